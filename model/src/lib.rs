@@ -1,1 +1,12 @@
-//! Placeholder, replaced within the first commit.
+//! The nouns of Evenkeel: what the programs and the pure sciences talk about.
+//!
+//! Owned here: quantities, resource names and types, requirements, pods, nodes, QoS classes, workloads as found
+//! on a node, samples, usage records, decisions. Not owned: any rule about them (`qos`, `rightsizing`,
+//! `capacity`), any wire form (`proto`), any file, clock or log. This crate depends on nothing of ours.
+
+pub mod decision;
+pub mod node;
+pub mod qos_class;
+pub mod sample;
+pub mod units;
+pub mod workload;
