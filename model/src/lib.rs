@@ -7,6 +7,7 @@
 pub mod decision;
 pub mod node;
 pub mod qos_class;
+pub mod rollup;
 pub mod sample;
 pub mod units;
 pub mod workload;

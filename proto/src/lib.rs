@@ -1,1 +1,26 @@
-//! Placeholder, replaced within the first commit.
+//! The `evenkeel.v1` wire format: generated code, the columnar frame codec, and the conversion wire <-> model.
+//!
+//! Owned here: the `.proto` files, [`v1`] (generated from them), [`frame`] (samples to and from bytes),
+//! [`convert`]. Not owned: transport, storage, any rule.
+
+pub mod convert;
+pub mod frame;
+
+/// Code generated from `proto/evenkeel/v1/*.proto`; the comments there are its documentation.
+pub mod v1 {
+    #![allow(
+        missing_docs,
+        unreachable_pub,
+        unused_qualifications,
+        clippy::all,
+        clippy::unwrap_used,
+        clippy::wildcard_imports,
+        clippy::semicolon_if_nothing_returned
+    )]
+    tonic::include_proto!("evenkeel.v1");
+}
+
+/// The encoded `FileDescriptorSet` of all services, for gRPC reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/evenkeel.v1.fds"));
+
+pub use tonic;

@@ -1,0 +1,1 @@
+//! Columnar samples; written next.
