@@ -5,8 +5,13 @@
 //! `capacity`), any wire form (`proto`), any file, clock or log. This crate depends on nothing of ours.
 
 pub mod decision;
+pub mod name;
 pub mod node;
+pub mod pod;
 pub mod qos_class;
+pub mod quantity;
+pub mod requirements;
+pub mod resource_type;
 pub mod rollup;
 pub mod sample;
 pub mod units;
