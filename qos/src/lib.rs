@@ -1,1 +1,17 @@
-//! Placeholder, replaced within the first commit.
+//! Resource quality of service: which class a container is in and what the kernel should be told about it.
+//!
+//! Owned here: the two rule sets, `oom_score_adj`, CPU shares, weight and quota, memory protection and limits,
+//! the inversion of a runtime's record, and the [`plan::Plan`] that gathers them with a reason for every number.
+//! Not owned: finding containers, writing anything, the clock. Everything is a pure function of its arguments.
+
+pub mod config;
+pub mod cpu;
+pub mod estimate;
+pub mod memory;
+pub mod plan;
+pub mod rules;
+pub mod score;
+
+mod container;
+mod reason;
+mod wishes;

@@ -1,0 +1,167 @@
+//! One container: from what is known of it to its class, and from there to its wishes.
+//!
+//! Owned here: which rule applies to which container, and what is left alone. The arithmetic is elsewhere.
+
+use evenkeel_model::node::NodeFacts;
+use evenkeel_model::qos_class::QosClass;
+use evenkeel_model::units::{Bytes, MilliCpu};
+use evenkeel_model::workload::{
+    ContainerKind, ContainerResources, Managed, OomKill, PodFacts, Requested, SourceKind, Workload,
+};
+
+use crate::plan::{ContainerPlan, PlanConfig, Reason, Standing, Wishes};
+use crate::rules::{PodShape, ResourceClasses, RuleSet, cpu_class, defaulted, memory_class, pod_class};
+use crate::wishes;
+
+/// What planning needs to know of one container, wherever it came from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Subject<'a> {
+    pub(crate) kind: ContainerKind,
+    /// A runtime's sandbox process rather than a daemon; matters for infrastructure only.
+    pub(crate) is_pause: bool,
+    pub(crate) requested: &'a Requested,
+    pub(crate) facts: &'a PodFacts,
+    pub(crate) oom_kill: Option<OomKill>,
+}
+
+/// What a container asks for and the class that gives it.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask {
+    /// Requests and limits, requests defaulted where they were stated.
+    pub(crate) resources: ContainerResources,
+    pub(crate) estimated: bool,
+    pub(crate) qos_class: Option<QosClass>,
+    pub(crate) classes: ResourceClasses,
+    pub(crate) class_reason: Reason,
+}
+
+/// Plans one workload.
+pub(crate) fn plan_container(node: &NodeFacts, config: &PlanConfig, w: &Workload) -> ContainerPlan {
+    let subject = Subject {
+        kind: w.kind,
+        is_pause: matches!(w.source, SourceKind::Cri | SourceKind::Kubernetes),
+        requested: &w.requested,
+        facts: &w.pod_facts,
+        oom_kill: w.oom_kill,
+    };
+    let ask = ask(config.rules, &subject);
+    let standing = standing(&subject, &ask, &w.managed);
+    let wishes = match standing {
+        Standing::Planned => wishes::for_container(node, config, &subject, &ask),
+        Standing::Unmanaged(_) | Standing::Unclassified(_) => Wishes::default(),
+    };
+    ContainerPlan {
+        id: w.id.clone(),
+        pod: w.pod.clone(),
+        container: w.container.clone(),
+        kind: w.kind,
+        qos_class: ask.qos_class,
+        classes: ask.classes,
+        class_reason: ask.class_reason,
+        estimated: ask.estimated,
+        standing,
+        wishes,
+    }
+}
+
+/// Whether the container may be written: it must be managed, and something must be known of it.
+fn standing(subject: &Subject<'_>, ask: &Ask, managed: &Managed) -> Standing {
+    match managed {
+        Managed::No(why) => Standing::Unmanaged(why.clone()),
+        Managed::Yes if is_unknown(subject, ask) => {
+            Standing::Unclassified("nothing is known of what it requests: sampled, never written".into())
+        }
+        Managed::Yes => Standing::Planned,
+    }
+}
+
+fn is_unknown(subject: &Subject<'_>, ask: &Ask) -> bool {
+    subject.kind != ContainerKind::Infrastructure && ask.classes == ResourceClasses::default()
+}
+
+/// Resolves what a container asks for and classifies it.
+pub(crate) fn ask(rules: RuleSet, subject: &Subject<'_>) -> Ask {
+    match *subject.requested {
+        Requested::Unknown => Ask {
+            resources: ContainerResources::default(),
+            estimated: false,
+            qos_class: None,
+            classes: ResourceClasses::default(),
+            class_reason: unknown_reason(subject.kind),
+        },
+        Requested::Stated(resources) => {
+            let resources = defaulted(resources);
+            let classes =
+                ResourceClasses { memory: Some(memory_class(&resources)), cpu: Some(cpu_class(&resources)) };
+            let alone = || pod_class(PodShape::Containers(&[resources]));
+            let pod = subject.facts.qos_class.unwrap_or_else(alone);
+            classified(rules, subject, resources, classes, Some(pod), false)
+        }
+        Requested::Estimated(estimate) => {
+            let r = estimate.resources;
+            // Not defaulted: the record's limits are no requests.
+            let cpu = r.cpu_request.map(|_| cpu_class(&r));
+            let by_request = r.memory_request.map(|_| memory_class(&r));
+            let memory = estimate.memory_class.or(by_request);
+            let pod = subject.facts.qos_class.filter(|_| memory.is_some()).or(memory);
+            classified(rules, subject, r, ResourceClasses { memory, cpu }, pod, true)
+        }
+    }
+}
+
+fn unknown_reason(kind: ContainerKind) -> Reason {
+    Reason::new(match kind {
+        ContainerKind::Infrastructure => "infrastructure: not classified, the node needs it",
+        _ => "nothing is known of what it requests",
+    })
+}
+
+/// Puts the class of the rule set in force on what was resolved.
+fn classified(
+    rules: RuleSet,
+    subject: &Subject<'_>,
+    resources: ContainerResources,
+    own: ResourceClasses,
+    pod: Option<QosClass>,
+    estimated: bool,
+) -> Ask {
+    let (qos_class, classes) = match rules {
+        RuleSet::Proposal => (own.memory, own),
+        // Kubernetes knows one class, that of the pod, for every container and resource.
+        RuleSet::Kubelet => (pod, ResourceClasses { memory: pod, cpu: pod.or(own.cpu) }),
+    };
+    let class_reason = class_reason(rules, subject, &resources, qos_class, estimated);
+    Ask { resources, estimated, qos_class, classes, class_reason }
+}
+
+fn class_reason(
+    rules: RuleSet,
+    subject: &Subject<'_>,
+    r: &ContainerResources,
+    class: Option<QosClass>,
+    estimated: bool,
+) -> Reason {
+    let text = match (rules, class) {
+        (_, None) => "no class: the memory request is not known".to_owned(),
+        (RuleSet::Proposal, Some(c)) => format!("{c} by memory: {}", memory_words(c)),
+        (RuleSet::Kubelet, Some(c)) if subject.facts.qos_class.is_none() && !estimated => {
+            format!("{c}: class of the container taken as a pod of its own, from cpu and memory")
+        }
+        (RuleSet::Kubelet, Some(c)) => format!("{c}: class of the pod, from cpu and memory"),
+    };
+    let text = if estimated { format!("{text} (estimated from the runtime's record)") } else { text };
+    Reason::new(text)
+        .with("rules", rules)
+        .with_known("memory_request", r.memory_request.map(Bytes::get))
+        .with_known("memory_limit", r.memory_limit.map(Bytes::get))
+        .with_known("cpu_request_milli", r.cpu_request.map(MilliCpu::get))
+        .with_known("cpu_limit_milli", r.cpu_limit.map(MilliCpu::get))
+}
+
+const fn memory_words(class: QosClass) -> &'static str {
+    match class {
+        QosClass::Guaranteed => "the request equals the limit",
+        QosClass::Burstable => "something is requested, and more may be used",
+        QosClass::BestEffort => "nothing is requested",
+    }
+}

@@ -1,0 +1,137 @@
+//! The plan: what the kernel should hold for every container of a node, each value with its reason.
+//!
+//! Owned here: the shape of a plan and its making from node, configuration and containers. A plan is always the
+//! full desired state; comparing it with the kernel and writing differences is the agent's.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::node::NodeFacts;
+use evenkeel_model::qos_class::QosClass;
+use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, Limit, OomScoreAdj};
+use evenkeel_model::workload::{ContainerKind, PodRef, Workload};
+use serde::Serialize;
+
+pub use crate::config::{KnobSwitches, MemoryHighFactor, PlanConfig};
+use crate::container::plan_container;
+pub use crate::cpu::CpuQuota;
+pub use crate::rules::ResourceClasses;
+
+/// Why a value was chosen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    /// A sentence a person understands.
+    pub text: String,
+    /// The numbers the decision used, by name; amounts of memory in bytes, of CPU in thousandths.
+    pub inputs: BTreeMap<String, String>,
+}
+
+/// A value the kernel should hold, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Wish<T> {
+    /// The value.
+    pub value: T,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What is wished of one container, knob by knob; `None` means the knob is not written.
+///
+/// Both `cpu_shares` and `cpu_weight` are given: the node's hierarchy decides which exists. On v1, `memory_min`
+/// or `memory_low`, whichever is given, is the soft limit.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Wishes {
+    /// `oom_score_adj` of every process in the container's subtree.
+    pub oom_score_adj: Option<Wish<OomScoreAdj>>,
+    /// `cpu.shares` (v1).
+    pub cpu_shares: Option<Wish<CpuShares>>,
+    /// `cpu.weight` (v2).
+    pub cpu_weight: Option<Wish<CpuWeight>>,
+    /// CPU bandwidth: `cpu.max` (v2), `cpu.cfs_quota_us` with `cpu.cfs_period_us` (v1).
+    pub cpu_quota: Option<Wish<CpuQuota>>,
+    /// `memory.min` (v2).
+    pub memory_min: Option<Wish<Bytes>>,
+    /// `memory.low` (v2).
+    pub memory_low: Option<Wish<Bytes>>,
+    /// `memory.high` (v2).
+    pub memory_high: Option<Wish<Bytes>>,
+    /// `memory.max` (v2), `memory.limit_in_bytes` (v1).
+    pub memory_max: Option<Wish<Limit<Bytes>>>,
+    /// `memory.oom.group` (v2): true when the container dies as a whole.
+    pub memory_oom_group: Option<Wish<bool>>,
+}
+
+impl Wishes {
+    /// True when nothing is to be written.
+    pub fn is_empty(&self) -> bool {
+        self.reasons().is_empty()
+    }
+
+    /// Every reason with the name of its knob, in the order of the fields.
+    pub fn reasons(&self) -> Vec<(&'static str, &Reason)> {
+        let all = [
+            ("oomScoreAdj", self.oom_score_adj.as_ref().map(|w| &w.reason)),
+            ("cpuShares", self.cpu_shares.as_ref().map(|w| &w.reason)),
+            ("cpuWeight", self.cpu_weight.as_ref().map(|w| &w.reason)),
+            ("cpuQuotaUs", self.cpu_quota.as_ref().map(|w| &w.reason)),
+            ("memoryMin", self.memory_min.as_ref().map(|w| &w.reason)),
+            ("memoryLow", self.memory_low.as_ref().map(|w| &w.reason)),
+            ("memoryHigh", self.memory_high.as_ref().map(|w| &w.reason)),
+            ("memoryMax", self.memory_max.as_ref().map(|w| &w.reason)),
+            ("memoryOomGroup", self.memory_oom_group.as_ref().map(|w| &w.reason)),
+        ];
+        all.into_iter().filter_map(|(name, reason)| Some((name, reason?))).collect()
+    }
+}
+
+/// Whether wishes were made for a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase", tag = "state", content = "reason")]
+pub enum Standing {
+    /// Yes.
+    Planned,
+    /// Not ours to write: sampled only, for this reason.
+    Unmanaged(String),
+    /// Nothing is known of what it asked for: sampled only.
+    Unclassified(String),
+}
+
+/// The plan for one container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerPlan {
+    /// The workload's id.
+    pub id: String,
+    /// Its pod.
+    pub pod: PodRef,
+    /// Its name in the pod.
+    pub container: String,
+    /// Part of the pod.
+    pub kind: ContainerKind,
+    /// Class under the rule set in force: by memory (proposal) or of the pod (kubelet). `None` for
+    /// infrastructure and where memory is unknown.
+    pub qos_class: Option<QosClass>,
+    /// Classes by resource under the rule set in force.
+    pub classes: ResourceClasses,
+    /// Where the class comes from.
+    pub class_reason: Reason,
+    /// True when what it asked for was inverted from a runtime's record rather than stated.
+    pub estimated: bool,
+    /// Whether wishes were made.
+    pub standing: Standing,
+    /// The wishes; empty unless planned.
+    pub wishes: Wishes,
+}
+
+/// The full desired state of a node's containers, in the order the workloads were given.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Plan {
+    /// One entry for every workload.
+    pub containers: Vec<ContainerPlan>,
+}
+
+/// Plans every workload of a node. Workloads that may not be written or of which nothing is known get an entry
+/// without wishes that says so.
+pub fn plan(node: &NodeFacts, config: &PlanConfig, workloads: &[Workload]) -> Plan {
+    Plan { containers: workloads.iter().map(|w| plan_container(node, config, w)).collect() }
+}
