@@ -1,1 +1,30 @@
-//! Placeholder, replaced within the first commit.
+//! What a container should request: usage in, requests out. Pure: no file, clock, thread or log.
+//!
+//! Owned here: the rules and their parameters, percentiles, risk. Not owned: where history is kept (the caller
+//! hands observations in), who applies an answer.
+
+pub mod initial;
+pub mod percentile;
+
+/// A resource a rule speaks about; fixes the unit of every plain number beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Resource {
+    /// Thousandths of a core.
+    Cpu,
+    /// Bytes.
+    Memory,
+}
+
+impl Resource {
+    /// Both, in the order they are shown.
+    pub const ALL: [Self; 2] = [Self::Cpu, Self::Memory];
+
+    /// Short resource name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Memory => "memory",
+        }
+    }
+}
