@@ -37,6 +37,8 @@ pub enum SourceKind {
     Manifests,
     /// A container runtime's CRI socket.
     Cri,
+    /// Names of cgroups (Docker, Podman).
+    Names,
     /// systemd units.
     Systemd,
     /// The Kubernetes API or kubelet.
