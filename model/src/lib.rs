@@ -15,4 +15,5 @@ pub mod resource_type;
 pub mod rollup;
 pub mod sample;
 pub mod units;
+pub mod usage;
 pub mod workload;

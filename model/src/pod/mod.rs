@@ -5,10 +5,16 @@
 
 mod check;
 mod effective;
+mod read;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+
+pub use read::{
+    MAX_TEXT_BYTES, PodObjects, ReadError, ReadReason, SkippedObject, read_pod_objects, read_pods,
+    read_resources_by_container,
+};
 
 use crate::requirements::{Requirements, ResourceList};
 use crate::units::{Bytes, MilliCpu};

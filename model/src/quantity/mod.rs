@@ -28,6 +28,7 @@ use std::hash::{Hash, Hasher};
 pub use error::{QuantityError, QuantityErrorKind};
 pub use parse::MAX_INPUT_BYTES;
 pub use report::QuantityReport;
+pub(crate) use serialize::from_float;
 
 /// Nano-units in one unit.
 const NANO: i128 = 1_000_000_000;

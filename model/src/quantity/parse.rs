@@ -183,7 +183,7 @@ fn binary_nano(whole: &[u8], fraction: &[u8], power: u32) -> i128 {
     let mut sticky = false;
     for digit in fraction.iter().rev() {
         let sum = u128::from(digit - b'0') * scale + part;
-        sticky |= sum % 10 != 0;
+        sticky |= !sum.is_multiple_of(10);
         part = sum / 10;
     }
     let nano = units * (NANO as u128) + part + u128::from(sticky);
