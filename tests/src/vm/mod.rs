@@ -1,0 +1,314 @@
+//! A virtual machine with what this one may lack: cgroup v2 with every controller, all capabilities, memory small
+//! enough to run out of.
+//!
+//! Owns one boot: the kernel, a root file system in memory made of busybox and the given files, and qemu, which emulates
+//! the processor in software (TCG) and so runs wherever it is installed, with or without virtualisation. Power-on to
+//! script takes some seconds. The script's output and status come back over a serial port.
+
+mod initramfs;
+mod kernel;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::stage::{self, Staged};
+use crate::{daemon, machine, wait};
+use initramfs::Initramfs;
+use kernel::Kernel;
+
+const QEMU: &str = "qemu-system-x86_64";
+/// Programs the fixture runs.
+pub const TOOLS: [&str; 4] = [QEMU, "apt-get", "dpkg", "modprobe"];
+const INIT: &str = include_str!("init.sh");
+const EXIT_MARK: &str = "evenkeel-vm-exit: ";
+
+/// Guests of one test program run one at a time: each has two processors of its own, emulated on those of the machine.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Why a machine cannot be booted here, or `None` when it can.
+pub fn impossible() -> Option<String> {
+    if std::env::consts::ARCH != "x86_64" {
+        return Some("the guest kernel is for x86_64".to_string());
+    }
+    if let Err(error) = stage::busybox() {
+        return Some(error.to_string());
+    }
+    let packages = "apt-get install qemu-system-x86 kmod";
+    machine::missing(&TOOLS).map(|tool| format!("{tool} is not installed: {packages}"))
+}
+
+/// Which control group interface the guest has mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cgroups {
+    V1,
+    V2,
+}
+
+/// A machine that is not running; see [`Vm::builder`].
+#[derive(Debug)]
+pub struct Vm;
+
+impl Vm {
+    /// A machine with 512 MiB, two processors, cgroup v2 at /sys/fs/cgroup and two minutes to do its work.
+    pub fn builder() -> VmBuilder {
+        VmBuilder {
+            memory_mib: 512,
+            processors: 2,
+            cgroups: Cgroups::V2,
+            files: Vec::new(),
+            programs: Vec::new(),
+            modules: Vec::new(),
+            script: String::new(),
+            timeout: Duration::from_secs(120),
+        }
+    }
+
+    /// Whether the guest kernel has the memory controller of cgroup v1; Debian's has it up to release 12.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the kernel cannot be obtained.
+    pub fn has_cgroup_v1() -> Result<bool> {
+        let kernel = Kernel::obtain()?;
+        // CONFIG_MEMCG_V1 came with Linux 6.11; before, the v1 interface was part of CONFIG_MEMCG.
+        let (major, minor) = numbers(&kernel.release);
+        if (major, minor) < (6, 11) { Ok(true) } else { kernel.has("CONFIG_MEMCG_V1") }
+    }
+}
+
+/// Major and minor number of a kernel release; 0 for what is not a number.
+fn numbers(release: &str) -> (u32, u32) {
+    let mut parts = release.split('.').map(|part| part.parse().unwrap_or_default());
+    (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+}
+
+/// What a machine gets before it is switched on.
+#[derive(Debug, Clone)]
+pub struct VmBuilder {
+    memory_mib: u32,
+    processors: u32,
+    cgroups: Cgroups,
+    files: Vec<Staged>,
+    programs: Vec<(PathBuf, String)>,
+    modules: Vec<String>,
+    script: String,
+    timeout: Duration,
+}
+
+/// What a machine left behind.
+#[derive(Debug, Clone)]
+pub struct VmResult {
+    /// Exit status of the script.
+    pub status: i32,
+    /// What the script and everything it started wrote to standard output and error.
+    pub output: String,
+    /// The kernel's own messages.
+    pub console: String,
+}
+
+impl VmResult {
+    /// The output, when the script ended with 0.
+    ///
+    /// # Errors
+    ///
+    /// Fails with status, output and the end of the console log otherwise.
+    pub fn success(self) -> Result<String> {
+        if self.status != 0 {
+            let console = daemon::last_lines(&self.console);
+            bail!("the guest's script ended with {}:\n{}\nconsole:\n{console}", self.status, self.output);
+        }
+        Ok(self.output)
+    }
+
+    /// The first line of the output that starts with `key`, without it.
+    ///
+    /// # Errors
+    ///
+    /// Fails when there is none.
+    pub fn value(&self, key: &str) -> Result<&str> {
+        let found = self.output.lines().find_map(|line| line.strip_prefix(key));
+        found.map(str::trim).with_context(|| format!("the guest did not print {key:?}:\n{}", self.output))
+    }
+}
+
+impl VmBuilder {
+    /// Sets the memory, in MiB. The root file system lives in it too.
+    #[must_use]
+    pub fn memory_mib(mut self, memory_mib: u32) -> VmBuilder {
+        self.memory_mib = memory_mib;
+        self
+    }
+
+    /// Sets the number of processors.
+    #[must_use]
+    pub fn processors(mut self, processors: u32) -> VmBuilder {
+        self.processors = processors;
+        self
+    }
+
+    /// Mounts cgroup v1 (cpu, cpuacct, memory, pids, freezer) with v2 beside it at `unified`, as hybrid machines do.
+    #[must_use]
+    pub fn cgroup_v1(mut self) -> VmBuilder {
+        self.cgroups = Cgroups::V1;
+        self
+    }
+
+    /// Adds a file at a path such as `etc/x.toml`.
+    #[must_use]
+    pub fn file(mut self, source: impl Into<PathBuf>, target: &str) -> VmBuilder {
+        self.files.push(Staged::new(source, target));
+        self
+    }
+
+    /// Adds a program, without symbols and with the shared libraries it needs, at a path such as `bin/x`.
+    #[must_use]
+    pub fn program(mut self, source: impl Into<PathBuf>, target: &str) -> VmBuilder {
+        self.programs.push((source.into(), target.to_string()));
+        self
+    }
+
+    /// Loads a kernel module, and those it needs, before the script runs.
+    #[must_use]
+    pub fn module(mut self, name: &str) -> VmBuilder {
+        self.modules.push(name.to_string());
+        self
+    }
+
+    /// Sets what busybox's shell runs, as root.
+    #[must_use]
+    pub fn script(mut self, script: &str) -> VmBuilder {
+        self.script = script.to_string();
+        self
+    }
+
+    /// Sets how long the machine may take, boot included.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> VmBuilder {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Switches the machine on, waits for its end and returns what it left.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it cannot be started, runs out of time, or ends without a status; the text has the end of its
+    /// console log.
+    pub fn run(&self) -> Result<VmResult> {
+        let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let kernel = Kernel::obtain()?;
+        let scratch = TempDir::new().context("cannot make a scratch directory")?;
+        let initrd = scratch.path().join("initrd");
+        std::fs::write(&initrd, self.root(&kernel, scratch.path())?)
+            .context("cannot write the guest's files")?;
+        let (output, console) = (scratch.path().join("output"), scratch.path().join("console"));
+        let ended = self.boot(&kernel, &initrd, &output, &console);
+        let console = daemon::read_lossy(&console);
+        let output = daemon::read_lossy(&output);
+        ended.with_context(|| describe(&output, &console))?;
+        // Scripts may end in the middle of a line, so the mark is looked for anywhere, from the end.
+        let (before, status) = output
+            .rsplit_once(EXIT_MARK)
+            .with_context(|| format!("the guest gave no exit status; {}", describe(&output, &console)))?;
+        let status = status.trim().parse().with_context(|| format!("not an exit status: {status:?}"))?;
+        Ok(VmResult { status, output: before.to_string(), console })
+    }
+
+    /// The root file system.
+    fn root(&self, kernel: &Kernel, scratch: &Path) -> Result<Vec<u8>> {
+        let mut root = Initramfs::default();
+        for directory in ["bin", "sbin", "dev", "etc", "proc", "sys", "root"] {
+            root.directory(directory)?;
+        }
+        root.content("init", 0o755, INIT.as_bytes())?;
+        root.content("run.sh", 0o755, self.script.as_bytes())?;
+        root.content(
+            "etc/passwd",
+            0o644,
+            b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
+        )?;
+        if self.cgroups == Cgroups::V1 {
+            root.content("cgroup-v1", 0o644, b"")?;
+        }
+        let mut files = stage::program(&stage::busybox()?, "bin/busybox")?;
+        for (source, target) in &self.programs {
+            let libraries = stage::program(source, target)?.into_iter().skip(1);
+            files.push(Staged::new(stage::stripped(source, scratch)?, target));
+            files.extend(libraries);
+        }
+        files.extend(self.files.clone());
+        for Staged { source, target } in files {
+            root.file(&target, &source)?;
+        }
+        self.load_modules(kernel, &mut root)?;
+        root.finish()
+    }
+
+    fn load_modules(&self, kernel: &Kernel, root: &mut Initramfs) -> Result<()> {
+        let mut order = String::new();
+        for module in &self.modules {
+            for path in kernel.module(module)? {
+                let name =
+                    path.file_name().context("a module without a name")?.to_string_lossy().into_owned();
+                let target = format!("lib/modules/{name}");
+                root.file(&target, &path)?;
+                // Loading one again is refused, so each is listed once.
+                if !order.lines().any(|line| line.ends_with(&format!("/{name}"))) {
+                    order.push_str(&format!("/{target}\n"));
+                }
+            }
+        }
+        root.content("modules", 0o644, order.as_bytes())
+    }
+
+    fn boot(&self, kernel: &Kernel, initrd: &Path, output: &Path, console: &Path) -> Result<()> {
+        let mut qemu = Command::new(QEMU);
+        // Without cmpxchg16b: emulating it damages the flags register in qemu 7.2, which newer kernels do not survive.
+        qemu.args(["-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64,-cx16"]);
+        qemu.args(["-nodefaults", "-nic", "none", "-display", "none", "-no-reboot"]);
+        qemu.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
+        qemu.args(["-m", &self.memory_mib.to_string(), "-smp", &self.processors.to_string()]);
+        qemu.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initrd);
+        qemu.args(["-append", "console=ttyS0 panic=-1 psi=1 quiet"]);
+        qemu.arg("-serial").arg(format!("file:{}", console.display()));
+        qemu.arg("-serial").arg(format!("file:{}", output.display()));
+        let mut child = qemu
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("cannot start qemu")?;
+        // The exit status of qemu says nothing here: isa-debug-exit makes it 1, a power-off 0, a panic 0 as well.
+        let ended =
+            wait::until("the guest to end", self.timeout, || child.try_wait().context("cannot see to qemu"));
+        if ended.is_err() {
+            child.kill().context("cannot end qemu")?;
+        }
+        let messages = child.wait_with_output().context("cannot read what qemu said")?.stderr;
+        ended.map(|_| ()).with_context(|| format!("qemu: {}", String::from_utf8_lossy(&messages).trim()))
+    }
+}
+
+fn describe(output: &str, console: &str) -> String {
+    format!(
+        "end of the guest's output:\n{}\nend of its console:\n{}",
+        daemon::last_lines(output),
+        daemon::last_lines(console)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_by_number() {
+        assert_eq!(numbers("6.1.0-56-cloud-amd64"), (6, 1));
+        assert!(numbers("6.12.9") > (6, 11));
+    }
+}

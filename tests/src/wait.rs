@@ -1,0 +1,63 @@
+//! Waiting for a state, with a deadline that is an error. Owns the only pauses of the fixtures.
+//!
+//! The pause between two looks is short and its length means nothing to any test: a slow machine looks more often.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+/// How long a fixture waits for something that takes well under a second on an idle machine.
+///
+/// Generous on purpose: it is only ever used up by a failure.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Looks until `look` returns a value or `within` has passed.
+///
+/// # Errors
+///
+/// Fails when the time is up, naming `what`; and at once when `look` fails.
+pub fn until<T>(what: &str, within: Duration, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let deadline = Instant::now() + within;
+    loop {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        if Instant::now() >= deadline {
+            bail!("waited {within:?} for {what} in vain");
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Looks until `look` is true or [`PATIENCE`] has passed.
+///
+/// # Errors
+///
+/// Fails when the time is up, naming `what`.
+pub fn until_true(what: &str, mut look: impl FnMut() -> bool) -> Result<()> {
+    until(what, PATIENCE, || Ok(look().then_some(())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_names_what_was_awaited() {
+        let error = until::<()>("the tide", Duration::ZERO, || Ok(None)).unwrap_err();
+        assert!(error.to_string().contains("the tide"), "{error}");
+    }
+
+    #[test]
+    fn a_value_ends_the_wait() {
+        let mut looks = 0;
+        let found = until("three looks", PATIENCE, || {
+            looks += 1;
+            Ok((looks == 3).then_some(looks))
+        });
+        assert_eq!(found.unwrap(), 3);
+    }
+}

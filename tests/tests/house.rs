@@ -1,0 +1,239 @@
+//! Suite `unit`: the house rules a machine can hold. Which crate may depend on which, and what pure code never does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use evenkeel_tests::{machine, places};
+use serde_json::Value;
+
+/// Crates that decide and never do I/O, and all they may use of the outside.
+const PURE: [&str; 4] = ["model", "qos", "rightsizing", "capacity"];
+const PURE_MAY_USE: [&str; 4] = ["serde", "serde-saphyr", "serde_json", "thiserror"];
+/// What each library may depend on of ours. Programs may depend on every library.
+const LIBRARIES: [(&str, &[&str]); 7] = [
+    ("model", &[]),
+    ("log", &[]),
+    ("qos", &["model"]),
+    ("rightsizing", &["model"]),
+    ("capacity", &["model"]),
+    ("host", &["model"]),
+    ("proto", &["model"]),
+];
+const PROGRAMS: [&str; 4] = ["agent", "recommender", "cli", "tests"];
+/// Standard modules that reach out of the process.
+const OUTSIDE: [&str; 5] = ["env", "fs", "net", "process", "thread"];
+/// Files that are text and ours.
+const TEXT: [&str; 13] =
+    ["rs", "toml", "md", "proto", "sh", "yaml", "yml", "json", "service", "socket", "conf", "txt", "html"];
+
+/// A dependency of a crate, by name and whether it is used in tests alone.
+struct Dependency {
+    name: String,
+    ours: bool,
+    test_only: bool,
+}
+
+/// Folder of each crate and what it depends on, from its manifest.
+fn manifests() -> Result<BTreeMap<String, Vec<Dependency>>> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]);
+    let metadata: Value = serde_json::from_str(&machine::run(cargo.current_dir(places::repository()))?)?;
+    let mut found = BTreeMap::new();
+    for package in metadata["packages"].as_array().context("no packages")? {
+        let manifest = Path::new(package["manifest_path"].as_str().context("no manifest")?);
+        let folder = manifest.parent().and_then(Path::file_name).context("no folder")?;
+        let dependencies =
+            package["dependencies"].as_array().context("no dependencies")?.iter().map(|dependency| {
+                let path = dependency["path"].as_str().map(Path::new).and_then(Path::file_name);
+                let name = path.map_or_else(
+                    || dependency["name"].as_str().map(str::to_string),
+                    |folder| Some(folder.to_string_lossy().into_owned()),
+                );
+                Dependency {
+                    name: name.unwrap_or_default(),
+                    ours: path.is_some(),
+                    test_only: dependency["kind"] == "dev",
+                }
+            });
+        found.insert(folder.to_string_lossy().into_owned(), dependencies.collect());
+    }
+    Ok(found)
+}
+
+/// Files below a folder of the repository, without what is built.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
+        let path = entry?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if matches!(name.as_str(), "target" | ".git") || path.is_symlink() {
+            continue;
+        }
+        if path.is_dir() {
+            found.extend(files(&path)?);
+        } else {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+fn sources() -> Result<Vec<PathBuf>> {
+    let all = files(&places::repository())?;
+    Ok(all.into_iter().filter(|path| path.extension().is_some_and(|ending| ending == "rs")).collect())
+}
+
+fn assert_none(rule: &str, broken: &[String]) {
+    assert!(broken.is_empty(), "{rule}:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn crates_depend_on_each_other_in_one_direction() -> Result<()> {
+    let manifests = manifests()?;
+    let known: BTreeSet<&str> = LIBRARIES.iter().map(|(name, _)| *name).chain(PROGRAMS).collect();
+    let found: BTreeSet<&str> = manifests.keys().map(String::as_str).collect();
+    assert_eq!(found, known, "a new crate needs a place in this table");
+    let mut broken = Vec::new();
+    for (name, dependencies) in &manifests {
+        let allowed = LIBRARIES.iter().find(|(library, _)| library == name).map(|(_, allowed)| *allowed);
+        for dependency in dependencies.iter().filter(|dependency| dependency.ours) {
+            let fine = match allowed {
+                Some(allowed) => allowed.contains(&dependency.name.as_str()),
+                None => LIBRARIES.iter().any(|(library, _)| *library == dependency.name),
+            };
+            if !fine {
+                broken.push(format!("{name} depends on {}", dependency.name));
+            }
+        }
+    }
+    assert_none("which crate may depend on which is written in ARCHITECTURE.md", &broken);
+    Ok(())
+}
+
+#[test]
+fn pure_crates_use_nothing_that_does_io() -> Result<()> {
+    let manifests = manifests()?;
+    let mut broken = Vec::new();
+    for name in PURE {
+        let dependencies = manifests.get(name).with_context(|| format!("no crate {name}"))?;
+        for dependency in dependencies.iter().filter(|dependency| !dependency.ours && !dependency.test_only) {
+            if !PURE_MAY_USE.contains(&dependency.name.as_str()) {
+                broken.push(format!("{name} uses {}", dependency.name));
+            }
+        }
+    }
+    assert_none("a pure crate may use only what is listed here", &broken);
+    Ok(())
+}
+
+#[test]
+fn versions_and_features_are_declared_once_for_all() -> Result<()> {
+    let mut broken = Vec::new();
+    for folder in manifests()?.keys() {
+        let path = places::repository().join(folder).join("Cargo.toml");
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut in_dependencies = false;
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            if line.starts_with('[') {
+                in_dependencies = line.ends_with("dependencies]");
+            } else if in_dependencies
+                && !line.ends_with("workspace = true")
+                && !line.contains("workspace = true,")
+            {
+                broken.push(format!("{folder}/Cargo.toml: {line}"));
+            }
+        }
+    }
+    assert_none("dependencies are declared in the workspace's Cargo.toml", &broken);
+    Ok(())
+}
+
+#[test]
+fn pure_code_has_no_file_clock_environment_thread_or_chance() -> Result<()> {
+    let mut broken = Vec::new();
+    for path in sources()? {
+        let inside = path.strip_prefix(places::repository())?;
+        if !PURE.iter().any(|name| inside.starts_with(Path::new(name).join("src"))) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path)?;
+        // Tests may read what they like.
+        let product = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for (number, line) in product.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            if reaches_out(code) {
+                broken.push(format!("{}:{}: {}", inside.display(), number + 1, line.trim()));
+            }
+        }
+    }
+    assert_none("facts are inputs of pure code", &broken);
+    Ok(())
+}
+
+/// Whether a line of code names something outside of the process.
+fn reaches_out(code: &str) -> bool {
+    let module = |rest: &str| {
+        let word: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        OUTSIDE.contains(&word.as_str())
+    };
+    let direct = code.match_indices("std::").any(|(at, _)| module(&code[at + 5..]));
+    let grouped =
+        code.split_once("std::{").is_some_and(|(_, group)| group.split(',').any(|item| module(item.trim())));
+    let named =
+        ["SystemTime", "time::Instant", "Instant::now", "rand::", "println!", "eprintln!", "tracing::"];
+    direct || grouped || named.iter().any(|name| code.contains(name))
+}
+
+#[test]
+fn the_test_of_pure_code_sees_what_it_should() {
+    let outside =
+        ["use std::fs;", "let x = std::env::var(\"X\");", "use std::{fmt, thread};", "SystemTime::now()"];
+    assert!(outside.iter().all(|code| reaches_out(code)));
+    let inside =
+        ["use std::fmt;", "use std::time::Duration;", "use std::{cmp, collections};", "let threads = 1;"];
+    assert!(!inside.iter().any(|code| reaches_out(code)));
+}
+
+#[test]
+fn every_source_file_says_what_it_owns() -> Result<()> {
+    let mut broken = Vec::new();
+    for path in sources()? {
+        let text = std::fs::read_to_string(&path)?;
+        if !text.starts_with("//!") {
+            broken.push(path.display().to_string());
+        }
+    }
+    assert_none("a source file begins with //!", &broken);
+    Ok(())
+}
+
+#[test]
+fn nothing_is_unfinished_or_tied_to_one_machine() -> Result<()> {
+    // Written in two parts, so that this file does not break its own rule.
+    let forbidden = [
+        concat!("to", "do!("),
+        concat!("unimpl", "emented!("),
+        concat!("#[ign", "ore"),
+        concat!("/wo", "rk/"),
+    ];
+    let mut broken = Vec::new();
+    for path in files(&places::repository())? {
+        let ending = path.extension().map(|ending| ending.to_string_lossy().into_owned());
+        let script = path.starts_with(places::repository().join("scripts"));
+        if !script && !ending.is_some_and(|ending| TEXT.contains(&ending.as_str())) {
+            continue;
+        }
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        for (number, line) in text.lines().enumerate() {
+            if forbidden.iter().any(|word| line.contains(word)) {
+                broken.push(format!("{}:{}: {}", path.display(), number + 1, line.trim()));
+            }
+        }
+    }
+    assert_none("finished, and at home on every machine", &broken);
+    Ok(())
+}
