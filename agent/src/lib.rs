@@ -1,1 +1,23 @@
-//! Placeholder.
+//! The node daemon: finds containers, keeps their `oom_score_adj` and CPU shares as their requests ask, samples
+//! them every second, streams what it saw, and answers on a socket.
+//!
+//! Owned here: threads, the desired state, the decision log, everything that touches the node. Not owned: rules
+//! (`evenkeel-qos`), kernel files (`evenkeel-host`), durable logs (`evenkeel-log`), the wire (`evenkeel-proto`).
+//!
+//! ```text
+//! sources (async) -> SourceUpdate -> converge thread (reconcile, converge, decisions) -> writes
+//!                                        | TrackChange
+//!                                        v
+//!                    sample thread -> Tick -> report thread -> spool -> stream client (async)
+//!                                                    | LiveTick
+//!                                                    v
+//!                                                serve (async): gRPC, /metrics
+//! ```
+
+mod config;
+mod decisions;
+mod report;
+mod sample;
+mod serve;
+mod shared;
+mod sources;

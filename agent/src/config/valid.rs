@@ -1,0 +1,147 @@
+//! The valid configuration: what every part of the agent is given after parsing and checking.
+//!
+//! Owned here: types that cannot hold a wrong value. Not owned: defaults and file keys (`raw`), merging (`load`).
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use evenkeel_model::workload::ScorePolicy;
+use evenkeel_qos::config::PlanConfig;
+use evenkeel_qos::cpu::WeightConversion;
+
+/// Everything an operator chooses, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// Cluster name.
+    pub cluster: String,
+    /// Node name; `None` takes the host name.
+    pub node_name: Option<String>,
+    /// Whether anything is written.
+    pub mode: Mode,
+    /// A permission that is missing ends the start instead of being reported.
+    pub strict: bool,
+    /// Where the kernel's files are.
+    pub roots: Roots,
+    /// Where containers are found.
+    pub sources: Sources,
+    /// What is never written.
+    pub manage: Manage,
+    /// Rules and planned knobs. `cpu_weight` is replaced by what is detected where `weight_conversion` is `None`.
+    pub plan: PlanConfig,
+    /// Conversion of shares into weight; `None` detects it from containers the runtime made.
+    pub weight_conversion: Option<WeightConversion>,
+    /// The converge loop.
+    pub converge: Converge,
+    /// The sampler.
+    pub sample: Sample,
+    /// The stream to the recommender.
+    pub stream: Stream,
+    /// What the agent serves.
+    pub serve: Serve,
+    /// Directory of journal, decisions and spool.
+    pub state_dir: PathBuf,
+    /// Features that need a capability.
+    pub features: Features,
+}
+
+/// Whether the agent writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Writes.
+    Enforce,
+    /// Takes the whole road and writes nothing.
+    DryRun,
+}
+
+impl Mode {
+    /// The name in configuration and output.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::DryRun => "dry-run",
+        }
+    }
+}
+
+/// Where the kernel's files are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Roots {
+    /// procfs of the host's pid namespace.
+    pub proc: PathBuf,
+    /// Directory that holds the cgroup hierarchies.
+    pub cgroup: PathBuf,
+}
+
+/// Where containers are found; `None` or empty = the source is off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sources {
+    /// Directory of Pod manifests.
+    pub manifests: Option<PathBuf>,
+    /// CRI sockets.
+    pub cri: Vec<PathBuf>,
+}
+
+/// What is found but never written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Manage {
+    /// Namespaces whose containers are sampled only.
+    pub exclude_namespaces: Vec<String>,
+    /// Cgroup paths; each and everything below it is never written.
+    pub deny: Vec<String>,
+}
+
+/// How processes are brought to their score.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Converge {
+    /// Every container is looked at once in this time.
+    pub audit_period: Duration,
+    /// Dirty passes after which the cgroup is frozen for one pass; `None` never freezes.
+    pub freeze_after: Option<u32>,
+    /// Longest time a cgroup is held frozen.
+    pub freeze_max: Duration,
+    /// Policy for processes that raised their own score, where the container does not say.
+    pub score: ScorePolicy,
+    /// Rewrites by somebody else after which a knob counts as contended.
+    pub contended_after: u32,
+}
+
+/// The sampler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sample {
+    /// Time between ticks.
+    pub interval: Duration,
+}
+
+/// The stream to the recommender.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stream {
+    /// gRPC address such as `http://127.0.0.1:9520`; `None` = no stream and no spool.
+    pub recommender: Option<String>,
+    /// Bound of the spool on disk, bytes.
+    pub spool_bytes: u64,
+}
+
+/// What the agent serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Serve {
+    /// Unix socket of `AgentService`.
+    pub socket: PathBuf,
+    /// TCP address of `AgentService`; `None` = the socket alone.
+    pub address: Option<SocketAddr>,
+    /// Address of `/metrics`; `None` = off.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// Features that need a capability; off = the capability is dropped before any thread starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Features {
+    /// Process events from the kernel (NET_ADMIN).
+    pub proc_connector: bool,
+    /// Pressure windows shorter than two seconds (SYS_RESOURCE, together with scores).
+    pub short_psi: bool,
+    /// Killing the rest of a container on cgroup v1 (KILL).
+    pub v1_kill: bool,
+    /// OOM reports from the kernel log (SYSLOG).
+    pub kernel_log: bool,
+}

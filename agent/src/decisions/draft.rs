@@ -1,0 +1,76 @@
+//! A decision before it has its number and time.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::decision::{Decision, DecisionKind, DecisionResult};
+use evenkeel_model::workload::Workload;
+
+/// Builds a decision; [`super::DecisionLog::record`] numbers and dates it.
+#[derive(Debug, Clone)]
+pub(crate) struct Draft {
+    decision: Decision,
+}
+
+impl Draft {
+    /// About the node itself.
+    pub(crate) fn node(kind: DecisionKind, reason: impl Into<String>) -> Self {
+        let decision = Decision {
+            time_usec: 0,
+            seq: 0,
+            pod: None,
+            container: None,
+            kind,
+            knob: None,
+            old: None,
+            new: None,
+            reason: reason.into(),
+            inputs: BTreeMap::new(),
+            result: DecisionResult::Done,
+        };
+        Self { decision }
+    }
+
+    /// About one container.
+    pub(crate) fn of(workload: &Workload, kind: DecisionKind, reason: impl Into<String>) -> Self {
+        let mut draft = Self::node(kind, reason);
+        draft.decision.pod = Some(format!("{}/{}", workload.pod.namespace, workload.pod.name));
+        draft.decision.container = Some(workload.container.clone());
+        draft
+    }
+
+    /// Names the knob by its kernel file.
+    pub(crate) fn knob(mut self, name: &str) -> Self {
+        self.decision.knob = Some(name.to_owned());
+        self
+    }
+
+    /// What was found and what is wished.
+    pub(crate) fn values(mut self, old: Option<String>, new: Option<String>) -> Self {
+        self.decision.old = old;
+        self.decision.new = new;
+        self
+    }
+
+    /// Adds one number the decision used.
+    pub(crate) fn input(mut self, name: &str, value: impl ToString) -> Self {
+        self.decision.inputs.insert(name.to_owned(), value.to_string());
+        self
+    }
+
+    /// Adds the numbers a plan used.
+    pub(crate) fn inputs(mut self, inputs: &BTreeMap<String, String>) -> Self {
+        self.decision.inputs.extend(inputs.iter().map(|(name, value)| (name.clone(), value.clone())));
+        self
+    }
+
+    /// What came of it; done where this is not called.
+    pub(crate) fn result(mut self, result: DecisionResult) -> Self {
+        self.decision.result = result;
+        self
+    }
+
+    /// The decision, numbered and dated.
+    pub(super) fn finish(self, seq: u64, time_usec: u64) -> Decision {
+        Decision { seq, time_usec, ..self.decision }
+    }
+}

@@ -1,0 +1,433 @@
+//! The types on the arrows between the agent's threads: what is tracked, one tick, live use, counters, heartbeats.
+//!
+//! Owned here: shapes and the small primitives (stop flag, waker, heartbeat, counters) that more than one part
+//! needs. Not owned: any decision, any I/O beyond waking a thread through an eventfd.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use evenkeel_model::node::{NodeFacts, NodeKey};
+use evenkeel_model::sample::Sample;
+use evenkeel_model::workload::{SourceKind, Workload};
+use evenkeel_qos::rules::ResourceClasses;
+
+use crate::config::Config;
+
+/// Path of a cgroup below the hierarchies' roots, beginning with `/`.
+pub(crate) type CgroupPath = Arc<str>;
+
+/// Changes of the tracked set that may wait for the sampler; when full the reconciler offers them again at its
+/// next pass.
+pub(crate) const TRACK_CHANGES_CAP: usize = 65_536;
+/// Snapshots from sources that may wait; a source that finds the channel full tries again after its period.
+pub(crate) const SOURCE_UPDATES_CAP: usize = 64;
+/// Live ticks a slow watcher may lag behind before it is told how many it missed.
+pub(crate) const LIVE_TICKS_CAP: usize = 4;
+
+/// One container being tracked: everything others need to sample, announce and show it. Immutable; a changed
+/// identity (another cgroup inode, other requirements or classes) gets a new slot.
+#[derive(Debug)]
+pub(crate) struct Tracked {
+    /// Strictly increasing, never reused within the epoch.
+    pub slot: u32,
+    /// Who it is and what it asked for.
+    pub workload: Arc<Workload>,
+    /// Classes under the rule set in force; `None` per resource where nothing is known.
+    pub classes: ResourceClasses,
+    /// Path below the roots.
+    pub cgroup: CgroupPath,
+    /// Inode of the cgroup's directory: its identity, since a path can be reused.
+    pub inode: u64,
+}
+
+/// A change of the tracked set, from the reconciler to the sampler.
+#[derive(Debug, Clone)]
+pub(crate) enum TrackChange {
+    /// Begin to sample it.
+    Added(Arc<Tracked>),
+    /// Its cgroup is gone or it was replaced.
+    Removed {
+        /// The slot that ends.
+        slot: u32,
+    },
+}
+
+/// What one tick of the sampler yields.
+#[derive(Debug, Default)]
+pub(crate) struct Tick {
+    /// Wall-clock time of the tick, microseconds since 1970.
+    pub time_usec: u64,
+    /// Samples by slot.
+    pub samples: Vec<(u32, Sample)>,
+    /// Changes of the tracked set taken in at this tick; they precede its samples.
+    pub changes: Vec<TrackChange>,
+    /// How late the tick began after its deadline, microseconds.
+    pub lateness_usec: u64,
+}
+
+/// Live use of all containers at one tick; built only while somebody watches.
+#[derive(Debug)]
+pub(crate) struct LiveTick {
+    /// Wall-clock time, microseconds since 1970.
+    pub time_usec: u64,
+    /// One entry per sampled container.
+    pub containers: Vec<LiveContainer>,
+}
+
+/// Live use of one container.
+#[derive(Debug, Clone)]
+pub(crate) struct LiveContainer {
+    /// Who it is.
+    pub tracked: Arc<Tracked>,
+    /// Its latest sample.
+    pub sample: Sample,
+    /// Mean CPU use over the sample's interval, thousandths of a core; `None` for the first sample.
+    pub cpu_milli: Option<u64>,
+}
+
+/// Where live ticks are published. Watchers subscribe; a slow one loses the oldest and learns how many.
+pub(crate) type LiveBus = tokio::sync::broadcast::Sender<Arc<LiveTick>>;
+
+/// A complete snapshot of what one source sees; it replaces the source's previous one at the same address.
+#[derive(Debug, Clone)]
+pub(crate) struct SourceUpdate {
+    /// Which source.
+    pub source: SourceKind,
+    /// Directory or socket.
+    pub address: String,
+    /// Everything it sees.
+    pub workloads: Vec<Workload>,
+    /// What it could not use, each by name.
+    pub problems: Vec<SourceProblem>,
+    /// False when the source itself cannot be read now; `workloads` is then what was last seen.
+    pub healthy: bool,
+}
+
+/// Something a source could not use.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SourceProblem {
+    /// What was tried.
+    pub what: String,
+    /// On what: file, socket, container.
+    pub where_: String,
+    /// Why it failed.
+    pub why: String,
+    /// What a person can do.
+    pub remedy: String,
+}
+
+/// What every part of the agent is given at start.
+pub(crate) struct Context {
+    /// Valid configuration.
+    pub config: Config,
+    /// Cluster and node.
+    pub node: NodeKey,
+    /// Kernel's boot id.
+    pub boot_id: String,
+    /// Random per agent start: names this run's stream.
+    pub epoch: u64,
+    /// Size of the machine.
+    pub facts: NodeFacts,
+    /// Counters of all parts.
+    pub stats: Stats,
+    /// Set when the agent should end.
+    pub stop: Stop,
+}
+
+/// The one flag that ends every thread. Threads look at it at each wake-up; wakers registered here are rung.
+#[derive(Default)]
+pub(crate) struct Stop {
+    flag: AtomicBool,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+impl Stop {
+    /// True once the agent should end.
+    pub(crate) fn is_set(&self) -> bool {
+        self.flag.load(Ordering::Acquire)
+    }
+
+    /// Asks every part to end.
+    pub(crate) fn set(&self) {
+        self.flag.store(true, Ordering::Release);
+        for waker in lock(&self.wakers).iter() {
+            waker.wake();
+        }
+    }
+
+    /// Registers a thread that sleeps in poll and must be woken to see the flag.
+    pub(crate) fn register(&self, waker: Waker) {
+        lock(&self.wakers).push(waker);
+    }
+}
+
+/// Takes a mutex whose holder may have panicked: the data are plain values that stay meaningful.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Wakes a thread that waits in poll. Cloned freely; ringing twice wakes once.
+#[derive(Clone)]
+pub(crate) struct Waker(Arc<nix::sys::eventfd::EventFd>);
+
+impl Waker {
+    /// A new eventfd, non-blocking and closed on exec.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub(crate) fn new() -> nix::Result<Self> {
+        use nix::sys::eventfd::{EfdFlags, EventFd};
+        Ok(Self(Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?)))
+    }
+
+    /// Wakes the thread. A full counter means it is awake already.
+    pub(crate) fn wake(&self) {
+        if let Err(errno) = self.0.write(1)
+            && errno != nix::errno::Errno::EAGAIN
+        {
+            tracing::debug!(%errno, "ignoring a failed wake-up; the thread wakes at its next timeout");
+        }
+    }
+
+    /// Takes all wake-ups so far.
+    pub(crate) fn drain(&self) {
+        // EAGAIN only says that there was none.
+        let _ = self.0.read();
+    }
+
+    /// The descriptor to poll for reading.
+    pub(crate) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        use std::os::fd::AsFd;
+        self.0.as_fd()
+    }
+}
+
+/// How a source reaches the reconciler: the bounded channel and the bell of its thread.
+#[derive(Clone)]
+pub(crate) struct UpdateSender {
+    /// Snapshots.
+    pub sender: SyncSender<SourceUpdate>,
+    /// Bell of the converge thread.
+    pub waker: Waker,
+}
+
+impl UpdateSender {
+    /// Offers a snapshot; gives it back when the channel is full (send a newer one later) or the agent ends.
+    pub(crate) fn send(&self, update: SourceUpdate) -> Result<(), SourceUpdate> {
+        let result = self.sender.try_send(update);
+        self.waker.wake();
+        result.map_err(|error| match error {
+            TrySendError::Full(update) | TrySendError::Disconnected(update) => update,
+        })
+    }
+}
+
+/// Rung by the converge thread when the cgroup tree changed in a way that may mean a new container: every source
+/// awaits it (`notified().await`) and lists again.
+pub(crate) type Rescan = Arc<tokio::sync::Notify>;
+
+/// Last sign of life of one thread.
+pub(crate) struct Heartbeat {
+    /// Name in logs and metrics.
+    pub name: &'static str,
+    /// Without a sign for longer than this the thread is taken for stuck.
+    pub patience: Duration,
+    start: Instant,
+    last_usec: AtomicU64,
+}
+
+impl Heartbeat {
+    /// A heartbeat that counts as fresh from now.
+    pub(crate) fn new(name: &'static str, patience: Duration) -> Self {
+        Self { name, patience, start: Instant::now(), last_usec: AtomicU64::new(0) }
+    }
+
+    /// Says that the thread lives.
+    pub(crate) fn beat(&self) {
+        self.last_usec.store(micros(self.start.elapsed()), Ordering::Relaxed);
+    }
+
+    /// Time since the last sign of life.
+    pub(crate) fn age(&self) -> Duration {
+        let last = Duration::from_micros(self.last_usec.load(Ordering::Relaxed));
+        self.start.elapsed().saturating_sub(last)
+    }
+}
+
+/// Microseconds of a duration, at most `u64::MAX`.
+pub(crate) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A counter that only grows, or a gauge that is set.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// Grows by `n`.
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Sets a gauge.
+    pub(crate) fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
+    /// The present value.
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Upper bounds of [`Histogram`]'s buckets, microseconds: a tick's lateness and a score's delay both lie between a
+/// tenth of a millisecond and tens of seconds. The last bucket takes the rest.
+pub(crate) const HISTOGRAM_BOUNDS_USEC: [u64; 14] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000, 30_000_000,
+];
+
+/// Durations in fixed buckets.
+#[derive(Debug, Default)]
+pub(crate) struct Histogram {
+    /// Observations at or below each bound and above the one before; one more for the rest.
+    pub buckets: [Count; HISTOGRAM_BOUNDS_USEC.len() + 1],
+    /// Sum of all observations, microseconds.
+    pub sum_usec: Count,
+}
+
+impl Histogram {
+    /// Takes in one duration, microseconds.
+    pub(crate) fn observe(&self, usec: u64) {
+        let bucket = HISTOGRAM_BOUNDS_USEC.partition_point(|&bound| bound < usec);
+        self.buckets[bucket].add(1);
+        self.sum_usec.add(usec);
+    }
+}
+
+/// What came of writes, for one knob.
+#[derive(Debug, Default)]
+pub(crate) struct WriteStats {
+    /// Written and read back.
+    pub done: Count,
+    /// Dry run: would have been written.
+    pub would: Count,
+    /// Refused for lack of permission.
+    pub denied: Count,
+    /// The kernel has no such knob or refused the value.
+    pub rejected: Count,
+    /// The process or cgroup was gone.
+    pub gone: Count,
+    /// Failed otherwise.
+    pub failed: Count,
+}
+
+/// Counters of all parts, shown at `/metrics` under `evenkeel_agent_*`. Each is written by one part only.
+#[derive(Default)]
+pub(crate) struct Stats {
+    // Sampler.
+    /// Ticks done.
+    pub ticks: Count,
+    /// Deadlines that passed without a tick.
+    pub ticks_missed: Count,
+    /// Ticks whose buffer could not be handed over because the report thread was behind.
+    pub ticks_dropped: Count,
+    /// How late ticks began.
+    pub tick_lateness: Histogram,
+    /// Containers sampled at the last tick.
+    pub sampled_containers: Count,
+    /// Samples taken.
+    pub samples: Count,
+    /// Files that could not be read or understood.
+    pub sample_errors: Count,
+
+    // Report.
+    /// Frames appended to the spool.
+    pub frames_written: Count,
+    /// Frames sent to the recommender (again after a reconnect counts again).
+    pub frames_sent: Count,
+    /// Frames acknowledged as durable.
+    pub frames_acknowledged: Count,
+    /// Bytes in the spool.
+    pub spool_bytes: Count,
+    /// Frames folded from seconds into minutes.
+    pub frames_folded: Count,
+    /// Frames lost because the spool was full or broken.
+    pub frames_dropped: Count,
+    /// State of the stream, for status.
+    pub stream: Mutex<StreamState>,
+
+    // Converger.
+    /// `oom_score_adj` writes.
+    pub writes_oom_score_adj: WriteStats,
+    /// `cpu.shares` writes.
+    pub writes_cpu_shares: WriteStats,
+    /// `cpu.weight` writes.
+    pub writes_cpu_weight: WriteStats,
+    /// Passes over a container's processes.
+    pub converge_passes: Count,
+    /// Containers frozen because forks outran the passes.
+    pub freezes: Count,
+    /// Processes found right by a verifying pass.
+    pub processes_verified: Count,
+    /// Time from noticing that a container may be wrong to having verified it.
+    pub time_to_right: Histogram,
+    /// Process events received from the kernel.
+    pub process_events: Count,
+    /// Times the kernel dropped process events and every container was looked at instead.
+    pub process_events_overrun: Count,
+    /// Changes of the cgroup tree received from the kernel.
+    pub cgroup_events: Count,
+    /// Containers known.
+    pub containers: Count,
+    /// Containers converged.
+    pub containers_converged: Count,
+    /// Track changes that had to wait because the sampler was behind.
+    pub track_changes_deferred: Count,
+    /// Sources known and, of these, healthy.
+    pub sources: Count,
+    /// Healthy sources.
+    pub sources_healthy: Count,
+    /// Decisions recorded.
+    pub decisions: Count,
+    /// Decisions that could not be written to disk.
+    pub decisions_not_stored: Count,
+    /// Decisions dropped from the queue for the stream.
+    pub decisions_not_streamed: Count,
+}
+
+/// What status says about the stream to the recommender; written by the stream client.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StreamState {
+    /// A connection stands and its handshake is done.
+    pub connected: bool,
+    /// Last sequence number acknowledged as durable in this epoch.
+    pub last_acknowledged: u64,
+    /// Last failure, with its cause.
+    pub last_error: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_falls_into_the_first_bucket_that_holds_it() {
+        let h = Histogram::default();
+        for usec in [0, 100, 101, 30_000_000, 30_000_001] {
+            h.observe(usec);
+        }
+        let counts: Vec<u64> = h.buckets.iter().map(Count::get).collect();
+        assert_eq!((counts[0], counts[1], counts[13], counts[14]), (2, 1, 1, 1));
+    }
+
+    #[test]
+    fn a_wake_up_is_taken_once() {
+        let waker = Waker::new().unwrap();
+        waker.wake();
+        waker.wake();
+        waker.drain();
+        assert_eq!(waker.0.read(), Err(nix::errno::Errno::EAGAIN));
+    }
+}
