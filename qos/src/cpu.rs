@@ -122,6 +122,13 @@ pub struct CpuQuota {
     pub period_usec: u64,
 }
 
+/// The quota alone: the period is the same everywhere.
+impl std::fmt::Display for CpuQuota {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.quota_usec.fmt(f)
+    }
+}
+
 impl CpuQuota {
     /// Quota for a limit in periods of `period_usec`: `max(1000, milli x period / 1000)`; a limit of zero or
     /// none is no quota.

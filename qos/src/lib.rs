@@ -7,8 +7,10 @@
 pub mod config;
 pub mod cpu;
 pub mod estimate;
+pub mod explain;
 pub mod memory;
 pub mod plan;
+pub mod pod;
 pub mod rules;
 pub mod score;
 

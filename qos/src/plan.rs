@@ -4,6 +4,7 @@
 //! full desired state; comparing it with the kernel and writing differences is the agent's.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use evenkeel_model::node::NodeFacts;
 use evenkeel_model::qos_class::QosClass;
@@ -64,24 +65,31 @@ pub struct Wishes {
 impl Wishes {
     /// True when nothing is to be written.
     pub fn is_empty(&self) -> bool {
-        self.reasons().is_empty()
+        *self == Self::default()
     }
 
-    /// Every reason with the name of its knob, in the order of the fields.
-    pub fn reasons(&self) -> Vec<(&'static str, &Reason)> {
+    /// Every knob wished, by its JSON name, with the value and the reason, in the order of the fields.
+    pub fn reasons(&self) -> Vec<(&'static str, String, &Reason)> {
         let all = [
-            ("oomScoreAdj", self.oom_score_adj.as_ref().map(|w| &w.reason)),
-            ("cpuShares", self.cpu_shares.as_ref().map(|w| &w.reason)),
-            ("cpuWeight", self.cpu_weight.as_ref().map(|w| &w.reason)),
-            ("cpuQuotaUs", self.cpu_quota.as_ref().map(|w| &w.reason)),
-            ("memoryMin", self.memory_min.as_ref().map(|w| &w.reason)),
-            ("memoryLow", self.memory_low.as_ref().map(|w| &w.reason)),
-            ("memoryHigh", self.memory_high.as_ref().map(|w| &w.reason)),
-            ("memoryMax", self.memory_max.as_ref().map(|w| &w.reason)),
-            ("memoryOomGroup", self.memory_oom_group.as_ref().map(|w| &w.reason)),
+            entry("oomScoreAdj", &self.oom_score_adj),
+            entry("cpuShares", &self.cpu_shares),
+            entry("cpuWeight", &self.cpu_weight),
+            entry("cpuQuotaUs", &self.cpu_quota),
+            entry("memoryMin", &self.memory_min),
+            entry("memoryLow", &self.memory_low),
+            entry("memoryHigh", &self.memory_high),
+            entry("memoryMax", &self.memory_max),
+            entry("memoryOomGroup", &self.memory_oom_group),
         ];
-        all.into_iter().filter_map(|(name, reason)| Some((name, reason?))).collect()
+        all.into_iter().flatten().collect()
     }
+}
+
+fn entry<'a, T: Display>(
+    name: &'static str,
+    wish: &'a Option<Wish<T>>,
+) -> Option<(&'static str, String, &'a Reason)> {
+    wish.as_ref().map(|w| (name, w.value.to_string(), &w.reason))
 }
 
 /// Whether wishes were made for a container.

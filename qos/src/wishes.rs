@@ -5,7 +5,7 @@
 
 use evenkeel_model::node::NodeFacts;
 use evenkeel_model::qos_class::QosClass;
-use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, Limit, OomScoreAdj};
+use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, Limit, MilliCpu, OomScoreAdj};
 use evenkeel_model::workload::{ContainerKind, OomKill, Requested};
 
 use crate::container::{Ask, Subject};
@@ -103,15 +103,13 @@ fn score_reason(rules: RuleSet, input: &ScoreInput, score: Score) -> Reason {
 }
 
 /// The CPU request that shares follow from, in thousandths, with the words for it. `None` where it is not known.
-fn cpu_request(ask: &Ask, subject: &Subject<'_>) -> Option<(evenkeel_model::units::MilliCpu, &'static str)> {
+fn cpu_request(ask: &Ask, subject: &Subject<'_>) -> Option<(MilliCpu, &'static str)> {
     match (subject.requested, ask.resources.cpu_request) {
         (Requested::Stated(r), Some(milli)) if r.cpu_request.is_none() => {
             Some((milli, "cpu limit, in place of a request"))
         }
         (Requested::Stated(_), Some(milli)) => Some((milli, "cpu request")),
-        (Requested::Stated(_), None) => {
-            Some((evenkeel_model::units::MilliCpu::ZERO, "no cpu request: the least"))
-        }
+        (Requested::Stated(_), None) => Some((MilliCpu::ZERO, "no cpu request: the least")),
         (Requested::Estimated(_), Some(milli)) => Some((milli, "cpu request, estimated")),
         (Requested::Estimated(_), None) | (Requested::Unknown, _) => None,
     }

@@ -1,0 +1,146 @@
+//! `memory.min`, `low`, `high`, `max` and the inversion of a runtime's record.
+#![allow(missing_docs)]
+
+use evenkeel_model::qos_class::QosClass::{BestEffort, Burstable, Guaranteed};
+use evenkeel_model::units::{Bytes, CpuShares, Limit, MilliCpu};
+use evenkeel_model::workload::{Estimate, Requested};
+use evenkeel_qos::config::MemoryHighFactor;
+use evenkeel_qos::cpu::CpuQuota;
+use evenkeel_qos::estimate::{RuntimeRecord, invert};
+use evenkeel_qos::memory::{high, max, protection, to_pages};
+use evenkeel_qos::rules::RuleSet;
+use evenkeel_qos::score::{ScoreInput, container_score};
+use proptest::prelude::*;
+
+const PAGE: Bytes = Bytes::new(4096);
+
+fn pair(class: evenkeel_model::qos_class::QosClass, request: u64) -> (Option<u64>, Option<u64>) {
+    let knobs = protection(class, Bytes::new(request), PAGE);
+    assert_eq!(knobs.high, None);
+    (knobs.min.map(Bytes::get), knobs.low.map(Bytes::get))
+}
+
+#[test]
+fn requests_are_protected_by_class_in_whole_pages() {
+    assert_eq!(pair(Guaranteed, 64 << 20), (Some(64 << 20), None));
+    assert_eq!(pair(Burstable, 64 << 20), (None, Some(64 << 20)));
+    assert_eq!(pair(BestEffort, 0), (None, None));
+    // 129M = 129,000,000 = 31,494 pages and 576 bytes.
+    assert_eq!(pair(Burstable, 129_000_000), (None, Some(128_999_424)));
+    // Nothing requested (a container of a burstable pod) protects nothing.
+    assert_eq!(pair(Burstable, 0), (None, None));
+}
+
+#[test]
+fn limits_are_whole_pages_or_max() {
+    assert_eq!(max(Some(Bytes::new(129_000_000)), PAGE), Limit::Value(Bytes::new(128_999_424)));
+    assert_eq!(max(None, PAGE), Limit::Max);
+    assert_eq!(max(Some(Bytes::ZERO), PAGE), Limit::Max);
+    assert_eq!(to_pages(Bytes::new(65_537), Bytes::new(65_536)).get(), 65_536);
+    assert_eq!(to_pages(Bytes::new(5), Bytes::ZERO).get(), 5);
+}
+
+#[test]
+fn memory_high_lies_between_request_and_limit() {
+    let of = |request, limit: Option<u64>, permille| {
+        let factor = MemoryHighFactor::new(permille).unwrap();
+        high(Bytes::new(request), limit.map(Bytes::new), Bytes::new(1 << 30), factor, PAGE).map(Bytes::get)
+    };
+    // 100 pages + 0.9 x 100 pages.
+    assert_eq!(of(409_600, Some(819_200), 900), Some(778_240));
+    // No limit: the machine's memory. 0 + 0.5 x 1 GiB needs a limit or a request to be written at all.
+    assert_eq!(of(1 << 20, None, 500), Some(537_395_200));
+    assert_eq!(of(0, None, 500), None);
+    assert_eq!(of(0, Some(8192), 500), Some(4096));
+    assert_eq!(of(8192, Some(8192), 900), None);
+    assert_eq!(of(8192, Some(16_384), 0), None);
+    // Rounding down must not put it at the request or below.
+    assert_eq!(of(8192, Some(8292), 900), None);
+    assert!(MemoryHighFactor::new(1001).is_err());
+}
+
+fn estimate(record: RuntimeRecord) -> Estimate {
+    match invert(&record, Bytes::new(1000 << 20)) {
+        Requested::Estimated(e) => e,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn with_score(adj: i64) -> Estimate {
+    estimate(RuntimeRecord { oom_score_adj: Some(adj), ..RuntimeRecord::default() })
+}
+
+#[test]
+fn the_class_comes_back_from_the_score_requested() {
+    for adj in [-999, -998, -997] {
+        assert_eq!(with_score(adj).memory_class, Some(Guaranteed), "{adj}");
+        assert_eq!(with_score(adj).resources.memory_request, None, "{adj}");
+    }
+    assert_eq!(with_score(1000).memory_class, Some(BestEffort));
+    assert_eq!(with_score(1000).resources.memory_request, Some(Bytes::ZERO));
+    // capacity x (1000 - adj) / 1000, with a capacity of 1000 Mi.
+    for (adj, mib) in [(999, 1), (750, 250), (2, 998), (0, 1000)] {
+        assert_eq!(with_score(adj).memory_class, Some(Burstable), "{adj}");
+        assert_eq!(with_score(adj).resources.memory_request, Some(Bytes::new(mib << 20)), "{adj}");
+    }
+    assert_eq!(with_score(i64::MAX).resources.memory_request, Some(Bytes::ZERO));
+    assert_eq!(with_score(i64::MIN).memory_class, Some(Burstable));
+}
+
+#[test]
+fn cpu_comes_back_from_shares_and_quota() {
+    let record = RuntimeRecord {
+        cpu_shares: Some(CpuShares::new(256).unwrap()),
+        cpu_quota: Some(CpuQuota { quota_usec: Limit::Value(50_000), period_usec: 100_000 }),
+        ..RuntimeRecord::default()
+    };
+    let e = estimate(record);
+    assert_eq!(e.resources.cpu_request, Some(MilliCpu::new(250)));
+    assert_eq!(e.resources.cpu_limit, Some(MilliCpu::new(500)));
+    assert_eq!(e.memory_class, None);
+    let least = estimate(RuntimeRecord { cpu_shares: Some(CpuShares::MIN), ..RuntimeRecord::default() });
+    assert_eq!(least.resources.cpu_request, Some(MilliCpu::ZERO));
+}
+
+#[test]
+fn a_memory_limit_alone_is_no_request() {
+    let limit = Some(Bytes::new(64 << 20));
+    let only = RuntimeRecord { memory_limit: limit, ..RuntimeRecord::default() };
+    assert_eq!(invert(&only, Bytes::new(1 << 30)), Requested::Unknown);
+    let burstable = estimate(RuntimeRecord { oom_score_adj: Some(900), memory_limit: limit, ..only });
+    assert_eq!(burstable.resources.memory_request, Some(Bytes::new(100 << 20)));
+    let guaranteed = estimate(RuntimeRecord { oom_score_adj: Some(-997), memory_limit: limit, ..only });
+    assert_eq!(guaranteed.resources.memory_request, limit);
+    assert_eq!(invert(&RuntimeRecord::default(), Bytes::new(1 << 30)), Requested::Unknown);
+}
+
+proptest! {
+    /// What was estimated from a score gives that score again.
+    #[test]
+    fn scores_survive_the_round_trip(adj in 3..=999_i64, capacity in (1_u64 << 20)..(1 << 50)) {
+        let record = RuntimeRecord { oom_score_adj: Some(adj), ..RuntimeRecord::default() };
+        let Requested::Estimated(e) = invert(&record, Bytes::new(capacity)) else { panic!("estimated") };
+        let input = ScoreInput {
+            class: Burstable,
+            memory_request: e.resources.memory_request.unwrap(),
+            capacity: Bytes::new(capacity),
+            node_critical: false,
+            share: Bytes::ZERO,
+            sidecar_of: None,
+        };
+        for rules in [RuleSet::Proposal, RuleSet::Kubelet] {
+            prop_assert_eq!(i64::from(container_score(rules, &input).value.get()), adj);
+        }
+    }
+
+    #[test]
+    fn memory_high_is_above_the_request_and_below_the_limit(
+        request in 0..1_u64 << 40, more in 0..1_u64 << 40, permille in 0..=1000_u16,
+    ) {
+        let factor = MemoryHighFactor::new(permille).unwrap();
+        let limit = request + more;
+        if let Some(h) = high(Bytes::new(request), Some(Bytes::new(limit)), Bytes::new(1 << 41), factor, PAGE) {
+            prop_assert!(h.get() > request && h.get() <= limit && h.get().is_multiple_of(4096));
+        }
+    }
+}
