@@ -95,6 +95,16 @@ impl Sample {
         Self { interval_usec, present: 0, values: [0; Field::COUNT] }
     }
 
+    /// The same with the interval in microseconds.
+    pub const fn with_interval_usec(interval_usec: u32) -> Self {
+        Self { interval_usec, present: 0, values: [0; Field::COUNT] }
+    }
+
+    /// Sets the true time since the previous sample, microseconds.
+    pub const fn set_interval_usec(&mut self, interval_usec: u32) {
+        self.interval_usec = interval_usec;
+    }
+
     /// True time since the previous sample of this container; zero when this is the first.
     pub const fn interval(&self) -> Duration {
         Duration::from_micros(self.interval_usec as u64)
