@@ -1,5 +1,5 @@
 //! Shares, weights and quotas: tables from the kubelet and the runtimes, and properties over all inputs.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use evenkeel_model::units::{CpuShares, CpuWeight, Limit, MilliCpu};
 use evenkeel_qos::cpu::WeightConversion::{Linear, Quadratic, Systemd};

@@ -1,5 +1,5 @@
 //! `memory.min`, `low`, `high`, `max` and the inversion of a runtime's record.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use evenkeel_model::qos_class::QosClass::{BestEffort, Burstable, Guaranteed};
 use evenkeel_model::units::{Bytes, CpuShares, Limit, MilliCpu};

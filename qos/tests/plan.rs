@@ -1,5 +1,5 @@
 //! Whole plans: which knobs are wished for which container, and which are left alone.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use evenkeel_model::node::NodeFacts;
 use evenkeel_model::qos_class::QosClass::{self, BestEffort, Burstable, Guaranteed};

@@ -1,5 +1,5 @@
 //! Classes by hand-made tables, both rule sets.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use evenkeel_model::qos_class::QosClass::{self, BestEffort, Burstable, Guaranteed};
 use evenkeel_model::units::{Bytes, MilliCpu};
