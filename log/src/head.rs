@@ -1,0 +1,118 @@
+//! The trim pointer: which sequence number the log begins with, made durable before any segment is deleted.
+//!
+//! Deletions may reach the disk in any order or not at all. With the pointer first, a segment below it is known to be
+//! unneeded if its file came back after a crash, and not missing if its file is gone.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::disk::{Disk, uninterrupted, write_all_at};
+use crate::error::At;
+use crate::format::{u32_at, u64_at};
+use crate::{LogError, Seq};
+
+const NAME: &str = "head";
+const MAGIC: [u8; 8] = *b"EVKEELHD";
+const VERSION: u32 = 1;
+/// A sector: the unit a disk writes whole or not at all.
+const SLOT: usize = 512;
+const USED: usize = 36;
+
+/// The open pointer file.
+#[derive(Debug)]
+pub(crate) struct Head {
+    file: File,
+    path: PathBuf,
+    /// Generation of the newest slot; the next write goes to the other one.
+    generation: u64,
+    first: Option<Seq>,
+}
+
+/// How the pointer file was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    /// With a valid slot.
+    Valid,
+    /// Absent or empty: the log is new, or the crash came before the first write.
+    Absent,
+    /// Without a valid slot, though it has bytes.
+    Damaged,
+}
+
+impl Head {
+    pub(crate) fn open(dir: &Path) -> Result<(Self, Found), LogError> {
+        let path = dir.join(NAME);
+        let mut options = OpenOptions::new();
+        let file =
+            options.read(true).write(true).create(true).truncate(false).open(&path).at("open", &path)?;
+        let mut bytes = [0; 2 * SLOT];
+        let mut have = 0;
+        while have < bytes.len() {
+            match file.read_at(&mut bytes[have..], have as u64).at("read", &path)? {
+                0 => break,
+                n => have += n,
+            }
+        }
+        let slots = bytes.as_chunks::<SLOT>().0.iter();
+        let newest = slots.filter_map(decode).max_by_key(|slot| slot.0);
+        if let Some((_, _, version)) = newest.filter(|slot| slot.2 != VERSION) {
+            return Err(LogError::Version { path, found: version, supported: VERSION });
+        }
+        let found = match newest {
+            Some(_) => Found::Valid,
+            None if have == 0 => Found::Absent,
+            None => Found::Damaged,
+        };
+        let (generation, first) = newest.map_or((0, None), |(g, first, _)| (g, Some(first)));
+        Ok((Self { file, path, generation, first }, found))
+    }
+
+    /// The pointer's value, where it has one.
+    pub(crate) fn first(&self) -> Option<Seq> {
+        self.first
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Sets the pointer durably; does nothing when it already has this value.
+    pub(crate) fn set(&mut self, disk: &dyn Disk, first: Seq) -> Result<(), LogError> {
+        if self.first == Some(first) {
+            return Ok(());
+        }
+        let fresh = self.first.is_none();
+        let generation = self.generation.saturating_add(1);
+        let slot = encode(generation, first);
+        let at = (generation % 2) * SLOT as u64;
+        write_all_at(disk, &self.file, &slot, at).at("write", &self.path)?;
+        if fresh {
+            // Both slots exist from the start, so that later writes need no new space.
+            let other = ((generation + 1) % 2) * SLOT as u64;
+            write_all_at(disk, &self.file, &encode(generation - 1, first), other).at("write", &self.path)?;
+        }
+        uninterrupted(|| disk.sync_data(&self.file)).at("sync", &self.path)?;
+        (self.generation, self.first) = (generation, Some(first));
+        Ok(())
+    }
+}
+
+fn encode(generation: u64, first: Seq) -> [u8; SLOT] {
+    let mut slot = [0; SLOT];
+    slot[..8].copy_from_slice(&MAGIC);
+    slot[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    slot[16..24].copy_from_slice(&generation.to_le_bytes());
+    slot[24..32].copy_from_slice(&first.get().to_le_bytes());
+    let crc = crc32c::crc32c(&slot[..USED - 4]);
+    slot[USED - 4..USED].copy_from_slice(&crc.to_le_bytes());
+    slot
+}
+
+/// Generation, first sequence number and version of a slot with a valid checksum.
+fn decode(slot: &[u8; SLOT]) -> Option<(u64, Seq, u32)> {
+    if slot[..8] != MAGIC || u32_at(slot, USED - 4) != crc32c::crc32c(&slot[..USED - 4]) {
+        return None;
+    }
+    Some((u64_at(slot, 16), Seq::new(u64_at(slot, 24))?, u32_at(slot, 8)))
+}
