@@ -1,0 +1,8 @@
+# The agent's image: one static binary and nothing else. Build the binary first: scripts/build-static
+FROM scratch
+LABEL org.opencontainers.image.title="evenkeel-agent" \
+      org.opencontainers.image.description="The Evenkeel node agent" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY evenkeel-agent evenkeel /usr/bin/
+USER 0
+ENTRYPOINT ["/usr/bin/evenkeel-agent"]
