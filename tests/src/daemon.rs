@@ -2,7 +2,7 @@
 //! logs shown when something fails.
 //!
 //! Owns the process and its directory. What makes a program ready is said by the test: a socket that accepts, an
-//! address that answers 200.
+//! address that answers 200, a line it prints.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -33,6 +33,8 @@ pub enum Ready {
         /// The path, such as `/readyz`.
         path: String,
     },
+    /// Its output contains a text.
+    Says(String),
     /// It is ready as soon as it runs, or ends by itself.
     Started,
 }
@@ -130,9 +132,9 @@ impl Daemon {
 
     fn await_ready(&mut self, ready: &Ready) -> Result<()> {
         let what = format!("{} to be ready", self.name);
-        let child = &mut self.child;
+        let (child, log) = (&mut self.child, &self.log);
         let awaited = wait::until(&what, wait::PATIENCE, || {
-            if is_ready(ready) {
+            if is_ready(ready, log) {
                 return Ok(Some(()));
             }
             match child.try_wait().context("cannot see to the program")? {
@@ -218,8 +220,9 @@ pub fn http_get(port: u16, path: &str) -> Result<(u16, String)> {
     Ok((status.context("the answer has no status")?, body.to_string()))
 }
 
-fn is_ready(ready: &Ready) -> bool {
+fn is_ready(ready: &Ready, log: &Path) -> bool {
     match ready {
+        Ready::Says(text) => read_lossy(log).contains(text),
         Ready::Socket(path) => UnixStream::connect(path).is_ok(),
         Ready::Http { port, path } => http_get(*port, path).is_ok_and(|(status, _)| status == 200),
         Ready::Started => true,

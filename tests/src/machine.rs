@@ -1,5 +1,6 @@
 //! What this machine has and allows: tools, capabilities, the length of run asked for.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -25,13 +26,17 @@ pub fn may_lower_scores() -> bool {
     caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_RESOURCE).unwrap_or(false)
 }
 
-/// The first of `names` that is not a program on `PATH` or in the usual system directories.
-pub fn missing(names: &[&'static str]) -> Option<&'static str> {
+/// Where programs are looked for: `PATH`, and the system directories it lacks for ordinary users of Debian.
+pub fn path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
-    let directories: Vec<&str> = path.split(':').chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"]).collect();
-    names.iter().copied().find(|name| {
-        !directories.iter().any(|directory| std::path::Path::new(directory).join(name).is_file())
-    })
+    format!("{path}:/usr/sbin:/sbin:/usr/bin:/bin")
+}
+
+/// The first of `names` that is not a program in one of the directories of [`path`].
+pub fn missing(names: &[&'static str]) -> Option<&'static str> {
+    let path = path();
+    let is_there = |name: &str| path.split(':').any(|directory| Path::new(directory).join(name).is_file());
+    names.iter().copied().find(|name| !is_there(name))
 }
 
 /// Runs a command to its end and returns what it printed.

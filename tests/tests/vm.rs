@@ -1,5 +1,8 @@
 //! Suite `vm`: a guest with cgroup v2, every controller and every capability.
 
+#[path = "cases/cgroups.rs"]
+mod cgroups;
+
 use anyhow::Result;
 use evenkeel_tests::vm::{self, Vm};
 use evenkeel_tests::{places, require};
@@ -30,6 +33,21 @@ fn a_guest_has_every_controller_and_lowers_scores() -> Result<()> {
     assert_eq!(result.value("score:")?, "-997");
     assert_eq!(result.value("member:")?, result.value("pid:")?);
     assert_eq!(result.value("memory:")?, "yes");
+    Ok(())
+}
+
+/// The fixtures make cgroups as well where v2 is all there is.
+#[test]
+fn the_cgroup_cases_hold_on_v2() -> Result<()> {
+    require!(vm::impossible().is_none(), vm::impossible().unwrap_or_default());
+    // This very program, in the guest, with the workload beside it.
+    let result = Vm::builder()
+        .program(std::env::current_exe()?, "bin/cases")
+        .program(places::program("evenkeel-workload")?, "bin/evenkeel-workload")
+        .script("CI=true /bin/cases --test-threads=1 cgroups:: && ls /sys/fs/cgroup | grep -c ^ek-; true")
+        .run()?;
+    assert!(result.output.contains("test result: ok"), "{}", result.output);
+    assert!(result.output.trim_end().ends_with("\n0"), "test cgroups are left: {}", result.output);
     Ok(())
 }
 

@@ -9,6 +9,7 @@
 //! first process of a container, for which the kernel drops signals without a handler.
 
 use std::hint::black_box;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::thread;
@@ -33,20 +34,17 @@ const USAGE: &str = "usage: evenkeel-workload MODE
 /// How often a burning thread stops: short enough that each second of a measurement sees the same share.
 const PERIOD: Duration = Duration::from_millis(20);
 
+/// Signals that end the workload.
+const ENDS: [Signal; 2] = [Signal::SIGTERM, Signal::SIGINT];
+
 type Outcome = Result<(), String>;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["sleep"] => announce("sleeping").and_then(|()| until_told()),
-        ["burn", millicores] => number(millicores).and_then(burn).and_then(|()| until_told()),
-        ["hold", size] => bytes(size).and_then(hold).and_then(|_held| until_told()),
-        ["burn-and-hold", millicores, size] => burn_and_hold(millicores, size),
-        ["fork-churn", "workers", count, lifetime @ ..] => churn(worker, count, lifetime, 1000),
-        ["fork-churn", "chains", count, lifetime @ ..] => churn(chain, count, lifetime, 200),
         ["oomadj", score, program, rest @ ..] => become_with_score(score, program, rest),
-        _ => Err(USAGE.to_string()),
+        words => block(&ENDS).and_then(|_| run(words)),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -57,9 +55,23 @@ fn main() -> ExitCode {
     }
 }
 
+/// The modes that wait for a signal. It is blocked by now, so that it ends them in order whenever it comes, and every
+/// thread started later leaves it to the one that waits.
+fn run(words: &[&str]) -> Outcome {
+    match words {
+        ["sleep"] => announce("sleeping").and_then(|()| until_told()),
+        ["burn", millicores] => number(millicores).and_then(burn).and_then(|()| until_told()),
+        ["hold", size] => bytes(size).and_then(hold).and_then(|_held| until_told()),
+        ["burn-and-hold", millicores, size] => burn_and_hold(millicores, size),
+        ["fork-churn", "workers", count, lifetime @ ..] => churn(worker, count, lifetime, 1000),
+        ["fork-churn", "chains", count, lifetime @ ..] => churn(chain, count, lifetime, 200),
+        _ => Err(USAGE.to_string()),
+    }
+}
+
 fn announce(text: &str) -> Outcome {
-    println!("evenkeel-workload: {text}");
-    Ok(())
+    writeln!(std::io::stdout(), "evenkeel-workload: {text}")
+        .map_err(|error| format!("cannot report: {error}"))
 }
 
 fn number(text: &str) -> Result<u64, String> {
@@ -67,35 +79,28 @@ fn number(text: &str) -> Result<u64, String> {
 }
 
 fn bytes(text: &str) -> Result<usize, String> {
-    let (digits, shift) = match text.strip_suffix('i').map(|rest| rest.split_at(rest.len().saturating_sub(1)))
-    {
-        Some((digits, "K")) => (digits, 10),
-        Some((digits, "M")) => (digits, 20),
-        Some((digits, "G")) => (digits, 30),
-        Some(_) => return Err(format!("not a size: {text}")),
-        None => (text, 0),
-    };
+    let units = [("Ki", 10), ("Mi", 20), ("Gi", 30)];
+    let scaled = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
+    let (digits, shift) = scaled.unwrap_or((text, 0));
     let size = number(digits)?.checked_mul(1 << shift).ok_or_else(|| format!("too large: {text}"))?;
     usize::try_from(size).map_err(|_| format!("too large: {text}"))
 }
 
+/// Blocks signals, to be waited for.
+fn block(signals: &[Signal]) -> Result<SigSet, String> {
+    let set: SigSet = signals.iter().copied().collect();
+    set.thread_block().map_err(|errno| format!("cannot block signals: {errno}"))?;
+    Ok(set)
+}
+
 /// Waits for SIGTERM or SIGINT.
 fn until_told() -> Outcome {
-    let mut ends = SigSet::empty();
-    ends.add(Signal::SIGTERM);
-    ends.add(Signal::SIGINT);
-    ends.thread_block().map_err(|errno| format!("cannot block signals: {errno}"))?;
-    ends.wait().map_err(|errno| format!("cannot wait for a signal: {errno}"))?;
+    block(&ENDS)?.wait().map_err(|errno| format!("cannot wait for a signal: {errno}"))?;
     Ok(())
 }
 
 /// Starts threads that together use `millicores`; they end with the process.
 fn burn(millicores: u64) -> Outcome {
-    // Blocked before the threads start, which inherit it: the signal must reach the thread that waits for it.
-    let mut ends = SigSet::empty();
-    ends.add(Signal::SIGTERM);
-    ends.add(Signal::SIGINT);
-    ends.thread_block().map_err(|errno| format!("cannot block signals: {errno}"))?;
     let mut left = millicores;
     while left > 0 {
         let share = left.min(1000);
@@ -162,11 +167,7 @@ fn churn(shape: fn(Duration) -> Outcome, count: &str, lifetime: &[&str], usual: 
         _ => return Err(USAGE.to_string()),
     };
     let lifetime = Duration::from_micros(lifetime);
-    let mut wanted = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGCHLD] {
-        wanted.add(signal);
-    }
-    wanted.thread_block().map_err(|errno| format!("cannot block signals: {errno}"))?;
+    let wanted = block(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGCHLD])?;
     // Orphans of the chains come back here, whatever reaps or does not reap above.
     prctl::set_child_subreaper(true).map_err(|errno| format!("cannot become a subreaper: {errno}"))?;
     // A group of its own, to be ended as a whole. The leader of a session has one already.

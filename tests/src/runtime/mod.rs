@@ -76,6 +76,7 @@ impl Runtime {
         let child = Command::new("containerd")
             .arg("--config")
             .arg(&config)
+            .env("PATH", machine::path())
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("cannot share the log")?)
             .stderr(log)

@@ -1,0 +1,72 @@
+# shellcheck shell=bash
+# What the scripts share: messages, and the installation of what a machine lacks. Sourced, never run.
+# Debian 12 or later is expected; elsewhere the tools may come from anywhere, as long as they are on the PATH.
+
+set -euo pipefail
+
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# Debian gives ordinary users no sbin directories, and that is where runc and modprobe are.
+export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+
+say() { printf '==> %s\n' "$*" >&2; }
+warn() { printf 'warning: %s\n' "$*" >&2; }
+die() {
+    printf 'error: %s\n' "$*" >&2
+    exit 1
+}
+
+# Debian packages that bring a tool.
+packages_of() {
+    case $1 in
+        busybox) echo busybox-static ;;
+        cc) echo gcc libc6-dev ;;
+        containerd | ctr) echo containerd ;;
+        modprobe | depmod) echo kmod ;;
+        qemu-system-x86_64) echo qemu-system-x86 seabios ;;
+        *) echo "$1" ;;
+    esac
+}
+
+# need_tools TOOL... : installs the packages of those that are missing, and says which.
+need_tools() {
+    local tool missing=() packages=()
+    for tool in "$@"; do
+        command -v "$tool" > /dev/null || missing+=("$tool")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    for tool in "${missing[@]}"; do
+        read -ra found <<< "$(packages_of "$tool")"
+        packages+=("${found[@]}")
+    done
+    install_packages "${missing[*]}" "${packages[@]}"
+}
+
+# install_packages WHAT PACKAGE... : installs packages because WHAT is missing.
+install_packages() {
+    local what=$1
+    shift
+    command -v apt-get > /dev/null || die "missing here: $what; there is no apt-get to install it with, so install it by hand"
+    [ "$(id -u)" = 0 ] || die "missing here: $what; as root, run: apt-get install $*"
+    say "missing here: $what; installing with apt-get: $*"
+    export DEBIAN_FRONTEND=noninteractive
+    # The index may be missing or too old; it is fetched only when the first attempt fails.
+    local apt=(apt-get -qq install -y --no-install-recommends "$@")
+    "${apt[@]}" > /dev/null 2>&1 || { apt-get -qq update && "${apt[@]}" > /dev/null; } ||
+        die "apt-get could not install: $*"
+}
+
+# need_rust : cargo and a linker; Debian's own Rust is too old, and toolchains are not ours to install.
+need_rust() {
+    command -v cargo > /dev/null || PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
+    command -v cargo > /dev/null ||
+        die "cargo is missing: install Rust $(rust_version) or later, see https://rustup.rs (rustup toolchain install stable)"
+    need_tools cc
+    [ -e /usr/include/stdio.h ] || install_packages "the C library's headers" libc6-dev
+    [ -e /etc/ssl/certs/ca-certificates.crt ] || install_packages "certificate authorities, for crates.io" ca-certificates
+}
+
+rust_version() { sed -n 's/^rust-version = "\(.*\)"/\1/p' "$repository/Cargo.toml"; }
+
+# Tools for real containers, and for guests with a kernel of their own.
+need_containers() { need_tools containerd ctr runc busybox tar; }
+need_guests() { need_tools qemu-system-x86_64 busybox modprobe depmod apt-get dpkg; }
