@@ -1,1 +1,38 @@
-//! Placeholder, replaced within the first commit.
+//! The kernel's edge: cgroup v1, v2 and hybrid, procfs, kernel events, capabilities.
+//!
+//! Owned here: every system call and every path of procfs and cgroupfs in this project, behind two narrow traits,
+//! [`snapshot::HostReader`] (coarse, cold) and [`write::HostWriter`] (one value of a closed set of writes), and one
+//! hot path, the [`sampler`]. Not owned: what should be written, when, and why. Depends on `model` and on system
+//! call crates only.
+//!
+//! A program begins like this:
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use evenkeel_host::{cgroup::CgroupTree, kernel_reader::KernelReader, kernel_writer::KernelWriter, roots::Roots};
+//!
+//! let roots = Roots::default();
+//! let tree = Arc::new(CgroupTree::open(&roots)?);
+//! let reader = KernelReader::new(roots.clone(), Arc::clone(&tree));
+//! let writer = KernelWriter::new(roots, tree, &["/kube-system".to_owned()])?;
+//! # Ok::<(), evenkeel_host::error::HostError>(())
+//! ```
+//!
+//! Errors carry a [`error::Category`]; callers act on it and never on text.
+
+pub mod caps;
+pub mod cgroup;
+mod deny;
+pub mod error;
+pub mod freeze;
+pub mod hierarchy;
+pub mod kernel_reader;
+pub mod kernel_writer;
+pub mod knob;
+pub mod node;
+pub mod parse;
+pub mod process;
+pub mod roots;
+pub mod sampler;
+pub mod snapshot;
+pub mod write;

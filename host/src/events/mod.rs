@@ -1,0 +1,10 @@
+//! What the kernel can wake us for: cgroups that come, go and change, and processes that fork, exec and exit.
+//!
+//! Owns file descriptors that a caller may poll, and the parsing of what they say. Each source says when it lost
+//! something, and then the answer is a rescan. Does not own the loop that waits.
+
+mod cgroup_watch;
+mod proc_connector;
+
+pub use cgroup_watch::{CgroupEvent, CgroupWatch};
+pub use proc_connector::{ProcConnector, ProcessEvent};

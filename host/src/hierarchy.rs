@@ -1,0 +1,348 @@
+//! Which controller lives in which cgroup hierarchy.
+//!
+//! Owns the detection: pure v2, one v1 mount per controller, combined v1 mounts, and the hybrid of v1
+//! controllers with a v2 tree beside them. Detection asks the file systems below the given root what they are,
+//! so it works where mount tables speak of other paths (a pod that sees the host's tree below `/host`). Does not
+//! open cgroups.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, FsType, statfs};
+
+use crate::error::{Action, Category, HostError};
+use crate::roots::Roots;
+
+/// A resource controller of the kernel, by its v1 name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Controller {
+    /// CPU shares, weight and bandwidth.
+    Cpu,
+    /// CPU accounting. Built into every v2 cgroup.
+    Cpuacct,
+    /// Memory.
+    Memory,
+    /// Number of processes.
+    Pids,
+    /// Freezing. Built into every v2 cgroup since Linux 5.2.
+    Freezer,
+}
+
+impl Controller {
+    /// Every controller.
+    pub const ALL: [Self; 5] = [Self::Cpu, Self::Cpuacct, Self::Memory, Self::Pids, Self::Freezer];
+
+    /// The kernel's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cpuacct => "cpuacct",
+            Self::Memory => "memory",
+            Self::Pids => "pids",
+            Self::Freezer => "freezer",
+        }
+    }
+
+    fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|c| c.name() == name)
+    }
+
+    /// True where cgroup v2 has it in every cgroup, whatever `cgroup.subtree_control` says.
+    const fn is_core_in_v2(self) -> bool {
+        matches!(self, Self::Cpuacct | Self::Freezer)
+    }
+}
+
+/// One cgroup hierarchy. A combined v1 mount is named by the first of its controllers in [`Controller::ALL`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hierarchy {
+    /// The v2 tree.
+    V2,
+    /// The v1 tree with this controller.
+    V1(Controller),
+}
+
+impl fmt::Display for Hierarchy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V2 => "unified",
+            Self::V1(c) => c.name(),
+        })
+    }
+}
+
+/// What kind of cgroup set-up a machine has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// All controllers in one v2 tree.
+    V2,
+    /// v1 trees only.
+    V1,
+    /// v1 trees for the controllers and a v2 tree beside them.
+    Hybrid,
+}
+
+impl Mode {
+    /// Name for status and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V2 => "v2",
+            Self::V1 => "v1",
+            Self::Hybrid => "hybrid",
+        }
+    }
+}
+
+/// One mounted hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Which one.
+    pub hierarchy: Hierarchy,
+    /// Its root directory as we reach it.
+    pub path: PathBuf,
+    /// Controllers bound to it. For v2 those of `cgroup.controllers`, without the built-in ones.
+    pub controllers: Vec<Controller>,
+    /// For v2 the controllers given on to the children of the root (`cgroup.subtree_control`); for v1 all.
+    pub delegated: Vec<Controller>,
+}
+
+/// All hierarchies of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    mode: Mode,
+    mounts: Vec<Mount>,
+}
+
+impl Layout {
+    /// Asks the file systems below the cgroup root.
+    ///
+    /// # Errors
+    /// `Io`, `Denied` or `Gone` when the root cannot be read; `Unsupported` when no cgroup file system is there.
+    pub fn detect(roots: &Roots) -> Result<Self, HostError> {
+        let root = roots.cgroup();
+        if fs_type(root)? == CGROUP2_SUPER_MAGIC {
+            return Self::declare(vec![v2_mount(root)?]);
+        }
+        let table = mount_table(roots);
+        let mut mounts: Vec<Mount> = Vec::new();
+        for path in subdirectories(root)? {
+            match fs_type(&path) {
+                Ok(CGROUP2_SUPER_MAGIC) => mounts.push(v2_mount(&path)?),
+                Ok(CGROUP_SUPER_MAGIC) => add_v1(&mut mounts, &path, &table),
+                // Not a cgroup mount, or one that went away while we looked.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Self::declare(mounts).map_err(|e| {
+            HostError::of_text(
+                e.category(),
+                Action::Open,
+                root.display().to_string(),
+                "no cgroup file system there",
+            )
+            .with_remedy("mount the host's /sys/fs/cgroup here and name it as the cgroup root")
+        })
+    }
+
+    /// A layout as stated, for trees that are not cgroup file systems (tests) or cannot be asked.
+    ///
+    /// # Errors
+    /// `Unsupported` when `mounts` is empty.
+    pub fn declare(mut mounts: Vec<Mount>) -> Result<Self, HostError> {
+        mounts.sort_by_key(|m| m.hierarchy);
+        let v2 = mounts.iter().any(|m| m.hierarchy == Hierarchy::V2);
+        let v1 = mounts.iter().any(|m| m.hierarchy != Hierarchy::V2);
+        let mode = match (v1, v2) {
+            (true, true) => Mode::Hybrid,
+            (true, false) => Mode::V1,
+            (false, true) => Mode::V2,
+            (false, false) => {
+                return Err(HostError::of_text(
+                    Category::Unsupported,
+                    Action::Open,
+                    "cgroup layout",
+                    "no hierarchy given",
+                ));
+            }
+        };
+        Ok(Self { mode, mounts })
+    }
+
+    /// The kind of set-up.
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Every mounted hierarchy, v2 first.
+    pub fn mounts(&self) -> &[Mount] {
+        &self.mounts
+    }
+
+    /// The mount of a hierarchy.
+    pub fn mount(&self, hierarchy: Hierarchy) -> Option<&Mount> {
+        self.mounts.iter().find(|m| m.hierarchy == hierarchy)
+    }
+
+    /// The hierarchy in which a controller is at work, or `None` where this machine has no such controller.
+    pub fn home(&self, controller: Controller) -> Option<Hierarchy> {
+        let bound = self.mounts.iter().find(|m| m.controllers.contains(&controller));
+        let core = || self.mount(Hierarchy::V2).filter(|_| controller.is_core_in_v2());
+        bound.or_else(core).map(|m| m.hierarchy)
+    }
+
+    /// Whether children of the root may use the controller: always on v1, by `cgroup.subtree_control` on v2.
+    pub fn is_delegated(&self, controller: Controller) -> bool {
+        self.home(controller).and_then(|h| self.mount(h)).is_some_and(|m| {
+            m.delegated.contains(&controller) || (m.hierarchy == Hierarchy::V2 && controller.is_core_in_v2())
+        })
+    }
+
+    /// Where pressure files of containers may be: the v2 tree.
+    pub fn pressure_home(&self) -> Option<Hierarchy> {
+        self.mount(Hierarchy::V2).map(|m| m.hierarchy)
+    }
+
+    /// Hierarchies in the order in which a container's processes are looked for.
+    ///
+    /// Runtimes put a container into every v1 controller but not always into the v2 tree beside them, so v1
+    /// memory comes before v2 on a hybrid.
+    pub fn process_order(&self) -> impl Iterator<Item = Hierarchy> {
+        [Controller::Memory, Controller::Cpu, Controller::Cpuacct, Controller::Pids, Controller::Freezer]
+            .into_iter()
+            .filter_map(|c| self.home(c))
+            .chain(self.pressure_home())
+    }
+}
+
+fn fs_type(path: &Path) -> Result<FsType, HostError> {
+    statfs(path)
+        .map(|s| s.filesystem_type())
+        .map_err(|e| HostError::from_errno(Action::Open, path.display().to_string(), e, false))
+}
+
+fn subdirectories(root: &Path) -> Result<Vec<PathBuf>, HostError> {
+    let entries = std::fs::read_dir(root).map_err(|e| HostError::from_io(Action::List, root, &e))?;
+    // Links such as cpu -> cpu,cpuacct are resolved so that one mount is seen once.
+    let mut found: Vec<PathBuf> = entries
+        .flatten()
+        .filter_map(|e| std::fs::canonicalize(e.path()).ok())
+        .filter(|p| p.is_dir())
+        .collect();
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+fn v2_mount(path: &Path) -> Result<Mount, HostError> {
+    let list = |file: &str| -> Result<Vec<Controller>, HostError> {
+        let path = path.join(file);
+        let text = std::fs::read_to_string(&path).map_err(|e| HostError::from_io(Action::Read, &path, &e))?;
+        Ok(text.split_whitespace().filter_map(Controller::of_name).collect())
+    };
+    Ok(Mount {
+        hierarchy: Hierarchy::V2,
+        path: path.to_owned(),
+        controllers: list("cgroup.controllers")?,
+        delegated: list("cgroup.subtree_control")?,
+    })
+}
+
+/// Adds a v1 mount, unless it has none of our controllers (`name=systemd`, `blkio`) or is a second mount of one
+/// we have.
+fn add_v1(mounts: &mut Vec<Mount>, path: &Path, table: &[(PathBuf, Vec<Controller>)]) {
+    let by_table = table.iter().rev().find(|(at, _)| at == path).map(|(_, c)| c.clone());
+    let controllers = by_table.unwrap_or_else(|| controllers_of_name(path));
+    let Some(&first) = controllers.iter().min() else { return };
+    if mounts.iter().any(|m| m.hierarchy != Hierarchy::V2 && m.controllers.contains(&first)) {
+        return;
+    }
+    mounts.push(Mount {
+        hierarchy: Hierarchy::V1(first),
+        path: path.to_owned(),
+        delegated: controllers.clone(),
+        controllers,
+    });
+}
+
+fn controllers_of_name(path: &Path) -> Vec<Controller> {
+    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+    name.split(',').filter_map(Controller::of_name).collect()
+}
+
+/// v1 mounts of our own mount namespace with their controllers, from mountinfo (proc(5)). Empty when it cannot be
+/// read: then directory names decide.
+fn mount_table(roots: &Roots) -> Vec<(PathBuf, Vec<Controller>)> {
+    let text = std::fs::read_to_string(roots.proc().join("self/mountinfo")).unwrap_or_default();
+    text.lines().filter_map(mountinfo_v1).collect()
+}
+
+/// One line of mountinfo: mount point and v1 controllers, `None` for other file systems.
+fn mountinfo_v1(line: &str) -> Option<(PathBuf, Vec<Controller>)> {
+    let (left, right) = line.split_once(" - ")?;
+    let mut right = right.split(' ');
+    if right.next()? != "cgroup" {
+        return None;
+    }
+    let options = right.nth(1)?;
+    let point = left.split(' ').nth(4)?;
+    Some((PathBuf::from(unescape(point)), options.split(',').filter_map(Controller::of_name).collect()))
+}
+
+/// mountinfo writes blanks, tabs, newlines and backslashes as three octal digits.
+fn unescape(text: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(text.to_owned(), |s, (from, to)| s.replace(from, to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v1(controllers: &[Controller]) -> Mount {
+        Mount {
+            hierarchy: Hierarchy::V1(*controllers.iter().min().unwrap()),
+            path: PathBuf::from("/x"),
+            controllers: controllers.to_vec(),
+            delegated: controllers.to_vec(),
+        }
+    }
+
+    fn v2(controllers: &[Controller], delegated: &[Controller]) -> Mount {
+        Mount {
+            hierarchy: Hierarchy::V2,
+            path: PathBuf::from("/x"),
+            controllers: controllers.to_vec(),
+            delegated: delegated.to_vec(),
+        }
+    }
+
+    #[test]
+    fn each_controller_finds_its_home() {
+        use Controller::{Cpu, Cpuacct, Freezer, Memory, Pids};
+        let hybrid = Layout::declare(vec![v2(&[], &[]), v1(&[Cpuacct, Cpu]), v1(&[Memory])]).unwrap();
+        assert_eq!(hybrid.mode(), Mode::Hybrid);
+        assert_eq!(hybrid.home(Cpuacct), Some(Hierarchy::V1(Cpu)));
+        assert_eq!(hybrid.home(Memory), Some(Hierarchy::V1(Memory)));
+        assert_eq!(hybrid.home(Pids), None);
+        assert_eq!(hybrid.home(Freezer), Some(Hierarchy::V2));
+        assert_eq!(hybrid.process_order().next(), Some(Hierarchy::V1(Memory)));
+
+        let unified = Layout::declare(vec![v2(&[Cpu, Memory], &[Memory])]).unwrap();
+        assert_eq!(unified.mode(), Mode::V2);
+        assert_eq!(unified.home(Cpuacct), Some(Hierarchy::V2));
+        assert!(unified.is_delegated(Memory) && !unified.is_delegated(Cpu) && unified.is_delegated(Freezer));
+        assert_eq!(Layout::declare(vec![v1(&[Cpu])]).unwrap().mode(), Mode::V1);
+        assert!(Layout::declare(Vec::new()).is_err());
+    }
+
+    #[test]
+    fn mount_lines_are_read_with_their_options() {
+        let line =
+            "35 32 0:31 / /host/sys\\040x/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct";
+        let want = (PathBuf::from("/host/sys x/cpu,cpuacct"), vec![Controller::Cpu, Controller::Cpuacct]);
+        assert_eq!(mountinfo_v1(line), Some(want));
+        assert_eq!(mountinfo_v1("35 32 0:31 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw"), None);
+        assert_eq!(mountinfo_v1("nonsense"), None);
+    }
+}

@@ -1,0 +1,104 @@
+//! [`KernelReader`]: the real [`HostReader`].
+
+use std::sync::Arc;
+
+use evenkeel_model::units::OomScoreAdj;
+
+use crate::cgroup::{CgroupDir, CgroupTree};
+use crate::error::{Action, Category, HostError};
+use crate::hierarchy::Hierarchy;
+use crate::knob::{Knob, Setting};
+use crate::process::{ProcessHandle, score_of};
+use crate::roots::Roots;
+use crate::snapshot::{CgroupFacts, HostReader, KnobFact, ProcessFacts};
+use crate::write::{CgroupRef, Target};
+
+/// Reads the kernel's own files.
+#[derive(Debug, Clone)]
+pub struct KernelReader {
+    roots: Roots,
+    tree: Arc<CgroupTree>,
+}
+
+impl KernelReader {
+    /// A reader of an opened tree.
+    pub const fn new(roots: Roots, tree: Arc<CgroupTree>) -> Self {
+        Self { roots, tree }
+    }
+
+    /// The tree it reads.
+    pub const fn tree(&self) -> &Arc<CgroupTree> {
+        &self.tree
+    }
+
+    /// Its roots.
+    pub const fn roots(&self) -> &Roots {
+        &self.roots
+    }
+
+    /// Knobs that belong into this directory by version and controller.
+    fn knobs_of(&self, dir: &CgroupDir) -> impl Iterator<Item = Knob> {
+        let hierarchy = dir.at().hierarchy;
+        let layout = self.tree.layout();
+        Knob::ALL.into_iter().filter(move |k| {
+            k.is_v1() == (hierarchy != Hierarchy::V2)
+                && k.controller().and_then(|c| layout.home(c)) == Some(hierarchy)
+        })
+    }
+}
+
+impl HostReader for KernelReader {
+    fn cgroup(&self, path: &str) -> Result<CgroupFacts, HostError> {
+        let dirs = self.tree.dirs(path)?;
+        let mut settings = Vec::new();
+        for dir in &dirs {
+            for knob in self.knobs_of(dir) {
+                settings.push(KnobFact { knob, place: dir.at().clone(), value: dir.setting(knob) });
+            }
+        }
+        let places: Vec<CgroupRef> = dirs.iter().map(|d| d.at().clone()).collect();
+        let path = places.first().map_or_else(|| path.to_owned(), |p| p.path.clone());
+        Ok(CgroupFacts { path, places, settings })
+    }
+
+    fn children(&self, path: &str) -> Result<Vec<String>, HostError> {
+        let mut names = Vec::new();
+        for dir in self.tree.dirs(path)? {
+            names.extend(dir.children()?);
+        }
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+
+    fn pids(&self, cgroup: &CgroupRef) -> Result<Vec<u32>, HostError> {
+        Ok(self.tree.dir_of(cgroup)?.subtree_procs()?.pids)
+    }
+
+    fn process(&self, pid: u32) -> Result<ProcessFacts, HostError> {
+        ProcessHandle::open(&self.roots, pid)?.facts()
+    }
+
+    fn score(&self, pid: u32) -> Result<OomScoreAdj, HostError> {
+        score_of(&self.roots, pid)
+    }
+
+    fn setting(&self, target: &Target, knob: Knob) -> Result<Setting, HostError> {
+        match (target, knob) {
+            (Target::Process(id), Knob::OomScoreAdj) => {
+                ProcessHandle::open_same(&self.roots, *id)?.oom_score_adj().map(Setting::OomScoreAdj)
+            }
+            (Target::Cgroup(at), knob) if knob != Knob::OomScoreAdj => self.tree.dir_of(at)?.setting(knob),
+            _ => Err(HostError::of_text(
+                Category::Unsupported,
+                Action::Read,
+                target.to_string(),
+                format!("this kind of target has no {knob}"),
+            )),
+        }
+    }
+
+    fn is_frozen(&self, cgroup: &CgroupRef) -> Result<bool, HostError> {
+        self.tree.dir_of(cgroup)?.is_frozen()
+    }
+}

@@ -1,0 +1,156 @@
+//! [`KernelWriter`]: the real [`HostWriter`], and the refusals no caller can talk it out of.
+//!
+//! Owns the last line of defence: pid 1, kernel threads, ourselves, the root cgroups, the deny list, replaced
+//! targets. Does not decide, retry or log.
+
+use std::sync::Arc;
+
+use evenkeel_model::units::{Bytes, OomScoreAdj};
+
+use crate::cgroup::{CgroupDir, CgroupTree};
+use crate::deny::DenyList;
+use crate::error::HostError;
+use crate::hierarchy::Hierarchy;
+use crate::knob::{Knob, Setting};
+use crate::node::page_size;
+use crate::process::{ProcessHandle, is_kernel_thread};
+use crate::roots::Roots;
+use crate::write::{CgroupRef, HostWriter, Outcome, ProcessId, Refusal, Target, Write};
+
+/// Writes the kernel's own files.
+#[derive(Debug)]
+pub struct KernelWriter {
+    roots: Roots,
+    tree: Arc<CgroupTree>,
+    deny: DenyList,
+    own_pid: u32,
+    page: Bytes,
+}
+
+impl KernelWriter {
+    /// A writer that refuses every cgroup at or below the paths of `deny`, and every process in them.
+    ///
+    /// # Errors
+    /// When our own process cannot be found in procfs: without it we could not refuse to write to ourselves.
+    pub fn new(roots: Roots, tree: Arc<CgroupTree>, deny: &[String]) -> Result<Self, HostError> {
+        let own_pid = roots.own_pid()?;
+        let deny = DenyList::new(deny, &roots);
+        Ok(Self { roots, tree, deny, own_pid, page: page_size() })
+    }
+
+    fn apply_cgroup(&self, at: &CgroupRef, setting: &Setting) -> Result<Outcome, Stop> {
+        let knob = setting.knob();
+        if knob == Knob::OomScoreAdj || knob.is_v1() != (at.hierarchy != Hierarchy::V2) {
+            return Err(Stop::Refused(Refusal::WrongTarget));
+        }
+        if let Some(prefix) = self.deny.covers(&at.path) {
+            return Err(Stop::Refused(Refusal::DenyList { prefix: prefix.to_owned() }));
+        }
+        let dir = self.tree.dir(at.hierarchy, &at.path)?;
+        if dir.path() == "/" {
+            return Err(Stop::Refused(Refusal::RootCgroup));
+        }
+        if dir.at().inode != at.inode {
+            return Err(Stop::Refused(Refusal::Replaced));
+        }
+        if self.holds_us(&dir, knob)? {
+            return Err(Stop::Refused(Refusal::OwnCgroup));
+        }
+        Ok(change(setting.as_kept(self.page), || dir.setting(knob), || dir.set(setting)))
+    }
+
+    /// Whether we are in the cgroup ourselves; freezing looks at everything below it too, because it would stop
+    /// us for good.
+    fn holds_us(&self, dir: &CgroupDir, knob: Knob) -> Result<bool, HostError> {
+        let freezes = matches!(knob, Knob::FreezerState | Knob::CgroupFreeze);
+        let procs = if freezes { dir.subtree_procs()? } else { dir.procs()? };
+        // The kernel shows cgroup.procs in our own process namespace.
+        let ours = std::process::id();
+        Ok(procs.pids.contains(&ours) || procs.pids.contains(&self.own_pid))
+    }
+
+    fn apply_process(&self, id: ProcessId, setting: &Setting) -> Result<Outcome, Stop> {
+        let &Setting::OomScoreAdj(score) = setting else {
+            return Err(Stop::Refused(Refusal::WrongTarget));
+        };
+        self.refuse_by_pid(id.pid)?;
+        let handle = ProcessHandle::open(&self.roots, id.pid)?;
+        let stat = handle.stat()?;
+        if stat.start_time != id.start_time {
+            return Err(Stop::Refused(Refusal::Replaced));
+        }
+        if is_kernel_thread(&stat) {
+            return Err(Stop::Refused(Refusal::KernelThread));
+        }
+        if let Some(prefix) = self.deny.covers_process(&handle, &self.tree)? {
+            return Err(Stop::Refused(Refusal::DenyList { prefix }));
+        }
+        Ok(self.change_score(&handle, score))
+    }
+
+    fn refuse_by_pid(&self, pid: u32) -> Result<(), Stop> {
+        match pid {
+            1 => Err(Stop::Refused(Refusal::Init)),
+            pid if pid == self.own_pid => Err(Stop::Refused(Refusal::OwnProcess)),
+            _ => Ok(()),
+        }
+    }
+
+    fn change_score(&self, handle: &ProcessHandle, score: OomScoreAdj) -> Outcome {
+        change(
+            Setting::OomScoreAdj(score),
+            || handle.oom_score_adj().map(Setting::OomScoreAdj),
+            || handle.set_oom_score_adj(score),
+        )
+    }
+}
+
+/// Why a write ends before it is tried.
+enum Stop {
+    Refused(Refusal),
+    Failed(HostError),
+}
+
+impl From<HostError> for Stop {
+    fn from(error: HostError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Stop> for Outcome {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Refused(why) => Self::Refused(why),
+            Stop::Failed(error) => Self::Failed { old: None, error },
+        }
+    }
+}
+
+/// Read, write when different, read back. An old value that cannot be read does not hinder the write: the
+/// kernel shows some values it would not take (`cpu.weight` 0 while `cpu.idle` is 1).
+fn change(
+    wanted: Setting,
+    read: impl Fn() -> Result<Setting, HostError>,
+    write: impl Fn() -> Result<(), HostError>,
+) -> Outcome {
+    let old = match read() {
+        Ok(value) if value == wanted => return Outcome::Unchanged { value },
+        Ok(value) => Some(value),
+        Err(error) if error.is_gone() => return Outcome::Failed { old: None, error },
+        Err(_) => None,
+    };
+    match write().and_then(|()| read()) {
+        Ok(new) => Outcome::Written { old, new },
+        Err(error) => Outcome::Failed { old, error },
+    }
+}
+
+impl HostWriter for KernelWriter {
+    fn apply(&mut self, write: &Write) -> Outcome {
+        let done = match &write.target {
+            Target::Cgroup(at) => self.apply_cgroup(at, &write.setting),
+            Target::Process(id) => self.apply_process(*id, &write.setting),
+        };
+        done.unwrap_or_else(Outcome::from)
+    }
+}

@@ -1,0 +1,409 @@
+//! The knobs this project turns, and the values they may take.
+//!
+//! A [`Setting`] is a knob together with a value of the right type and range, so that a value outside what the
+//! kernel takes cannot be written down. Owns their file names and text forms (which are also the form a journal
+//! keeps). Does not read or write files, and does not know who wants which value.
+
+use std::fmt;
+use std::str::FromStr;
+
+use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, Limit, OomScoreAdj, OutOfRange};
+
+use crate::hierarchy::Controller;
+use crate::parse;
+
+/// One knob of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Knob {
+    /// `oom_score_adj` of a process.
+    OomScoreAdj,
+    /// `cpu.shares` (v1).
+    CpuShares,
+    /// `cpu.weight` (v2).
+    CpuWeight,
+    /// `cpu.cfs_quota_us` (v1).
+    CpuCfsQuota,
+    /// `cpu.cfs_period_us` (v1).
+    CpuCfsPeriod,
+    /// `cpu.max` (v2): quota and period together.
+    CpuMax,
+    /// `memory.min` (v2).
+    MemoryMin,
+    /// `memory.low` (v2).
+    MemoryLow,
+    /// `memory.high` (v2).
+    MemoryHigh,
+    /// `memory.max` (v2).
+    MemoryMax,
+    /// `memory.oom.group` (v2).
+    MemoryOomGroup,
+    /// `memory.limit_in_bytes` (v1).
+    MemoryLimit,
+    /// `memory.soft_limit_in_bytes` (v1).
+    MemorySoftLimit,
+    /// `freezer.state` (v1).
+    FreezerState,
+    /// `cgroup.freeze` (v2).
+    CgroupFreeze,
+}
+
+impl Knob {
+    /// Every knob.
+    pub const ALL: [Self; 15] = [
+        Self::OomScoreAdj,
+        Self::CpuShares,
+        Self::CpuWeight,
+        Self::CpuCfsQuota,
+        Self::CpuCfsPeriod,
+        Self::CpuMax,
+        Self::MemoryMin,
+        Self::MemoryLow,
+        Self::MemoryHigh,
+        Self::MemoryMax,
+        Self::MemoryOomGroup,
+        Self::MemoryLimit,
+        Self::MemorySoftLimit,
+        Self::FreezerState,
+        Self::CgroupFreeze,
+    ];
+
+    /// Name of the kernel's file, which is also the knob's name in events and configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OomScoreAdj => "oom_score_adj",
+            Self::CpuShares => "cpu.shares",
+            Self::CpuWeight => "cpu.weight",
+            Self::CpuCfsQuota => "cpu.cfs_quota_us",
+            Self::CpuCfsPeriod => "cpu.cfs_period_us",
+            Self::CpuMax => "cpu.max",
+            Self::MemoryMin => "memory.min",
+            Self::MemoryLow => "memory.low",
+            Self::MemoryHigh => "memory.high",
+            Self::MemoryMax => "memory.max",
+            Self::MemoryOomGroup => "memory.oom.group",
+            Self::MemoryLimit => "memory.limit_in_bytes",
+            Self::MemorySoftLimit => "memory.soft_limit_in_bytes",
+            Self::FreezerState => "freezer.state",
+            Self::CgroupFreeze => "cgroup.freeze",
+        }
+    }
+
+    /// Controller the knob belongs to; `None` for a knob of a process.
+    pub const fn controller(self) -> Option<Controller> {
+        match self {
+            Self::OomScoreAdj => None,
+            Self::CpuShares | Self::CpuWeight | Self::CpuCfsQuota | Self::CpuCfsPeriod | Self::CpuMax => {
+                Some(Controller::Cpu)
+            }
+            Self::MemoryMin
+            | Self::MemoryLow
+            | Self::MemoryHigh
+            | Self::MemoryMax
+            | Self::MemoryOomGroup
+            | Self::MemoryLimit
+            | Self::MemorySoftLimit => Some(Controller::Memory),
+            Self::FreezerState | Self::CgroupFreeze => Some(Controller::Freezer),
+        }
+    }
+
+    /// True for a knob that exists in v1 hierarchies only.
+    pub const fn is_v1(self) -> bool {
+        matches!(
+            self,
+            Self::CpuShares
+                | Self::CpuCfsQuota
+                | Self::CpuCfsPeriod
+                | Self::MemoryLimit
+                | Self::MemorySoftLimit
+                | Self::FreezerState
+        )
+    }
+
+    /// Reads the kernel's text for this knob. `None` when it is not such a text.
+    pub fn parse(self, text: &[u8]) -> Option<Setting> {
+        let line = parse::first_line(text);
+        Some(match self {
+            Self::OomScoreAdj => {
+                Setting::OomScoreAdj(OomScoreAdj::new(i16::try_from(parse::int(line)?).ok()?).ok()?)
+            }
+            Self::CpuShares => {
+                Setting::CpuShares(CpuShares::new(u32::try_from(parse::uint(line)?).ok()?).ok()?)
+            }
+            Self::CpuWeight => {
+                Setting::CpuWeight(CpuWeight::new(u32::try_from(parse::uint(line)?).ok()?).ok()?)
+            }
+            Self::CpuCfsQuota => Setting::CpuCfsQuota(v1_quota(parse::int(line)?)?),
+            Self::CpuCfsPeriod => Setting::CpuCfsPeriod(PeriodUsec::new(parse::uint(line)?).ok()?),
+            Self::CpuMax => {
+                let mut words = parse::words(line);
+                let quota = match words.next()? {
+                    b"max" => Limit::Max,
+                    n => Limit::Value(QuotaUsec::new(parse::uint(n)?).ok()?),
+                };
+                Setting::CpuMax { quota, period: PeriodUsec::new(parse::uint(words.next()?)?).ok()? }
+            }
+            Self::MemoryMin => Setting::MemoryMin(parse::limit(line)?),
+            Self::MemoryLow => Setting::MemoryLow(parse::limit(line)?),
+            Self::MemoryHigh => Setting::MemoryHigh(parse::limit(line)?),
+            Self::MemoryMax => Setting::MemoryMax(parse::limit(line)?),
+            Self::MemoryOomGroup => Setting::MemoryOomGroup(parse::flag(line)?),
+            Self::MemoryLimit => Setting::MemoryLimit(parse::v1_limit(line)?),
+            Self::MemorySoftLimit => Setting::MemorySoftLimit(parse::v1_limit(line)?),
+            // FREEZING is on the way: what was asked for is "frozen"; whether it is reached is another question.
+            Self::FreezerState => Setting::FreezerState(match line {
+                b"FROZEN" | b"FREEZING" => true,
+                b"THAWED" => false,
+                _ => return None,
+            }),
+            Self::CgroupFreeze => Setting::CgroupFreeze(parse::flag(line)?),
+        })
+    }
+}
+
+fn v1_quota(n: i64) -> Option<Limit<QuotaUsec>> {
+    if n < 0 { Some(Limit::Max) } else { QuotaUsec::new(n as u64).ok().map(Limit::Value) }
+}
+
+impl fmt::Display for Knob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is no knob's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is not a knob; knobs are named as the kernel names their files, such as cpu.shares")]
+pub struct UnknownKnob(pub String);
+
+impl FromStr for Knob {
+    type Err = UnknownKnob;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|k| k.name() == s).ok_or_else(|| UnknownKnob(s.to_owned()))
+    }
+}
+
+macro_rules! usec {
+    ($(#[$doc:meta])* $name:ident, $min:literal, $max:literal, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u64);
+
+        impl $name {
+            /// Smallest value the kernel takes.
+            pub const MIN: u64 = $min;
+            /// Largest value the kernel takes.
+            pub const MAX: u64 = $max;
+
+            /// Checks the range.
+            ///
+            /// # Errors
+            /// [`OutOfRange`] when the kernel would refuse the value.
+            pub const fn new(usec: u64) -> Result<Self, OutOfRange> {
+                if usec < $min || usec > $max {
+                    let value = if usec > i64::MAX as u64 { i64::MAX } else { usec as i64 };
+                    return Err(OutOfRange { what: $what, value, min: $min, max: $max });
+                }
+                Ok(Self(usec))
+            }
+
+            /// Microseconds.
+            pub const fn get(self) -> u64 {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+usec!(
+    /// CPU bandwidth period in microseconds: 1 ms to 1 s (sched-bwc.rst).
+    PeriodUsec,
+    1_000,
+    1_000_000,
+    "cpu period in microseconds"
+);
+usec!(
+    /// CPU time allowed in each period, microseconds: 1 ms and up (sched-bwc.rst; the kernel's own ceiling is
+    /// 2^44 microseconds, `max_cfs_runtime`).
+    QuotaUsec,
+    1_000,
+    17_592_186_044_415,
+    "cpu quota in microseconds"
+);
+
+/// A knob and a value it can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Setting {
+    /// `oom_score_adj` of a process.
+    OomScoreAdj(OomScoreAdj),
+    /// `cpu.shares` (v1).
+    CpuShares(CpuShares),
+    /// `cpu.weight` (v2).
+    CpuWeight(CpuWeight),
+    /// `cpu.cfs_quota_us` (v1).
+    CpuCfsQuota(Limit<QuotaUsec>),
+    /// `cpu.cfs_period_us` (v1).
+    CpuCfsPeriod(PeriodUsec),
+    /// `cpu.max` (v2).
+    CpuMax {
+        /// CPU time in each period.
+        quota: Limit<QuotaUsec>,
+        /// Length of the period.
+        period: PeriodUsec,
+    },
+    /// `memory.min` (v2).
+    MemoryMin(Limit<Bytes>),
+    /// `memory.low` (v2).
+    MemoryLow(Limit<Bytes>),
+    /// `memory.high` (v2).
+    MemoryHigh(Limit<Bytes>),
+    /// `memory.max` (v2).
+    MemoryMax(Limit<Bytes>),
+    /// `memory.oom.group` (v2).
+    MemoryOomGroup(bool),
+    /// `memory.limit_in_bytes` (v1).
+    MemoryLimit(Limit<Bytes>),
+    /// `memory.soft_limit_in_bytes` (v1).
+    MemorySoftLimit(Limit<Bytes>),
+    /// `freezer.state` (v1): true asks for FROZEN.
+    FreezerState(bool),
+    /// `cgroup.freeze` (v2): true asks for frozen.
+    CgroupFreeze(bool),
+}
+
+impl Setting {
+    /// The knob this is a value of.
+    pub const fn knob(&self) -> Knob {
+        match self {
+            Self::OomScoreAdj(_) => Knob::OomScoreAdj,
+            Self::CpuShares(_) => Knob::CpuShares,
+            Self::CpuWeight(_) => Knob::CpuWeight,
+            Self::CpuCfsQuota(_) => Knob::CpuCfsQuota,
+            Self::CpuCfsPeriod(_) => Knob::CpuCfsPeriod,
+            Self::CpuMax { .. } => Knob::CpuMax,
+            Self::MemoryMin(_) => Knob::MemoryMin,
+            Self::MemoryLow(_) => Knob::MemoryLow,
+            Self::MemoryHigh(_) => Knob::MemoryHigh,
+            Self::MemoryMax(_) => Knob::MemoryMax,
+            Self::MemoryOomGroup(_) => Knob::MemoryOomGroup,
+            Self::MemoryLimit(_) => Knob::MemoryLimit,
+            Self::MemorySoftLimit(_) => Knob::MemorySoftLimit,
+            Self::FreezerState(_) => Knob::FreezerState,
+            Self::CgroupFreeze(_) => Knob::CgroupFreeze,
+        }
+    }
+
+    /// The value the kernel keeps when given this one: memory knobs are rounded down to whole pages.
+    #[must_use]
+    pub fn as_kept(self, page: Bytes) -> Self {
+        let pages = |limit: Limit<Bytes>| match limit {
+            Limit::Value(b) if page.get() > 0 => Limit::Value(Bytes::new(b.get() / page.get() * page.get())),
+            other => other,
+        };
+        match self {
+            Self::MemoryMin(v) => Self::MemoryMin(pages(v)),
+            Self::MemoryLow(v) => Self::MemoryLow(pages(v)),
+            Self::MemoryHigh(v) => Self::MemoryHigh(pages(v)),
+            Self::MemoryMax(v) => Self::MemoryMax(pages(v)),
+            Self::MemoryLimit(v) => Self::MemoryLimit(pages(v)),
+            Self::MemorySoftLimit(v) => Self::MemorySoftLimit(pages(v)),
+            other => other,
+        }
+    }
+}
+
+/// The text the kernel takes, without the final newline; [`Knob::parse`] reads it back.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OomScoreAdj(v) => v.fmt(f),
+            Self::CpuShares(v) => v.fmt(f),
+            Self::CpuWeight(v) => v.fmt(f),
+            Self::CpuCfsQuota(Limit::Max) => f.write_str("-1"),
+            Self::CpuCfsQuota(Limit::Value(v)) => v.fmt(f),
+            Self::CpuCfsPeriod(v) => v.fmt(f),
+            Self::CpuMax { quota, period } => write!(f, "{quota} {period}"),
+            Self::MemoryMin(v) | Self::MemoryLow(v) | Self::MemoryHigh(v) | Self::MemoryMax(v) => match v {
+                Limit::Max => f.write_str("max"),
+                Limit::Value(b) => b.get().fmt(f),
+            },
+            Self::MemoryLimit(v) | Self::MemorySoftLimit(v) => match v {
+                Limit::Max => f.write_str("-1"),
+                Limit::Value(b) => b.get().fmt(f),
+            },
+            Self::MemoryOomGroup(on) | Self::CgroupFreeze(on) => u8::from(*on).fmt(f),
+            Self::FreezerState(on) => f.write_str(if *on { "FROZEN" } else { "THAWED" }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_text_is_read_and_written_back() {
+        let table: [(Knob, &str, &str); 16] = [
+            (Knob::OomScoreAdj, "-997\n", "-997"),
+            (Knob::CpuShares, "1024\n", "1024"),
+            (Knob::CpuWeight, "100\n", "100"),
+            (Knob::CpuCfsQuota, "-1\n", "-1"),
+            (Knob::CpuCfsQuota, "50000\n", "50000"),
+            (Knob::CpuCfsPeriod, "100000\n", "100000"),
+            (Knob::CpuMax, "max 100000\n", "max 100000"),
+            (Knob::CpuMax, "20000 100000\n", "20000 100000"),
+            (Knob::MemoryMin, "0\n", "0"),
+            (Knob::MemoryHigh, "max\n", "max"),
+            (Knob::MemoryMax, "1073741824\n", "1073741824"),
+            (Knob::MemoryOomGroup, "1\n", "1"),
+            (Knob::MemoryLimit, "9223372036854771712\n", "-1"),
+            (Knob::MemorySoftLimit, "4096\n", "4096"),
+            (Knob::FreezerState, "FREEZING\n", "FROZEN"),
+            (Knob::CgroupFreeze, "0\n", "0"),
+        ];
+        for (knob, kernel, ours) in table {
+            let setting = knob.parse(kernel.as_bytes()).unwrap_or_else(|| panic!("{knob} {kernel:?}"));
+            assert_eq!((setting.knob(), setting.to_string().as_str()), (knob, ours));
+            assert_eq!(knob.parse(ours.as_bytes()), Some(setting));
+        }
+    }
+
+    #[test]
+    fn text_that_is_not_the_knobs_is_refused() {
+        for (knob, text) in [
+            (Knob::OomScoreAdj, "1001"),
+            (Knob::CpuShares, "1"),
+            (Knob::CpuWeight, "0"),
+            (Knob::CpuMax, "100000"),
+            (Knob::CpuMax, "max"),
+            (Knob::MemoryMax, "-1"),
+            (Knob::MemoryMax, ""),
+            (Knob::FreezerState, "frozen"),
+            (Knob::CgroupFreeze, "2"),
+        ] {
+            assert_eq!(knob.parse(text.as_bytes()), None, "{knob} {text:?}");
+        }
+    }
+
+    #[test]
+    fn memory_is_kept_in_whole_pages() {
+        let page = Bytes::new(4096);
+        let s = Setting::MemoryHigh(Limit::Value(Bytes::new(10_000))).as_kept(page);
+        assert_eq!(s, Setting::MemoryHigh(Limit::Value(Bytes::new(8192))));
+        assert_eq!(Setting::MemoryMin(Limit::Max).as_kept(page), Setting::MemoryMin(Limit::Max));
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for knob in Knob::ALL {
+            assert_eq!(knob.name().parse(), Ok(knob));
+        }
+        assert!("cpu.share".parse::<Knob>().is_err());
+    }
+}

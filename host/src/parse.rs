@@ -1,0 +1,232 @@
+//! Parsers for the kernel's text files.
+//!
+//! They work on bytes as read, allocate nothing, never panic on any input and pass over lines they do not know,
+//! because kernels add lines. A line that was cut off (no newline at its end) is not trusted in files of several
+//! lines. Owns no file name and no policy.
+
+use evenkeel_model::units::{Bytes, Limit};
+
+/// The first line without its newline and surrounding blanks.
+pub fn first_line(text: &[u8]) -> &[u8] {
+    let end = text.iter().position(|&b| b == b'\n').unwrap_or(text.len());
+    text[..end].trim_ascii()
+}
+
+/// Words of a line.
+pub fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty())
+}
+
+/// A decimal number and nothing else. `None` on anything else, including overflow.
+pub fn uint(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0u64, |n, &b| {
+        let digit = b.wrapping_sub(b'0');
+        if digit > 9 { None } else { n.checked_mul(10)?.checked_add(u64::from(digit)) }
+    })
+}
+
+/// A decimal number with an optional minus sign.
+pub fn int(text: &[u8]) -> Option<i64> {
+    match text.strip_prefix(b"-") {
+        Some(digits) => uint(digits).and_then(|n| 0i64.checked_sub_unsigned(n)),
+        None => uint(text).and_then(|n| i64::try_from(n).ok()),
+    }
+}
+
+/// `0` or `1`.
+pub fn flag(text: &[u8]) -> Option<bool> {
+    match text {
+        b"0" => Some(false),
+        b"1" => Some(true),
+        _ => None,
+    }
+}
+
+/// A number of bytes or `max`, as cgroup v2 writes limits.
+pub fn limit(text: &[u8]) -> Option<Limit<Bytes>> {
+    if text == b"max" { Some(Limit::Max) } else { uint(text).map(|n| Limit::Value(Bytes::new(n))) }
+}
+
+/// A limit of cgroup v1: bytes, -1 for none, and on reading a number near 2^63 for none, which is
+/// `PAGE_COUNTER_MAX` pages and so depends on the page size (at most 64 KiB where v1 is found).
+pub fn v1_limit(text: &[u8]) -> Option<Limit<Bytes>> {
+    const UNLIMITED: u64 = i64::MAX as u64 - 0xffff;
+    if text == b"-1" {
+        return Some(Limit::Max);
+    }
+    uint(text).map(|n| if n >= UNLIMITED { Limit::Max } else { Limit::Value(Bytes::new(n)) })
+}
+
+/// What a file said about one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Picked {
+    /// No such line: this kernel does not tell.
+    Missing,
+    /// The line is there but its value is not a number.
+    Malformed,
+    /// The value.
+    Value(u64),
+}
+
+impl Picked {
+    /// The value, if there is one.
+    pub const fn value(self) -> Option<u64> {
+        match self {
+            Self::Value(v) => Some(v),
+            Self::Missing | Self::Malformed => None,
+        }
+    }
+}
+
+/// Picks the values of `keys` from a file of `key value` lines, in one pass that ends when all are found.
+pub fn pick<const N: usize>(text: &[u8], keys: [&[u8]; N]) -> [Picked; N] {
+    let mut found = [Picked::Missing; N];
+    let mut left = N;
+    for (key, value) in key_values(text) {
+        if let Some(i) = keys.iter().position(|k| *k == key) {
+            if found[i] == Picked::Missing {
+                left -= 1;
+            }
+            found[i] = uint(value).map_or(Picked::Malformed, Picked::Value);
+            if left == 0 {
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// Complete `key value` lines of a file; a line without a blank has an empty value.
+pub fn key_values(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let end = rest.iter().position(|&b| b == b'\n')?;
+        let line = &rest[..end];
+        rest = &rest[end + 1..];
+        let blank = line.iter().position(|&b| b == b' ').unwrap_or(line.len());
+        Some((&line[..blank], line[blank..].trim_ascii()))
+    })
+}
+
+/// Total stall time in microseconds of the `some` line of a pressure file (accounting/psi.rst). The `full` line
+/// follows it and is not needed for it.
+pub fn pressure_some_total(text: &[u8]) -> Picked {
+    pressure_total(text, b"some")
+}
+
+/// Total stall time in microseconds of the line that begins with `which` (`some` or `full`).
+pub fn pressure_total(text: &[u8], which: &[u8]) -> Picked {
+    let Some((_, averages)) = key_values(text).find(|(key, _)| *key == which) else {
+        return Picked::Missing;
+    };
+    match words(averages).find_map(|w| w.strip_prefix(b"total=")) {
+        Some(total) => uint(total).map_or(Picked::Malformed, Picked::Value),
+        None => Picked::Malformed,
+    }
+}
+
+/// Appends the process numbers of a piece of `cgroup.procs`; returns how many bytes at its end belong to an
+/// unfinished line. A `0` is a process of a namespace we cannot see and is left out. A line that is no number
+/// is counted in `malformed`.
+pub fn procs(text: &[u8], into: &mut Vec<u32>, malformed: &mut usize) -> usize {
+    let mut rest = text;
+    while let Some(end) = rest.iter().position(|&b| b == b'\n') {
+        match uint(rest[..end].trim_ascii()).map(u32::try_from) {
+            Some(Ok(0)) => {}
+            Some(Ok(pid)) => into.push(pid),
+            _ if end == 0 => {}
+            _ => *malformed += 1,
+        }
+        rest = &rest[end + 1..];
+    }
+    rest.len()
+}
+
+/// What `/proc/PID/stat` (proc(5)) tells that we need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcStat {
+    /// State letter: `Z` is a zombie, `X` is dead.
+    pub state: u8,
+    /// Parent.
+    pub parent: u32,
+    /// Kernel flags (`PF_*`).
+    pub flags: u64,
+    /// Start time in clock ticks since boot; with the pid it names the process.
+    pub start_time: u64,
+}
+
+/// Reads `/proc/PID/stat`. The command may hold blanks and parentheses, so fields count from the last `)`.
+pub fn proc_stat(text: &[u8]) -> Option<ProcStat> {
+    let close = text.iter().rposition(|&b| b == b')')?;
+    let mut fields = words(&text[close + 1..]);
+    let state = *fields.next()?.first()?;
+    let parent = u32::try_from(uint(fields.next()?)?).ok()?;
+    // After the parent: pgrp, session, tty_nr, tpgid, then flags, which is field 9 of the line.
+    let flags = uint(fields.nth(4)?)?;
+    // Fields 10 to 21 lie between flags and starttime, field 22.
+    let start_time = uint(fields.nth(12)?)?;
+    Some(ProcStat { state, parent, flags, start_time })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_whole_and_do_not_overflow() {
+        let table: [(&[u8], Option<u64>); 7] = [
+            (b"0", Some(0)),
+            (b"18446744073709551615", Some(u64::MAX)),
+            (b"18446744073709551616", None),
+            (b"", None),
+            (b"-1", None),
+            (b"1 ", None),
+            (b"0x10", None),
+        ];
+        for (text, want) in table {
+            assert_eq!(uint(text), want, "{:?}", String::from_utf8_lossy(text));
+        }
+        assert_eq!(int(b"-9223372036854775808"), Some(i64::MIN));
+        assert_eq!(int(b"-9223372036854775809"), None);
+        assert_eq!(int(b"--1"), None);
+    }
+
+    #[test]
+    fn keys_are_picked_and_unknown_or_cut_lines_passed_over() {
+        let text = b"anon 5\nfuture thing 7\nfile x\ninactive_file 12\nslab 9";
+        assert_eq!(
+            pick(text, [b"anon", b"file", b"inactive_file", b"slab"]),
+            [Picked::Value(5), Picked::Malformed, Picked::Value(12), Picked::Missing]
+        );
+    }
+
+    #[test]
+    fn pressure_is_the_some_total() {
+        let text = b"some avg10=0.00 avg60=1.20 avg300=0.00 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+        assert_eq!(pressure_some_total(text), Picked::Value(123));
+        assert_eq!(pressure_total(text, b"full"), Picked::Value(7));
+        assert_eq!(pressure_some_total(b"some avg10=0.00\n"), Picked::Malformed);
+        assert_eq!(pressure_some_total(b"some total=x\n"), Picked::Malformed);
+        assert_eq!(pressure_some_total(b""), Picked::Missing);
+    }
+
+    #[test]
+    fn process_lists_leave_out_strangers_and_keep_cut_lines_for_later() {
+        let (mut pids, mut bad) = (Vec::new(), 0);
+        assert_eq!(procs(b"1\n0\n42\nxyz\n99999999999\n\n12", &mut pids, &mut bad), 2);
+        assert_eq!((pids, bad), (vec![1, 42], 2));
+    }
+
+    #[test]
+    fn stat_survives_a_hostile_command_name() {
+        let text = b"7 (a) Z 1 (b) S 3 7 7 0 -1 4194560 1 0 0 0 5 6 0 0 20 0 1 0 8558 0 0\n";
+        let stat = proc_stat(text).unwrap();
+        assert_eq!(stat, ProcStat { state: b'S', parent: 3, flags: 4_194_560, start_time: 8558 });
+        assert_eq!(proc_stat(b"7 (a) S 3"), None);
+        assert_eq!(proc_stat(b""), None);
+        assert_eq!(proc_stat(b")"), None);
+    }
+}

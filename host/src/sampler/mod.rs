@@ -1,0 +1,20 @@
+//! The hot path: one [`Sample`](evenkeel_model::sample::Sample) per container and tick.
+//!
+//! Owns descriptors kept open, one read buffer shared by all containers, and the plan which file is read when.
+//! Does not own the clock, the list of containers or the tick, and never writes.
+//!
+//! # Which file is read when
+//!
+//! Two cheap files per container (CPU time and memory charged) are read on every tick. The others are read when
+//! what they depend on moved since they were last read, and in any case on every [`Plan::refresh_every`]-th tick,
+//! at a different tick for each container. In between their last values are carried over. So an idle container
+//! costs two reads. A carried counter is late by at most `refresh_every` ticks and loses nothing, because counters
+//! are cumulative; a container that is stalled without using CPU or memory shows its stall time that late.
+
+mod descriptors;
+mod reader;
+mod sources;
+
+pub use descriptors::{Descriptors, Nofile, descriptors_needed, raise_nofile};
+pub use reader::{ContainerReader, Flaws, Keeping, Opened, SampleContext};
+pub use sources::Plan;
