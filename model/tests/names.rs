@@ -1,4 +1,5 @@
 //! Resource names and what is known about their types.
+#![allow(clippy::unwrap_used, clippy::panic)] // a failing helper fails its test
 
 use evenkeel_model::name::{NameErrorReason, ResourceName};
 use evenkeel_model::quantity::Quantity;

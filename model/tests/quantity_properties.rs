@@ -1,4 +1,5 @@
 //! What holds for every quantity and every text.
+#![allow(clippy::unwrap_used, clippy::panic)] // a failing helper fails its test
 
 use evenkeel_model::quantity::{Format, Quantity, QuantityReport};
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
 //! The usage record: exact statistics and the pinned JSON.
+#![allow(clippy::unwrap_used, clippy::panic)] // a failing helper fails its test
 
 use std::collections::BTreeMap;
 

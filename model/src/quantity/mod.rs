@@ -1,7 +1,6 @@
 //! Owns the exact resource quantity: the value, its bounds, comparison and conversion to integers.
 //!
-//! Reading is in [`parse`](self), writing the canonical form, arithmetic, serde and the report for people in the
-//! files beside this one. Nothing here knows what the quantity measures: units belong to the resource type.
+//! Reading, the canonical form, arithmetic, serde and the report for people are in the files beside this one. Nothing here knows what the quantity measures: units belong to the resource type.
 //!
 //! # Range and rounding
 //!

@@ -142,7 +142,7 @@ impl<'a> Cursor<'a> {
     /// The text of a plain scalar as it stands in the source.
     fn written(&self) -> Option<&'a str> {
         let (start, end) = self.placed.range?;
-        self.source.text.get(start..end).map(str::trim).filter(|text| !text.is_empty())
+        self.source.text.get(start as usize..end as usize).map(str::trim).filter(|text| !text.is_empty())
     }
 
     fn wrong_type(&self, expected: &'static str, found: &Value) -> ReadError {
@@ -160,7 +160,7 @@ impl<'a> Cursor<'a> {
             source_name: self.source.name.to_owned(),
             document: Some(self.source.document),
             path: Some(self.to_string()),
-            line: self.placed.line,
+            line: self.placed.line.map(|line| line.get().into()),
             reason,
         }
     }

@@ -8,8 +8,8 @@ use super::tree::{Json, Placed, Value, Yaml, place};
 
 /// Nesting of lists and maps that is read; a pod needs about ten levels.
 const MAX_DEPTH: usize = 64;
-/// Lists, maps and scalars that are read from one source.
-const MAX_NODES: usize = 2_000_000;
+/// Lists, maps and scalars that are read from one source of YAML; in JSON the text's length bounds them.
+const MAX_NODES: usize = 1_000_000;
 /// Documents that are read from one source.
 const MAX_DOCUMENTS: usize = 10_000;
 /// Events that YAML aliases may add.
@@ -51,7 +51,7 @@ fn yaml(text: &str, source: &str) -> Result<Vec<Document>, ReadError> {
             .map_err(|error| yaml_error(text, source, &error))?;
     let mut starts = DocumentStarts::of(text);
     let documents =
-        roots.into_iter().map(place).map(|root| Document { index: starts.before(root.line), root });
+        roots.into_iter().map(place).map(|root| Document { index: starts.before(line_of(&root)), root });
     Ok(documents.filter(|document| !matches!(document.root.value, Value::Null)).collect())
 }
 
@@ -113,7 +113,7 @@ fn last_field_before(at: &Placed, key: &str, line: u64, path: &mut String, best:
             for (name, element) in entries {
                 path.push_str(if length == 0 { "" } else { "." });
                 path.push_str(name);
-                let found = element.line.filter(|found| name == key && *found <= line);
+                let found = line_of(element).filter(|found| name == key && *found <= line);
                 if let Some(found) = found.filter(|found| best.as_ref().is_none_or(|(last, _)| last <= found))
                 {
                     *best = Some((found, path.clone()));
@@ -124,6 +124,11 @@ fn last_field_before(at: &Placed, key: &str, line: u64, path: &mut String, best:
         }
         _ => {}
     }
+}
+
+/// The line of a value, from 1.
+fn line_of(placed: &Placed) -> Option<u64> {
+    placed.line.map(|line| line.get().into())
 }
 
 /// Counts documents by their `---` lines.

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::num::NonZeroU32;
 
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
@@ -14,9 +15,9 @@ use serde_saphyr::Spanned;
 pub(super) struct Placed {
     pub(super) value: Value,
     /// Line, from 1, where known.
-    pub(super) line: Option<u64>,
-    /// Byte range in the text where known.
-    pub(super) range: Option<(usize, usize)>,
+    pub(super) line: Option<NonZeroU32>,
+    /// First byte in the text and the one after the last, where known.
+    pub(super) range: Option<(u32, u32)>,
 }
 
 /// A value of YAML or JSON.
@@ -24,7 +25,8 @@ pub(super) struct Placed {
 pub(super) enum Value {
     Null,
     Bool(bool),
-    Integer(i128),
+    /// An integer of 64 bits; a larger one is kept as its text.
+    Integer(i64),
     Float(f64),
     Text(String),
     List(Vec<Placed>),
@@ -78,11 +80,10 @@ impl From<Json> for Placed {
 
 /// Takes the location of a YAML value over. An alias stands where it is used, its text where it is defined.
 pub(super) fn place(spanned: Spanned<Yaml>) -> Placed {
-    let line = Some(spanned.referenced.line()).filter(|line| *line > 0);
+    let line = u32::try_from(spanned.referenced.line()).ok().and_then(NonZeroU32::new);
     let span = spanned.defined.span();
     let range = span.byte_offset().zip(span.byte_len()).and_then(|(start, length)| {
-        let start = usize::try_from(start).ok()?;
-        Some((start, start.checked_add(usize::try_from(length).ok()?)?))
+        Some((u32::try_from(start).ok()?, u32::try_from(start.checked_add(length)?).ok()?))
     });
     Placed { value: spanned.value.0, line, range }
 }
@@ -125,19 +126,19 @@ impl<'de, E: Element> Visitor<'de> for ValueVisitor<E> {
     }
 
     fn visit_i64<X: Error>(self, value: i64) -> Result<Value, X> {
-        Ok(Value::Integer(value.into()))
-    }
-
-    fn visit_u64<X: Error>(self, value: u64) -> Result<Value, X> {
-        Ok(Value::Integer(value.into()))
-    }
-
-    fn visit_i128<X: Error>(self, value: i128) -> Result<Value, X> {
         Ok(Value::Integer(value))
     }
 
+    fn visit_u64<X: Error>(self, value: u64) -> Result<Value, X> {
+        Ok(i64::try_from(value).map_or_else(|_| Value::Text(value.to_string()), Value::Integer))
+    }
+
+    fn visit_i128<X: Error>(self, value: i128) -> Result<Value, X> {
+        Ok(i64::try_from(value).map_or_else(|_| Value::Text(value.to_string()), Value::Integer))
+    }
+
     fn visit_u128<X: Error>(self, value: u128) -> Result<Value, X> {
-        Ok(i128::try_from(value).map_or_else(|_| Value::Text(value.to_string()), Value::Integer))
+        Ok(i64::try_from(value).map_or_else(|_| Value::Text(value.to_string()), Value::Integer))
     }
 
     fn visit_f64<X: Error>(self, value: f64) -> Result<Value, X> {
