@@ -31,6 +31,8 @@ pub(crate) struct Config {
     pub plan: PlanConfig,
     /// Conversion of shares into weight; `None` detects it from containers the runtime made.
     pub weight_conversion: Option<WeightConversion>,
+    /// Which of the two CPU knobs are written.
+    pub switches: CpuSwitches,
     /// The converge loop.
     pub converge: Converge,
     /// The sampler.
@@ -96,14 +98,57 @@ pub(crate) struct Manage {
 pub(crate) struct Converge {
     /// Every container is looked at once in this time.
     pub audit_period: Duration,
-    /// Dirty passes after which the cgroup is frozen for one pass; `None` never freezes.
-    pub freeze_after: Option<u32>,
+    /// When a container is frozen for one pass.
+    pub freeze: FreezeWhen,
     /// Longest time a cgroup is held frozen.
     pub freeze_max: Duration,
     /// Policy for processes that raised their own score, where the container does not say.
     pub score: ScorePolicy,
     /// Rewrites by somebody else after which a knob counts as contended.
     pub contended_after: u32,
+}
+
+/// The knob for CPU is another one in each version of cgroups, and each has its own switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CpuSwitches {
+    /// `cpu.shares` (v1).
+    pub shares: bool,
+    /// `cpu.weight` (v2).
+    pub weight: bool,
+}
+
+impl From<(bool, bool)> for CpuSwitches {
+    fn from((shares, weight): (bool, bool)) -> Self {
+        Self { shares, weight }
+    }
+}
+
+/// When a container whose scores are wrong is frozen for one pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FreezeWhen {
+    /// As soon as its processes are seen forking, and after [`FreezeWhen::DEFAULT_PASSES`] dirty passes anyway.
+    Forking,
+    /// After so many passes that found wrong scores.
+    AfterPasses(u32),
+    /// Never: a container whose forks outrun the passes stays `converging`.
+    Never,
+}
+
+impl FreezeWhen {
+    /// Dirty passes after which passes alone are given up: most containers need one or two.
+    pub(crate) const DEFAULT_PASSES: u32 = 3;
+
+    /// Reads `when-forking`, `after-N-passes` (N from 1 to 1000) or `never`.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "when-forking" => Some(Self::Forking),
+            "never" => Some(Self::Never),
+            _ => {
+                let passes = text.strip_prefix("after-")?.strip_suffix("-passes")?.parse().ok()?;
+                (1..=1000).contains(&passes).then_some(Self::AfterPasses(passes))
+            }
+        }
+    }
 }
 
 /// The sampler.

@@ -1,0 +1,191 @@
+//! From the configuration as written to the valid one. All errors are told at once.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use evenkeel_qos::config::{KnobSwitches, PlanConfig};
+use evenkeel_qos::cpu::WeightConversion;
+use evenkeel_qos::rules::RuleSet;
+
+use super::error::ConfigError;
+use super::load::Loaded;
+use super::raw;
+use super::valid::{Config, Converge, Features, FreezeWhen, Manage, Mode, Roots, Sample, Serve, Sources, Stream};
+
+/// Shortest and longest audit period: below, audits alone load a node of a thousand containers; above, a missed
+/// event would stay unnoticed for too long.
+const AUDIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+/// A frozen container serves nobody.
+const FREEZE_MAX: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
+/// Below a tenth of a second sampling costs more than it tells; a minute is the resolution of history.
+const INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
+/// Two segments of the smallest useful size, and what nobody means to give a spool.
+const SPOOL: (u64, u64) = (1 << 20, 1 << 40);
+
+/// Checks every value.
+///
+/// # Errors
+/// Everything that is wrong, each with its place.
+pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
+    let mut c = Checker { loaded, errors: Vec::new() };
+    let raw = &loaded.raw;
+    let config = Config {
+        cluster: c.name("node.cluster", &raw.node.cluster).unwrap_or_default(),
+        node_name: if raw.node.name.is_empty() { None } else { c.name("node.name", &raw.node.name) },
+        mode: match raw.mode {
+            raw::Mode::Enforce => Mode::Enforce,
+            raw::Mode::DryRun => Mode::DryRun,
+        },
+        strict: raw.strict,
+        roots: Roots { proc: raw.roots.proc.clone(), cgroup: raw.roots.cgroup.clone() },
+        sources: sources(&mut c, &raw.sources),
+        manage: manage(&mut c, &raw.manage),
+        plan: plan(raw),
+        weight_conversion: match raw.cpu.weight_conversion {
+            raw::Conversion::Auto => None,
+            raw::Conversion::Linear => Some(WeightConversion::Linear),
+            raw::Conversion::Quadratic => Some(WeightConversion::Quadratic),
+            raw::Conversion::Systemd => Some(WeightConversion::Systemd),
+        },
+        switches: (raw.knobs.cpu_shares, raw.knobs.cpu_weight).into(),
+        converge: converge(&mut c, &raw.converge),
+        sample: Sample { interval: c.span("sample.interval", raw.sample.interval.get(), INTERVAL) },
+        stream: stream(&mut c, &raw.stream),
+        serve: serve(&mut c, &raw.serve),
+        state_dir: c.absolute("state_dir", &raw.state_dir),
+        features: Features {
+            proc_connector: raw.features.proc_connector,
+            short_psi: raw.features.short_psi,
+            v1_kill: raw.features.v1_kill,
+            kernel_log: raw.features.kernel_log,
+        },
+    };
+    if c.errors.is_empty() { Ok(config) } else { Err(c.errors) }
+}
+
+fn plan(raw: &raw::Raw) -> PlanConfig {
+    PlanConfig {
+        rules: match raw.rules {
+            raw::Rules::Proposal => RuleSet::Proposal,
+            raw::Rules::Kubelet => RuleSet::Kubelet,
+        },
+        knobs: KnobSwitches {
+            oom_score_adj: raw.knobs.oom_score_adj,
+            cpu_shares: raw.knobs.cpu_shares || raw.knobs.cpu_weight,
+            ..KnobSwitches::NONE
+        },
+        ..PlanConfig::default()
+    }
+}
+
+fn sources(c: &mut Checker<'_>, raw: &raw::Sources) -> Sources {
+    let dir = c.absolute("sources.manifests.dir", &raw.manifests.dir);
+    let sockets = raw.cri.sockets.iter().map(|socket| c.absolute("sources.cri.sockets", socket)).collect();
+    Sources {
+        manifests: raw.manifests.enabled.then_some(dir),
+        cri: if raw.cri.enabled { sockets } else { Vec::new() },
+    }
+}
+
+fn manage(c: &mut Checker<'_>, raw: &raw::Manage) -> Manage {
+    for prefix in &raw.deny {
+        let parts_fine = prefix.split('/').all(|part| part != "..");
+        if !prefix.starts_with('/') || !parts_fine {
+            let reason = format!("\"{prefix}\" is not a cgroup path");
+            c.fail("manage.deny", reason, "give a path below the cgroup root, such as \"/system.slice\"");
+        }
+    }
+    Manage { exclude_namespaces: raw.exclude_namespaces.clone(), deny: raw.deny.clone() }
+}
+
+fn converge(c: &mut Checker<'_>, raw: &raw::Converge) -> Converge {
+    let freeze = FreezeWhen::parse(&raw.freeze.0);
+    if freeze.is_none() {
+        let reason = format!("\"{}\" is not one of its values", raw.freeze.0);
+        c.fail("converge.freeze", reason, "give \"when-forking\", \"after-3-passes\" (or another number) or \"never\"");
+    }
+    if raw.contended_after == 0 {
+        c.fail("converge.contended_after", "0 would give up every knob at once".into(), "give 1 or more");
+    }
+    Converge {
+        audit_period: c.span("converge.audit_period", raw.audit_period.get(), AUDIT),
+        freeze: freeze.unwrap_or(FreezeWhen::Never),
+        freeze_max: c.span("converge.freeze_max", raw.freeze_max.get(), FREEZE_MAX),
+        score: raw.score.into(),
+        contended_after: raw.contended_after,
+    }
+}
+
+fn stream(c: &mut Checker<'_>, raw: &raw::Stream) -> Stream {
+    let address = &raw.recommender;
+    let known = ["http://", "https://"].iter().any(|scheme| {
+        address.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace))
+    });
+    if !address.is_empty() && !known {
+        let reason = format!("\"{address}\" is not an address");
+        c.fail("stream.recommender", reason, "give one such as \"http://127.0.0.1:9520\", or \"\" for no stream");
+    }
+    let spool = raw.spool_bytes.get();
+    if !(SPOOL.0..=SPOOL.1).contains(&spool) {
+        let reason = format!("{spool} bytes is outside {} to {}", SPOOL.0, SPOOL.1);
+        c.fail("stream.spool_bytes", reason, "give a size in this range, such as \"64Mi\"");
+    }
+    Stream { recommender: Some(address.clone()).filter(|a| !a.is_empty()), spool_bytes: spool }
+}
+
+fn serve(c: &mut Checker<'_>, raw: &raw::Serve) -> Serve {
+    Serve {
+        socket: c.absolute("serve.socket", &raw.socket),
+        address: c.address("serve.address", &raw.address),
+        metrics: c.address("serve.metrics", &raw.metrics),
+    }
+}
+
+struct Checker<'a> {
+    loaded: &'a Loaded,
+    errors: Vec<ConfigError>,
+}
+
+impl Checker<'_> {
+    fn fail(&mut self, key: &str, reason: String, remedy: &str) {
+        let place = self.loaded.place(key);
+        self.errors.push(ConfigError { place, key: Some(key.to_owned()), reason, remedy: remedy.to_owned() });
+    }
+
+    fn span(&mut self, key: &str, value: Duration, (least, most): (Duration, Duration)) -> Duration {
+        if value < least || value > most {
+            self.fail(key, format!("{value:?} is outside {least:?} to {most:?}"), "give a duration in this range");
+        }
+        value
+    }
+
+    /// Names become parts of keys and metric labels.
+    fn name(&mut self, key: &str, value: &str) -> Option<String> {
+        let fits = !value.is_empty() && value.len() <= 253;
+        if !fits || value.chars().any(|ch| ch.is_control() || ch.is_whitespace() || ch == '/') {
+            let reason = format!("{value:?} is not a name");
+            self.fail(key, reason, "give 1 to 253 characters without blanks and slashes");
+            return None;
+        }
+        Some(value.to_owned())
+    }
+
+    fn absolute(&mut self, key: &str, path: &std::path::Path) -> std::path::PathBuf {
+        if !path.is_absolute() {
+            self.fail(key, format!("\"{}\" is not an absolute path", path.display()), "begin it with /");
+        }
+        path.to_owned()
+    }
+
+    fn address(&mut self, key: &str, text: &str) -> Option<SocketAddr> {
+        if text.is_empty() {
+            return None;
+        }
+        let address = text.parse().ok();
+        if address.is_none() {
+            let reason = format!("\"{text}\" is not an address and port");
+            self.fail(key, reason, "give one such as \"127.0.0.1:9523\", or \"\" for none");
+        }
+        address
+    }
+}

@@ -1,0 +1,271 @@
+//! The configuration as written: every key, its meaning, unit, default and the default's origin.
+//!
+//! Owned here: key names and defaults, each in one place. Field comments become the comments of
+//! `config default` and the descriptions of `config schema`. Not owned: checking (`check`), merging (`load`).
+
+use std::path::PathBuf;
+
+use evenkeel_model::workload::ScorePolicy;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::scalar::{Size, Span};
+
+macro_rules! section {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident : $kind:ty = $default:expr,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields, default)]
+        pub(crate) struct $name { $($(#[$field_doc])* pub $field: $kind,)* }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+    };
+}
+
+section! {
+    /// Configuration of evenkeel-agent.
+    Raw {
+        /// "enforce" writes; "dry-run" takes the whole road and writes nothing.
+        mode: Mode = Mode::Enforce,
+        /// "proposal" classifies each container by memory; "kubelet" is Kubernetes 1.36 (beside a kubelet).
+        rules: Rules = Rules::Proposal,
+        /// True makes a missing permission for an enabled knob or feature fatal at start.
+        strict: bool = false,
+        /// Directory of the journal of originals, the decision log and the spool.
+        state_dir: PathBuf = "/var/lib/evenkeel/agent".into(),
+        /// Who this node is.
+        node: Node = Node::default(),
+        /// Where the kernel's files are; in a pod, where the host's are mounted.
+        roots: Roots = Roots::default(),
+        /// Where containers are found.
+        sources: Sources = Sources::default(),
+        /// What is sampled but never written.
+        manage: Manage = Manage::default(),
+        /// Which knobs are written. A knob that is off may have another owner.
+        knobs: Knobs = Knobs::default(),
+        /// How CPU weight is computed (cgroup v2).
+        cpu: Cpu = Cpu::default(),
+        /// How processes are brought to their score.
+        converge: Converge = Converge::default(),
+        /// The sampler.
+        sample: Sample = Sample::default(),
+        /// The stream to the recommender.
+        stream: Stream = Stream::default(),
+        /// What the agent serves.
+        serve: Serve = Serve::default(),
+        /// Features that need a capability; off = the capability is dropped at start.
+        features: Features = Features::default(),
+    }
+}
+
+section! {
+    /// Who this node is.
+    Node {
+        /// Cluster name, part of every key the recommender stores.
+        cluster: String = "default".into(),
+        /// Node name; empty takes the host name.
+        name: String = String::new(),
+    }
+}
+
+section! {
+    /// Where the kernel's files are.
+    Roots {
+        /// procfs of the host's process namespace.
+        proc: PathBuf = "/proc".into(),
+        /// Directory of the cgroup file system, or of the v1 hierarchies' mounts.
+        cgroup: PathBuf = "/sys/fs/cgroup".into(),
+    }
+}
+
+section! {
+    /// Where containers are found.
+    Sources {
+        /// Pod manifests whose containers are bound to cgroups or units by annotation.
+        manifests: Manifests = Manifests::default(),
+        /// Container runtimes.
+        cri: Cri = Cri::default(),
+    }
+}
+
+section! {
+    /// A directory of Pod manifests.
+    Manifests {
+        /// Whether it is read.
+        enabled: bool = true,
+        /// The directory; it need not exist yet.
+        dir: PathBuf = "/etc/evenkeel/manifests".into(),
+    }
+}
+
+section! {
+    /// Container runtimes by their CRI socket.
+    Cri {
+        /// Whether runtimes are asked.
+        enabled: bool = true,
+        /// Sockets; one that is not there is tried again. Defaults: containerd's and CRI-O's own.
+        sockets: Vec<PathBuf> = vec!["/run/containerd/containerd.sock".into(), "/run/crio/crio.sock".into()],
+    }
+}
+
+section! {
+    /// What is sampled but never written.
+    Manage {
+        /// Namespaces. Default: where Kubernetes keeps what the node itself needs.
+        exclude_namespaces: Vec<String> = vec!["kube-system".into()],
+        /// Cgroup paths; each and everything below it is never written.
+        deny: Vec<String> = Vec::new(),
+    }
+}
+
+section! {
+    /// Which knobs are written.
+    Knobs {
+        /// oom_score_adj of every process.
+        oom_score_adj: bool = true,
+        /// cpu.shares (cgroup v1).
+        cpu_shares: bool = true,
+        /// cpu.weight (cgroup v2).
+        cpu_weight: bool = true,
+    }
+}
+
+section! {
+    /// How CPU weight is computed (cgroup v2).
+    Cpu {
+        /// "auto" takes what the node's runtime uses, read from containers it made; otherwise "linear" (runc before
+        /// 1.3.2, crun before 1.23), "quadratic" (since then) or "systemd".
+        weight_conversion: Conversion = Conversion::Auto,
+    }
+}
+
+section! {
+    /// How processes are brought to their score.
+    Converge {
+        /// Every container is looked at once in this time, whatever events say. Default: the kubelet's housekeeping.
+        audit_period: Span = Span::seconds(10),
+        /// "when-forking" freezes a container for one pass when its processes are seen forking while scores are
+        /// wrong, "after-3-passes" only when so many passes found new wrong ones, "never" not at all.
+        freeze: Freeze = Freeze::default(),
+        /// Longest time a container is held frozen. Default: twice the longest seen on a loaded two-core machine.
+        freeze_max: Span = Span::millis(500),
+        /// "respect" leaves a process that raised its own score, "pin" puts it back. An annotation decides first.
+        score: Policy = Policy::Respect,
+        /// A knob that somebody else rewrote so many times in a row is left to them.
+        contended_after: u32 = 3,
+    }
+}
+
+section! {
+    /// The sampler.
+    Sample {
+        /// Time between ticks.
+        interval: Span = Span::seconds(1),
+    }
+}
+
+section! {
+    /// The stream to the recommender.
+    Stream {
+        /// gRPC address; empty = no stream.
+        recommender: String = "http://127.0.0.1:9520".into(),
+        /// Bound of the spool on disk. Default: half a day of a hundred busy containers.
+        spool_bytes: Size = Size::mebi(64),
+    }
+}
+
+section! {
+    /// What the agent serves.
+    Serve {
+        /// Unix socket of AgentService.
+        socket: PathBuf = "/run/evenkeel/agent.sock".into(),
+        /// TCP address of AgentService, such as "127.0.0.1:9522"; empty = the socket alone.
+        address: String = String::new(),
+        /// Address of /metrics; empty = off.
+        metrics: String = "127.0.0.1:9523".into(),
+    }
+}
+
+section! {
+    /// Features that need a capability.
+    Features {
+        /// Process events from the kernel (CAP_NET_ADMIN, host network namespace).
+        proc_connector: bool = true,
+        /// Pressure windows shorter than two seconds (CAP_SYS_RESOURCE).
+        short_psi: bool = true,
+        /// Killing the rest of a container on cgroup v1 (CAP_KILL).
+        v1_kill: bool = false,
+        /// OOM reports from the kernel log (CAP_SYSLOG).
+        kernel_log: bool = false,
+    }
+}
+
+/// Whether the agent writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Mode {
+    /// Writes.
+    Enforce,
+    /// Writes nothing.
+    DryRun,
+}
+
+/// The rule set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Rules {
+    /// The resource-QoS proposal.
+    Proposal,
+    /// Kubernetes 1.36.
+    Kubelet,
+}
+
+/// Conversion of shares into weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Conversion {
+    /// Detected.
+    Auto,
+    /// The straight line; also called "old".
+    #[serde(alias = "old")]
+    Linear,
+    /// The curve; also called "new".
+    #[serde(alias = "new")]
+    Quadratic,
+    /// systemd's.
+    Systemd,
+}
+
+/// Policy for self-raised scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Policy {
+    /// Leave it.
+    Respect,
+    /// Put it back.
+    Pin,
+}
+
+impl From<Policy> for ScorePolicy {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::Respect => Self::Respect,
+            Policy::Pin => Self::Pin,
+        }
+    }
+}
+
+/// When a container is frozen: `when-forking`, `after-N-passes` or `never`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub(crate) struct Freeze(pub String);
+
+impl Default for Freeze {
+    fn default() -> Self {
+        Self("when-forking".into())
+    }
+}

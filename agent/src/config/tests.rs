@@ -1,0 +1,87 @@
+//! Tables at the boundary: what is refused and how it is said, and who wins.
+
+use std::path::PathBuf;
+
+use super::check::check;
+use super::load::{Flag, Loaded, load};
+use super::raw::Raw;
+use super::{FreezeWhen, Mode, toml};
+
+fn with_file(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("agent.toml");
+    std::fs::write(&path, text).unwrap();
+    (dir, path)
+}
+
+fn env(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+}
+
+/// The error without the directory, which differs from run to run.
+fn said(text: &str, vars: &[(&str, &str)]) -> String {
+    let (dir, path) = with_file(text);
+    let errors = match load(Some(&path), env(vars), &[]) {
+        Err(error) => vec![error],
+        Ok(loaded) => check(&loaded).unwrap_err(),
+    };
+    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    lines.join("\n").replace(&format!("{}/", dir.path().display()), "")
+}
+
+#[test]
+fn errors_name_place_key_reason_and_remedy() {
+    insta::assert_snapshot!(said("[converge]\naudit_perod = \"5s\"", &[]));
+    insta::assert_snapshot!(said("colour = 1", &[]));
+    insta::assert_snapshot!(said("[sample]\ninterval = 5", &[]));
+    insta::assert_snapshot!(said("[sample]\ninterval = \"1ms\"\n[converge]\nfreeze = \"often\"", &[]));
+    insta::assert_snapshot!(said("mode = \"on\"", &[]));
+    insta::assert_snapshot!(said("[node\n", &[]));
+    insta::assert_snapshot!(said("", &[("EVENKEEL_SAMPLE__INTERVL", "2s")]));
+    insta::assert_snapshot!(said("", &[("EVENKEEL_SERVE__METRICS", "9523")]));
+    insta::assert_snapshot!(said("[manage]\ndeny = [\"system.slice\"]", &[]));
+}
+
+#[test]
+fn flags_win_over_environment_over_files_over_defaults() {
+    let (dir, path) = with_file("mode = \"enforce\"\n[node]\nname = \"file\"\ncluster = \"file\"");
+    std::fs::create_dir(dir.path().join("conf.d")).unwrap();
+    std::fs::write(dir.path().join("conf.d/10.toml"), "[node]\ncluster = \"drop-in\"").unwrap();
+    std::fs::write(dir.path().join("conf.d/recommender.toml"), "other = 1").unwrap();
+    let vars = [("EVENKEEL_NODE__NAME", "env"), ("EVENKEEL_MODE", "enforce"), ("EVENKEEL_AGENT", "x"), ("HOME", "/")];
+    let flags = [Flag { name: "--dry-run", key: "mode", value: "dry-run".into() }];
+    let loaded = load(Some(&path), env(&vars), &flags).unwrap();
+    let config = check(&loaded).unwrap();
+    assert_eq!((config.cluster.as_str(), config.node_name.as_deref()), ("drop-in", Some("env")));
+    assert_eq!(config.mode, Mode::DryRun);
+    assert_eq!(loaded.files.len(), 2);
+}
+
+#[test]
+fn a_named_file_must_be_there() {
+    let error = load(Some("/nonexistent/agent.toml".as_ref()), [], &[]).err().unwrap();
+    assert!(error.to_string().contains("/nonexistent/agent.toml: the file cannot be read"), "{error}");
+}
+
+#[test]
+fn the_default_file_reads_back_as_the_defaults() {
+    let text = toml(&Raw::default());
+    insta::assert_snapshot!(text);
+    let (_dir, path) = with_file(&text);
+    assert_eq!(load(Some(&path), [], &[]).unwrap().raw, Raw::default());
+    assert!(check(&Loaded::of(Raw::default())).is_ok());
+}
+
+#[test]
+fn when_to_freeze() {
+    for (text, want) in [
+        ("when-forking", Some(FreezeWhen::Forking)),
+        ("after-7-passes", Some(FreezeWhen::AfterPasses(7))),
+        ("never", Some(FreezeWhen::Never)),
+        ("after-0-passes", None),
+        ("after--passes", None),
+        ("", None),
+    ] {
+        assert_eq!(FreezeWhen::parse(text), want, "{text}");
+    }
+}
