@@ -1,2 +1,25 @@
-//! Placeholder.
-fn main() {}
+//! `evenkeel`: offline questions, and questions to a running agent or recommender.
+//!
+//! Owned here: turning an exit status out of an answer. Not owned: the commands (`commands`), their options
+//! (`args`), how answers and failures look (`output`, `failure`).
+
+mod args;
+mod commands;
+mod failure;
+mod input;
+mod machine;
+mod output;
+mod table;
+mod units;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match args::parse() {
+        Ok(cli) => {
+            let format = cli.global.output;
+            commands::run(cli).unwrap_or_else(|failure| failure.report(format))
+        }
+        Err(exit) => exit,
+    }
+}

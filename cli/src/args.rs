@@ -1,0 +1,134 @@
+//! The command line: global options, subcommands, and how wrong usage is told.
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::commands;
+use crate::failure::Failure;
+use crate::output::Format;
+
+/// Ask Evenkeel: offline questions about pods and quantities, and questions to a running agent or recommender.
+#[derive(Debug, Parser)]
+#[command(name = "evenkeel", version, propagate_version = false, arg_required_else_help = true)]
+#[command(after_help = "Examples:
+  evenkeel quantity -- 129M 123Mi 1.5 300m
+  evenkeel qos explain -f pod.yaml -o json
+  evenkeel check -f manifests/*.yaml
+  evenkeel doctor
+  evenkeel status
+
+Exit status: 0 done, 1 the answer is no or something failed, 2 wrong usage.")]
+pub(crate) struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub(crate) global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// How to print the answer.
+    #[arg(short, long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
+    pub(crate) output: Format,
+    /// Address of the agent: unix:///PATH or http://HOST:PORT.
+    #[arg(
+        long,
+        global = true,
+        env = "EVENKEEL_AGENT",
+        default_value = "unix:///run/evenkeel/agent.sock",
+        value_name = "ADDR"
+    )]
+    pub(crate) agent: String,
+    /// Address of the recommender: http://HOST:PORT or unix:///PATH.
+    #[arg(
+        long,
+        global = true,
+        env = "EVENKEEL_RECOMMENDER",
+        default_value = "http://127.0.0.1:9520",
+        value_name = "ADDR"
+    )]
+    pub(crate) recommender: String,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Quantity(commands::quantity::QuantityArgs),
+    Check(commands::check::CheckArgs),
+    #[command(subcommand)]
+    Qos(commands::qos::QosCommand),
+    Completion(commands::completion::CompletionArgs),
+    Man(commands::man::ManArgs),
+    Version(commands::version::VersionArgs),
+}
+
+/// Parses the command line.
+///
+/// # Errors
+/// The exit status, when there is nothing left to do: help was printed, or wrong usage was told.
+pub(crate) fn parse() -> Result<Cli, ExitCode> {
+    Cli::try_parse().map_err(|error| {
+        if error.use_stderr() && asks_for_json(std::env::args()) {
+            return usage_failure(&error).report(Format::Json);
+        }
+        // A closed pipe is no reason to fail.
+        let _ = error.print();
+        ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+    })
+}
+
+/// Whether the arguments, which could not be parsed, ask for JSON.
+fn asks_for_json(arguments: impl Iterator<Item = String>) -> bool {
+    let arguments: Vec<String> = arguments.take_while(|a| a != "--").collect();
+    let apart = arguments.windows(2).any(|w| (w[0] == "-o" || w[0] == "--output") && w[1] == "json");
+    apart || arguments.iter().any(|a| a == "-ojson" || a == "-o=json" || a == "--output=json")
+}
+
+/// Wrong usage in the form of every other failure.
+fn usage_failure(error: &clap::Error) -> Failure {
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let why = first.strip_prefix("error: ").unwrap_or(first);
+    Failure::usage("wrong usage", "command line", why, "see evenkeel --help")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_wish_for_json_is_seen_before_parsing() {
+        let asks = |line: &str| asks_for_json(line.split(' ').map(str::to_owned));
+        for line in
+            ["evenkeel -o json x", "evenkeel x --output json", "evenkeel -ojson", "evenkeel --output=json"]
+        {
+            assert!(asks(line), "{line}");
+        }
+        for line in ["evenkeel", "evenkeel -o yaml", "evenkeel quantity -- -o json"] {
+            assert!(!asks(line), "{line}");
+        }
+    }
+
+    /// Help of every command gives an example.
+    #[test]
+    fn every_command_has_an_example() {
+        fn walk(command: &clap::Command) {
+            if command.get_subcommands().next().is_none() {
+                let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.contains("Examples:"), "{} has no example", command.get_name());
+            }
+            command.get_subcommands().for_each(walk);
+        }
+        walk(&Cli::command());
+    }
+}

@@ -1,0 +1,161 @@
+//! `evenkeel check`: whether manifests keep the rules of the resource model.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use evenkeel_model::pod::{MAX_TEXT_BYTES, Pod, PodObjects, ReadError, read_pod_objects};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::input;
+use crate::output::{Answer, Output};
+use crate::table::{Cell, Table, Tone};
+
+/// Check manifests: quantities, names, requests and limits, pod-level resources.
+///
+/// Pods are checked, and the pod templates of Deployments and their like; other objects are named and skipped.
+/// The exit status is 1 when something is wrong or nothing could be checked.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  evenkeel check -f pod.yaml
+  evenkeel check -f manifests/*.yaml -o json
+  kubectl get pods -A -o yaml | evenkeel check -f -")]
+pub(crate) struct CheckArgs {
+    /// Files in YAML or JSON; - is standard input.
+    #[arg(short, long = "file", required = true, num_args = 1.., value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// What came of one object, or of a file that could not be read as objects.
+#[derive(Debug, Serialize)]
+struct Finding {
+    file: String,
+    /// Place of the document in the file, from 0; absent when the whole file is meant.
+    document: Option<usize>,
+    kind: Option<String>,
+    name: Option<String>,
+    state: State,
+    errors: Vec<Problem>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Ok,
+    Error,
+    Skipped,
+}
+
+/// One broken rule.
+#[derive(Debug, Serialize)]
+struct Problem {
+    r#where: String,
+    why: String,
+    remedy: String,
+}
+
+pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<Answer, Failure> {
+    let mut findings = Vec::new();
+    for file in &args.files {
+        findings.extend(check_file(file)?);
+    }
+    output.answer(&findings, || table(&findings))?;
+    let wrong = findings.iter().any(|f| f.state == State::Error);
+    let checked = findings.iter().any(|f| f.state == State::Ok);
+    Ok(if checked && !wrong { Answer::Yes } else { Answer::No })
+}
+
+/// Findings of one file, in the order of its documents.
+fn check_file(path: &Path) -> Result<Vec<Finding>, Failure> {
+    let text = input::text(path)?;
+    let file = input::name(path);
+    let PodObjects { pods, skipped } = match read_pod_objects(&text, &file, MAX_TEXT_BYTES) {
+        Ok(objects) => objects,
+        Err(error) => return Ok(vec![unreadable(&error)]),
+    };
+    let mut findings: Vec<Finding> = pods.iter().map(|pod| check_pod(&file, pod)).collect();
+    findings.extend(skipped.into_iter().map(|object| Finding {
+        file: file.clone(),
+        document: Some(object.document),
+        kind: Some(object.kind),
+        name: Some(object.name),
+        state: State::Skipped,
+        errors: Vec::new(),
+    }));
+    findings.sort_by_key(|f| f.document);
+    if findings.is_empty() {
+        findings.push(empty(file));
+    }
+    Ok(findings)
+}
+
+fn check_pod(file: &str, pod: &Pod) -> Finding {
+    let errors: Vec<Problem> = pod
+        .check()
+        .into_iter()
+        .map(|e| Problem {
+            why: format!("{}: {}", e.value, e.reason),
+            remedy: e.reason.remedy().to_owned(),
+            r#where: e.path,
+        })
+        .collect();
+    Finding {
+        file: file.to_owned(),
+        document: Some(pod.origin.document),
+        kind: Some(pod.origin.kind.clone()),
+        name: Some(format!("{}/{}", pod.metadata.namespace, pod.metadata.name)),
+        state: if errors.is_empty() { State::Ok } else { State::Error },
+        errors,
+    }
+}
+
+fn unreadable(error: &ReadError) -> Finding {
+    let problem = input::problem(error);
+    Finding {
+        file: error.source_name.clone(),
+        document: error.document,
+        kind: None,
+        name: None,
+        state: State::Error,
+        errors: vec![Problem { r#where: problem.place, why: problem.why, remedy: problem.remedy }],
+    }
+}
+
+fn empty(file: String) -> Finding {
+    let problem = Problem {
+        r#where: file.clone(),
+        why: "it holds no object".into(),
+        remedy: "give a manifest such as kind: Pod".into(),
+    };
+    Finding { file, document: None, kind: None, name: None, state: State::Error, errors: vec![problem] }
+}
+
+fn table(findings: &[Finding]) -> Table {
+    let mut table = Table::new(&["FILE", "DOC", "KIND", "NAME", "STATE", "WHERE", "WHY", "REMEDY"]);
+    for finding in findings {
+        let state = match finding.state {
+            State::Ok => Cell::toned("ok", Tone::Good),
+            State::Error => Cell::toned("error", Tone::Bad),
+            State::Skipped => Cell::toned("skipped", Tone::Faint),
+        };
+        let mut start: Vec<Cell> = vec![
+            finding.file.as_str().into(),
+            finding.document.map_or(String::new(), |d| d.to_string()).into(),
+            finding.kind.as_deref().unwrap_or("").into(),
+            finding.name.as_deref().unwrap_or("").into(),
+            state,
+        ];
+        if finding.errors.is_empty() {
+            if finding.state == State::Skipped {
+                start.extend([Cell::from(""), Cell::from("objects of this kind are not checked")]);
+            }
+            table.row(start);
+            continue;
+        }
+        for problem in &finding.errors {
+            let end = [&problem.r#where, &problem.why, &problem.remedy].map(|t| Cell::from(t.as_str()));
+            table.row(start.iter().cloned().chain(end).collect());
+        }
+    }
+    table
+}

@@ -1,0 +1,96 @@
+//! Failures as people and scripts see them: what was tried, where, why it failed, what to do.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::output::Format;
+
+/// A command could not do its work.
+#[derive(Debug, Serialize)]
+pub(crate) struct Failure {
+    what: String,
+    r#where: String,
+    why: String,
+    remedy: String,
+    #[serde(skip)]
+    is_usage: bool,
+}
+
+impl Failure {
+    /// Something failed: exit status 1.
+    pub(crate) fn new(
+        what: impl Into<String>,
+        place: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            what: what.into(),
+            r#where: place.into(),
+            why: why.into(),
+            remedy: remedy.into(),
+            is_usage: false,
+        }
+    }
+
+    /// The command line is wrong: exit status 2.
+    pub(crate) fn usage(
+        what: impl Into<String>,
+        place: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self { is_usage: true, ..Self::new(what, place, why, remedy) }
+    }
+
+    /// Tells it on standard error and gives the exit status.
+    pub(crate) fn report(&self, format: Format) -> ExitCode {
+        let text = match format {
+            Format::Json => serde_json::json!({ "error": self }).to_string(),
+            Format::Table | Format::Wide | Format::Yaml => self.text(),
+        };
+        // Nobody is left to tell when standard error is closed.
+        let _ = writeln!(std::io::stderr(), "{text}");
+        ExitCode::from(if self.is_usage { 2 } else { 1 })
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("error: {}", self.what);
+        for (name, value) in [("where", &self.r#where), ("why", &self.why), ("remedy", &self.remedy)] {
+            if !value.is_empty() {
+                // Further lines of a value stand below its first.
+                let value = value.replace('\n', &format!("\n  {:width$}", "", width = name.len() + 2));
+                text.push_str(&format!("\n  {name}: {value}"));
+            }
+        }
+        text
+    }
+}
+
+/// Writing the answer failed (a full disk; a closed pipe is no failure).
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::new("cannot write the answer", "standard output", error.to_string(), "write it elsewhere")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_names_all_four_and_indents_further_lines() {
+        let failure = Failure::new("cannot read the pod", "a.yaml", "one\ntwo", "fix it");
+        let expected =
+            "error: cannot read the pod\n  where: a.yaml\n  why: one\n       two\n  remedy: fix it";
+        assert_eq!(failure.text(), expected);
+    }
+
+    #[test]
+    fn json_has_the_pinned_names() {
+        let json = serde_json::json!({ "error": Failure::usage("a", "b", "c", "d") });
+        assert_eq!(json.to_string(), r#"{"error":{"what":"a","where":"b","why":"c","remedy":"d"}}"#);
+    }
+}

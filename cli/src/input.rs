@@ -1,0 +1,95 @@
+//! Reading what the command line names: a file, or standard input for `-`.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use evenkeel_model::pod::{MAX_TEXT_BYTES, Pod, ReadError, read_pods};
+
+use crate::failure::Failure;
+
+/// Text of a file; `-` is standard input. At most as much as is read of pods.
+///
+/// # Errors
+/// When it cannot be opened or read, is no text, or is too large.
+pub(crate) fn text(path: &Path) -> Result<String, Failure> {
+    let name = name(path);
+    let failed = |why: String, remedy: &str| Failure::new("cannot read the file", &name, why, remedy);
+    let read = |from: &mut dyn Read| -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        from.take(MAX_TEXT_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = if is_stdin(path) {
+        read(&mut io::stdin().lock())
+    } else {
+        File::open(path).and_then(|mut file| read(&mut file))
+    };
+    let bytes = bytes.map_err(|e| failed(e.to_string(), remedy(&e)))?;
+    if bytes.len() > MAX_TEXT_BYTES {
+        return Err(failed(
+            format!("it is larger than the {MAX_TEXT_BYTES} bytes that are read"),
+            "split it",
+        ));
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        failed(format!("byte {at} is not UTF-8"), "give a text file in YAML or JSON")
+    })
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "check the name, or use - for standard input",
+        io::ErrorKind::PermissionDenied => "run as a user who may read it",
+        _ => "give a readable text file",
+    }
+}
+
+/// Pods of several files.
+///
+/// # Errors
+/// As [`text`], or when a file holds no pods that can be read.
+pub(crate) fn pods(paths: &[PathBuf]) -> Result<Vec<Pod>, Failure> {
+    let mut all = Vec::new();
+    for path in paths {
+        let text = text(path)?;
+        all.extend(read_pods(&text, &name(path)).map_err(|e| unreadable(&e))?);
+    }
+    Ok(all)
+}
+
+/// A source of pods that cannot be understood, in parts.
+pub(crate) struct Problem {
+    /// File, document, line and field, as far as known.
+    pub(crate) place: String,
+    /// What is wrong.
+    pub(crate) why: String,
+    /// What to do.
+    pub(crate) remedy: String,
+}
+
+/// Takes a reading error apart; its reason ends with what to do.
+pub(crate) fn problem(error: &ReadError) -> Problem {
+    let mut place = vec![error.source_name.clone()];
+    place.extend(error.document.map(|d| format!("document {d}")));
+    place.extend(error.line.map(|l| format!("line {l}")));
+    place.extend(error.path.clone().filter(|p| !p.is_empty()));
+    let reason = error.reason.to_string();
+    let (why, remedy) = reason.rsplit_once("; ").unwrap_or((&reason, "write it as Kubernetes reads it"));
+    Problem { place: place.join(", "), why: why.to_owned(), remedy: remedy.to_owned() }
+}
+
+fn unreadable(error: &ReadError) -> Failure {
+    let Problem { place, why, remedy } = problem(error);
+    Failure::new("cannot read the pod", place, why, remedy)
+}
+
+/// Name of a file in messages.
+pub(crate) fn name(path: &Path) -> String {
+    if is_stdin(path) { "standard input".to_owned() } else { path.display().to_string() }
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
