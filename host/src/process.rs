@@ -97,6 +97,7 @@ impl ProcessHandle {
         let stat = self.stat()?;
         Ok(ProcessFacts {
             id: ProcessId { pid: self.pid, start_time: stat.start_time },
+            parent: stat.parent,
             zombie: is_zombie(&stat),
             kernel_thread: is_kernel_thread(&stat),
             score: self.oom_score_adj()?,

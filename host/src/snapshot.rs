@@ -61,6 +61,8 @@ impl CgroupFacts {
 pub struct ProcessFacts {
     /// Identity to write with.
     pub id: ProcessId,
+    /// Pid of its parent now: whom it inherited its score from, unless that one has ended.
+    pub parent: u32,
     /// A zombie accepts writes and means nothing: neither right nor wrong.
     pub zombie: bool,
     /// A kernel thread is never written.
