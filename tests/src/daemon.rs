@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -97,6 +98,8 @@ impl Program {
         let out = File::options().create(true).append(true).open(&log);
         let out = out.with_context(|| format!("cannot open {}", log.display()))?;
         self.command
+            // A Ctrl-C on the terminal is for whoever started us; children are stopped in order.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(out.try_clone().context("cannot share the log")?)
             .stderr(out);

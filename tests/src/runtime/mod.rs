@@ -9,6 +9,7 @@ mod leftovers;
 mod pod;
 
 use std::fs::File;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -77,6 +78,8 @@ impl Runtime {
             .arg("--config")
             .arg(&config)
             .env("PATH", machine::path())
+            // A Ctrl-C on the terminal is for whoever started us; containerd is stopped in order.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("cannot share the log")?)
             .stderr(log)

@@ -1,0 +1,166 @@
+//! The two daemons, the container runtime and the workloads, all below one temporary directory.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use evenkeel_tests::cgroups::CgroupTree;
+use evenkeel_tests::daemon::{Daemon, Program, Ready, free_port};
+use evenkeel_tests::runtime::{self, Runtime};
+use tempfile::TempDir;
+
+use crate::show::Show;
+use crate::workloads::{self, ROLES};
+
+/// Where the workloads run.
+enum Ground {
+    /// Containers of a private containerd.
+    Containers(Box<Runtime>),
+    /// Processes in plain cgroups, and why not containers.
+    Cgroups(CgroupTree),
+}
+
+/// Everything that runs.
+pub(crate) struct House {
+    // Dropped first to last: daemons before what they watch, the directory last.
+    agent: Option<Daemon>,
+    recommender: Option<Daemon>,
+    ground: Option<Ground>,
+    grpc: u16,
+    http: u16,
+    metrics: u16,
+    directory: TempDir,
+}
+
+impl House {
+    /// Starts both daemons and, where it can be, containerd.
+    pub(crate) fn start(show: &mut Show) -> Result<House> {
+        // Socket paths are at most 107 bytes long (unix(7)), so the directory is a short one.
+        let directory =
+            tempfile::Builder::new().prefix("ekd").tempdir().context("cannot make a directory")?;
+        let (grpc, http, metrics) = (free_port()?, free_port()?, free_port()?);
+        let mut house =
+            House { agent: None, recommender: None, ground: None, grpc, http, metrics, directory };
+        std::fs::create_dir(house.manifests()).context("cannot make the manifest directory")?;
+        house.ground = Some(ground(show)?);
+        house.recommender = Some(house.start_recommender()?);
+        house.agent = Some(house.start_agent()?);
+        Ok(house)
+    }
+
+    /// The agent's socket.
+    pub(crate) fn agent_socket(&self) -> PathBuf {
+        self.path("agent.sock")
+    }
+
+    /// The recommender's gRPC address.
+    pub(crate) fn recommender_address(&self) -> String {
+        format!("http://127.0.0.1:{}", self.grpc)
+    }
+
+    /// The recommender's HTTP address.
+    pub(crate) fn http_address(&self) -> String {
+        format!("http://127.0.0.1:{}", self.http)
+    }
+
+    /// The agent's metrics.
+    pub(crate) fn metrics_address(&self) -> String {
+        format!("http://127.0.0.1:{}/metrics", self.metrics)
+    }
+
+    /// Where everything is kept until it ends.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn manifests(&self) -> PathBuf {
+        self.path("manifests")
+    }
+
+    fn start_recommender(&self) -> Result<Daemon> {
+        let config = self.path("recommender.toml");
+        let text = format!(
+            "state_dir = {:?}\n[serve]\ngrpc = \"127.0.0.1:{}\"\nhttp = \"127.0.0.1:{}\"\n",
+            self.path("recommender"),
+            self.grpc,
+            self.http
+        );
+        std::fs::write(&config, text).context("cannot write the recommender's configuration")?;
+        let ready = Ready::Http { port: self.http, path: "/readyz".into() };
+        Program::new("evenkeel-recommender")?
+            .args(&["--config"])
+            .path(&config)
+            .ready(ready)
+            .start(self.directory())
+    }
+
+    fn start_agent(&self) -> Result<Daemon> {
+        let config = self.path("agent.toml");
+        let sockets: Vec<PathBuf> = match &self.ground {
+            Some(Ground::Containers(runtime)) => vec![runtime.socket()],
+            _ => Vec::new(),
+        };
+        let text = format!(
+            "state_dir = {:?}\n[sources.manifests]\ndir = {:?}\n[sources.cri]\nsockets = {sockets:?}\n\
+             [stream]\nrecommender = \"{}\"\n[serve]\nsocket = {:?}\nmetrics = \"127.0.0.1:{}\"\n",
+            self.path("agent"),
+            self.manifests(),
+            self.recommender_address(),
+            self.agent_socket(),
+            self.metrics,
+        );
+        std::fs::write(&config, text).context("cannot write the agent's configuration")?;
+        let ready = Ready::Socket(self.agent_socket());
+        Program::new("evenkeel-agent")?.args(&["--config"]).path(&config).ready(ready).start(self.directory())
+    }
+
+    /// Starts the three containers.
+    pub(crate) fn start_workloads(&mut self, show: &mut Show) -> Result<()> {
+        let manifests = self.manifests();
+        match self.ground.as_mut() {
+            Some(Ground::Containers(runtime)) => {
+                show.heading("starting three containers under a private containerd");
+                workloads::import(runtime)?;
+                for role in &ROLES {
+                    show.line(&role.describe());
+                    role.run_container(runtime)?;
+                }
+            }
+            Some(Ground::Cgroups(tree)) => {
+                show.heading("starting three processes in cgroups of their own, bound by manifests");
+                for role in &ROLES {
+                    show.line(&role.describe());
+                    role.run_process(tree, &manifests)?;
+                }
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Stops everything; what does not stop in order is killed and said.
+    pub(crate) fn stop(&mut self) {
+        for daemon in [self.agent.take(), self.recommender.take()].into_iter().flatten() {
+            if let Err(error) = daemon.stop() {
+                eprintln!("warning: {error:#}");
+            }
+        }
+        self.ground = None;
+    }
+}
+
+/// Containers where they can be had, cgroups otherwise.
+fn ground(show: &mut Show) -> Result<Ground> {
+    let why = match runtime::impossible() {
+        Some(why) => why,
+        None => match Runtime::start() {
+            Ok(runtime) => return Ok(Ground::Containers(Box::new(runtime))),
+            Err(error) => format!("{error:#}"),
+        },
+    };
+    show.line(&format!("no real containers here, plain cgroups instead: {why}"));
+    CgroupTree::new().map(Ground::Cgroups)
+}
