@@ -1,4 +1,4 @@
-//! Measures appending with group sync: `cargo run --release -p evenkeel-log --example throughput -- [DIR] [SECONDS]`.
+//! Measures appending with group sync, and recovery: `cargo run --release -p evenkeel-log --example throughput -- [DIR] [SECONDS]`.
 //!
 //! One thread appends records of 1,000 bytes and flushes every 64, another syncs every 200 ms. First as fast as it
 //! goes, then at the 5,000 records (5 MB) a second the recommender needs, for the CPU time that costs.
@@ -69,5 +69,10 @@ fn main() -> Result<(), LogError> {
     let dir = args.next().map_or_else(|| std::env::temp_dir().join("throughput.log"), PathBuf::from);
     let seconds = args.next().and_then(|s| s.parse().ok()).unwrap_or(5.0);
     run(&dir, seconds, None)?;
+    let start = Instant::now();
+    let (log, recovery) = Log::open(&dir, Options::default())?;
+    let wall = start.elapsed().as_secs_f64();
+    println!("recovered {} records, {:.0} MB in {wall:.2} s", recovery.records, recovery.bytes as f64 / 1e6);
+    drop(log);
     run(&dir, seconds, Some(5000.0))
 }

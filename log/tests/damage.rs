@@ -6,9 +6,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use evenkeel_log::{DamageReason, Log, LogError, Options, Outcome, Recovery, Seq};
-use tempfile::tempdir;
+use tempfile::TempDir;
 
 const RECORDS: u64 = 12;
+
+/// A temporary directory in memory where there is one: thousands of openings, each with its syncs, take minutes on a
+/// busy disk, and what these tests are about does not depend on it.
+fn tempdir() -> std::io::Result<TempDir> {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
+}
 
 fn options() -> Options {
     Options { segment_bytes: 128, max_bytes: 4096, max_record_bytes: 100, ..Options::default() }

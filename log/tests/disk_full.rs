@@ -1,6 +1,6 @@
-//! A disk that is really full: a small tmpfs, mounted in a namespace of this thread alone.
+//! A disk that is really full or read-only: a small tmpfs, mounted in a namespace of this thread alone.
 //!
-//! Needs the right to mount. Without it the test says so on stderr and passes, except where `CI=true`.
+//! Needs the right to mount. Without it the tests say so on stderr and pass, except where `CI=true`.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::path::Path;
@@ -66,14 +66,32 @@ fn fill(dir: &Path) {
     }
 }
 
-#[test]
-fn a_full_disk_is_told_survived_and_left_again() {
+/// Runs `test` in a directory on a small tmpfs of its own, or says why it cannot.
+fn on_small_disk(test: fn(&Path)) {
     let dir = tempfile::tempdir().unwrap();
     match mount_small(dir.path(), 1 << 20) {
-        Ok(()) => fill(dir.path()),
+        Ok(()) => test(dir.path()),
         Err(e) => {
             assert!(std::env::var("CI").as_deref() != Ok("true"), "cannot mount a tmpfs here: {e}");
             eprintln!("SKIPPED: cannot mount a tmpfs here ({e}); run as root to test a full disk");
         }
     }
+}
+
+#[test]
+fn a_full_disk_is_told_survived_and_left_again() {
+    on_small_disk(fill);
+}
+
+#[test]
+fn a_read_only_disk_is_told() {
+    on_small_disk(|dir| {
+        let log = dir.join("log");
+        drop(Log::open(&log, options()).unwrap());
+        mount(NONE, dir, NONE, MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY, NONE).unwrap();
+        for (path, named) in [(log, "lock"), (dir.join("new"), "new")] {
+            let error = Log::open(path, options()).unwrap_err();
+            assert!(matches!(&error, LogError::ReadOnly { path, .. } if path.ends_with(named)), "{error:?}");
+        }
+    });
 }

@@ -28,6 +28,12 @@ enum Op {
     },
 }
 
+/// A temporary directory in memory where there is one: thousands of openings, each with its syncs, take minutes on a
+/// busy disk, and what these tests are about does not depend on it.
+fn tempdir() -> std::io::Result<TempDir> {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
+}
+
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
         12 => (0..120_usize).prop_map(Op::Append),
@@ -67,7 +73,7 @@ impl Life {
             overflow,
             ..Options::default()
         };
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempdir().unwrap();
         let (log, _) = Log::open(dir.path(), options.clone()).unwrap();
         Self {
             options,
@@ -147,7 +153,7 @@ impl Life {
 
     /// Replaces the directory by what a crash may leave of it, and opens that.
     fn crash(&mut self, survives: [u64; 4], zeros: bool, undelete: bool) {
-        let old = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
+        let old = std::mem::replace(&mut self.dir, tempdir().unwrap());
         let log = self.log.take().unwrap();
         let to = self.dir.path().to_owned();
         fs::copy(old.path().join("head"), to.join("head")).unwrap();
@@ -234,7 +240,7 @@ proptest! {
         head in prop::collection::vec(any::<u8>(), 0..1100),
         first in any::<u64>(),
     ) {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempdir().unwrap();
         fs::write(dir.path().join(format!("{first:020}.seg")), seg).unwrap();
         fs::write(dir.path().join("head"), head).unwrap();
         let (mut log, _) = Log::open(dir.path(), Options::default()).unwrap();
