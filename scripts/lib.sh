@@ -34,10 +34,8 @@ need_tools() {
         command -v "$tool" > /dev/null || missing+=("$tool")
     done
     [ ${#missing[@]} -gt 0 ] || return 0
-    for tool in "${missing[@]}"; do
-        read -ra found <<< "$(packages_of "$tool")"
-        packages+=("${found[@]}")
-    done
+    # Several tools may come from one package.
+    mapfile -t packages < <(for tool in "${missing[@]}"; do packages_of "$tool" | tr ' ' '\n'; done | sort -u)
     install_packages "${missing[*]}" "${packages[@]}"
 }
 

@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 use crate::{places, wait};
 
 /// How many lines of a log an error shows.
-const SHOWN_LINES: usize = 40;
+const SHOWN_LINES: usize = 60;
 
 /// How a program shows that it is ready.
 #[derive(Debug, Clone)]

@@ -75,7 +75,9 @@ fn a_script_that_fails_and_a_kernel_that_panics_are_told_apart() -> Result<()> {
     assert_eq!((failed.status, failed.output.as_str()), (7, "1\noops\n"));
     assert!(failed.success().is_err());
 
-    let panicked = Vm::builder().script("echo here; echo c > /proc/sysrq-trigger").run();
+    // Setting the terminal waits until the word is sent.
+    let script = "echo here; stty -F /dev/ttyS1 raw; echo c > /proc/sysrq-trigger";
+    let panicked = Vm::builder().script(script).run();
     let text = panicked.err().map(|error| format!("{error:#}")).unwrap_or_default();
     assert!(
         text.contains("no exit status") && text.contains("here") && text.contains("Kernel panic"),

@@ -33,6 +33,8 @@ hostname guest
 stty -F /dev/ttyS1 raw -echo
 /bin/sh /run.sh > /dev/ttyS1 2>&1 < /dev/null
 echo "evenkeel-vm-exit: $?" > /dev/ttyS1
+# Setting a terminal waits until what was written is sent; closing it does not, while the script's children have it open.
+stty -F /dev/ttyS1 raw -echo
 sync
 # isa-debug-exit: qemu ends at the first byte written to its port.
 printf '\000' | dd of=/dev/port bs=1 seek=244 conv=notrunc 2> /dev/null
