@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_model::units::{Bytes, OomScoreAdj};
+use evenkeel_model::units::Bytes;
 
 use crate::cgroup::{CgroupDir, CgroupTree};
 use crate::deny::DenyList;
@@ -38,7 +38,20 @@ impl KernelWriter {
         Ok(Self { roots, tree, deny, own_pid, page: page_size() })
     }
 
-    fn apply_cgroup(&self, at: &CgroupRef, setting: &Setting) -> Result<Outcome, Stop> {
+    /// Everything but the write itself.
+    pub(crate) fn rehearse(&self, write: &Write) -> Outcome {
+        self.run(write, Road::Dry)
+    }
+
+    fn run(&self, write: &Write, road: Road) -> Outcome {
+        let done = match &write.target {
+            Target::Cgroup(at) => self.apply_cgroup(at, &write.setting, road),
+            Target::Process(id) => self.apply_process(*id, &write.setting, road),
+        };
+        done.unwrap_or_else(Outcome::from)
+    }
+
+    fn apply_cgroup(&self, at: &CgroupRef, setting: &Setting, road: Road) -> Result<Outcome, Stop> {
         let knob = setting.knob();
         if knob == Knob::OomScoreAdj || knob.is_v1() != (at.hierarchy != Hierarchy::V2) {
             return Err(Stop::Refused(Refusal::WrongTarget));
@@ -56,7 +69,7 @@ impl KernelWriter {
         if self.holds_us(&dir, knob)? {
             return Err(Stop::Refused(Refusal::OwnCgroup));
         }
-        Ok(change(setting.as_kept(self.page), || dir.setting(knob), || dir.set(setting)))
+        Ok(change(road, setting.as_kept(self.page), || dir.setting(knob), || dir.set(setting)))
     }
 
     /// Whether we are in the cgroup ourselves; freezing looks at everything below it too, because it would stop
@@ -69,7 +82,7 @@ impl KernelWriter {
         Ok(procs.pids.contains(&ours) || procs.pids.contains(&self.own_pid))
     }
 
-    fn apply_process(&self, id: ProcessId, setting: &Setting) -> Result<Outcome, Stop> {
+    fn apply_process(&self, id: ProcessId, setting: &Setting, road: Road) -> Result<Outcome, Stop> {
         let &Setting::OomScoreAdj(score) = setting else {
             return Err(Stop::Refused(Refusal::WrongTarget));
         };
@@ -85,7 +98,12 @@ impl KernelWriter {
         if let Some(prefix) = self.deny.covers_process(&handle, &self.tree)? {
             return Err(Stop::Refused(Refusal::DenyList { prefix }));
         }
-        Ok(self.change_score(&handle, score))
+        Ok(change(
+            road,
+            Setting::OomScoreAdj(score),
+            || handle.oom_score_adj().map(Setting::OomScoreAdj),
+            || handle.set_oom_score_adj(score),
+        ))
     }
 
     fn refuse_by_pid(&self, pid: u32) -> Result<(), Stop> {
@@ -95,14 +113,13 @@ impl KernelWriter {
             _ => Ok(()),
         }
     }
+}
 
-    fn change_score(&self, handle: &ProcessHandle, score: OomScoreAdj) -> Outcome {
-        change(
-            Setting::OomScoreAdj(score),
-            || handle.oom_score_adj().map(Setting::OomScoreAdj),
-            || handle.set_oom_score_adj(score),
-        )
-    }
+/// Whether it is meant.
+#[derive(Clone, Copy)]
+enum Road {
+    Real,
+    Dry,
 }
 
 /// Why a write ends before it is tried.
@@ -129,6 +146,7 @@ impl From<Stop> for Outcome {
 /// Read, write when different, read back. An old value that cannot be read does not hinder the write: the
 /// kernel shows some values it would not take (`cpu.weight` 0 while `cpu.idle` is 1).
 fn change(
+    road: Road,
     wanted: Setting,
     read: impl Fn() -> Result<Setting, HostError>,
     write: impl Fn() -> Result<(), HostError>,
@@ -139,6 +157,9 @@ fn change(
         Err(error) if error.is_gone() => return Outcome::Failed { old: None, error },
         Err(_) => None,
     };
+    if matches!(road, Road::Dry) {
+        return Outcome::WouldWrite { old };
+    }
     match write().and_then(|()| read()) {
         Ok(new) => Outcome::Written { old, new },
         Err(error) => Outcome::Failed { old, error },
@@ -147,10 +168,6 @@ fn change(
 
 impl HostWriter for KernelWriter {
     fn apply(&mut self, write: &Write) -> Outcome {
-        let done = match &write.target {
-            Target::Cgroup(at) => self.apply_cgroup(at, &write.setting),
-            Target::Process(id) => self.apply_process(*id, &write.setting),
-        };
-        done.unwrap_or_else(Outcome::from)
+        self.run(write, Road::Real)
     }
 }

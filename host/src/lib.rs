@@ -23,7 +23,10 @@
 pub mod caps;
 pub mod cgroup;
 mod deny;
+pub mod dry_run;
 pub mod error;
+pub mod events;
+pub mod fake;
 pub mod freeze;
 pub mod hierarchy;
 pub mod kernel_reader;

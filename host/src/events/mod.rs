@@ -5,6 +5,8 @@
 
 mod cgroup_watch;
 mod proc_connector;
+mod proc_message;
 
 pub use cgroup_watch::{CgroupEvent, CgroupWatch};
-pub use proc_connector::{ProcConnector, ProcessEvent};
+pub use proc_connector::ProcConnector;
+pub use proc_message::ProcessEvent;

@@ -1,0 +1,334 @@
+//! [`FakeKernel`]: cgroups and processes in memory, behind the two traits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, Limit, OomScoreAdj};
+
+use crate::error::{Action, Category, HostError};
+use crate::hierarchy::{Controller, Hierarchy, Mode};
+use crate::knob::{Knob, PeriodUsec, Setting};
+use crate::snapshot::{CgroupFacts, HostReader, KnobFact, ProcessFacts};
+use crate::write::{CgroupRef, HostWriter, Outcome, ProcessId, Refusal, Target, Write};
+
+type Hook = Box<dyn FnMut(&mut FakeState) + Send>;
+
+/// A kernel in memory. Clones share it, so that one can be the reader, another the writer, and a third the test's
+/// hand on it.
+#[derive(Clone)]
+pub struct FakeKernel {
+    shared: Arc<Mutex<Shared>>,
+}
+
+struct Shared {
+    state: FakeState,
+    before_listing: Option<Hook>,
+}
+
+impl fmt::Debug for FakeKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FakeKernel").field(&self.lock().state).finish()
+    }
+}
+
+/// What is in a [`FakeKernel`]; public so that tests can do to it what containers do.
+#[derive(Debug, Clone)]
+pub struct FakeState {
+    mode: Mode,
+    next_inode: u64,
+    cgroups: BTreeMap<String, FakeCgroup>,
+    processes: BTreeMap<u32, FakeProcess>,
+    denied: BTreeSet<Knob>,
+    /// Every write that was applied or tried, in order.
+    pub writes: Vec<Write>,
+}
+
+#[derive(Debug, Clone)]
+struct FakeCgroup {
+    inode: u64,
+    settings: BTreeMap<Knob, Setting>,
+    freezable: bool,
+}
+
+#[derive(Debug, Clone)]
+struct FakeProcess {
+    facts: ProcessFacts,
+    cgroup: String,
+}
+
+impl FakeKernel {
+    /// A machine without cgroups and processes.
+    pub fn new(mode: Mode) -> Self {
+        let state = FakeState {
+            mode,
+            next_inode: 100,
+            cgroups: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            denied: BTreeSet::new(),
+            writes: Vec::new(),
+        };
+        Self { shared: Arc::new(Mutex::new(Shared { state, before_listing: None })) }
+    }
+
+    /// Does something to the machine, or looks at it.
+    pub fn with<R>(&self, act: impl FnOnce(&mut FakeState) -> R) -> R {
+        act(&mut self.lock().state)
+    }
+
+    /// Something that happens each time before processes are listed: a fork, an exit.
+    pub fn before_listing(&self, hook: impl FnMut(&mut FakeState) + Send + 'static) {
+        self.lock().before_listing = Some(Box::new(hook));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FakeState {
+    /// Makes a cgroup with default values; the same path made again after removal is another cgroup.
+    pub fn add_cgroup(&mut self, path: &str) {
+        let inode = self.next_inode;
+        self.next_inode += 10;
+        let settings = defaults(self.mode).into_iter().map(|s| (s.knob(), s)).collect();
+        self.cgroups.insert(path.to_owned(), FakeCgroup { inode, settings, freezable: true });
+    }
+
+    /// Removes a cgroup and ends its processes.
+    pub fn remove_cgroup(&mut self, path: &str) {
+        self.cgroups.remove(path);
+        self.processes.retain(|_, p| p.cgroup != path);
+    }
+
+    /// Starts a process in a cgroup, as a child of pid 1.
+    pub fn add_process(&mut self, pid: u32, start_time: u64, score: OomScoreAdj, cgroup: &str) {
+        self.add_child(1, ProcessId { pid, start_time }, score, cgroup);
+    }
+
+    fn add_child(&mut self, parent: u32, id: ProcessId, score: OomScoreAdj, cgroup: &str) {
+        let pid = id.pid;
+        let facts = ProcessFacts { id, parent, zombie: false, kernel_thread: false, score };
+        self.processes.insert(pid, FakeProcess { facts, cgroup: cgroup.to_owned() });
+    }
+
+    /// Forks: the child has the parent's score and cgroup. A frozen cgroup does not fork.
+    pub fn fork(&mut self, parent: u32, child: u32, start_time: u64) {
+        let Some(p) = self.processes.get(&parent).cloned() else { return };
+        if !self.frozen(&p.cgroup) {
+            self.add_child(parent, ProcessId { pid: child, start_time }, p.facts.score, &p.cgroup);
+        }
+    }
+
+    /// Ends a process.
+    pub fn exit(&mut self, pid: u32) {
+        self.processes.remove(&pid);
+    }
+
+    /// Turns a process into a zombie.
+    pub fn zombify(&mut self, pid: u32) {
+        if let Some(p) = self.processes.get_mut(&pid) {
+            p.facts.zombie = true;
+        }
+    }
+
+    /// A process changes its own score, or somebody else does.
+    pub fn set_score(&mut self, pid: u32, score: OomScoreAdj) {
+        if let Some(p) = self.processes.get_mut(&pid) {
+            p.facts.score = score;
+        }
+    }
+
+    /// Somebody else turns a knob.
+    pub fn set(&mut self, path: &str, setting: Setting) {
+        if let Some(c) = self.cgroups.get_mut(path) {
+            c.settings.insert(setting.knob(), setting);
+        }
+    }
+
+    /// From now on this knob answers EACCES to writes.
+    pub fn deny(&mut self, knob: Knob) {
+        self.denied.insert(knob);
+    }
+
+    /// From now on a freeze of this cgroup never completes.
+    pub fn never_freezes(&mut self, path: &str) {
+        if let Some(c) = self.cgroups.get_mut(path) {
+            c.freezable = false;
+        }
+    }
+
+    /// A process's score.
+    pub fn score(&self, pid: u32) -> Option<OomScoreAdj> {
+        self.processes.get(&pid).map(|p| p.facts.score)
+    }
+
+    /// A knob's value.
+    pub fn value(&self, path: &str, knob: Knob) -> Option<Setting> {
+        self.cgroups.get(path)?.settings.get(&knob).copied()
+    }
+
+    fn frozen(&self, path: &str) -> bool {
+        let asked = |c: &FakeCgroup| {
+            c.settings
+                .values()
+                .any(|s| matches!(s, Setting::CgroupFreeze(true) | Setting::FreezerState(true)))
+        };
+        self.cgroups.get(path).is_some_and(|c| c.freezable && asked(c))
+    }
+
+    fn place(&self, path: &str, hierarchy: Hierarchy, inode: u64) -> CgroupRef {
+        // Inodes differ between hierarchies, as they do in the kernel.
+        let offset = match hierarchy {
+            Hierarchy::V2 => 0,
+            Hierarchy::V1(c) => 1 + c as u64,
+        };
+        CgroupRef { hierarchy, inode: inode + offset, path: path.to_owned() }
+    }
+
+    fn home(&self, knob: Knob) -> Hierarchy {
+        match (self.mode, knob.controller()) {
+            (Mode::V1 | Mode::Hybrid, Some(c)) => Hierarchy::V1(c),
+            _ => Hierarchy::V2,
+        }
+    }
+
+    fn find(&self, at: &CgroupRef) -> Result<&FakeCgroup, HostError> {
+        let found = self.cgroups.get(&at.path).ok_or_else(|| gone(&at.to_string()))?;
+        let same = self.place(&at.path, at.hierarchy, found.inode) == *at;
+        if same { Ok(found) } else { Err(gone(&at.to_string())) }
+    }
+
+    fn apply(&mut self, write: &Write) -> Outcome {
+        self.writes.push(write.clone());
+        let knob = write.knob();
+        let old = match self.setting(&write.target, knob) {
+            Ok(old) if old == write.setting => return Outcome::Unchanged { value: old },
+            Ok(old) => old,
+            Err(error) => return Outcome::Failed { old: None, error },
+        };
+        if self.denied.contains(&knob) {
+            let error = HostError::from_errno(
+                Action::Write,
+                format!("{} {knob}", write.target),
+                nix::errno::Errno::EACCES,
+                true,
+            );
+            return Outcome::Failed { old: Some(old), error };
+        }
+        match (&write.target, write.setting) {
+            (Target::Process(id), _) if id.pid == 1 => return Outcome::Refused(Refusal::Init),
+            (Target::Process(id), Setting::OomScoreAdj(score)) => self.set_score(id.pid, score),
+            (Target::Cgroup(at), setting) => self.set(&at.path, setting),
+            (Target::Process(_), _) => return Outcome::Refused(Refusal::WrongTarget),
+        }
+        Outcome::Written { old: Some(old), new: write.setting }
+    }
+
+    fn setting(&self, target: &Target, knob: Knob) -> Result<Setting, HostError> {
+        match target {
+            Target::Process(id) => match self.processes.get(&id.pid) {
+                Some(p) if p.facts.id == *id => Ok(Setting::OomScoreAdj(p.facts.score)),
+                _ => Err(gone(&id.to_string())),
+            },
+            Target::Cgroup(at) => self.find(at)?.settings.get(&knob).copied().ok_or_else(|| {
+                let subject = format!("{at} {knob}");
+                HostError::of_text(Category::Unsupported, Action::Read, subject, "there is no such file")
+            }),
+        }
+    }
+}
+
+fn defaults(mode: Mode) -> Vec<Setting> {
+    // 100 ms, the kernel's default period, lies within the range.
+    let period = PeriodUsec::new(100_000).unwrap_or_else(|_| unreachable!("100 ms is a valid period"));
+    if mode == Mode::V2 {
+        return vec![
+            Setting::CpuWeight(CpuWeight::clamped(100)),
+            Setting::CpuMax { quota: Limit::Max, period },
+            Setting::MemoryMin(Limit::Value(Bytes::ZERO)),
+            Setting::MemoryLow(Limit::Value(Bytes::ZERO)),
+            Setting::MemoryHigh(Limit::Max),
+            Setting::MemoryMax(Limit::Max),
+            Setting::MemoryOomGroup(false),
+            Setting::CgroupFreeze(false),
+        ];
+    }
+    vec![
+        Setting::CpuShares(CpuShares::clamped(1024)),
+        Setting::CpuCfsQuota(Limit::Max),
+        Setting::CpuCfsPeriod(period),
+        Setting::MemoryLimit(Limit::Max),
+        Setting::MemorySoftLimit(Limit::Max),
+        Setting::FreezerState(false),
+    ]
+}
+
+fn gone(subject: &str) -> HostError {
+    HostError::of_text(Category::Gone, Action::Open, subject, "there is none")
+}
+
+impl HostReader for FakeKernel {
+    fn cgroup(&self, path: &str) -> Result<CgroupFacts, HostError> {
+        let state = &self.lock().state;
+        let found = state.cgroups.get(path).ok_or_else(|| gone(path))?;
+        let at = |knob: Knob| state.place(path, state.home(knob), found.inode);
+        let settings: Vec<KnobFact> = found
+            .settings
+            .iter()
+            .map(|(&knob, &s)| KnobFact { knob, place: at(knob), value: Ok(s) })
+            .collect();
+        let main = match state.mode {
+            Mode::V2 => Hierarchy::V2,
+            Mode::V1 | Mode::Hybrid => Hierarchy::V1(Controller::Memory),
+        };
+        let mut places = vec![state.place(path, main, found.inode)];
+        for fact in &settings {
+            if !places.contains(&fact.place) {
+                places.push(fact.place.clone());
+            }
+        }
+        Ok(CgroupFacts { path: path.to_owned(), places, settings })
+    }
+
+    fn children(&self, path: &str) -> Result<Vec<String>, HostError> {
+        let prefix = format!("{}/", path.trim_end_matches('/'));
+        let child = |p: &String| p.strip_prefix(&prefix).and_then(|r| r.split('/').next()).map(str::to_owned);
+        let names: BTreeSet<String> = self.lock().state.cgroups.keys().filter_map(child).collect();
+        Ok(names.into_iter().collect())
+    }
+
+    fn pids(&self, cgroup: &CgroupRef) -> Result<Vec<u32>, HostError> {
+        let Shared { state, before_listing } = &mut *self.lock();
+        if let Some(hook) = before_listing {
+            hook(state);
+        }
+        state.find(cgroup)?;
+        let below = format!("{}/", cgroup.path.trim_end_matches('/'));
+        let inside = |p: &FakeProcess| p.cgroup == cgroup.path || p.cgroup.starts_with(&below);
+        Ok(state.processes.iter().filter(|(_, p)| inside(p)).map(|(pid, _)| *pid).collect())
+    }
+
+    fn process(&self, pid: u32) -> Result<ProcessFacts, HostError> {
+        self.lock().state.processes.get(&pid).map(|p| p.facts).ok_or_else(|| gone(&format!("pid {pid}")))
+    }
+
+    fn score(&self, pid: u32) -> Result<OomScoreAdj, HostError> {
+        self.process(pid).map(|f| f.score)
+    }
+
+    fn setting(&self, target: &Target, knob: Knob) -> Result<Setting, HostError> {
+        self.lock().state.setting(target, knob)
+    }
+
+    fn is_frozen(&self, cgroup: &CgroupRef) -> Result<bool, HostError> {
+        let state = &self.lock().state;
+        state.find(cgroup).map(|_| state.frozen(&cgroup.path))
+    }
+}
+
+impl HostWriter for FakeKernel {
+    fn apply(&mut self, write: &Write) -> Outcome {
+        self.lock().state.apply(write)
+    }
+}
