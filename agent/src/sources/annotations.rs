@@ -1,0 +1,222 @@
+//! The annotations people write on pods for the agent.
+//!
+//! Owned here: their names, their parsing, and what each says of one container. Not owned: requirements from a
+//! pod's own `resources`.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::pod::{CONFIG_MIRROR, CONFIG_SOURCE, read_resources_by_container};
+use evenkeel_model::requirements::Requirements;
+use evenkeel_model::workload::{CgroupBinding, Managed, OomKill, ScorePolicy};
+
+use crate::shared::SourceProblem;
+
+const MANAGE: &str = "evenkeel.dev/manage";
+const SCORE: &str = "evenkeel.dev/score";
+const OOM_KILL: &str = "evenkeel.dev/oom-kill";
+const RESOURCES: &str = "evenkeel.dev/resources";
+const CGROUP: &str = "evenkeel.dev/cgroup.";
+const UNIT: &str = "evenkeel.dev/unit.";
+
+/// Annotations by name, as pods carry them.
+pub(super) type Annotations = BTreeMap<String, String>;
+
+/// What the annotations of a pod say for all its containers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PodSwitches {
+    pub(super) managed: Managed,
+    pub(super) score_policy: ScorePolicy,
+    pub(super) oom_kill: Option<OomKill>,
+}
+
+/// Reads the switches; a value that is none of the allowed ones leaves the default and is a problem.
+pub(super) fn switches(annotations: &Annotations, place: &str) -> (PodSwitches, Vec<SourceProblem>) {
+    let mut problems = Vec::new();
+    let mut choose = |name: &str, allowed: &[&str]| {
+        let value = annotations.get(name)?;
+        let found = allowed.iter().position(|a| a == value);
+        if found.is_none() {
+            problems.push(SourceProblem {
+                what: format!("read annotation {name}"),
+                where_: place.to_owned(),
+                why: format!("`{}` is not one of {}", shown(value), allowed.join(", ")),
+                remedy: "write one of these values, or leave the annotation out for the default".into(),
+            });
+        }
+        found
+    };
+    let manage = choose(MANAGE, &["true", "false"]);
+    let score_policy = match choose(SCORE, &["respect", "pin"]) {
+        Some(1) => ScorePolicy::Pin,
+        _ => ScorePolicy::Respect,
+    };
+    let oom_kill =
+        choose(OOM_KILL, &["container", "process"]).map(|i| [OomKill::Container, OomKill::Process][i]);
+    let managed = if manage == Some(1) {
+        Managed::No(format!("opted out by annotation {MANAGE}"))
+    } else if annotations.contains_key(CONFIG_MIRROR) {
+        Managed::No("mirror pod".into())
+    } else if annotations.get(CONFIG_SOURCE).is_some_and(|s| s != "api") {
+        Managed::No("static pod".into())
+    } else {
+        Managed::Yes
+    };
+    (PodSwitches { managed, score_policy, oom_kill }, problems)
+}
+
+/// The cgroup a manifest binds a container to; `Ok(None)` when it binds it to none.
+pub(super) fn binding(
+    annotations: &Annotations,
+    container: &str,
+    place: &str,
+) -> Result<Option<CgroupBinding>, SourceProblem> {
+    let path = annotations.get(&format!("{CGROUP}{container}"));
+    let unit = annotations.get(&format!("{UNIT}{container}"));
+    let refuse = |why: String, remedy: &str| {
+        Err(SourceProblem {
+            what: format!("bind container {container}"),
+            where_: place.to_owned(),
+            why,
+            remedy: remedy.into(),
+        })
+    };
+    match (path, unit) {
+        (Some(_), Some(_)) => refuse(
+            format!("both {CGROUP}{container} and {UNIT}{container} are given"),
+            "leave one of them out",
+        ),
+        (Some(path), None) if is_plain_path(path) || super::names::is_runtime_name(path) => {
+            Ok(Some(CgroupBinding::Path(path.clone())))
+        }
+        (Some(path), None) => refuse(
+            format!("`{}` is not a path below the cgroup root", shown(path)),
+            "write it absolute and without `.`, `..` or empty parts, such as /machine.slice/web, or as docker://ID or podman://ID",
+        ),
+        (None, Some(unit)) if is_unit_name(unit) => Ok(Some(CgroupBinding::Unit(unit.clone()))),
+        (None, Some(unit)) => refuse(
+            format!("`{}` is not a systemd unit name", shown(unit)),
+            "write the unit's full name, such as nginx.service",
+        ),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Requirements per container from the `evenkeel.dev/resources` annotation.
+pub(super) fn resources(
+    annotations: &Annotations,
+    place: &str,
+) -> Result<Option<BTreeMap<String, Requirements>>, SourceProblem> {
+    let Some(text) = annotations.get(RESOURCES) else { return Ok(None) };
+    let problem = |why: String| SourceProblem {
+        what: format!("read annotation {RESOURCES}"),
+        where_: place.to_owned(),
+        why,
+        remedy: r#"write JSON such as {"web": {"requests": {"cpu": "250m", "memory": "64Mi"}}}"#.into(),
+    };
+    if text.trim().is_empty() {
+        return Err(problem("it is empty".into()));
+    }
+    let parsed = read_resources_by_container(text, RESOURCES).map_err(|error| problem(error.to_string()))?;
+    let parsed: BTreeMap<String, Requirements> = parsed.into_iter().collect();
+    let errors: Vec<String> =
+        parsed.iter().flat_map(|(name, r)| r.check(name)).map(|error| error.to_string()).collect();
+    if errors.is_empty() { Ok(Some(parsed)) } else { Err(problem(errors.join("; "))) }
+}
+
+/// Absolute, normalised, not the root itself, and printable: nothing that could leave the tree.
+fn is_plain_path(path: &str) -> bool {
+    path.len() <= 4096
+        && path
+            .strip_prefix('/')
+            .is_some_and(|rest| rest.split('/').all(|part| !part.is_empty() && part != "." && part != ".."))
+        && !path.chars().any(char::is_control)
+}
+
+/// Characters and length systemd.unit(5) allows, with one of the types that own a cgroup.
+fn is_unit_name(unit: &str) -> bool {
+    unit.len() <= 255
+        && [".service", ".scope", ".slice"]
+            .iter()
+            .any(|s| unit.strip_suffix(s).is_some_and(|n| !n.is_empty()))
+        && unit.chars().all(|c| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c))
+}
+
+/// A value as it may stand in a message: short and on one line.
+fn shown(value: &str) -> String {
+    value.chars().take(80).flat_map(char::escape_debug).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> Annotations {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    #[test]
+    fn bindings() {
+        let path = |p: &str| binding(&map(&[("evenkeel.dev/cgroup.c", p)]), "c", "x");
+        for good in ["/a", "/machine.slice/web", "/kubepods/burstable/pod1/c1", "docker://0123456789ab"] {
+            assert_eq!(path(good).unwrap(), Some(CgroupBinding::Path(good.into())), "{good}");
+        }
+        for bad in [
+            "",
+            "/",
+            "a",
+            "/a/../b",
+            "/a//b",
+            "/a/",
+            "/./a",
+            "/a\nb",
+            "../x",
+            "docker://",
+            "docker://../../x",
+        ] {
+            assert!(path(bad).is_err(), "{bad:?}");
+        }
+        let unit = |u: &str| binding(&map(&[("evenkeel.dev/unit.c", u)]), "c", "x");
+        assert_eq!(unit("nginx.service").unwrap(), Some(CgroupBinding::Unit("nginx.service".into())));
+        for bad in ["nginx", ".service", "a/b.service", "a b.service", "x.timer"] {
+            assert!(unit(bad).is_err(), "{bad:?}");
+        }
+        let both = map(&[("evenkeel.dev/unit.c", "a.service"), ("evenkeel.dev/cgroup.c", "/a")]);
+        assert!(binding(&both, "c", "x").unwrap_err().why.contains("both"));
+        assert_eq!(binding(&both, "d", "x"), Ok(None));
+    }
+
+    #[test]
+    fn switches_have_defaults_and_refuse_other_words() {
+        let (got, problems) = switches(&map(&[]), "x");
+        assert_eq!((got.managed, got.oom_kill, problems.len()), (Managed::Yes, None, 0));
+        let (got, problems) = switches(
+            &map(&[
+                ("evenkeel.dev/manage", "false"),
+                ("evenkeel.dev/score", "pin"),
+                ("evenkeel.dev/oom-kill", "container"),
+            ]),
+            "x",
+        );
+        assert!(matches!(got.managed, Managed::No(_)) && problems.is_empty());
+        assert_eq!((got.score_policy, got.oom_kill), (ScorePolicy::Pin, Some(OomKill::Container)));
+        let (got, problems) = switches(&map(&[("evenkeel.dev/manage", "no")]), "pod a/b");
+        assert_eq!((got.managed, problems.len()), (Managed::Yes, 1));
+        assert!(matches!(switches(&map(&[(CONFIG_SOURCE, "file")]), "x").0.managed, Managed::No(_)));
+    }
+
+    #[test]
+    fn the_resources_annotation_is_checked() {
+        let read = |text: &str| resources(&map(&[("evenkeel.dev/resources", text)]), "x");
+        let good =
+            read(r#"{"web": {"requests": {"cpu": "250m"}, "limits": {"memory": "64Mi"}}}"#).unwrap().unwrap();
+        assert_eq!(good["web"].limits.memory().unwrap().to_string(), "64Mi");
+        for bad in [
+            "",
+            "[]",
+            r#"{"web": {"requests": {"cpu": "x"}}}"#,
+            r#"{"web": {"requests": {"cpu": 2}, "limits": {"cpu": 1}}}"#,
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The `manifests` source: a directory of Pod manifests whose containers are bound to cgroups by annotation.
+//!
+//! Owned here: listing the directory when it changes, and sending what it holds. A file that cannot be used is a
+//! problem with its name; the others go on.
+
+mod read;
+mod watch;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenkeel_model::workload::{SourceKind, Workload};
+
+use crate::shared::{Rescan, SourceProblem, SourceUpdate, UpdateSender};
+
+/// Reading again without being asked: a safety net for file systems that report no changes.
+const PERIOD: Duration = Duration::from_secs(10);
+/// Manifests read at most, so that a directory filled by mistake cannot exhaust memory.
+const MAX_FILES: usize = 10_000;
+
+/// Watches `dir` until the agent ends. `cgroup_roots` are walked for containers named as `docker://ID`.
+pub(crate) async fn run(dir: PathBuf, cgroup_roots: Vec<PathBuf>, updates: UpdateSender, rescan: Rescan) {
+    let watch = watch::Watch::new(&dir);
+    let mut last: Option<Listing> = None;
+    loop {
+        let notified = rescan.notified();
+        let (path, roots) = (dir.clone(), cgroup_roots.clone());
+        let listing = tokio::task::spawn_blocking(move || list(&path, &roots)).await.unwrap_or_default();
+        if last.as_ref() != Some(&listing) {
+            let sent = updates.send(listing.update(&dir));
+            last = sent.is_ok().then_some(listing);
+        }
+        if last.as_ref().is_some_and(|l| l.runtime_names) {
+            // A container that starts or ends may be one that a manifest names.
+            tokio::select! {
+                () = watch.changed() => {}
+                () = super::wait(notified, PERIOD) => {}
+            }
+        } else {
+            let _ = tokio::time::timeout(PERIOD, watch.changed()).await;
+        }
+        watch.renew(&dir);
+    }
+}
+
+/// What a directory holds.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Listing {
+    workloads: Vec<Workload>,
+    problems: Vec<SourceProblem>,
+    healthy: bool,
+    runtime_names: bool,
+}
+
+impl Listing {
+    fn update(&self, dir: &Path) -> SourceUpdate {
+        SourceUpdate {
+            source: SourceKind::Manifests,
+            address: dir.display().to_string(),
+            workloads: self.workloads.clone(),
+            problems: self.problems.clone(),
+            healthy: self.healthy,
+        }
+    }
+}
+
+fn list(dir: &Path, cgroup_roots: &[PathBuf]) -> Listing {
+    let files = match files(dir) {
+        Ok(files) => files,
+        Err(error) => {
+            return Listing {
+                problems: vec![SourceProblem {
+                    what: "list the manifest directory".into(),
+                    where_: dir.display().to_string(),
+                    why: error.to_string(),
+                    remedy:
+                        "make the directory, or set sources.manifests.dir to the one that holds the manifests"
+                            .into(),
+                }],
+                ..Listing::default()
+            };
+        }
+    };
+    let mut listing = Listing { healthy: true, ..Listing::default() };
+    let mut names = read::RuntimeNames::new(cgroup_roots);
+    for file in &files {
+        read::file(file, &mut names, &mut listing.workloads, &mut listing.problems);
+    }
+    listing.runtime_names = names.used();
+    refuse_same_id(&mut listing);
+    listing
+}
+
+/// Manifests of a directory in name order; hidden files and other endings are no manifests.
+fn files(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        let hidden = path.file_name().is_none_or(|n| n.as_encoded_bytes().starts_with(b"."));
+        let ending = path.extension().is_some_and(|e| ["yaml", "yml", "json"].iter().any(|w| e == *w));
+        if !hidden && ending && files.len() < MAX_FILES {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Two manifests for the same container contradict each other: neither is used.
+fn refuse_same_id(listing: &mut Listing) {
+    let mut ids: Vec<&str> = listing.workloads.iter().map(|w| w.id.as_str()).collect();
+    ids.sort_unstable();
+    let twice: Vec<String> = ids.windows(2).filter(|w| w[0] == w[1]).map(|w| w[0].to_owned()).collect();
+    for id in &twice {
+        listing.workloads.retain(|w| &w.id != id);
+        listing.problems.push(SourceProblem {
+            what: "use the manifest".into(),
+            where_: id.clone(),
+            why: "the same namespace, pod and container stand in more than one place".into(),
+            remedy: "keep one of them; until then none is applied".into(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn pod(name: &str, cgroup: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  annotations:\n    evenkeel.dev/cgroup.main: {cgroup}\n\
+             spec:\n  containers:\n  - name: main\n    image: busybox:1\n    resources:\n      requests: {{cpu: 250m, memory: 64Mi}}\n"
+        )
+    }
+
+    #[test]
+    fn good_files_are_used_and_bad_ones_named() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a.yaml"), pod("a", "/x/a")).unwrap();
+        fs::write(dir.path().join("b.yaml"), pod("b", "../escape")).unwrap();
+        fs::write(dir.path().join("c.json"), "{").unwrap();
+        fs::write(dir.path().join("notes.txt"), "not a manifest").unwrap();
+        fs::write(dir.path().join(".hidden.yaml"), "not a manifest").unwrap();
+        let listing = list(dir.path(), &[]);
+        assert_eq!(listing.workloads.iter().map(|w| w.id.as_str()).collect::<Vec<_>>(), ["default/a/main"]);
+        assert_eq!(listing.problems.len(), 2, "{:?}", listing.problems);
+        assert!(
+            listing.problems[0].where_.contains("b.yaml") && listing.problems[1].where_.contains("c.json")
+        );
+    }
+
+    #[test]
+    fn the_same_container_twice_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("1.yaml"), pod("a", "/x/a")).unwrap();
+        fs::write(dir.path().join("2.yaml"), pod("a", "/x/b")).unwrap();
+        fs::write(dir.path().join("3.yaml"), pod("c", "/x/c")).unwrap();
+        let listing = list(dir.path(), &[]);
+        assert_eq!(listing.workloads.len(), 1);
+        assert_eq!(listing.problems[0].where_, "default/a/main");
+    }
+
+    #[test]
+    fn a_missing_directory_is_a_problem_with_a_remedy() {
+        let listing = list(Path::new("/nonexistent/manifests"), &[]);
+        assert!(!listing.healthy && listing.problems[0].remedy.contains("sources.manifests.dir"));
+    }
+}
