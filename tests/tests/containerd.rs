@@ -82,3 +82,27 @@ fn a_program_of_ours_runs_in_an_image_and_follows_an_update() -> Result<()> {
     assert_eq!(status.annotations["example.com/note"], "kept");
     Ok(())
 }
+
+/// What a node agent in a DaemonSet needs of a pod: the node's processes, and its cgroups to write to.
+#[test]
+fn a_privileged_pod_sees_the_nodes_processes_and_writes_its_cgroups() -> Result<()> {
+    require!(runtime::impossible().is_none(), runtime::impossible().unwrap_or_default());
+    let containerd = Runtime::start()?;
+    let tree = containerd.cgroups().path();
+    let script = format!(
+        "test -d /host/proc/{} && echo sees us; mkdir $(find /host/cgroup -maxdepth 2 -path '*{tree}' | head -1)/made && \
+         echo made; exec sleep 1000000",
+        std::process::id()
+    );
+    let container = ContainerSpec::new("agent", &["sh", "-c", &script])
+        .mount(Path::new("/proc"), "/host/proc", true)
+        .mount(Path::new("/sys/fs/cgroup"), "/host/cgroup", false)
+        .privileged()
+        .node_pids();
+    let pod = containerd
+        .run_pod(&PodSpec::new("agent", Tier::BestEffort).namespace("kube-system").container(container))?;
+    let log = pod.logs.join("agent.log");
+    wait::until_true("the pod to see the node", || {
+        std::fs::read_to_string(&log).is_ok_and(|text| text.contains("sees us") && text.contains("made"))
+    })
+}
