@@ -2,6 +2,9 @@
 //!
 //! Deletions may reach the disk in any order or not at all. With the pointer first, a segment below it is known to be
 //! unneeded if its file came back after a crash, and not missing if its file is gone.
+//!
+//! Two slots hold the same value. They are written one after the other, so that one is always whole, and in place, so
+//! that a trim works on a full disk.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -24,9 +27,11 @@ const USED: usize = 36;
 pub(crate) struct Head {
     file: File,
     path: PathBuf,
-    /// Generation of the newest slot; the next write goes to the other one.
+    /// Generation of the newest slot; the next one goes first to the other.
     generation: u64,
     first: Option<Seq>,
+    /// Whether both slots are known to hold the value.
+    both: bool,
 }
 
 /// How the pointer file was found.
@@ -54,8 +59,9 @@ impl Head {
                 n => have += n,
             }
         }
-        let slots = bytes.as_chunks::<SLOT>().0.iter();
-        let newest = slots.filter_map(decode).max_by_key(|slot| slot.0);
+        let slots: Vec<_> = bytes.as_chunks::<SLOT>().0.iter().filter_map(decode).collect();
+        let newest = slots.iter().copied().max_by_key(|slot| slot.0);
+        let both = slots.len() == 2 && slots[0] == slots[1];
         if let Some((_, _, version)) = newest.filter(|slot| slot.2 != VERSION) {
             return Err(LogError::Version { path, found: version, supported: VERSION });
         }
@@ -65,7 +71,7 @@ impl Head {
             None => Found::Damaged,
         };
         let (generation, first) = newest.map_or((0, None), |(g, first, _)| (g, Some(first)));
-        Ok((Self { file, path, generation, first }, found))
+        Ok((Self { file, path, generation, first, both }, found))
     }
 
     /// The pointer's value, where it has one.
@@ -77,23 +83,20 @@ impl Head {
         &self.path
     }
 
-    /// Sets the pointer durably; does nothing when it already has this value.
+    /// Sets the pointer durably; does nothing when both slots already hold this value.
     pub(crate) fn set(&mut self, disk: &dyn Disk, first: Seq) -> Result<(), LogError> {
-        if self.first == Some(first) {
+        if self.both && self.first == Some(first) {
             return Ok(());
         }
-        let fresh = self.first.is_none();
         let generation = self.generation.saturating_add(1);
         let slot = encode(generation, first);
-        let at = (generation % 2) * SLOT as u64;
-        write_all_at(disk, &self.file, &slot, at).at("write", &self.path)?;
-        if fresh {
-            // Both slots exist from the start, so that later writes need no new space.
-            let other = ((generation + 1) % 2) * SLOT as u64;
-            write_all_at(disk, &self.file, &encode(generation - 1, first), other).at("write", &self.path)?;
-        }
+        let (one, other) = if generation.is_multiple_of(2) { (0, SLOT as u64) } else { (SLOT as u64, 0) };
+        write_all_at(disk, &self.file, &slot, one).at("write", &self.path)?;
         uninterrupted(|| disk.sync_data(&self.file)).at("sync", &self.path)?;
-        (self.generation, self.first) = (generation, Some(first));
+        (self.generation, self.first, self.both) = (generation, Some(first), false);
+        // From here on the value holds. The second copy guards against decay of the first and may reach the disk later.
+        write_all_at(disk, &self.file, &slot, other).at("write", &self.path)?;
+        self.both = true;
         Ok(())
     }
 }

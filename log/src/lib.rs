@@ -78,8 +78,10 @@
 //! in the segment it was written to and at its own place in the sequence: stale blocks of a deleted segment and
 //! misdirected writes are rejected even when they are whole records.
 //!
-//! The **head** file has two slots of 512 bytes, written in turn and in place, so that one is always whole and a trim
-//! works on a full disk:
+//! The **head** file has two slots of 512 bytes with the same content, written one after the other and in place, so that
+//! one is always whole and a trim works on a full disk. The log begins where it says: if segments from there on are
+//! missing, those after them are moved aside. Somebody who deleted old segments by hand deletes `head` as well; the log
+//! then begins with the oldest segment found.
 //!
 //! | offset | bytes | slot field |
 //! | --- | --- | --- |

@@ -1,5 +1,8 @@
 //! Opening a log: lock, read the trim pointer, finish interrupted trims, find the longest valid prefix, move the rest
 //! aside. Being killed anywhere in here and starting again leads to the same prefix.
+//!
+//! The prefix begins where the trim pointer says, not with the oldest file found: after a power failure a later segment
+//! may have reached the disk without an earlier one, and what it holds must not look as if nothing came before it.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -49,7 +52,7 @@ pub(crate) fn open(dir: &Path, options: &Options, disk: &dyn Disk) -> Result<Ope
         quarantine: Quarantine::open(dir, &names, options),
         segments: VecDeque::new(),
         seed: None,
-        next: firsts.first().copied().or(head.first()).unwrap_or(Seq::FIRST),
+        next: head.first().or(firsts.first().copied()).unwrap_or(Seq::FIRST),
         damage: head_damage(dir, &head, found, firsts.first().copied()),
     };
     for first in firsts {
@@ -147,22 +150,17 @@ impl Search<'_> {
     }
 }
 
-/// What the trim pointer tells about the start of the log: it may be unreadable, or name a segment that is missing.
+/// What the trim pointer tells by itself: it may be unreadable, or nothing of what it promises may be there. Where only
+/// the oldest segments are missing, each of the others has a gap before it.
 fn head_damage(dir: &Path, head: &Head, found: Found, oldest: Option<Seq>) -> Vec<Damage> {
-    let report = |path: &Path, reason| Damage {
-        path: path.to_owned(),
-        offset: 0,
-        bytes: 0,
-        reason,
-        outcome: Outcome::Nothing,
-    };
-    match (found, head.first()) {
-        (Found::Damaged, _) => vec![report(head.path(), DamageReason::Pointer)],
-        (_, Some(expected)) if oldest != Some(expected) => {
-            vec![report(&segment::path(dir, expected), DamageReason::Gap { expected })]
+    let (path, reason) = match (found, head.first()) {
+        (Found::Damaged, _) => (head.path().to_owned(), DamageReason::Pointer),
+        (_, Some(expected)) if oldest.is_none() => {
+            (segment::path(dir, expected), DamageReason::Gap { expected })
         }
-        _ => Vec::new(),
-    }
+        _ => return Vec::new(),
+    };
+    vec![Damage { path, offset: 0, bytes: 0, reason, outcome: Outcome::Nothing }]
 }
 
 /// Syncs the active segment where it was created just now.

@@ -248,3 +248,24 @@ proptest! {
         log.sync().unwrap();
     }
 }
+
+/// Power fails when the segment after a trimmed one has not reached the disk but the next one has, in part. What was
+/// lost between must not count as durable.
+#[test]
+fn a_segment_that_outran_its_predecessor_is_not_taken() {
+    let mut life = Life::new(Overflow::Reject);
+    for op in [
+        Op::Append(102),
+        Op::Append(0),
+        Op::Trim(67),
+        Op::Append(20),
+        Op::Append(101),
+        Op::Append(100),
+        Op::Append(100),
+        Op::Flush,
+        Op::Crash { survives: [0, 100, 0, 0], zeros: false, undelete: false },
+    ] {
+        life.step(&op);
+    }
+    assert_eq!(life.next, 3);
+}
