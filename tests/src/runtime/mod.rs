@@ -66,10 +66,15 @@ impl Runtime {
     ///
     /// Fails when containerd does not come up; the text has the end of its log.
     pub fn start() -> Result<Runtime> {
+        if let Err(error) = leftovers::sweep() {
+            eprintln!("ignoring what an old containerd left: {error:#}");
+        }
         let cgroups = CgroupTree::new()?;
         // Socket paths are at most 107 bytes long (unix(7)), so the directory is a short one.
-        let directory =
-            tempfile::Builder::new().prefix("ekc").tempdir().context("cannot make a directory")?;
+        let directory = tempfile::Builder::new()
+            .prefix(&leftovers::prefix())
+            .tempdir()
+            .context("cannot make a directory")?;
         let at = directory.path();
         let config = at.join("config.toml");
         std::fs::write(&config, configuration(at)).context("cannot write containerd's configuration")?;
@@ -169,7 +174,7 @@ impl Runtime {
         wait::until("containerd to stop", wait::PATIENCE, || {
             self.child.try_wait().context("cannot see to containerd")
         })?;
-        leftovers::end_shims(&self.socket())?;
+        leftovers::end_processes(self.directory.path())?;
         leftovers::unmount_below(self.directory.path())?;
         removed.context("pods were ended the hard way")
     }
