@@ -1,0 +1,115 @@
+//! There and back again, and one error per kind of bad value.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::decision::{Decision, DecisionKind, DecisionResult};
+use evenkeel_model::sample::{Field, Sample};
+use evenkeel_model::usage::{Confidence, Stats, UsageRecord, UsageWindow};
+use evenkeel_model::workload::{ContainerKind, ContainerResources, PodRef};
+
+use super::*;
+
+fn identity() -> Identity {
+    Identity {
+        id: "abc".into(),
+        pod: PodRef { namespace: "default".into(), name: "web-1".into(), uid: None },
+        container: "web".into(),
+        kind: ContainerKind::Sidecar,
+        workload: "deployment/web".into(),
+        image: Some("web:1".into()),
+        command_hash: Some(7),
+        cgroup_inode: 42,
+        requested: ContainerResources { cpu_request: Some(MilliCpu::ZERO), ..Default::default() },
+        estimated: true,
+        memory_class: None,
+        cpu_class: Some(QosClass::Burstable),
+    }
+}
+
+#[test]
+fn an_identity_comes_back_and_bad_ones_are_named() {
+    let wire: v1::ContainerIdentity = identity().into();
+    assert_eq!(Identity::try_from(wire.clone()), Ok(identity()));
+    let bad = |change: fn(&mut v1::ContainerIdentity)| {
+        let mut wire = wire.clone();
+        change(&mut wire);
+        Identity::try_from(wire).unwrap_err().to_string()
+    };
+    assert_eq!(bad(|w| w.pod.clear()), "ContainerIdentity has no pod; the sender must fill it");
+    assert_eq!(bad(|w| w.kind = 0), "ContainerIdentity has no kind; the sender must fill it");
+    assert_eq!(bad(|w| w.kind = 99), "kind \"99\" is not known here; update this program or the sender");
+    assert_eq!(
+        bad(|w| w.cpu_class = -1),
+        "cpu_class \"-1\" is not known here; update this program or the sender"
+    );
+}
+
+#[test]
+fn a_sample_comes_back_field_by_field() {
+    for absent in Field::ALL {
+        let mut sample = Sample::with_interval_usec(1_000_001);
+        for field in Field::ALL.into_iter().filter(|f| *f != absent) {
+            sample.set(field, field.index() as u64 + 1);
+        }
+        assert_eq!(Sample::from(&v1::Sample::from(&sample)), sample);
+    }
+}
+
+#[test]
+fn every_decision_comes_back() {
+    let texts = |value: &str| serde_json::from_value::<DecisionKind>(value.into());
+    for (kind, result) in [
+        ("found", "done"),
+        ("gone", "gone"),
+        ("classified", "would-do"),
+        ("set", "unchanged"),
+        ("converged", "denied"),
+        ("denied", "unsupported"),
+        ("contended", "rejected"),
+        ("ineffective", "failed"),
+        ("oom-kill", "done"),
+        ("source", "done"),
+        ("agent", "done"),
+    ] {
+        let decision = Decision {
+            time_usec: 1,
+            seq: 2,
+            pod: Some("a/b".into()),
+            container: None,
+            kind: texts(kind).unwrap(),
+            knob: Some("cpu.weight".into()),
+            old: None,
+            new: Some("3".into()),
+            reason: "why".into(),
+            inputs: BTreeMap::from([("a".into(), "1".into())]),
+            result: serde_json::from_value::<DecisionResult>(result.into()).unwrap(),
+        };
+        let wire: v1::Decision = decision.clone().into();
+        assert_eq!((wire.kind.as_str(), wire.result.as_str()), (kind, result));
+        assert_eq!(Decision::try_from(wire), Ok(decision));
+    }
+    let wire = v1::Decision { kind: "no".into(), result: "done".into(), ..Default::default() };
+    let error = Decision::try_from(wire).unwrap_err();
+    assert_eq!(error, ConvertError::Unknown { field: "kind", value: "no".into() });
+}
+
+#[test]
+fn a_usage_record_and_a_node_come_back() {
+    let stats = BTreeMap::from([("cpu".parse().unwrap(), Stats::of([1, 2, 3]))]);
+    let record = UsageRecord {
+        usage: stats.clone(),
+        max_usage: stats,
+        predicted: BTreeMap::new(),
+        window: Some(UsageWindow::new(100, 160).unwrap()),
+        confidence: Some(Confidence::new(0.5).unwrap()),
+        dropped: 3,
+    };
+    let wire = usage_record(&record, "ns", "w", "c");
+    assert_eq!(UsageRecord::try_from(&wire), Ok(record));
+    let bad = v1::UsageRecord { confidence: Some(2.0), ..wire };
+    let error = UsageRecord::try_from(&bad).unwrap_err();
+    assert!(matches!(error, ConvertError::Invalid { field: "confidence", .. }));
+
+    let facts = NodeFacts::of_size(Bytes::new(1 << 30), MilliCpu::new(2000));
+    assert_eq!(NodeFacts::from(&v1::NodeFacts::from(&facts)), facts);
+}
