@@ -3,10 +3,14 @@
 //! inotify is not recursive, and a directory made between two watches is not told about: whoever adds a watch
 //! lists the directory afterwards. Works on v1 and v2 (cgroupfs reports creation and removal of cgroups, and
 //! writes to files; `cgroup.events` reports changes the kernel makes, cgroup-v2.rst).
+//!
+//! cgroupfs does not end the watches of a removed cgroup (seen on 6.18: no `IN_DELETE_SELF`), so they are ended
+//! here when its parent tells of the removal, and by [`CgroupWatch::sweep`] where the parent is not watched.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
@@ -65,93 +69,124 @@ enum Kind {
 #[derive(Debug)]
 pub struct CgroupWatch {
     inotify: Inotify,
-    watched: HashMap<WatchDescriptor, (CgroupRef, Kind)>,
-    of_cgroup: HashMap<(CgroupRef, Kind), WatchDescriptor>,
+    tree: Arc<CgroupTree>,
+    by_watch: HashMap<WatchDescriptor, (CgroupRef, Kind)>,
+    by_path: HashMap<String, Vec<(WatchDescriptor, CgroupRef, Kind)>>,
 }
 
 impl CgroupWatch {
-    /// A set of no watches yet, non-blocking.
+    /// A set of no watches yet, non-blocking, for cgroups of `tree`.
     ///
     /// # Errors
     /// `Io` when the kernel has no more instances for us (`fs.inotify.max_user_instances`).
-    pub fn new() -> Result<Self, HostError> {
+    pub fn new(tree: Arc<CgroupTree>) -> Result<Self, HostError> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)
             .map_err(|e| HostError::from_errno(Action::Subscribe, "inotify", e, true))?;
-        Ok(Self { inotify, watched: HashMap::new(), of_cgroup: HashMap::new() })
+        Ok(Self { inotify, tree, by_watch: HashMap::new(), by_path: HashMap::new() })
     }
 
     /// Number of watches held.
     pub fn len(&self) -> usize {
-        self.watched.len()
+        self.by_watch.len()
     }
 
     /// True while nothing is watched.
     pub fn is_empty(&self) -> bool {
-        self.watched.is_empty()
+        self.by_watch.is_empty()
     }
 
     /// Watches a cgroup for children made and removed and for files written. Watching twice changes nothing.
     ///
     /// # Errors
     /// `Gone` when it is no more; `Io` with the remedy when there are too many watches.
-    pub fn watch_directory(&mut self, tree: &CgroupTree, cgroup: &CgroupRef) -> Result<(), HostError> {
+    pub fn watch_directory(&mut self, cgroup: &CgroupRef) -> Result<(), HostError> {
         let flags = AddWatchFlags::IN_CREATE
             | AddWatchFlags::IN_DELETE
             | AddWatchFlags::IN_MODIFY
-            | AddWatchFlags::IN_DELETE_SELF
             | AddWatchFlags::IN_ONLYDIR;
-        self.add(tree, cgroup, Kind::Directory, "", flags)
+        self.add(cgroup, Kind::Directory, "", flags)
     }
 
     /// Watches `cgroup.events` of a v2 cgroup: emptied, filled, frozen, thawed.
     ///
     /// # Errors
     /// `Gone` when it is no more, `Unsupported` on v1, `Io` when there are too many watches.
-    pub fn watch_events(&mut self, tree: &CgroupTree, cgroup: &CgroupRef) -> Result<(), HostError> {
-        self.add(tree, cgroup, Kind::EventsFile, "cgroup.events", AddWatchFlags::IN_MODIFY)
+    pub fn watch_events(&mut self, cgroup: &CgroupRef) -> Result<(), HostError> {
+        self.add(cgroup, Kind::EventsFile, "cgroup.events", AddWatchFlags::IN_MODIFY)
     }
 
     fn add(
         &mut self,
-        tree: &CgroupTree,
         cgroup: &CgroupRef,
         kind: Kind,
         file: &str,
         flags: AddWatchFlags,
     ) -> Result<(), HostError> {
-        let dir = tree.dir_of(cgroup)?;
-        if self.of_cgroup.contains_key(&(cgroup.clone(), kind)) {
+        let dir = self.tree.dir_of(cgroup)?;
+        if self.at_path(&cgroup.path).any(|(_, c, k)| c == cgroup && *k == kind) {
             return Ok(());
         }
-        let root = tree.layout().mount(cgroup.hierarchy).map_or(Path::new(""), |m| m.path.as_path());
+        let root = self.tree.layout().mount(cgroup.hierarchy).map_or(Path::new(""), |m| m.path.as_path());
         let path = root.join(cgroup.path.trim_start_matches('/')).join(file);
         let wd = self
             .inotify
             .add_watch(&path, flags | AddWatchFlags::IN_DONT_FOLLOW)
             .map_err(|e| dir.error(Action::Watch, file, e))?;
         // inotify takes a path; make sure it still was the cgroup that was meant.
-        if let Err(gone) = tree.dir_of(cgroup) {
-            if !self.watched.contains_key(&wd) {
-                self.forget(wd);
+        if let Err(gone) = self.tree.dir_of(cgroup) {
+            if !self.by_watch.contains_key(&wd) {
+                self.end(wd);
             }
             return Err(gone);
         }
-        self.watched.insert(wd, (cgroup.clone(), kind));
-        self.of_cgroup.insert((cgroup.clone(), kind), wd);
+        self.by_watch.insert(wd, (cgroup.clone(), kind));
+        self.by_path.entry(cgroup.path.clone()).or_default().push((wd, cgroup.clone(), kind));
         Ok(())
+    }
+
+    fn at_path(&self, path: &str) -> impl Iterator<Item = &(WatchDescriptor, CgroupRef, Kind)> {
+        self.by_path.get(path).into_iter().flatten()
     }
 
     /// Ends the watches of a cgroup. Harmless when there are none.
     pub fn unwatch(&mut self, cgroup: &CgroupRef) {
-        for kind in [Kind::Directory, Kind::EventsFile] {
-            if let Some(wd) = self.of_cgroup.remove(&(cgroup.clone(), kind)) {
-                self.watched.remove(&wd);
-                self.forget(wd);
-            }
+        let ended: Vec<WatchDescriptor> =
+            self.at_path(&cgroup.path).filter(|(_, c, _)| c == cgroup).map(|(wd, ..)| *wd).collect();
+        for wd in ended {
+            self.forget(wd);
+            self.end(wd);
         }
     }
 
-    fn forget(&self, wd: WatchDescriptor) {
+    /// Ends the watches of cgroups that are no more and appends [`CgroupEvent::Removed`] for each. Opens every
+    /// watched cgroup once: for audits.
+    pub fn sweep(&mut self, into: &mut Vec<CgroupEvent>) {
+        let watched: BTreeSet<CgroupRef> = self.by_watch.values().map(|(c, _)| c.clone()).collect();
+        for cgroup in watched {
+            self.end_if_removed(cgroup, into);
+        }
+    }
+
+    fn end_if_removed(&mut self, cgroup: CgroupRef, into: &mut Vec<CgroupEvent>) {
+        if self.tree.dir_of(&cgroup).is_err_and(|e| e.is_gone()) {
+            self.unwatch(&cgroup);
+            into.push(CgroupEvent::Removed { cgroup });
+        }
+    }
+
+    /// Drops our knowledge of a watch.
+    fn forget(&mut self, wd: WatchDescriptor) -> Option<(CgroupRef, Kind)> {
+        let (cgroup, kind) = self.by_watch.remove(&wd)?;
+        if let Some(at_path) = self.by_path.get_mut(&cgroup.path) {
+            at_path.retain(|(other, ..)| *other != wd);
+            if at_path.is_empty() {
+                self.by_path.remove(&cgroup.path);
+            }
+        }
+        Some((cgroup, kind))
+    }
+
+    fn end(&self, wd: WatchDescriptor) {
         // EINVAL: the kernel removed the watch with the directory, which is what we want.
         let _ignored = self.inotify.rm_watch(wd);
     }
@@ -163,11 +198,32 @@ impl CgroupWatch {
     pub fn read(&mut self, into: &mut Vec<CgroupEvent>) -> Result<usize, HostError> {
         let before = into.len();
         match self.inotify.read_events() {
-            Ok(events) => into.extend(events.into_iter().filter_map(|e| self.translate(e))),
+            Ok(events) => events.into_iter().for_each(|e| self.take(e, into)),
             Err(Errno::EAGAIN | Errno::EINTR) => {}
             Err(e) => return Err(HostError::from_errno(Action::Read, "inotify", e, true)),
         }
         Ok(into.len() - before)
+    }
+
+    fn take(&mut self, event: InotifyEvent, into: &mut Vec<CgroupEvent>) {
+        let Some(event) = self.translate(event) else { return };
+        let child = match &event {
+            CgroupEvent::ChildRemoved { parent, name } => {
+                Some((parent.hierarchy, format!("{}/{name}", parent.path.trim_end_matches('/'))))
+            }
+            _ => None,
+        };
+        into.push(event);
+        if let Some((hierarchy, path)) = child {
+            let ended: BTreeSet<CgroupRef> = self
+                .at_path(&path)
+                .filter(|(_, c, _)| c.hierarchy == hierarchy)
+                .map(|(_, c, _)| c.clone())
+                .collect();
+            for cgroup in ended {
+                self.end_if_removed(cgroup, into);
+            }
+        }
     }
 
     fn translate(&mut self, event: InotifyEvent) -> Option<CgroupEvent> {
@@ -176,11 +232,10 @@ impl CgroupWatch {
             return Some(CgroupEvent::Overflow);
         }
         if mask.contains(AddWatchFlags::IN_IGNORED) {
-            let (cgroup, kind) = self.watched.remove(&event.wd)?;
-            self.of_cgroup.remove(&(cgroup.clone(), kind));
+            let (cgroup, kind) = self.forget(event.wd)?;
             return (kind == Kind::Directory).then_some(CgroupEvent::Removed { cgroup });
         }
-        let (cgroup, kind) = self.watched.get(&event.wd)?;
+        let (cgroup, kind) = self.by_watch.get(&event.wd)?;
         let cgroup = cgroup.clone();
         if *kind == Kind::EventsFile {
             return mask.contains(AddWatchFlags::IN_MODIFY).then_some(CgroupEvent::EventsChanged { cgroup });

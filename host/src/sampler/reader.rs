@@ -218,9 +218,7 @@ impl ContainerReader {
         let bits = bits(slot.source.fields());
         match read {
             Ok(len) => {
-                if !slot.source.fill(&context.buffer[..len], sample, &mut self.inactive_file) {
-                    flaws.malformed |= bits & !sample.present();
-                }
+                flaws.malformed |= slot.source.fill(&context.buffer[..len], sample, &mut self.inactive_file);
                 Ok(())
             }
             Err(errno) => {

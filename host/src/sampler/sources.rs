@@ -117,9 +117,9 @@ impl Source {
         }
     }
 
-    /// Puts what the file says into the sample. Returns false when a number could not be read; a line this
-    /// kernel does not have is no error.
-    pub(super) fn fill(self, text: &[u8], sample: &mut Sample, inactive_file: &mut Option<u64>) -> bool {
+    /// Puts what the file says into the sample. Returns the fields, a bit per column, whose text was not
+    /// understood; a line this kernel does not have is no error.
+    pub(super) fn fill(self, text: &[u8], sample: &mut Sample, inactive_file: &mut Option<u64>) -> u16 {
         match self {
             Self::CpuacctUsage => put(sample, Field::CpuUsageUsec, number(text), 1000),
             Self::MemoryUsageV1 | Self::MemoryCurrent => {
@@ -135,20 +135,20 @@ impl Source {
             Self::CpuStatV2 => {
                 let [usage, rest @ ..] =
                     parse::pick(text, [b"usage_usec", b"nr_periods", b"nr_throttled", b"throttled_usec"]);
-                put(sample, Field::CpuUsageUsec, usage, 1) & fill_throttling(sample, rest, 1)
+                put(sample, Field::CpuUsageUsec, usage, 1) | fill_throttling(sample, rest, 1)
             }
             Self::MemoryStatV1 => {
                 let [anon, inactive, swap] =
                     parse::pick(text, [b"total_rss", b"total_inactive_file", b"total_swap"]);
                 *inactive_file = inactive.value();
                 put(sample, Field::MemoryAnonBytes, anon, 1)
-                    & put(sample, Field::SwapBytes, swap, 1)
-                    & (inactive != Picked::Malformed)
+                    | put(sample, Field::SwapBytes, swap, 1)
+                    | bad(Field::MemoryWorkingSetBytes, inactive)
             }
             Self::MemoryStatV2 => {
                 let [anon, inactive] = parse::pick(text, [b"anon", b"inactive_file"]);
                 *inactive_file = inactive.value();
-                put(sample, Field::MemoryAnonBytes, anon, 1) & (inactive != Picked::Malformed)
+                put(sample, Field::MemoryAnonBytes, anon, 1) | bad(Field::MemoryWorkingSetBytes, inactive)
             }
             Self::OomControl | Self::MemoryEvents => {
                 let [kills] = parse::pick(text, [b"oom_kill"]);
@@ -167,19 +167,23 @@ fn number(text: &[u8]) -> Picked {
     parse::uint(parse::first_line(text)).map_or(Picked::Malformed, Picked::Value)
 }
 
-fn put(sample: &mut Sample, field: Field, picked: Picked, divisor: u64) -> bool {
+fn put(sample: &mut Sample, field: Field, picked: Picked, divisor: u64) -> u16 {
     match picked {
         Picked::Value(v) => sample.set(field, v / divisor),
         Picked::Missing | Picked::Malformed => sample.clear(field),
     }
-    picked != Picked::Malformed
+    bad(field, picked)
 }
 
-fn fill_throttling(sample: &mut Sample, picked: [Picked; 3], divisor: u64) -> bool {
+fn bad(field: Field, picked: Picked) -> u16 {
+    if picked == Picked::Malformed { 1 << field.index() } else { 0 }
+}
+
+fn fill_throttling(sample: &mut Sample, picked: [Picked; 3], divisor: u64) -> u16 {
     let [periods, throttled, time] = picked;
     put(sample, Field::CpuPeriods, periods, 1)
-        & put(sample, Field::CpuThrottledPeriods, throttled, 1)
-        & put(sample, Field::CpuThrottledUsec, time, divisor)
+        | put(sample, Field::CpuThrottledPeriods, throttled, 1)
+        | put(sample, Field::CpuThrottledUsec, time, divisor)
 }
 
 /// Every file to keep open for a container, with its hierarchy, the ones of each tick first.
