@@ -1,4 +1,5 @@
 //! The bounded freeze, on a kernel in memory.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::time::Duration;
 
@@ -67,7 +68,7 @@ fn a_cgroup_that_does_not_freeze_in_time_is_thawed_without_the_work() {
 #[test]
 fn it_is_thawed_when_the_work_panics() {
     let (kernel, place) = machine(Mode::V2);
-    let (hand, at) = (kernel.clone(), place.clone());
+    let (hand, at) = (kernel.clone(), place);
     let done = std::thread::spawn(move || {
         with_frozen(&hand, &mut hand.clone(), &at, NO_TIME, |_| panic!("the work fails"))
     })

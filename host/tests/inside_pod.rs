@@ -1,6 +1,7 @@
 //! From inside a pod: own mount, cgroup and network namespace, the host's procfs and cgroupfs below `/host`.
 //!
 //! The outer test runs this test binary again under `unshare`, with the inner test named.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 

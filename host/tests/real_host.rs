@@ -1,4 +1,5 @@
 //! Against this machine's kernel, v1, v2 or hybrid. Needs root; says so and passes where it cannot run.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 

@@ -144,6 +144,11 @@ impl ContainerReader {
         &self.places
     }
 
+    /// The files it reads: cgroup and file name.
+    pub fn files(&self) -> impl Iterator<Item = (&CgroupRef, &'static str)> {
+        self.slots.iter().map(|s| (&self.places[s.place], s.source.file()))
+    }
+
     /// Whether descriptors are kept between ticks.
     pub const fn keeping(&self) -> Keeping {
         if self.kept.is_some() { Keeping::Kept } else { Keeping::Reopening }
