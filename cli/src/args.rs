@@ -39,6 +39,7 @@ pub(crate) struct Global {
         long,
         global = true,
         env = "EVENKEEL_AGENT",
+        hide_env_values = true,
         default_value = "unix:///run/evenkeel/agent.sock",
         value_name = "ADDR"
     )]
@@ -48,6 +49,7 @@ pub(crate) struct Global {
         long,
         global = true,
         env = "EVENKEEL_RECOMMENDER",
+        hide_env_values = true,
         default_value = "http://127.0.0.1:9520",
         value_name = "ADDR"
     )]
@@ -57,6 +59,15 @@ pub(crate) struct Global {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Status(commands::status::StatusArgs),
+    Top(commands::top::TopArgs),
+    Events(commands::events::EventsArgs),
+    Describe(commands::describe::DescribeArgs),
+    Admit(commands::admit::AdmitArgs),
+    Recommend(commands::recommend::RecommendArgs),
+    Usage(commands::usage::UsageArgs),
+    Nodes(commands::nodes::NodesArgs),
+    Doctor(commands::doctor::DoctorArgs),
     Quantity(commands::quantity::QuantityArgs),
     Check(commands::check::CheckArgs),
     #[command(subcommand)]

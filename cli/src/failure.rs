@@ -45,6 +45,16 @@ impl Failure {
         Self { is_usage: true, ..Self::new(what, place, why, remedy) }
     }
 
+    /// What and why in one line.
+    pub(crate) fn summary(&self) -> String {
+        format!("{} at {}: {}", self.what, self.r#where, self.why)
+    }
+
+    /// What to do.
+    pub(crate) fn remedy(&self) -> &str {
+        &self.remedy
+    }
+
     /// Tells it on standard error and gives the exit status.
     pub(crate) fn report(&self, format: Format) -> ExitCode {
         let text = match format {

@@ -4,13 +4,16 @@
 //! (`args`), how answers and failures look (`output`, `failure`).
 
 mod args;
+mod client;
 mod commands;
 mod failure;
 mod input;
 mod machine;
 mod output;
 mod table;
+mod terminal;
 mod units;
+mod wire;
 
 use std::process::ExitCode;
 

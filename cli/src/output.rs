@@ -99,6 +99,25 @@ impl Output {
     }
 }
 
+impl Output {
+    /// Prints one value as one line of JSON.
+    ///
+    /// # Errors
+    /// As [`Output::answer`].
+    pub(crate) fn line<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
+        let text = serde_json::to_string(value).map_err(|e| unprintable(&e.to_string()))?;
+        print(&(text + "\n"))
+    }
+
+    /// Prints one value as a YAML document of its own.
+    ///
+    /// # Errors
+    /// As [`Output::answer`].
+    pub(crate) fn document<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
+        print(&format!("---\n{}", yaml(value)?))
+    }
+}
+
 fn json<T: Serialize>(value: &T) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|e| unprintable(&e.to_string()))?;
     Ok(text + "\n")

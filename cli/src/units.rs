@@ -28,6 +28,11 @@ pub(crate) fn cpu(milli: u64) -> String {
     }
 }
 
+/// Seconds with one decimal from microseconds: `12.3s`.
+pub(crate) fn seconds(usec: u64) -> String {
+    with_tenths(u128::from(usec) / 100_000) + "s"
+}
+
 fn with_tenths(tenths: u128) -> String {
     match tenths % 10 {
         0 => (tenths / 10).to_string(),

@@ -1,15 +1,25 @@
 //! The commands, one file each: options, question, answer.
 
+pub(crate) mod admit;
 pub(crate) mod check;
 pub(crate) mod completion;
+pub(crate) mod describe;
+pub(crate) mod doctor;
+pub(crate) mod events;
 pub(crate) mod man;
+pub(crate) mod nodes;
 pub(crate) mod qos;
 pub(crate) mod quantity;
+pub(crate) mod recommend;
+pub(crate) mod status;
+pub(crate) mod top;
+pub(crate) mod usage;
 pub(crate) mod version;
 
 use std::process::ExitCode;
 
 use crate::args::{Cli, Command};
+use crate::client::{Address, Peer, Peers, block_on};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -19,7 +29,19 @@ use crate::output::Output;
 /// When it could not do its work.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let output = Output::new(cli.global.output);
+    let agent = Address::new(Peer::Agent, &cli.global.agent);
+    let recommender = Address::new(Peer::Recommender, &cli.global.recommender);
+    let peers = Peers { agent: &agent, recommender: &recommender };
     let answer = match cli.command {
+        Command::Status(args) => block_on(status::run(&args, &agent, &output)),
+        Command::Top(args) => block_on(top::run(&args, &agent, &output)),
+        Command::Events(args) => block_on(events::run(&args, &peers, &output)),
+        Command::Describe(args) => block_on(describe::run(&args, &agent, &output)),
+        Command::Admit(args) => block_on(admit::run(&args, &agent, &output)),
+        Command::Recommend(args) => block_on(recommend::run(&args, &recommender, &output)),
+        Command::Usage(args) => block_on(usage::run(&args, &recommender, &output)),
+        Command::Nodes(args) => block_on(nodes::run(&args, &recommender, &output)),
+        Command::Doctor(args) => block_on(doctor::run(&args, &peers, &output)),
         Command::Quantity(args) => quantity::run(&args, &output),
         Command::Check(args) => check::run(&args, &output),
         Command::Qos(command) => qos::run(&command, &output),

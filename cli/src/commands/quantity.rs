@@ -39,7 +39,10 @@ fn table(reports: &[QuantityReport]) -> Table {
                     .collect()
             }
             QuantityReport::Rejected { input, error } => {
-                vec![input.as_str().into(), Cell::toned(format!("error: {error}"), Tone::Bad)]
+                // In the last column, so that it widens no other.
+                let unknown = || Cell::from("-");
+                let error = Cell::toned(format!("error: {error}"), Tone::Bad);
+                vec![input.as_str().into(), unknown(), unknown(), unknown(), unknown(), error]
             }
         });
     }

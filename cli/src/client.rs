@@ -1,0 +1,150 @@
+//! Connections to a running agent or recommender.
+//!
+//! Owned here: addresses, connecting, and how a failed call is told. Not owned: what is asked.
+
+use std::error::Error;
+use std::future::Future;
+use std::time::Duration;
+
+use evenkeel_proto::tonic::transport::{Channel, Endpoint};
+use evenkeel_proto::tonic::{Code, Status};
+use evenkeel_proto::v1::agent_service_client::AgentServiceClient;
+use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
+
+use crate::failure::Failure;
+
+/// How long a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Largest answer taken, in bytes: a node's status with a thousand containers is well below.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
+
+/// One of the programs that can be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// The agent of a node.
+    Agent,
+    /// The central service.
+    Recommender,
+}
+
+impl Peer {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Recommender => "recommender",
+        }
+    }
+
+    const fn remedy(self) -> &'static str {
+        match self {
+            Self::Agent => "start evenkeel-agent, or say where it is with --agent or EVENKEEL_AGENT",
+            Self::Recommender => {
+                "start evenkeel-recommender, or say where it is with --recommender or EVENKEEL_RECOMMENDER"
+            }
+        }
+    }
+}
+
+/// A peer at its address.
+#[derive(Debug, Clone)]
+pub(crate) struct Address {
+    peer: Peer,
+    text: String,
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Address {
+    pub(crate) fn new(peer: Peer, text: &str) -> Self {
+        Self { peer, text: text.to_owned() }
+    }
+
+    /// A connection to it.
+    ///
+    /// # Errors
+    /// Wrong usage when this is no address; else when nobody answers there.
+    pub(crate) async fn connect(&self) -> Result<Channel, Failure> {
+        if !self.text.starts_with("unix:///") && !self.text.starts_with("http://") {
+            return Err(self.no_address("it is neither unix:///PATH nor http://HOST:PORT"));
+        }
+        let endpoint = Endpoint::from_shared(self.text.clone()).map_err(|e| self.no_address(&chain(&e)))?;
+        endpoint.connect_timeout(CONNECT_TIMEOUT).connect().await.map_err(|e| {
+            let what = format!("cannot reach the {}", self.peer.name());
+            Failure::new(what, &self.text, chain(&e), self.peer.remedy())
+        })
+    }
+
+    fn no_address(&self, why: &str) -> Failure {
+        let what = format!("wrong address of the {}", self.peer.name());
+        Failure::usage(what, &self.text, why, "write unix:///PATH or http://HOST:PORT")
+    }
+
+    /// A stream that ended or stayed empty where an answer was due.
+    pub(crate) fn silent(&self, why: &str) -> Failure {
+        let what = format!("the {} gave no answer", self.peer.name());
+        Failure::new(what, &self.text, why, "see whether it is still running, then try again")
+    }
+
+    /// A call that was answered with an error, or not at all.
+    pub(crate) fn failed(&self, status: &Status) -> Failure {
+        let what = format!("the {} did not answer the question", self.peer.name());
+        let why = match status.message() {
+            "" => status.code().description().to_owned(),
+            message => message.to_owned(),
+        };
+        let remedy = match status.code() {
+            Code::Unimplemented => "use the version of evenkeel that belongs to it",
+            Code::NotFound | Code::InvalidArgument => "correct the question",
+            Code::PermissionDenied | Code::Unauthenticated => "run as a user who may ask it",
+            _ => "try again; its log says more",
+        };
+        Failure::new(what, &self.text, why, remedy)
+    }
+}
+
+/// Where both programs are.
+pub(crate) struct Peers<'a> {
+    /// The agent.
+    pub(crate) agent: &'a Address,
+    /// The recommender.
+    pub(crate) recommender: &'a Address,
+}
+
+/// A client of an agent.
+pub(crate) async fn agent(address: &Address) -> Result<AgentServiceClient<Channel>, Failure> {
+    Ok(AgentServiceClient::new(address.connect().await?).max_decoding_message_size(MAX_ANSWER_BYTES))
+}
+
+/// A client of a recommender.
+pub(crate) async fn recommender(address: &Address) -> Result<RecommenderServiceClient<Channel>, Failure> {
+    Ok(RecommenderServiceClient::new(address.connect().await?).max_decoding_message_size(MAX_ANSWER_BYTES))
+}
+
+/// An error with all its causes, which transport errors keep to themselves.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// Runs a question to its end.
+///
+/// # Errors
+/// Those of the question, or when the machine has no resources left for a runtime.
+pub(crate) fn block_on<T>(question: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
+        Failure::new("cannot start", "evenkeel", e.to_string(), "free memory or file descriptors")
+    })?;
+    runtime.block_on(question)
+}

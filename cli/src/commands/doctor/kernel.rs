@@ -1,0 +1,195 @@
+//! Checks of the machine: kernel, cgroups, pressure, swap, overcommit, visibility of processes.
+
+use evenkeel_host::hierarchy::{Controller, Layout};
+use evenkeel_host::node::node_facts;
+use evenkeel_host::roots::Roots;
+
+use super::{Finding, State};
+use crate::units;
+
+/// Since this kernel a score below zero orders guaranteed processes among themselves (badness may be negative),
+/// and `memory.high` cannot live-lock.
+const GOOD_KERNEL: (u32, u32) = (5, 9);
+
+pub(super) fn findings(roots: &Roots) -> Vec<Finding> {
+    let mut findings = vec![kernel(roots)];
+    findings.extend(cgroups(roots));
+    findings.extend([pressure(roots), machine(roots), overcommit(roots), hidepid(roots)]);
+    findings
+}
+
+fn kernel(roots: &Roots) -> Finding {
+    let Some(release) = value(roots, "sys/kernel/osrelease") else {
+        return Finding::fail("kernel", "its release cannot be read", "mount procfs and name it with --proc");
+    };
+    match version(&release) {
+        Some(v) if v >= GOOD_KERNEL => Finding::ok("kernel", format!("Linux {release}")),
+        _ => Finding::warn(
+            "kernel",
+            format!("Linux {release}: before 5.9 all guaranteed processes tie when memory runs out"),
+            "use Linux 5.9 or later",
+        ),
+    }
+}
+
+/// First two numbers of a release such as `6.1.0-18-cloud-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn cgroups(roots: &Roots) -> Vec<Finding> {
+    let layout = match Layout::detect(roots) {
+        Ok(layout) => layout,
+        Err(e) => return vec![Finding::error("cgroups", State::Fail, &e, "mount the cgroup file system")],
+    };
+    let mut findings = vec![Finding::ok("cgroups", format!("cgroup {}", layout.mode().name()))];
+    findings.extend(Controller::ALL.into_iter().map(|c| controller(&layout, c)));
+    findings
+}
+
+fn controller(layout: &Layout, controller: Controller) -> Finding {
+    let check = format!("controller {}", controller.name());
+    match layout.home(controller) {
+        None => Finding::warn(check, "no hierarchy has it", without(controller)),
+        Some(home) if layout.is_delegated(controller) => {
+            Finding::ok(check, format!("in the {home} hierarchy"))
+        }
+        Some(home) => Finding::warn(
+            check,
+            format!("in the {home} hierarchy, not given on to children of the root"),
+            format!("write +{} to cgroup.subtree_control of the root", controller.name()),
+        ),
+    }
+}
+
+const fn without(controller: Controller) -> &'static str {
+    match controller {
+        Controller::Cpu => "without it no CPU shares: enable CONFIG_CGROUP_SCHED, or mount it",
+        Controller::Cpuacct => "without it no CPU use: enable CONFIG_CGROUP_CPUACCT, or mount it",
+        Controller::Memory => "without it no memory use or protection: boot without cgroup_disable=memory",
+        Controller::Pids => "without it no count of processes: enable CONFIG_CGROUP_PIDS, or mount it",
+        Controller::Freezer => "without it converging against a fork storm may take longer: mount it",
+    }
+}
+
+fn pressure(roots: &Roots) -> Finding {
+    match value(roots, "pressure/memory") {
+        Some(_) => Finding::ok("pressure", "the kernel tells pressure (PSI)"),
+        None => Finding::warn(
+            "pressure",
+            "the kernel does not tell pressure (PSI)",
+            "boot with psi=1 on a kernel with CONFIG_PSI; memory is polled until then",
+        ),
+    }
+}
+
+fn machine(roots: &Roots) -> Finding {
+    match node_facts(roots) {
+        Err(e) => Finding::error("swap", State::Fail, &e, "mount procfs and name it with --proc"),
+        Ok(facts) if facts.swap_total_bytes.is_zero() => {
+            let size = units::bytes(facts.memory_bytes.get());
+            Finding::ok("swap", format!("off; {size} memory, {} CPU", units::cpu(facts.cpu_milli.get())))
+        }
+        Ok(facts) => Finding::warn(
+            "swap",
+            format!("{} on: memory guarantees do not hold", units::bytes(facts.swap_total_bytes.get())),
+            "turn it off (swapoff -a, and its line in fstab)",
+        ),
+    }
+}
+
+fn overcommit(roots: &Roots) -> Finding {
+    let check = "overcommit";
+    match value(roots, "sys/vm/overcommit_memory").as_deref() {
+        Some("1") => Finding::ok(check, "vm.overcommit_memory is 1"),
+        Some(other) => Finding::warn(
+            check,
+            format!(
+                "vm.overcommit_memory is {other}: an allocation may fail where another container should give way"
+            ),
+            "sysctl -w vm.overcommit_memory=1, or overcommit = \"set\" in the agent's configuration",
+        ),
+        None => Finding::warn(check, "vm.overcommit_memory cannot be read", "mount the node's procfs"),
+    }
+}
+
+fn hidepid(roots: &Roots) -> Finding {
+    let check = "processes visible";
+    let Some(mounts) = value(roots, "self/mountinfo") else {
+        return Finding::warn(check, "the mount table cannot be read", "mount the node's procfs");
+    };
+    match mounts.lines().find_map(hidepid_of) {
+        Some(option) => Finding::warn(
+            check,
+            format!(
+                "procfs is mounted with {option}: processes of other users are hidden without CAP_SYS_PTRACE"
+            ),
+            "remount procfs with hidepid=0, or give its gid= to the agent",
+        ),
+        None => Finding::ok(check, "procfs hides no processes"),
+    }
+}
+
+/// The option that hides processes, of one line of mountinfo (proc(5)).
+fn hidepid_of(line: &str) -> Option<String> {
+    let (_, right) = line.split_once(" - ")?;
+    let mut right = right.split(' ');
+    if right.next()? != "proc" {
+        return None;
+    }
+    let options = right.nth(1)?;
+    let hides = |o: &&str| o.strip_prefix("hidepid=").is_some_and(|v| v != "0" && v != "off");
+    options.split(',').find(hides).map(str::to_owned)
+}
+
+/// Text of a file of procfs, without blanks at its ends.
+fn value(roots: &Roots, name: &str) -> Option<String> {
+    std::fs::read_to_string(roots.proc().join(name)).ok().map(|t| t.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_by_number() {
+        assert_eq!(version("6.1.0-18-cloud-amd64"), Some((6, 1)));
+        assert_eq!(version("5.10.3"), Some((5, 10)));
+        assert!(version("5.10").unwrap() > GOOD_KERNEL);
+        assert!(version("4.19.0").unwrap() < GOOD_KERNEL);
+        assert_eq!(version("x"), None);
+    }
+
+    #[test]
+    fn a_proc_that_hides_is_seen() {
+        let line = |options: &str| format!("22 1 0:20 / /p rw shared:2 - proc proc {options}");
+        assert_eq!(hidepid_of(&line("rw,hidepid=2")).as_deref(), Some("hidepid=2"));
+        assert_eq!(hidepid_of(&line("rw,gid=4,hidepid=invisible")).as_deref(), Some("hidepid=invisible"));
+        assert_eq!(hidepid_of(&line("rw,hidepid=0")), None);
+        assert_eq!(hidepid_of(&line("rw")), None);
+        assert_eq!(hidepid_of("22 1 0:20 / /p rw - tmpfs tmpfs rw,hidepid=2"), None);
+        assert_eq!(hidepid_of("nonsense"), None);
+    }
+
+    #[test]
+    fn a_tree_of_files_is_judged() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("sys/kernel/osrelease", "4.19.0-1\n");
+        write("sys/vm/overcommit_memory", "0\n");
+        let roots = Roots::new(dir.path(), dir.path());
+        assert_eq!(kernel(&roots).state, State::Warn);
+        assert_eq!(overcommit(&roots).state, State::Warn);
+        assert_eq!(pressure(&roots).state, State::Warn);
+        assert_eq!(cgroups(&roots)[0].state, State::Fail);
+        write("sys/vm/overcommit_memory", "1\n");
+        write("pressure/memory", "some avg10=0.00\n");
+        assert_eq!(overcommit(&roots).state, State::Ok);
+        assert_eq!(pressure(&roots).state, State::Ok);
+    }
+}

@@ -1,0 +1,127 @@
+//! Checks of other programs: container runtimes, a kubelet, the agent, the recommender.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use evenkeel_host::roots::Roots;
+use evenkeel_proto::v1::{GetStatusRequest, ListNodesRequest};
+
+use super::Finding;
+use crate::client::{self, Address, Peers};
+use crate::failure::Failure;
+
+/// Where runtimes listen unless configured otherwise.
+const RUNTIME_SOCKETS: [(&str, &str); 4] = [
+    ("containerd", "/run/containerd/containerd.sock"),
+    ("CRI-O", "/run/crio/crio.sock"),
+    ("Docker", "/run/docker.sock"),
+    ("Podman", "/run/podman/podman.sock"),
+];
+
+pub(super) async fn findings(roots: &Roots, peers: &Peers<'_>) -> Vec<Finding> {
+    let rules = agent_rules(peers.agent).await;
+    let agent = match &rules {
+        Ok(rules) => Finding::ok("agent", format!("answers at {}, {rules} rules", peers.agent)),
+        Err(failure) => unreachable("agent", failure),
+    };
+    let recommender = match nodes(peers.recommender).await {
+        Ok(count) => Finding::ok("recommender", format!("answers at {}, {count} nodes", peers.recommender)),
+        Err(failure) => unreachable("recommender", &failure),
+    };
+    vec![runtimes(Path::new("/")), kubelet(roots, rules.ok().as_deref()), agent, recommender]
+}
+
+fn runtimes(root: &Path) -> Finding {
+    let is_socket = |path: &str| {
+        let path = root.join(path.trim_start_matches('/'));
+        std::fs::metadata(path).is_ok_and(|m| m.file_type().is_socket())
+    };
+    let found: Vec<String> = RUNTIME_SOCKETS
+        .into_iter()
+        .filter(|(_, path)| is_socket(path))
+        .map(|(name, path)| format!("{name} at {path}"))
+        .collect();
+    if found.is_empty() {
+        return Finding::warn(
+            "container runtimes",
+            "no socket at the usual places",
+            "start one, name its socket in the agent's configuration, or describe containers with manifests",
+        );
+    }
+    Finding::ok("container runtimes", found.join(", "))
+}
+
+/// A kubelet sets scores by its own rules; two rule sets on one node contradict each other.
+fn kubelet(roots: &Roots, agent_rules: Option<&str>) -> Finding {
+    let check = "kubelet";
+    match (has_process(roots, "kubelet"), agent_rules) {
+        (false, _) => Finding::ok(check, "none runs here"),
+        (true, Some("kubelet")) => Finding::ok(check, "runs here, and the agent follows its rules"),
+        (true, Some(other)) => Finding::warn(
+            check,
+            format!("runs here, but the agent follows the {other} rules: scores of both mix"),
+            "set rules = \"kubelet\" in the agent's configuration",
+        ),
+        (true, None) => Finding::warn(
+            check,
+            "runs here; which rules the agent follows is not known",
+            "set rules = \"kubelet\" in the agent's configuration",
+        ),
+    }
+}
+
+/// Whether a process of this name runs.
+fn has_process(roots: &Roots, name: &str) -> bool {
+    let Ok(entries) = std::fs::read_dir(roots.proc()) else { return false };
+    let is_pid = |n: &std::ffi::OsStr| n.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    let mut commands = entries
+        .flatten()
+        .filter(|e| is_pid(&e.file_name()))
+        .filter_map(|e| std::fs::read_to_string(e.path().join("comm")).ok());
+    commands.any(|comm| comm.trim_end() == name)
+}
+
+async fn agent_rules(address: &Address) -> Result<String, Failure> {
+    let mut agent = client::agent(address).await?;
+    let status = agent.get_status(GetStatusRequest {}).await.map_err(|e| address.failed(&e))?;
+    Ok(status.into_inner().rules)
+}
+
+async fn nodes(address: &Address) -> Result<usize, Failure> {
+    let mut recommender = client::recommender(address).await?;
+    let answer = recommender.list_nodes(ListNodesRequest {}).await.map_err(|e| address.failed(&e))?;
+    Ok(answer.into_inner().nodes.len())
+}
+
+/// The node does its work without either, so this is a warning.
+fn unreachable(check: &str, failure: &Failure) -> Finding {
+    Finding::warn(check, failure.summary(), failure.remedy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::State;
+    use super::*;
+
+    #[test]
+    fn a_kubelet_and_other_rules_are_a_mixture() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::new(dir.path(), dir.path());
+        assert_eq!(kubelet(&roots, Some("proposal")).state, State::Ok);
+        std::fs::create_dir(dir.path().join("42")).unwrap();
+        std::fs::write(dir.path().join("42/comm"), "kubelet\n").unwrap();
+        assert_eq!(kubelet(&roots, Some("proposal")).state, State::Warn);
+        assert_eq!(kubelet(&roots, None).state, State::Warn);
+        assert_eq!(kubelet(&roots, Some("kubelet")).state, State::Ok);
+    }
+
+    #[test]
+    fn only_sockets_are_runtimes() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("run/crio")).unwrap();
+        std::fs::write(dir.path().join("run/docker.sock"), "").unwrap();
+        assert_eq!(runtimes(dir.path()).state, State::Warn);
+        let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("run/crio/crio.sock")).unwrap();
+        assert_eq!(runtimes(dir.path()).found, "CRI-O at /run/crio/crio.sock");
+    }
+}

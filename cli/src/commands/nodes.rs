@@ -1,0 +1,96 @@
+//! `evenkeel nodes`: the nodes a recommender hears from.
+
+use clap::Args;
+use evenkeel_proto::v1::{ListNodesRequest, Node};
+use serde::Serialize;
+
+use crate::client::{self, Address};
+use crate::failure::Failure;
+use crate::output::{Answer, Output};
+use crate::table::{Cell, Table};
+use crate::{units, wire};
+
+/// Show the nodes the recommender hears from.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  evenkeel nodes
+  evenkeel nodes -o json")]
+pub(crate) struct NodesArgs {}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    cluster: String,
+    node: String,
+    version: String,
+    connected: bool,
+    epoch: String,
+    last_seq: u64,
+    last_seen: Option<String>,
+    containers: u32,
+    memory_bytes: Option<u64>,
+    cpu_milli: Option<u64>,
+    frames: u64,
+    samples: u64,
+    gap_seconds: u64,
+}
+
+impl From<Node> for Row {
+    fn from(n: Node) -> Self {
+        Self {
+            cluster: n.cluster,
+            node: n.name,
+            version: n.version,
+            connected: n.connected,
+            epoch: format!("{:016x}", n.epoch),
+            last_seq: n.last_seq,
+            last_seen: wire::time(n.last_seen_usec),
+            containers: n.containers,
+            memory_bytes: n.facts.as_ref().map(|f| f.memory_bytes),
+            cpu_milli: n.facts.as_ref().map(|f| f.cpu_milli),
+            frames: n.frames,
+            samples: n.samples,
+            gap_seconds: n.gaps,
+        }
+    }
+}
+
+pub(crate) async fn run(_: &NodesArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+    let mut recommender = client::recommender(address).await?;
+    let answer = recommender.list_nodes(ListNodesRequest {}).await.map_err(|e| address.failed(&e))?;
+    let rows: Vec<Row> = answer.into_inner().nodes.into_iter().map(Row::from).collect();
+    output.answer(&rows, || table(&rows, output.is_wide()))?;
+    Ok(Answer::Yes)
+}
+
+fn table(rows: &[Row], wide: bool) -> Table {
+    let mut titles =
+        vec!["CLUSTER", "NODE", "STATE", "LAST-SEEN", "CONTAINERS", "CPU", "MEMORY", "SAMPLES", "GAPS"];
+    if wide {
+        titles.extend(["VERSION", "EPOCH", "LAST-SEQ", "FRAMES"]);
+    }
+    let mut table = Table::new(&titles);
+    for r in rows {
+        let mut row: Vec<Cell> = vec![
+            r.cluster.as_str().into(),
+            r.node.as_str().into(),
+            wire::toned(if r.connected { "connected" } else { "disconnected" }),
+            r.last_seen.as_deref().unwrap_or("-").into(),
+            r.containers.to_string().into(),
+            r.cpu_milli.map_or("-".into(), units::cpu).into(),
+            r.memory_bytes.map_or("-".into(), units::bytes).into(),
+            r.samples.to_string().into(),
+            r.gap_seconds.to_string().into(),
+        ];
+        if wide {
+            row.extend([
+                Cell::from(r.version.as_str()),
+                r.epoch.as_str().into(),
+                r.last_seq.to_string().into(),
+                r.frames.to_string().into(),
+            ]);
+        }
+        table.row(row);
+    }
+    table
+}

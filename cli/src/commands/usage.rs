@@ -1,0 +1,164 @@
+//! `evenkeel usage`: the resource model's usage records.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use evenkeel_proto::v1::{QueryUsageRequest, Stats, UsageRecord};
+use jiff::SignedDuration;
+use serde::Serialize;
+
+use crate::client::{self, Address};
+use crate::commands::recommend::amount;
+use crate::failure::Failure;
+use crate::output::{Answer, Output};
+use crate::table::{Cell, Table};
+
+/// Show what containers used: mean, peak and percentiles over a window.
+///
+/// CPU is in thousandths of a core and memory in bytes in JSON and YAML.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  evenkeel usage
+  evenkeel usage --namespace shop --window 1h
+  evenkeel usage --workload deployment/web --container app -o json")]
+pub(crate) struct UsageArgs {
+    /// Only of this namespace.
+    #[arg(short, long, value_name = "NS", default_value = "", hide_default_value = true)]
+    namespace: String,
+    /// Only of this workload.
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    workload: String,
+    /// Only of this container.
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    container: String,
+    /// Length of the window, such as 10m or 24h; all that is kept unless given.
+    #[arg(long, value_name = "DURATION", value_parser = window)]
+    window: Option<u64>,
+}
+
+fn window(text: &str) -> Result<u64, String> {
+    let duration: SignedDuration =
+        text.parse().map_err(|_| "write a duration such as 10m or 24h".to_owned())?;
+    match u64::try_from(duration.as_secs()) {
+        Ok(seconds) if seconds > 0 => Ok(seconds),
+        _ => Err("a window is at least a second long".to_owned()),
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    namespace: String,
+    workload: String,
+    container: String,
+    usage: BTreeMap<String, Distribution>,
+    maxusage: BTreeMap<String, Distribution>,
+    predicted: BTreeMap<String, Distribution>,
+    window_seconds: u64,
+    confidence: Option<f64>,
+    dropped: u64,
+}
+
+#[derive(Serialize)]
+struct Distribution {
+    mean: Option<u64>,
+    max: Option<u64>,
+    min: Option<u64>,
+    count: u64,
+    percentiles: BTreeMap<String, u64>,
+}
+
+impl From<Stats> for Distribution {
+    fn from(s: Stats) -> Self {
+        Self { mean: s.mean, max: s.max, min: s.min, count: s.count, percentiles: s.percentiles }
+    }
+}
+
+impl From<UsageRecord> for Record {
+    fn from(r: UsageRecord) -> Self {
+        let all = |m: BTreeMap<String, Stats>| m.into_iter().map(|(k, v)| (k, v.into())).collect();
+        Self {
+            namespace: r.namespace,
+            workload: r.workload,
+            container: r.container,
+            usage: all(r.usage),
+            maxusage: all(r.max_usage),
+            predicted: all(r.predicted),
+            window_seconds: r.window_seconds,
+            confidence: r.confidence,
+            dropped: r.dropped,
+        }
+    }
+}
+
+pub(crate) async fn run(args: &UsageArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+    let request = QueryUsageRequest {
+        namespace: args.namespace.clone(),
+        workload: args.workload.clone(),
+        container: args.container.clone(),
+        window_seconds: args.window.unwrap_or(0),
+    };
+    let mut recommender = client::recommender(address).await?;
+    let answer = recommender.query_usage(request).await.map_err(|e| address.failed(&e))?;
+    let records: Vec<Record> = answer.into_inner().records.into_iter().map(Record::from).collect();
+    output.answer(&records, || table(&records, output.is_wide()))?;
+    Ok(Answer::Yes)
+}
+
+/// Percentiles of the table, and further ones of the wide table.
+const SHOWN: [&str; 3] = ["50", "90", "99"];
+const FURTHER: [&str; 3] = ["95", "99.5", "99.9"];
+
+fn table(records: &[Record], wide: bool) -> Table {
+    let mut titles = vec![
+        "NAMESPACE",
+        "WORKLOAD",
+        "CONTAINER",
+        "RESOURCE",
+        "MEAN",
+        "P50",
+        "P90",
+        "P99",
+        "MAX",
+        "PREDICTED",
+        "SAMPLES",
+    ];
+    if wide {
+        titles.extend(["MIN", "P95", "P99.5", "P99.9", "WINDOW", "CONFIDENCE", "DROPPED"]);
+    }
+    let mut table = Table::new(&titles);
+    for record in records {
+        for (resource, usage) in &record.usage {
+            table.row(row(record, resource, usage, wide));
+        }
+    }
+    table
+}
+
+fn row(r: &Record, resource: &str, usage: &Distribution, wide: bool) -> Vec<Cell> {
+    let shown = |value: Option<u64>| Cell::from(amount(resource, value));
+    let percentile = |p: &&str| shown(usage.percentiles.get(*p).copied());
+    let mut row: Vec<Cell> = vec![
+        r.namespace.as_str().into(),
+        r.workload.as_str().into(),
+        r.container.as_str().into(),
+        resource.into(),
+        shown(usage.mean),
+    ];
+    row.extend(SHOWN.iter().map(percentile));
+    row.extend([
+        shown(usage.max),
+        shown(r.predicted.get(resource).and_then(|d| d.mean.or(d.max))),
+        usage.count.to_string().into(),
+    ]);
+    if wide {
+        row.push(shown(usage.min));
+        row.extend(FURTHER.iter().map(percentile));
+        row.extend([
+            Cell::from(format!("{}s", r.window_seconds)),
+            r.confidence.map_or("-".to_owned(), |c| format!("{c:.3}")).into(),
+            r.dropped.to_string().into(),
+        ]);
+    }
+    row
+}
