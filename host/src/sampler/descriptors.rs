@@ -30,7 +30,7 @@ pub struct Nofile {
 
 impl Nofile {
     /// False when it is less than was asked for: containers beyond it are read by opening and closing each file
-    /// every time, which costs about five times the CPU. The remedy is `LimitNOFILE=` of the unit, or
+    /// every time, which costs about three times the CPU. The remedy is `LimitNOFILE=` of the unit, or
     /// CAP_SYS_RESOURCE, or the sysctl `fs.nr_open`.
     pub const fn is_enough(self) -> bool {
         self.limit >= self.wanted

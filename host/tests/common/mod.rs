@@ -3,12 +3,12 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use evenkeel_host::cgroup::CgroupTree;
-use evenkeel_host::hierarchy::Mode;
+use evenkeel_host::hierarchy::{Hierarchy, Mode};
 use evenkeel_host::roots::Roots;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -31,20 +31,21 @@ impl RealCgroup {
 
     fn try_new() -> Result<Self, String> {
         let roots = Roots::default();
-        let tree = CgroupTree::open(&roots).map_err(|e| e.to_string())?;
+        // Opened once: a thousand of these must not use up the descriptors that are to be measured.
+        static TREE: OnceLock<Result<Arc<CgroupTree>, String>> = OnceLock::new();
+        let open = || CgroupTree::open(&Roots::default()).map(Arc::new).map_err(|e| e.to_string());
+        let tree = TREE.get_or_init(open).clone()?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let base = format!("ek-host-{}-{number}", std::process::id());
-        let mut new = Self {
-            roots,
-            tree: Arc::new(tree),
-            path: format!("/{base}/c"),
-            dirs: Vec::new(),
-            children: Vec::new(),
-        };
+        let mut new =
+            Self { roots, tree, path: format!("/{base}/c"), dirs: Vec::new(), children: Vec::new() };
         for mount in new.tree.layout().mounts().to_vec() {
             for dir in [mount.path.join(&base), mount.path.join(&base).join("c")] {
                 std::fs::create_dir(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
                 new.dirs.push(dir);
+            }
+            if mount.hierarchy == Hierarchy::V2 {
+                give_on(&mount.path.join(&base));
             }
         }
         Ok(new)
@@ -88,6 +89,14 @@ impl RealCgroup {
 impl Drop for RealCgroup {
     fn drop(&mut self) {
         self.remove();
+    }
+}
+
+/// Gives every controller a v2 cgroup has on to its children. Where one cannot be given on, tests find it missing.
+fn give_on(dir: &std::path::Path) {
+    let given = std::fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
+    for controller in given.split_whitespace() {
+        let _ignored = std::fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
     }
 }
 
