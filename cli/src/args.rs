@@ -30,6 +30,7 @@ pub(crate) struct Cli {
 
 /// Options of every command.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Common options")]
 pub(crate) struct Global {
     /// How to print the answer.
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
@@ -102,8 +103,10 @@ fn asks_for_json(arguments: impl Iterator<Item = String>) -> bool {
 /// Wrong usage in the form of every other failure.
 fn usage_failure(error: &clap::Error) -> Failure {
     let text = error.to_string();
-    let first = text.lines().next().unwrap_or_default();
-    let why = first.strip_prefix("error: ").unwrap_or(first);
+    // Up to the blank line before the usage text, which the remedy stands for.
+    let lines: Vec<&str> = text.lines().map(str::trim).take_while(|l| !l.is_empty()).collect();
+    let message = lines.join(" ");
+    let why = message.strip_prefix("error: ").unwrap_or(&message);
     Failure::usage("wrong usage", "command line", why, "see evenkeel --help")
 }
 

@@ -15,7 +15,18 @@ pub(crate) struct Failure {
     why: String,
     remedy: String,
     #[serde(skip)]
-    is_usage: bool,
+    kind: Kind,
+}
+
+/// What a failure means for the exit status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Something failed.
+    Failed,
+    /// The command line is wrong.
+    Usage,
+    /// Nobody reads the answer any more; that is no failure of ours.
+    Closed,
 }
 
 impl Failure {
@@ -31,7 +42,7 @@ impl Failure {
             r#where: place.into(),
             why: why.into(),
             remedy: remedy.into(),
-            is_usage: false,
+            kind: Kind::Failed,
         }
     }
 
@@ -42,7 +53,7 @@ impl Failure {
         why: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Self {
-        Self { is_usage: true, ..Self::new(what, place, why, remedy) }
+        Self { kind: Kind::Usage, ..Self::new(what, place, why, remedy) }
     }
 
     /// What and why in one line.
@@ -57,13 +68,18 @@ impl Failure {
 
     /// Tells it on standard error and gives the exit status.
     pub(crate) fn report(&self, format: Format) -> ExitCode {
+        let status = match self.kind {
+            Kind::Closed => return ExitCode::SUCCESS,
+            Kind::Failed => ExitCode::from(1),
+            Kind::Usage => ExitCode::from(2),
+        };
         let text = match format {
             Format::Json => serde_json::json!({ "error": self }).to_string(),
             Format::Table | Format::Wide | Format::Yaml => self.text(),
         };
         // Nobody is left to tell when standard error is closed.
         let _ = writeln!(std::io::stderr(), "{text}");
-        ExitCode::from(if self.is_usage { 2 } else { 1 })
+        status
     }
 
     fn text(&self) -> String {
@@ -79,10 +95,13 @@ impl Failure {
     }
 }
 
-/// Writing the answer failed (a full disk; a closed pipe is no failure).
+/// Writing the answer failed: a full disk, or a pipe whose reader is gone.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        Self::new("cannot write the answer", "standard output", error.to_string(), "write it elsewhere")
+        let is_closed = error.kind() == std::io::ErrorKind::BrokenPipe;
+        let kind = if is_closed { Kind::Closed } else { Kind::Failed };
+        let why = error.to_string();
+        Self { kind, ..Self::new("cannot write the answer", "standard output", why, "write it elsewhere") }
     }
 }
 

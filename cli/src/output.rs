@@ -72,7 +72,7 @@ impl Output {
     /// Prints an answer: `value` for scripts, `table` for people.
     ///
     /// # Errors
-    /// When standard output cannot be written; a closed pipe is none.
+    /// When standard output cannot be written.
     pub(crate) fn answer<T: Serialize>(
         &self,
         value: &T,
@@ -134,11 +134,8 @@ fn unprintable(why: &str) -> Failure {
 /// Writes text to standard output at once.
 ///
 /// # Errors
-/// When it cannot be written; a closed pipe is no failure: nobody reads on.
+/// When it cannot be written. A closed pipe ends the command too, but quietly: nobody reads on.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(Failure::from),
-    }
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::from)
 }

@@ -40,7 +40,7 @@ impl Screen {
     pub(crate) fn show(&self, text: &str) -> Result<(), Failure> {
         let (rows, columns) = size();
         let lines: Vec<String> = text.lines().take(rows).map(|l| cut(l, columns)).collect();
-        print(&format!("{HOME}{}{CLEAR_LINE}{CLEAR_BELOW}", lines.join(&format!("{CLEAR_LINE}\r\n"))))
+        print(&format!("{HOME}{}{CLEAR_LINE}{CLEAR_BELOW}", lines.join(&format!("{CLEAR_LINE}\n"))))
     }
 }
 

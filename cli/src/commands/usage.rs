@@ -55,6 +55,8 @@ struct Record {
     maxusage: BTreeMap<String, Distribution>,
     predicted: BTreeMap<String, Distribution>,
     window_seconds: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window_start_seconds: Option<i64>,
     confidence: Option<f64>,
     dropped: u64,
 }
@@ -85,6 +87,7 @@ impl From<UsageRecord> for Record {
             maxusage: all(r.max_usage),
             predicted: all(r.predicted),
             window_seconds: r.window_seconds,
+            window_start_seconds: r.window_start_seconds,
             confidence: r.confidence,
             dropped: r.dropped,
         }

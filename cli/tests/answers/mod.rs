@@ -1,0 +1,338 @@
+//! Servers with fixed answers, on a socket and a port of their own.
+
+use std::pin::Pin;
+
+use evenkeel_proto::tonic::transport::Server;
+use evenkeel_proto::tonic::{Request, Response, Status};
+use evenkeel_proto::v1::agent_service_server::{AgentService, AgentServiceServer};
+use evenkeel_proto::v1::recommender_service_server::{RecommenderService, RecommenderServiceServer};
+use evenkeel_proto::v1::watch_decisions_response::Event as Watched;
+use evenkeel_proto::v1::watch_usage_response::Event as Used;
+use evenkeel_proto::v1::*;
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+
+type Answer<T> = Result<Response<T>, Status>;
+type Stream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
+
+/// Both servers, until dropped.
+pub struct Servers {
+    pub agent: String,
+    pub recommender: String,
+    _runtime: tokio::runtime::Runtime,
+    _dir: tempfile::TempDir,
+}
+
+impl Servers {
+    pub fn start() -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agent.sock");
+        let _inside = runtime.enter();
+        let agent = UnixListenerStream::new(tokio::net::UnixListener::bind(&path).unwrap());
+        runtime
+            .spawn(Server::builder().add_service(AgentServiceServer::new(Agent)).serve_with_incoming(agent));
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        tcp.set_nonblocking(true).unwrap();
+        let recommender = format!("http://{}", tcp.local_addr().unwrap());
+        let incoming = TcpListenerStream::new(tokio::net::TcpListener::from_std(tcp).unwrap());
+        let service = RecommenderServiceServer::new(Recommender);
+        runtime.spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
+        drop(_inside);
+        Self { agent: format!("unix://{}", path.display()), recommender, _runtime: runtime, _dir: dir }
+    }
+}
+
+fn stream<T: Send + 'static>(items: Vec<T>) -> Answer<Stream<T>> {
+    Ok(Response::new(Box::pin(tokio_stream::iter(items.into_iter().map(Ok)))))
+}
+
+const TIME: u64 = 1_700_000_000_000_000;
+
+fn identity() -> ContainerIdentity {
+    ContainerIdentity {
+        id: "c0ffee".into(),
+        namespace: "shop".into(),
+        pod: "web".into(),
+        container: "app".into(),
+        kind: ContainerKind::Regular.into(),
+        workload: "deployment/web".into(),
+        cgroup_inode: 4242,
+        requested: Some(ResourceValues {
+            cpu_request_milli: Some(1000),
+            memory_request_bytes: Some(1 << 30),
+            ..Default::default()
+        }),
+        memory_class: QosClass::Burstable.into(),
+        cpu_class: QosClass::Burstable.into(),
+        ..Default::default()
+    }
+}
+
+fn container() -> ContainerStatus {
+    let knob = |name: &str, wanted: &str, actual: &str, state: ConvergeState, reason: &str| KnobValue {
+        name: name.into(),
+        wanted: Some(wanted.into()),
+        actual: Some(actual.into()),
+        state: state.into(),
+        reason: reason.into(),
+    };
+    ContainerStatus {
+        identity: Some(identity()),
+        state: ConvergeState::Denied.into(),
+        generation: 3,
+        verified_at_usec: TIME,
+        processes: 7,
+        knobs: vec![
+            knob("oom_score_adj", "750", "750", ConvergeState::Converged, "Burstable: 1000 - 250"),
+            knob("cpu.shares", "1024", "2", ConvergeState::Denied, "cpu request"),
+        ],
+        source: "cri".into(),
+        managed: true,
+        why: String::new(),
+        cgroup: "/kubepods/burstable/pod1/c0ffee".into(),
+    }
+}
+
+fn status() -> GetStatusResponse {
+    GetStatusResponse {
+        cluster: "default".into(),
+        node: "n1".into(),
+        mode: "enforce".into(),
+        rules: "proposal".into(),
+        panic: false,
+        capabilities: vec!["CAP_KILL".into()],
+        knobs: vec![KnobStatus {
+            name: "cpu.shares".into(),
+            state: "denied".into(),
+            why: "the cgroup file system is read-only".into(),
+            remedy: "mount it writable".into(),
+        }],
+        containers: vec![container()],
+        version: "0.1.0".into(),
+        facts: None,
+        stream: Some(StreamStatus {
+            address: "http://127.0.0.1:9520".into(),
+            connected: true,
+            epoch: 0xabc,
+            frames_written: 10,
+            frames_sent: 9,
+            last_acknowledged: 8,
+            ..Default::default()
+        }),
+        wake: Some(WakeStatus {
+            process_events: false,
+            cgroup_events: true,
+            audit_period_usec: 5_000_000,
+            why: "no CAP_NET_ADMIN".into(),
+        }),
+        sources: vec![SourceStatus {
+            name: "cri".into(),
+            address: "/run/containerd/containerd.sock".into(),
+            healthy: true,
+            containers: 1,
+            ..Default::default()
+        }],
+    }
+}
+
+fn decision(seq: u64, kind: &str, pod: Option<&str>) -> Decision {
+    Decision {
+        time_usec: TIME + seq * 500_000,
+        seq,
+        pod: pod.map(str::to_owned),
+        container: pod.map(|_| "app".into()),
+        kind: kind.into(),
+        knob: pod.map(|_| "oom_score_adj".into()),
+        old: pod.map(|_| "0".into()),
+        new: pod.map(|_| "750".into()),
+        reason: "Burstable: 1000 - 250".into(),
+        inputs: [("memory_request".to_owned(), "1073741824".to_owned())].into(),
+        result: "done".into(),
+        node: String::new(),
+    }
+}
+
+fn tick(cpu: u64) -> WatchUsageResponse {
+    let usage = |pod: &str, cpu_milli: u64| ContainerUsage {
+        identity: Some(ContainerIdentity { pod: pod.into(), ..identity() }),
+        time_usec: TIME,
+        sample: Some(Sample {
+            interval_usec: 1_000_000,
+            memory_current_bytes: Some(64 << 20),
+            memory_working_set_bytes: Some(48 << 20),
+            pids: Some(3),
+            ..Default::default()
+        }),
+        cpu_milli: Some(cpu_milli),
+        ..Default::default()
+    };
+    let containers = vec![usage("db", cpu / 2), usage("web", cpu)];
+    WatchUsageResponse { event: Some(Used::Tick(UsageTick { containers })) }
+}
+
+struct Agent;
+
+#[evenkeel_proto::tonic::async_trait]
+impl AgentService for Agent {
+    type WatchUsageStream = Stream<WatchUsageResponse>;
+    type WatchDecisionsStream = Stream<WatchDecisionsResponse>;
+
+    async fn get_status(&self, _: Request<GetStatusRequest>) -> Answer<GetStatusResponse> {
+        Ok(Response::new(status()))
+    }
+
+    async fn list_containers(&self, _: Request<ListContainersRequest>) -> Answer<ListContainersResponse> {
+        Ok(Response::new(ListContainersResponse { containers: vec![container()] }))
+    }
+
+    async fn watch_usage(&self, _: Request<WatchUsageRequest>) -> Answer<Self::WatchUsageStream> {
+        let bookmark = WatchUsageResponse { event: Some(Used::Bookmark(Bookmark {})) };
+        let missed = WatchUsageResponse { event: Some(Used::MissedTicks(2)) };
+        stream(vec![tick(1500), bookmark, missed, tick(20)])
+    }
+
+    async fn watch_decisions(&self, r: Request<WatchDecisionsRequest>) -> Answer<Self::WatchDecisionsStream> {
+        let event = |event| WatchDecisionsResponse { event: Some(event) };
+        let mut all = vec![
+            event(Watched::Decision(decision(1, "agent", None))),
+            event(Watched::Decision(decision(2, "set", Some("shop/web")))),
+            event(Watched::Bookmark(Bookmark {})),
+        ];
+        if !r.into_inner().no_follow {
+            all.push(event(Watched::Missed(4)));
+            all.push(event(Watched::Decision(decision(3, "gone", Some("shop/web")))));
+        }
+        stream(all)
+    }
+
+    async fn list_oom_kills(&self, _: Request<ListOomKillsRequest>) -> Answer<ListOomKillsResponse> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn admit(&self, r: Request<AdmitRequest>) -> Answer<AdmitResponse> {
+        let fits = r.into_inner().pod == "small";
+        let short =
+            Shortage { resource: "cpu".into(), requested: "4".into(), free: "1".into(), by: "3".into() };
+        Ok(Response::new(AdmitResponse { fits, short: if fits { vec![] } else { vec![short] } }))
+    }
+}
+
+struct Recommender;
+
+fn recommendations() -> Vec<Recommendation> {
+    let cpu = Recommendation {
+        namespace: "shop".into(),
+        workload: "deployment/web".into(),
+        container: "app".into(),
+        resource: "cpu".into(),
+        current: Some(1000),
+        request: Some(250),
+        lower: Some(200),
+        upper: Some(400),
+        raw: Some(240),
+        capped_by: vec!["minimum".into()],
+        rule: "initial".into(),
+        tier: "image-tag-7d".into(),
+        samples: 60,
+        span_seconds: 3600,
+        confidence: Some(0.5),
+        risk_now: Some(0.0),
+        risk_then: Some(0.01),
+        age_seconds: 12,
+        image: String::new(),
+    };
+    let memory = Recommendation {
+        namespace: "shop".into(),
+        workload: "deployment/web".into(),
+        container: "app".into(),
+        resource: "memory".into(),
+        rule: "initial".into(),
+        tier: "none".into(),
+        ..Default::default()
+    };
+    vec![cpu, memory]
+}
+
+#[evenkeel_proto::tonic::async_trait]
+impl RecommenderService for Recommender {
+    type WatchRecommendationsStream = Stream<WatchRecommendationsResponse>;
+    type WatchUsageStream = Stream<RecommenderServiceWatchUsageResponse>;
+
+    async fn recommend_pod(&self, _: Request<RecommendPodRequest>) -> Answer<RecommendPodResponse> {
+        Ok(Response::new(RecommendPodResponse { recommendations: recommendations() }))
+    }
+
+    async fn list_recommendations(
+        &self,
+        r: Request<ListRecommendationsRequest>,
+    ) -> Answer<ListRecommendationsResponse> {
+        let wanted = r.into_inner().namespace;
+        let all = recommendations().into_iter().filter(|r| wanted.is_empty() || r.namespace == wanted);
+        Ok(Response::new(ListRecommendationsResponse { recommendations: all.collect() }))
+    }
+
+    async fn watch_recommendations(
+        &self,
+        _: Request<WatchRecommendationsRequest>,
+    ) -> Answer<Self::WatchRecommendationsStream> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn query_usage(&self, r: Request<QueryUsageRequest>) -> Answer<QueryUsageResponse> {
+        let stats = Stats {
+            mean: Some(200),
+            max: Some(900),
+            min: Some(10),
+            count: 3600,
+            percentiles: [("50".to_owned(), 180), ("90".to_owned(), 400), ("99".to_owned(), 850)].into(),
+        };
+        let record = UsageRecord {
+            namespace: "shop".into(),
+            workload: "deployment/web".into(),
+            container: "app".into(),
+            usage: [("cpu".to_owned(), stats.clone())].into(),
+            max_usage: [("cpu".to_owned(), stats)].into(),
+            predicted: Default::default(),
+            window_seconds: r.into_inner().window_seconds.max(60),
+            confidence: Some(1.0),
+            dropped: 2,
+            ..Default::default()
+        };
+        Ok(Response::new(QueryUsageResponse { records: vec![record] }))
+    }
+
+    async fn watch_usage(
+        &self,
+        _: Request<RecommenderServiceWatchUsageRequest>,
+    ) -> Answer<Self::WatchUsageStream> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn list_nodes(&self, _: Request<ListNodesRequest>) -> Answer<ListNodesResponse> {
+        let node = Node {
+            cluster: "default".into(),
+            name: "n1".into(),
+            version: "0.1.0".into(),
+            connected: true,
+            epoch: 0xabc,
+            last_seq: 8,
+            last_seen_usec: TIME,
+            containers: 1,
+            facts: Some(NodeFacts { memory_bytes: 8 << 30, cpu_milli: 4000, ..Default::default() }),
+            frames: 8,
+            samples: 80,
+            gaps: 1,
+        };
+        Ok(Response::new(ListNodesResponse { nodes: vec![node] }))
+    }
+
+    async fn list_events(&self, _: Request<ListEventsRequest>) -> Answer<ListEventsResponse> {
+        let event = Decision { node: "n2".into(), ..decision(9, "set", Some("shop/web")) };
+        Ok(Response::new(ListEventsResponse { events: vec![event] }))
+    }
+
+    async fn set_panic(&self, _: Request<SetPanicRequest>) -> Answer<SetPanicResponse> {
+        Err(Status::unimplemented("not here"))
+    }
+}

@@ -1,0 +1,242 @@
+//! The offline commands, run as people run them.
+#![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use common::{command, finish, run, run_with};
+use serde_json::{Value, json};
+
+const POD: &str = "
+kind: Pod
+metadata: {name: web, namespace: shop}
+spec:
+  containers:
+  - name: app
+    resources: {requests: {cpu: 1, memory: 1G}, limits: {cpu: 2, memory: 2G}}
+  - name: log
+";
+
+const NODE: [&str; 4] = ["--node-memory", "4G", "--node-cpu", "4"];
+
+fn explain(more: &[&str], text: &str) -> common::Run {
+    let mut arguments = vec!["qos", "explain", "-f", "-"];
+    arguments.extend(NODE);
+    arguments.extend(more);
+    run_with(&arguments, text)
+}
+
+#[test]
+fn quantities_in_the_pinned_form() {
+    let found = run(&["quantity", "-o", "json", "--", "129M", "123Mi", "1.5", "300m"]);
+    assert_eq!((found.status, found.err.as_str()), (0, ""));
+    let entry = |input: &str, canonical: &str, exact: &str, value: &str, milli: &str, format: &str| json!({"input": input, "canonical": canonical, "exact": exact, "value": value, "milli": milli, "format": format});
+    let expected = json!([
+        entry("129M", "129M", "129000000", "129000000", "129000000000", "DecimalSI"),
+        entry("123Mi", "123Mi", "128974848", "128974848", "128974848000", "BinarySI"),
+        entry("1.5", "1500m", "1.5", "2", "1500", "DecimalSI"),
+        entry("300m", "300m", "0.3", "1", "300", "DecimalSI"),
+    ]);
+    assert_eq!(found.json(), expected);
+}
+
+#[test]
+fn one_bad_quantity_fails_but_all_are_answered() {
+    let found = run(&["quantity", "-o", "json", "1Gi", "64MB", "2"]);
+    assert_eq!(found.status, 1);
+    let list = found.json();
+    assert_eq!(list.as_array().unwrap().len(), 3);
+    assert!(list[1]["error"].as_str().unwrap().contains("leave the B away"), "{list}");
+    assert_eq!(list[2]["canonical"], "2");
+    let negative = run(&["quantity", "--", "-5"]);
+    assert_eq!(negative.status, 0, "{negative:?}");
+    assert_eq!(run(&["quantity", "1e2147483647"]).status, 0);
+}
+
+#[test]
+fn explain_gives_one_object_for_one_pod_and_a_list_for_several() {
+    let one = explain(&["-o", "json"], POD);
+    assert_eq!(one.status, 0, "{one:?}");
+    insta::assert_snapshot!("explain_json", one.out);
+    let two = explain(&["-o", "json"], &format!("{POD}---{POD}")).json();
+    assert_eq!(two.as_array().unwrap().len(), 2);
+    assert_eq!(two[1], one.json());
+}
+
+#[test]
+fn explain_for_people() {
+    insta::assert_snapshot!("explain_table", explain(&[], POD).out);
+    insta::assert_snapshot!("explain_wide_kubelet", explain(&["-o", "wide", "--rules", "kubelet"], POD).out);
+    insta::assert_snapshot!("explain_yaml", explain(&["-o", "yaml"], POD).out);
+}
+
+#[test]
+fn explain_takes_the_conversion_and_this_machine() {
+    let linear = explain(&["-o", "json", "--cpu-weight", "linear"], POD).json();
+    assert_eq!(linear["containers"][0]["cpuWeight"], 39);
+    let here = run_with(&["qos", "explain", "-f", "-", "-o", "json"], POD);
+    assert_eq!(here.status, 0, "{here:?}");
+    assert!(here.json()["node"]["memoryBytes"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn explain_refuses_a_pod_that_breaks_the_rules() {
+    let text = "{kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, resources: \
+                {requests: {cpu: 2, memory: 2G}, limits: {cpu: 1, memory: 1G}}}]}}";
+    let found = explain(&[], text);
+    assert_eq!((found.status, found.out.as_str()), (1, ""));
+    insta::assert_snapshot!("explain_broken", found.err);
+    let error: Value = serde_json::from_str(&explain(&["-o", "json"], text).err).unwrap();
+    let keys: Vec<_> = error["error"].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys, ["what", "where", "why", "remedy"]);
+}
+
+#[test]
+fn unreadable_input_names_the_place_and_the_remedy() {
+    let missing = run(&["qos", "explain", "-f", "/nonexistent/pod.yaml"]);
+    assert_eq!(missing.status, 1);
+    insta::assert_snapshot!("missing_file", missing.err);
+    let quantity = "kind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - name: c\n    resources:\n      \
+                    requests:\n        memory: 64mb\n";
+    insta::assert_snapshot!("bad_quantity", explain(&[], quantity).err);
+    insta::assert_snapshot!("no_pod", explain(&[], "{kind: Service, metadata: {name: s}}").err);
+    assert_eq!(explain(&[], "").status, 1);
+    assert_eq!(explain(&[], "{[").status, 1);
+}
+
+#[test]
+fn check_tells_of_every_document() {
+    let text = format!(
+        "{POD}---\n{{kind: Service, metadata: {{name: s}}}}\n---\n{{kind: Pod, metadata: {{name: bad}}, spec: \
+         {{containers: [{{name: a, resources: {{requests: {{cpu: 2}}, limits: {{cpu: 1}}}}}}]}}}}\n"
+    );
+    let found = run_with(&["check", "-f", "-", "-o", "json"], &text);
+    assert_eq!(found.status, 1);
+    insta::assert_snapshot!("check_json", found.out);
+    insta::assert_snapshot!("check_table", run_with(&["check", "-f", "-"], &text).out);
+    assert_eq!(run_with(&["check", "-f", "-"], POD).status, 0);
+    // Nothing that could be checked is no yes.
+    assert_eq!(run_with(&["check", "-f", "-"], "{kind: Service, metadata: {name: s}}").status, 1);
+    assert_eq!(run_with(&["check", "-f", "-"], "{[").status, 1);
+}
+
+#[test]
+fn wrong_usage_is_status_two() {
+    for arguments in [
+        vec!["quantity"],
+        vec!["nonsense"],
+        vec!["qos", "explain"],
+        vec!["qos", "explain", "-f", "x", "--node-memory", "0"],
+        vec!["qos", "explain", "-f", "x", "--node-cpu", "-1"],
+        vec!["version", "-o", "xml"],
+        vec![],
+    ] {
+        let found = run(&arguments);
+        assert_eq!((found.status, found.out.as_str()), (2, ""), "{arguments:?}");
+        assert!(!found.err.is_empty(), "{arguments:?}");
+    }
+    let json: Value = serde_json::from_str(&run(&["nonsense", "-o", "json"]).err).unwrap();
+    assert_eq!(json["error"]["what"], "wrong usage");
+    let why = |arguments: &[&str]| {
+        let error: Value = serde_json::from_str(&run(arguments).err).unwrap();
+        error["error"]["why"].as_str().unwrap().to_owned()
+    };
+    let missing = "the following required arguments were not provided: --file <POD>...";
+    assert_eq!(why(&["qos", "explain", "-o", "json"]), missing);
+    assert!(why(&["-o", "json"]).contains("requires a subcommand"));
+}
+
+#[test]
+fn the_name_it_is_called_by_does_not_matter() {
+    let dir = tempfile::tempdir().unwrap();
+    let plugin = dir.path().join("kubectl-evenkeel");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_evenkeel"), &plugin).unwrap();
+    let found = finish(std::process::Command::new(plugin).args(["version", "-o", "json"]));
+    assert_eq!(found.json()["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    use std::process::Stdio;
+    let mut child =
+        command(&["completion", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), [].as_slice()));
+}
+
+#[test]
+fn completion_and_manual_pages_are_written() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(run(&["completion", shell]).out.contains("recommend"), "{shell}");
+    }
+    assert!(run(&["man"]).out.contains(".TH"));
+    let dir = tempfile::tempdir().unwrap();
+    let found = run(&["man", "--dir", dir.path().join("man1").to_str().unwrap()]);
+    assert_eq!(found.status, 0, "{found:?}");
+    for page in ["evenkeel.1", "evenkeel-qos.1", "evenkeel-qos-explain.1", "evenkeel-top.1"] {
+        assert!(dir.path().join("man1").join(page).exists(), "{page}");
+    }
+}
+
+#[test]
+fn doctor_looks_at_this_machine_without_harm() {
+    let found = run(&[
+        "doctor",
+        "-o",
+        "json",
+        "--agent",
+        "unix:///nonexistent.sock",
+        "--recommender",
+        "http://127.0.0.1:1",
+    ]);
+    assert!(found.status == 0 || found.status == 1, "{found:?}");
+    let list = found.json();
+    let checks: Vec<_> = list.as_array().unwrap().iter().map(|c| c["check"].as_str().unwrap()).collect();
+    for check in [
+        "kernel",
+        "cgroups",
+        "pressure",
+        "swap",
+        "overcommit",
+        "CAP_SYS_RESOURCE",
+        "file descriptors",
+        "agent",
+    ] {
+        assert!(checks.contains(&check), "{check} in {checks:?}");
+    }
+    for c in list.as_array().unwrap() {
+        let keys: Vec<_> = c.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys, ["check", "state", "found", "remedy"]);
+        assert!(c["state"] == "ok" || c["remedy"].is_string(), "{c}");
+    }
+}
+
+#[test]
+fn help_of_every_command() {
+    let mut text = String::new();
+    for arguments in [
+        "",
+        "status",
+        "top",
+        "events",
+        "describe",
+        "admit",
+        "recommend",
+        "usage",
+        "nodes",
+        "doctor",
+        "quantity",
+        "check",
+        "qos explain",
+        "completion",
+        "man",
+        "version",
+    ] {
+        let mut all: Vec<&str> = arguments.split_whitespace().collect();
+        all.push("-h");
+        let found = run(&all);
+        assert_eq!(found.status, 0);
+        text.push_str(&format!("===== evenkeel {arguments}\n{}\n", found.out));
+    }
+    insta::assert_snapshot!("help", text);
+}

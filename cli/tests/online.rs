@@ -1,0 +1,135 @@
+//! Questions to an agent and a recommender, here played by servers that give fixed answers.
+#![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used, clippy::panic)]
+
+mod answers;
+mod common;
+
+use common::run;
+use serde_json::json;
+
+fn ask(arguments: &[&str]) -> common::Run {
+    let servers = answers::Servers::start();
+    let mut all = arguments.to_vec();
+    all.extend(["--agent", &servers.agent, "--recommender", &servers.recommender]);
+    run(&all)
+}
+
+#[test]
+fn status_in_the_pinned_form_and_for_people() {
+    let found = ask(&["status", "-o", "json"]);
+    assert_eq!(found.status, 0, "{found:?}");
+    insta::assert_snapshot!("status_json", found.out);
+    insta::assert_snapshot!("status_table", ask(&["status"]).out);
+}
+
+#[test]
+fn describe_shows_one_pod_and_says_when_there_is_none() {
+    insta::assert_snapshot!("describe", ask(&["describe", "web"]).out);
+    assert_eq!(ask(&["describe", "shop/web", "app", "-o", "json"]).json()[0]["container"], "app");
+    let none = ask(&["describe", "web", "other"]);
+    assert_eq!((none.status, none.out.as_str()), (1, ""));
+    assert!(none.err.contains("the agent knows no pod web, container other"), "{}", none.err);
+}
+
+#[test]
+fn events_are_filtered_and_in_the_pinned_form() {
+    let found = ask(&["events", "-o", "json"]);
+    insta::assert_snapshot!("events_json", found.out);
+    insta::assert_snapshot!("events_table", ask(&["events"]).out);
+    let count = |more: &[&str]| {
+        let all = [&["events", "-o", "json"], more].concat();
+        ask(&all).json().as_array().unwrap().len()
+    };
+    assert_eq!(count(&[]), 2);
+    assert_eq!(count(&["--pod", "web"]), 1);
+    assert_eq!(count(&["--pod", "shop/web", "--kind", "set,denied"]), 1);
+    assert_eq!(count(&["--kind", "gone"]), 0);
+    assert_eq!(count(&["--container", "app"]), 1);
+    assert_eq!(count(&["--since", "2023-11-14T22:13:21Z"]), 1);
+    assert_eq!(count(&["--since", "10m"]), 0);
+    assert_eq!(count(&["--all-nodes"]), 1);
+    assert_eq!(run(&["events", "--since", "yesterday"]).status, 2);
+}
+
+#[test]
+fn following_events_prints_one_object_to_a_line_until_the_agent_ends() {
+    let found = ask(&["events", "--follow", "-o", "json"]);
+    assert_eq!(found.status, 0, "{found:?}");
+    let lines: Vec<serde_json::Value> = found.out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(lines.iter().map(|e| e["seq"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(found.err.contains("4 decisions were left out"), "{}", found.err);
+}
+
+#[test]
+fn top_prints_frames() {
+    let once = ask(&["top", "--once", "-o", "json"]);
+    assert_eq!(once.status, 0, "{once:?}");
+    insta::assert_snapshot!("top_json", once.out);
+    insta::assert_snapshot!("top_table", ask(&["top", "--once"]).out);
+    // Without a terminal: every second until the agent ends.
+    let all = ask(&["top", "-o", "json"]);
+    assert_eq!(all.out.lines().count(), 2, "{all:?}");
+}
+
+#[test]
+fn recommendations_in_the_pinned_form() {
+    let found = ask(&["recommend", "-o", "json"]);
+    let cpu = json!({
+        "namespace": "shop", "workload": "deployment/web", "container": "app", "resource": "cpu",
+        "current": 1000, "request": 250, "lower": 200, "upper": 400, "raw": 240, "cappedBy": ["minimum"],
+        "rule": "initial", "tier": "image-tag-7d", "samples": 60, "spanSeconds": 3600, "confidence": 0.5,
+        "risk": {"now": 0.0, "then": 0.01}, "ageSeconds": 12,
+    });
+    assert_eq!(found.json()[0], cpu);
+    let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&found.json()[0]), keys(&cpu));
+    assert_eq!(found.json()[1]["request"], json!(null));
+    insta::assert_snapshot!("recommend_table", ask(&["recommend"]).out);
+    assert_eq!(ask(&["recommend", "--namespace", "none", "-o", "json"]).json(), json!([]));
+}
+
+#[test]
+fn usage_and_nodes() {
+    insta::assert_snapshot!("usage_json", ask(&["usage", "-o", "json"]).out);
+    insta::assert_snapshot!("usage_table", ask(&["usage", "--window", "1h"]).out);
+    insta::assert_snapshot!("nodes_json", ask(&["nodes", "-o", "json"]).out);
+    insta::assert_snapshot!("nodes_table", ask(&["nodes"]).out);
+    assert_eq!(run(&["usage", "--window", "0s"]).status, 2);
+}
+
+#[test]
+fn admission_answers_with_the_exit_status() {
+    let dir = tempfile::tempdir().unwrap();
+    let pod = |name: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, name).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let fits = ask(&["admit", "-f", &pod("small"), "-o", "json"]);
+    assert_eq!((fits.status, fits.json()), (0, json!({"fits": true, "short": []})));
+    let no = ask(&["admit", "-f", &pod("large"), "-o", "json"]);
+    let short = json!([{"resource": "cpu", "requested": "4", "free": "1", "by": "3"}]);
+    assert_eq!((no.status, no.json()), (1, json!({"fits": false, "short": short})));
+}
+
+#[test]
+fn nobody_there_is_told_with_the_remedy() {
+    let found = run(&["status", "--agent", "unix:///nonexistent/agent.sock"]);
+    assert_eq!((found.status, found.out.as_str()), (1, ""));
+    assert!(found.err.contains("cannot reach the agent"), "{}", found.err);
+    assert!(found.err.contains("No such file"), "{}", found.err);
+    assert!(found.err.contains("start evenkeel-agent"), "{}", found.err);
+    let refused = run(&["nodes", "-o", "json", "--recommender", "http://127.0.0.1:1"]);
+    let error: serde_json::Value = serde_json::from_str(&refused.err).unwrap();
+    assert_eq!(error["error"]["where"], "http://127.0.0.1:1");
+    assert_eq!(run(&["status", "--agent", "localhost:1"]).status, 2);
+}
+
+#[test]
+fn addresses_come_from_the_environment() {
+    let servers = answers::Servers::start();
+    let found = common::finish(
+        common::command(&["nodes", "-o", "json"]).env("EVENKEEL_RECOMMENDER", &servers.recommender),
+    );
+    assert_eq!(found.json()[0]["node"], "n1");
+}
