@@ -15,9 +15,14 @@
 //! ```
 
 mod config;
+mod converge;
 mod decisions;
+mod journal;
+mod reconcile;
 mod report;
 mod sample;
 mod serve;
 mod shared;
 mod sources;
+#[cfg(test)]
+mod testing;

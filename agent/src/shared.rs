@@ -285,7 +285,8 @@ impl Count {
 /// Upper bounds of [`Histogram`]'s buckets, microseconds: a tick's lateness and a score's delay both lie between a
 /// tenth of a millisecond and tens of seconds. The last bucket takes the rest.
 pub(crate) const HISTOGRAM_BOUNDS_USEC: [u64; 14] = [
-    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000, 30_000_000,
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000,
+    30_000_000,
 ];
 
 /// Durations in fixed buckets.
@@ -377,6 +378,8 @@ pub(crate) struct Stats {
     pub process_events: Count,
     /// Times the kernel dropped process events and every container was looked at instead.
     pub process_events_overrun: Count,
+    /// Execs of unknown processes that were not looked up, because there were too many at once.
+    pub process_events_shed: Count,
     /// Changes of the cgroup tree received from the kernel.
     pub cgroup_events: Count,
     /// Containers known.

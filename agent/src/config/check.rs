@@ -10,7 +10,9 @@ use evenkeel_qos::rules::RuleSet;
 use super::error::ConfigError;
 use super::load::Loaded;
 use super::raw;
-use super::valid::{Config, Converge, Features, FreezeWhen, Manage, Mode, Roots, Sample, Serve, Sources, Stream};
+use super::valid::{
+    Config, Converge, Features, FreezeWhen, Manage, Mode, Roots, Sample, Serve, Sources, Stream,
+};
 
 /// Shortest and longest audit period: below, audits alone load a node of a thousand containers; above, a missed
 /// event would stay unnoticed for too long.
@@ -102,7 +104,11 @@ fn converge(c: &mut Checker<'_>, raw: &raw::Converge) -> Converge {
     let freeze = FreezeWhen::parse(&raw.freeze.0);
     if freeze.is_none() {
         let reason = format!("\"{}\" is not one of its values", raw.freeze.0);
-        c.fail("converge.freeze", reason, "give \"when-forking\", \"after-3-passes\" (or another number) or \"never\"");
+        c.fail(
+            "converge.freeze",
+            reason,
+            "give \"when-forking\", \"after-3-passes\" (or another number) or \"never\"",
+        );
     }
     if raw.contended_after == 0 {
         c.fail("converge.contended_after", "0 would give up every knob at once".into(), "give 1 or more");
@@ -119,11 +125,17 @@ fn converge(c: &mut Checker<'_>, raw: &raw::Converge) -> Converge {
 fn stream(c: &mut Checker<'_>, raw: &raw::Stream) -> Stream {
     let address = &raw.recommender;
     let known = ["http://", "https://"].iter().any(|scheme| {
-        address.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace))
+        address
+            .strip_prefix(scheme)
+            .is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace))
     });
     if !address.is_empty() && !known {
         let reason = format!("\"{address}\" is not an address");
-        c.fail("stream.recommender", reason, "give one such as \"http://127.0.0.1:9520\", or \"\" for no stream");
+        c.fail(
+            "stream.recommender",
+            reason,
+            "give one such as \"http://127.0.0.1:9520\", or \"\" for no stream",
+        );
     }
     let spool = raw.spool_bytes.get();
     if !(SPOOL.0..=SPOOL.1).contains(&spool) {
@@ -154,7 +166,11 @@ impl Checker<'_> {
 
     fn span(&mut self, key: &str, value: Duration, (least, most): (Duration, Duration)) -> Duration {
         if value < least || value > most {
-            self.fail(key, format!("{value:?} is outside {least:?} to {most:?}"), "give a duration in this range");
+            self.fail(
+                key,
+                format!("{value:?} is outside {least:?} to {most:?}"),
+                "give a duration in this range",
+            );
         }
         value
     }

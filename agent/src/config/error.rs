@@ -99,7 +99,10 @@ mod tests {
 
     #[test]
     fn the_nearest_word_is_offered_only_when_it_is_near() {
-        assert_eq!(nearest_or_all("audit_perod", &["freeze", "audit_period"]), "did you mean \"audit_period\"?");
+        assert_eq!(
+            nearest_or_all("audit_perod", &["freeze", "audit_period"]),
+            "did you mean \"audit_period\"?"
+        );
         assert_eq!(nearest_or_all("colour", &["freeze", "score"]), "known here: freeze, score");
         assert_eq!((distance("", "abc"), distance("kitten", "sitting")), (3, 3));
     }

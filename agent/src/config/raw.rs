@@ -153,7 +153,8 @@ section! {
         freeze: Freeze = Freeze::default(),
         /// Longest time a container is held frozen. Default: twice the longest seen on a loaded two-core machine.
         freeze_max: Span = Span::millis(500),
-        /// "respect" leaves a process that raised its own score, "pin" puts it back. An annotation decides first.
+        /// "respect" leaves a process that raised its own score, unless its pod's annotation says "pin"; "pin" puts
+        /// every such process back.
         score: Policy = Policy::Respect,
         /// A knob that somebody else rewrote so many times in a row is left to them.
         contended_after: u32 = 3,

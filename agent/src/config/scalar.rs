@@ -113,8 +113,8 @@ impl<'de> Deserialize<'de> for Size {
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
                 let quantity = Quantity::parse(text).map_err(E::custom)?;
-                let bytes = quantity.to_u64()
-                    .ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))?;
+                let bytes =
+                    quantity.to_u64().ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))?;
                 Ok(Size(bytes))
             }
             fn visit_u64<E: de::Error>(self, n: u64) -> Result<Size, E> {
@@ -156,6 +156,9 @@ mod tests {
         ] {
             assert_eq!(Span::parse(text), want.map(Span::millis), "{text}");
         }
-        assert_eq!((Span::millis(1500).to_string(), Span::seconds(60).to_string()), ("1500ms".into(), "60s".into()));
+        assert_eq!(
+            (Span::millis(1500).to_string(), Span::seconds(60).to_string()),
+            ("1500ms".into(), "60s".into())
+        );
     }
 }

@@ -48,7 +48,12 @@ fn flags_win_over_environment_over_files_over_defaults() {
     std::fs::create_dir(dir.path().join("conf.d")).unwrap();
     std::fs::write(dir.path().join("conf.d/10.toml"), "[node]\ncluster = \"drop-in\"").unwrap();
     std::fs::write(dir.path().join("conf.d/recommender.toml"), "other = 1").unwrap();
-    let vars = [("EVENKEEL_NODE__NAME", "env"), ("EVENKEEL_MODE", "enforce"), ("EVENKEEL_AGENT", "x"), ("HOME", "/")];
+    let vars = [
+        ("EVENKEEL_NODE__NAME", "env"),
+        ("EVENKEEL_MODE", "enforce"),
+        ("EVENKEEL_AGENT", "x"),
+        ("HOME", "/"),
+    ];
     let flags = [Flag { name: "--dry-run", key: "mode", value: "dry-run".into() }];
     let loaded = load(Some(&path), env(&vars), &flags).unwrap();
     let config = check(&loaded).unwrap();

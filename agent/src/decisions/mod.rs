@@ -280,7 +280,10 @@ mod tests {
 
     fn all(log: &DecisionLog, from: u64) -> Vec<u64> {
         let (mut history, _) = log.watch(from);
-        std::iter::from_fn(|| Some(history.next_chunk(7)).filter(|c| !c.is_empty())).flatten().map(|d| d.seq).collect()
+        std::iter::from_fn(|| Some(history.next_chunk(7)).filter(|c| !c.is_empty()))
+            .flatten()
+            .map(|d| d.seq)
+            .collect()
     }
 
     #[test]

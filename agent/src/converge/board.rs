@@ -1,0 +1,215 @@
+//! What status shows, kept up to date by the converger and read by whoever serves it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use evenkeel_model::workload::SourceKind;
+
+use super::container::{Container, State, state_of};
+use super::knob;
+use super::pass::KNOB;
+use super::wake::Key;
+use crate::shared::{SourceProblem, Tracked, lock};
+
+/// One container as status shows it.
+#[derive(Debug, Clone)]
+pub(crate) struct ContainerView {
+    /// Who it is.
+    pub tracked: Arc<Tracked>,
+    /// The worst of its parts.
+    pub state: State,
+    /// Number of its present wish.
+    pub generation: u64,
+    /// When all processes were last seen right, microseconds since 1970.
+    pub verified_at_usec: Option<u64>,
+    /// Processes seen then.
+    pub processes: u32,
+    /// Its knobs.
+    pub knobs: Vec<KnobView>,
+    /// Why it is sampled only.
+    pub unmanaged: Option<String>,
+}
+
+/// One knob as status shows it.
+#[derive(Debug, Clone)]
+pub(crate) struct KnobView {
+    /// Kernel's name.
+    pub name: &'static str,
+    /// Value wished.
+    pub wanted: String,
+    /// Value last read back.
+    pub actual: Option<String>,
+    /// Where it stands.
+    pub state: State,
+    /// Why it should be so, or why it is not.
+    pub reason: String,
+}
+
+/// One source as status shows it.
+#[derive(Debug, Clone)]
+pub(crate) struct SourceView {
+    /// Which.
+    pub kind: SourceKind,
+    /// Directory or socket.
+    pub address: String,
+    /// It can be read.
+    pub healthy: bool,
+    /// Containers it sees.
+    pub containers: usize,
+    /// What it could not use.
+    pub problems: Vec<SourceProblem>,
+}
+
+/// One knob of the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NodeKnob {
+    /// Kernel's name.
+    pub name: &'static str,
+    /// `ok`, `off`, `denied`, `unsupported`.
+    pub state: &'static str,
+    /// Why it is not ok.
+    pub why: String,
+    /// What a person can do.
+    pub remedy: String,
+}
+
+/// How new processes are noticed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct WakeView {
+    /// Process events arrive.
+    pub process_events: bool,
+    /// Changes of the cgroup tree arrive.
+    pub cgroup_events: bool,
+    /// Why one is missing.
+    pub why: Option<String>,
+}
+
+/// The whole.
+#[derive(Default)]
+pub(crate) struct Board {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    containers: BTreeMap<Key, ContainerView>,
+    sources: Vec<SourceView>,
+    knobs: Vec<NodeKnob>,
+    wake: WakeView,
+    /// Containers whose cgroup is not there, by name.
+    waiting: Vec<String>,
+}
+
+impl Board {
+    /// Shows a container as it is now.
+    pub(super) fn show(&self, key: Key, container: &Container) {
+        let mut inner = lock(&self.inner);
+        let state = container.state();
+        // An audit that found all as before changes a time and a number only.
+        if let Some(view) = inner.containers.get_mut(&key)
+            && view.state == State::Converged
+            && state == State::Converged
+            && view.generation == container.generation
+            && Arc::ptr_eq(&view.tracked, &container.tracked)
+        {
+            view.verified_at_usec = container.verified_at_usec;
+            view.processes = container.processes;
+            return;
+        }
+        inner.containers.insert(key, view(container));
+    }
+
+    /// A container is no more.
+    pub(super) fn remove(&self, key: Key) {
+        lock(&self.inner).containers.remove(&key);
+    }
+
+    /// Shows the sources and what waits for its cgroup.
+    pub(super) fn show_sources(&self, sources: Vec<SourceView>, waiting: Vec<String>) {
+        let mut inner = lock(&self.inner);
+        inner.sources = sources;
+        inner.waiting = waiting;
+    }
+
+    /// Shows how new processes are noticed.
+    pub(super) fn show_wake(&self, wake: WakeView) {
+        lock(&self.inner).wake = wake;
+    }
+
+    /// Shows a knob of the node; true when that is news.
+    pub(crate) fn show_knob(&self, knob: NodeKnob) -> bool {
+        let mut inner = lock(&self.inner);
+        match inner.knobs.iter_mut().find(|known| known.name == knob.name) {
+            Some(known) => {
+                let news = known.state != knob.state;
+                *known = knob;
+                news
+            }
+            None => {
+                inner.knobs.push(knob);
+                true
+            }
+        }
+    }
+
+    /// Every container.
+    pub(crate) fn containers(&self) -> Vec<ContainerView> {
+        lock(&self.inner).containers.values().cloned().collect()
+    }
+
+    /// Every source.
+    pub(crate) fn sources(&self) -> Vec<SourceView> {
+        lock(&self.inner).sources.clone()
+    }
+
+    /// Every knob of the node.
+    pub(crate) fn knobs(&self) -> Vec<NodeKnob> {
+        lock(&self.inner).knobs.clone()
+    }
+
+    /// How new processes are noticed.
+    pub(crate) fn wake(&self) -> WakeView {
+        lock(&self.inner).wake.clone()
+    }
+
+    /// Containers whose cgroup is not there.
+    pub(crate) fn waiting(&self) -> Vec<String> {
+        lock(&self.inner).waiting.clone()
+    }
+}
+
+fn view(container: &Container) -> ContainerView {
+    let scores = container.scores.iter().map(|scores| {
+        let wanted = scores.looper.target().score.to_string();
+        let actual = (scores.state == State::Converged).then(|| wanted.clone());
+        let trouble = scores.trouble.as_ref().map(|(why, remedy)| sentence(why, remedy.as_deref()));
+        let reason = trouble.unwrap_or_else(|| scores.reason.text.clone());
+        KnobView { name: KNOB.name(), wanted, actual, state: scores.state, reason }
+    });
+    let knobs = container.knobs.iter().map(|knob| KnobView {
+        name: knob.knob().name(),
+        wanted: knob.wanted.to_string(),
+        actual: knob.actual.map(|actual| actual.to_string()),
+        state: state_of(&knob.state),
+        reason: match &knob.state {
+            knob::State::Denied { why, remedy } | knob::State::Rejected { why, remedy } => {
+                sentence(why, remedy.as_deref())
+            }
+            knob::State::Contended => "somebody else keeps rewriting it; it is left alone".to_owned(),
+            _ => knob.reason.text.clone(),
+        },
+    });
+    ContainerView {
+        tracked: Arc::clone(&container.tracked),
+        state: container.state(),
+        generation: container.generation,
+        verified_at_usec: container.verified_at_usec,
+        processes: container.processes,
+        knobs: scores.chain(knobs).collect(),
+        unmanaged: container.unmanaged.clone(),
+    }
+}
+
+fn sentence(why: &str, remedy: Option<&str>) -> String {
+    remedy.map_or_else(|| why.to_owned(), |remedy| format!("{why}; {remedy}"))
+}

@@ -1,0 +1,430 @@
+//! One container: its scores, its knobs, and where all of it stands.
+//!
+//! Owned here: the order of a turn, the words of its decisions, backing off from what is denied. Not owned: when a
+//! turn is taken ([`super`]), how scores converge ([`super::score`]) and knobs are kept ([`super::knob`]).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use evenkeel_host::error::HostError;
+use evenkeel_host::knob::Knob;
+use evenkeel_host::write::CgroupRef;
+use evenkeel_model::decision::{DecisionKind, DecisionResult};
+use evenkeel_qos::plan::Reason;
+
+use super::env::Env;
+use super::knob::{self, KnobLoop};
+use super::pass::KNOB;
+use super::score::{ScoreLoop, Turn, Verdict};
+use crate::decisions::{Draft, now_usec};
+use crate::shared::{Tracked, WriteStats, micros};
+
+/// Longest time between two tries of what was denied.
+const DENIED_MOST: Duration = Duration::from_secs(600);
+
+/// Where a container, or one of its knobs, stands. Order is from best to worst, so that the worst part of a
+/// container is the container's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum State {
+    /// Verified to hold what is wished.
+    Converged,
+    /// Not verified since the wish or the processes changed.
+    Dirty,
+    /// Being brought there.
+    Converging,
+    /// Left to somebody who keeps rewriting it.
+    Contended,
+    /// Not allowed here.
+    Denied,
+    /// Sampled only.
+    Unclassified,
+}
+
+/// Scores of a container.
+#[derive(Debug)]
+pub(super) struct Scores {
+    pub(super) looper: ScoreLoop,
+    pub(super) reason: Reason,
+    pub(super) state: State,
+    /// Why it is not converged, with the remedy.
+    pub(super) trouble: Option<(String, Option<String>)>,
+    rewrites: u32,
+    /// Until then events do not make what was denied tried again.
+    quiet_until: Option<Instant>,
+    backoff: Duration,
+}
+
+impl Scores {
+    /// Scores that nobody has looked at.
+    pub(super) fn new(looper: ScoreLoop, reason: Reason) -> Self {
+        Self {
+            looper,
+            reason,
+            state: State::Dirty,
+            trouble: None,
+            rewrites: 0,
+            quiet_until: None,
+            backoff: Duration::ZERO,
+        }
+    }
+}
+
+impl Scores {
+    /// The wish may have changed: nothing is held against it any more.
+    pub(super) fn retry(&mut self) {
+        self.state = State::Dirty;
+        self.trouble = None;
+        self.rewrites = 0;
+        self.quiet_until = None;
+        self.backoff = Duration::ZERO;
+    }
+}
+
+/// One container.
+#[derive(Debug)]
+pub(super) struct Container {
+    pub(super) tracked: Arc<Tracked>,
+    /// Where its processes are listed.
+    pub(super) processes_at: CgroupRef,
+    /// Its place in the freezer's hierarchy.
+    pub(super) freezer: Option<CgroupRef>,
+    /// Why it is sampled only.
+    pub(super) unmanaged: Option<String>,
+    pub(super) scores: Option<Scores>,
+    pub(super) knobs: Vec<KnobLoop>,
+    /// Number of the present wish.
+    pub(super) generation: u64,
+    pub(super) verified_at_usec: Option<u64>,
+    pub(super) processes: u32,
+    /// Since when it may be wrong.
+    pub(super) noticed: Option<Instant>,
+}
+
+/// What a turn wants next.
+#[derive(Debug, Default)]
+pub(super) struct Next {
+    /// Look again after this time.
+    pub(super) again: Option<Duration>,
+    /// Decisions made.
+    pub(super) drafts: Vec<Draft>,
+    /// Knobs that turned out denied, with the remedy: told once per node.
+    pub(super) denied: Vec<(Knob, String, Option<String>)>,
+}
+
+impl Container {
+    /// The worst of its parts.
+    pub(super) fn state(&self) -> State {
+        if self.unmanaged.is_some() {
+            return State::Unclassified;
+        }
+        let knobs = self.knobs.iter().map(|knob| state_of(&knob.state));
+        self.scores.iter().map(|scores| scores.state).chain(knobs).max().unwrap_or(State::Unclassified)
+    }
+
+    /// Something may have changed: it is to be looked at. False when it need not be before its audit.
+    pub(super) fn notice(&mut self, now: Instant) -> bool {
+        let Some(scores) = self.scores.as_mut() else { return !self.knobs.is_empty() };
+        if scores.quiet_until.is_some_and(|until| now < until) || scores.state == State::Contended {
+            return false;
+        }
+        if self.noticed.is_none() {
+            self.noticed = Some(now);
+        }
+        true
+    }
+
+    /// Looks at everything once.
+    ///
+    /// # Errors
+    /// `Gone` when the cgroup is no more; other categories when it cannot be listed now.
+    pub(super) fn turn(&mut self, env: &mut Env<'_>, now: Instant, stats: &Counters<'_>) -> Result<Next, HostError> {
+        let mut next = Next::default();
+        for index in 0..self.knobs.len() {
+            self.knob_turn(env, index, stats, &mut next);
+        }
+        self.score_turn(env, now, stats, &mut next)?;
+        Ok(next)
+    }
+
+    fn score_turn(
+        &mut self,
+        env: &mut Env<'_>,
+        now: Instant,
+        stats: &Counters<'_>,
+        next: &mut Next,
+    ) -> Result<(), HostError> {
+        let Some(scores) = self.scores.as_mut() else {
+            self.noticed = None;
+            return Ok(());
+        };
+        if scores.quiet_until.is_some_and(|until| now < until) {
+            // The cgroup must still be there.
+            env.reader.pids(&self.processes_at)?;
+            return Ok(());
+        }
+        if scores.state == State::Contended {
+            env.reader.pids(&self.processes_at)?;
+            return Ok(());
+        }
+        let turn = scores.looper.turn(env, &self.processes_at, self.freezer.as_ref())?;
+        stats.take_in(&turn);
+        let before = scores.state;
+        self.tell_writes(env, &turn, next);
+        self.take_verdict(env, now, before, &turn, stats, next);
+        Ok(())
+    }
+
+    /// One decision for all processes a turn wrote.
+    fn tell_writes(&mut self, env: &Env<'_>, turn: &Turn, next: &mut Next) {
+        let Some(scores) = self.scores.as_mut() else { return };
+        if turn.written > 0 {
+            let mut draft = set(&self.tracked, &scores.looper, &scores.reason, turn)
+                .input("written", turn.written)
+                .input("passes", turn.passes);
+            if turn.froze {
+                draft = draft.input("frozen", true);
+            }
+            next.drafts.push(draft);
+        }
+        if let Some(error) = &turn.not_frozen {
+            tracing::debug!(cgroup = %self.processes_at, %error, "ignoring: not frozen, passes go on");
+        }
+        if turn.rewritten_by_others == 0 {
+            return;
+        }
+        scores.rewrites += 1;
+        if scores.rewrites >= env.config.contended_after {
+            scores.state = State::Contended;
+            let why = format!("somebody else changed scores {} times in a row; they are left alone", scores.rewrites);
+            scores.trouble = Some((why.clone(), Some("turn the knob off there or in [knobs] here".into())));
+            next.drafts.push(
+                Draft::of(&self.tracked.workload, DecisionKind::Contended, why)
+                    .knob(KNOB.name())
+                    .values(None, Some(scores.looper.target().score.to_string())),
+            );
+        }
+    }
+
+    fn take_verdict(
+        &mut self,
+        env: &Env<'_>,
+        now: Instant,
+        before: State,
+        turn: &Turn,
+        stats: &Counters<'_>,
+        next: &mut Next,
+    ) {
+        let Some(scores) = self.scores.as_mut() else { return };
+        if scores.state == State::Contended {
+            self.noticed = None;
+            return;
+        }
+        match &turn.verdict {
+            Verdict::Verified { processes, respected } => {
+                scores.state = State::Converged;
+                scores.trouble = None;
+                scores.backoff = Duration::ZERO;
+                if turn.passes == 0 {
+                    scores.rewrites = 0;
+                }
+                self.verified_at_usec = Some(now_usec());
+                self.processes = *processes;
+                stats.verified(*processes, self.noticed.take());
+                if before != State::Converged || turn.written > 0 {
+                    next.drafts.push(self.converged(*processes, *respected));
+                }
+            }
+            Verdict::Again(after) => {
+                scores.state = State::Converging;
+                next.again = Some(*after);
+            }
+            Verdict::Denied(error) => {
+                let remedy = error.remedy().map(str::to_owned);
+                next.denied.push((KNOB, error.to_string(), remedy.clone()));
+                let told = trouble(scores, State::Denied, error.to_string(), remedy);
+                self.back_off(env, now);
+                if told {
+                    next.drafts.push(self.troubled(DecisionKind::Denied, DecisionResult::Denied, turn));
+                }
+            }
+            Verdict::Refused(refusal) => {
+                let told = trouble(scores, State::Denied, refusal.to_string(), None);
+                self.back_off(env, now);
+                if told {
+                    next.drafts.push(self.troubled(DecisionKind::Denied, DecisionResult::Rejected, turn));
+                }
+            }
+            Verdict::Would(count) => {
+                let why = format!("dry run: {count} processes would be written");
+                if trouble(scores, State::Dirty, why, None) {
+                    let draft = set(&self.tracked, &scores.looper, &scores.reason, turn);
+                    next.drafts.push(draft.input("processes", count).result(DecisionResult::WouldDo));
+                }
+                self.noticed = None;
+            }
+            Verdict::Failed(error) => {
+                let remedy = error.remedy().map(str::to_owned);
+                if trouble(scores, State::Dirty, error.to_string(), remedy) {
+                    next.drafts.push(self.troubled(DecisionKind::Set, DecisionResult::Failed, turn));
+                }
+            }
+        }
+    }
+
+    /// What is denied is tried again at audits only, ever less often.
+    fn back_off(&mut self, env: &Env<'_>, now: Instant) {
+        let Some(scores) = self.scores.as_mut() else { return };
+        scores.backoff = (scores.backoff * 2).clamp(env.config.audit_period, DENIED_MOST);
+        scores.quiet_until = Some(now + scores.backoff);
+        self.noticed = None;
+    }
+
+    fn converged(&self, processes: u32, respected: u32) -> Draft {
+        let reason = match (processes, respected) {
+            (0, _) => "the container has no process".to_owned(),
+            (n, 0) => format!("all {n} processes verified at their score"),
+            (n, r) => format!("all {n} processes verified; {r} raised their own score and are left so"),
+        };
+        let wanted = self.scores.as_ref().map(|scores| scores.looper.target().score.to_string());
+        Draft::of(&self.tracked.workload, DecisionKind::Converged, reason)
+            .knob(KNOB.name())
+            .values(None, wanted)
+            .input("processes", processes)
+            .input("generation", self.generation)
+    }
+
+    fn troubled(&self, kind: DecisionKind, result: DecisionResult, turn: &Turn) -> Draft {
+        let scores = self.scores.as_ref();
+        let (why, remedy) = scores.and_then(|scores| scores.trouble.clone()).unwrap_or_default();
+        let reason = remedy.map_or_else(|| why.clone(), |remedy| format!("{why}; {remedy}"));
+        Draft::of(&self.tracked.workload, kind, reason)
+            .knob(KNOB.name())
+            .values(
+                turn.first.map(|(_, score)| score.to_string()),
+                scores.map(|scores| scores.looper.target().score.to_string()),
+            )
+            .result(result)
+    }
+
+    fn knob_turn(&mut self, env: &mut Env<'_>, index: usize, stats: &Counters<'_>, next: &mut Next) {
+        let Some(knob) = self.knobs.get_mut(index) else { return };
+        let (event, outcome) = knob.turn(env);
+        if let Some(outcome) = outcome {
+            stats.count(knob.knob(), &outcome);
+        }
+        let Some(event) = event else { return };
+        let wanted = knob.wanted.to_string();
+        let told = |kind, reason: String, result| {
+            Draft::of(&self.tracked.workload, kind, reason)
+                .knob(knob.knob().name())
+                .values(event.old.map(|old| old.to_string()), Some(wanted.clone()))
+                .result(result)
+        };
+        let draft = match event.state {
+            knob::State::Dirty => return,
+            knob::State::Right => {
+                told(DecisionKind::Set, knob.reason.text.clone(), DecisionResult::Done).inputs(&knob.reason.inputs)
+            }
+            knob::State::Would => {
+                told(DecisionKind::Set, knob.reason.text.clone(), DecisionResult::WouldDo).inputs(&knob.reason.inputs)
+            }
+            knob::State::Denied { why, remedy } => {
+                next.denied.push((knob.knob(), why.clone(), remedy.clone()));
+                let reason = remedy.map_or_else(|| why.clone(), |remedy| format!("{why}; {remedy}"));
+                told(DecisionKind::Denied, reason, DecisionResult::Denied)
+            }
+            knob::State::Rejected { why, remedy } => {
+                let reason = remedy.map_or_else(|| why.clone(), |remedy| format!("{why}; {remedy}"));
+                told(DecisionKind::Denied, reason, DecisionResult::Rejected)
+            }
+            knob::State::Contended => {
+                let count = env.config.contended_after;
+                let reason = format!("somebody else rewrote it {count} times in a row; it is left alone");
+                told(DecisionKind::Contended, reason, DecisionResult::Unchanged)
+            }
+        };
+        next.drafts.push(draft);
+    }
+}
+
+/// A Set decision about scores, with the plan's reason and the process it was first seen on.
+fn set(tracked: &Tracked, looper: &ScoreLoop, reason: &Reason, turn: &Turn) -> Draft {
+    let mut draft = Draft::of(&tracked.workload, DecisionKind::Set, reason.text.clone())
+        .knob(KNOB.name())
+        .inputs(&reason.inputs)
+        .values(
+            turn.first.map(|(_, score)| score.to_string()),
+            Some(looper.target().score.to_string()),
+        );
+    if let Some((pid, _)) = turn.first {
+        draft = draft.input("first_pid", pid);
+    }
+    draft
+}
+
+/// Takes in a trouble; true when it is news.
+fn trouble(scores: &mut Scores, state: State, why: String, remedy: Option<String>) -> bool {
+    // The same trouble with another process is no news: the state says it.
+    let news = scores.state != state || scores.trouble.is_none();
+    scores.state = state;
+    scores.trouble = Some((why, remedy));
+    news
+}
+
+/// A knob's state in the container's words.
+pub(super) fn state_of(state: &knob::State) -> State {
+    match state {
+        knob::State::Dirty | knob::State::Would => State::Dirty,
+        knob::State::Right => State::Converged,
+        knob::State::Denied { .. } | knob::State::Rejected { .. } => State::Denied,
+        knob::State::Contended => State::Contended,
+    }
+}
+
+/// The converger's counters.
+pub(super) struct Counters<'a>(pub(super) &'a crate::shared::Stats);
+
+impl Counters<'_> {
+    fn take_in(&self, turn: &Turn) {
+        let writes = &self.0.writes_oom_score_adj;
+        self.0.converge_passes.add(u64::from(turn.passes));
+        self.0.freezes.add(u64::from(turn.froze));
+        writes.done.add(u64::from(turn.written));
+        writes.denied.add(u64::from(turn.denied));
+        writes.gone.add(u64::from(turn.gone));
+        match &turn.verdict {
+            Verdict::Would(count) => writes.would.add(u64::from(*count)),
+            Verdict::Refused(_) => writes.rejected.add(1),
+            Verdict::Failed(_) => writes.failed.add(1),
+            _ => {}
+        }
+    }
+
+    fn verified(&self, processes: u32, noticed: Option<Instant>) {
+        self.0.processes_verified.add(u64::from(processes));
+        if let Some(noticed) = noticed {
+            self.0.time_to_right.observe(micros(noticed.elapsed()));
+        }
+    }
+
+    fn count(&self, knob: Knob, outcome: &evenkeel_host::write::Outcome) {
+        use evenkeel_host::error::Category;
+        use evenkeel_host::write::Outcome;
+        let writes: &WriteStats = match knob {
+            Knob::CpuShares => &self.0.writes_cpu_shares,
+            _ => &self.0.writes_cpu_weight,
+        };
+        match outcome {
+            Outcome::Written { .. } => writes.done.add(1),
+            Outcome::Unchanged { .. } => {}
+            Outcome::WouldWrite { .. } => writes.would.add(1),
+            Outcome::Refused(_) => writes.rejected.add(1),
+            Outcome::Failed { error, .. } => match error.category() {
+                Category::Gone => writes.gone.add(1),
+                Category::Denied => writes.denied.add(1),
+                Category::Unsupported | Category::Rejected => writes.rejected.add(1),
+                Category::Malformed | Category::Partial | Category::Io => writes.failed.add(1),
+            },
+        }
+    }
+}

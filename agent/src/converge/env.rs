@@ -1,0 +1,34 @@
+//! What every step of the converge loop works with: the kernel's two traits, the clock, the journal.
+
+use evenkeel_host::snapshot::HostReader;
+use evenkeel_host::write::HostWriter;
+use nix::time::{ClockId, clock_gettime};
+
+use crate::config::Converge;
+use crate::journal::Journal;
+
+/// Handed down to every step.
+pub(super) struct Env<'a> {
+    /// Reads the kernel.
+    pub reader: &'a dyn HostReader,
+    /// The one writer.
+    pub writer: &'a mut dyn HostWriter,
+    /// Originals, noted before the first write.
+    pub journal: &'a mut Journal,
+    /// Clock ticks since boot, the unit of a process's start time.
+    pub ticks: &'a dyn Fn() -> u64,
+    /// How to converge.
+    pub config: &'a Converge,
+}
+
+/// Clock ticks since boot now, counted as `/proc/PID/stat` counts start times.
+pub(super) fn ticks_since_boot() -> u64 {
+    // Both are answered by every Linux; a zero only makes no process look younger than its parent's check.
+    let per_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
+    let per_second = u64::try_from(per_second).unwrap_or(100);
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(u64::MAX, |now| {
+        let seconds = u64::try_from(now.tv_sec()).unwrap_or(0);
+        let nanos = u64::try_from(now.tv_nsec()).unwrap_or(0);
+        seconds * per_second + nanos * per_second / 1_000_000_000
+    })
+}

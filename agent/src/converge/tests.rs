@@ -1,0 +1,1 @@
+//! Tables of the converge loop against a fake kernel.

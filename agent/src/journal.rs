@@ -1,0 +1,320 @@
+//! The journal of originals: what a knob held before the agent first wrote it, and freezes not yet undone.
+//!
+//! Owned here: the file `journal.jsonl` in the state directory, one JSON object a line. An entry is written before
+//! the write it belongs to. It is with the kernel then, which is as durable as it has to be: knobs and processes
+//! themselves do not survive a crash of the machine, and entries of an earlier boot are dropped. Not owned: putting
+//! originals back ([`crate::restore`]).
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use evenkeel_host::hierarchy::{Controller, Hierarchy};
+use evenkeel_host::knob::{Knob, Setting};
+use evenkeel_host::write::{CgroupRef, ProcessId, Target, Write};
+use serde::{Deserialize, Serialize};
+
+/// File name in the state directory.
+const FILE: &str = "journal.jsonl";
+/// Entries below which the file is not rewritten, and the bound above which nothing more is noted: containers that
+/// fork hundreds of thousands of wrong processes say the same with each.
+const COMPACT_AT: usize = 8192;
+const MAX_ENTRIES: usize = 262_144;
+
+/// What is written as one line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "what")]
+enum Line {
+    /// First line: which boot the rest belongs to.
+    Boot { boot_id: String },
+    /// A knob's value before and after our first write.
+    Original { target: Place, knob: String, old: String, new: String, container: Option<Place> },
+    /// A cgroup is about to be frozen.
+    Frozen { target: Place },
+    /// It was thawed.
+    Thawed { target: Place },
+}
+
+/// A target as a line names it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", untagged)]
+enum Place {
+    Process { pid: u32, start_time: u64 },
+    Cgroup { hierarchy: String, path: String, inode: u64 },
+}
+
+/// One original, read back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Original {
+    /// What was written.
+    pub target: Target,
+    /// What it held before.
+    pub old: Setting,
+    /// What we set.
+    pub new: Setting,
+    /// For a process, the container it was in.
+    pub container: Option<CgroupRef>,
+}
+
+/// The journal, open for appending. Without a file (dry run, `--once` without state) it only remembers.
+pub(crate) struct Journal {
+    path: Option<PathBuf>,
+    file: Option<File>,
+    boot_id: String,
+    originals: HashMap<(Target, Knob), Original>,
+    frozen: Vec<CgroupRef>,
+    pending: String,
+    compact_at: usize,
+    complained: bool,
+}
+
+impl Journal {
+    /// Opens (or begins) the journal in `dir`; entries of another boot are dropped.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written.
+    pub(crate) fn open(dir: &Path, boot_id: &str) -> io::Result<Self> {
+        let path = dir.join(FILE);
+        let mut journal = Self::in_memory(boot_id);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => journal.read(&text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // Flipped bits: what reads as lines is kept, the rest is dropped.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                journal.read(&String::from_utf8_lossy(&std::fs::read(&path)?));
+            }
+            Err(error) => return Err(error),
+        }
+        journal.path = Some(path);
+        journal.rewrite()?;
+        Ok(journal)
+    }
+
+    /// A journal that is not kept.
+    pub(crate) fn in_memory(boot_id: &str) -> Self {
+        Self {
+            path: None,
+            file: None,
+            boot_id: boot_id.to_owned(),
+            originals: HashMap::new(),
+            frozen: Vec::new(),
+            pending: String::new(),
+            compact_at: COMPACT_AT,
+            complained: false,
+        }
+    }
+
+    /// Notes what a knob holds before it is written for the first time; later calls for it change nothing.
+    pub(crate) fn note(&mut self, target: &Target, old: Setting, new: Setting, container: Option<&CgroupRef>) {
+        let key = (target.clone(), old.knob());
+        if self.originals.contains_key(&key) || self.originals.len() >= MAX_ENTRIES {
+            return;
+        }
+        let original = Original { target: target.clone(), old, new, container: container.cloned() };
+        self.push(&line_of(&original));
+        self.originals.insert(key, original);
+    }
+
+    /// Hands noted entries to the kernel; called once before the writes they belong to.
+    pub(crate) fn flush(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        if let Some(file) = self.file.as_mut()
+            && let Err(error) = file.write_all(self.pending.as_bytes())
+            && !std::mem::replace(&mut self.complained, true)
+        {
+            tracing::error!(%error, path = ?self.path, "originals cannot be journalled; restore will not know them");
+        }
+        self.pending.clear();
+    }
+
+    /// Notes that a cgroup is about to be frozen.
+    pub(crate) fn begin_transient(&mut self, freeze: &Write) {
+        if let Target::Cgroup(at) = &freeze.target {
+            self.frozen.push(at.clone());
+            self.push(&Line::Frozen { target: place_of(&freeze.target) });
+            self.flush();
+        }
+    }
+
+    /// Notes that it was thawed.
+    pub(crate) fn end_transient(&mut self, freeze: &Write) {
+        if let Target::Cgroup(at) = &freeze.target {
+            self.frozen.retain(|frozen| frozen != at);
+            self.push(&Line::Thawed { target: place_of(&freeze.target) });
+            self.flush();
+        }
+    }
+
+    /// Cgroups that an earlier run froze and did not thaw.
+    pub(crate) fn left_frozen(&self) -> &[CgroupRef] {
+        &self.frozen
+    }
+
+    /// Every original, in no particular order.
+    pub(crate) fn originals(&self) -> impl Iterator<Item = &Original> {
+        self.originals.values()
+    }
+
+    /// True when many processes have been noted since the file was last rewritten.
+    pub(crate) fn wants_compacting(&self) -> bool {
+        self.originals.len() > self.compact_at
+    }
+
+    /// Drops entries for which `keep` says no (ended processes, removed cgroups) and rewrites the file.
+    pub(crate) fn compact(&mut self, mut keep: impl FnMut(&Target) -> bool) {
+        self.originals.retain(|(target, _), _| keep(target));
+        self.compact_at = COMPACT_AT.max(self.originals.len() * 2);
+        if let Err(error) = self.rewrite() {
+            tracing::warn!(%error, path = ?self.path, "the journal of originals cannot be rewritten; it goes on growing");
+        }
+    }
+
+    /// Forgets an original that was put back.
+    pub(crate) fn forget(&mut self, target: &Target, knob: Knob) {
+        self.originals.remove(&(target.clone(), knob));
+    }
+
+    /// Writes a new file beside the old one and takes its place, so that there is always a whole one.
+    pub(crate) fn rewrite(&mut self) -> io::Result<()> {
+        let Some(path) = self.path.clone() else { return Ok(()) };
+        self.pending.clear();
+        self.push(&Line::Boot { boot_id: self.boot_id.clone() });
+        let lines: Vec<Line> = self.originals.values().map(line_of).collect();
+        for line in &lines {
+            self.push(line);
+        }
+        for at in self.frozen.clone() {
+            self.push(&Line::Frozen { target: place_of(&Target::Cgroup(at)) });
+        }
+        let new = path.with_extension("new");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&new)?;
+        file.write_all(self.pending.as_bytes())?;
+        std::fs::rename(&new, &path)?;
+        self.pending.clear();
+        self.file = Some(file);
+        Ok(())
+    }
+
+    fn push(&mut self, line: &Line) {
+        if self.path.is_some()
+            && let Ok(text) = serde_json::to_string(line)
+        {
+            self.pending.push_str(&text);
+            self.pending.push('\n');
+        }
+    }
+
+    /// Lines that do not read (a torn last one) are passed over.
+    fn read(&mut self, text: &str) {
+        let mut ours = false;
+        for line in text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok()) {
+            match line {
+                Line::Boot { boot_id } => ours = boot_id == self.boot_id,
+                _ if !ours => {}
+                Line::Original { target, knob, old, new, container } => {
+                    let original = original(&target, &knob, &old, &new, container.as_ref());
+                    if let Some(original) = original.filter(|_| self.originals.len() < MAX_ENTRIES) {
+                        let key = (original.target.clone(), original.old.knob());
+                        self.originals.entry(key).or_insert(original);
+                    }
+                }
+                Line::Frozen { target } => self.frozen.extend(cgroup_of(&target)),
+                Line::Thawed { target } => {
+                    if let Some(at) = cgroup_of(&target) {
+                        self.frozen.retain(|frozen| *frozen != at);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn line_of(original: &Original) -> Line {
+    Line::Original {
+        target: place_of(&original.target),
+        knob: original.old.knob().name().to_owned(),
+        old: original.old.to_string(),
+        new: original.new.to_string(),
+        container: original.container.clone().map(|at| place_of(&Target::Cgroup(at))),
+    }
+}
+
+fn original(target: &Place, knob: &str, old: &str, new: &str, container: Option<&Place>) -> Option<Original> {
+    let knob: Knob = knob.parse().ok()?;
+    Some(Original {
+        target: match target {
+            Place::Process { pid, start_time } => {
+                Target::Process(ProcessId { pid: *pid, start_time: *start_time })
+            }
+            place @ Place::Cgroup { .. } => Target::Cgroup(cgroup_of(place)?),
+        },
+        old: knob.parse(old.as_bytes())?,
+        new: knob.parse(new.as_bytes())?,
+        container: container.and_then(cgroup_of),
+    })
+}
+
+fn place_of(target: &Target) -> Place {
+    match target {
+        Target::Process(id) => Place::Process { pid: id.pid, start_time: id.start_time },
+        Target::Cgroup(at) => Place::Cgroup {
+            hierarchy: at.hierarchy.to_string(),
+            path: at.path.clone(),
+            inode: at.inode,
+        },
+    }
+}
+
+fn cgroup_of(place: &Place) -> Option<CgroupRef> {
+    let Place::Cgroup { hierarchy, path, inode } = place else { return None };
+    let all = Controller::ALL.into_iter().map(Hierarchy::V1).chain([Hierarchy::V2]);
+    let hierarchy = all.into_iter().find(|h| h.to_string() == *hierarchy)?;
+    Some(CgroupRef { hierarchy, inode: *inode, path: path.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_host::freeze::freeze_write;
+    use evenkeel_model::units::{CpuShares, OomScoreAdj};
+
+    fn cgroup() -> CgroupRef {
+        CgroupRef { hierarchy: Hierarchy::V1(Controller::Cpu), inode: 7, path: "/a b/\"c\"".into() }
+    }
+
+    fn score(value: i64) -> Setting {
+        Setting::OomScoreAdj(OomScoreAdj::clamped(value))
+    }
+
+    #[test]
+    fn the_first_value_is_kept_and_survives_a_restart_but_not_a_boot() {
+        let dir = tempfile::tempdir().unwrap();
+        let process = Target::Process(ProcessId { pid: 5, start_time: 9 });
+        let shares = |n| Setting::CpuShares(CpuShares::clamped(n));
+        let mut journal = Journal::open(dir.path(), "boot").unwrap();
+        journal.note(&process, score(0), score(500), Some(&cgroup()));
+        journal.note(&process, score(500), score(600), Some(&cgroup()));
+        journal.note(&Target::Cgroup(cgroup()), shares(1024), shares(2), None);
+        journal.flush();
+        journal.begin_transient(&freeze_write(&cgroup(), true));
+        drop(journal);
+        // A torn line at the end does not hide the rest.
+        let mut file = OpenOptions::new().append(true).open(dir.path().join(FILE)).unwrap();
+        file.write_all(b"{\"what\":\"orig").unwrap();
+        let mut journal = Journal::open(dir.path(), "boot").unwrap();
+        assert_eq!(journal.originals().count(), 2);
+        let of_process = journal.originals().find(|o| o.target == process).unwrap();
+        assert_eq!((of_process.old, of_process.container.clone()), (score(0), Some(cgroup())));
+        assert_eq!(journal.left_frozen(), [cgroup()]);
+        journal.end_transient(&freeze_write(&cgroup(), true));
+        journal.compact(|target| *target == process);
+        drop(journal);
+        let journal = Journal::open(dir.path(), "boot").unwrap();
+        assert_eq!((journal.originals().count(), journal.left_frozen().len()), (1, 0));
+        let other = Journal::open(dir.path(), "another").unwrap();
+        assert_eq!(other.originals().count(), 0);
+    }
+}

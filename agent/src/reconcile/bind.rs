@@ -1,0 +1,98 @@
+//! From a binding to the path of a cgroup: paths are checked, units are looked up in the tree.
+
+use std::collections::HashMap;
+
+use evenkeel_host::snapshot::HostReader;
+use evenkeel_model::workload::CgroupBinding;
+
+/// How deep slices are searched: systemd nests a slice for each dash in its name, and nobody uses many.
+const MAX_DEPTH: usize = 8;
+/// Slices looked into at most for one lookup.
+const MAX_SLICES: usize = 4096;
+
+/// Finds bindings; remembers where units were found. Make a new one when the tree may have changed.
+#[derive(Default)]
+pub(crate) struct Binder {
+    units: Option<HashMap<String, String>>,
+}
+
+impl Binder {
+    /// The path of a binding; `None` when there is no such cgroup or the path is not usable.
+    pub(crate) fn resolve(&mut self, reader: &dyn HostReader, binding: &CgroupBinding) -> Option<String> {
+        match binding {
+            CgroupBinding::Path(path) => {
+                let path = normal(path)?;
+                // Cheap, and it tells "not there yet" from "there".
+                reader.children(&path).is_ok().then_some(path)
+            }
+            CgroupBinding::Unit(unit) => {
+                let units = self.units.get_or_insert_with(|| units(reader));
+                units.get(unit).cloned()
+            }
+        }
+    }
+}
+
+/// The path with one leading slash; `None` for the root and for anything that climbs.
+fn normal(path: &str) -> Option<String> {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    if parts.is_empty() || parts.contains(&"..") { None } else { Some(format!("/{}", parts.join("/"))) }
+}
+
+/// Every unit below the slices: slices themselves and the services and scopes in them.
+fn units(reader: &dyn HostReader) -> HashMap<String, String> {
+    let mut found = HashMap::new();
+    let mut open = vec![(String::from("/"), 0)];
+    let mut looked = 0;
+    while let Some((path, depth)) = open.pop() {
+        looked += 1;
+        if looked > MAX_SLICES {
+            tracing::warn!(MAX_SLICES, "more slices than are searched for units; some units may not be found");
+            break;
+        }
+        let Ok(children) = reader.children(&path) else { continue };
+        for name in children {
+            let is_slice = name.ends_with(".slice");
+            if !is_slice && !name.ends_with(".service") && !name.ends_with(".scope") {
+                continue;
+            }
+            let child = format!("{}/{name}", path.trim_end_matches('/'));
+            if is_slice && depth < MAX_DEPTH {
+                open.push((child.clone(), depth + 1));
+            }
+            found.entry(name).or_insert(child);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_host::fake::FakeKernel;
+    use evenkeel_host::hierarchy::Mode;
+
+    #[test]
+    fn units_are_found_below_slices_and_paths_are_checked() {
+        let kernel = FakeKernel::new(Mode::V2);
+        for path in ["/system.slice", "/system.slice/db.service", "/a.slice", "/a.slice/a-b.slice", "/plain"] {
+            kernel.with(|state| state.add_cgroup(path));
+        }
+        let mut binder = Binder::default();
+        let unit = |name: &str| CgroupBinding::Unit(name.into());
+        let path = |name: &str| CgroupBinding::Path(name.into());
+        let table = [
+            (unit("db.service"), Some("/system.slice/db.service")),
+            (unit("a-b.slice"), Some("/a.slice/a-b.slice")),
+            (unit("no.service"), None),
+            (path("/plain"), Some("/plain")),
+            (path("plain/"), Some("/plain")),
+            (path("/"), None),
+            (path(""), None),
+            (path("/plain/../system.slice"), None),
+        ];
+        for (binding, want) in table {
+            assert_eq!(binder.resolve(&kernel, &binding).as_deref(), want, "{binding:?}");
+        }
+    }
+}
