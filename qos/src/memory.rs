@@ -8,15 +8,13 @@ use evenkeel_model::units::{Bytes, Limit};
 
 use crate::config::MemoryHighFactor;
 
-/// The four memory knobs of one container; `None` means the knob is not written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MemoryKnobs {
-    /// Memory never reclaimed: the request of a guaranteed container.
-    pub min: Option<Bytes>,
-    /// Memory reclaimed last: the request of a burstable container.
-    pub low: Option<Bytes>,
-    /// Use above which the container is slowed and reclaimed from.
-    pub high: Option<Bytes>,
+/// How the kernel keeps a container's requested memory: the one knob its class has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protection {
+    /// `memory.min`, never reclaimed: the request of a guaranteed container.
+    Min(Bytes),
+    /// `memory.low`, reclaimed last: the request of a burstable container.
+    Low(Bytes),
 }
 
 /// Rounds down to whole pages.
@@ -24,13 +22,16 @@ pub fn to_pages(value: Bytes, page: Bytes) -> Bytes {
     Bytes::new(value.get() - value.get().checked_rem(page.get()).unwrap_or(0))
 }
 
-/// Protection for a container of `class` with `request`.
-pub fn protection(class: QosClass, request: Bytes, page: Bytes) -> MemoryKnobs {
-    let rounded = (!request.is_zero()).then(|| to_pages(request, page));
+/// Protection for a container of `class` with `request`; `None` where nothing is requested.
+pub fn protection(class: QosClass, request: Bytes, page: Bytes) -> Option<Protection> {
+    if request.is_zero() {
+        return None;
+    }
+    let rounded = to_pages(request, page);
     match class {
-        QosClass::Guaranteed => MemoryKnobs { min: rounded, ..MemoryKnobs::default() },
-        QosClass::Burstable => MemoryKnobs { low: rounded, ..MemoryKnobs::default() },
-        QosClass::BestEffort => MemoryKnobs::default(),
+        QosClass::Guaranteed => Some(Protection::Min(rounded)),
+        QosClass::Burstable => Some(Protection::Low(rounded)),
+        QosClass::BestEffort => None,
     }
 }
 

@@ -10,7 +10,7 @@ use evenkeel_model::workload::{ContainerKind, OomKill, Requested};
 
 use crate::container::{Ask, Subject};
 use crate::cpu::{CpuQuota, DEFAULT_PERIOD_USEC, shares_from_milli};
-use crate::memory;
+use crate::memory::{self, Protection};
 use crate::plan::{PlanConfig, Reason, Wish, Wishes};
 use crate::rules::RuleSet;
 use crate::score::{Score, ScoreBranch, ScoreInput, container_score, infrastructure_score};
@@ -23,12 +23,7 @@ pub(crate) fn for_container(
     ask: &Ask,
 ) -> Wishes {
     let knobs = &config.knobs;
-    let protection = protection(node, ask).filter(|_| knobs.memory_protection);
-    let (memory_min, memory_low) = match protection {
-        Some(Protection::Min(wish)) => (Some(wish), None),
-        Some(Protection::Low(wish)) => (None, Some(wish)),
-        None => (None, None),
-    };
+    let (memory_min, memory_low) = if knobs.memory_protection { protection(node, ask) } else { (None, None) };
     Wishes {
         oom_score_adj: knobs.oom_score_adj.then(|| score(node, config.rules, subject, ask)).flatten(),
         cpu_shares: knobs.cpu_shares.then(|| shares(ask, subject)).flatten(),
@@ -146,26 +141,23 @@ fn quota(subject: &Subject<'_>, ask: &Ask) -> Option<Wish<CpuQuota>> {
     Some(Reason::new(text).with_known("cpu_limit_milli", limit.map(|l| l.get())).wish(value))
 }
 
-/// The one protection a class has.
-enum Protection {
-    Min(Wish<Bytes>),
-    Low(Wish<Bytes>),
-}
-
-fn protection(node: &NodeFacts, ask: &Ask) -> Option<Protection> {
-    let request = ask.resources.memory_request?;
-    let knobs = memory::protection(ask.qos_class?, request, node.page_bytes);
+/// `memory.min` and `memory.low`, of which at most one is wished.
+fn protection(node: &NodeFacts, ask: &Ask) -> (Option<Wish<Bytes>>, Option<Wish<Bytes>>) {
+    let known = ask.qos_class.zip(ask.resources.memory_request);
+    let Some((class, request)) = known else { return (None, None) };
     let reason = |text: &str| {
         Reason::new(text).with("memory_request", request.get()).with("page", node.page_bytes.get())
     };
-    match (knobs.min, knobs.low) {
-        (Some(min), _) => Some(Protection::Min(
-            reason("Guaranteed: the memory request is never reclaimed, in whole pages").wish(min),
-        )),
-        (None, Some(low)) => Some(Protection::Low(
-            reason("Burstable: the memory request is reclaimed last, in whole pages").wish(low),
-        )),
-        (None, None) => None,
+    match memory::protection(class, request, node.page_bytes) {
+        Some(Protection::Min(min)) => {
+            let text = "Guaranteed: the memory request is never reclaimed, in whole pages";
+            (Some(reason(text).wish(min)), None)
+        }
+        Some(Protection::Low(low)) => {
+            let text = "Burstable: the memory request is reclaimed last, in whole pages";
+            (None, Some(reason(text).wish(low)))
+        }
+        None => (None, None),
     }
 }
 

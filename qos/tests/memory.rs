@@ -7,28 +7,26 @@ use evenkeel_model::workload::{Estimate, Requested};
 use evenkeel_qos::config::MemoryHighFactor;
 use evenkeel_qos::cpu::CpuQuota;
 use evenkeel_qos::estimate::{RuntimeRecord, invert};
-use evenkeel_qos::memory::{high, max, protection, to_pages};
+use evenkeel_qos::memory::{Protection, high, max, protection, to_pages};
 use evenkeel_qos::rules::RuleSet;
 use evenkeel_qos::score::{ScoreInput, container_score};
 use proptest::prelude::*;
 
 const PAGE: Bytes = Bytes::new(4096);
 
-fn pair(class: evenkeel_model::qos_class::QosClass, request: u64) -> (Option<u64>, Option<u64>) {
-    let knobs = protection(class, Bytes::new(request), PAGE);
-    assert_eq!(knobs.high, None);
-    (knobs.min.map(Bytes::get), knobs.low.map(Bytes::get))
+fn kept(class: evenkeel_model::qos_class::QosClass, request: u64) -> Option<Protection> {
+    protection(class, Bytes::new(request), PAGE)
 }
 
 #[test]
 fn requests_are_protected_by_class_in_whole_pages() {
-    assert_eq!(pair(Guaranteed, 64 << 20), (Some(64 << 20), None));
-    assert_eq!(pair(Burstable, 64 << 20), (None, Some(64 << 20)));
-    assert_eq!(pair(BestEffort, 0), (None, None));
+    assert_eq!(kept(Guaranteed, 64 << 20), Some(Protection::Min(Bytes::new(64 << 20))));
+    assert_eq!(kept(Burstable, 64 << 20), Some(Protection::Low(Bytes::new(64 << 20))));
+    assert_eq!(kept(BestEffort, 0), None);
     // 129M = 129,000,000 = 31,494 pages and 576 bytes.
-    assert_eq!(pair(Burstable, 129_000_000), (None, Some(128_999_424)));
+    assert_eq!(kept(Burstable, 129_000_000), Some(Protection::Low(Bytes::new(128_999_424))));
     // Nothing requested (a container of a burstable pod) protects nothing.
-    assert_eq!(pair(Burstable, 0), (None, None));
+    assert_eq!(kept(Burstable, 0), None);
 }
 
 #[test]

@@ -1,0 +1,200 @@
+//! The pinned form of an agent's status, and making it from the wire's.
+
+use evenkeel_proto::v1::{ContainerStatus, GetStatusResponse, KnobValue};
+use serde::Serialize;
+
+use crate::wire::{self, Classes, known};
+
+/// Everything an agent says of itself.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status {
+    pub(super) cluster: String,
+    pub(super) node: String,
+    pub(super) version: String,
+    pub(super) mode: String,
+    pub(super) rules: String,
+    pub(super) panic: bool,
+    pub(super) capabilities: Vec<String>,
+    pub(super) knobs: Vec<Knob>,
+    pub(super) wake: Option<Wake>,
+    pub(super) sources: Vec<Source>,
+    pub(super) stream: Option<Stream>,
+    pub(super) containers: Vec<Container>,
+}
+
+/// Whether a knob can be written on this node.
+#[derive(Serialize)]
+pub(super) struct Knob {
+    pub(super) name: String,
+    pub(super) state: String,
+    pub(super) why: Option<String>,
+    pub(super) remedy: Option<String>,
+}
+
+/// How soon a new process is noticed.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Wake {
+    pub(super) process_events: bool,
+    pub(super) cgroup_events: bool,
+    pub(super) audit_period_seconds: f64,
+    pub(super) why: Option<String>,
+}
+
+/// Where containers are found.
+#[derive(Serialize)]
+pub(super) struct Source {
+    pub(super) name: String,
+    pub(super) address: String,
+    pub(super) healthy: bool,
+    pub(super) containers: u32,
+    pub(super) why: Option<String>,
+    pub(super) remedy: Option<String>,
+}
+
+/// The stream to the recommender.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Stream {
+    pub(super) address: String,
+    pub(super) connected: bool,
+    pub(super) epoch: String,
+    pub(super) frames_written: u64,
+    pub(super) frames_sent: u64,
+    pub(super) last_acknowledged: u64,
+    pub(super) spool_bytes: u64,
+    pub(super) frames_folded: u64,
+    pub(super) frames_dropped: u64,
+    pub(super) last_error: Option<String>,
+}
+
+/// One container of the agent.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Container {
+    pub(super) pod: String,
+    pub(super) container: String,
+    pub(super) kind: Option<&'static str>,
+    pub(super) id: String,
+    pub(super) inode: u64,
+    pub(super) cgroup: Option<String>,
+    pub(super) source: String,
+    pub(super) classes: Classes,
+    pub(super) estimated: bool,
+    pub(super) managed: bool,
+    pub(super) state: &'static str,
+    pub(super) why: Option<String>,
+    pub(super) generation: u64,
+    pub(super) verified_at: Option<String>,
+    pub(super) processes: u32,
+    pub(super) knobs: Vec<ContainerKnob>,
+}
+
+/// One knob of one container.
+#[derive(Serialize)]
+pub(super) struct ContainerKnob {
+    pub(super) name: String,
+    pub(super) wanted: Option<String>,
+    pub(super) actual: Option<String>,
+    pub(super) state: &'static str,
+    pub(super) reason: String,
+}
+
+impl Container {
+    /// `namespace/pod` and name.
+    pub(crate) fn is_named(&self, pod: &str, container: Option<&str>) -> bool {
+        let pod_name = self.pod.split_once('/').map_or(self.pod.as_str(), |(_, name)| name);
+        (self.pod == pod || pod_name == pod) && container.is_none_or(|c| c == self.container)
+    }
+}
+
+impl From<GetStatusResponse> for Status {
+    fn from(r: GetStatusResponse) -> Self {
+        Self {
+            cluster: r.cluster,
+            node: r.node,
+            version: r.version,
+            mode: r.mode,
+            rules: r.rules,
+            panic: r.panic,
+            capabilities: r.capabilities,
+            knobs: r
+                .knobs
+                .into_iter()
+                .map(|k| Knob { name: k.name, state: k.state, why: some(k.why), remedy: some(k.remedy) })
+                .collect(),
+            wake: r.wake.map(|w| Wake {
+                process_events: w.process_events,
+                cgroup_events: w.cgroup_events,
+                audit_period_seconds: w.audit_period_usec as f64 / 1e6,
+                why: some(w.why),
+            }),
+            sources: r
+                .sources
+                .into_iter()
+                .map(|s| Source {
+                    name: s.name,
+                    address: s.address,
+                    healthy: s.healthy,
+                    containers: s.containers,
+                    why: some(s.why),
+                    remedy: some(s.remedy),
+                })
+                .collect(),
+            stream: r.stream.map(|s| Stream {
+                address: s.address,
+                connected: s.connected,
+                epoch: format!("{:016x}", s.epoch),
+                frames_written: s.frames_written,
+                frames_sent: s.frames_sent,
+                last_acknowledged: s.last_acknowledged,
+                spool_bytes: s.spool_bytes,
+                frames_folded: s.frames_folded,
+                frames_dropped: s.frames_dropped,
+                last_error: some(s.last_error),
+            }),
+            containers: r.containers.into_iter().map(Container::from).collect(),
+        }
+    }
+}
+
+impl From<ContainerStatus> for Container {
+    fn from(c: ContainerStatus) -> Self {
+        let identity = c.identity.unwrap_or_default();
+        Self {
+            pod: wire::pod(&identity),
+            kind: wire::kind(identity.kind),
+            classes: Classes::of(&identity),
+            estimated: identity.estimated,
+            inode: identity.cgroup_inode,
+            container: identity.container,
+            id: identity.id,
+            cgroup: some(c.cgroup),
+            source: c.source,
+            managed: c.managed,
+            state: wire::state(c.state),
+            why: some(c.why),
+            generation: c.generation,
+            verified_at: wire::time(c.verified_at_usec),
+            processes: c.processes,
+            knobs: c.knobs.into_iter().map(ContainerKnob::from).collect(),
+        }
+    }
+}
+
+impl From<KnobValue> for ContainerKnob {
+    fn from(k: KnobValue) -> Self {
+        Self {
+            name: k.name,
+            wanted: k.wanted,
+            actual: k.actual,
+            state: wire::state(k.state),
+            reason: k.reason,
+        }
+    }
+}
+
+fn some(text: String) -> Option<String> {
+    known(&text).is_some().then_some(text)
+}
