@@ -72,7 +72,14 @@ impl HostReader for KernelReader {
     }
 
     fn pids(&self, cgroup: &CgroupRef) -> Result<Vec<u32>, HostError> {
-        Ok(self.tree.dir_of(cgroup)?.subtree_procs()?.pids)
+        let found = self.tree.dir_of(cgroup)?.subtree_procs()?;
+        if found.truncated {
+            // A list that is not whole must not pass for one: somebody may conclude that all is well.
+            let why = "cgroups are nested deeper than 64 levels below it";
+            return Err(HostError::of_text(Category::Io, Action::List, cgroup.to_string(), why)
+                .with_remedy("set cgroup.max.depth of the container's cgroup"));
+        }
+        Ok(found.pids)
     }
 
     fn process(&self, pid: u32) -> Result<ProcessFacts, HostError> {

@@ -119,7 +119,8 @@ impl Knob {
         )
     }
 
-    /// Reads the kernel's text for this knob. `None` when it is not such a text.
+    /// Reads the kernel's text for this knob. `None` when it is not such a text; so also for `cpu.weight` while
+    /// `cpu.idle` is 1, when the kernel shows a weight of 0 and takes none.
     pub fn parse(self, text: &[u8]) -> Option<Setting> {
         let line = parse::first_line(text);
         Some(match self {

@@ -62,4 +62,31 @@ impl Roots {
     pub fn pids_agree(&self) -> Result<bool, HostError> {
         Ok(self.own_pid()? == std::process::id())
     }
+
+    /// Whether this procfs shows us other users' processes at all, judged by pid 1.
+    ///
+    /// Mounted with `hidepid=2` (proc(5)) it hides them from whoever lacks CAP_SYS_PTRACE, and a hidden process
+    /// looks like one that has ended.
+    pub fn shows_all_processes(&self) -> bool {
+        self.proc.join("1/stat").exists()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_number_is_read_through_the_root() {
+        let system = Roots::default();
+        assert_eq!(system.own_pid(), Ok(std::process::id()));
+        assert_eq!(system.pids_agree(), Ok(true));
+        assert!(system.shows_all_processes());
+        let tmp = tempfile::tempdir().unwrap();
+        let roots = Roots::new(tmp.path(), tmp.path());
+        assert!(roots.own_pid().unwrap_err().is_gone());
+        std::os::unix::fs::symlink("not-a-pid", tmp.path().join("self")).unwrap();
+        assert!(roots.own_pid().unwrap_err().to_string().contains("does not name a process"));
+        assert!(!roots.shows_all_processes());
+    }
 }

@@ -200,6 +200,9 @@ fn processes_of_the_whole_subtree_are_listed_and_strangers_left_out() {
     assert_eq!(reader.children("/kubepods/pod1").unwrap(), vec!["c1"]);
     assert!(reader.cgroup("/kubepods/none").unwrap_err().is_gone());
     assert!(reader.cgroup("/kubepods/../../..").is_err());
+    tree.add_cgroup(&format!("{PATH}{}", "/n".repeat(70))).unwrap();
+    let error = reader.pids(facts.processes_at().unwrap()).unwrap_err();
+    assert!(error.to_string().contains("nested deeper"), "a list that is not whole is an error: {error}");
 }
 
 #[test]

@@ -267,7 +267,6 @@ impl ContainerReader {
 impl Opened {
     fn add(&mut self, source: Source, place: Option<(usize, &CgroupDir)>) -> Result<(), HostError> {
         let Some((place, dir)) = place else {
-            self.missing.extend(source.fields());
             return Ok(());
         };
         let fd = match dir.open_file(source.file()) {
@@ -283,7 +282,6 @@ impl Opened {
                 if error.is_gone() {
                     return Err(error);
                 }
-                self.missing.extend(source.fields());
                 if error.category() != Category::Unsupported {
                     self.errors.push(error);
                 }
@@ -302,11 +300,8 @@ impl Opened {
             Some(kept) => kept.shrink_to(reader.slots.len() as u64),
             None => reader.slots.iter_mut().for_each(|s| s.handle = Handle::Reopen),
         }
-        self.missing.sort_by_key(|f| f.index());
-        self.missing.dedup();
-        // A field may come from a second file.
         let given: u16 = reader.slots.iter().fold(0, |all, s| all | bits(s.source.fields()));
-        self.missing.retain(|f| given & (1 << f.index()) == 0);
+        self.missing = Field::ALL.into_iter().filter(|f| given & (1 << f.index()) == 0).collect();
     }
 }
 
