@@ -42,13 +42,26 @@ impl DenyList {
             return Ok(paths.iter().find_map(|(_, path)| self.covers(path)).map(str::to_owned));
         }
         for prefix in &self.prefixes {
-            for dir in tree.dirs(prefix).unwrap_or_default() {
-                if dir.subtree_procs().is_ok_and(|p| p.pids.binary_search(&process.pid()).is_ok()) {
-                    return Ok(Some(prefix.clone()));
-                }
+            if processes_below(tree, prefix)?.contains(&process.pid()) {
+                return Ok(Some(prefix.clone()));
             }
         }
         Ok(None)
+    }
+}
+
+/// A denied path that does not exist denies nobody; one that cannot be read is an error, not a permission.
+fn processes_below(tree: &CgroupTree, path: &str) -> Result<Vec<u32>, HostError> {
+    let listed = tree.dirs(path).and_then(|dirs| {
+        let mut pids = Vec::new();
+        for dir in dirs {
+            pids.extend(dir.subtree_procs()?.pids);
+        }
+        Ok(pids)
+    });
+    match listed {
+        Err(e) if e.is_gone() => Ok(Vec::new()),
+        other => other,
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{RealCgroup, skip, wait_for};
+use evenkeel_host::caps::Held;
 use evenkeel_host::dry_run::DryRunWriter;
 use evenkeel_host::error::Category;
 use evenkeel_host::events::{CgroupEvent, CgroupWatch, ProcConnector, ProcessEvent};
@@ -109,6 +110,27 @@ fn shares_and_scores_are_written_and_read_back() {
     let old = Some(Setting::OomScoreAdj(process.score));
     assert_eq!(done, Outcome::Written { old, new: score(500) });
     assert_eq!(reader.score(pid).unwrap().get(), 500);
+}
+
+#[test]
+fn a_score_below_the_floor_is_written_or_denied_with_the_remedy() {
+    let Some(mut cg) = RealCgroup::new("scores below zero") else { return };
+    let pid = cg.spawn("sleep", &["1000"]);
+    let (reader, mut writer) = pair(&cg, &[]);
+    let process = reader.process(pid).unwrap();
+    let allowed = evenkeel_host::caps::held().unwrap().contains(&Held::SysResource);
+    match writer.apply(&Write::process(process.id, score(-997))) {
+        Outcome::Written { new, .. } => assert!(allowed && new == score(-997)),
+        Outcome::Failed { old, error } => {
+            assert!(!allowed, "{error}");
+            assert_eq!(
+                (old, error.category()),
+                (Some(Setting::OomScoreAdj(process.score)), Category::Denied)
+            );
+            assert!(error.remedy().is_some_and(|r| r.contains("CAP_SYS_RESOURCE")), "{error:?}");
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
