@@ -1,0 +1,171 @@
+//! Owns the translation of the state to the messages and JSON forms of the interfaces.
+
+use evenkeel_proto::v1;
+use serde_json::{Map, Value, json};
+
+use crate::ingest::Key;
+use crate::recommend::pod::ContainerAdvice;
+use crate::recommend::usage::Usage;
+use crate::state::State;
+use crate::state::slots::Slot;
+
+/// A container's latest second; nothing before its first.
+pub(crate) fn live(key: &Key, slot: &Slot) -> Option<v1::ContainerUsage> {
+    let (time_usec, sample) = slot.latest?;
+    Some(v1::ContainerUsage {
+        cluster: key.cluster.clone(),
+        node: key.node.clone(),
+        identity: Some((*slot.identity).clone()),
+        time_usec,
+        sample: Some((&sample).into()),
+        cpu_milli: slot.cpu_milli,
+    })
+}
+
+/// The latest seconds of the containers of all nodes (or of one) that are in their node's newest second.
+pub(crate) fn live_now(state: &State, node: &str) -> Vec<v1::ContainerUsage> {
+    let mut out = Vec::new();
+    for (key, known) in state.nodes().filter(|(key, _)| node.is_empty() || key.node == node) {
+        let Some(stream) = state.current(key, known) else { continue };
+        let newest = stream.slots.iter().filter_map(|slot| slot.latest.map(|(time, _)| time)).max();
+        let slots = stream.slots.iter().filter(|slot| slot.latest.map(|(time, _)| time) == newest);
+        out.extend(slots.filter_map(|slot| live(&stream.key, slot)));
+    }
+    out
+}
+
+/// All nodes; `connected` tells which streams are open.
+pub(crate) fn nodes(state: &State, connected: impl Fn(&Key) -> bool) -> Vec<v1::Node> {
+    let nodes = state.nodes().map(|(key, node)| {
+        let stream = state.current(key, node);
+        v1::Node {
+            cluster: key.cluster.clone(),
+            name: key.node.clone(),
+            version: node.version.clone(),
+            connected: stream.is_some_and(|s| connected(&s.key)),
+            epoch: node.epoch,
+            last_seq: stream.map_or(0, |s| s.position.last),
+            last_seen_usec: node.last_seen_usec,
+            containers: stream.map_or(0, |s| u32::try_from(s.slots.len()).unwrap_or(u32::MAX)),
+            facts: node.facts,
+            frames: node.frames,
+            samples: node.samples,
+            gaps: node.gaps,
+        }
+    });
+    nodes.collect()
+}
+
+/// The newest decisions, oldest first.
+pub(crate) fn events(state: &State, node: &str, limit: usize) -> Vec<v1::Decision> {
+    let wanted = state.events().rev().filter(|event| node.is_empty() || event.node.node == node);
+    let mut newest: Vec<_> = wanted.take(limit).map(|event| event.decision.clone()).collect();
+    newest.reverse();
+    newest
+}
+
+/// Time as RFC 3339 in UTC; `null` for 0, which stands for never.
+fn time(usec: u64) -> Value {
+    let at = i64::try_from(usec).ok().and_then(|usec| jiff::Timestamp::from_microsecond(usec).ok());
+    at.filter(|_| usec > 0).map_or(Value::Null, |at| at.to_string().into())
+}
+
+/// A recommendation in its pinned form.
+pub(crate) fn recommendation(r: &v1::Recommendation) -> Value {
+    json!({
+        "namespace": r.namespace,
+        "workload": r.workload,
+        "container": r.container,
+        "resource": r.resource,
+        "current": r.current,
+        "request": r.request,
+        "lower": r.lower,
+        "upper": r.upper,
+        "raw": r.raw,
+        "cappedBy": r.capped_by,
+        "rule": r.rule,
+        "tier": r.tier,
+        "samples": r.samples,
+        "spanSeconds": r.span_seconds,
+        "confidence": r.confidence,
+        "risk": { "now": r.risk_now, "then": r.risk_then },
+        "ageSeconds": r.age_seconds,
+        "image": r.image,
+    })
+}
+
+/// One container of the answer to `/recommendedPodResources`.
+pub(crate) fn advice(container: &ContainerAdvice) -> Value {
+    let list = |list: &evenkeel_model::requirements::ResourceList| -> Value {
+        let pairs = list.iter().map(|(name, amount)| (name.short().to_owned(), amount.canonical().into()));
+        Value::Object(pairs.collect::<Map<_, _>>())
+    };
+    let why: Map<String, Value> =
+        container.recommendations.iter().map(|r| (r.resource.clone(), recommendation(r))).collect();
+    json!({
+        "name": container.name,
+        "resources": {
+            "requests": list(&container.resources.requests),
+            "limits": list(&container.resources.limits),
+        },
+        "evenkeel": why,
+    })
+}
+
+/// A usage record in its pinned form.
+pub(crate) fn usage(usage: &Usage) -> Value {
+    let mut out = json!({
+        "namespace": usage.namespace,
+        "workload": usage.workload,
+        "container": usage.container,
+    });
+    let record = serde_json::to_value(&usage.record).unwrap_or_default();
+    if let (Some(out), Value::Object(record)) = (out.as_object_mut(), record) {
+        out.extend(record);
+        let live = usage.live.iter().map(|(node, pod, moments)| {
+            let seconds = moments.iter().map(|m| {
+                json!({ "time": time(m.time_usec), "cpuMilli": m.cpu_milli, "memoryBytes": m.memory_bytes })
+            });
+            json!({ "node": node, "pod": pod, "seconds": seconds.collect::<Vec<_>>() })
+        });
+        out.insert("live".to_owned(), live.collect());
+    }
+    out
+}
+
+/// A node.
+pub(crate) fn node(node: &v1::Node) -> Value {
+    json!({
+        "cluster": node.cluster,
+        "name": node.name,
+        "version": node.version,
+        "connected": node.connected,
+        "epoch": format!("{:016x}", node.epoch),
+        "lastSeq": node.last_seq,
+        "lastSeen": time(node.last_seen_usec),
+        "containers": node.containers,
+        "memoryBytes": node.facts.map(|f| f.memory_bytes),
+        "cpuMilli": node.facts.map(|f| f.cpu_milli),
+        "frames": node.frames,
+        "samples": node.samples,
+        "gaps": node.gaps,
+    })
+}
+
+/// A decision in its pinned form.
+pub(crate) fn event(d: &v1::Decision) -> Value {
+    json!({
+        "time": time(d.time_usec),
+        "seq": d.seq,
+        "node": d.node,
+        "pod": d.pod,
+        "container": d.container,
+        "kind": d.kind,
+        "knob": d.knob,
+        "old": d.old,
+        "new": d.new,
+        "reason": d.reason,
+        "inputs": d.inputs,
+        "result": d.result,
+    })
+}

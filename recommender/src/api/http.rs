@@ -1,0 +1,271 @@
+//! Owns the REST interface: routes, limits, and the one form of errors. `openapi.json` beside this file documents it; a
+//! test holds the two together.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Query, Request, State as From, rejection::BytesRejection};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::ready::Readiness;
+use super::{Context, convert, metrics};
+use crate::ingest::engine::{chain, now_usec};
+use crate::recommend::usage::{self, Question};
+use crate::recommend::{self, pod};
+use crate::state::State;
+
+const OPENAPI: &str = include_str!("openapi.json");
+
+/// What the routes need. Served from the start of the process; the rest is filled in when the log has been replayed.
+#[derive(Debug, Clone, Default)]
+pub struct Site {
+    readiness: Arc<Readiness>,
+    context: Arc<OnceLock<Context>>,
+}
+
+/// An error as every route answers it.
+#[derive(Debug)]
+struct Problem {
+    status: StatusCode,
+    what: String,
+    place: String,
+    why: String,
+    remedy: &'static str,
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = json!({ "error": {
+            "what": self.what, "where": self.place, "why": self.why, "remedy": self.remedy,
+        } });
+        (self.status, axum::Json(body)).into_response()
+    }
+}
+
+impl Site {
+    /// A site that answers questions once it is given what it needs.
+    pub fn new(readiness: Arc<Readiness>) -> Self {
+        Self { readiness, context: Arc::default() }
+    }
+
+    /// Begins to answer questions.
+    pub fn open(&self, context: Context) {
+        // Set once; a second time would be the same process opening its state again, which it does not.
+        let _already = self.context.set(context);
+    }
+
+    /// The routes, with the limits of the configuration.
+    pub fn router(&self, serve: &crate::config::Serve) -> Router {
+        let patience = serve.request_timeout.get();
+        let limited = move |request: Request, next: Next| async move {
+            let place = request.uri().path().to_owned();
+            tokio::time::timeout(patience, next.run(request)).await.unwrap_or_else(|_| {
+                Problem {
+                    status: StatusCode::GATEWAY_TIMEOUT,
+                    what: "the request was not finished".to_owned(),
+                    place,
+                    why: format!("it took longer than {} ms", patience.as_millis()),
+                    remedy: "ask for less, or raise serve.request_timeout",
+                }
+                .into_response()
+            })
+        };
+        Router::new()
+            .route("/recommendedPodResources", get(pod_resources).post(pod_resources))
+            .route("/api/v1/recommendations", get(recommendations))
+            .route("/api/v1/usage", get(query_usage))
+            .route("/api/v1/nodes", get(nodes))
+            .route("/api/v1/events", get(events))
+            .route("/metrics", get(exposition))
+            .route("/healthz", get(|| async { "ok\n" }))
+            .route("/readyz", get(readyz))
+            .route("/openapi.json", get(|| async { ([(header::CONTENT_TYPE, "application/json")], OPENAPI) }))
+            .fallback(unknown)
+            .method_not_allowed_fallback(wrong_method)
+            .layer(middleware::from_fn(limited))
+            .layer(DefaultBodyLimit::max(serve.max_body.as_usize()))
+            .with_state(self.clone())
+    }
+
+    /// Answers a question from the state, on a thread where it may take its time.
+    async fn ask<T: Send + 'static>(
+        &self,
+        place: &str,
+        question: impl FnOnce(&Context, &State) -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        let context = self.context.get().cloned().ok_or_else(|| Problem {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            what: "questions are not answered yet".to_owned(),
+            place: place.to_owned(),
+            why: "what was acknowledged before the restart is still being read back".to_owned(),
+            remedy: "wait until /readyz answers 200",
+        })?;
+        let answer = tokio::task::spawn_blocking(move || question(&context, &context.engine.state().read()));
+        answer.await.map_err(|_| Problem {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            what: "the question could not be answered".to_owned(),
+            place: place.to_owned(),
+            why: "a fault in the program".to_owned(),
+            remedy: "report it with the log of this moment",
+        })
+    }
+}
+
+async fn unknown(request: Request) -> Problem {
+    Problem {
+        status: StatusCode::NOT_FOUND,
+        what: "there is nothing here".to_owned(),
+        place: request.uri().path().to_owned(),
+        why: "no such path".to_owned(),
+        remedy: "see /openapi.json for the paths there are",
+    }
+}
+
+async fn wrong_method(request: Request) -> Problem {
+    Problem {
+        status: StatusCode::METHOD_NOT_ALLOWED,
+        what: format!("{} is not answered here", request.method()),
+        place: request.uri().path().to_owned(),
+        why: "the path takes other methods".to_owned(),
+        remedy: "see /openapi.json for the methods of each path",
+    }
+}
+
+async fn pod_resources(
+    From(site): From<Site>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<axum::Json<Value>, Problem> {
+    const PLACE: &str = "/recommendedPodResources";
+    let refused = |status, why| Problem {
+        status,
+        what: "the pod cannot be read".to_owned(),
+        place: PLACE.to_owned(),
+        why,
+        remedy: "send one pod, {\"metadata\": {...}, \"spec\": {...}}, in JSON or YAML",
+    };
+    let body = body.map_err(|rejection| refused(rejection.status(), rejection.body_text()))?;
+    let text = std::str::from_utf8(&body).map_err(|e| refused(StatusCode::BAD_REQUEST, e.to_string()))?;
+    if text.trim().is_empty() {
+        return Err(refused(StatusCode::BAD_REQUEST, "the request has no body".to_owned()));
+    }
+    let pod = pod::read(text).map_err(|e| refused(StatusCode::BAD_REQUEST, chain(&e)))?;
+    let advice = site.ask(PLACE, move |c, state| pod::advise_pod(state, &c.params, now_usec(), &pod)).await?;
+    let containers: Vec<Value> = advice.iter().map(convert::advice).collect();
+    Ok(axum::Json(json!({ "containers": containers })))
+}
+
+/// The parameters of a query, or what is wrong with them.
+fn parameters<T: serde::de::DeserializeOwned>(request: &Request) -> Result<T, Problem> {
+    let query = Query::<T>::try_from_uri(request.uri()).map_err(|rejection| Problem {
+        status: StatusCode::BAD_REQUEST,
+        what: "the query cannot be read".to_owned(),
+        place: request.uri().path().to_owned(),
+        why: rejection.body_text(),
+        remedy: "see /openapi.json for the parameters of each path",
+    })?;
+    Ok(query.0)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InNamespace {
+    #[serde(default)]
+    namespace: String,
+}
+
+async fn recommendations(From(site): From<Site>, request: Request) -> Result<axum::Json<Value>, Problem> {
+    let InNamespace { namespace } = parameters(&request)?;
+    let found = site
+        .ask("/api/v1/recommendations", move |c, state| {
+            recommend::all(state, &c.params, now_usec(), &namespace)
+        })
+        .await?;
+    Ok(axum::Json(found.iter().map(convert::recommendation).collect()))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+#[derive(Default)]
+struct UsageQuery {
+    namespace: String,
+    workload: String,
+    container: String,
+    window_seconds: u64,
+}
+
+async fn query_usage(From(site): From<Site>, request: Request) -> Result<axum::Json<Value>, Problem> {
+    let UsageQuery { namespace, workload, container, window_seconds } = parameters(&request)?;
+    let question = Question { namespace, workload, container, window_seconds };
+    let found = site
+        .ask("/api/v1/usage", move |c, state| usage::query(state, &c.params, now_usec(), &question))
+        .await?;
+    Ok(axum::Json(found.iter().map(convert::usage).collect()))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoParameters {}
+
+async fn nodes(From(site): From<Site>, request: Request) -> Result<axum::Json<Value>, Problem> {
+    let NoParameters {} = parameters(&request)?;
+    let found = site
+        .ask("/api/v1/nodes", |c, state| {
+            let health = c.engine.health();
+            convert::nodes(state, |key| health.is_connected(key))
+        })
+        .await?;
+    Ok(axum::Json(found.iter().map(convert::node).collect()))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct EventsQuery {
+    node: String,
+    limit: usize,
+}
+
+impl Default for EventsQuery {
+    fn default() -> Self {
+        Self { node: String::new(), limit: 1000 }
+    }
+}
+
+async fn events(From(site): From<Site>, request: Request) -> Result<axum::Json<Value>, Problem> {
+    let EventsQuery { node, limit } = parameters(&request)?;
+    let found = site.ask("/api/v1/events", move |_, state| convert::events(state, &node, limit)).await?;
+    Ok(axum::Json(found.iter().map(convert::event).collect()))
+}
+
+async fn exposition(From(site): From<Site>) -> Response {
+    let text = match site.context.get() {
+        Some(context) => metrics::exposition(&context.engine.state().read(), context.engine.health(), true),
+        None => metrics::starting(),
+    };
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
+}
+
+async fn readyz(From(site): From<Site>, request: Request) -> Response {
+    let verbose =
+        request.uri().query().is_some_and(|query| query.split('&').any(|p| p.starts_with("verbose")));
+    let idle = crate::ingest::health::Health::default();
+    let health = site.context.get().map(|context| Arc::clone(context.engine.health()));
+    let checks = site.readiness.checks(health.as_deref().unwrap_or(&idle));
+    let ready = checks.iter().all(|check| check.trouble.is_none() || !check.needed);
+    let mut text = String::new();
+    for check in &checks {
+        let sign = if check.trouble.is_none() { '+' } else { '-' };
+        if verbose || (check.needed && check.trouble.is_some()) {
+            let trouble = check.trouble.as_deref().unwrap_or("ok");
+            text.push_str(&format!("[{sign}]{}: {trouble}\n", check.name));
+        }
+    }
+    text.push_str(if ready { "ready\n" } else { "not ready\n" });
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, text).into_response()
+}

@@ -1,0 +1,149 @@
+//! Owns `/metrics`, in the text form of OpenMetrics 1.0.
+
+use std::fmt::Write;
+
+use crate::ingest::health::{Health, read};
+use crate::state::State;
+
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const PREFIX: &str = "evenkeel_recommender_";
+
+/// Kind of a metric.
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+/// The exposition under construction.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn metric(&mut self, kind: Kind, name: &str, help: &str, value: impl std::fmt::Display) {
+        let (word, suffix) = match kind {
+            Kind::Counter => ("counter", "_total"),
+            Kind::Gauge => ("gauge", ""),
+        };
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            self.0,
+            "# TYPE {PREFIX}{name} {word}\n# HELP {PREFIX}{name} {help}\n{PREFIX}{name}{suffix} {value}"
+        );
+    }
+
+    fn count(&mut self, name: &str, help: &str, value: u64) {
+        self.metric(Kind::Counter, name, help, value);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) {
+        self.metric(Kind::Gauge, name, help, value);
+    }
+
+    fn seconds(&mut self, kind: Kind, name: &str, help: &str, usec: u64) {
+        self.metric(kind, name, help, usec as f64 / 1e6);
+    }
+
+    fn end(mut self) -> String {
+        self.0.push_str("# EOF\n");
+        self.0
+    }
+}
+
+/// While the log is being replayed.
+pub(crate) fn starting() -> String {
+    let mut text = Text::default();
+    text.gauge("ready", "1 once everything acknowledged before has been read back", 0);
+    text.end()
+}
+
+/// Everything.
+pub(crate) fn exposition(state: &State, health: &Health, ready: bool) -> String {
+    let mut text = Text::default();
+    text.gauge("ready", "1 once everything acknowledged before has been read back", u64::from(ready));
+    ingest(&mut text, state, health);
+    storage(&mut text, health);
+    kept(&mut text, state);
+    text.end()
+}
+
+fn ingest(text: &mut Text, state: &State, health: &Health) {
+    let c = &state.counters;
+    text.count("frames", "Frames counted.", c.frames);
+    text.count("samples", "Container seconds counted.", c.samples);
+    text.count("sample_bytes", "Bytes of encoded samples received.", read(&health.sample_bytes));
+    text.count(
+        "duplicate_frames",
+        "Frames acknowledged again without being counted.",
+        read(&health.duplicates),
+    );
+    text.count("refused_frames", "Frames refused for good.", read(&health.refused));
+    text.count("unreadable_frames", "Frames taken whose samples could not be read.", c.unreadable);
+    text.count("lost_frames", "Sequence numbers known to be missing.", c.lost);
+    text.count("unannounced_samples", "Samples of slots nobody announced.", c.unannounced);
+    text.count("misdated_samples", "Samples dated over a day ahead.", c.misdated);
+    text.count("refused_containers", "Announcements not followed for lack of room.", c.refused_containers);
+    text.count(
+        "protocol_violations",
+        "Connections ended for breaking the protocol.",
+        read(&health.violations),
+    );
+    text.count("superseded_connections", "Connections ended by a newer one.", read(&health.superseded));
+    text.gauge("connections", "Open ingest connections.", read(&health.connections));
+}
+
+fn storage(text: &mut Text, health: &Health) {
+    text.gauge("log_bytes", "Bytes of the ingest log.", read(&health.log_bytes));
+    text.gauge(
+        "log_failing",
+        "1 while the log cannot be written and nothing is acknowledged.",
+        u64::from(health.log_trouble().is_some()),
+    );
+    text.count("log_failures", "Appends, flushes and syncs that failed.", read(&health.log_failures));
+    text.count("syncs", "Group syncs of the log.", read(&health.syncs));
+    text.seconds(Kind::Counter, "sync_seconds", "Time spent in them.", read(&health.sync_usec));
+    text.seconds(Kind::Gauge, "sync_max_seconds", "The longest of them.", read(&health.sync_max_usec));
+    text.count("checkpoints", "Checkpoints written.", read(&health.checkpoints));
+    text.gauge("checkpoint_bytes", "Size of the last one.", read(&health.checkpoint_bytes));
+    text.seconds(Kind::Gauge, "checkpoint_seconds", "Time the last one took.", read(&health.checkpoint_usec));
+    text.gauge(
+        "checkpoint_failing",
+        "1 while no checkpoint can be written.",
+        u64::from(health.checkpoint_trouble().is_some()),
+    );
+}
+
+fn kept(text: &mut Text, state: &State) {
+    let (entries, dropped, dropped_series) = state.history.counts();
+    text.gauge("nodes", "Nodes known.", state.nodes().count() as u64);
+    text.gauge("streams", "Streams whose position is kept.", state.streams().count() as u64);
+    text.gauge("containers", "Containers followed.", state.containers() as u64);
+    text.gauge(
+        "history_series",
+        "Workload containers (by image) in the history.",
+        state.history.all().count() as u64,
+    );
+    text.gauge("history_entries", "Container-minutes of one resource in the history.", entries as u64);
+    text.count("history_dropped_entries", "Of them dropped for lack of room.", dropped);
+    text.count("history_dropped_series", "Workload containers dropped for lack of room.", dropped_series);
+    text.count("forgotten_streams", "Streams forgotten for lack of room.", state.counters.forgotten);
+    text.gauge("panic", "1 while the panic switch is on.", u64::from(state.panic.on));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_follows_openmetrics() {
+        let mut text = Text::default();
+        text.count("frames", "Frames counted.", 3);
+        text.seconds(Kind::Gauge, "sync_max_seconds", "The longest.", 1_500_000);
+        let want = "# TYPE evenkeel_recommender_frames counter\n# HELP evenkeel_recommender_frames Frames counted.\n\
+                    evenkeel_recommender_frames_total 3\n# TYPE evenkeel_recommender_sync_max_seconds gauge\n\
+                    # HELP evenkeel_recommender_sync_max_seconds The longest.\n\
+                    evenkeel_recommender_sync_max_seconds 1.5\n# EOF\n";
+        assert_eq!(text.end(), want);
+    }
+}

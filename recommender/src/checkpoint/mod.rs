@@ -1,0 +1,139 @@
+//! Owns the checkpoint: the whole state in one file, so that the log before it can go.
+//!
+//! The file is replaced whole: written beside, synced, renamed, directory synced. Its records number (`applied`) says
+//! from where the log is to be replayed. It may be ahead of what the log holds durably: what it contains is counted all
+//! the same, and the store makes the two agree at start before anything is appended.
+//!
+//! | offset | bytes | field |
+//! | --- | --- | --- |
+//! | 0 | 8 | magic, `EVKEELCP` |
+//! | 8 | 4 | format version, 1 |
+//! | 12 | 4 | CRC32C of the body |
+//! | 16 | 8 | length of the body |
+//! | 24 | 4 | CRC32C of bytes 0 to 23 |
+//! | 28 | | body: length-delimited protobuf items, see `items.rs` |
+
+mod items;
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use prost::Message;
+
+use crate::state::State;
+use items::{Importer, Item};
+
+const MAGIC: [u8; 8] = *b"EVKEELCP";
+const VERSION: u32 = 1;
+const HEADER: usize = 28;
+
+/// A checkpoint cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// A system call failed.
+    #[error("cannot {op} checkpoint {}; free space, or give the directory to the user this process runs as", path.display())]
+    Io {
+        /// What was tried.
+        op: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// The file is not whole.
+    #[error("checkpoint {} is damaged: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The file was written by a newer release.
+    #[error("checkpoint {} has format version {found}, this program reads up to {VERSION}; use the newer release or another state directory", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// The version it has.
+        found: u32,
+    },
+}
+
+/// The state as the bytes of a checkpoint file.
+pub(crate) fn encode(state: &State) -> Vec<u8> {
+    let mut out = vec![0; HEADER];
+    items::export(state, |kind| {
+        let item = Item { kind: Some(kind) };
+        item.encode_length_delimited(&mut out).expect("a vector grows as needed");
+    });
+    let (length, crc) = ((out.len() - HEADER) as u64, crc32c::crc32c(&out[HEADER..]));
+    out[..8].copy_from_slice(&MAGIC);
+    out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    out[12..16].copy_from_slice(&crc.to_le_bytes());
+    out[16..24].copy_from_slice(&length.to_le_bytes());
+    let crc = crc32c::crc32c(&out[..24]);
+    out[24..28].copy_from_slice(&crc.to_le_bytes());
+    out
+}
+
+/// Replaces the file durably.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
+    let temporary = path.with_extension("new");
+    let at = |op, path: &Path| {
+        let path = path.to_owned();
+        move |source| CheckpointError::Io { op, path, source }
+    };
+    let written =
+        File::create(&temporary).and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
+    if let Err(source) = written {
+        // Its space may be what is missing elsewhere.
+        let _ignored = fs::remove_file(&temporary);
+        return Err(at("write", &temporary)(source));
+    }
+    fs::rename(&temporary, path).map_err(at("replace", path))?;
+    let dir = path.parent().unwrap_or(Path::new("."));
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(at("sync the directory of", path))
+}
+
+/// Reads the file into an empty state; nothing where there is no file.
+pub(crate) fn read(path: &Path, state: &mut State) -> Result<Option<u64>, CheckpointError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(CheckpointError::Io { op: "read", path: path.to_owned(), source }),
+    };
+    let damaged = |what: &str| CheckpointError::Damaged { path: path.to_owned(), what: what.to_owned() };
+    let mut body = verified(path, &bytes)?;
+    let mut importer = Importer::new(state);
+    while !body.is_empty() {
+        let item = Item::decode_length_delimited(&mut body).map_err(|e| damaged(&e.to_string()))?;
+        // An item of an unknown kind is of a newer release that kept the format version: it can be done without.
+        if let Some(kind) = item.kind {
+            importer.take(kind).map_err(damaged)?;
+        }
+    }
+    Ok(Some(bytes.len() as u64))
+}
+
+fn verified<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a [u8], CheckpointError> {
+    let damaged = |what: &str| CheckpointError::Damaged { path: path.to_owned(), what: what.to_owned() };
+    let Some((header, body)) = bytes.split_first_chunk::<HEADER>() else {
+        return Err(damaged("it ends inside its header"));
+    };
+    let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    if header[..8] != MAGIC || u32_at(24) != crc32c::crc32c(&header[..24]) {
+        return Err(damaged("the header does not match its checksum"));
+    }
+    if u32_at(8) != VERSION {
+        return Err(CheckpointError::Version { path: path.to_owned(), found: u32_at(8) });
+    }
+    let length = u64::from(u32_at(16)) | u64::from(u32_at(20)) << 32;
+    if length != body.len() as u64 {
+        return Err(damaged("its length is not what the header says"));
+    }
+    if u32_at(12) != crc32c::crc32c(body) {
+        return Err(damaged("the body does not match its checksum"));
+    }
+    Ok(body)
+}

@@ -1,0 +1,161 @@
+//! Owns the command line: flags into [`Sources`], and `config default|schema|validate|show`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Config, Sources, load};
+
+/// The central service of Evenkeel: keeps what agents measure and says what containers should request.
+#[derive(Debug, Parser)]
+#[command(name = "evenkeel-recommender", version)]
+pub struct Cli {
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub flags: Flags,
+    /// What to do instead of serving.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// Flags, which go over the environment, which goes over the files.
+#[derive(Debug, Args)]
+pub struct Flags {
+    /// Configuration file [default: /etc/evenkeel/recommender.toml, where it exists]; conf.d beside it is read too
+    #[arg(long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    /// Directory of everything kept
+    #[arg(long, value_name = "DIR", global = true)]
+    state_dir: Option<PathBuf>,
+    /// gRPC address
+    #[arg(long, value_name = "ADDRESS", global = true)]
+    grpc: Option<SocketAddr>,
+    /// HTTP address
+    #[arg(long, value_name = "ADDRESS", global = true)]
+    http: Option<SocketAddr>,
+    /// Any other key, such as ingest.credits=10; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value, global = true)]
+    set: Vec<(String, String)>,
+    /// Which log lines are shown: error, warn, info, debug, trace, or a tracing filter
+    #[arg(long, value_name = "LEVEL", env = "RUST_LOG", default_value = "info", global = true)]
+    pub log_level: String,
+}
+
+/// What to do instead of serving.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// The configuration
+    Config {
+        /// What about it.
+        #[command(subcommand)]
+        action: ConfigAction,
+    },
+}
+
+/// What about the configuration.
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub enum ConfigAction {
+    /// Print every key with its default
+    Default,
+    /// Print the JSON schema
+    Schema,
+    /// Read the configuration and say whether it is valid
+    Validate,
+    /// Print the configuration in force
+    Show,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE, such as ingest.credits=10")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+impl Flags {
+    /// The configuration these flags lead to.
+    pub fn sources(&self) -> Sources {
+        let mut flags = self.set.clone();
+        let mut add = |key: &str, value: Option<String>| {
+            flags.extend(value.map(|value| (key.to_owned(), value)));
+        };
+        add("state_dir", self.state_dir.as_ref().map(|dir| dir.display().to_string()));
+        add("serve.grpc", self.grpc.map(|address| address.to_string()));
+        add("serve.http", self.http.map(|address| address.to_string()));
+        Sources { file: self.config.clone(), flags }
+    }
+}
+
+/// Does what `config` was asked for; what it prints.
+///
+/// # Errors
+/// When the configuration is not valid.
+pub fn config(action: ConfigAction, sources: &Sources) -> anyhow::Result<String> {
+    Ok(match action {
+        ConfigAction::Default => shown(&Config::default())?,
+        ConfigAction::Schema => serde_json::to_string_pretty(&schemars::schema_for!(Config))?,
+        ConfigAction::Validate => {
+            load(sources)?;
+            "the configuration is valid".to_owned()
+        }
+        ConfigAction::Show => shown(&load(sources)?)?,
+    })
+}
+
+/// The configuration as TOML: its tables are two levels deep and hold plain values, apart from the list of tiers.
+fn shown(config: &Config) -> anyhow::Result<String> {
+    let value = serde_json::to_value(config).context("the configuration cannot be shown")?;
+    let mut text = String::new();
+    let empty = serde_json::Map::new();
+    let top = value.as_object().unwrap_or(&empty);
+    for (key, value) in top.iter().filter(|(_, v)| !v.is_object()) {
+        text.push_str(&format!("{key} = {value}\n"));
+    }
+    for (section, values) in top.iter().filter_map(|(k, v)| Some((k, v.as_object()?))) {
+        text.push_str(&format!("\n[{section}]\n"));
+        for (key, value) in values.iter().filter(|(_, v)| !v.is_array()) {
+            text.push_str(&format!("{key} = {value}\n"));
+        }
+        for (key, list) in values.iter().filter_map(|(k, v)| Some((k, v.as_array()?))) {
+            for table in list.iter().filter_map(|v| v.as_object()) {
+                text.push_str(&format!("\n[[{section}.{key}]]\n"));
+                for (key, value) in table {
+                    text.push_str(&format!("{key} = {value}\n"));
+                }
+            }
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_shown_reads_back_as_the_default() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("shown.toml");
+        std::fs::write(&file, shown(&Config::default()).unwrap()).unwrap();
+        assert_eq!(load(&Sources { file: Some(file), flags: Vec::new() }).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn flags_become_keys() {
+        let args = ["x", "--grpc", "127.0.0.1:1", "--set", "ingest.credits=7", "config", "show"];
+        let cli = Cli::try_parse_from(args).unwrap();
+        let config = load(&cli.flags.sources()).unwrap();
+        assert_eq!((config.serve.grpc.port(), config.ingest.credits), (1, 7));
+        assert!(Cli::try_parse_from(["x", "--set", "nothing"]).is_err());
+    }
+
+    #[test]
+    fn the_schema_names_every_key_of_the_default() {
+        let schema: serde_json::Value =
+            serde_json::from_str(&config(ConfigAction::Schema, &Sources::default()).unwrap()).unwrap();
+        let default = serde_json::to_value(Config::default()).unwrap();
+        for key in default.as_object().unwrap().keys() {
+            assert!(schema["properties"].get(key).is_some(), "{key}");
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Owns the configuration: its values, defaults (each in one place, with unit and origin), checks and sources.
+//!
+//! Flags go over environment, environment over files (`recommender.toml`, then `recommender.toml`'s `conf.d/*.toml` in
+//! the order of their names). An unknown key is an error. Reading is in `load.rs`, the units in `units.rs`.
+
+mod load;
+mod units;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use evenkeel_rightsizing::initial;
+
+pub use load::{ConfigError, DEFAULT_FILE, Sources, load};
+pub use units::{Size, Span, UnitError};
+
+/// Everything that can be configured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Directory of everything kept: the ingest log and the checkpoint.
+    pub state_dir: PathBuf,
+    /// Addresses and limits of the interfaces.
+    pub serve: Serve,
+    /// The ingest log and its checkpoints.
+    pub log: LogSection,
+    /// What agents may send.
+    pub ingest: Ingest,
+    /// What is kept of it, and how long.
+    pub history: HistorySection,
+    /// The rule that answers.
+    pub recommend: Recommend,
+}
+
+/// Addresses and limits of the interfaces.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Serve {
+    /// gRPC address. Loopback unless configured, since there is no authentication.
+    pub grpc: SocketAddr,
+    /// HTTP address. Loopback unless configured, since there is no authentication.
+    pub http: SocketAddr,
+    /// Threads that serve the network; the log has its own.
+    pub workers: usize,
+    /// A request that takes longer is answered with 504 (HTTP) or DEADLINE_EXCEEDED.
+    pub request_timeout: Span,
+    /// Largest HTTP request body.
+    pub max_body: Size,
+    /// On SIGTERM, open requests have this long to end.
+    pub drain: Span,
+}
+
+/// The ingest log and its checkpoints.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogSection {
+    /// Size of a segment, the grain of trimming.
+    pub segment_bytes: Size,
+    /// Bound on the whole log. When it is reached, nothing is acknowledged until a checkpoint frees space.
+    pub max_bytes: Size,
+    /// Longest time between data written and its fdatasync begun; at most 200ms, so that no acknowledgement waits
+    /// longer.
+    pub sync_interval: Span,
+    /// A checkpoint is written at least this often while data arrives.
+    pub checkpoint_interval: Span,
+    /// A checkpoint is written when the log has grown this much since the last one; bounds the replay at start.
+    pub checkpoint_bytes: Size,
+}
+
+/// What agents may send.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ingest {
+    /// Frames a client may have unacknowledged.
+    pub credits: u32,
+    /// Largest gRPC message; a frame must fit into one.
+    pub max_message: Size,
+    /// Open ingest connections; one more is refused.
+    pub max_streams: usize,
+    /// Known (cluster, node, epoch) streams; when one more appears, the one idle longest is forgotten.
+    pub max_epochs: usize,
+    /// Containers followed at once over all nodes; announcements beyond are counted and not followed.
+    pub max_containers: usize,
+    /// Containers and codec state of a stream that has been silent this long are dropped; its position is kept, so that
+    /// a late repetition is still recognised.
+    pub forget_after: Span,
+}
+
+/// What is kept, and how long.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct HistorySection {
+    /// Minutes older than this are dropped.
+    pub retention: Span,
+    /// Entries (container-minutes of one resource, 32 bytes each) kept of one workload's container and image.
+    pub max_entries_per_series: usize,
+    /// Entries kept in all; beyond it the oldest day is dropped everywhere, and counted.
+    pub max_entries: usize,
+    /// Workload containers (by image) known at once; those silent longest are dropped beyond it.
+    pub max_series: usize,
+    /// Decisions kept.
+    pub max_events: usize,
+}
+
+/// The rule that answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Recommend {
+    /// Percentile of the `initial` rule, thousandths.
+    pub percentile_per_mille: u32,
+    /// Its tiers, first choice first.
+    pub tiers: Vec<TierSection>,
+    /// How often a watch looks for changed recommendations.
+    pub watch_interval: Span,
+}
+
+/// One tier of the `initial` rule.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TierSection {
+    /// Name shown with answers.
+    pub name: String,
+    /// Whose samples count.
+    pub scope: ScopeSection,
+    /// How far back.
+    pub window: Span,
+    /// Samples needed.
+    pub min_samples: usize,
+}
+
+/// Whose samples a tier looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScopeSection {
+    /// Containers of the same image and tag.
+    ImageTag,
+    /// Containers of the same image, any tag.
+    Image,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            state_dir: PathBuf::from("/var/lib/evenkeel/recommender"),
+            serve: Serve::default(),
+            log: LogSection::default(),
+            ingest: Ingest::default(),
+            history: HistorySection::default(),
+            recommend: Recommend::default(),
+        }
+    }
+}
+
+impl Default for Serve {
+    fn default() -> Self {
+        Self {
+            grpc: SocketAddr::from(([127, 0, 0, 1], 9520)),
+            http: SocketAddr::from(([127, 0, 0, 1], 9521)),
+            // One receives while another answers a question; ingest itself needs a third of a core at 300,000/s.
+            workers: 2,
+            // The longest question, all recommendations of a full history, takes a few seconds.
+            request_timeout: Span::from_secs(10),
+            // etcd's limit of an object is 1.5 MiB; a pod is never larger.
+            max_body: Size::from_mib(2),
+            drain: Span::from_secs(5),
+        }
+    }
+}
+
+impl Default for LogSection {
+    fn default() -> Self {
+        Self {
+            segment_bytes: Size::from_mib(32),
+            max_bytes: Size::from_mib(2048),
+            // With the time of the sync itself, this keeps the whole wait below 200 ms on an ordinary disk.
+            sync_interval: Span::from_millis(150),
+            checkpoint_interval: Span::from_secs(60),
+            checkpoint_bytes: Size::from_mib(128),
+        }
+    }
+}
+
+impl Default for Ingest {
+    fn default() -> Self {
+        Self {
+            // A minute of one-second frames.
+            credits: 64,
+            max_message: Size::from_mib(4),
+            // Twice the nodes of the largest cluster Kubernetes supports (5,000).
+            max_streams: 10_000,
+            max_epochs: 50_000,
+            // Kubernetes supports 300,000 containers in a cluster.
+            max_containers: 500_000,
+            forget_after: Span::from_days(2),
+        }
+    }
+}
+
+impl Default for HistorySection {
+    fn default() -> Self {
+        Self {
+            // The longest window of the `initial` rule (30 days), and more than the 8 days of `vpa` and `goal`.
+            retention: Span::from_days(31),
+            // 31 days of one replica, both resources.
+            max_entries_per_series: 90_000,
+            // 256 MiB.
+            max_entries: 8 << 20,
+            max_series: 200_000,
+            max_events: 10_000,
+        }
+    }
+}
+
+impl Default for Recommend {
+    fn default() -> Self {
+        let params = initial::Params::default();
+        let tiers = params.tiers.into_iter().map(|tier| TierSection {
+            name: tier.name,
+            scope: match tier.scope {
+                initial::Scope::ImageTag => ScopeSection::ImageTag,
+                initial::Scope::Image => ScopeSection::Image,
+            },
+            window: Span::from_secs(tier.window_minutes * 60),
+            min_samples: tier.min_samples,
+        });
+        Self {
+            percentile_per_mille: params.percentile_per_mille,
+            tiers: tiers.collect(),
+            watch_interval: Span::from_secs(15),
+        }
+    }
+}
+
+impl Recommend {
+    /// The parameters of the rule.
+    pub fn initial(&self) -> initial::Params {
+        let tiers = self.tiers.iter().map(|tier| initial::Tier {
+            name: tier.name.clone(),
+            scope: match tier.scope {
+                ScopeSection::ImageTag => initial::Scope::ImageTag,
+                ScopeSection::Image => initial::Scope::Image,
+            },
+            window_minutes: tier.window.minutes(),
+            min_samples: tier.min_samples,
+        });
+        initial::Params { percentile_per_mille: self.percentile_per_mille, tiers: tiers.collect() }
+    }
+}
+
+impl Config {
+    /// What contradicts itself or lies outside what works: key, and what is wrong with it. Empty when all is well.
+    pub fn problems(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        let mut check = |ok: bool, key, what: &str| {
+            if !ok {
+                found.push((key, what.to_owned()));
+            }
+        };
+        let log = &self.log;
+        check((1..=64).contains(&self.serve.workers), "serve.workers", "must be 1 to 64");
+        check(self.serve.max_body.get() >= 1024, "serve.max_body", "must be at least 1KiB");
+        check(self.serve.request_timeout.get().as_millis() > 0, "serve.request_timeout", "must not be 0");
+        check(log.segment_bytes.get() >= 1 << 16, "log.segment_bytes", "must be at least 64KiB");
+        check(
+            log.max_bytes.get() / 2 >= log.segment_bytes.get(),
+            "log.max_bytes",
+            "must be at least twice log.segment_bytes",
+        );
+        check(
+            log.max_bytes.get() / 4 >= self.ingest.max_message.get(),
+            "log.max_bytes",
+            "must be at least four times ingest.max_message",
+        );
+        check(
+            (1..=200).contains(&log.sync_interval.get().as_millis()),
+            "log.sync_interval",
+            "must be 1ms to 200ms: acknowledgements wait for it",
+        );
+        check(log.checkpoint_interval.get().as_secs() > 0, "log.checkpoint_interval", "must be at least 1s");
+        check(
+            log.checkpoint_bytes.get() <= log.max_bytes.get() / 2,
+            "log.checkpoint_bytes",
+            "must be at most half of log.max_bytes",
+        );
+        check((1..=100_000).contains(&self.ingest.credits), "ingest.credits", "must be 1 to 100000");
+        check(
+            (1 << 16..=48 << 20).contains(&self.ingest.max_message.get()),
+            "ingest.max_message",
+            "must be 64KiB to 48MiB",
+        );
+        check(self.ingest.max_streams > 0, "ingest.max_streams", "must not be 0");
+        check(self.ingest.max_epochs > 0, "ingest.max_epochs", "must not be 0");
+        check(self.history.max_series > 0, "history.max_series", "must not be 0");
+        check(
+            self.recommend.percentile_per_mille <= 1000,
+            "recommend.percentile_per_mille",
+            "must be 0 to 1000: 900 is the 90th percentile",
+        );
+        check(!self.recommend.tiers.is_empty(), "recommend.tiers", "must name at least one tier");
+        found
+    }
+
+    /// Directory of the ingest log.
+    pub fn log_dir(&self) -> PathBuf {
+        self.state_dir.join("log")
+    }
+
+    /// The checkpoint file.
+    pub fn checkpoint_file(&self) -> PathBuf {
+        self.state_dir.join("checkpoint")
+    }
+}

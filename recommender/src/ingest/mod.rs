@@ -1,0 +1,20 @@
+//! Owns the way of the seconds: from a connection through judgement, log and state to the acknowledgement.
+//!
+//! | file | part |
+//! | --- | --- |
+//! | `stream_state.rs` | what to do with the next frame; pure |
+//! | `record.rs` | what is written to the log |
+//! | `store.rs` | log, state and checkpoint as one; no thread, no network |
+//! | `engine.rs` | the threads: one appends and applies, one syncs, one writes checkpoints |
+//! | `health.rs` | what can be said about them from outside |
+//! | `service.rs` | the gRPC side: one task per connection |
+
+pub mod engine;
+pub mod health;
+pub mod record;
+pub(crate) mod service;
+pub mod store;
+pub mod stream_state;
+
+pub use record::Key;
+pub use store::{Mark, SharedState};

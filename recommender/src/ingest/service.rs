@@ -1,0 +1,212 @@
+//! Owns the gRPC side of ingest: one task per connection, which reads messages, hands them to the ingest thread, and says
+//! each answer once it is durable.
+
+use std::collections::VecDeque;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use evenkeel_proto::v1::stream_request::Message as Asked;
+use evenkeel_proto::v1::stream_response::Message as Said;
+use evenkeel_proto::v1::{self, ingest_service_server::IngestService};
+use futures::Stream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+use tracing::{debug, info};
+
+use super::engine::{Command, ConnectionId, Engine, Reply};
+use super::health::count;
+use super::record::Key;
+use super::store::Mark;
+use crate::serve::ended;
+
+/// Longest cluster, node or version name accepted: a DNS subdomain (RFC 1123).
+const MAX_NAME: usize = 253;
+/// Answers waiting for a client that does not read.
+const OUTBOX: usize = 16;
+
+/// `IngestService`.
+#[derive(Debug)]
+pub(crate) struct Ingestion {
+    engine: Engine,
+    credits: usize,
+    places: Arc<Semaphore>,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Ingestion {
+    pub(crate) fn new(
+        engine: Engine,
+        credits: u32,
+        max_streams: usize,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        let places = Arc::new(Semaphore::new(max_streams.min(Semaphore::MAX_PERMITS)));
+        Self { engine, credits: credits as usize, places, stopping }
+    }
+}
+
+type Answers = Pin<Box<dyn Stream<Item = Result<v1::StreamResponse, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl IngestService for Ingestion {
+    type StreamStream = Answers;
+
+    async fn stream(
+        &self,
+        request: Request<Streaming<v1::StreamRequest>>,
+    ) -> Result<Response<Answers>, Status> {
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            Status::resource_exhausted(
+                "as many agents are connected as ingest.max_streams allows; raise it or connect later",
+            )
+        })?;
+        let (outbox, answers) = mpsc::channel(OUTBOX);
+        let (replies, inbox) = mpsc::unbounded_channel();
+        let connection = Connection {
+            id: self.engine.connection(),
+            engine: self.engine.clone(),
+            // Twice what the client was told, so that only one that ignores it is held up.
+            limit: self.credits.saturating_mul(2),
+            key: None,
+            waiting: VecDeque::new(),
+            unhandled: 0,
+            replies,
+            outbox,
+            _place: place,
+        };
+        let peer = request.remote_addr();
+        debug!(?peer, "ingest connection opened");
+        tokio::spawn(connection.run(request.into_inner(), inbox, self.stopping.clone()));
+        Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
+    }
+}
+
+/// One connection.
+struct Connection {
+    id: ConnectionId,
+    engine: Engine,
+    limit: usize,
+    key: Option<Arc<Key>>,
+    /// Answers in order, each to be said once its mark is durable.
+    waiting: VecDeque<(Mark, v1::StreamResponse)>,
+    /// Messages handed over and not answered yet.
+    unhandled: usize,
+    /// Given to the ingest thread with each greeting. Unbounded, but one answer (or refusals, one per frame) per message,
+    /// and messages are read only while few are unanswered.
+    replies: mpsc::UnboundedSender<Reply>,
+    outbox: mpsc::Sender<Result<v1::StreamResponse, Status>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    async fn run(
+        mut self,
+        mut requests: Streaming<v1::StreamRequest>,
+        mut inbox: mpsc::UnboundedReceiver<Reply>,
+        stopping: watch::Receiver<bool>,
+    ) {
+        let health = Arc::clone(self.engine.health());
+        count(&health.connections, 1);
+        let mut durable = self.engine.durable.clone();
+        let mut open = true;
+        let mut stopped = pin!(ended(stopping));
+        let status = loop {
+            let room = open && self.waiting.len() + self.unhandled < self.limit;
+            tokio::select! {
+                request = requests.message(), if room => match request {
+                    Ok(Some(request)) => if let Err(status) = self.asked(request).await { break Some(status) },
+                    // The client has said all it wants; what it is owed is still told.
+                    Ok(None) => open = false,
+                    Err(_) => break None,
+                },
+                reply = inbox.recv() => match reply {
+                    Some(Reply::Say { mark, response }) => self.waiting.push_back((mark, response)),
+                    Some(Reply::Handled) => self.unhandled = self.unhandled.saturating_sub(1),
+                    Some(Reply::Close { why, superseded }) => {
+                        break Some(if superseded { Status::aborted(why) } else { Status::out_of_range(why) });
+                    }
+                    None => break None,
+                },
+                changed = durable.changed() => if changed.is_err() { break None },
+                () = &mut stopped => {
+                    break Some(Status::unavailable("the recommender is stopping; connect again"));
+                }
+            }
+            let upto = *durable.borrow_and_update();
+            if self.tell(upto).await.is_err() || (!open && self.waiting.is_empty() && self.unhandled == 0) {
+                break None;
+            }
+        };
+        let _stopped = self.engine.commands.send(Command::Closed { from: self.id }).await;
+        health.connections.fetch_sub(1, Ordering::Relaxed);
+        if let Some(status) = status {
+            let node = self.key.as_ref().map(|k| k.node.as_str()).unwrap_or_default();
+            info!(node, status = status.message(), "ingest connection ended");
+            // A client that does not read may not hear it.
+            let _unread = self.outbox.try_send(Err(status));
+        }
+    }
+
+    async fn asked(&mut self, request: v1::StreamRequest) -> Result<(), Status> {
+        let command = match request.message {
+            Some(Asked::Hello(hello)) => {
+                check(&hello)?;
+                let key = Arc::new(Key::of(&hello));
+                if self.key.as_ref() != Some(&key) {
+                    info!(cluster = key.cluster, node = key.node, epoch = key.epoch, "agent connected");
+                }
+                self.key = Some(key);
+                Command::Hello { from: self.id, hello, replies: self.replies.clone() }
+            }
+            Some(Asked::Frames(v1::Frames { frames })) => {
+                let key = self.key.clone().ok_or_else(|| {
+                    Status::failed_precondition(
+                        "frames before the first Hello; say Hello and wait for Resume",
+                    )
+                })?;
+                if frames.is_empty() {
+                    return Ok(());
+                }
+                Command::Frames { from: self.id, key, frames }
+            }
+            None => return Err(Status::invalid_argument("a message that is neither Hello nor Frames")),
+        };
+        self.unhandled += 1;
+        let sent = self.engine.commands.send(command).await;
+        sent.map_err(|_| Status::unavailable("the recommender is stopping; connect again"))
+    }
+
+    /// Says everything that is durable; of acknowledgements in a row only the last.
+    async fn tell(&mut self, upto: Mark) -> Result<(), ()> {
+        while self.waiting.front().is_some_and(|(mark, _)| *mark <= upto) {
+            let Some((_, response)) = self.waiting.pop_front() else { break };
+            if let (Some(Said::Ack(ack)), Some((mark, next))) = (&response.message, self.waiting.front())
+                && *mark <= upto
+                && matches!(&next.message, Some(Said::Ack(next)) if next.epoch == ack.epoch)
+            {
+                continue;
+            }
+            self.outbox.send(Ok(response)).await.map_err(|_| ())?;
+        }
+        Ok(())
+    }
+}
+
+fn check(hello: &v1::Hello) -> Result<(), Status> {
+    for (what, name, may_be_empty) in [
+        ("cluster", &hello.cluster, false),
+        ("node", &hello.node, false),
+        ("boot_id", &hello.boot_id, true),
+        ("version", &hello.version, true),
+    ] {
+        if name.len() > MAX_NAME || (name.is_empty() && !may_be_empty) {
+            return Err(Status::invalid_argument(format!(
+                "Hello: {what} has {} bytes; give 1 to {MAX_NAME}",
+                name.len()
+            )));
+        }
+    }
+    Ok(())
+}

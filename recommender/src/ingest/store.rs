@@ -1,0 +1,516 @@
+//! Owns what is durable: the ingest log, the state made of it, and the checkpoint that lets the log be trimmed.
+//!
+//! One thread owns the store and everything passes through it in one order: judge, append, apply. The state changes only
+//! after the record was taken by the log, so a failed append leaves nothing behind and is simply tried again.
+//!
+//! Durability is told in *marks*, numbers that grow with every record of this process and are never reused; the log's own
+//! numbers are assigned again after a failed sync. A client hears of a record when its mark is durable.
+//!
+//! A checkpoint may be ahead of the log: it is durable by itself. Whenever the log ends before the checkpoint's number
+//! (its tail was lost in a crash, set aside as damaged, or cut off after a failed sync), a new checkpoint with the log's
+//! own last number is written before anything is appended, so that no number is ever passed over in a replay.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
+
+use evenkeel_log::{Log, LogError, Options, Overflow, Recovery, Seq, SyncHandle};
+use evenkeel_proto::v1;
+
+use super::record::{Entry, Key, LogRecord, Lost, Panic, RecordError, Taken};
+use super::stream_state::{Range, Verdict};
+use crate::checkpoint::{self, CheckpointError};
+use crate::config::Config;
+use crate::state::history::Bounds;
+use crate::state::stream::NodeKey;
+use crate::state::{Applied, Limits, State};
+
+/// Room a record needs besides its frame: names and lengths.
+const RECORD_SLACK: u64 = 256 << 10;
+
+/// The state, read by many and changed by the store alone.
+#[derive(Debug, Clone)]
+pub struct SharedState {
+    state: Arc<RwLock<State>>,
+    /// Held while a checkpoint is taken and written, so that a newer one is never replaced by an older one.
+    checkpointing: Arc<Mutex<()>>,
+}
+
+impl SharedState {
+    fn new(state: State) -> Self {
+        Self { state: Arc::new(RwLock::new(state)), checkpointing: Arc::default() }
+    }
+
+    /// Looks at the state; ingest waits meanwhile.
+    pub fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn checkpointing(&self) -> MutexGuard<'_, ()> {
+        self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place in the order of everything logged by this process; 0 = before all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Mark(pub u64);
+
+/// The store failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The log did.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The checkpoint did.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// A record was written by a newer release.
+    #[error("record {seq} of the ingest log: {source}")]
+    Record {
+        /// Its number in the log.
+        seq: u64,
+        /// What is wrong with it.
+        source: RecordError,
+    },
+    /// A sync failed, and the log has not been opened anew yet.
+    #[error("the ingest log is closed after a failed sync; it is opened anew as soon as the disk works")]
+    Closed,
+    /// The state directory cannot be made.
+    #[error("cannot create state directory {}; create it for the user this process runs as", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// What opening found.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct OpenReport {
+    /// Size of the checkpoint read, where there was one.
+    pub checkpoint_bytes: Option<u64>,
+    /// Why a checkpoint that was there could not be used; it was moved aside.
+    pub checkpoint_damage: Option<String>,
+    /// Records replayed behind it.
+    pub records: u64,
+    /// Frames among them.
+    pub frames: u64,
+    /// Container seconds in them.
+    pub samples: u64,
+    /// Records that could not be understood.
+    pub unreadable: u64,
+    /// What the log could not recover.
+    pub log_damage: Vec<String>,
+    /// Records that are neither in the checkpoint nor in the log any more.
+    pub missing_records: u64,
+    /// Time it took, milliseconds.
+    pub millis: u64,
+}
+
+/// What became of a frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everything up to `last` may be acknowledged once `mark` is durable.
+    Acknowledge {
+        /// Last sequence counted.
+        last: u64,
+        /// When it is durable.
+        mark: Mark,
+    },
+    /// Nothing is to be said.
+    Nothing,
+    /// The frame was given up, durably with `mark`.
+    Refused {
+        /// When that is durable.
+        mark: Mark,
+        /// Why.
+        why: String,
+        /// What the client should do.
+        remedy: String,
+    },
+    /// End the connection.
+    Close {
+        /// Why, and what to do.
+        why: String,
+    },
+}
+
+/// The answer to a greeting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Greeting {
+    /// Last sequence of the stream.
+    pub last: u64,
+    /// When it is durable.
+    pub mark: Mark,
+    /// Whether the slots are known.
+    pub knows_slots: bool,
+}
+
+/// The ingest log and the state made of it.
+#[derive(Debug)]
+pub struct Store {
+    /// Absent only after a failed sync, until the log could be opened anew.
+    log: Option<Log>,
+    state: SharedState,
+    options: Options,
+    config: Config,
+    /// Marks are the log's numbers plus this.
+    base: u64,
+    /// Mark of the newest record.
+    newest: Mark,
+    buffer: Vec<u8>,
+    /// Bytes logged since the last checkpoint was taken.
+    behind_bytes: u64,
+}
+
+impl Store {
+    /// Opens what is in the configured directory, creating it where there is nothing, and replays the log behind the
+    /// checkpoint.
+    ///
+    /// # Errors
+    /// When a file cannot be read or written, is in use, or was written by a newer release. Damage is no error: what can
+    /// be kept is kept, and the report says the rest.
+    pub fn open(config: &Config) -> Result<(Self, OpenReport), StoreError> {
+        let started = Instant::now();
+        fs::create_dir_all(&config.state_dir)
+            .map_err(|source| StoreError::Directory { path: config.state_dir.clone(), source })?;
+        let options = log_options(config);
+        let (log, recovery) = Log::open(config.log_dir(), options.clone())?;
+        let mut report = OpenReport {
+            log_damage: recovery.damage.iter().map(ToString::to_string).collect(),
+            ..OpenReport::default()
+        };
+        let state = load_checkpoint(config, &mut report)?;
+        let mut store = Self {
+            newest: Mark(log.last().map_or(0, Seq::get)),
+            log: Some(log),
+            state: SharedState::new(state),
+            options,
+            config: config.clone(),
+            base: 0,
+            buffer: Vec::new(),
+            behind_bytes: recovery.bytes,
+        };
+        store.replay(&recovery, &mut report)?;
+        report.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Ok((store, report))
+    }
+
+    /// Applies what the log has behind the state, and makes the two agree where the log has less.
+    fn replay(&mut self, recovery: &Recovery, report: &mut OpenReport) -> Result<(), StoreError> {
+        let applied = self.state.read().applied;
+        let last = recovery.next.get() - 1;
+        if applied > last {
+            // The checkpoint is ahead of the log.
+            return self.checkpoint();
+        }
+        let from = Seq::new(applied + 1).unwrap_or(Seq::FIRST);
+        if let Some(first) = recovery.first
+            && first > from
+        {
+            report.missing_records = first.get() - from.get();
+        }
+        let before = self.state.read().counters;
+        let mut reader = self.opened()?.iter_from(from);
+        let mut payload = Vec::new();
+        while let Some(seq) = reader.read_into(&mut payload)? {
+            let mut state = self.state.write();
+            match LogRecord::read(&payload) {
+                Ok((received, entry)) => {
+                    state.apply(received, entry);
+                }
+                Err(source @ RecordError::Version(_)) => {
+                    return Err(StoreError::Record { seq: seq.get(), source });
+                }
+                Err(_) => report.unreadable += 1,
+            }
+            state.applied = seq.get();
+            report.records += 1;
+        }
+        let mut state = self.state.write();
+        state.applied = last;
+        report.frames = state.counters.frames - before.frames;
+        report.samples = state.counters.samples - before.samples;
+        Ok(())
+    }
+
+    /// The state, for looking at from anywhere.
+    pub fn state(&self) -> SharedState {
+        self.state.clone()
+    }
+
+    /// Greets a client: opens its stream, or finds it again.
+    ///
+    /// # Errors
+    /// When the log cannot take the record; nothing was changed and the call may be repeated.
+    pub fn hello(&mut self, now_usec: u64, hello: &v1::Hello) -> Result<Greeting, StoreError> {
+        let key = Key::of(hello);
+        let news = {
+            let state = self.state.read();
+            let node = state.nodes.get(&NodeKey::of(&key));
+            let same = |n: &crate::state::stream::Node| {
+                n.version == hello.version && (hello.facts.is_none() || n.facts == hello.facts)
+            };
+            state.stream(&key).is_none() || !node.is_some_and(same)
+        };
+        if news {
+            self.log(now_usec, Entry::Opened(hello.clone()))?;
+        }
+        let state = self.state.read();
+        let stream = state.stream(&key);
+        Ok(Greeting {
+            last: stream.map_or(0, |s| s.position.last),
+            mark: self.mark(),
+            knows_slots: stream.is_some_and(|s| s.knows_slots()),
+        })
+    }
+
+    /// Judges a frame, logs it and counts it. `resumed` tells whether it is the first one after [`hello`](Self::hello).
+    ///
+    /// # Errors
+    /// When the log cannot take the record; nothing was changed and the call may be repeated.
+    pub fn take(
+        &mut self,
+        now_usec: u64,
+        key: &Key,
+        frame: &v1::Frame,
+        resumed: bool,
+    ) -> Result<Outcome, StoreError> {
+        let sequence = frame.sequence;
+        if sequence == 0 {
+            return self.announce_again(now_usec, key, frame);
+        }
+        let Some(range) = Range::new(sequence, frame.replaces_first) else {
+            let why =
+                format!("frame {sequence} replaces from {}: the range is impossible", frame.replaces_first);
+            return Ok(Outcome::Close { why });
+        };
+        let position = self.state.read().stream(key).map(|s| s.position).unwrap_or_default();
+        let whole = crc32c::crc32c(&frame.samples) == frame.samples_crc32c;
+        match position.judge(range, whole, resumed) {
+            Verdict::Duplicate => Ok(Outcome::Acknowledge { last: position.last, mark: self.mark() }),
+            Verdict::Close { why, remedy } => Ok(Outcome::Close { why: format!("{why}; {remedy}") }),
+            Verdict::Refuse { why, remedy } => {
+                let lost = Lost { key: key.clone(), first: range.first, last: range.sequence };
+                self.log(now_usec, Entry::Lost(lost))?;
+                Ok(Outcome::Refused { mark: self.mark(), why, remedy: remedy.to_owned() })
+            }
+            Verdict::Take { lost: _ } => {
+                let taken = Taken { key: key.clone(), frame: frame.clone() };
+                let applied = match self.log(now_usec, Entry::Taken(taken)) {
+                    Err(StoreError::Log(error @ LogError::TooLarge { .. })) => {
+                        return Ok(Outcome::Close { why: error.to_string() });
+                    }
+                    applied => applied?,
+                };
+                let mark = self.mark();
+                Ok(match applied {
+                    Applied::Done => Outcome::Acknowledge { last: range.sequence, mark },
+                    Applied::Unreadable(why) => Outcome::Refused {
+                        mark,
+                        why: format!("its samples cannot be read: {why}"),
+                        remedy: "announce all slots again and go on with a key frame".to_owned(),
+                    },
+                })
+            }
+        }
+    }
+
+    /// Takes slots announced outside the numbered frames. It may be repeated and changes no second.
+    fn announce_again(&mut self, now_usec: u64, key: &Key, frame: &v1::Frame) -> Result<Outcome, StoreError> {
+        let numbered = frame.replaces_first > 0 || !frame.samples.is_empty() || !frame.gone.is_empty();
+        if numbered || !frame.decisions.is_empty() {
+            let why = "a frame without a number has more than announcements; number it from 1".to_owned();
+            return Ok(Outcome::Close { why });
+        }
+        let frame = v1::Frame { announced: frame.announced.clone(), ..v1::Frame::default() };
+        self.log(now_usec, Entry::Announced(Taken { key: key.clone(), frame }))?;
+        Ok(Outcome::Nothing)
+    }
+
+    /// Sets the panic switch; durable with the returned mark.
+    ///
+    /// # Errors
+    /// When the log cannot take the record; nothing was changed and the call may be repeated.
+    pub fn set_panic(&mut self, now_usec: u64, on: bool, reason: String) -> Result<Mark, StoreError> {
+        self.log(now_usec, Entry::Panic(Panic { on, reason }))?;
+        Ok(self.mark())
+    }
+
+    /// Drops containers and codec memory of streams that have been silent for the configured time.
+    ///
+    /// # Errors
+    /// When the log cannot take the record; the rest is dropped next time.
+    pub fn retire_idle(&mut self, now_usec: u64) -> Result<usize, StoreError> {
+        let cutoff = now_usec.saturating_sub(self.config.ingest.forget_after.as_usec());
+        let idle: Vec<Key> = {
+            let state = self.state.read();
+            let idle = state.streams().filter(|s| s.last_seen_usec < cutoff && !s.slots.is_empty());
+            idle.map(|s| s.key.clone()).collect()
+        };
+        for key in &idle {
+            self.log(now_usec, Entry::Retired(key.clone()))?;
+        }
+        Ok(idle.len())
+    }
+
+    /// Appends a record and applies it.
+    fn log(&mut self, now_usec: u64, entry: Entry) -> Result<Applied, StoreError> {
+        let record = LogRecord::new(now_usec, entry);
+        record.write(&mut self.buffer);
+        let Some(log) = &mut self.log else { return Err(StoreError::Closed) };
+        let seq = log.append(&self.buffer)?;
+        self.newest = Mark(self.base + seq.get());
+        self.behind_bytes += self.buffer.len() as u64;
+        let mut state = self.state.write();
+        state.applied = seq.get();
+        Ok(match record.entry {
+            Some(entry) => state.apply(now_usec, entry),
+            None => Applied::Done,
+        })
+    }
+
+    /// Hands what was appended to the kernel, for the sync to find.
+    ///
+    /// # Errors
+    /// When the write fails; what was appended stays in memory and the next call tries again.
+    pub fn flush(&mut self) -> Result<(), StoreError> {
+        self.opened()?.flush()?;
+        Ok(())
+    }
+
+    /// Flushes and syncs; the mark that is durable then.
+    ///
+    /// # Errors
+    /// When either fails. After a failed sync nothing more becomes durable until [`reopen`](Self::reopen).
+    pub fn sync(&mut self) -> Result<Mark, StoreError> {
+        let durable = self.opened()?.sync()?;
+        Ok(Mark(self.base + durable.map_or(0, Seq::get)))
+    }
+
+    /// What syncs on another thread, and the number to add to what it returns to have a mark.
+    ///
+    /// # Errors
+    /// While the log is not open.
+    pub fn syncer(&mut self) -> Result<(SyncHandle, u64), StoreError> {
+        let base = self.base;
+        Ok((self.opened()?.sync_handle(), base))
+    }
+
+    fn opened(&mut self) -> Result<&mut Log, StoreError> {
+        self.log.as_mut().ok_or(StoreError::Closed)
+    }
+
+    /// The mark of the newest record.
+    pub fn mark(&self) -> Mark {
+        self.newest
+    }
+
+    /// Bytes of the log, and those logged since the last checkpoint.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.log.as_ref().map_or(0, Log::bytes), self.behind_bytes)
+    }
+
+    /// Notes that a checkpoint has been taken that covers everything so far.
+    pub fn checkpoint_begun(&mut self) {
+        self.behind_bytes = 0;
+    }
+
+    /// Deletes the part of the log that a written checkpoint covers.
+    ///
+    /// # Errors
+    /// When a system call fails; a later trim deletes it.
+    pub fn trim(&mut self, applied: u64) -> Result<(), StoreError> {
+        let log = self.opened()?;
+        if let (Some(seq), Some(last)) = (Seq::new(applied), log.last()) {
+            log.trim_to(seq.min(last))?;
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint of the present state, numbered with the log's last record, and trims the log.
+    ///
+    /// # Errors
+    /// When a system call fails; the checkpoint before stays.
+    pub fn checkpoint(&mut self) -> Result<(), StoreError> {
+        let state = self.state.clone();
+        let _writing = state.checkpointing();
+        let last = self.opened()?.last().map_or(0, Seq::get);
+        self.state.write().applied = last;
+        let bytes = checkpoint::encode(&self.state.read());
+        checkpoint::write(&self.config.checkpoint_file(), &bytes)?;
+        self.behind_bytes = 0;
+        self.trim(last)
+    }
+
+    /// Opens the log anew after a failed sync and writes a checkpoint: the state has everything the log lost, so with it
+    /// everything is durable again. Nothing may be appended before this has succeeded.
+    ///
+    /// # Errors
+    /// When the disk still fails; the call is to be repeated.
+    pub fn reopen(&mut self) -> Result<Mark, StoreError> {
+        let before = self.newest;
+        // The log holds its lock until it is dropped.
+        drop(self.log.take());
+        let (log, _) = Log::open(self.config.log_dir(), self.options.clone())?;
+        self.base = before.0.saturating_sub(log.last().map_or(0, Seq::get));
+        self.log = Some(log);
+        self.checkpoint()?;
+        Ok(before)
+    }
+}
+
+fn log_options(config: &Config) -> Options {
+    let record = config.ingest.max_message.get() + RECORD_SLACK;
+    Options {
+        segment_bytes: config.log.segment_bytes.get(),
+        max_bytes: config.log.max_bytes.get(),
+        max_record_bytes: u32::try_from(record).unwrap_or(u32::MAX),
+        overflow: Overflow::Reject,
+        ..Options::default()
+    }
+}
+
+fn limits(config: &Config) -> Limits {
+    let history = &config.history;
+    Limits {
+        history: Bounds {
+            retention_minutes: u32::try_from(history.retention.minutes()).unwrap_or(u32::MAX),
+            per_series: history.max_entries_per_series,
+            total: history.max_entries,
+            series: history.max_series,
+        },
+        epochs: config.ingest.max_epochs,
+        containers: config.ingest.max_containers,
+        events: history.max_events,
+    }
+}
+
+/// The state of the checkpoint; an empty one where there is none or it is damaged.
+fn load_checkpoint(config: &Config, report: &mut OpenReport) -> Result<State, StoreError> {
+    let path = config.checkpoint_file();
+    let mut state = State::new(limits(config));
+    match checkpoint::read(&path, &mut state) {
+        Ok(bytes) => {
+            report.checkpoint_bytes = bytes;
+            Ok(state)
+        }
+        Err(error @ CheckpointError::Damaged { .. }) => {
+            let aside = path.with_extension("damaged");
+            let kept = match fs::rename(&path, &aside) {
+                Ok(()) => format!("kept as {}", aside.display()),
+                Err(e) => format!("it could not be moved aside: {e}"),
+            };
+            report.checkpoint_damage = Some(format!("{error}; {kept}"));
+            Ok(State::new(limits(config)))
+        }
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,168 @@
+//! Owns the one question of exactly-once: what to do with the next frame of a stream. Pure.
+//!
+//! A stream is (cluster, node, epoch). Its frames carry contiguous sequence numbers from 1; a folded frame stands for a
+//! range of them. The recommender keeps one number per stream, the last sequence taken. Everything at or below it has
+//! been counted, or is known to be lost, and is never counted again; everything above it has not been counted.
+//!
+//! | frame, with `first..=sequence` its range | verdict |
+//! | --- | --- |
+//! | `sequence <= last` | duplicate: acknowledged again, not counted |
+//! | `first == last + 1` | taken |
+//! | `first <= last < sequence` | refused and passed over: part of the fold has been counted, and which part cannot be told |
+//! | `first > last + 1`, first frame after the handshake | taken; the numbers between are lost and counted as a gap |
+//! | `first > last + 1`, later | out of order: the connection ends, and the next handshake states where to go on |
+//!
+//! A gap is believed only right after the handshake: the client has just been told what is missing and does not have it.
+//! That holds for a stream nothing is known of too, which may begin anywhere: what was known may have been lost here.
+//! A frame without a number (0) only announces slots again; it has no place in this order.
+
+/// The longest gap or fold accepted, in sequence numbers: 400 days of seconds. A sequence number that jumps further is
+/// damage, and believing it would make every later frame a duplicate.
+pub const MAX_JUMP: u64 = 400 * 86_400;
+
+/// How far a stream has been taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Position {
+    /// Last sequence taken; 0 = none.
+    pub last: u64,
+}
+
+/// What to do with a frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Log and count it; `lost` numbers before it never arrived.
+    Take {
+        /// Sequence numbers between the last one taken and this frame's first.
+        lost: u64,
+    },
+    /// Already counted; acknowledge again.
+    Duplicate,
+    /// It can never be counted. The stream goes on behind it.
+    Refuse {
+        /// Why.
+        why: String,
+        /// What the client should do.
+        remedy: &'static str,
+    },
+    /// The client does not keep to the protocol; end the connection.
+    Close {
+        /// Why.
+        why: String,
+        /// What the client should do.
+        remedy: &'static str,
+    },
+}
+
+/// The range a frame stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// First sequence, equal to `sequence` where the frame stands for itself alone.
+    pub first: u64,
+    /// The frame's own sequence, the last of its range.
+    pub sequence: u64,
+}
+
+impl Range {
+    /// The range of a frame's `sequence` and `replaces_first`; nothing where they contradict each other.
+    pub fn new(sequence: u64, replaces_first: u64) -> Option<Self> {
+        let first = if replaces_first == 0 { sequence } else { replaces_first };
+        (1..=sequence).contains(&first).then_some(Self { first, sequence })
+    }
+}
+
+impl Position {
+    /// Judges a frame by its range. `whole` tells whether its checksum matches; `resumed` whether it is the first one
+    /// after a handshake that stated this position.
+    pub fn judge(&self, range: Range, whole: bool, resumed: bool) -> Verdict {
+        let Range { first, sequence } = range;
+        if sequence <= self.last {
+            return Verdict::Duplicate;
+        }
+        let jump = sequence - self.last;
+        if jump > MAX_JUMP {
+            return Verdict::Close {
+                why: format!("sequence {sequence} is {jump} after {}, more than {MAX_JUMP}", self.last),
+                remedy: "restart the agent, which begins a new epoch",
+            };
+        }
+        if first <= self.last {
+            return Verdict::Refuse {
+                why: format!(
+                    "it replaces {first} to {sequence}, of which up to {} are counted already",
+                    self.last
+                ),
+                remedy: "fold only frames that were never sent",
+            };
+        }
+        let lost = first - self.last - 1;
+        if lost > 0 && !resumed {
+            return Verdict::Close {
+                why: format!("sequence {first} follows {}, {lost} are missing between them", self.last),
+                remedy: "connect again and go on behind the sequence the recommender states",
+            };
+        }
+        if !whole {
+            return Verdict::Refuse {
+                why: "its samples do not match their checksum".to_owned(),
+                remedy: "go on with the next frame; if it happens again, check the node's memory and disk",
+            };
+        }
+        Verdict::Take { lost }
+    }
+
+    /// Passes a range, whether it was counted or given up.
+    pub fn advance(&mut self, range: Range) {
+        self.last = self.last.max(range.sequence);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(verdict: &Verdict) -> String {
+        match verdict {
+            Verdict::Take { lost } => format!("take {lost}"),
+            Verdict::Duplicate => "duplicate".to_owned(),
+            Verdict::Refuse { .. } => "refuse".to_owned(),
+            Verdict::Close { .. } => "close".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_table_of_the_module() {
+        // last, first, sequence, whole, resumed
+        let table = [
+            (0, 1, 1, true, true, "take 0"),
+            (0, 7, 7, true, true, "take 6"),
+            (0, 7, 7, true, false, "close"),
+            (0, 1, 7, true, true, "take 0"),
+            (5, 5, 5, true, false, "duplicate"),
+            (5, 3, 5, false, true, "duplicate"),
+            (5, 6, 6, true, false, "take 0"),
+            (5, 6, 9, true, false, "take 0"),
+            (5, 5, 9, true, true, "refuse"),
+            (5, 1, 6, true, false, "refuse"),
+            (5, 8, 8, true, true, "take 2"),
+            (5, 8, 12, true, true, "take 2"),
+            (5, 8, 8, true, false, "close"),
+            (5, 6, 6, false, false, "refuse"),
+            (5, 8, 8, false, false, "close"),
+            (5, 6, 6 + MAX_JUMP, true, true, "close"),
+            (5, u64::MAX, u64::MAX, true, true, "close"),
+        ];
+        for (last, first, sequence, whole, resumed, want) in table {
+            let got = Position { last }.judge(Range { first, sequence }, whole, resumed);
+            assert_eq!(kind(&got), want, "{last} {first}..={sequence} whole={whole} resumed={resumed}");
+        }
+    }
+
+    #[test]
+    fn a_range_must_not_contradict_itself() {
+        for (sequence, replaces, want) in
+            [(0, 0, None), (3, 4, None), (3, 0, Some(3)), (3, 3, Some(3)), (3, 1, Some(1))]
+        {
+            assert_eq!(Range::new(sequence, replaces).map(|r| r.first), want);
+        }
+    }
+}

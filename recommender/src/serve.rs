@@ -1,0 +1,240 @@
+//! Owns the life of the process: open, serve, drain, stop.
+
+use std::future::{Future, IntoFuture};
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use evenkeel_proto::v1::capacity_service_server::CapacityServiceServer;
+use evenkeel_proto::v1::ingest_service_server::IngestServiceServer;
+use evenkeel_proto::v1::recommender_service_server::RecommenderServiceServer;
+use sd_notify::NotifyState;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tracing::{info, warn};
+use tracing_subscriber::EnvFilter;
+
+use crate::api::Context;
+use crate::api::grpc::Api;
+use crate::api::http::Site;
+use crate::api::ready::Readiness;
+use crate::config::Config;
+use crate::ingest::engine::Engine;
+use crate::ingest::service::Ingestion;
+use crate::ingest::store::{OpenReport, Store};
+
+/// Silent clients are probed this often, so that a node that lost its power does not stay connected.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+
+/// Writes log lines to standard error: text on a terminal, otherwise one JSON object each.
+///
+/// # Errors
+/// When the filter cannot be read.
+pub fn logging(filter: &str) -> anyhow::Result<()> {
+    let filter: EnvFilter = filter.parse().with_context(|| format!("log level {filter:?}"))?;
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if std::io::stderr().is_terminal() {
+        lines.init();
+    } else {
+        lines.json().flatten_event(true).init();
+    }
+    Ok(())
+}
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When an address or the state directory cannot be had, or a server fails.
+pub fn run(config: &Config) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(config.serve.workers)
+        .thread_name("network")
+        .enable_all()
+        .build()?;
+    let done = runtime.block_on(async {
+        let stop = stop_signal()?;
+        Recommender::bind(config).await?.serve(stop).await
+    });
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    done
+}
+
+/// A recommender that has its addresses and nothing else yet.
+#[derive(Debug)]
+pub struct Recommender {
+    config: Config,
+    grpc: TcpListener,
+    http: TcpListener,
+}
+
+impl Recommender {
+    /// Takes the configured addresses.
+    ///
+    /// # Errors
+    /// When one cannot be had.
+    pub async fn bind(config: &Config) -> anyhow::Result<Self> {
+        Ok(Self {
+            grpc: listen("serve.grpc", config.serve.grpc).await?,
+            http: listen("serve.http", config.serve.http).await?,
+            config: config.clone(),
+        })
+    }
+
+    /// The gRPC and HTTP addresses, with the ports that were given where port 0 was asked for.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn addresses(&self) -> std::io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.grpc.local_addr()?, self.http.local_addr()?))
+    }
+
+    /// Reads everything back, serves until `stop` ends, and leaves everything durable.
+    ///
+    /// # Errors
+    /// When the state directory cannot be used or a server fails.
+    pub async fn serve(self, stop: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
+        let (grpc_at, http_at) = self.addresses()?;
+        let Self { config, grpc, http } = self;
+        let readiness = Arc::new(Readiness::default());
+        let site = Site::new(Arc::clone(&readiness));
+        let (stopping, stopped) = watch::channel(false);
+        let router = site.router(&config.serve);
+        let web = axum::serve(http, router).with_graceful_shutdown(ended(stopped.clone()));
+        let web = tokio::spawn(web.into_future());
+        info!(http = %http_at, state_dir = %config.state_dir.display(), "reading back what was acknowledged");
+
+        let to_open = config.clone();
+        let (store, report) = tokio::task::spawn_blocking(move || Store::open(&to_open)).await??;
+        tell_report(&report);
+        let (engine, threads) = Engine::start(store, &config)?;
+        let context = Context::new(engine, &config);
+        site.open(context.clone());
+        readiness.replayed();
+        let rpc = tokio::spawn(rpc(grpc, context, &config, stopped)?);
+        info!(grpc = %grpc_at, http = %http_at, "ready");
+        tell(&[NotifyState::Ready, NotifyState::Status(&format!("gRPC on {grpc_at}, HTTP on {http_at}"))]);
+
+        let (mut web, mut rpc) = (web, rpc);
+        let early = tokio::select! {
+            () = stop => None,
+            ended = &mut web => Some(ended.map_err(anyhow::Error::from).and_then(|e| Ok(e?)).context("HTTP server")),
+            ended = &mut rpc => Some(ended.map_err(anyhow::Error::from).and_then(|e| Ok(e?)).context("gRPC server")),
+        };
+        info!("stopping");
+        tell(&[NotifyState::Stopping]);
+        readiness.stopping();
+        let _nobody = stopping.send(true);
+        let drained = async {
+            if !web.is_finished() {
+                let _ended = (&mut web).await;
+            }
+            if !rpc.is_finished() {
+                let _ended = (&mut rpc).await;
+            }
+        };
+        if tokio::time::timeout(config.serve.drain.get(), drained).await.is_err() {
+            warn!("some requests did not end within serve.drain and are cut off");
+        }
+        tokio::task::spawn_blocking(move || threads.stop()).await?;
+        info!("stopped");
+        early.unwrap_or(Ok(()))
+    }
+}
+
+async fn listen(key: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {address}; stop what holds it, or set {key} to another address")
+    })
+}
+
+/// Ends when the process is to end.
+pub(crate) async fn ended(mut stopped: watch::Receiver<bool>) {
+    // An error means that the sender is gone, which is the end too.
+    let _gone = stopped.wait_for(|stop| *stop).await;
+}
+
+/// The gRPC server as a future.
+fn rpc(
+    listener: TcpListener,
+    context: Context,
+    config: &Config,
+    stopped: watch::Receiver<bool>,
+) -> anyhow::Result<impl Future<Output = Result<(), tonic::transport::Error>> + Send + use<>> {
+    let ingestion = Ingestion::new(
+        context.engine.clone(),
+        config.ingest.credits,
+        config.ingest.max_streams,
+        stopped.clone(),
+    );
+    let max = config.ingest.max_message.as_usize();
+    let api = Api { context, stopping: stopped.clone() };
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(evenkeel_proto::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()?;
+    Ok(async move {
+        let (reporter, health) = tonic_health::server::health_reporter();
+        reporter.set_serving::<IngestServiceServer<Ingestion>>().await;
+        reporter.set_serving::<RecommenderServiceServer<Api>>().await;
+        reporter.set_serving::<CapacityServiceServer<Api>>().await;
+        Server::builder()
+            .http2_keepalive_interval(Some(KEEPALIVE))
+            .add_service(health)
+            .add_service(reflection)
+            .add_service(IngestServiceServer::new(ingestion).max_decoding_message_size(max))
+            .add_service(RecommenderServiceServer::new(api.clone()))
+            .add_service(CapacityServiceServer::new(api))
+            .serve_with_incoming_shutdown(
+                TcpIncoming::from(listener).with_nodelay(Some(true)),
+                ended(stopped),
+            )
+            .await
+    })
+}
+
+fn tell_report(report: &OpenReport) {
+    for damage in &report.log_damage {
+        warn!(damage, "a part of the ingest log was not recovered");
+    }
+    if let Some(damage) = &report.checkpoint_damage {
+        warn!(damage, "starting without the checkpoint: history from before the log is lost");
+    }
+    if report.missing_records > 0 {
+        warn!(records = report.missing_records, "records between the checkpoint and the log are missing");
+    }
+    info!(
+        checkpoint_bytes = report.checkpoint_bytes,
+        records = report.records,
+        frames = report.frames,
+        samples = report.samples,
+        unreadable = report.unreadable,
+        millis = report.millis,
+        "read back what was acknowledged"
+    );
+}
+
+/// Ends on SIGTERM or SIGINT; a second one ends the process at once.
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()> + Send> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        tokio::spawn(async move {
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+            warn!("second signal: ending at once");
+            std::process::exit(1);
+        });
+    })
+}
+
+/// Tells systemd, where it listens.
+fn tell(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        warn!(%error, "systemd was not told");
+    }
+}

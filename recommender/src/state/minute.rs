@@ -1,0 +1,47 @@
+//! Owns the entry of the history: one resource of one container within one minute.
+
+use evenkeel_model::rollup::{Aggregate, Rollup};
+use evenkeel_rightsizing::Resource;
+
+/// Microseconds in a minute.
+pub(crate) const MINUTE_USEC: u64 = 60_000_000;
+
+/// One resource of one container within one minute, or the part of it that has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Minute since 1970.
+    pub minute: u32,
+    /// Samples it was made of.
+    pub count: u32,
+    /// Their mean, rounded down. CPU in thousandths of a core, memory in bytes.
+    pub mean: u64,
+    /// The least of them.
+    pub min: u64,
+    /// The greatest of them.
+    pub max: u64,
+}
+
+impl Entry {
+    /// The entry of one resource of a rollup; nothing when the rollup has no number of it.
+    pub(crate) fn of(minute: u32, rollup: &Rollup, resource: Resource) -> Option<Self> {
+        let Aggregate { count, min, max, .. } = *aggregate(rollup, resource);
+        let mean = aggregate(rollup, resource).mean()?;
+        Some(Self { minute, count: u32::try_from(count).unwrap_or(u32::MAX), mean, min, max })
+    }
+
+    /// The value the rules take as the minute's sample: the mean of CPU, the peak of memory, since memory that was
+    /// needed for a second was needed.
+    pub fn sample(&self, resource: Resource) -> u64 {
+        match resource {
+            Resource::Cpu => self.mean,
+            Resource::Memory => self.max,
+        }
+    }
+}
+
+fn aggregate(rollup: &Rollup, resource: Resource) -> &Aggregate {
+    match resource {
+        Resource::Cpu => &rollup.cpu_milli,
+        Resource::Memory => &rollup.memory_bytes,
+    }
+}
