@@ -12,9 +12,11 @@
 //! are cumulative; a container that is stalled without using CPU or memory shows its stall time that late.
 
 mod descriptors;
+mod open;
 mod reader;
 mod sources;
 
 pub use descriptors::{Descriptors, Nofile, descriptors_needed, raise_nofile};
-pub use reader::{ContainerReader, Flaws, Keeping, Opened, SampleContext};
+pub use open::Opened;
+pub use reader::{ContainerReader, Flaws, Keeping, SampleContext};
 pub use sources::Plan;

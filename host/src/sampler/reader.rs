@@ -1,6 +1,7 @@
 //! [`ContainerReader`]: one container's files kept open and turned into a sample each tick.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_model::sample::{Field, Sample};
@@ -9,7 +10,7 @@ use nix::sys::uio::pread;
 
 use super::descriptors::{Descriptors, Kept};
 use super::sources::{Plan, Source, When, sources_of};
-use crate::cgroup::{CgroupDir, CgroupTree};
+use crate::cgroup::CgroupTree;
 use crate::error::{Action, Category, HostError};
 use crate::hierarchy::Hierarchy;
 use crate::write::CgroupRef;
@@ -20,16 +21,16 @@ const BUFFER: usize = 16 * 1024;
 /// What all readers share: the buffer, the plan, and the tree to open from.
 #[derive(Debug)]
 pub struct SampleContext {
-    tree: std::sync::Arc<CgroupTree>,
+    pub(super) tree: Arc<CgroupTree>,
     buffer: Box<[u8; BUFFER]>,
-    descriptors: Descriptors,
+    pub(super) descriptors: Descriptors,
     plan: Plan,
-    sources: Vec<(Source, Hierarchy)>,
+    pub(super) sources: Vec<(Source, Hierarchy)>,
 }
 
 impl SampleContext {
     /// A context for readers of one tree.
-    pub fn new(tree: std::sync::Arc<CgroupTree>, descriptors: Descriptors, plan: Plan) -> Self {
+    pub fn new(tree: Arc<CgroupTree>, descriptors: Descriptors, plan: Plan) -> Self {
         let sources = sources_of(tree.layout());
         Self { tree, buffer: Box::new([0; BUFFER]), descriptors, plan, sources }
     }
@@ -49,17 +50,6 @@ pub enum Keeping {
     Reopening,
 }
 
-/// A reader and what was found on opening it.
-#[derive(Debug)]
-pub struct Opened {
-    /// The reader.
-    pub reader: ContainerReader,
-    /// Fields this kernel or this cgroup does not give, to be said once.
-    pub missing: Vec<Field>,
-    /// Why some of them are missing, when it is not simply that there is no such file (`Denied`, `Io`).
-    pub errors: Vec<HostError>,
-}
-
 /// What went wrong with single fields in one tick; a bit per column of [`Field`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flaws {
@@ -77,14 +67,14 @@ impl Flaws {
 }
 
 #[derive(Debug)]
-struct Slot {
-    source: Source,
-    place: usize,
-    handle: Handle,
+pub(super) struct Slot {
+    pub(super) source: Source,
+    pub(super) place: usize,
+    pub(super) handle: Handle,
 }
 
 #[derive(Debug)]
-enum Handle {
+pub(super) enum Handle {
     Kept(OwnedFd),
     Reopen,
     /// The kernel said that it will never answer; not asked again.
@@ -95,8 +85,8 @@ enum Handle {
 #[derive(Debug)]
 pub struct ContainerReader {
     places: Vec<CgroupRef>,
-    slots: Vec<Slot>,
-    kept: Option<Kept>,
+    pub(super) slots: Vec<Slot>,
+    pub(super) kept: Option<Kept>,
     phase: u64,
     last: Sample,
     last_at: Option<Duration>,
@@ -112,31 +102,19 @@ struct Moved {
 }
 
 impl ContainerReader {
-    /// Opens every file of the cgroup at `path` that this machine has.
-    ///
-    /// # Errors
-    /// `Gone` when the path exists in no hierarchy that is sampled.
-    pub fn open(context: &SampleContext, path: &str) -> Result<Opened, HostError> {
-        let dirs = context.tree.dirs(path)?;
-        let places: Vec<CgroupRef> = dirs.iter().map(|d| d.at().clone()).collect();
+    /// A reader without files.
+    pub(super) fn empty(places: Vec<CgroupRef>, kept: Option<Kept>) -> Self {
         let phase = places.first().map_or(0, |p| p.inode);
-        let reader = Self {
+        Self {
             places,
-            slots: Vec::with_capacity(context.sources.len()),
-            kept: context.descriptors.take(context.sources.len() as u64),
+            slots: Vec::new(),
+            kept,
             phase,
             last: Sample::default(),
             last_at: None,
             inactive_file: None,
             seen: Moved::default(),
-        };
-        let mut opened = Opened { reader, missing: Vec::new(), errors: Vec::new() };
-        for &(source, hierarchy) in &context.sources {
-            let place = dirs.iter().position(|d| d.at().hierarchy == hierarchy);
-            opened.add(source, place.map(|i| (i, &dirs[i])))?;
         }
-        opened.settle();
-        Ok(opened)
     }
 
     /// Its cgroup in each hierarchy.
@@ -264,48 +242,7 @@ impl ContainerReader {
     }
 }
 
-impl Opened {
-    fn add(&mut self, source: Source, place: Option<(usize, &CgroupDir)>) -> Result<(), HostError> {
-        let Some((place, dir)) = place else {
-            return Ok(());
-        };
-        let fd = match dir.open_file(source.file()) {
-            Ok(fd) => fd,
-            Err(Errno::EMFILE | Errno::ENFILE) => {
-                // Somebody else used up the descriptors. Give all of ours back; `settle` closes them.
-                self.reader.kept = None;
-                self.reader.slots.push(Slot { source, place, handle: Handle::Reopen });
-                return Ok(());
-            }
-            Err(errno) => {
-                let error = dir.error(Action::Open, source.file(), errno);
-                if error.is_gone() {
-                    return Err(error);
-                }
-                if error.category() != Category::Unsupported {
-                    self.errors.push(error);
-                }
-                return Ok(());
-            }
-        };
-        let handle = if self.reader.kept.is_some() { Handle::Kept(fd) } else { Handle::Reopen };
-        self.reader.slots.push(Slot { source, place, handle });
-        Ok(())
-    }
-
-    /// Makes the books agree with what was opened.
-    fn settle(&mut self) {
-        let reader = &mut self.reader;
-        match &mut reader.kept {
-            Some(kept) => kept.shrink_to(reader.slots.len() as u64),
-            None => reader.slots.iter_mut().for_each(|s| s.handle = Handle::Reopen),
-        }
-        let given: u16 = reader.slots.iter().fold(0, |all, s| all | bits(s.source.fields()));
-        self.missing = Field::ALL.into_iter().filter(|f| given & (1 << f.index()) == 0).collect();
-    }
-}
-
-fn bits(fields: &[Field]) -> u16 {
+pub(super) fn bits(fields: &[Field]) -> u16 {
     fields.iter().fold(0, |all, f| all | 1 << f.index())
 }
 
