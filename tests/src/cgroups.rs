@@ -151,6 +151,18 @@ impl CgroupTree {
         Ok(pid)
     }
 
+    /// Ends one of the processes started here with SIGTERM and reaps it.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it was not started here.
+    pub fn end(&mut self, pid: Pid) -> Result<()> {
+        let started = self.children.iter().position(|child| i32::try_from(child.id()) == Ok(pid.as_raw()));
+        let mut child = self.children.swap_remove(started.with_context(|| format!("{pid} is not ours"))?);
+        kill(pid, Signal::SIGTERM).with_context(|| format!("cannot end {pid}"))?;
+        child.wait().map(|_| ()).context("cannot reap a child")
+    }
+
     /// Kills every process in the tree and removes it.
     ///
     /// # Errors
@@ -221,6 +233,22 @@ impl TestCgroup {
         Ok(())
     }
 
+    /// Moves a process to a cgroup of a name inside this one, made without controllers of its own, as a program in a
+    /// container does that manages cgroups itself.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the kernel refuses.
+    pub fn nest(&self, name: &str, pid: Pid) -> Result<()> {
+        for directory in self.directories() {
+            let inner = directory.join(name);
+            std::fs::create_dir_all(&inner)
+                .with_context(|| format!("cannot make the cgroup {}", inner.display()))?;
+            write(&inner.join("cgroup.procs"), &pid.to_string())?;
+        }
+        Ok(())
+    }
+
     /// Directory of this cgroup under a controller; on v2 the one directory.
     ///
     /// # Errors
@@ -254,6 +282,21 @@ impl TestCgroup {
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         Ok(text.trim().to_string())
+    }
+
+    /// Kills whatever is left in this cgroup and removes it everywhere.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it resists.
+    pub fn remove(&self) -> Result<()> {
+        wait::until(&format!("{} to go", self.path()), wait::PATIENCE, || {
+            let mut left = 0;
+            for directory in self.directories() {
+                left += usize::from(!try_remove(&directory)?);
+            }
+            Ok((left == 0).then_some(()))
+        })
     }
 
     /// Processes directly in this cgroup.

@@ -13,6 +13,8 @@ pub mod daemon;
 pub mod image;
 pub mod machine;
 pub mod places;
+pub mod processes;
+pub mod product;
 pub mod runtime;
 pub mod skip;
 pub mod stage;

@@ -1,0 +1,73 @@
+//! Facts about processes as the kernel has them. Owns the little of `/proc` that tests compare with.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use nix::unistd::Pid;
+
+/// Bytes of memory of this machine, `MemTotal` of /proc/meminfo.
+///
+/// # Errors
+///
+/// Fails when it cannot be read.
+pub fn memory_total() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib =
+        line.and_then(|line| line.trim().strip_suffix(" kB")).context("no MemTotal in /proc/meminfo")?;
+    Ok(kib.trim().parse::<u64>().context("MemTotal is not a number")? * 1024)
+}
+
+/// `oom_score_adj` of a process.
+///
+/// # Errors
+///
+/// Fails when it is gone.
+pub fn score(pid: Pid) -> Result<i32> {
+    let path = format!("/proc/{pid}/oom_score_adj");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    text.trim().parse().with_context(|| format!("{path} has {text:?}"))
+}
+
+/// Sets `oom_score_adj` of a process, as the process itself may.
+///
+/// # Errors
+///
+/// Fails when it is gone or the kernel refuses.
+pub fn set_score(pid: Pid, score: i32) -> Result<()> {
+    let path = format!("/proc/{pid}/oom_score_adj");
+    std::fs::write(&path, score.to_string()).with_context(|| format!("cannot write {score} to {path}"))
+}
+
+/// Live processes in a cgroup directory and everything below, with their scores. The dead not yet reaped and those that
+/// end while one looks are left out.
+///
+/// # Errors
+///
+/// Fails when the directory cannot be listed.
+pub fn scores_below(directory: &Path) -> Result<Vec<(Pid, i32)>> {
+    let list = directory.join("cgroup.procs");
+    let text = std::fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;
+    let mut found = Vec::new();
+    for pid in text.lines().filter_map(|line| line.parse().ok()).map(Pid::from_raw) {
+        if let Ok(score) = score(pid)
+            && is_alive(pid)
+        {
+            found.push((pid, score));
+        }
+    }
+    for entry in std::fs::read_dir(directory).context("cannot list a cgroup")?.flatten() {
+        if entry.path().is_dir() {
+            found.extend(scores_below(&entry.path())?);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a process runs; false for one that ended and is not reaped yet.
+pub fn is_alive(pid: Pid) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // The name in parentheses may hold anything; the state follows the last one.
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}

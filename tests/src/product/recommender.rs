@@ -1,0 +1,142 @@
+//! A recommender with everything of its own. Owns its configuration and its process.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::ask::AskRecommender;
+use super::{Keys, quoted};
+use crate::daemon::{Daemon, Program, Ready, free_port, http_get};
+use crate::wait;
+
+/// A recommender to be started, any number of times, at the same addresses on the same state.
+#[derive(Debug, Clone)]
+pub struct RecommenderSetup {
+    directory: PathBuf,
+    keys: Keys,
+    grpc: u16,
+    http: u16,
+}
+
+impl RecommenderSetup {
+    /// A recommender that keeps everything in `directory`.
+    ///
+    /// # Errors
+    ///
+    /// Fails when no port is free.
+    pub fn new(directory: &Path) -> Result<RecommenderSetup> {
+        let (grpc, http) = (free_port()?, free_port()?);
+        let mut setup =
+            RecommenderSetup { directory: directory.to_path_buf(), keys: Keys::default(), grpc, http };
+        setup.keys.set("state_dir", quoted(setup.state().display()));
+        setup.keys.set("serve.grpc", quoted(format!("127.0.0.1:{grpc}")));
+        setup.keys.set("serve.http", quoted(format!("127.0.0.1:{http}")));
+        Ok(setup)
+    }
+
+    /// Sets a key to a value in TOML.
+    #[must_use]
+    pub fn set(mut self, key: &str, value: &str) -> RecommenderSetup {
+        self.keys.set(key, value);
+        self
+    }
+
+    /// Where it keeps what it acknowledged, unless set otherwise.
+    pub fn state(&self) -> PathBuf {
+        self.directory.join("recommender")
+    }
+
+    /// Its gRPC address.
+    pub fn address(&self) -> String {
+        format!("http://127.0.0.1:{}", self.grpc)
+    }
+
+    /// Starts it and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it ends or is not ready in time; the text has the end of its log.
+    pub fn start(&self) -> Result<Recommender> {
+        let config = self.directory.join("recommender.toml");
+        self.keys.write(&config)?;
+        let ready = Ready::Http { port: self.http, path: "/readyz".to_string() };
+        let program = Program::new("evenkeel-recommender")?.args(&["--config"]).path(&config);
+        let daemon = program.ready(ready).start(&self.directory)?;
+        Ok(Recommender { daemon, ask: AskRecommender::new(&self.address())?, http: self.http })
+    }
+}
+
+/// A running recommender, killed when dropped.
+#[derive(Debug)]
+pub struct Recommender {
+    daemon: Daemon,
+    ask: AskRecommender,
+    http: u16,
+}
+
+impl Recommender {
+    /// Its process.
+    pub fn daemon(&self) -> &Daemon {
+        &self.daemon
+    }
+
+    /// Questions to it.
+    pub fn ask(&self) -> &AskRecommender {
+        &self.ask
+    }
+
+    /// Status and body of a `GET`.
+    ///
+    /// # Errors
+    ///
+    /// Fails when nothing answers.
+    pub fn get(&self, path: &str) -> Result<(u16, String)> {
+        http_get(self.http, path)
+    }
+
+    /// Status and JSON of a request with a body, by GET or POST.
+    ///
+    /// # Errors
+    ///
+    /// Fails when nothing answers, or not in JSON.
+    pub fn send(&self, method: &str, path: &str, body: &Value) -> Result<(u16, Value)> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.http)).context("cannot connect")?;
+        stream.set_read_timeout(Some(wait::PATIENCE)).context("cannot limit the wait")?;
+        let body = body.to_string();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        )
+        .context("cannot ask")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).context("cannot read the answer")?;
+        let (head, body) = answer.split_once("\r\n\r\n").context("the answer is not HTTP")?;
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let json = serde_json::from_str(body).with_context(|| format!("not JSON: {answer}"))?;
+        Ok((status.context("the answer has no status")?, json))
+    }
+
+    /// Stops it with SIGTERM.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it does not end with status 0.
+    pub fn stop(self) -> Result<()> {
+        self.daemon.stop()
+    }
+
+    /// Kills it where it stands.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it is gone already.
+    pub fn kill(mut self) -> Result<()> {
+        self.daemon.signal(nix::sys::signal::Signal::SIGKILL)?;
+        self.daemon.wait(wait::PATIENCE).map(|_| ())
+    }
+}

@@ -1,0 +1,136 @@
+//! A place for one test: a directory, cgroups, and an agent set up for both.
+
+use std::process::Command;
+
+use anyhow::Result;
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use super::{Agent, AgentSetup, Manifest, directory};
+use crate::cgroups::{CgroupTree, TestCgroup, Tier};
+use crate::{places, processes, wait};
+
+/// Everything is gone when it is dropped, the processes too.
+#[derive(Debug)]
+pub struct Site {
+    tree: CgroupTree,
+    /// The agent to be started; changed by the test as it likes.
+    pub agent: AgentSetup,
+    directory: TempDir,
+}
+
+impl Site {
+    /// An agent's directory and an empty tree of cgroups.
+    ///
+    /// # Errors
+    ///
+    /// Fails when either cannot be made.
+    pub fn new() -> Result<Site> {
+        let directory = directory()?;
+        let agent = AgentSetup::new(directory.path())?;
+        Ok(Site { tree: CgroupTree::new()?, agent, directory })
+    }
+
+    /// Changes the agent to be started.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(AgentSetup) -> AgentSetup) -> Site {
+        self.agent = change(self.agent);
+        self
+    }
+
+    /// The cgroups.
+    pub fn tree(&self) -> &CgroupTree {
+        &self.tree
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &std::path::Path {
+        self.directory.path()
+    }
+
+    /// A container's cgroup, empty.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the kernel refuses.
+    pub fn cgroup(&self, pod: &str) -> Result<TestCgroup> {
+        self.tree.container(Tier::Burstable, pod, "main")
+    }
+
+    /// Starts the workload in a cgroup.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it does not start there.
+    pub fn run(&mut self, cgroup: &TestCgroup, words: &[&str]) -> Result<Pid> {
+        let mut command = Command::new(places::program("evenkeel-workload")?);
+        self.tree.spawn(cgroup, command.args(words))
+    }
+
+    /// Starts a command in a cgroup.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it does not start there.
+    pub fn spawn(&mut self, cgroup: &TestCgroup, command: &Command) -> Result<Pid> {
+        self.tree.spawn(cgroup, command)
+    }
+
+    /// A container with one process that sleeps.
+    ///
+    /// # Errors
+    ///
+    /// As [`Site::cgroup`] and [`Site::run`].
+    pub fn sleeper(&mut self, pod: &str) -> Result<(TestCgroup, Pid)> {
+        let cgroup = self.cgroup(pod)?;
+        let pid = self.run(&cgroup, &["sleep"])?;
+        Ok((cgroup, pid))
+    }
+
+    /// Ends one of its processes with SIGTERM.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it was not started here.
+    pub fn end(&mut self, pid: Pid) -> Result<()> {
+        self.tree.end(pid)
+    }
+
+    /// Binds a manifest.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it cannot be written.
+    pub fn bind(&self, manifest: &Manifest) -> Result<()> {
+        self.agent.bind(manifest)
+    }
+
+    /// Starts the agent.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it does not come up.
+    pub fn start(&self) -> Result<Agent> {
+        self.agent.start()
+    }
+}
+
+/// Scores of all live processes of a container, below it too.
+///
+/// # Errors
+///
+/// Fails when its cgroup cannot be listed.
+pub fn scores(cgroup: &TestCgroup) -> Result<Vec<(Pid, i32)>> {
+    processes::scores_below(&cgroup.directory("memory")?)
+}
+
+/// Waits until a process has a score.
+///
+/// # Errors
+///
+/// Fails when it does not get it in time, or ends.
+pub fn await_score(pid: Pid, wanted: i32) -> Result<()> {
+    wait::until(&format!("{pid} to have score {wanted}"), wait::PATIENCE, || {
+        Ok((processes::score(pid)? == wanted).then_some(()))
+    })
+}

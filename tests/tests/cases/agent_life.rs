@@ -1,0 +1,202 @@
+//! How the agent is started, tried out, stopped, followed and undone.
+
+use anyhow::{Context, Result};
+use evenkeel_proto::v1::ConvergeState;
+use evenkeel_tests::processes::score;
+use evenkeel_tests::product::{Manifest, Site, parse_metrics};
+use evenkeel_tests::{machine, require, wait};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+#[test]
+fn a_dry_run_writes_nothing_and_says_what_it_would() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = Site::new()?.with(|agent| agent.set("mode", "\"dry-run\""));
+    let (cgroup, pid) = site.sleeper("web")?;
+    let (file, usual) = if cgroup.is_v2() { ("cpu.weight", "100") } else { ("cpu.shares", "1024") };
+    site.bind(&Manifest::burstable("web", &cgroup.path(), "100m", "64Mi"))?;
+    let agent = site.start()?;
+    let decisions = wait::until("both wishes to be told", wait::PATIENCE, || {
+        let decisions = agent.ask().decisions()?;
+        let would = decisions.iter().filter(|d| d.kind == "set" && d.result == "would-do").count();
+        Ok((would >= 2).then_some(decisions))
+    })?;
+    assert!(decisions.iter().all(|d| d.kind != "set" || d.result == "would-do"), "{decisions:#?}");
+    assert_eq!(agent.ask().status()?.mode, "dry-run");
+    assert_eq!((score(pid)?, cgroup.read("cpu", file)?.as_str()), (0, usual));
+    agent.stop()?;
+    assert_eq!((score(pid)?, cgroup.read("cpu", file)?.as_str()), (0, usual));
+    Ok(())
+}
+
+#[test]
+fn once_does_it_tells_it_and_ends() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = Site::new()?;
+    let (cgroup, pid) = site.sleeper("web")?;
+    site.bind(&Manifest::best_effort("web", &cgroup.path()))?;
+    let dry = site.agent.run(&["--once", "--dry-run"])?;
+    assert_eq!((dry.status, score(pid)?), (Some(0), 0), "{}", dry.said());
+    assert!(dry.stdout.contains("web") && dry.stdout.contains("would"), "{}", dry.said());
+    let done = site.agent.run(&["--once"])?;
+    assert_eq!((done.status, score(pid)?), (Some(0), 1000), "{}", done.said());
+    assert!(done.stdout.contains("web") && done.stdout.contains("1000"), "{}", done.said());
+    Ok(())
+}
+
+#[test]
+fn restore_puts_the_originals_back() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = Site::new()?;
+    let (cgroup, pid) = site.sleeper("web")?;
+    let (file, before) = if cgroup.is_v2() { ("cpu.weight", "70") } else { ("cpu.shares", "700") };
+    cgroup.set("cpu", file, before)?;
+    site.bind(&Manifest::burstable("web", &cgroup.path(), "100m", "64Mi"))?;
+    let agent = site.start()?;
+    agent.await_state("web", ConvergeState::Converged)?;
+    assert_ne!(cgroup.read("cpu", file)?, before);
+    // An agent that was killed could not say goodbye; its journal can.
+    agent.kill()?;
+    let restored = site.agent.run(&["restore"])?;
+    assert_eq!(restored.status, Some(0), "{}", restored.said());
+    assert_eq!((score(pid)?, cgroup.read("cpu", file)?.as_str()), (0, before), "{}", restored.said());
+    let again = site.agent.run(&["restore"])?;
+    assert_eq!(again.status, Some(0), "{}", again.said());
+    Ok(())
+}
+
+#[test]
+fn a_second_agent_on_the_same_node_state_is_refused() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let site = Site::new()?;
+    let agent = site.start()?;
+    let second = site.agent.run(&[])?;
+    assert!(second.status.is_some_and(|status| status != 0), "{}", second.said());
+    assert!(second.stderr.contains("another") && second.stderr.contains("agent"), "{}", second.said());
+    // The first is not disturbed.
+    agent.ask().status()?;
+    agent.stop()?;
+    // A socket left by one that was killed is no obstacle.
+    site.start()?.kill()?;
+    assert!(site.agent.socket().exists());
+    site.start()?.stop()
+}
+
+#[test]
+fn sigterm_ends_it_in_order_and_an_interrupt_too() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = Site::new()?;
+    let (cgroup, _) = site.sleeper("web")?;
+    site.bind(&Manifest::best_effort("web", &cgroup.path()))?;
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let agent = site.start()?;
+        agent.await_state("web", ConvergeState::Converged)?;
+        agent.daemon().signal(signal)?;
+        let status = agent.into_daemon().wait(wait::PATIENCE)?;
+        assert!(status.success(), "{signal}: {status}");
+        assert!(!site.agent.socket().exists(), "the socket is left behind");
+    }
+    Ok(())
+}
+
+fn has_keys(what: &str, value: &Value, keys: &[&str]) {
+    let missing: Vec<_> = keys.iter().filter(|key| value.get(**key).is_none()).collect();
+    assert!(missing.is_empty(), "{what} lacks {missing:?}: {value:#}");
+}
+
+#[test]
+fn status_and_events_have_their_pinned_form() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = Site::new()?;
+    let (cgroup, _) = site.sleeper("web")?;
+    site.bind(&Manifest::burstable("web", &cgroup.path(), "100m", "64Mi"))?;
+    let agent = site.start()?;
+    agent.await_state("web", ConvergeState::Converged)?;
+    let status = agent.cli().json(&["status"])?;
+    has_keys(
+        "status",
+        &status,
+        &["node", "mode", "rules", "panic", "capabilities", "knobs", "containers", "sources", "stream"],
+    );
+    assert_eq!((&status["node"], &status["mode"]), (&"node-a".into(), &"enforce".into()));
+    for knob in status["knobs"].as_array().context("knobs is a list")? {
+        has_keys("a knob", knob, &["name", "state", "why", "remedy"]);
+    }
+    let containers = status["containers"].as_array().context("containers is a list")?;
+    let web = containers.iter().find(|c| c["pod"] == "default/web").context("no container")?;
+    let keys = [
+        "pod",
+        "container",
+        "id",
+        "inode",
+        "classes",
+        "state",
+        "generation",
+        "verifiedAt",
+        "processes",
+        "knobs",
+    ];
+    has_keys("a container", web, &keys);
+    assert_eq!((&web["state"], &web["classes"]["memory"]), (&"converged".into(), &"Burstable".into()));
+    assert_eq!((&web["processes"], &web["container"]), (&1.into(), &"main".into()));
+    assert!(web["inode"].as_u64().is_some_and(|inode| inode > 0) && web["verifiedAt"].is_string(), "{web:#}");
+
+    let events = agent.cli().json(&["events"])?;
+    let events = events.as_array().context("events is a list")?;
+    assert!(!events.is_empty());
+    for event in events {
+        let keys = [
+            "time",
+            "seq",
+            "node",
+            "pod",
+            "container",
+            "kind",
+            "knob",
+            "old",
+            "new",
+            "reason",
+            "inputs",
+            "result",
+        ];
+        has_keys("an event", event, &keys);
+    }
+    let set = events.iter().find(|e| e["kind"] == "set" && e["knob"] == "oom_score_adj").context("no set")?;
+    assert_eq!((&set["old"], &set["result"], &set["node"]), (&"0".into(), &"done".into(), &"node-a".into()));
+    for command in [["status"], ["events"], ["top"]] {
+        let mut words = command.to_vec();
+        if command == ["top"] {
+            words.push("--once");
+        }
+        let shown = agent.cli().run(&words)?.success()?;
+        assert!(shown.contains("web"), "{words:?}: {shown}");
+    }
+    agent.stop()
+}
+
+#[test]
+fn metrics_are_read_by_any_scraper() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = Site::new()?;
+    let (cgroup, _) = site.sleeper("web")?;
+    site.bind(&Manifest::burstable("web", &cgroup.path(), "100m", "64Mi"))?;
+    let agent = site.start()?;
+    agent.await_state("web", ConvergeState::Converged)?;
+    let series = wait::until("the container's use to be served", wait::PATIENCE, || {
+        let series = parse_metrics(&agent.metrics()?)?;
+        let is_web = |labels: &&std::collections::BTreeMap<String, String>| {
+            labels.get("pod").is_some_and(|pod| pod == "web")
+                && labels.get("namespace").is_some_and(|namespace| namespace == "default")
+                && labels.get("container").is_some_and(|container| container == "main")
+        };
+        let served = series.labels("container_memory_working_set_bytes").iter().any(is_web);
+        Ok(served.then_some(series))
+    })?;
+    for family in ["container_cpu_usage_seconds_total", "container_memory_rss"] {
+        assert!(series.sum(family).is_some(), "no {family}");
+    }
+    assert_eq!(series.kind("container_memory_working_set_bytes"), Some("gauge"));
+    let text = agent.metrics()?;
+    assert!(text.lines().any(|line| line.starts_with("evenkeel_agent_")), "{text}");
+    agent.stop()
+}
