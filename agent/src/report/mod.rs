@@ -1,16 +1,46 @@
-//! The report thread: frames, spool, live use; and the stream client.
+//! The report thread and the stream client: ticks become frames, frames go to the spool, the spool to the
+//! recommender.
+//!
+//! Owned here: the order of frames within the epoch, live use, what is told about frames folded or lost. Not owned:
+//! the codec and the wire (`evenkeel_proto`), files (`evenkeel_log`), sampling.
+
+mod backoff;
+mod frames;
+mod live;
+mod outbox;
+mod spool;
+mod stream;
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::mpsc::RecvTimeoutError;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::Context as _;
 
 use crate::decisions::DecisionLog;
 use crate::sample::Ticks;
-use crate::shared::{Context, Heartbeat, LiveBus};
+use crate::shared::{Context, Heartbeat, LiveBus, Tick};
 
-/// Starts the report thread and, on `runtime`, the stream client.
+use frames::Framer;
+use live::Latest;
+use outbox::Outbox;
+use spool::Spool;
+
+/// Directory of the spool below the state directory.
+const SPOOL_DIR: &str = "spool";
+
+/// Decisions attached to one frame at most; the rest goes with the next ones.
+const DECISIONS_PER_FRAME: usize = 256;
+
+/// The thread shows that it lives at least this often, also when no tick comes.
+const BEAT: Duration = Duration::from_secs(2);
+
+/// Starts the report thread and, on `runtime`, the stream client where a recommender is configured. A spool that
+/// cannot be opened is reported; watching and metrics work without it.
 ///
 /// # Errors
-/// When the thread cannot be made or the spool cannot be opened.
+/// When the thread cannot be made.
 pub(crate) fn start(
     context: &Arc<Context>,
     ticks: Ticks,
@@ -19,6 +49,106 @@ pub(crate) fn start(
     heartbeat: Arc<Heartbeat>,
     runtime: &tokio::runtime::Handle,
 ) -> anyhow::Result<JoinHandle<()>> {
-    let _ = (context, ticks, decisions, live, heartbeat, runtime);
-    anyhow::bail!("not built")
+    let outbox = open_outbox(context);
+    if let Some((outbox, address)) = &outbox {
+        let client = stream::Client::new(
+            Arc::clone(context),
+            Arc::clone(outbox),
+            Arc::clone(decisions),
+            address.clone(),
+        );
+        runtime.spawn(client.run());
+    }
+    let mut reporter = Reporter {
+        context: Arc::clone(context),
+        decisions: Arc::clone(decisions),
+        outbox: outbox.map(|(outbox, _)| outbox),
+        framer: Framer::default(),
+        latest: Latest::default(),
+        live,
+    };
+    let work = move || {
+        loop {
+            match ticks.full.recv_timeout(BEAT) {
+                Ok(tick) => {
+                    reporter.take(&tick);
+                    // The sampler ends before this thread does; then nobody needs the buffer.
+                    let _ignored = ticks.empty.try_send(tick);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            heartbeat.beat();
+        }
+    };
+    thread::Builder::new().name("report".to_owned()).spawn(work).context("cannot start the report thread")
+}
+
+fn open_outbox(context: &Context) -> Option<(Arc<Outbox>, String)> {
+    let stream = &context.config.stream;
+    let address = stream.recommender.clone()?;
+    let dir = context.config.state_dir.join(SPOOL_DIR);
+    match Spool::open(&dir, context.epoch, stream.spool_bytes) {
+        Ok(spool) => {
+            context.stats.spool_bytes.set(spool.bytes());
+            Some((Arc::new(Outbox::new(spool)), address))
+        }
+        Err(error) => {
+            let error =
+                format!("nothing is streamed: the spool in {} cannot be opened: {error}", dir.display());
+            tracing::error!(%error);
+            crate::shared::lock(&context.stats.stream).last_error = Some(error);
+            None
+        }
+    }
+}
+
+/// What the report thread owns.
+struct Reporter {
+    context: Arc<Context>,
+    decisions: Arc<DecisionLog>,
+    outbox: Option<Arc<Outbox>>,
+    framer: Framer,
+    latest: Latest,
+    live: LiveBus,
+}
+
+impl Reporter {
+    fn take(&mut self, tick: &Tick) {
+        self.latest.take(tick, &self.decisions, &self.context.stats);
+        if self.live.receiver_count() > 0 {
+            // The last watcher may leave in between.
+            let _ignored = self.live.send(Arc::new(self.latest.live(tick)));
+        }
+        if let Some(outbox) = self.outbox.clone() {
+            self.spool(&outbox, tick);
+        }
+    }
+
+    fn spool(&mut self, outbox: &Outbox, tick: &Tick) {
+        let stats = &self.context.stats;
+        if outbox.take_key_wish() {
+            self.framer.start_anew();
+        }
+        let decisions = self.decisions.take_for_stream(DECISIONS_PER_FRAME);
+        let frame = match self.framer.frame(tick, &decisions) {
+            Ok(frame) => frame,
+            Err(error) => {
+                self.framer.start_anew();
+                stats.frames_dropped.add(1);
+                tracing::error!(%error, "a tick could not be encoded and is lost");
+                return;
+            }
+        };
+        let (result, news, bytes) = outbox.with(|s| (s.append(frame), s.take_news(), s.bytes()));
+        match result {
+            Ok(_) => stats.frames_written.add(1),
+            Err(error) => {
+                self.framer.start_anew();
+                tracing::warn!(%error, "a frame could not be spooled and is lost");
+            }
+        }
+        Outbox::tell(news, bytes, &self.decisions, stats);
+        outbox.appended.notify_one();
+    }
 }

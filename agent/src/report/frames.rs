@@ -1,0 +1,83 @@
+//! Ticks to frames: the codec's encoder, when to start anew, announcements and decisions.
+
+use std::sync::Arc;
+
+use evenkeel_model::decision::Decision;
+use evenkeel_proto::convert::Identity;
+use evenkeel_proto::frame::{Encoder, FrameError, KEY_EVERY};
+use evenkeel_proto::v1;
+
+use crate::shared::{Tick, TrackChange, Tracked};
+
+/// Interval expected where no sample tells one, microseconds.
+const SECOND_USEC: u32 = 1_000_000;
+
+/// Makes one frame of each tick.
+#[derive(Debug, Default)]
+pub(super) struct Framer {
+    encoder: Encoder,
+    /// Frames since the last key frame, that one included.
+    since_key: u32,
+    /// The next frame must be a key frame: the reader lost the ones before.
+    must_key: bool,
+}
+
+impl Framer {
+    /// Makes the next frame a key frame.
+    pub(super) fn start_anew(&mut self) {
+        self.must_key = true;
+    }
+
+    /// The frame of a tick, without its sequence number.
+    ///
+    /// # Errors
+    /// Samples the codec refuses; the tick is lost.
+    pub(super) fn frame(
+        &mut self,
+        tick: &Tick,
+        decisions: &[Arc<Decision>],
+    ) -> Result<v1::Frame, FrameError> {
+        let key = self.must_key || self.since_key == 0 || self.since_key >= KEY_EVERY;
+        let middle = tick.samples.get(tick.samples.len() / 2).map_or(0, |(_, s)| s.interval_usec());
+        let base = if middle == 0 { SECOND_USEC } else { middle };
+        let mut samples = Vec::with_capacity(64 + tick.samples.len() * if key { 80 } else { 16 });
+        let header = self.encoder.encode_seconds(key, tick.time_usec, base, &tick.samples, &mut samples)?;
+        self.since_key = header.index + 1;
+        self.must_key = false;
+        Ok(v1::Frame {
+            sequence: 0,
+            replaces_first: 0,
+            samples_crc32c: crc32c::crc32c(&samples),
+            samples: samples.into(),
+            announced: announced(&tick.changes),
+            gone: gone(&tick.changes),
+            decisions: decisions.iter().map(|d| Decision::clone(d).into()).collect(),
+        })
+    }
+}
+
+fn announced(changes: &[TrackChange]) -> Vec<v1::Announcement> {
+    changes
+        .iter()
+        .filter_map(|change| match change {
+            TrackChange::Added(tracked) => Some(announcement(tracked)),
+            TrackChange::Removed { .. } => None,
+        })
+        .collect()
+}
+
+fn announcement(tracked: &Tracked) -> v1::Announcement {
+    let classes = &tracked.classes;
+    let identity = Identity::of(&tracked.workload, classes.memory, classes.cpu, tracked.inode);
+    v1::Announcement { slot: tracked.slot, identity: Some(identity.into()) }
+}
+
+fn gone(changes: &[TrackChange]) -> Vec<u32> {
+    changes
+        .iter()
+        .filter_map(|change| match change {
+            TrackChange::Removed { slot } => Some(*slot),
+            TrackChange::Added(_) => None,
+        })
+        .collect()
+}

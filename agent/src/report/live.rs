@@ -1,0 +1,74 @@
+//! Live use: what each tracked container did last, for watchers and metrics, and the OOM kills seen in samples.
+
+use std::sync::Arc;
+
+use evenkeel_model::sample::{Field, Sample};
+
+use crate::decisions::DecisionLog;
+use crate::shared::{LiveContainer, LiveTick, Stats, Tick, TrackChange, Tracked};
+
+/// The latest sample of every tracked container.
+#[derive(Debug, Default)]
+pub(super) struct Latest {
+    /// Ascending by slot.
+    containers: Vec<Container>,
+}
+
+#[derive(Debug)]
+struct Container {
+    tracked: Arc<Tracked>,
+    last: Option<Sample>,
+    cpu_milli: Option<u64>,
+}
+
+impl Latest {
+    /// Takes in a tick; OOM kills since the sample before become decisions.
+    pub(super) fn take(&mut self, tick: &Tick, decisions: &DecisionLog, stats: &Stats) {
+        for change in &tick.changes {
+            self.change(change);
+        }
+        let mut samples = tick.samples.iter().peekable();
+        for container in &mut self.containers {
+            let slot = container.tracked.slot;
+            while samples.next_if(|(s, _)| *s < slot).is_some() {}
+            let Some((_, sample)) = samples.next_if(|(s, _)| *s == slot) else { continue };
+            container.cpu_milli = container.last.and_then(|last| sample.cpu_milli(&last));
+            let killed = container.last.and_then(|last| sample.delta(&last, Field::OomKills));
+            if let Some(killed) = killed.filter(|killed| *killed > 0) {
+                let total = sample.get(Field::OomKills).unwrap_or(killed);
+                decisions.record_oom_kill(&container.tracked, killed, total, stats);
+            }
+            container.last = Some(*sample);
+        }
+    }
+
+    fn change(&mut self, change: &TrackChange) {
+        let (slot, tracked) = match change {
+            TrackChange::Added(tracked) => (tracked.slot, Some(tracked)),
+            TrackChange::Removed { slot } => (*slot, None),
+        };
+        let place = self.containers.binary_search_by_key(&slot, |c| c.tracked.slot);
+        match (place, tracked) {
+            (Err(at), Some(tracked)) => {
+                let container = Container { tracked: Arc::clone(tracked), last: None, cpu_milli: None };
+                self.containers.insert(at, container);
+            }
+            (Ok(at), None) => drop(self.containers.remove(at)),
+            // Announced or ended twice: nothing changes.
+            (Ok(_), Some(_)) | (Err(_), None) => {}
+        }
+    }
+
+    /// Everything sampled in this tick.
+    pub(super) fn live(&self, tick: &Tick) -> LiveTick {
+        let mut samples = tick.samples.iter().peekable();
+        let containers = self.containers.iter().filter_map(|container| {
+            let slot = container.tracked.slot;
+            while samples.next_if(|(s, _)| *s < slot).is_some() {}
+            let (_, sample) = samples.next_if(|(s, _)| *s == slot)?;
+            let tracked = Arc::clone(&container.tracked);
+            Some(LiveContainer { tracked, sample: *sample, cpu_milli: container.cpu_milli })
+        });
+        LiveTick { time_usec: tick.time_usec, containers: containers.collect() }
+    }
+}

@@ -1,0 +1,74 @@
+//! What the report thread and the stream client share: the spool, the bell for new frames, the wish for a key frame.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use evenkeel_model::decision::{DecisionKind, DecisionResult};
+use tokio::sync::Notify;
+
+use super::spool::{News, Spool, SpoolError};
+use crate::decisions::{DecisionLog, Draft};
+use crate::shared::{Stats, lock};
+
+/// The spool between the thread that fills it and the task that empties it.
+pub(super) struct Outbox {
+    spool: Mutex<Spool>,
+    /// Rung after each frame.
+    pub(super) appended: Notify,
+    /// The recommender cannot decode what it is sent; cleared by the key frame that helps.
+    key_wanted: AtomicBool,
+}
+
+impl Outbox {
+    pub(super) fn new(spool: Spool) -> Self {
+        Self { spool: Mutex::new(spool), appended: Notify::new(), key_wanted: AtomicBool::new(false) }
+    }
+
+    /// Works on the spool; called from plain threads.
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Spool) -> T) -> T {
+        work(&mut lock(&self.spool))
+    }
+
+    /// Works on the spool from a task: file operations, and waiting for a fold, happen on a blocking thread.
+    pub(super) async fn with_later<T, F>(self: &Arc<Self>, work: F) -> Result<T, SpoolError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Spool) -> Result<T, SpoolError> + Send + 'static,
+    {
+        let this = Arc::clone(self);
+        // A panic there is a bug that has been printed; the connection ends and is made again.
+        tokio::task::spawn_blocking(move || this.with(work)).await.unwrap_or(Err(SpoolError::Vanished))
+    }
+
+    /// Asks for a key frame.
+    pub(super) fn want_key(&self) {
+        self.key_wanted.store(true, Ordering::Release);
+    }
+
+    /// Whether a key frame is wanted; asked once per frame.
+    pub(super) fn take_key_wish(&self) -> bool {
+        self.key_wanted.swap(false, Ordering::AcqRel)
+    }
+
+    /// Tells what was folded and lost, as counters and decisions.
+    pub(super) fn tell(news: News, bytes: u64, decisions: &DecisionLog, stats: &Stats) {
+        stats.spool_bytes.set(bytes);
+        if news.folded > 0 {
+            stats.frames_folded.add(news.folded);
+            tracing::info!(frames = news.folded, "spooled seconds were folded into minutes to make room");
+        }
+        let frames: u64 = news.lost.iter().map(|lost| lost.last - lost.first + 1).sum();
+        let Some(first) = news.lost.first() else { return };
+        stats.frames_dropped.add(frames);
+        tracing::warn!(frames, epoch = first.epoch, first = first.first, "frames were lost");
+        let reason = "frames never acknowledged were lost: the spool is full or cannot be written; \
+                      reconnect the recommender, free space, or raise stream.spool_bytes";
+        let draft = Draft::node(DecisionKind::Agent, reason)
+            .result(DecisionResult::Failed)
+            .input("frames", frames)
+            .input("epoch", format!("{:016x}", first.epoch))
+            .input("first", first.first)
+            .input("spool_bytes", bytes);
+        decisions.record(draft, stats);
+    }
+}

@@ -1,0 +1,114 @@
+//! Making room: the oldest frames never sent become minutes.
+
+use evenkeel_log::Seq;
+use evenkeel_proto::frame::{Folder, MAX_ROLLUPS};
+use evenkeel_proto::v1;
+use prost::Message;
+
+use super::SpoolError;
+use super::epoch::{Entry, Epoch, Place, entry_of};
+
+/// Key frames' runs folded into one frame at most: about ten minutes, so that the two minutes cut by its ends
+/// weigh little.
+const UNITS: usize = 10;
+
+/// Rollups a folded frame is begun to be kept below, half of what the format allows: one more run may add.
+const ENOUGH_ROLLUPS: usize = MAX_ROLLUPS / 2;
+
+/// Most bytes of decisions a folded frame carries on; the older ones of a longer time are left out.
+const DECISION_BYTES: usize = 1 << 20;
+
+/// What folding did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Folded {
+    /// Frames that became one.
+    pub frames: u64,
+}
+
+/// Folds the oldest run of frames that were never sent and are complete. Nothing where there is none.
+pub(super) fn fold_oldest(epoch: &mut Epoch) -> Result<Option<Folded>, SpoolError> {
+    let untouchable = epoch.sent.max(epoch.acknowledged);
+    let start = epoch.entries.iter().position(|e| !e.folded && e.key && e.first > untouchable);
+    let Some(start) = start else { return Ok(None) };
+    let mut folding = Folding::default();
+    let mut end = start;
+    for _ in 0..UNITS {
+        let Some(unit_end) = epoch.unit_end(end).filter(|_| !epoch.entries[end].folded) else { break };
+        let contiguous = (end.max(start + 1)..unit_end)
+            .all(|at| epoch.entries[at].first == epoch.entries[at - 1].last + 1);
+        if !contiguous || folding.folder.len() > ENOUGH_ROLLUPS {
+            break;
+        }
+        for at in end..unit_end {
+            let entry = epoch.entries[at];
+            folding.take(epoch.fetch(&entry)?)?;
+        }
+        end = unit_end;
+    }
+    if end == start {
+        return Ok(None);
+    }
+    let frame = folding.finish(&epoch.entries[start], &epoch.entries[end - 1])?;
+    // Everything before goes over unchanged, so that the order of the two logs stays that of the sequence.
+    for at in 0..start {
+        let entry = epoch.entries[at];
+        if entry.place == Place::Seconds {
+            let frame = epoch.fetch(&entry)?;
+            epoch.entries[at] = move_over(epoch, &frame)?;
+        }
+    }
+    let entry = move_over(epoch, &frame)?;
+    // Durable before the seconds it stands for are deleted.
+    epoch.log(Place::Minutes)?.sync()?;
+    epoch.entries.drain(start..end);
+    epoch.entries.insert(start, entry);
+    epoch.trim(Place::Seconds)?;
+    Ok(Some(Folded { frames: (end - start) as u64 }))
+}
+
+fn move_over(epoch: &mut Epoch, frame: &v1::Frame) -> Result<Entry, SpoolError> {
+    let payload = frame.encode_to_vec();
+    let log = epoch.log(Place::Minutes)?;
+    let seq: Seq = log.append(&payload)?;
+    log.flush()?;
+    Ok(entry_of(frame, Place::Minutes, seq, payload.len()))
+}
+
+#[derive(Default)]
+struct Folding {
+    folder: Folder,
+    announced: Vec<v1::Announcement>,
+    gone: Vec<u32>,
+    decisions: Vec<v1::Decision>,
+}
+
+impl Folding {
+    fn take(&mut self, frame: v1::Frame) -> Result<(), SpoolError> {
+        self.folder.add(&frame.samples)?;
+        self.announced.extend(frame.announced);
+        self.gone.extend(frame.gone);
+        self.decisions.extend(frame.decisions);
+        Ok(())
+    }
+
+    fn finish(mut self, first: &Entry, last: &Entry) -> Result<v1::Frame, SpoolError> {
+        let mut samples = Vec::new();
+        self.folder.finish(&mut samples)?;
+        let mut room = DECISION_BYTES;
+        let newest = self.decisions.iter().rev().take_while(|decision| {
+            let fits = decision.encoded_len() <= room;
+            room = room.saturating_sub(decision.encoded_len());
+            fits
+        });
+        let left_out = self.decisions.len() - newest.count();
+        Ok(v1::Frame {
+            sequence: last.last,
+            replaces_first: first.first,
+            samples_crc32c: crc32c::crc32c(&samples),
+            samples: samples.into(),
+            announced: self.announced,
+            gone: self.gone,
+            decisions: self.decisions.split_off(left_out),
+        })
+    }
+}

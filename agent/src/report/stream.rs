@@ -1,0 +1,318 @@
+//! The stream client: takes frames from the spool to the recommender and acknowledgements back.
+//!
+//! Owned here: the connection, the handshake of each epoch, credits, what a refusal means. Not owned: which frames
+//! there are (`spool`). Nothing is held here that a lost connection could lose: after each handshake everything
+//! starts from the sequence number the recommender states.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use evenkeel_model::decision::{DecisionKind, DecisionResult};
+use evenkeel_proto::v1;
+use evenkeel_proto::v1::ingest_service_client::IngestServiceClient;
+use evenkeel_proto::v1::stream_request::Message as Request;
+use evenkeel_proto::v1::stream_response::Message as Response;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+use tonic::transport::Endpoint;
+
+use super::backoff::Backoff;
+use super::outbox::Outbox;
+use crate::decisions::{DecisionLog, Draft};
+use crate::shared::{Context, lock};
+
+/// A recommender that does not answer for so long is taken for gone.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Time for a connection to be made.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Frames and bytes of one message at most; gRPC's usual limit is 4 MiB.
+const BATCH_FRAMES: usize = 64;
+const BATCH_BYTES: usize = 1 << 20;
+
+/// The client of one agent.
+pub(super) struct Client {
+    context: Arc<Context>,
+    outbox: Arc<Outbox>,
+    decisions: Arc<DecisionLog>,
+    address: String,
+}
+
+/// One connection.
+struct Connection {
+    requests: mpsc::Sender<v1::StreamRequest>,
+    responses: Streaming<v1::StreamResponse>,
+}
+
+/// One epoch on one connection, since its last handshake.
+struct Delivery {
+    epoch: u64,
+    /// Last sequence number sent, or stated by the recommender.
+    at: u64,
+    /// Last sequence numbers of frames sent and not acknowledged.
+    outstanding: VecDeque<u64>,
+    credits: usize,
+    /// The next frame is the first since the handshake: a gap before it is understood.
+    first: bool,
+    /// The next frame announces every slot again.
+    announce: bool,
+    /// This run's own epoch, which never ends.
+    current: bool,
+}
+
+/// What to do next with an epoch.
+enum Next {
+    /// Wait for something to happen.
+    Wait,
+    /// Frames were lost here: say Hello again.
+    Greet,
+    /// Everything is delivered.
+    Done,
+}
+
+impl Client {
+    pub(super) fn new(
+        context: Arc<Context>,
+        outbox: Arc<Outbox>,
+        decisions: Arc<DecisionLog>,
+        address: String,
+    ) -> Self {
+        Self { context, outbox, decisions, address }
+    }
+
+    /// Connects and delivers until the agent stops.
+    pub(super) async fn run(self) {
+        let mut backoff = Backoff::new();
+        while !self.context.stop.is_set() {
+            let mut greeted = false;
+            let Err(error) = self.session(&mut greeted).await;
+            if greeted {
+                backoff.reset();
+            }
+            let wait = backoff.next();
+            self.disconnected(&error, greeted, wait);
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn disconnected(&self, error: &anyhow::Error, was_connected: bool, wait: Duration) {
+        let text = format!("{error:#}");
+        let mut state = lock(&self.context.stats.stream);
+        state.connected = false;
+        // The same failure again and again is said once.
+        if was_connected || state.last_error.as_deref() != Some(text.as_str()) {
+            tracing::warn!(
+                address = self.address, error = text, retry_in = ?wait,
+                "no stream to the recommender; frames are spooled"
+            );
+        }
+        state.last_error = Some(text);
+    }
+
+    /// One connection from beginning to end; ends only in an error.
+    async fn session(&self, greeted: &mut bool) -> anyhow::Result<std::convert::Infallible> {
+        let endpoint = Endpoint::from_shared(self.address.clone())
+            .with_context(|| format!("{:?} is not an address such as http://127.0.0.1:9520", self.address))?
+            .connect_timeout(CONNECT)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(PATIENCE / 2)
+            .keep_alive_timeout(PATIENCE / 2)
+            .keep_alive_while_idle(true);
+        let channel =
+            endpoint.connect().await.with_context(|| format!("cannot connect to {}", self.address))?;
+        let (requests, receiver) = mpsc::channel(4);
+        let mut epoch = self.next_epoch();
+        // The first Hello is in the channel before the call: the server may wait for it before it answers.
+        requests.send(self.hello(epoch)).await.context("the connection ended before it began")?;
+        let mut client = IngestServiceClient::new(channel);
+        let call = client.stream(ReceiverStream::new(receiver));
+        let responses = tokio::time::timeout(PATIENCE, call).await.context("no answer to Stream")?;
+        let mut connection = Connection { requests, responses: responses?.into_inner() };
+        loop {
+            let mut delivery = self.greeted(&mut connection, epoch).await?;
+            *greeted = true;
+            self.deliver(&mut connection, &mut delivery).await?;
+            epoch = self.next_epoch();
+            self.send(&connection, self.hello(epoch)).await?;
+        }
+    }
+
+    /// The oldest epoch with something to deliver.
+    fn next_epoch(&self) -> u64 {
+        let epochs = self.outbox.with(|spool| spool.epochs());
+        epochs.first().copied().unwrap_or(self.context.epoch)
+    }
+
+    fn hello(&self, epoch: u64) -> v1::StreamRequest {
+        let hello = v1::Hello {
+            cluster: self.context.node.cluster.clone(),
+            node: self.context.node.node.clone(),
+            boot_id: self.context.boot_id.clone(),
+            epoch,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            facts: Some((&self.context.facts).into()),
+        };
+        v1::StreamRequest { message: Some(Request::Hello(hello)) }
+    }
+
+    async fn send(&self, connection: &Connection, request: v1::StreamRequest) -> anyhow::Result<()> {
+        let sent = tokio::time::timeout(PATIENCE, connection.requests.send(request)).await;
+        sent.context("the recommender takes nothing any more")?.context("the connection ended")
+    }
+
+    /// Waits for the answer to a Hello. Acknowledgements of what was sent before may come first.
+    async fn greeted(&self, connection: &mut Connection, epoch: u64) -> anyhow::Result<Delivery> {
+        loop {
+            let message = tokio::time::timeout(PATIENCE, connection.responses.message()).await;
+            let message =
+                message.context("no answer to Hello")??.context("the recommender ended the stream")?;
+            match message.message {
+                Some(Response::Resume(resume)) if resume.epoch == epoch => {
+                    return self.resume(&resume).await;
+                }
+                Some(Response::Ack(ack)) => self.acknowledge(ack.epoch, ack.last_seq).await?,
+                Some(Response::Refused(refused)) => self.refused(&refused).await?,
+                Some(Response::Resume(other)) => {
+                    bail!("the recommender answered for epoch {:016x}, not {epoch:016x}", other.epoch)
+                }
+                None => {}
+            }
+        }
+    }
+
+    async fn resume(&self, resume: &v1::Resume) -> anyhow::Result<Delivery> {
+        let (epoch, last) = (resume.epoch, resume.last_seq);
+        self.outbox.with_later(move |spool| spool.resume(epoch, last)).await?;
+        let current = epoch == self.context.epoch;
+        let mut state = lock(&self.context.stats.stream);
+        if !state.connected {
+            tracing::info!(address = self.address, last, "stream to the recommender stands");
+        }
+        state.connected = true;
+        state.last_error = None;
+        if current {
+            state.last_acknowledged = last;
+        }
+        Ok(Delivery {
+            epoch,
+            at: last,
+            outstanding: VecDeque::new(),
+            credits: (resume.credits as usize).max(1),
+            first: true,
+            announce: !resume.knows_slots,
+            current,
+        })
+    }
+
+    /// Sends one epoch's frames until all are acknowledged (never, for this run's) or a gap asks for a new Hello.
+    async fn deliver(&self, connection: &mut Connection, delivery: &mut Delivery) -> anyhow::Result<()> {
+        loop {
+            match self.send_ready(connection, delivery).await? {
+                Next::Wait => {}
+                Next::Greet | Next::Done => return Ok(()),
+            }
+            let patience = if delivery.outstanding.is_empty() { Duration::MAX } else { PATIENCE };
+            tokio::select! {
+                message = tokio::time::timeout(patience, connection.responses.message()) => {
+                    let message = message.context("frames are not acknowledged")??;
+                    let message = message.context("the recommender ended the stream")?;
+                    self.answered(delivery, message).await?;
+                }
+                () = self.outbox.appended.notified(), if delivery.current => {}
+            }
+        }
+    }
+
+    /// Sends what the spool has and credits allow.
+    async fn send_ready(&self, connection: &Connection, delivery: &mut Delivery) -> anyhow::Result<Next> {
+        while delivery.outstanding.len() < delivery.credits {
+            let (epoch, at) = (delivery.epoch, delivery.at);
+            let max = BATCH_FRAMES.min(delivery.credits - delivery.outstanding.len());
+            let read = self.outbox.with_later(move |s| Ok(s.read(epoch, at, max, BATCH_BYTES))).await;
+            let mut frames = read?;
+            let Some(first) = frames.first() else {
+                let done = !delivery.current && delivery.outstanding.is_empty();
+                return Ok(if done { Next::Done } else { Next::Wait });
+            };
+            let gap = first_of(first) != at + 1;
+            if gap && !delivery.first {
+                return Ok(Next::Greet);
+            }
+            let whole = frames.windows(2).take_while(|w| first_of(&w[1]) == w[0].sequence + 1).count() + 1;
+            frames.truncate(whole);
+            if gap || delivery.announce {
+                frames[0].announced =
+                    self.outbox.with_later(move |spool| Ok(spool.announcements(epoch))).await?;
+            }
+            (delivery.first, delivery.announce) = (false, false);
+            delivery.outstanding.extend(frames.iter().map(|f| f.sequence));
+            delivery.at = frames.last().map_or(at, |f| f.sequence);
+            self.context.stats.frames_sent.add(frames.len() as u64);
+            let message = Some(Request::Frames(v1::Frames { frames }));
+            self.send(connection, v1::StreamRequest { message }).await?;
+        }
+        Ok(Next::Wait)
+    }
+
+    async fn answered(&self, delivery: &mut Delivery, message: v1::StreamResponse) -> anyhow::Result<()> {
+        match message.message {
+            Some(Response::Ack(ack)) => {
+                if ack.epoch == delivery.epoch {
+                    delivery.settle(ack.last_seq);
+                }
+                self.acknowledge(ack.epoch, ack.last_seq).await?;
+            }
+            Some(Response::Refused(refused)) => {
+                if refused.epoch == delivery.epoch {
+                    delivery.settle(refused.sequence);
+                    delivery.announce = true;
+                }
+                self.refused(&refused).await?;
+            }
+            Some(Response::Resume(_)) => bail!("the recommender sent a Resume nobody asked for"),
+            None => {}
+        }
+        Ok(())
+    }
+
+    async fn acknowledge(&self, epoch: u64, last: u64) -> anyhow::Result<()> {
+        self.outbox.with_later(move |spool| spool.acknowledge(epoch, last)).await?;
+        if epoch == self.context.epoch {
+            let mut state = lock(&self.context.stats.stream);
+            let newly = last.saturating_sub(state.last_acknowledged);
+            state.last_acknowledged = state.last_acknowledged.max(last);
+            self.context.stats.frames_acknowledged.add(newly);
+        }
+        Ok(())
+    }
+
+    /// A frame that can never be accepted is passed over: told, and followed by a key frame as soon as may be.
+    async fn refused(&self, refused: &v1::Refused) -> anyhow::Result<()> {
+        let v1::Refused { epoch, sequence, why, remedy } = refused;
+        tracing::warn!(sequence, why, remedy, "the recommender refused a frame");
+        let draft = Draft::node(
+            DecisionKind::Agent,
+            format!("the recommender refused frame {sequence}: {why}; {remedy}"),
+        )
+        .result(DecisionResult::Rejected)
+        .input("epoch", format!("{epoch:016x}"))
+        .input("sequence", sequence);
+        self.decisions.record(draft, &self.context.stats);
+        self.outbox.want_key();
+        self.acknowledge(*epoch, *sequence).await
+    }
+}
+
+impl Delivery {
+    fn settle(&mut self, upto: u64) {
+        while self.outstanding.front().is_some_and(|sequence| *sequence <= upto) {
+            self.outstanding.pop_front();
+        }
+    }
+}
+
+fn first_of(frame: &v1::Frame) -> u64 {
+    if frame.replaces_first == 0 { frame.sequence } else { frame.replaces_first }
+}
