@@ -22,6 +22,7 @@ packages_of() {
         cc) echo gcc libc6-dev ;;
         containerd | ctr) echo containerd ;;
         modprobe | depmod) echo kmod ;;
+        systemd-analyze) echo systemd ;;
         qemu-system-x86_64) echo qemu-system-x86 seabios ;;
         *) echo "$1" ;;
     esac

@@ -4,7 +4,8 @@
 
 use std::io::{IsTerminal, Read, stdin, stdout};
 
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
+use terminal_size::{Height, Width, terminal_size_of};
 use tokio::sync::mpsc;
 
 use crate::failure::Failure;
@@ -53,8 +54,8 @@ impl Drop for Screen {
 
 /// Rows and columns; 24 and 80 where the terminal does not tell.
 fn size() -> (usize, usize) {
-    let told = tcgetwinsize(stdout()).ok().filter(|w| w.ws_row > 0 && w.ws_col > 0);
-    told.map_or((24, 80), |w| (usize::from(w.ws_row), usize::from(w.ws_col)))
+    let told = terminal_size_of(stdout());
+    told.map_or((24, 80), |(Width(columns), Height(rows))| (usize::from(rows), usize::from(columns)))
 }
 
 /// The first `columns` characters that show; colour sequences take no room and are kept whole.
@@ -121,7 +122,7 @@ impl Drop for Keys {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
             // The terminal may be gone.
-            let _ = tcsetattr(stdin(), OptionalActions::Now, before);
+            let _ = tcsetattr(stdin(), SetArg::TCSANOW, before);
         }
     }
 }
@@ -130,8 +131,8 @@ impl Drop for Keys {
 fn single_keys() -> Option<Termios> {
     let before = tcgetattr(stdin()).ok()?;
     let mut single = before.clone();
-    single.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-    tcsetattr(stdin(), OptionalActions::Now, &single).ok()?;
+    single.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO);
+    tcsetattr(stdin(), SetArg::TCSANOW, &single).ok()?;
     Some(before)
 }
 

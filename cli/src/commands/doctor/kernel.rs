@@ -3,6 +3,7 @@
 use evenkeel_host::hierarchy::{Controller, Layout};
 use evenkeel_host::node::node_facts;
 use evenkeel_host::roots::Roots;
+use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
 use super::{Finding, State};
 use crate::units;
@@ -12,10 +13,29 @@ use crate::units;
 const GOOD_KERNEL: (u32, u32) = (5, 9);
 
 pub(super) fn findings(roots: &Roots) -> Vec<Finding> {
-    let mut findings = vec![kernel(roots)];
+    let mut findings = vec![system(), kernel(roots)];
     findings.extend(cgroups(roots));
     findings.extend([pressure(roots), machine(roots), overcommit(roots), hidepid(roots)]);
     findings
+}
+
+/// The system this program runs on, as people name it, and how busy it is.
+fn system() -> Finding {
+    let name = System::long_os_version().unwrap_or_else(|_| "an unnamed system".into());
+    let memory = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
+    match (System::new_with_specifics(memory), System::load_average()) {
+        (Ok(system), Ok(load)) => {
+            let available = units::bytes(system.available_memory());
+            let total = units::bytes(system.total_memory());
+            let found = format!("{name}; {available} of {total} memory available, load {:.2}", load.one);
+            Finding::ok("system", found)
+        }
+        (Err(error), _) | (_, Err(error)) => Finding::warn(
+            "system",
+            format!("{name}; its load cannot be read: {error}"),
+            "mount procfs at /proc",
+        ),
+    }
 }
 
 fn kernel(roots: &Roots) -> Finding {
@@ -108,7 +128,7 @@ fn overcommit(roots: &Roots) -> Finding {
             format!(
                 "vm.overcommit_memory is {other}: an allocation may fail where another container should give way"
             ),
-            "sysctl -w vm.overcommit_memory=1, or overcommit = \"set\" in the agent's configuration",
+            "sysctl -w vm.overcommit_memory=1, and set it in /etc/sysctl.d",
         ),
         None => Finding::warn(check, "vm.overcommit_memory cannot be read", "mount the node's procfs"),
     }

@@ -1,0 +1,50 @@
+//! The systemd units as systemd itself reads them.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use evenkeel_tests::{machine, places, require};
+
+const UNITS: [&str; 2] = ["evenkeel-agent.service", "evenkeel-recommender.service"];
+/// Where Debian keeps the units ours refer to.
+const SYSTEM_UNITS: &str = "/lib/systemd/system";
+
+/// A root file system as systemd-analyze needs it: its own units, ours, and something at the path of each program.
+fn root(at: &Path) -> Result<()> {
+    let units = at.join("etc/systemd/system");
+    let programs = at.join("usr/bin");
+    for directory in [&units, &programs, &at.join("usr/lib/systemd"), &at.join("bin")] {
+        fs::create_dir_all(directory).context("cannot make a directory")?;
+    }
+    machine::run(Command::new("cp").args(["-rL", SYSTEM_UNITS]).arg(at.join("usr/lib/systemd/")))?;
+    for program in ["usr/bin/evenkeel-agent", "usr/bin/evenkeel-recommender", "bin/kill"] {
+        fs::copy("/bin/true", at.join(program)).context("cannot copy a program")?;
+    }
+    for unit in UNITS {
+        let source = places::repository().join("systemd").join(unit);
+        fs::copy(&source, units.join(unit)).with_context(|| format!("cannot copy {}", source.display()))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn units_verify_without_a_word_and_are_hardened() -> Result<()> {
+    let missing = machine::missing(&["systemd-analyze"]);
+    require!(missing.is_none(), "systemd-analyze is not installed: apt-get install systemd");
+    let at = tempfile::tempdir()?;
+    root(at.path())?;
+    let option = format!("--root={}", at.path().display());
+    for unit in UNITS {
+        let output = Command::new("systemd-analyze").args([&option, "verify", unit]).output()?;
+        let words = String::from_utf8_lossy(&output.stderr);
+        let ours: Vec<&str> = words.lines().filter(|line| line.contains("evenkeel")).collect();
+        assert!(ours.is_empty(), "{unit}: {ours:#?}");
+        assert!(output.status.success(), "{unit}: {}: {words}", output.status);
+        // Lower is better; a bare unit has 9.6.
+        let security = ["--offline=true", &option, "security", "--threshold=35", "--no-pager", unit];
+        machine::run(Command::new("systemd-analyze").args(security))?;
+    }
+    Ok(())
+}
