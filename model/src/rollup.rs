@@ -34,7 +34,7 @@ impl Aggregate {
 
     /// Takes all numbers of another aggregate in.
     pub fn merge(&mut self, other: &Self) {
-        self.count += other.count;
+        self.count = self.count.saturating_add(other.count);
         self.sum = self.sum.saturating_add(other.sum);
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
@@ -74,13 +74,14 @@ impl Rollup {
         if let Some(cpu) = sample.cpu_milli(earlier) {
             self.cpu_milli.add(cpu);
         }
-        self.throttled_usec += sample.delta(earlier, Field::CpuThrottledUsec).unwrap_or(0);
-        self.oom_kills += sample.delta(earlier, Field::OomKills).unwrap_or(0);
+        let grown = |field| sample.delta(earlier, field).unwrap_or(0);
+        self.throttled_usec = self.throttled_usec.saturating_add(grown(Field::CpuThrottledUsec));
+        self.oom_kills = self.oom_kills.saturating_add(grown(Field::OomKills));
     }
 
     /// Takes all samples of another rollup in.
     pub fn merge(&mut self, other: &Self) {
-        self.samples += other.samples;
+        self.samples = self.samples.saturating_add(other.samples);
         self.cpu_milli.merge(&other.cpu_milli);
         self.memory_bytes.merge(&other.memory_bytes);
         self.throttled_usec = self.throttled_usec.saturating_add(other.throttled_usec);

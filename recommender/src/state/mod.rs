@@ -331,6 +331,9 @@ impl State {
         if let Err(error) = stream.decoder.decode(bytes, &mut self.staging) {
             return Applied::Unreadable(error.to_string());
         }
+        if self.staging.minutes.iter().any(|(_, _, rollup)| implausible(rollup)) {
+            return Applied::Unreadable("a minute has more samples than a minute can have".to_owned());
+        }
         let latest = received_usec / MINUTE_USEC + MAX_AHEAD_MINUTES;
         let mut newest = 0;
         let mut counted = 0;
@@ -438,6 +441,13 @@ pub(crate) struct RestoredSlot {
     pub(crate) identity: v1::ContainerIdentity,
     pub(crate) open: Option<(u32, Rollup)>,
     pub(crate) samples: u64,
+}
+
+/// Whether a rollup has more samples than a hundred a second.
+fn implausible(rollup: &Rollup) -> bool {
+    const MOST: u64 = 6000;
+    let counts = [rollup.samples, rollup.cpu_milli.count, rollup.memory_bytes.count];
+    counts.into_iter().any(|count| count > MOST)
 }
 
 fn minute_of(time_usec: u64) -> u32 {
