@@ -48,6 +48,8 @@ enum Step {
     Checkpoint,
     /// The process is killed; of what was not synced a part is lost, in eighths.
     Kill { lost: u8 },
+    /// The log is opened anew, as after a failed sync.
+    Reopen,
     /// The process ends in order.
     Stop,
 }
@@ -65,6 +67,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Sync),
         1 => Just(Step::Checkpoint),
         2 => (0..9_u8).prop_map(|lost| Step::Kill { lost }),
+        1 => Just(Step::Reopen),
         1 => Just(Step::Stop),
     ]
 }
@@ -272,6 +275,10 @@ impl World {
                 self.store().checkpoint().unwrap();
             }
             Step::Kill { lost } => self.kill(u64::from(lost)),
+            Step::Reopen => {
+                let durable = self.store().reopen().unwrap();
+                self.acknowledge(durable);
+            }
             Step::Stop => {
                 self.sync();
                 self.store().checkpoint().unwrap();
@@ -374,6 +381,10 @@ impl World {
 
     fn sync(&mut self) {
         let durable = self.store().sync().unwrap();
+        self.acknowledge(durable);
+    }
+
+    fn acknowledge(&mut self, durable: Mark) {
         self.note_sizes();
         for (at, _, last) in self.owed.extract_if(.., |(_, mark, _)| *mark <= durable) {
             let epoch = &mut self.epochs[at];

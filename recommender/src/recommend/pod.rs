@@ -7,6 +7,7 @@ use evenkeel_model::requirements::Requirements;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::initial::Params;
+use serde_json::{Map, Value};
 
 use super::{Of, advise, recommendation};
 use crate::state::State;
@@ -23,22 +24,33 @@ pub struct ContainerAdvice {
     pub recommendations: Vec<v1::Recommendation>,
 }
 
-/// Reads one pod from YAML or JSON; what has `metadata` and `spec` but names no kind is taken as a pod.
+/// Reads one pod from YAML or JSON. A JSON object with a `spec` but without a kind is taken as a pod, and one that is yet
+/// to be created needs no name.
 ///
 /// # Errors
 /// [`ReadError`] naming document, field and line.
 pub fn read(text: &str) -> Result<Pod, ReadError> {
-    let implied = serde_json::from_str::<serde_json::Value>(text).ok().and_then(|mut value| {
-        let object = value.as_object_mut()?;
-        if object.contains_key("kind") || !object.contains_key("spec") {
-            return None;
-        }
-        object.insert("kind".to_owned(), "Pod".into());
-        Some(value.to_string())
-    });
-    let mut pods = read_pods(implied.as_deref().unwrap_or(text), "request")?;
+    let completed = serde_json::from_str::<Value>(text).ok().and_then(completed);
+    let mut pods = read_pods(completed.as_deref().unwrap_or(text), "request")?;
     // The reader returns at least one.
     Ok(pods.swap_remove(0))
+}
+
+/// The object with what the API server would fill in; nothing where nothing is missing.
+fn completed(mut value: Value) -> Option<String> {
+    const UNNAMED: &str = "unnamed";
+    let object = value.as_object_mut()?;
+    if object.get("kind").is_some_and(|kind| kind != "Pod") || !object.contains_key("spec") {
+        return None;
+    }
+    object.insert("kind".to_owned(), "Pod".into());
+    let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new())).as_object_mut()?;
+    if metadata.get("name").is_none_or(Value::is_null) {
+        let generated = metadata.get("generateName").and_then(Value::as_str).unwrap_or(UNNAMED);
+        let name = generated.trim_end_matches(['-', '.']).to_owned();
+        metadata.insert("name".to_owned(), name.into());
+    }
+    Some(value.to_string())
 }
 
 /// Recommends for every container that counts for the scheduler.

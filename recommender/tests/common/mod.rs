@@ -1,0 +1,221 @@
+//! A running recommender and a small agent to talk to it.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use evenkeel_model::sample::{Field, Sample};
+use evenkeel_proto::frame::Encoder;
+use evenkeel_proto::v1;
+use evenkeel_proto::v1::ingest_service_client::IngestServiceClient;
+use evenkeel_proto::v1::stream_request::Message as Asked;
+use evenkeel_proto::v1::stream_response::Message as Said;
+use evenkeel_recommender::config::{Config, Span};
+use evenkeel_recommender::serve::Recommender;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// Longer than anything here takes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A recommender on ports of its own.
+pub(crate) struct Running {
+    pub(crate) grpc: SocketAddr,
+    pub(crate) http: SocketAddr,
+    stop: oneshot::Sender<()>,
+    done: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Running {
+    /// Starts it and waits until it is ready.
+    pub(crate) async fn start(dir: &Path, adjust: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config { state_dir: dir.to_owned(), ..Config::default() };
+        config.serve.grpc = "127.0.0.1:0".parse().unwrap();
+        config.serve.http = config.serve.grpc;
+        config.log.sync_interval = Span::from_millis(5);
+        adjust(&mut config);
+        assert_eq!(config.problems(), []);
+        let bound = Recommender::bind(&config).await.unwrap();
+        let (grpc, at) = bound.addresses().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let done = tokio::spawn(bound.serve(async move {
+            let _dropped = stopped.await;
+        }));
+        until(|| async { (http(at, "GET", "/readyz", "").await.0 == 200).then_some(()) }).await;
+        Self { grpc, http: at, stop, done }
+    }
+
+    /// Stops it in order.
+    pub(crate) async fn stop(self) {
+        self.stop.send(()).unwrap();
+        self.done.await.unwrap().unwrap();
+    }
+}
+
+/// Asks again and again until there is an answer.
+pub(crate) async fn until<T, F: Future<Output = Option<T>>>(mut ask: impl FnMut() -> F) -> T {
+    let asking = async {
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asking).await.expect("the state waited for is reached")
+}
+
+/// One HTTP request on a connection of its own: status and body.
+pub(crate) async fn http(at: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // A body that is refused by its length may not be read to its end.
+    let _refused = stream.write_all(body.as_bytes()).await;
+    let mut answer = Vec::new();
+    let _reset = stream.read_to_end(&mut answer).await;
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or(0);
+    (status, body.to_owned())
+}
+
+/// A pod of one container, in JSON without a kind.
+pub(crate) fn pod(image: &str, more: &str) -> String {
+    format!(
+        r#"{{"metadata": {{"name": "p", "namespace": "shop"}},
+            "spec": {{"containers": [{{"name": "main", "image": "{image}"{more}}}]}}}}"#
+    )
+}
+
+/// An agent of one epoch, a container per image; each uses a quarter of a core and 64 MiB.
+pub(crate) struct Agent {
+    epoch: u64,
+    images: Vec<String>,
+    encoder: Encoder,
+    sequence: u64,
+    time_usec: u64,
+}
+
+impl Agent {
+    pub(crate) fn new(epoch: u64, images: &[&str]) -> Self {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let images = images.iter().map(|image| (*image).to_owned()).collect();
+        // So far back that everything measured lies in the past.
+        let time_usec = now.as_micros() as u64 - 600_000_000;
+        Self { epoch, images, encoder: Encoder::new(), sequence: 0, time_usec }
+    }
+
+    /// Frames of the next seconds.
+    pub(crate) fn measure(&mut self, seconds: usize) -> Vec<v1::Frame> {
+        (0..seconds).map(|_| self.second()).collect()
+    }
+
+    fn second(&mut self) -> v1::Frame {
+        let announced = if self.sequence == 0 { self.announcements() } else { Vec::new() };
+        self.sequence += 1;
+        self.time_usec += 1_000_000;
+        let mut sample = Sample::new(Duration::from_secs(1));
+        sample.set(Field::CpuUsageUsec, self.sequence * 250_000);
+        sample.set(Field::MemoryWorkingSetBytes, 64 << 20);
+        let samples: Vec<_> = (0..self.images.len()).map(|slot| (slot as u32, sample)).collect();
+        let mut bytes = Vec::new();
+        self.encoder.encode_seconds(false, self.time_usec, 1_000_000, &samples, &mut bytes).unwrap();
+        let samples_crc32c = crc32c::crc32c(&bytes);
+        v1::Frame {
+            sequence: self.sequence,
+            samples: bytes.into(),
+            samples_crc32c,
+            announced,
+            ..v1::Frame::default()
+        }
+    }
+
+    fn announcements(&self) -> Vec<v1::Announcement> {
+        let identity = |(slot, image): (usize, &String)| v1::Announcement {
+            slot: slot as u32,
+            identity: Some(v1::ContainerIdentity {
+                id: format!("c{slot}"),
+                namespace: "shop".into(),
+                pod: format!("w{slot}-x"),
+                container: "main".into(),
+                workload: format!("deployment/w{slot}"),
+                image: image.clone(),
+                ..v1::ContainerIdentity::default()
+            }),
+        };
+        self.images.iter().enumerate().map(identity).collect()
+    }
+
+    /// Connects and shakes hands.
+    pub(crate) async fn connect(&self, at: SocketAddr) -> Link {
+        let mut client = IngestServiceClient::connect(format!("http://{at}")).await.unwrap();
+        let (requests, outgoing) = mpsc::channel(64);
+        let hello = v1::Hello {
+            cluster: "test".into(),
+            node: "node-1".into(),
+            epoch: self.epoch,
+            version: "0".into(),
+            facts: Some(v1::NodeFacts { memory_bytes: 8 << 30, cpu_milli: 4000, ..v1::NodeFacts::default() }),
+            ..v1::Hello::default()
+        };
+        requests.send(v1::StreamRequest { message: Some(Asked::Hello(hello)) }).await.unwrap();
+        let answers = client.stream(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
+        let mut link = Link { requests, answers, resume: v1::Resume::default() };
+        match link.said().await {
+            Said::Resume(resume) => link.resume = resume,
+            other => panic!("{other:?}"),
+        }
+        link
+    }
+}
+
+/// An open connection.
+pub(crate) struct Link {
+    requests: mpsc::Sender<v1::StreamRequest>,
+    answers: tonic::Streaming<v1::StreamResponse>,
+    pub(crate) resume: v1::Resume,
+}
+
+impl Link {
+    pub(crate) async fn send(&mut self, frames: Vec<v1::Frame>) {
+        let message = Some(Asked::Frames(v1::Frames { frames }));
+        self.requests.send(v1::StreamRequest { message }).await.unwrap();
+    }
+
+    /// The next thing the recommender says.
+    pub(crate) async fn said(&mut self) -> Said {
+        let answer = tokio::time::timeout(PATIENCE, self.answers.message()).await.expect("an answer");
+        answer.unwrap().expect("an open connection").message.unwrap()
+    }
+
+    /// Waits for an acknowledgement of everything up to `sequence`.
+    pub(crate) async fn acknowledged(&mut self, sequence: u64) {
+        loop {
+            if let Said::Ack(ack) = self.said().await
+                && ack.last_seq >= sequence
+            {
+                return;
+            }
+        }
+    }
+
+    /// Waits for the end of the connection.
+    pub(crate) async fn ended(&mut self) -> tonic::Status {
+        loop {
+            let answer = tokio::time::timeout(PATIENCE, self.answers.message()).await.expect("an end");
+            match answer {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("ended without a status"),
+                Err(status) => return status,
+            }
+        }
+    }
+}
