@@ -1,0 +1,122 @@
+//! All measurements by name. One bench may give several figures, because they come from the same run.
+
+use serde_json::json;
+
+use crate::figure::Figure;
+use crate::options::Options;
+use crate::run::{self, Run};
+use crate::{converge, ingest, sample};
+
+/// One run and the figures it gives.
+pub(crate) struct Bench {
+    /// Name and meaning of each figure.
+    figures: &'static [(&'static str, &'static str)],
+    /// Gives all of them.
+    run: fn(&Run) -> anyhow::Result<Vec<Figure>>,
+}
+
+const BENCHES: [Bench; 9] = [
+    Bench {
+        figures: &[
+            ("sample/sampler-vs-pread", "CPU time of the sampler against bare preads of the same files"),
+            ("sample/allocations-per-tick", "allocations of the sampler in a tick of 1,000 containers"),
+        ],
+        run: sample::sampler::run,
+    },
+    Bench {
+        figures: &[
+            ("sample/agent-cpu-1x", "the agent's CPU for 1,000 containers of one process"),
+            ("sample/agent-rss", "the agent's memory for 1,000 containers of one process"),
+            ("sample/tick-lateness-p99", "how late the agent's ticks begin"),
+        ],
+        run: sample::agent::one_process,
+    },
+    Bench {
+        figures: &[("sample/agent-cpu-10x", "the agent's CPU for 1,000 containers of ten processes")],
+        run: sample::agent::ten_processes,
+    },
+    Bench {
+        figures: &[(
+            "sample/agent-cpu-active",
+            "the agent's CPU for 1,000 containers whose every file changes every second",
+        )],
+        run: sample::agent::active,
+    },
+    Bench {
+        figures: &[
+            (
+                "converge/new-process-p99",
+                "a wrong score where the kernel wakes the agent (fork, exec) is right",
+            ),
+            ("converge/moved-process-max", "a wrong score the kernel says nothing about (moved in) is right"),
+        ],
+        run: converge::new_process::run,
+    },
+    Bench {
+        figures: &[("converge/churn-workers", "wrong scores after `converged`, 20 forking workers")],
+        run: converge::churn::workers,
+    },
+    Bench {
+        figures: &[("converge/churn-chain", "wrong scores after `converged`, one fork-and-exit chain")],
+        run: converge::churn::chain,
+    },
+    Bench {
+        figures: &[("converge/churn-chains", "wrong scores after `converged`, 32 fork-and-exit chains")],
+        run: converge::churn::chains,
+    },
+    Bench {
+        figures: &[
+            ("ingest/samples-per-core-second", "samples into the synced log per second of CPU"),
+            ("ingest/wire-bytes-busy", "bytes on the socket for a sample in which every field moves"),
+            ("ingest/wire-bytes-idle", "bytes on the socket for a sample in which none does"),
+        ],
+        run: ingest::run,
+    },
+];
+
+/// Every figure and its meaning.
+pub(crate) fn figures() -> impl Iterator<Item = (&'static str, &'static str)> {
+    BENCHES.iter().flat_map(|bench| bench.figures.iter().copied())
+}
+
+/// The benches that give a figure asked for.
+pub(crate) fn chosen(options: &Options) -> impl Iterator<Item = &'static Bench> {
+    BENCHES.iter().filter(|bench| bench.figures.iter().any(|(name, _)| options.wants(name)))
+}
+
+/// Prints all figures.
+pub(crate) fn list(as_json: bool) {
+    if as_json {
+        let all: Vec<_> = figures().map(|(name, what)| json!({"name": name, "what": what})).collect();
+        println!("{}", json!(all));
+    } else {
+        for (name, what) in figures() {
+            println!("{name:<34}{what}");
+        }
+    }
+}
+
+impl Bench {
+    /// Runs it. When it fails each of its figures says so.
+    pub(crate) fn measure(&self, run: &Run) -> Vec<Figure> {
+        let names: Vec<&str> = self.figures.iter().map(|(name, _)| *name).collect();
+        eprintln!("==> {}", names.join(", "));
+        let began = run::Machine::now();
+        let measured = if evenkeel_tests::machine::is_root() {
+            (self.run)(run)
+        } else {
+            Err(anyhow::anyhow!("test cgroups and other programs' numbers need root"))
+        };
+        let mut figures = measured.unwrap_or_else(|error| {
+            eprintln!("    not measured: {error:#}");
+            let why = format!("not measured here: {error:#}");
+            names.iter().map(|name| Figure::absent(name, &why)).collect()
+        });
+        let meanwhile = began.until_now();
+        for figure in &mut figures {
+            figure.machine(&meanwhile);
+            eprintln!("    {figure}");
+        }
+        figures
+    }
+}

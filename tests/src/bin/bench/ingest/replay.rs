@@ -1,0 +1,83 @@
+//! Frames made and encoded beforehand.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use evenkeel_proto::frame::synth::{Load, Synth};
+use evenkeel_proto::frame::{Encoder, KEY_EVERY};
+use evenkeel_proto::v1::{Announcement, ContainerIdentity, ContainerKind, Frame, QosClass, ResourceValues};
+
+/// Containers of each node.
+pub(crate) const CONTAINERS: u32 = 1000;
+
+/// One node's seconds, that any number of nodes may send.
+pub(crate) struct Recording {
+    frames: Vec<Frame>,
+}
+
+impl Recording {
+    /// Makes and encodes that many seconds, the last of them now.
+    pub(crate) fn make(seed: u64, load: Load, seconds: usize) -> Result<Recording> {
+        let mut synth = Synth::new(seed, CONTAINERS, load);
+        let mut encoder = Encoder::new();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
+        let began = now - Duration::from_secs(seconds as u64);
+        let mut time = u64::try_from(began.as_micros()).context("the clock is far off")?;
+        let mut frames = Vec::with_capacity(seconds);
+        for index in 0..seconds {
+            let (_, interval, samples) = synth.tick();
+            time += u64::from(interval);
+            let mut bytes = Vec::new();
+            let key = index.is_multiple_of(KEY_EVERY as usize);
+            encoder.encode_seconds(key, time, interval, samples, &mut bytes)?;
+            frames.push(Frame {
+                sequence: index as u64 + 1,
+                samples_crc32c: crc32c::crc32c(&bytes),
+                samples: bytes.into(),
+                ..Frame::default()
+            });
+        }
+        Ok(Recording { frames })
+    }
+
+    /// Bytes of encoded samples.
+    pub(crate) fn bytes(&self) -> usize {
+        self.frames.iter().map(|frame| frame.samples.len()).sum()
+    }
+
+    /// The frames as one node sends them: the first announces its containers.
+    pub(crate) fn of_node(&self, node: &str) -> Vec<Frame> {
+        let mut frames = self.frames.clone();
+        if let Some(first) = frames.first_mut() {
+            first.announced = (1..=CONTAINERS).map(|slot| announcement(node, slot)).collect();
+        }
+        frames
+    }
+}
+
+/// One replica of one of 500 workloads; every node has two of each.
+fn announcement(node: &str, slot: u32) -> Announcement {
+    let workload = slot % 500;
+    let identity = ContainerIdentity {
+        // As long as a runtime's.
+        id: format!("{node:>32}{slot:032x}").replace(' ', "0"),
+        namespace: format!("team-{}", workload % 20),
+        pod: format!("app-{workload}-7d9f8b6c5d-{node}-{slot}"),
+        pod_uid: format!("00000000-0000-4000-8000-{slot:012x}"),
+        container: "main".into(),
+        kind: ContainerKind::Regular.into(),
+        workload: format!("deployment/app-{workload}"),
+        image: format!("registry.test/team-{}/app-{workload}:1.2.3", workload % 20),
+        command_hash: Some(u64::from(workload)),
+        cgroup_inode: u64::from(slot) + 1000,
+        requested: Some(ResourceValues {
+            cpu_request_milli: Some(100),
+            memory_request_bytes: Some(128 << 20),
+            ..ResourceValues::default()
+        }),
+        estimated: false,
+        memory_class: QosClass::Burstable.into(),
+        cpu_class: QosClass::Burstable.into(),
+    };
+    Announcement { slot, identity: Some(identity) }
+}

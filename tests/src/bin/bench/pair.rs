@@ -1,0 +1,141 @@
+//! A running agent and recommender, with a configuration and a store of their own.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use evenkeel_tests::daemon::{Daemon, Program, Ready, free_port, http_get};
+use tempfile::TempDir;
+
+/// Everything below one directory.
+pub(crate) struct Place {
+    directory: TempDir,
+}
+
+impl Place {
+    /// Makes it.
+    pub(crate) fn new() -> Result<Place> {
+        // Socket paths are at most 107 bytes long (unix(7)), so the directory is a short one.
+        let directory =
+            tempfile::Builder::new().prefix("ekb").tempdir().context("cannot make a directory")?;
+        let place = Place { directory };
+        std::fs::create_dir(place.manifests()).context("cannot make the manifest directory")?;
+        Ok(place)
+    }
+
+    /// Where manifests are read from.
+    pub(crate) fn manifests(&self) -> PathBuf {
+        self.path("manifests")
+    }
+
+    /// The agent's socket.
+    pub(crate) fn agent_socket(&self) -> PathBuf {
+        self.path("agent.sock")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn configuration(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+/// A running recommender.
+pub(crate) struct Recommender {
+    daemon: Daemon,
+    grpc: u16,
+}
+
+/// Longest time between data written and its fdatasync begun, as the promise has it.
+pub(crate) const SYNC: Duration = Duration::from_millis(200);
+
+impl Recommender {
+    /// Starts one whose store begins empty or where an earlier one in the same place left it. It inherits the calling
+    /// thread's processors.
+    pub(crate) fn start(place: &Place) -> Result<Recommender> {
+        let (grpc, http) = (free_port()?, free_port()?);
+        let text = format!(
+            "state_dir = {:?}\n[serve]\ngrpc = \"127.0.0.1:{grpc}\"\nhttp = \"127.0.0.1:{http}\"\n\
+             [log]\nsync_interval = \"{}ms\"\n",
+            place.path("recommender"),
+            SYNC.as_millis(),
+        );
+        let config = place.configuration("recommender.toml", &text)?;
+        let ready = Ready::Http { port: http, path: "/readyz".into() };
+        let program = Program::new("evenkeel-recommender")?.args(&["--config"]).path(&config).ready(ready);
+        Ok(Recommender { daemon: program.start(place.directory.path())?, grpc })
+    }
+
+    /// Its process.
+    pub(crate) fn daemon(&self) -> &Daemon {
+        &self.daemon
+    }
+
+    /// The port of its gRPC services.
+    pub(crate) fn port(&self) -> u16 {
+        self.grpc
+    }
+
+    /// Ends it in order.
+    pub(crate) fn stop(self) -> Result<()> {
+        self.daemon.stop()
+    }
+
+    /// Ends it without warning.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        self.daemon.signal(nix::sys::signal::Signal::SIGKILL)?;
+        self.daemon.wait(evenkeel_tests::wait::PATIENCE).map(|_| ())
+    }
+}
+
+/// A running agent.
+pub(crate) struct Agent {
+    daemon: Daemon,
+    metrics: u16,
+}
+
+impl Agent {
+    /// Starts one that reads the place's manifests and streams to the recommender, if there is one. Scores are
+    /// pinned, so that one set too high by the measurement counts as wrong like one too low.
+    pub(crate) fn start(place: &Place, recommender: Option<&Recommender>) -> Result<Agent> {
+        let metrics = free_port()?;
+        let address = recommender.map_or_else(String::new, |r| format!("http://127.0.0.1:{}", r.port()));
+        let text = format!(
+            "state_dir = {:?}\n[sources.manifests]\ndir = {:?}\n[sources.cri]\nenabled = false\n\
+             [converge]\nscore = \"pin\"\n[stream]\nrecommender = {address:?}\n\
+             [serve]\nsocket = {:?}\nmetrics = \"127.0.0.1:{metrics}\"\n",
+            place.path("agent"),
+            place.manifests(),
+            place.agent_socket(),
+        );
+        let config = place.configuration("agent.toml", &text)?;
+        let ready = Ready::Socket(place.agent_socket());
+        let program = Program::new("evenkeel-agent")?.args(&["--config"]).path(&config).ready(ready);
+        Ok(Agent { daemon: program.start(place.directory.path())?, metrics })
+    }
+
+    /// Its process.
+    pub(crate) fn daemon(&self) -> &Daemon {
+        &self.daemon
+    }
+
+    /// Its metrics.
+    pub(crate) fn metrics(&self) -> Result<String> {
+        metrics(self.metrics)
+    }
+
+    /// Ends it in order.
+    pub(crate) fn stop(self) -> Result<()> {
+        self.daemon.stop()
+    }
+}
+
+fn metrics(port: u16) -> Result<String> {
+    let (status, text) = http_get(port, "/metrics")?;
+    anyhow::ensure!(status == 200, "/metrics answers {status}");
+    Ok(text)
+}

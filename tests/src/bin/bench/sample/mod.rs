@@ -1,0 +1,5 @@
+//! What sampling costs: the reader of cgroup files by itself, and the whole agent.
+
+pub(crate) mod agent;
+pub(crate) mod counting;
+pub(crate) mod sampler;
