@@ -67,6 +67,17 @@ pub(crate) struct Journal {
     pending: String,
     compact_at: usize,
     complained: bool,
+    /// Told of freezes and thaws as they happen.
+    witness: Option<Box<dyn io::Write + Send>>,
+}
+
+/// A freeze or its end, as a witness reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Transient {
+    /// A cgroup is about to be frozen.
+    Frozen(CgroupRef),
+    /// It was thawed.
+    Thawed(CgroupRef),
 }
 
 impl Journal {
@@ -102,11 +113,18 @@ impl Journal {
             pending: String::new(),
             compact_at: COMPACT_AT,
             complained: false,
+            witness: None,
         }
     }
 
     /// Notes what a knob holds before it is written for the first time; later calls for it change nothing.
-    pub(crate) fn note(&mut self, target: &Target, old: Setting, new: Setting, container: Option<&CgroupRef>) {
+    pub(crate) fn note(
+        &mut self,
+        target: &Target,
+        old: Setting,
+        new: Setting,
+        container: Option<&CgroupRef>,
+    ) {
         let key = (target.clone(), old.knob());
         if self.originals.contains_key(&key) || self.originals.len() >= MAX_ENTRIES {
             return;
@@ -134,8 +152,7 @@ impl Journal {
     pub(crate) fn begin_transient(&mut self, freeze: &Write) {
         if let Target::Cgroup(at) = &freeze.target {
             self.frozen.push(at.clone());
-            self.push(&Line::Frozen { target: place_of(&freeze.target) });
-            self.flush();
+            self.tell_transient(&Line::Frozen { target: place_of(&freeze.target) });
         }
     }
 
@@ -143,8 +160,33 @@ impl Journal {
     pub(crate) fn end_transient(&mut self, freeze: &Write) {
         if let Target::Cgroup(at) = &freeze.target {
             self.frozen.retain(|frozen| frozen != at);
-            self.push(&Line::Thawed { target: place_of(&freeze.target) });
-            self.flush();
+            self.tell_transient(&Line::Thawed { target: place_of(&freeze.target) });
+        }
+    }
+
+    /// From now on freezes and thaws are also written to `witness`, a line each.
+    pub(crate) fn set_witness(&mut self, witness: Box<dyn io::Write + Send>) {
+        self.witness = Some(witness);
+    }
+
+    /// What a line of the witness says; `None` for anything else.
+    pub(crate) fn read_transient(line: &str) -> Option<Transient> {
+        match serde_json::from_str(line).ok()? {
+            Line::Frozen { target } => cgroup_of(&target).map(Transient::Frozen),
+            Line::Thawed { target } => cgroup_of(&target).map(Transient::Thawed),
+            Line::Boot { .. } | Line::Original { .. } => None,
+        }
+    }
+
+    fn tell_transient(&mut self, line: &Line) {
+        self.push(line);
+        self.flush();
+        if let (Some(witness), Ok(text)) = (self.witness.as_mut(), serde_json::to_string(line))
+            && let Err(error) =
+                witness.write_all(format!("{text}\n").as_bytes()).and_then(|()| witness.flush())
+        {
+            tracing::warn!(%error, "the guardian does not listen any more; a kill of the agent may leave a cgroup frozen");
+            self.witness = None;
         }
     }
 
@@ -260,11 +302,9 @@ fn original(target: &Place, knob: &str, old: &str, new: &str, container: Option<
 fn place_of(target: &Target) -> Place {
     match target {
         Target::Process(id) => Place::Process { pid: id.pid, start_time: id.start_time },
-        Target::Cgroup(at) => Place::Cgroup {
-            hierarchy: at.hierarchy.to_string(),
-            path: at.path.clone(),
-            inode: at.inode,
-        },
+        Target::Cgroup(at) => {
+            Place::Cgroup { hierarchy: at.hierarchy.to_string(), path: at.path.clone(), inode: at.inode }
+        }
     }
 }
 

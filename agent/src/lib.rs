@@ -14,15 +14,24 @@
 //!                                                serve (async): gRPC, /metrics
 //! ```
 
+mod cli;
 mod config;
 mod converge;
 mod decisions;
+mod guardian;
 mod journal;
+mod kernel;
+mod once;
+mod program;
 mod reconcile;
 mod report;
+mod restore;
+mod run;
 mod sample;
 mod serve;
 mod shared;
 mod sources;
 #[cfg(test)]
 mod testing;
+
+pub use program::main;

@@ -1,2 +1,5 @@
-//! Placeholder.
-fn main() {}
+//! `evenkeel-agent`: see the library.
+
+fn main() -> std::process::ExitCode {
+    evenkeel_agent::main()
+}

@@ -2,8 +2,8 @@
 
 use evenkeel_model::units::{Bytes, MilliCpu};
 use evenkeel_model::workload::{
-    CgroupBinding, ContainerKind, ContainerResources, Managed, PodFacts, PodRef, Requested, ScorePolicy, SourceKind,
-    Workload,
+    CgroupBinding, ContainerKind, ContainerResources, Managed, PodFacts, PodRef, Requested, ScorePolicy,
+    SourceKind, Workload,
 };
 
 /// A burstable container `main` of the pod `name`, in the cgroup `/name`: half a core and 256 MiB requested.

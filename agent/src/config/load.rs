@@ -61,19 +61,33 @@ pub(crate) fn load(
     env: impl IntoIterator<Item = (String, String)>,
     flags: &[Flag],
 ) -> Result<Loaded, ConfigError> {
-    let files = files(file)?;
+    load_files(&files(file)?, env, flags)
+}
+
+/// Merges these files, the environment and the flags.
+pub(super) fn load_files(
+    files: &[PathBuf],
+    env: impl IntoIterator<Item = (String, String)>,
+    flags: &[Flag],
+) -> Result<Loaded, ConfigError> {
     let mut figment = Figment::new();
-    for path in &files {
+    for path in files {
         figment = figment.merge(Toml::file_exact(path));
     }
+    let defaults = super::render::json(&Raw::default());
     for (name, text) in env {
         let Some(rest) = name.strip_prefix(PREFIX) else { continue };
         if NOT_OURS.contains(&name.as_str()) || name.starts_with(RECOMMENDERS) {
             continue;
         }
         let key = rest.to_ascii_lowercase().replace("__", ".");
-        // Reading a value never fails: what is no number, list or truth value is text.
-        let value = text.parse().unwrap_or_else(|never| match never {});
+        let pointer = format!("/{}", key.replace('.', "/"));
+        let value = if defaults.pointer(&pointer).is_some_and(serde_json::Value::is_string) {
+            Value::from(text)
+        } else {
+            // Reading a value never fails: what is no number, list or truth value is text.
+            text.parse().unwrap_or_else(|never| match never {})
+        };
         figment = figment.merge(One { name: format!("environment variable {name}"), key, value });
     }
     for flag in flags {
@@ -81,7 +95,7 @@ pub(crate) fn load(
         figment = figment.merge(One { name, key: flag.key.to_owned(), value: flag.value.clone() });
     }
     let raw = figment.extract::<Raw>().map_err(ConfigError::from_figment)?;
-    Ok(Loaded { raw, files, figment })
+    Ok(Loaded { raw, files: files.to_vec(), figment })
 }
 
 /// The named file and the `conf.d` beside it. Files there whose name speaks of the recommender are its own.

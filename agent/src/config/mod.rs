@@ -16,12 +16,21 @@ mod valid;
 use std::path::Path;
 
 pub(crate) use error::ConfigError;
-pub(crate) use load::{Flag, Loaded, load};
+pub(crate) use load::{Flag, Loaded};
 pub(crate) use raw::Raw;
 pub(crate) use render::{json, schema, toml};
-pub(crate) use valid::{
-    Config, Converge, CpuSwitches, Features, FreezeWhen, Manage, Mode, Roots, Sample, Serve, Sources, Stream,
-};
+pub(crate) use valid::{Config, Converge, CpuSwitches, FreezeWhen, Manage, Mode};
+
+/// The defaults with what the environment says, without any file: for the guardian, which the agent starts.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn from_environment_alone() -> Result<Config, Vec<ConfigError>> {
+    let ours = ["EVENKEEL_ROOTS__PROC", "EVENKEEL_ROOTS__CGROUP"];
+    let env = ours.into_iter().filter_map(|key| Some((key.to_owned(), std::env::var(key).ok()?)));
+    let loaded = load::load_files(&[], env, &[]).map_err(|error| vec![error])?;
+    check::check(&loaded)
+}
 
 /// Loads and checks; everything that is wrong is told at once.
 ///
@@ -29,7 +38,7 @@ pub(crate) use valid::{
 /// Each with place, key, reason and remedy.
 pub(crate) fn read(file: Option<&Path>, flags: &[Flag]) -> Result<(Config, Loaded), Vec<ConfigError>> {
     let env = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
-    let loaded = load(file, env, flags).map_err(|error| vec![error])?;
+    let loaded = load::load(file, env, flags).map_err(|error| vec![error])?;
     let config = check::check(&loaded)?;
     Ok((config, loaded))
 }

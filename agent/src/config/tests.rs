@@ -38,7 +38,7 @@ fn errors_name_place_key_reason_and_remedy() {
     insta::assert_snapshot!(said("mode = \"on\"", &[]));
     insta::assert_snapshot!(said("[node\n", &[]));
     insta::assert_snapshot!(said("", &[("EVENKEEL_SAMPLE__INTERVL", "2s")]));
-    insta::assert_snapshot!(said("", &[("EVENKEEL_SERVE__METRICS", "9523")]));
+    insta::assert_snapshot!(said("", &[("EVENKEEL_SERVE__METRICS", "9523"), ("EVENKEEL_NODE__NAME", "123")]));
     insta::assert_snapshot!(said("[manage]\ndeny = [\"system.slice\"]", &[]));
 }
 

@@ -40,6 +40,20 @@ pub(crate) enum State {
     Unclassified,
 }
 
+impl State {
+    /// The name in output.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Converged => "converged",
+            Self::Dirty => "dirty",
+            Self::Converging => "converging",
+            Self::Contended => "contended",
+            Self::Denied => "denied",
+            Self::Unclassified => "unclassified",
+        }
+    }
+}
+
 /// Scores of a container.
 #[derive(Debug)]
 pub(super) struct Scores {
@@ -137,7 +151,12 @@ impl Container {
     ///
     /// # Errors
     /// `Gone` when the cgroup is no more; other categories when it cannot be listed now.
-    pub(super) fn turn(&mut self, env: &mut Env<'_>, now: Instant, stats: &Counters<'_>) -> Result<Next, HostError> {
+    pub(super) fn turn(
+        &mut self,
+        env: &mut Env<'_>,
+        now: Instant,
+        stats: &Counters<'_>,
+    ) -> Result<Next, HostError> {
         let mut next = Next::default();
         for index in 0..self.knobs.len() {
             self.knob_turn(env, index, stats, &mut next);
@@ -195,7 +214,10 @@ impl Container {
         scores.rewrites += 1;
         if scores.rewrites >= env.config.contended_after {
             scores.state = State::Contended;
-            let why = format!("somebody else changed scores {} times in a row; they are left alone", scores.rewrites);
+            let why = format!(
+                "somebody else changed scores {} times in a row; they are left alone",
+                scores.rewrites
+            );
             scores.trouble = Some((why.clone(), Some("turn the knob off there or in [knobs] here".into())));
             next.drafts.push(
                 Draft::of(&self.tracked.workload, DecisionKind::Contended, why)
@@ -322,12 +344,10 @@ impl Container {
         };
         let draft = match event.state {
             knob::State::Dirty => return,
-            knob::State::Right => {
-                told(DecisionKind::Set, knob.reason.text.clone(), DecisionResult::Done).inputs(&knob.reason.inputs)
-            }
-            knob::State::Would => {
-                told(DecisionKind::Set, knob.reason.text.clone(), DecisionResult::WouldDo).inputs(&knob.reason.inputs)
-            }
+            knob::State::Right => told(DecisionKind::Set, knob.reason.text.clone(), DecisionResult::Done)
+                .inputs(&knob.reason.inputs),
+            knob::State::Would => told(DecisionKind::Set, knob.reason.text.clone(), DecisionResult::WouldDo)
+                .inputs(&knob.reason.inputs),
             knob::State::Denied { why, remedy } => {
                 next.denied.push((knob.knob(), why.clone(), remedy.clone()));
                 let reason = remedy.map_or_else(|| why.clone(), |remedy| format!("{why}; {remedy}"));
@@ -352,10 +372,7 @@ fn set(tracked: &Tracked, looper: &ScoreLoop, reason: &Reason, turn: &Turn) -> D
     let mut draft = Draft::of(&tracked.workload, DecisionKind::Set, reason.text.clone())
         .knob(KNOB.name())
         .inputs(&reason.inputs)
-        .values(
-            turn.first.map(|(_, score)| score.to_string()),
-            Some(looper.target().score.to_string()),
-        );
+        .values(turn.first.map(|(_, score)| score.to_string()), Some(looper.target().score.to_string()));
     if let Some((pid, _)) = turn.first {
         draft = draft.input("first_pid", pid);
     }

@@ -138,7 +138,12 @@ mod tests {
             ("seen right, raised since", facts(10, 1, 100, 900), Verdict::Respected, Verdict::Wrong),
             ("seen right, lowered since", facts(10, 1, 100, 0), Verdict::Wrong, Verdict::Wrong),
             ("the pid is another process now", facts(10, 1, 300, 900), Verdict::Wrong, Verdict::Wrong),
-            ("child begun after its parent was right", facts(11, 10, 201, 900), Verdict::Respected, Verdict::Wrong),
+            (
+                "child begun after its parent was right",
+                facts(11, 10, 201, 900),
+                Verdict::Respected,
+                Verdict::Wrong,
+            ),
             ("child begun in the same tick", facts(11, 10, 200, 900), Verdict::Wrong, Verdict::Wrong),
             ("child begun before", facts(11, 10, 150, 900), Verdict::Wrong, Verdict::Wrong),
             ("moved in from outside", facts(12, 1, 300, 900), Verdict::Wrong, Verdict::Wrong),

@@ -157,6 +157,15 @@ impl Converger {
         self.parts.decisions.sync(&self.parts.context.stats);
     }
 
+    /// Waits until so many sources have said what they see, or `deadline`.
+    pub(crate) fn gather(&mut self, sources: usize, deadline: Instant) {
+        while self.snapshots.sources().count() < sources && Instant::now() < deadline {
+            self.wait();
+            self.parts.waker.drain();
+            self.take_updates(Instant::now());
+        }
+    }
+
     /// Takes in what sources said so far and converges it: for `--once`. Ends when everything is as far as it gets
     /// or at `deadline`.
     pub(crate) fn once(&mut self, deadline: Instant) {
@@ -177,7 +186,8 @@ impl Converger {
     /// Sleeps until something happens or something is due.
     fn wait(&self) {
         let now = Instant::now();
-        let next = [self.queue.peek().map(|Reverse((at, _))| *at), self.audit.due(self.table.len()), self.merge_at];
+        let next =
+            [self.queue.peek().map(|Reverse((at, _))| *at), self.audit.due(self.table.len()), self.merge_at];
         let next = next.into_iter().flatten().min().unwrap_or(now + LONGEST_SLEEP);
         let sleep = next.saturating_duration_since(now).min(LONGEST_SLEEP);
         // Rounded up, or the last fraction of a millisecond would be spent in a busy loop.
@@ -196,7 +206,8 @@ impl Converger {
         let mut any = false;
         while let Ok(update) = self.parts.updates.try_recv() {
             any = true;
-            let (source, address, healthy) = (source_name(update.source), update.address.clone(), update.healthy);
+            let (source, address, healthy) =
+                (source_name(update.source), update.address.clone(), update.healthy);
             let change = self.snapshots.take(update);
             if change.workloads {
                 self.merge_at = Some(now);
@@ -216,7 +227,14 @@ impl Converger {
     }
 
     fn tell_problem(&self, source: &str, problem: &crate::shared::SourceProblem) {
-        tracing::warn!(source, what = problem.what, at = problem.where_, why = problem.why, remedy = problem.remedy, "source");
+        tracing::warn!(
+            source,
+            what = problem.what,
+            at = problem.where_,
+            why = problem.why,
+            remedy = problem.remedy,
+            "source"
+        );
         let reason = format!("cannot {}: {}; {}", problem.what, problem.why, problem.remedy);
         let draft = Draft::node(DecisionKind::Source, reason)
             .input("source", source)
@@ -281,7 +299,8 @@ impl Converger {
         let mut binder = Binder::default();
         let reader = &self.parts.reader;
         let manage = &self.parts.context.config.manage;
-        let merged = merge(self.snapshots.workloads(), manage, &mut |binding| binder.resolve(reader, binding));
+        let merged =
+            merge(self.snapshots.workloads(), manage, &mut |binding| binder.resolve(reader, binding));
         for problem in &merged.problems {
             if self.told.len() < 4096 && self.told.insert(("merge", format!("{problem:?}"))) {
                 self.tell_problem("reconcile", problem);
@@ -365,7 +384,9 @@ impl Converger {
                 self.merge_at.get_or_insert(now);
                 self.parts.rescan.notify_waiters();
             }
-            Err(error) => tracing::debug!(%error, "ignoring: a container cannot be listed; the next audit tries again"),
+            Err(error) => {
+                tracing::debug!(%error, "ignoring: a container cannot be listed; the next audit tries again");
+            }
         }
     }
 
@@ -385,9 +406,15 @@ impl Converger {
     /// Said once for each knob of the node; containers say the rest.
     fn tell_denied(&self, knob: Knob, why: &str, remedy: Option<String>) {
         let remedy = remedy.unwrap_or_default();
-        let shown = NodeKnob { name: knob.name(), state: "denied", why: why.to_owned(), remedy: remedy.clone() };
+        let shown =
+            NodeKnob { name: knob.name(), state: "denied", why: why.to_owned(), remedy: remedy.clone() };
         if self.parts.board.show_knob(shown) {
-            tracing::warn!(knob = knob.name(), why, remedy, "some writes are not allowed here; everything else goes on");
+            tracing::warn!(
+                knob = knob.name(),
+                why,
+                remedy,
+                "some writes are not allowed here; everything else goes on"
+            );
         }
     }
 

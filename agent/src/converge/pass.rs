@@ -84,6 +84,7 @@ pub(super) fn pass(
             Verdict::Skipped => {}
         }
     }
+    look_at_newcomers(env.reader, &first, target, members, &mut pass);
     pass.first = wrong.first().map(|facts| (facts.id.pid, facts.score));
     for facts in &wrong {
         env.journal.note(
@@ -110,6 +111,26 @@ fn open_all(reader: &dyn HostReader, pids: &[u32], pass: &mut Pass) -> Vec<Proce
         }
     }
     all
+}
+
+/// Processes of the second listing alone were forked or moved in meanwhile. They are not written in this pass, but a
+/// wrong one among them keeps it from being clean: a chain of forks may show each listing another process.
+fn look_at_newcomers(
+    reader: &dyn HostReader,
+    first: &[u32],
+    target: Target,
+    members: &Members,
+    pass: &mut Pass,
+) {
+    let newcomers = pass.pids.iter().filter(|pid| first.binary_search(pid).is_err());
+    for &pid in newcomers {
+        match reader.score(pid) {
+            Ok(score) if members.is_as_seen(pid, score, target) => pass.right += 1,
+            Ok(_) => pass.wrong += 1,
+            Err(error) if error.is_gone() => pass.moving = true,
+            Err(error) => pass.failed = pass.failed.take().or(Some(error)),
+        }
+    }
 }
 
 fn write(env: &mut Env<'_>, facts: ProcessFacts, target: Target, members: &mut Members, pass: &mut Pass) {

@@ -33,7 +33,10 @@ const FREEZE_TRIES: u32 = 3;
 enum Phase {
     Dirty,
     /// The last pass was clean; the pids it saw, and clean looks in a row so far.
-    Settling { pids: Vec<u32>, clean: u32 },
+    Settling {
+        pids: Vec<u32>,
+        clean: u32,
+    },
     /// Proven; every later process was forked from a right one, moved in, or raised itself.
     Settled,
 }

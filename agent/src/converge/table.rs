@@ -81,12 +81,8 @@ impl Table {
     pub(super) fn apply(&mut self, reader: &dyn HostReader, rules: &mut Rules, bound: Vec<Bound>) -> Applied {
         let mut applied = Applied::default();
         let wanted: HashSet<&str> = bound.iter().map(|bound| bound.workload.id.as_str()).collect();
-        let stale: Vec<Key> = self
-            .by_id
-            .iter()
-            .filter(|(id, _)| !wanted.contains(id.as_str()))
-            .map(|(_, key)| *key)
-            .collect();
+        let stale: Vec<Key> =
+            self.by_id.iter().filter(|(id, _)| !wanted.contains(id.as_str())).map(|(_, key)| *key).collect();
         for key in stale {
             self.drop_container(key, "no source reports it any more", &mut applied);
         }
@@ -162,7 +158,8 @@ impl Table {
         applied: &mut Applied,
     ) {
         let Some(planned) = plan_one(rules, &workload) else { return };
-        let Some(path) = self.containers.get(&key).map(|container| Arc::clone(&container.tracked.cgroup)) else {
+        let Some(path) = self.containers.get(&key).map(|container| Arc::clone(&container.tracked.cgroup))
+        else {
             return;
         };
         let Ok(facts) = reader.cgroup(&path) else { return };
@@ -225,7 +222,13 @@ impl Table {
         applied.removed.push((key, container));
     }
 
-    fn track(&mut self, workload: &Arc<Workload>, plan: &ContainerPlan, path: &str, inode: u64) -> Arc<Tracked> {
+    fn track(
+        &mut self,
+        workload: &Arc<Workload>,
+        plan: &ContainerPlan,
+        path: &str,
+        inode: u64,
+    ) -> Arc<Tracked> {
         let slot = self.next_slot;
         self.next_slot = self.next_slot.saturating_add(1);
         let tracked = Arc::new(Tracked {

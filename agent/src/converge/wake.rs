@@ -67,7 +67,11 @@ struct Budget {
 
 impl Wake {
     /// Opens what this machine and configuration allow; what is missing is said in `why`.
-    pub(super) fn open(connector: Option<Result<ProcConnector, HostError>>, tree: Arc<CgroupTree>, roots: Roots) -> Self {
+    pub(super) fn open(
+        connector: Option<Result<ProcConnector, HostError>>,
+        tree: Arc<CgroupTree>,
+        roots: Roots,
+    ) -> Self {
         let mut why = Vec::new();
         let connector = match connector {
             Some(Ok(connector)) => Some(connector),
@@ -80,7 +84,8 @@ impl Wake {
                 None
             }
         };
-        let watch = CgroupWatch::new(Arc::clone(&tree)).map_err(|error| why.push(told("cgroup events", &error))).ok();
+        let watch =
+            CgroupWatch::new(Arc::clone(&tree)).map_err(|error| why.push(told("cgroup events", &error))).ok();
         Self {
             connector,
             watch,
@@ -144,7 +149,8 @@ impl Wake {
             self.by_path.remove(&cgroup.path);
         }
         self.pids.retain(|_, of| *of != key);
-        let gone: Vec<CgroupRef> = self.parents.keys().filter(|parent| is_above(parent, cgroup)).cloned().collect();
+        let gone: Vec<CgroupRef> =
+            self.parents.keys().filter(|parent| is_above(parent, cgroup)).cloned().collect();
         let Some(watch) = self.watch.as_mut() else { return };
         watch.unwatch(cgroup);
         for parent in gone {

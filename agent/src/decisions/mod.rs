@@ -177,6 +177,11 @@ impl DecisionLog {
         (history, self.live.subscribe())
     }
 
+    /// The number the next decision gets.
+    pub(crate) fn next_seq(&self) -> u64 {
+        lock(&self.inner).next
+    }
+
     /// Takes up to `max` decisions for the stream, oldest first.
     pub(crate) fn take_for_stream(&self, max: usize) -> Vec<Arc<Decision>> {
         let queue = &mut lock(&self.inner).for_stream;

@@ -47,7 +47,10 @@ fn units(reader: &dyn HostReader) -> HashMap<String, String> {
     while let Some((path, depth)) = open.pop() {
         looked += 1;
         if looked > MAX_SLICES {
-            tracing::warn!(MAX_SLICES, "more slices than are searched for units; some units may not be found");
+            tracing::warn!(
+                MAX_SLICES,
+                "more slices than are searched for units; some units may not be found"
+            );
             break;
         }
         let Ok(children) = reader.children(&path) else { continue };
@@ -75,7 +78,8 @@ mod tests {
     #[test]
     fn units_are_found_below_slices_and_paths_are_checked() {
         let kernel = FakeKernel::new(Mode::V2);
-        for path in ["/system.slice", "/system.slice/db.service", "/a.slice", "/a.slice/a-b.slice", "/plain"] {
+        for path in ["/system.slice", "/system.slice/db.service", "/a.slice", "/a.slice/a-b.slice", "/plain"]
+        {
             kernel.with(|state| state.add_cgroup(path));
         }
         let mut binder = Binder::default();

@@ -129,9 +129,11 @@ fn exclude(bound: &mut Bound, manage: &Manage) {
     }
     let namespace = &workload.pod.namespace;
     if manage.exclude_namespaces.contains(namespace) {
-        workload.managed = Managed::No(format!("namespace {namespace} is excluded by manage.exclude_namespaces"));
+        workload.managed =
+            Managed::No(format!("namespace {namespace} is excluded by manage.exclude_namespaces"));
     } else if let Some(prefix) = manage.deny.iter().find(|prefix| is_at_or_below(&bound.path, prefix)) {
-        workload.managed = Managed::No(format!("its cgroup is at or below {prefix}, which manage.deny names"));
+        workload.managed =
+            Managed::No(format!("its cgroup is at or below {prefix}, which manage.deny names"));
     }
 }
 
@@ -179,7 +181,10 @@ mod tests {
         runtime.pid = Some(7);
         let merged = merged(&[at("manifest", SourceKind::Manifests, "/x"), runtime], &none());
         let winner = &merged.bound[0].workload;
-        assert_eq!((winner.pod.name.as_str(), winner.image.as_deref(), winner.pid), ("manifest", Some("busybox"), Some(7)));
+        assert_eq!(
+            (winner.pod.name.as_str(), winner.image.as_deref(), winner.pid),
+            ("manifest", Some("busybox"), Some(7))
+        );
     }
 
     #[test]
@@ -195,7 +200,8 @@ mod tests {
 
     #[test]
     fn exclusion_and_denial_leave_a_reason() {
-        let manage = Manage { exclude_namespaces: vec!["kube-system".into()], deny: vec!["/system.slice".into()] };
+        let manage =
+            Manage { exclude_namespaces: vec!["kube-system".into()], deny: vec!["/system.slice".into()] };
         let mut excluded = at("a", SourceKind::Cri, "/a");
         excluded.pod.namespace = "kube-system".into();
         let mut opted_out = at("d", SourceKind::Cri, "/system.slice/d");
@@ -206,7 +212,8 @@ mod tests {
             at("c", SourceKind::Cri, "/system.slices"),
             opted_out,
         ];
-        let reasons: Vec<Managed> = merged(&all, &manage).bound.into_iter().map(|b| b.workload.managed).collect();
+        let reasons: Vec<Managed> =
+            merged(&all, &manage).bound.into_iter().map(|b| b.workload.managed).collect();
         assert_eq!(
             reasons,
             [
@@ -226,7 +233,8 @@ mod tests {
             at("inner", SourceKind::Cri, "/pod/inner"),
         ];
         let merged = merged(&all, &none());
-        let managed = |path: &str| merged.bound.iter().find(|b| b.path == path).unwrap().workload.managed.clone();
+        let managed =
+            |path: &str| merged.bound.iter().find(|b| b.path == path).unwrap().workload.managed.clone();
         assert_eq!(managed("/pod"), Managed::No("the container at /pod/inner is inside its cgroup".into()));
         assert_eq!((managed("/pod-2"), managed("/pod/inner")), (Managed::Yes, Managed::Yes));
     }

@@ -1,3 +1,14 @@
 //! What the agent serves: `AgentService` on a Unix socket (and TCP where configured), `/metrics`.
+//!
+//! Owned here: sockets, the service, the conversion of views to the wire. Not owned: any state; everything is read
+//! from the board, the decision log, the counters and the live bus.
 
+mod admit;
+mod grpc;
 pub(crate) mod metrics;
+mod socket;
+mod watch;
+mod wire;
+
+pub(crate) use grpc::{Agent, serve_tcp, serve_unix};
+pub(crate) use socket::bind;

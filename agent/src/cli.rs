@@ -1,0 +1,158 @@
+//! The command line of `evenkeel-agent`.
+//!
+//! Owned here: flags and subcommands, and which configuration key a flag stands for. Not owned: what they do.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use figment::value::Value;
+
+use crate::config::Flag;
+
+/// Keeps the containers of this node on an even keel: oom_score_adj and CPU shares from requests, samples every
+/// second, streamed to a recommender.
+#[derive(Debug, Parser)]
+#[command(name = "evenkeel-agent", version, args_conflicts_with_subcommands = false)]
+pub(crate) struct Args {
+    /// What to do instead of running.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Configuration file [default: /etc/evenkeel/agent.toml, if it is there].
+    #[arg(long, value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+    /// Take the whole road and write nothing.
+    #[arg(long, global = true)]
+    pub dry_run: bool,
+    /// Find containers, bring them to their wish once, print what was done and end.
+    #[arg(long)]
+    pub once: bool,
+    /// Output of --once, config and restore.
+    #[arg(long, short, value_enum, default_value_t = Output::Table, global = true)]
+    pub output: Output,
+    /// Log lines as text or JSON.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, global = true)]
+    pub log_format: LogFormat,
+    /// Least level that is logged: error, warn, info, debug, trace, or a filter such as "info,evenkeel_agent=debug".
+    #[arg(long, default_value = "info", global = true)]
+    pub log_level: String,
+    /// Cluster name (node.cluster).
+    #[arg(long, value_name = "NAME", global = true)]
+    pub cluster: Option<String>,
+    /// Node name (node.name).
+    #[arg(long, value_name = "NAME", global = true)]
+    pub node_name: Option<String>,
+    /// Rule set (rules): proposal or kubelet.
+    #[arg(long, value_name = "RULES", global = true)]
+    pub rules: Option<String>,
+    /// A missing permission is fatal at start (strict).
+    #[arg(long, global = true)]
+    pub strict: bool,
+    /// Directory of journal, decisions and spool (state_dir).
+    #[arg(long, value_name = "DIR", global = true)]
+    pub state_dir: Option<PathBuf>,
+    /// Unix socket of the service (serve.socket).
+    #[arg(long, value_name = "PATH", global = true)]
+    pub socket: Option<PathBuf>,
+    /// Directory of Pod manifests (sources.manifests.dir).
+    #[arg(long, value_name = "DIR", global = true)]
+    pub manifests: Option<PathBuf>,
+    /// Recommender's address; empty = no stream (stream.recommender).
+    #[arg(long, value_name = "URL", global = true)]
+    pub recommender: Option<String>,
+    /// Address of /metrics; empty = off (serve.metrics).
+    #[arg(long, value_name = "ADDR", global = true)]
+    pub metrics: Option<String>,
+}
+
+/// What the agent does instead of running.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum Command {
+    /// Show, check or explain the configuration.
+    Config {
+        /// What to do with it.
+        #[command(subcommand)]
+        action: ConfigAction,
+    },
+    /// Put back what knobs held before the agent first wrote them. Stop the agent first.
+    Restore,
+    /// Undo what the parent process leaves behind; started by the agent itself.
+    #[command(hide = true)]
+    Guardian,
+}
+
+/// What to do with the configuration.
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub(crate) enum ConfigAction {
+    /// The values in force, from files, environment and flags.
+    Show,
+    /// Check and say which files were read.
+    Validate,
+    /// Every key with its default and meaning.
+    Default,
+    /// JSON schema of the file.
+    Schema,
+}
+
+/// Form of what is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// Form of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl Args {
+    /// The configuration keys that flags set.
+    pub(crate) fn flags(&self) -> Vec<Flag> {
+        let text = |name, key, value: &Option<String>| {
+            value.as_ref().map(|value| Flag { name, key, value: Value::from(value.as_str()) })
+        };
+        let path = |name, key, value: &Option<PathBuf>| {
+            value.as_ref().map(|value| Flag {
+                name,
+                key,
+                value: Value::from(value.to_string_lossy().into_owned()),
+            })
+        };
+        let switch = |name, key, on: bool, value: Value| on.then_some(Flag { name, key, value });
+        [
+            switch("--dry-run", "mode", self.dry_run, Value::from("dry-run")),
+            switch("--strict", "strict", self.strict, Value::from(true)),
+            text("--cluster", "node.cluster", &self.cluster),
+            text("--node-name", "node.name", &self.node_name),
+            text("--rules", "rules", &self.rules),
+            path("--state-dir", "state_dir", &self.state_dir),
+            path("--socket", "serve.socket", &self.socket),
+            path("--manifests", "sources.manifests.dir", &self.manifests),
+            text("--recommender", "stream.recommender", &self.recommender),
+            text("--metrics", "serve.metrics", &self.metrics),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Args::command().debug_assert();
+        let args = Args::parse_from(["evenkeel-agent", "config", "show", "--dry-run", "--cluster", "a"]);
+        let keys: Vec<&str> = args.flags().iter().map(|flag| flag.key).collect();
+        assert_eq!(keys, ["mode", "node.cluster"]);
+    }
+}

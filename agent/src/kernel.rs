@@ -1,0 +1,150 @@
+//! What the agent opens of the kernel at start, in the order in which it must happen: everything that needs a
+//! capability first, then the capabilities are dropped, then threads start.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use evenkeel_host::caps::{Feature, Held, drop_all_except, held, needed};
+use evenkeel_host::cgroup::CgroupTree;
+use evenkeel_host::dry_run::DryRunWriter;
+use evenkeel_host::error::HostError;
+use evenkeel_host::events::ProcConnector;
+use evenkeel_host::kernel_reader::KernelReader;
+use evenkeel_host::kernel_writer::KernelWriter;
+use evenkeel_host::roots::Roots;
+use evenkeel_host::sampler::raise_nofile;
+use evenkeel_host::write::HostWriter;
+
+use crate::config::{Config, Mode};
+use crate::converge::board::{Board, NodeKnob};
+
+/// Descriptors for about five thousand containers at a dozen each, and everything else.
+const NOFILE: u64 = 65_536;
+
+/// The kernel as the agent uses it.
+pub(crate) struct Kernel {
+    /// Reads.
+    pub reader: KernelReader,
+    /// Writes, or rehearses.
+    pub writer: Box<dyn HostWriter + Send>,
+    /// Process events; `None` = turned off.
+    pub connector: Option<Result<ProcConnector, HostError>>,
+    /// Whether scores can be written at all from here.
+    pub scores_possible: bool,
+    /// Capabilities held from now on.
+    pub capabilities: Vec<Held>,
+}
+
+/// Opens the hierarchies for reading and writing.
+///
+/// # Errors
+/// When there is no cgroup file system or procfs at the roots.
+pub(crate) fn open_tree(config: &Config) -> anyhow::Result<(Roots, Arc<CgroupTree>)> {
+    let roots = Roots::new(&config.roots.proc, &config.roots.cgroup);
+    let tree = CgroupTree::open(&roots).map_err(with_remedy).context("cannot use the cgroup file system")?;
+    Ok((roots, Arc::new(tree)))
+}
+
+/// A writer that refuses the configured deny list.
+///
+/// # Errors
+/// When our own process is not found in procfs.
+pub(crate) fn open_writer(
+    config: &Config,
+    roots: &Roots,
+    tree: &Arc<CgroupTree>,
+) -> anyhow::Result<Box<dyn HostWriter + Send>> {
+    let writer = KernelWriter::new(roots.clone(), Arc::clone(tree), &config.manage.deny)
+        .map_err(with_remedy)
+        .context("cannot tell our own process from others")?;
+    Ok(match config.mode {
+        Mode::Enforce => Box::new(writer),
+        Mode::DryRun => Box::new(DryRunWriter::new(writer)),
+    })
+}
+
+/// Opens everything and drops what is not needed. Must be called before any thread starts.
+///
+/// # Errors
+/// As [`open_tree`] and [`open_writer`]; with `strict`, also when a permission for an enabled feature is missing.
+pub(crate) fn open(config: &Config, board: &Board) -> anyhow::Result<Kernel> {
+    let (roots, tree) = open_tree(config)?;
+    let writer = open_writer(config, &roots, &tree)?;
+    let connector = config.features.proc_connector.then(ProcConnector::open);
+    let features = features(config);
+    let capabilities = match drop_all_except(&needed(features.iter().copied())) {
+        Ok(kept) => kept,
+        Err(error) => {
+            tracing::warn!(error = %with_remedy(error), "capabilities that are not needed could not be dropped");
+            held().unwrap_or_default()
+        }
+    };
+    let nofile = raise_nofile(NOFILE);
+    match nofile {
+        Ok(limit) => tracing::debug!(?limit, "open files"),
+        Err(error) => tracing::warn!(error = %with_remedy(error), "the limit of open files stays as it is"),
+    }
+    let scores_possible = scores_possible(config, &roots, board);
+    let missing: Vec<Feature> =
+        features.into_iter().filter(|feature| !capabilities.contains(&feature.needs())).collect();
+    for feature in &missing {
+        tracing::info!(capability = %feature.needs(), without = feature.without(), "capability is not held");
+    }
+    let connector_lost = connector.as_ref().and_then(|connector| connector.as_ref().err());
+    if config.strict && (!missing.is_empty() || !scores_possible || connector_lost.is_some()) {
+        let mut lacks: Vec<String> =
+            missing.iter().map(|f| format!("{} is missing, so {}", f.needs(), f.without())).collect();
+        lacks.extend(connector_lost.map(ToString::to_string));
+        anyhow::bail!(
+            "strict = true: {}; grant it, turn the feature off, or set strict = false",
+            lacks.join("; ")
+        );
+    }
+    let reader = KernelReader::new(roots, tree);
+    Ok(Kernel { reader, writer, connector, scores_possible, capabilities })
+}
+
+/// Features that are on.
+fn features(config: &Config) -> Vec<Feature> {
+    let on = [
+        (config.plan.knobs.oom_score_adj && config.mode == Mode::Enforce, Feature::LowScores),
+        (config.features.short_psi, Feature::ShortPressureWindows),
+        (config.mode == Mode::Enforce, Feature::OtherUsersFiles),
+        (config.features.v1_kill, Feature::Kill),
+        (config.features.proc_connector, Feature::ProcessEvents),
+        (config.features.kernel_log, Feature::KernelLog),
+    ];
+    on.into_iter().filter(|(on, _)| *on).map(|(_, feature)| feature).collect()
+}
+
+/// Scores are written by pid, so pids must mean the same in `cgroup.procs` and in procfs.
+fn scores_possible(config: &Config, roots: &Roots, board: &Board) -> bool {
+    let knob = |state, why: &str, remedy: &str| {
+        board.show_knob(NodeKnob { name: "oom_score_adj", state, why: why.into(), remedy: remedy.into() });
+    };
+    if !config.plan.knobs.oom_score_adj {
+        knob("off", "turned off by knobs.oom_score_adj", "");
+        return false;
+    }
+    let agrees = roots.pids_agree();
+    if matches!(agrees, Ok(true)) {
+        knob("ok", "", "");
+        return true;
+    }
+    let why = match agrees {
+        Err(error) => error.to_string(),
+        Ok(_) => "process numbers of procfs are not those of our process namespace".to_owned(),
+    };
+    let remedy = "run in the host's process namespace (hostPID: true) with its procfs as roots.proc";
+    tracing::warn!(why, remedy, "scores cannot be written from here; everything else goes on");
+    knob("unsupported", &why, remedy);
+    false
+}
+
+/// The error with its remedy in one sentence.
+pub(crate) fn with_remedy(error: HostError) -> anyhow::Error {
+    match error.remedy() {
+        Some(remedy) => anyhow::anyhow!("{error}; {remedy}"),
+        None => error.into(),
+    }
+}

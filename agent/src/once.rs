@@ -1,0 +1,160 @@
+//! `--once`: find containers, bring them to their wish once, print what was done.
+
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use evenkeel_model::decision::Decision;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::cli::Output;
+use crate::config::Config;
+use crate::converge::board::{Board, ContainerView};
+use crate::converge::{Converger, Parts};
+use crate::run::{self, Opened};
+use crate::shared::{Context, Rescan, SOURCE_UPDATES_CAP, UpdateSender, Waker};
+
+/// Time for the sources to say what they see.
+const DISCOVERY: Duration = Duration::from_secs(5);
+/// Time to converge what was found.
+const CONVERGING: Duration = Duration::from_secs(30);
+
+/// Does it and prints it. True when nothing is left undone that could be done.
+///
+/// # Errors
+/// When it cannot start.
+pub(crate) fn run(config: Config, output: Output) -> anyhow::Result<bool> {
+    let Opened { context, kernel, journal, decisions, board } = run::open(config)?;
+    let from = decisions.next_seq();
+    let waker = Waker::new().context("no descriptor for a bell")?;
+    let (sender, updates) = sync_channel(SOURCE_UPDATES_CAP);
+    let rescan: Rescan = Arc::new(Notify::new());
+    let sources = &context.config.sources;
+    // The last one is the search by cgroup names, which is always on.
+    let expected = usize::from(sources.manifests.is_some()) + sources.cri.len() + 1;
+    let cgroup_roots = run::hierarchies(&kernel.reader);
+    let mut converger = Converger::new(Parts {
+        context: Arc::clone(&context),
+        reader: kernel.reader,
+        writer: kernel.writer,
+        journal,
+        decisions: Arc::clone(&decisions),
+        board: Arc::clone(&board),
+        updates,
+        waker: waker.clone(),
+        changes: None,
+        rescan: Arc::clone(&rescan),
+        connector: None,
+        scores_possible: kernel.scores_possible,
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .context("cannot start the asynchronous runtime")?;
+    let updates = UpdateSender { sender, waker };
+    let _guard = runtime.enter();
+    run::start_sources(&context.config, context.facts.memory_bytes, &updates, &rescan, &cgroup_roots);
+    converger.gather(expected, Instant::now() + DISCOVERY);
+    converger.once(Instant::now() + CONVERGING);
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    let (mut history, _) = decisions.watch(from);
+    let mut done = Vec::new();
+    loop {
+        let chunk = history.next_chunk(256);
+        if chunk.is_empty() {
+            break;
+        }
+        done.extend(chunk);
+    }
+    print(&context, &board, &done, output)?;
+    let undone =
+        |view: &ContainerView| view.unmanaged.is_none() && view.state != crate::converge::State::Converged;
+    Ok(context.config.mode == crate::config::Mode::DryRun || !board.containers().iter().any(undone))
+}
+
+fn print(
+    context: &Context,
+    board: &Board,
+    decisions: &[Arc<Decision>],
+    output: Output,
+) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    if output == Output::Json {
+        let containers: Vec<Value> = board.containers().iter().map(container).collect();
+        let decisions: Vec<&Decision> = decisions.iter().map(|decision| &**decision).collect();
+        let whole = json!({
+            "cluster": context.node.cluster,
+            "node": context.node.node,
+            "mode": context.config.mode.as_str(),
+            "rules": context.config.plan.rules.as_str(),
+            "containers": containers,
+            "waiting": board.waiting(),
+            "decisions": decisions,
+        });
+        writeln!(out, "{}", serde_json::to_string_pretty(&whole)?)?;
+        return Ok(());
+    }
+    for view in board.containers() {
+        let workload = &view.tracked.workload;
+        let name = format!("{}/{}/{}", workload.pod.namespace, workload.pod.name, workload.container);
+        let class = view.tracked.classes.memory.map_or("-", |class| class.as_str());
+        writeln!(out, "{name}  {class}  {}  {} processes", view.state.as_str(), view.processes)?;
+        if let Some(why) = &view.unmanaged {
+            writeln!(out, "  not written: {why}")?;
+        }
+        for knob in &view.knobs {
+            let actual = knob.actual.as_deref().unwrap_or("-");
+            writeln!(
+                out,
+                "  {} wanted {} actual {actual} {}: {}",
+                knob.name,
+                knob.wanted,
+                knob.state.as_str(),
+                knob.reason
+            )?;
+        }
+    }
+    for name in board.waiting() {
+        writeln!(out, "{name}  waiting: its cgroup does not exist")?;
+    }
+    if board.containers().is_empty() && board.waiting().is_empty() {
+        writeln!(out, "no container found")?;
+    }
+    Ok(())
+}
+
+fn container(view: &ContainerView) -> Value {
+    let workload = &view.tracked.workload;
+    let class = |class: Option<evenkeel_model::qos_class::QosClass>| class.map(|class| class.as_str());
+    let knobs: Vec<Value> = view
+        .knobs
+        .iter()
+        .map(|knob| {
+            json!({
+                "name": knob.name, "wanted": knob.wanted, "actual": knob.actual,
+                "state": knob.state.as_str(), "reason": knob.reason,
+            })
+        })
+        .collect();
+    let verified = view.verified_at_usec.and_then(|usec| i64::try_from(usec).ok());
+    let verified = verified.and_then(|usec| jiff::Timestamp::from_microsecond(usec).ok());
+    json!({
+        "pod": format!("{}/{}", workload.pod.namespace, workload.pod.name),
+        "container": workload.container,
+        "id": workload.id,
+        "inode": view.tracked.inode,
+        "cgroup": &*view.tracked.cgroup,
+        "classes": {"memory": class(view.tracked.classes.memory), "cpu": class(view.tracked.classes.cpu)},
+        "managed": view.unmanaged.is_none(),
+        "why": view.unmanaged,
+        "state": view.state.as_str(),
+        "generation": view.generation,
+        "verifiedAt": verified.map(|time| time.to_string()),
+        "processes": view.processes,
+        "knobs": knobs,
+    })
+}

@@ -1,0 +1,141 @@
+//! The program: command line, log, configuration, and the exit status.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use tracing_subscriber::EnvFilter;
+
+use crate::cli::{Args, Command, ConfigAction, LogFormat, Output};
+use crate::config::{self, Config, ConfigError};
+use crate::{guardian, once, restore, run};
+
+/// Bad configuration (`EX_CONFIG` of sysexits.h): starting again would not help.
+const BAD_CONFIGURATION: u8 = 78;
+/// Wrong usage.
+const BAD_USAGE: u8 = 2;
+
+/// Runs the program to its end.
+pub fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Help and version are no errors. Nobody is left to tell when the terminal is closed.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(BAD_USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    if let Err(error) = start_log(&args) {
+        complain(&format!("--log-level {}: {error}; give a level such as info", args.log_level));
+        return ExitCode::from(BAD_USAGE);
+    }
+    match dispatch(&args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(Failure::Config(errors)) => {
+            for error in errors {
+                complain(&format!("bad configuration: {error}"));
+            }
+            ExitCode::from(BAD_CONFIGURATION)
+        }
+        Err(Failure::Other(error)) => {
+            complain(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+enum Failure {
+    Config(Vec<ConfigError>),
+    Other(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<Vec<ConfigError>> for Failure {
+    fn from(errors: Vec<ConfigError>) -> Self {
+        Self::Config(errors)
+    }
+}
+
+/// True when what was asked for was done.
+fn dispatch(args: &Args) -> Result<bool, Failure> {
+    let read = || config::read(args.config.as_deref(), &args.flags());
+    match args.command.clone() {
+        Some(Command::Config { action: ConfigAction::Default }) => {
+            let raw = config::Raw::default();
+            print(args, &config::toml(&raw), || config::json(&raw))?;
+        }
+        Some(Command::Config { action: ConfigAction::Schema }) => {
+            let schema = config::schema();
+            print(args, &format!("{schema:#}\n"), || schema.clone())?;
+        }
+        Some(Command::Config { action: ConfigAction::Show }) => {
+            let (_, loaded) = read()?;
+            print(args, &config::toml(&loaded.raw), || config::json(&loaded.raw))?;
+        }
+        Some(Command::Config { action: ConfigAction::Validate }) => {
+            let (_, loaded) = read()?;
+            let files: Vec<String> = loaded.files.iter().map(|file| file.display().to_string()).collect();
+            let text = match files.as_slice() {
+                [] => "valid; no file was read\n".to_owned(),
+                files => format!("valid; read {}\n", files.join(", ")),
+            };
+            print(args, &text, || serde_json::json!({"valid": true, "files": files}))?;
+        }
+        Some(Command::Restore) => return Ok(restore::run(&read()?.0, args.output)?),
+        Some(Command::Guardian) => guardian::run(&config::from_environment_alone()?)?,
+        None if args.once => return Ok(once::run(read()?.0, args.output)?),
+        None => {
+            let config = read()?.0;
+            let running = config.clone();
+            run::daemon(config, || reread(args, &running))?;
+        }
+    }
+    Ok(true)
+}
+
+/// SIGHUP: the new configuration is checked, so that a mistake is found before a restart makes it matter.
+fn reread(args: &Args, running: &Config) {
+    match config::read(args.config.as_deref(), &args.flags()) {
+        Ok((new, _)) if new == *running => tracing::info!("the configuration is unchanged"),
+        Ok(_) => {
+            tracing::warn!("the configuration is valid and differs; restart the agent to put it in force");
+        }
+        Err(errors) => {
+            for error in errors {
+                tracing::error!(%error, "the configuration is wrong; the running one stays in force");
+            }
+        }
+    }
+}
+
+fn print(args: &Args, text: &str, json: impl Fn() -> serde_json::Value) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match args.output {
+        Output::Table => out.write_all(text.as_bytes())?,
+        Output::Json => writeln!(out, "{:#}", json())?,
+    }
+    Ok(())
+}
+
+/// Logs to standard error, where a service manager reads it.
+fn start_log(args: &Args) -> Result<(), String> {
+    let filter = EnvFilter::try_new(&args.log_level).map_err(|error| error.to_string())?;
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    let started = match args.log_format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+    started.map_err(|error| error.to_string())
+}
+
+fn complain(text: &str) {
+    // Nobody is left to tell when standard error is closed.
+    let _ = writeln!(std::io::stderr().lock(), "evenkeel-agent: {text}");
+}

@@ -1,0 +1,210 @@
+//! `evenkeel-agent restore`: puts back what knobs held before the agent first wrote them.
+//!
+//! Only what still holds the agent's value is touched: what somebody changed since is theirs. Processes forked since
+//! have no original of their own; they get the one most processes of their container had.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::unix::net::UnixStream;
+
+use anyhow::{Context as _, bail};
+use evenkeel_host::freeze::freeze_write;
+use evenkeel_host::kernel_reader::KernelReader;
+use evenkeel_host::knob::{Knob, Setting};
+use evenkeel_host::node::boot_id;
+use evenkeel_host::snapshot::HostReader;
+use evenkeel_host::write::{CgroupRef, HostWriter, Outcome, Target, Write};
+use serde::Serialize;
+
+use crate::cli::Output;
+use crate::config::Config;
+use crate::journal::{Journal, Original};
+use crate::kernel;
+
+/// What became of one original.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Report {
+    target: String,
+    knob: &'static str,
+    /// What the agent had set.
+    set: String,
+    /// What it held before.
+    original: String,
+    result: String,
+}
+
+/// Puts everything back and prints a line for each. True when nothing failed.
+///
+/// # Errors
+/// When the agent is running, the journal cannot be read, or the kernel's files are not there.
+pub(crate) fn run(config: &Config, output: Output) -> anyhow::Result<bool> {
+    let socket = &config.serve.socket;
+    if UnixStream::connect(socket).is_ok() {
+        bail!("an agent answers on {} and would set everything again; stop it first", socket.display());
+    }
+    let (roots, tree) = kernel::open_tree(config)?;
+    let boot = boot_id(&roots).map_err(kernel::with_remedy)?;
+    let dir = &config.state_dir;
+    let mut journal =
+        Journal::open(dir, &boot).with_context(|| format!("cannot use the journal in {}", dir.display()))?;
+    let mut writer = kernel::open_writer(config, &roots, &tree)?;
+    let reader = KernelReader::new(roots, tree);
+    let reports = restore(&reader, &mut *writer, &mut journal);
+    journal.rewrite().context("cannot rewrite the journal")?;
+    print(&reports, output)?;
+    Ok(reports.iter().all(|report| !report.result.starts_with("failed")))
+}
+
+fn restore(reader: &dyn HostReader, writer: &mut dyn HostWriter, journal: &mut Journal) -> Vec<Report> {
+    let mut reports = Vec::new();
+    for at in journal.left_frozen().to_vec() {
+        let outcome = writer.apply(&freeze_write(&at, false));
+        let write = freeze_write(&at, true);
+        reports.push(report(&write.target, write.setting, freeze_write(&at, false).setting, &outcome));
+        if outcome.is_done() {
+            journal.end_transient(&write);
+        }
+    }
+    let mut originals: Vec<Original> = journal.originals().cloned().collect();
+    originals.extend(descendants(reader, &originals));
+    originals.sort_by_key(|original| original.target.to_string());
+    for original in originals {
+        let outcome = put_back(reader, writer, &original);
+        let report = match &outcome {
+            Ok(outcome) => report(&original.target, original.new, original.old, outcome),
+            Err(why) => told(&original.target, original.new, original.old, (*why).to_owned()),
+        };
+        reports.push(report);
+        if outcome.as_ref().map_or(true, Outcome::is_done) {
+            journal.forget(&original.target, original.old.knob());
+        }
+    }
+    reports
+}
+
+/// Writes the original where our value still stands; otherwise says why not.
+fn put_back(
+    reader: &dyn HostReader,
+    writer: &mut dyn HostWriter,
+    original: &Original,
+) -> Result<Outcome, &'static str> {
+    match reader.setting(&original.target, original.old.knob()) {
+        Ok(now) if now == original.old => Err("holds it already"),
+        Ok(now) if now != original.new => Err("changed by somebody else since; left alone"),
+        Err(error) if error.is_gone() => Err("gone"),
+        // A value that cannot be read is written all the same; the outcome tells.
+        Ok(_) | Err(_) => Ok(writer.apply(&Write { target: original.target.clone(), setting: original.old })),
+    }
+}
+
+/// Processes of journalled containers that hold our score without an entry of their own.
+fn descendants(reader: &dyn HostReader, originals: &[Original]) -> Vec<Original> {
+    let mut containers: BTreeMap<&CgroupRef, Vec<&Original>> = BTreeMap::new();
+    for original in originals {
+        if let Some(container) = &original.container {
+            containers.entry(container).or_default().push(original);
+        }
+    }
+    let mut found = Vec::new();
+    for (container, known) in containers {
+        let Some((old, new)) = commonest(&known) else { continue };
+        for pid in reader.pids(container).unwrap_or_default() {
+            let Ok(facts) = reader.process(pid) else { continue };
+            let target = Target::Process(facts.id);
+            let ours = Setting::OomScoreAdj(facts.score) == new && !facts.zombie;
+            if ours && !known.iter().any(|original| original.target == target) {
+                found.push(Original { target, old, new, container: Some(container.clone()) });
+            }
+        }
+    }
+    found
+}
+
+fn commonest(originals: &[&Original]) -> Option<(Setting, Setting)> {
+    let mut counts: HashMap<(Setting, Setting), usize> = HashMap::new();
+    for original in originals.iter().filter(|original| original.old.knob() == Knob::OomScoreAdj) {
+        *counts.entry((original.old, original.new)).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|((old, _), count)| (*count, old.to_string())).map(|(pair, _)| pair)
+}
+
+fn report(target: &Target, set: Setting, original: Setting, outcome: &Outcome) -> Report {
+    let result = match outcome {
+        Outcome::Written { .. } => "restored".to_owned(),
+        Outcome::Unchanged { .. } => "holds it already".to_owned(),
+        Outcome::WouldWrite { .. } => "would be restored".to_owned(),
+        Outcome::Refused(why) => format!("failed: {why}"),
+        Outcome::Failed { error, .. } if error.is_gone() => "gone".to_owned(),
+        Outcome::Failed { error, .. } => match error.remedy() {
+            Some(remedy) => format!("failed: {error}; {remedy}"),
+            None => format!("failed: {error}"),
+        },
+    };
+    told(target, set, original, result)
+}
+
+fn told(target: &Target, set: Setting, original: Setting, result: String) -> Report {
+    Report {
+        target: target.to_string(),
+        knob: original.knob().name(),
+        set: set.to_string(),
+        original: original.to_string(),
+        result,
+    }
+}
+
+fn print(reports: &[Report], output: Output) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    match output {
+        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(reports)?)?,
+        Output::Table if reports.is_empty() => writeln!(out, "nothing to restore: the journal is empty")?,
+        Output::Table => {
+            for r in reports {
+                writeln!(out, "{} {}: {} -> {}: {}", r.target, r.knob, r.set, r.original, r.result)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_host::fake::FakeKernel;
+    use evenkeel_host::hierarchy::Mode;
+    use evenkeel_model::units::OomScoreAdj;
+
+    fn score(value: i64) -> Setting {
+        Setting::OomScoreAdj(OomScoreAdj::clamped(value))
+    }
+
+    #[test]
+    fn only_what_still_holds_our_value_is_put_back() {
+        let kernel = FakeKernel::new(Mode::V1);
+        kernel.with(|state| {
+            state.add_cgroup("/c");
+            for (pid, value) in [(10, 500), (11, 700), (12, 500)] {
+                state.add_process(pid, 1, OomScoreAdj::clamped(value), "/c");
+            }
+            // Forked since: it has our value and no entry.
+            state.fork(10, 13, 2);
+        });
+        let container = kernel.cgroup("/c").unwrap().processes_at().unwrap().clone();
+        let mut journal = Journal::in_memory("boot");
+        for pid in [10, 11, 14] {
+            let id = evenkeel_host::write::ProcessId { pid, start_time: 1 };
+            journal.note(&Target::Process(id), score(0), score(500), Some(&container));
+        }
+        let reports = restore(&kernel, &mut kernel.clone(), &mut journal);
+        let results: Vec<&str> = reports.iter().map(|report| report.result.as_str()).collect();
+        assert_eq!(
+            results,
+            ["restored", "changed by somebody else since; left alone", "restored", "restored", "gone"]
+        );
+        let scores: Vec<i16> =
+            [10, 11, 12, 13].iter().map(|pid| kernel.with(|s| s.score(*pid).unwrap().get())).collect();
+        assert_eq!(scores, [0, 700, 0, 0]);
+        assert_eq!(journal.originals().count(), 0);
+        assert_eq!(restore(&kernel, &mut kernel.clone(), &mut journal), []);
+    }
+}

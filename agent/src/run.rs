@@ -1,0 +1,452 @@
+//! The agent's life: open what needs a capability, drop capabilities, start threads, wait, drain.
+//!
+//! Owned here: order, signals, the watchdog, deadlines. Not owned: anything a thread does.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use evenkeel_host::caps::Held;
+use evenkeel_host::hierarchy::{Controller, Hierarchy};
+use evenkeel_host::kernel_reader::KernelReader;
+use evenkeel_host::node::{boot_id, hostname, node_facts};
+use evenkeel_host::roots::Roots;
+use evenkeel_log::LogError;
+use evenkeel_model::decision::DecisionKind;
+use evenkeel_model::node::NodeKey;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use sd_notify::NotifyState;
+use tokio::sync::{Notify, broadcast, watch};
+
+use crate::config::{Config, Mode};
+use crate::converge::board::Board;
+use crate::converge::{Converger, Parts};
+use crate::decisions::{DecisionLog, Draft};
+use crate::journal::Journal;
+use crate::kernel::{self, Kernel, with_remedy};
+use crate::shared::{
+    Context, Heartbeat, LIVE_TICKS_CAP, LiveBus, Rescan, SOURCE_UPDATES_CAP, Stats, Stop, TRACK_CHANGES_CAP,
+    UpdateSender, Waker,
+};
+use crate::{guardian, report, sample, serve, sources};
+
+/// Time for draining after SIGTERM. The unit's own limit is 15 s.
+const DRAIN: Duration = Duration::from_secs(8);
+/// Time for open calls to end.
+const DRAIN_CALLS: Duration = Duration::from_secs(2);
+/// A thread without a sign of life for so long is stuck: every one beats at least once a second, and a container is
+/// frozen for five seconds at most.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The kernel side and the state directory, opened in the only order that works.
+pub(crate) struct Opened {
+    pub(crate) context: Arc<Context>,
+    pub(crate) kernel: Kernel,
+    pub(crate) journal: Journal,
+    pub(crate) decisions: Arc<DecisionLog>,
+    pub(crate) board: Arc<Board>,
+}
+
+/// Opens everything; no thread runs yet.
+///
+/// # Errors
+/// When the kernel's files are not usable, another agent has the state directory, or `strict` finds a permission
+/// missing.
+pub(crate) fn open(config: Config) -> anyhow::Result<Opened> {
+    let roots = Roots::new(&config.roots.proc, &config.roots.cgroup);
+    let facts = node_facts(&roots).map_err(with_remedy).context("cannot learn the size of this machine")?;
+    let boot_id = boot_id(&roots).map_err(with_remedy).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the boot's id is not known; the journal is not kept across restarts");
+        format!("unknown-{}", std::process::id())
+    });
+    let node = match &config.node_name {
+        Some(name) => name.clone(),
+        None => hostname().map_err(with_remedy).context("cannot learn the host's name; set node.name")?,
+    };
+    make_state_dir(&config)?;
+    let decisions = open_decisions(&config)?;
+    let mut journal = open_journal(&config, &boot_id)?;
+    if config.mode == Mode::Enforce
+        && let Err(error) = guardian::start(&config, &mut journal)
+    {
+        tracing::warn!(
+            error = format!("{error:#}"),
+            "no guardian; a kill of the agent may leave a cgroup frozen"
+        );
+    }
+    let board = Arc::new(Board::default());
+    let kernel = kernel::open(&config, &board)?;
+    let node = NodeKey { cluster: config.cluster.clone(), node };
+    let context = Context {
+        config,
+        node,
+        boot_id,
+        epoch: random()?,
+        facts,
+        stats: Stats::default(),
+        stop: Stop::default(),
+    };
+    Ok(Opened { context: Arc::new(context), kernel, journal, decisions: Arc::new(decisions), board })
+}
+
+fn make_state_dir(config: &Config) -> anyhow::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    let dir = &config.state_dir;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    if let Err(error) = made {
+        if config.strict {
+            return Err(error)
+                .with_context(|| format!("cannot make {}; make it, or set state_dir", dir.display()));
+        }
+        tracing::error!(dir = %dir.display(), %error, "no state directory; decisions and originals are not kept");
+    }
+    Ok(())
+}
+
+fn open_decisions(config: &Config) -> anyhow::Result<DecisionLog> {
+    match DecisionLog::open(&config.state_dir.join("decisions")) {
+        Ok(log) => Ok(log),
+        Err(error @ LogError::Locked { .. }) => Err(error).context("another agent uses this state_dir"),
+        Err(error) if config.strict => Err(error).context("cannot open the decision log"),
+        Err(error) => {
+            tracing::error!(%error, "decisions are kept in memory only");
+            Ok(DecisionLog::in_memory())
+        }
+    }
+}
+
+fn open_journal(config: &Config, boot_id: &str) -> anyhow::Result<Journal> {
+    if config.mode == Mode::DryRun {
+        return Ok(Journal::in_memory(boot_id));
+    }
+    match Journal::open(&config.state_dir, boot_id) {
+        Ok(journal) => Ok(journal),
+        Err(error) if config.strict => Err(error).context("cannot open the journal of originals"),
+        Err(error) => {
+            tracing::error!(%error, dir = %config.state_dir.display(), "originals are not journalled; restore will not know them");
+            Ok(Journal::in_memory(boot_id))
+        }
+    }
+}
+
+/// A random number from the kernel.
+fn random() -> anyhow::Result<u64> {
+    use std::io::Read as _;
+    let mut bytes = [0; 8];
+    let mut file = std::fs::File::open("/dev/urandom").context("cannot open /dev/urandom")?;
+    file.read_exact(&mut bytes).context("cannot read /dev/urandom")?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Runs until a signal ends it.
+///
+/// # Errors
+/// When it cannot start, or a thread ends by itself.
+pub(crate) fn daemon(config: Config, reread: impl Fn()) -> anyhow::Result<()> {
+    let mut socket = serve::bind(&config.serve.socket)?;
+    let opened = open(config)?;
+    let signals = block_signals()?;
+    let context = Arc::clone(&opened.context);
+    let stats = &context.stats;
+    let decisions = Arc::clone(&opened.decisions);
+    decisions.record(
+        Draft::node(DecisionKind::Agent, format!("the agent {} starts", env!("CARGO_PKG_VERSION")))
+            .input("mode", context.config.mode.as_str())
+            .input("rules", context.config.plan.rules),
+        stats,
+    );
+    let mut threads = Threads::default();
+    let listener = socket.take_listener().context("the agent's socket was taken already")?;
+    let runtime = start(opened, listener, &mut threads)?;
+    tell(&[NotifyState::Ready]);
+    tracing::info!(node = context.node.node, epoch = context.epoch, "the agent runs");
+    let ended = wait(&signals, &threads, reread);
+    tell(&[NotifyState::Stopping]);
+    context.stop.set();
+    runtime.stop.send_replace(true);
+    let drained = threads.drain(&signals, Instant::now() + DRAIN);
+    decisions.record(Draft::node(DecisionKind::Agent, "the agent ends"), stats);
+    decisions.sync(stats);
+    drop(socket);
+    drained?;
+    ended
+}
+
+/// Ends the asynchronous part.
+struct Runtime {
+    stop: watch::Sender<bool>,
+}
+
+/// Threads with their heartbeats.
+#[derive(Default)]
+struct Threads {
+    handles: Vec<(&'static str, JoinHandle<()>)>,
+    beats: Vec<Arc<Heartbeat>>,
+}
+
+impl Threads {
+    fn beat(&mut self, name: &'static str) -> Arc<Heartbeat> {
+        let beat = Arc::new(Heartbeat::new(name, PATIENCE));
+        self.beats.push(Arc::clone(&beat));
+        beat
+    }
+
+    /// The first thread that ended by itself.
+    fn ended(&self) -> Option<&'static str> {
+        self.handles.iter().find(|(_, handle)| handle.is_finished()).map(|(name, _)| *name)
+    }
+
+    /// True when every thread gave a sign of life lately.
+    fn alive(&self) -> bool {
+        let stuck = self.beats.iter().find(|beat| beat.age() > beat.patience);
+        if let Some(beat) = stuck {
+            tracing::error!(thread = beat.name, age = ?beat.age(), "a thread is stuck; the watchdog is not told");
+        }
+        stuck.is_none()
+    }
+
+    /// Waits for all to end; a second signal or the deadline ends the waiting.
+    fn drain(self, signals: &SignalFd, deadline: Instant) -> anyhow::Result<()> {
+        for (name, handle) in self.handles {
+            while !handle.is_finished() {
+                if Instant::now() >= deadline {
+                    anyhow::bail!("thread {name} did not end in time; ending without it");
+                }
+                if matches!(signals.read_signal(), Ok(Some(_))) {
+                    anyhow::bail!("a second signal: ending at once, without waiting for thread {name}");
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            if handle.join().is_err() {
+                tracing::error!(thread = name, "a thread panicked");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Starts every thread.
+fn start(
+    opened: Opened,
+    listener: std::os::unix::net::UnixListener,
+    threads: &mut Threads,
+) -> anyhow::Result<Runtime> {
+    let Opened { context, kernel, journal, decisions, board } = opened;
+    let waker = Waker::new().context("no descriptor for the converge thread's bell")?;
+    context.stop.register(waker.clone());
+    let (update_sender, updates) = sync_channel(SOURCE_UPDATES_CAP);
+    let (change_sender, changes) = sync_channel(TRACK_CHANGES_CAP);
+    let rescan: Rescan = Arc::new(Notify::new());
+    let live: LiveBus = broadcast::Sender::new(LIVE_TICKS_CAP);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(2)
+        .build()
+        .context("cannot start the asynchronous runtime")?;
+    // The sampler and the report first: they must not miss the first containers. Without them the rest goes on.
+    let sampling = start_sampling(&context, changes, &decisions, &live, runtime.handle(), threads);
+    if let Err(error) = &sampling {
+        tracing::error!(
+            error = format!("{error:#}"),
+            "sampling is off; scores and shares are kept all the same"
+        );
+    }
+    let names: Vec<String> = kernel.capabilities.iter().map(Held::to_string).collect();
+    let agent = Arc::new(serve::Agent {
+        context: Arc::clone(&context),
+        board: Arc::clone(&board),
+        decisions: Arc::clone(&decisions),
+        live: live.clone(),
+        capabilities: names,
+    });
+    let sender = UpdateSender { sender: update_sender, waker: waker.clone() };
+    let (stop, stopped) = watch::channel(false);
+    let cgroup_roots = hierarchies(&kernel.reader);
+    let parts = Parts {
+        context: Arc::clone(&context),
+        reader: kernel.reader,
+        writer: kernel.writer,
+        journal,
+        decisions,
+        board,
+        updates,
+        waker,
+        changes: sampling.is_ok().then_some(change_sender),
+        rescan: Arc::clone(&rescan),
+        connector: kernel.connector,
+        scores_possible: kernel.scores_possible,
+    };
+    let beat = threads.beat("converge");
+    let converge = spawn("converge", move || Converger::new(parts).run(&beat))?;
+    threads.handles.push(("converge", converge));
+    let beat = threads.beat("async");
+    let served = spawn("async", move || {
+        runtime.block_on(serve_all(agent, listener, live, sender, rescan, cgroup_roots, stopped, &beat));
+        runtime.shutdown_timeout(Duration::from_millis(200));
+    })?;
+    threads.handles.push(("async", served));
+    Ok(Runtime { stop })
+}
+
+fn start_sampling(
+    context: &Arc<Context>,
+    changes: std::sync::mpsc::Receiver<crate::shared::TrackChange>,
+    decisions: &Arc<DecisionLog>,
+    live: &LiveBus,
+    runtime: &tokio::runtime::Handle,
+    threads: &mut Threads,
+) -> anyhow::Result<()> {
+    let beat = Arc::new(Heartbeat::new("sample", PATIENCE));
+    let (handle, ticks) = sample::start(context, changes, Arc::clone(&beat))?;
+    threads.handles.push(("sample", handle));
+    threads.beats.push(beat);
+    let beat = Arc::new(Heartbeat::new("report", PATIENCE));
+    let handle = report::start(context, ticks, decisions, live.clone(), Arc::clone(&beat), runtime)?;
+    threads.handles.push(("report", handle));
+    threads.beats.push(beat);
+    Ok(())
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> anyhow::Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .with_context(|| format!("cannot start thread {name}"))
+}
+
+/// Where containers may be found by the names of their cgroups: the memory hierarchy and the v2 tree.
+pub(crate) fn hierarchies(reader: &KernelReader) -> Vec<std::path::PathBuf> {
+    let layout = reader.tree().layout();
+    let mut wanted: Vec<Hierarchy> = layout.home(Controller::Memory).into_iter().collect();
+    wanted.push(Hierarchy::V2);
+    wanted.dedup();
+    wanted
+        .into_iter()
+        .filter_map(|hierarchy| layout.mount(hierarchy))
+        .map(|mount| mount.path.clone())
+        .collect()
+}
+
+/// The asynchronous part: sources, the service, metrics; until the agent stops.
+#[allow(clippy::too_many_arguments)]
+async fn serve_all(
+    agent: Arc<serve::Agent>,
+    listener: std::os::unix::net::UnixListener,
+    live: LiveBus,
+    updates: UpdateSender,
+    rescan: Rescan,
+    cgroup_roots: Vec<std::path::PathBuf>,
+    stopped: watch::Receiver<bool>,
+    beat: &Heartbeat,
+) {
+    let config = &agent.context.config;
+    start_sources(config, agent.context.facts.memory_bytes, &updates, &rescan, &cgroup_roots);
+    let until = |mut stopped: watch::Receiver<bool>| async move {
+        // An error means that the sender is gone, which is the end too.
+        let _ = stopped.wait_for(|stop| *stop).await;
+    };
+    let unix = tokio::spawn(logged(
+        "serve.socket",
+        serve::serve_unix(Arc::clone(&agent), listener, until(stopped.clone())),
+    ));
+    let tcp = config.serve.address.map(|address| {
+        tokio::spawn(logged(
+            "serve.address",
+            serve::serve_tcp(Arc::clone(&agent), address, until(stopped.clone())),
+        ))
+    });
+    if let Some(address) = config.serve.metrics {
+        tokio::spawn(logged(
+            "serve.metrics",
+            serve::metrics::serve(address, Arc::clone(&agent.context), live),
+        ));
+    }
+    let mut every = tokio::time::interval(Duration::from_secs(1));
+    let end = until(stopped);
+    tokio::pin!(end);
+    loop {
+        tokio::select! {
+            () = &mut end => break,
+            _ = every.tick() => beat.beat(),
+        }
+    }
+    for task in [Some(unix), tcp].into_iter().flatten() {
+        // A watching client never ends by itself.
+        let _ = tokio::time::timeout(DRAIN_CALLS, task).await;
+    }
+}
+
+/// Starts every enabled source on the present runtime.
+pub(crate) fn start_sources(
+    config: &Config,
+    memory: evenkeel_model::units::Bytes,
+    updates: &UpdateSender,
+    rescan: &Rescan,
+    cgroup_roots: &[std::path::PathBuf],
+) {
+    let (updates, rescan) = (updates.clone(), Arc::clone(rescan));
+    if let Some(dir) = config.sources.manifests.clone() {
+        let roots = cgroup_roots.to_vec();
+        tokio::spawn(sources::manifests::run(dir, roots, updates.clone(), Arc::clone(&rescan)));
+    }
+    for socket in config.sources.cri.clone() {
+        tokio::spawn(sources::cri::run(socket, memory, updates.clone(), Arc::clone(&rescan)));
+    }
+    tokio::spawn(sources::names::run(cgroup_roots.to_vec(), updates, rescan));
+}
+
+async fn logged(what: &'static str, task: impl Future<Output = anyhow::Result<()>>) {
+    if let Err(error) = task.await {
+        tracing::error!(what, error = format!("{error:#}"), "not served; everything else goes on");
+    }
+}
+
+/// Signals come through a descriptor, on the main thread only.
+fn block_signals() -> anyhow::Result<SignalFd> {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        set.add(signal);
+    }
+    set.thread_block().context("cannot block signals")?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+        .context("cannot receive signals")
+}
+
+/// Waits for the signal to end; tells the watchdog while every thread lives.
+fn wait(signals: &SignalFd, threads: &Threads, reread: impl Fn()) -> anyhow::Result<()> {
+    let watchdog = sd_notify::watchdog_enabled();
+    let period = watchdog.map_or(Duration::from_secs(1), |limit| (limit / 3).min(Duration::from_secs(1)));
+    let millis = PollTimeout::from(u16::try_from(period.as_millis()).unwrap_or(1000));
+    loop {
+        let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        // Interrupted or not, the descriptor tells.
+        let _ = poll(&mut fds, millis);
+        while let Ok(Some(signal)) = signals.read_signal() {
+            match i32::try_from(signal.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok()) {
+                Some(Signal::SIGHUP) => reread(),
+                signal => {
+                    tracing::info!(?signal, "ending");
+                    return Ok(());
+                }
+            }
+        }
+        if let Some(name) = threads.ended() {
+            anyhow::bail!("thread {name} ended by itself; see the log above");
+        }
+        if watchdog.is_some() && threads.alive() {
+            tell(&[NotifyState::Watchdog]);
+        }
+    }
+}
+
+/// Tells the service manager; without one this does nothing.
+fn tell(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::debug!(%error, "ignoring: the service manager was not told");
+    }
+}

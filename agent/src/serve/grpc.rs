@@ -1,0 +1,146 @@
+//! `AgentService`, with health and reflection, over a Unix socket or TCP.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use evenkeel_model::pod::read_pods;
+use evenkeel_proto::v1;
+use evenkeel_proto::v1::agent_service_server::{AgentService, AgentServiceServer};
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tonic::transport::Server;
+use tonic::transport::server::Router;
+use tonic::{Request, Response, Status};
+
+use super::watch::{self, Messages};
+use super::{admit, wire};
+use crate::converge::board::Board;
+use crate::decisions::DecisionLog;
+use crate::shared::{Context, LiveBus};
+
+/// Calls one connection may have open: a person's tools need a few.
+const CALLS_PER_CONNECTION: u32 = 64;
+
+/// Everything the service answers from.
+pub(crate) struct Agent {
+    /// Configuration, node, counters.
+    pub context: Arc<Context>,
+    /// Containers, sources, knobs.
+    pub board: Arc<Board>,
+    /// Decisions.
+    pub decisions: Arc<DecisionLog>,
+    /// Live use.
+    pub live: LiveBus,
+    /// Capabilities held.
+    pub capabilities: Vec<String>,
+}
+
+struct Service(Arc<Agent>);
+
+#[tonic::async_trait]
+impl AgentService for Service {
+    type WatchUsageStream = Messages<v1::WatchUsageResponse>;
+    type WatchDecisionsStream = Messages<v1::WatchDecisionsResponse>;
+
+    async fn get_status(
+        &self,
+        _request: Request<v1::GetStatusRequest>,
+    ) -> Result<Response<v1::GetStatusResponse>, Status> {
+        Ok(Response::new(wire::status(&self.0)))
+    }
+
+    async fn list_containers(
+        &self,
+        _request: Request<v1::ListContainersRequest>,
+    ) -> Result<Response<v1::ListContainersResponse>, Status> {
+        Ok(Response::new(v1::ListContainersResponse { containers: wire::containers(&self.0) }))
+    }
+
+    async fn watch_usage(
+        &self,
+        _request: Request<v1::WatchUsageRequest>,
+    ) -> Result<Response<Self::WatchUsageStream>, Status> {
+        Ok(Response::new(watch::usage(Arc::clone(&self.0))))
+    }
+
+    async fn watch_decisions(
+        &self,
+        request: Request<v1::WatchDecisionsRequest>,
+    ) -> Result<Response<Self::WatchDecisionsStream>, Status> {
+        Ok(Response::new(watch::decisions(Arc::clone(&self.0), request.into_inner())))
+    }
+
+    async fn list_oom_kills(
+        &self,
+        _request: Request<v1::ListOomKillsRequest>,
+    ) -> Result<Response<v1::ListOomKillsResponse>, Status> {
+        let kills = self.0.decisions.oom_kills().iter().map(|kill| (**kill).clone().into()).collect();
+        Ok(Response::new(v1::ListOomKillsResponse { kills }))
+    }
+
+    async fn admit(&self, request: Request<v1::AdmitRequest>) -> Result<Response<v1::AdmitResponse>, Status> {
+        let pods = read_pods(&request.into_inner().pod, "pod")
+            .map_err(|e| Status::invalid_argument(e.to_string()))?;
+        let [pod] = pods.as_slice() else {
+            return Err(Status::invalid_argument(format!("{} pods given; give one", pods.len())));
+        };
+        let present = self.0.board.containers();
+        let workloads = present.iter().map(|view| &*view.tracked.workload);
+        let short = admit::shortages(&self.0.context.facts, workloads, pod);
+        Ok(Response::new(v1::AdmitResponse { fits: short.is_empty(), short }))
+    }
+}
+
+async fn router(agent: &Arc<Agent>) -> anyhow::Result<Router> {
+    let (health, health_service) = tonic_health::server::health_reporter();
+    health.set_serving::<AgentServiceServer<Service>>().await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(evenkeel_proto::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .context("the descriptors built into this program do not read")?;
+    Ok(Server::builder()
+        .max_concurrent_streams(CALLS_PER_CONNECTION)
+        .add_service(AgentServiceServer::new(Service(Arc::clone(agent))))
+        .add_service(health_service)
+        .add_service(reflection))
+}
+
+/// Serves on a bound Unix socket until the agent stops.
+///
+/// # Errors
+/// When the listener cannot be used or serving fails.
+pub(crate) async fn serve_unix(
+    agent: Arc<Agent>,
+    listener: std::os::unix::net::UnixListener,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    listener.set_nonblocking(true).context("cannot use the agent's socket")?;
+    let listener = tokio::net::UnixListener::from_std(listener).context("cannot use the agent's socket")?;
+    let incoming = UnixListenerStream::new(listener);
+    router(&agent)
+        .await?
+        .serve_with_incoming_shutdown(incoming, stop)
+        .await
+        .context("serving on the agent's socket failed")
+}
+
+/// Serves on a TCP address until the agent stops.
+///
+/// # Errors
+/// When the address cannot be bound or serving fails.
+pub(crate) async fn serve_tcp(
+    agent: Arc<Agent>,
+    address: SocketAddr,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let listener = tokio::net::TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}; free it, or set serve.address"))?;
+    let incoming = TcpListenerStream::new(listener);
+    router(&agent)
+        .await?
+        .serve_with_incoming_shutdown(incoming, stop)
+        .await
+        .with_context(|| format!("serving on {address} failed"))
+}

@@ -1,0 +1,147 @@
+//! Views to messages.
+
+use std::sync::Arc;
+
+use evenkeel_model::sample::Sample;
+use evenkeel_proto::convert::Identity;
+use evenkeel_proto::v1;
+
+use super::Agent;
+use crate::converge::board::{ContainerView, KnobView, NodeKnob, SourceView};
+use crate::converge::{State, source_name};
+use crate::shared::{LiveTick, Tracked, lock, micros};
+
+/// Everything status shows.
+pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
+    let (context, board) = (&agent.context, &agent.board);
+    let config = &context.config;
+    let wake = board.wake();
+    v1::GetStatusResponse {
+        cluster: context.node.cluster.clone(),
+        node: context.node.node.clone(),
+        mode: config.mode.as_str().to_owned(),
+        rules: config.plan.rules.as_str().to_owned(),
+        panic: false,
+        capabilities: agent.capabilities.clone(),
+        knobs: board.knobs().into_iter().map(node_knob).collect(),
+        containers: containers(agent),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        facts: Some((&context.facts).into()),
+        stream: Some(stream(agent)),
+        wake: Some(v1::WakeStatus {
+            process_events: wake.process_events,
+            cgroup_events: wake.cgroup_events,
+            audit_period_usec: micros(config.converge.audit_period),
+            why: wake.why.unwrap_or_default(),
+        }),
+        sources: board.sources().iter().map(source).collect(),
+    }
+}
+
+/// Every container.
+pub(super) fn containers(agent: &Agent) -> Vec<v1::ContainerStatus> {
+    agent.board.containers().iter().map(container).collect()
+}
+
+fn container(view: &ContainerView) -> v1::ContainerStatus {
+    v1::ContainerStatus {
+        identity: Some(identity(&view.tracked)),
+        state: state(view.state).into(),
+        generation: view.generation,
+        verified_at_usec: view.verified_at_usec.unwrap_or(0),
+        processes: view.processes,
+        knobs: view.knobs.iter().map(knob).collect(),
+        source: source_name(view.tracked.workload.source).to_owned(),
+        managed: view.unmanaged.is_none(),
+        why: view.unmanaged.clone().unwrap_or_default(),
+        cgroup: view.tracked.cgroup.to_string(),
+    }
+}
+
+/// Who a container is.
+pub(super) fn identity(tracked: &Tracked) -> v1::ContainerIdentity {
+    let classes = tracked.classes;
+    Identity::of(&tracked.workload, classes.memory, classes.cpu, tracked.inode).into()
+}
+
+fn knob(view: &KnobView) -> v1::KnobValue {
+    v1::KnobValue {
+        name: view.name.to_owned(),
+        wanted: Some(view.wanted.clone()),
+        actual: view.actual.clone(),
+        state: state(view.state).into(),
+        reason: view.reason.clone(),
+    }
+}
+
+fn node_knob(knob: NodeKnob) -> v1::KnobStatus {
+    v1::KnobStatus {
+        name: knob.name.to_owned(),
+        state: knob.state.to_owned(),
+        why: knob.why,
+        remedy: knob.remedy,
+    }
+}
+
+fn source(view: &SourceView) -> v1::SourceStatus {
+    let first = view.problems.first();
+    let more = view.problems.len().saturating_sub(1);
+    let why = first.map(|p| {
+        let rest = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+        format!("cannot {} {}: {}{rest}", p.what, p.where_, p.why)
+    });
+    v1::SourceStatus {
+        name: source_name(view.kind).to_owned(),
+        address: view.address.clone(),
+        healthy: view.healthy,
+        why: why.unwrap_or_default(),
+        remedy: first.map(|p| p.remedy.clone()).unwrap_or_default(),
+        containers: u32::try_from(view.containers).unwrap_or(u32::MAX),
+    }
+}
+
+fn stream(agent: &Agent) -> v1::StreamStatus {
+    let stats = &agent.context.stats;
+    let state = lock(&stats.stream).clone();
+    v1::StreamStatus {
+        address: agent.context.config.stream.recommender.clone().unwrap_or_default(),
+        connected: state.connected,
+        epoch: agent.context.epoch,
+        frames_written: stats.frames_written.get(),
+        frames_sent: stats.frames_sent.get(),
+        last_acknowledged: state.last_acknowledged,
+        spool_bytes: stats.spool_bytes.get(),
+        frames_folded: stats.frames_folded.get(),
+        frames_dropped: stats.frames_dropped.get(),
+        last_error: state.last_error.unwrap_or_default(),
+    }
+}
+
+fn state(state: State) -> v1::ConvergeState {
+    match state {
+        State::Converged => v1::ConvergeState::Converged,
+        State::Dirty => v1::ConvergeState::Dirty,
+        State::Converging => v1::ConvergeState::Converging,
+        State::Contended => v1::ConvergeState::Contended,
+        State::Denied => v1::ConvergeState::Denied,
+        State::Unclassified => v1::ConvergeState::Unclassified,
+    }
+}
+
+/// Live use of all containers at one tick.
+pub(super) fn usage(agent: &Agent, tick: &Arc<LiveTick>) -> v1::UsageTick {
+    let node = &agent.context.node;
+    let containers = tick.containers.iter().map(|live| v1::ContainerUsage {
+        cluster: node.cluster.clone(),
+        node: node.node.clone(),
+        identity: Some(identity(&live.tracked)),
+        time_usec: tick.time_usec,
+        sample: Some(sample(&live.sample)),
+        cpu_milli: live.cpu_milli,
+    });
+    v1::UsageTick { containers: containers.collect() }
+}
+
+fn sample(sample: &Sample) -> v1::Sample {
+    v1::Sample::from(sample)
+}
