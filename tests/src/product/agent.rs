@@ -180,7 +180,7 @@ impl Agent {
     ///
     /// Fails when the agent does not answer.
     pub fn container(&self, pod: &str) -> Result<Option<ContainerStatus>> {
-        Ok(find(&self.ask.status()?, pod))
+        self.ask.container(pod)
     }
 
     /// Waits until the container `main` of a pod is as wanted and returns it.
@@ -253,11 +253,4 @@ impl Agent {
         self.daemon.signal(nix::sys::signal::Signal::SIGKILL)?;
         self.daemon.wait(wait::PATIENCE).map(|_| ())
     }
-}
-
-/// The container `main` of a pod in a status.
-fn find(status: &GetStatusResponse, pod: &str) -> Option<ContainerStatus> {
-    let named =
-        |c: &&ContainerStatus| c.identity.as_ref().is_some_and(|i| i.pod == pod && i.container == "main");
-    status.containers.iter().find(named).cloned()
 }

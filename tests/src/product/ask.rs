@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use evenkeel_proto::v1::agent_service_client::AgentServiceClient;
+use evenkeel_proto::v1::capacity_service_client::CapacityServiceClient;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
 use evenkeel_proto::v1::{
-    ContainerUsage, Decision, GetStatusRequest, GetStatusResponse, ListNodesRequest,
-    ListRecommendationsRequest, Node, QueryUsageRequest, Recommendation, UsageRecord, WatchDecisionsRequest,
-    WatchUsageRequest, watch_decisions_response, watch_usage_response,
+    ContainerStatus, ContainerUsage, Decision, EstimateRequest, EstimateResponse, GetStatusRequest,
+    GetStatusResponse, ListNodesRequest, ListRecommendationsRequest, Node, QueryUsageRequest, Recommendation,
+    UsageRecord, WatchDecisionsRequest, WatchUsageRequest, watch_decisions_response, watch_usage_response,
 };
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
@@ -74,6 +75,17 @@ impl AskAgent {
         self.0.call("GetStatus", |mut client| async move { client.get_status(GetStatusRequest {}).await })
     }
 
+    /// The container `main` of a pod, when the agent knows it.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it does not answer.
+    pub fn container(&self, pod: &str) -> Result<Option<ContainerStatus>> {
+        let named =
+            |c: &ContainerStatus| c.identity.as_ref().is_some_and(|i| i.pod == pod && i.container == "main");
+        Ok(self.status()?.containers.into_iter().find(named))
+    }
+
     /// All decisions it keeps.
     ///
     /// # Errors
@@ -125,7 +137,10 @@ impl AskAgent {
 
 /// Questions to a recommender.
 #[derive(Debug)]
-pub struct AskRecommender(Asking<RecommenderServiceClient<Channel>>);
+pub struct AskRecommender {
+    about: Asking<RecommenderServiceClient<Channel>>,
+    capacity: Asking<CapacityServiceClient<Channel>>,
+}
 
 impl AskRecommender {
     /// Will ask the recommender at an address such as `http://127.0.0.1:9520`.
@@ -134,7 +149,8 @@ impl AskRecommender {
     ///
     /// Fails when that is no address.
     pub fn new(address: &str) -> Result<AskRecommender> {
-        Asking::new(address, RecommenderServiceClient::new).map(AskRecommender)
+        let about = Asking::new(address, RecommenderServiceClient::new)?;
+        Ok(AskRecommender { about, capacity: Asking::new(address, CapacityServiceClient::new)? })
     }
 
     /// Nodes it knows.
@@ -144,7 +160,7 @@ impl AskRecommender {
     /// Fails when it does not answer.
     pub fn nodes(&self) -> Result<Vec<Node>> {
         let answer = self
-            .0
+            .about
             .call("ListNodes", |mut client| async move { client.list_nodes(ListNodesRequest {}).await })?;
         Ok(answer.nodes)
     }
@@ -157,7 +173,7 @@ impl AskRecommender {
     pub fn usage(&self, namespace: &str) -> Result<Vec<UsageRecord>> {
         let request = QueryUsageRequest { namespace: namespace.to_string(), ..QueryUsageRequest::default() };
         let answer =
-            self.0.call("QueryUsage", |mut client| async move { client.query_usage(request).await })?;
+            self.about.call("QueryUsage", |mut client| async move { client.query_usage(request).await })?;
         Ok(answer.records)
     }
 
@@ -168,10 +184,20 @@ impl AskRecommender {
     /// Fails when it does not answer.
     pub fn recommendations(&self, namespace: &str) -> Result<Vec<Recommendation>> {
         let request = ListRecommendationsRequest { namespace: namespace.to_string() };
-        let answer = self.0.call("ListRecommendations", |mut client| async move {
+        let answer = self.about.call("ListRecommendations", |mut client| async move {
             client.list_recommendations(request).await
         })?;
         Ok(answer.recommendations)
+    }
+
+    /// How many more of a pod fit on the nodes it knows.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it does not answer.
+    pub fn estimate(&self, pod: &str) -> Result<EstimateResponse> {
+        let request = EstimateRequest { pods: vec![pod.to_string()], snapshot: String::new(), max: 0 };
+        self.capacity.call("Estimate", |mut client| async move { client.estimate(request).await })
     }
 }
 

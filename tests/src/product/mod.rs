@@ -9,6 +9,7 @@ mod ask;
 mod cli;
 mod manifest;
 mod metrics;
+mod pair;
 mod recommender;
 mod site;
 
@@ -23,6 +24,7 @@ pub use ask::{AskAgent, AskRecommender, services};
 pub use cli::{Cli, Ended};
 pub use manifest::Manifest;
 pub use metrics::{Series, parse_metrics};
+pub use pair::{Kept, Pair, await_acknowledged, await_written, kept};
 pub use recommender::{Recommender, RecommenderSetup};
 pub use site::{Site, await_score, scores};
 

@@ -76,20 +76,9 @@ impl Runtime {
             .tempdir()
             .context("cannot make a directory")?;
         let at = directory.path();
-        let config = at.join("config.toml");
-        std::fs::write(&config, configuration(at)).context("cannot write containerd's configuration")?;
-        let log = File::create(at.join("log")).context("cannot make containerd's log")?;
-        let child = Command::new("containerd")
-            .arg("--config")
-            .arg(&config)
-            .env("PATH", machine::path())
-            // A Ctrl-C on the terminal is for whoever started us; containerd is stopped in order.
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().context("cannot share the log")?)
-            .stderr(log)
-            .spawn()
-            .context("cannot start containerd")?;
+        std::fs::write(at.join("config.toml"), configuration(at))
+            .context("cannot write containerd's configuration")?;
+        let child = launch(at)?;
         let cri = Cri::new(&at.join("c.sock"))?;
         let mut runtime = Runtime { cri, child, directory, cgroups };
         runtime.await_answer()?;
@@ -106,6 +95,32 @@ impl Runtime {
             Ok(self.cri.version().ok())
         });
         answered.map(|_| ()).with_context(|| format!("end of containerd's log:\n{}", self.log_end()))
+    }
+
+    /// Stops containerd; its pods run on.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it does not stop.
+    pub fn halt(&mut self) -> Result<()> {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).context("a process id out of range")?);
+        if self.child.try_wait().context("cannot see to containerd")?.is_none() {
+            kill(pid, Signal::SIGTERM).context("cannot stop containerd")?;
+        }
+        wait::until("containerd to stop", wait::PATIENCE, || {
+            self.child.try_wait().context("cannot see to containerd")
+        })?;
+        Ok(())
+    }
+
+    /// Starts containerd again after [`Runtime::halt`].
+    ///
+    /// # Errors
+    ///
+    /// Fails when it does not come up; the text has the end of its log.
+    pub fn resume(&mut self) -> Result<()> {
+        self.child = launch(self.directory.path())?;
+        self.await_answer()
     }
 
     /// Path of the CRI socket.
@@ -167,13 +182,7 @@ impl Runtime {
     fn stop(&mut self) -> Result<()> {
         // Pods first: their shims outlive containerd.
         let removed = self.cri.remove_all();
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).context("a process id out of range")?);
-        if self.child.try_wait().context("cannot see to containerd")?.is_none() {
-            kill(pid, Signal::SIGTERM).context("cannot stop containerd")?;
-        }
-        wait::until("containerd to stop", wait::PATIENCE, || {
-            self.child.try_wait().context("cannot see to containerd")
-        })?;
+        self.halt()?;
         leftovers::end_processes(self.directory.path())?;
         leftovers::unmount_below(self.directory.path())?;
         removed.context("pods were ended the hard way")
@@ -186,6 +195,23 @@ impl Drop for Runtime {
             eprintln!("containerd was not stopped in order: {error:#}");
         }
     }
+}
+
+/// Starts the process with the configuration in its directory.
+fn launch(at: &Path) -> Result<Child> {
+    let log = File::options().create(true).append(true).open(at.join("log"));
+    let log = log.context("cannot make containerd's log")?;
+    Command::new("containerd")
+        .arg("--config")
+        .arg(at.join("config.toml"))
+        .env("PATH", machine::path())
+        // A Ctrl-C on the terminal is for whoever started us; containerd is stopped in order.
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().context("cannot share the log")?)
+        .stderr(log)
+        .spawn()
+        .context("cannot start containerd")
 }
 
 /// Configuration of containerd 1.6 and 1.7 (version 2 of the format).

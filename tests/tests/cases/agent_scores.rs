@@ -139,6 +139,23 @@ fn a_process_moved_in_and_a_knob_changed_become_right_again() -> Result<()> {
     agent.stop()
 }
 
+/// As a runtime does it for an exec probe: a process joins the cgroup and becomes its program. The audit is an hour off.
+#[test]
+fn a_process_that_joins_is_right_as_soon_as_the_kernel_tells() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = Site::new()?.with(|agent| agent.set("converge.audit_period", "\"1h\""));
+    let (cgroup, _) = site.sleeper("web")?;
+    site.bind(&Manifest::best_effort("web", &cgroup.path()))?;
+    let agent = site.start()?;
+    agent.await_state("web", ConvergeState::Converged)?;
+    let wake = agent.ask().status()?.wake.context("no wake in the status")?;
+    require!(wake.process_events, format!("the kernel gives no process events: {}", wake.why));
+    let joined = site.run(&cgroup, &["sleep"])?;
+    await_score(joined, 1000)?;
+    agent.await_container("web", "verified with both", |c| c.processes == 2)?;
+    agent.stop()
+}
+
 #[test]
 fn a_self_raised_score_is_respected_unless_pinned() -> Result<()> {
     require!(machine::is_root(), "making cgroups needs root");

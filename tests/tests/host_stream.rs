@@ -1,0 +1,6 @@
+//! Suite `host`: agent and recommender together, through restarts, kills and full disks.
+
+#[path = "cases/stream_answers.rs"]
+mod answers;
+#[path = "cases/stream_losses.rs"]
+mod losses;

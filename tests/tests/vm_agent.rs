@@ -1,0 +1,118 @@
+//! Suite `vm`: the programs in a guest with cgroup v2 and every capability, and in one with cgroup v1.
+
+#[path = "cases/agent_scores.rs"]
+mod scores;
+
+use anyhow::{Context, Result};
+use evenkeel_tests::vm::{self, Vm, VmBuilder};
+use evenkeel_tests::{places, require};
+use serde_json::Value;
+
+/// A guest with all programs and room for debug builds of them.
+fn guest() -> Result<VmBuilder> {
+    let mut guest = Vm::builder().memory_mib(1024);
+    for name in ["evenkeel-agent", "evenkeel-recommender", "evenkeel", "evenkeel-workload"] {
+        guest = guest.program(places::program(name)?, &format!("bin/{name}"));
+    }
+    Ok(guest)
+}
+
+/// This very program in the guest: the same cases, where scores below 0 are allowed and CPU has a weight.
+fn cases(guest: VmBuilder) -> Result<()> {
+    let script = "CI=true /bin/cases --test-threads=2 scores:: 2>&1; status=$?
+        find /sys/fs/cgroup -maxdepth 2 -name 'ek-*' | sed 's/^/left: /'; exit $status";
+    let result = guest.program(std::env::current_exe()?, "bin/cases").script(script).run()?;
+    assert!(result.status == 0 && result.output.contains("test result: ok"), "{}", result.output);
+    assert!(!result.output.contains("left: "), "test cgroups are left: {}", result.output);
+    Ok(())
+}
+
+#[test]
+fn the_agents_cases_hold_on_v2_with_every_capability() -> Result<()> {
+    require!(vm::impossible().is_none(), vm::impossible().unwrap_or_default());
+    cases(guest()?)
+}
+
+#[test]
+fn the_agents_cases_hold_on_v1_with_every_capability() -> Result<()> {
+    require!(vm::impossible().is_none(), vm::impossible().unwrap_or_default());
+    require!(Vm::has_cgroup_v1()?, "the kernel of this Debian release has no cgroup v1 memory controller");
+    cases(guest()?.cgroup_v1())
+}
+
+/// A Guaranteed pod with a memory limit its cgroup has, and everything that can be asked of it.
+const WHOLE_LINE: &str = r#"
+    mkdir -p /run/manifests /sys/fs/cgroup/kubepods
+    for controller in cpu memory pids io; do echo +$controller > /sys/fs/cgroup/kubepods/cgroup.subtree_control; done
+    mkdir /sys/fs/cgroup/kubepods/pay
+    sh -c 'echo $$ > /sys/fs/cgroup/kubepods/pay/cgroup.procs; exec evenkeel-workload burn-and-hold 200 32Mi' & pid=$!
+    cat > /run/manifests/pay.json <<'END'
+{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pay", "annotations":
+  {"evenkeel.dev/cgroup.main": "/kubepods/pay"}}, "spec": {"containers": [{"name": "main", "image": "localhost/pay:1",
+  "resources": {"requests": {"cpu": "1", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}}}]}}
+END
+    cat > /run/recommender.toml <<'END'
+state_dir = "/run/recommender"
+END
+    cat > /run/agent.toml <<'END'
+state_dir = "/run/agent"
+sources.manifests.dir = "/run/manifests"
+sources.cri.enabled = false
+cpu.weight_conversion = "quadratic"
+END
+    evenkeel-recommender --config /run/recommender.toml > /run/recommender.log 2>&1 & recommender=$!
+    evenkeel-agent --config /run/agent.toml > /run/agent.log 2>&1 & agent=$!
+    tries=0
+    until evenkeel recommend -o json 2> /run/error | tr -d '\n ' > /run/answer && grep -q '"tier":"image30d"' /run/answer &&
+        grep -q '"resource":"cpu","current":1000,"request":[0-9]' /run/answer; do
+        tries=$((tries + 1))
+        [ $tries -lt 100 ] || { cat /run/error /run/answer /run/agent.log /run/recommender.log; exit 1; }
+        sleep 0.1
+    done
+    echo "recommend: $(cat /run/answer)"
+    echo "score: $(cat /proc/$pid/oom_score_adj)"
+    echo "weight: $(cat /sys/fs/cgroup/kubepods/pay/cpu.weight)"
+    echo "status: $(evenkeel status -o json | tr -d '\n')"
+    echo "top: $(evenkeel top --once -o json | tr -d '\n')"
+    kill $agent; wait $agent; echo "agent: $?"
+    kill $recommender; wait $recommender; echo "recommender: $?"
+"#;
+
+#[test]
+fn the_whole_line_runs_in_a_guest_and_every_field_is_sampled() -> Result<()> {
+    require!(vm::impossible().is_none(), vm::impossible().unwrap_or_default());
+    let result = guest()?.script(WHOLE_LINE).run()?;
+    assert_eq!(result.status, 0, "{}", result.output);
+    assert_eq!((result.value("score:")?, result.value("weight:")?), ("-999", "100"), "{}", result.output);
+    assert_eq!((result.value("agent:")?, result.value("recommender:")?), ("0", "0"), "{}", result.output);
+    let status: Value = serde_json::from_str(result.value("status:")?)?;
+    let pay = &status["containers"][0];
+    assert_eq!(
+        (&pay["state"], &pay["classes"]["memory"]),
+        (&"converged".into(), &"Guaranteed".into()),
+        "{status:#}"
+    );
+    let weight = pay["knobs"].as_array().and_then(|all| all.iter().find(|knob| knob["name"] == "cpu.weight"));
+    assert_eq!(weight.context("no cpu.weight")?["actual"], "100");
+    assert_eq!(status["wake"]["processEvents"], true, "{status:#}");
+    let top: Value = serde_json::from_str(result.value("top:")?)?;
+    let row = &top["containers"][0];
+    let fields = [
+        "cpuMilli",
+        "memoryWorkingSetBytes",
+        "memoryCurrentBytes",
+        "memoryAnonBytes",
+        "cpuPressureUsec",
+        "memoryPressureUsec",
+        "ioPressureUsec",
+        "oomKills",
+        "processes",
+    ];
+    for field in fields {
+        assert!(row[field].is_u64(), "no {field} in {row:#}");
+    }
+    assert!(row["memoryAnonBytes"].as_u64() >= Some(32 << 20), "{row:#}");
+    let answer: Value = serde_json::from_str(result.value("recommend:")?)?;
+    assert!(answer.as_array().is_some_and(|all| all.len() == 2), "{answer:#}");
+    Ok(())
+}
