@@ -5,6 +5,9 @@ use std::time::Instant;
 use evenkeel_model::{rollup::Rollup, sample::Sample};
 use evenkeel_proto::frame::{Decoder, Encoder, FrameError, KEY_EVERY, Visitor, synth};
 
+/// Time, base interval and samples of one second.
+type Tick = (u64, u32, Vec<(u32, Sample)>);
+
 #[derive(Default)]
 struct Sum {
     samples: u64,
@@ -24,7 +27,7 @@ fn main() -> Result<(), FrameError> {
     const SECONDS: u32 = 300;
     for load in [synth::Load::Busy, synth::Load::Idle] {
         let mut synth = synth::Synth::new(1, CONTAINERS, load);
-        let ticks: Vec<(u64, u32, Vec<(u32, Sample)>)> = (0..SECONDS)
+        let ticks: Vec<Tick> = (0..SECONDS)
             .map(|_| {
                 let (time, base, samples) = synth.tick();
                 (time, base, samples.to_vec())

@@ -10,6 +10,8 @@ mod live;
 mod outbox;
 mod spool;
 mod stream;
+#[cfg(test)]
+pub(crate) mod test_support;
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;

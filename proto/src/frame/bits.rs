@@ -21,6 +21,8 @@ pub(super) trait Line {
     fn bits(&mut self, n: u32, value: u64) -> u64;
     /// A number that is usually below a few times `2^k`; `k` at most [`MAX_RICE`].
     fn rice(&mut self, k: u32, value: u64) -> u64;
+    /// Bits that may still come, by which numbers of things are checked before memory is taken for them.
+    fn room(&self) -> usize;
 
     /// Any number: six bits of length, then the bits below its highest.
     fn wide(&mut self, value: u64) -> u64 {
@@ -55,6 +57,10 @@ impl<'a> BitWriter<'a> {
 }
 
 impl Line for BitWriter<'_> {
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
     #[inline]
     fn flag(&mut self, value: bool) -> bool {
         self.bits(1, u64::from(value));
@@ -162,6 +168,10 @@ impl<'a> BitReader<'a> {
 }
 
 impl Line for BitReader<'_> {
+    fn room(&self) -> usize {
+        self.remaining()
+    }
+
     #[inline]
     fn flag(&mut self, _: bool) -> bool {
         self.bits(1, 0) == 1

@@ -4,15 +4,11 @@ use evenkeel_model::sample::Sample;
 
 use super::bits::BitReader;
 use super::predict::{code_delta, code_fresh};
-use super::table::Table;
+use super::table::{LEAST_FRESH_BITS, Table};
 use super::{FrameError, FrameHeader, FrameKind, Visitor, folded, split_header, state};
 
-/// Least bits of a sample in a delta frame (interval, unchanged flag); a frame's claimed number of samples is
-/// checked by it before memory is taken for them.
+/// Least bits of a sample in a delta frame (interval, unchanged flag).
 const LEAST_BITS: usize = 2;
-
-/// The same in a key frame: slot, interval, flags, presence, mean misses.
-const LEAST_KEY_BITS: usize = 7 + 7 + 2 + 13 + 80;
 
 /// Reads the frames of one stream in order. Allocates nothing once it has seen the largest number of slots.
 #[derive(Debug, Clone)]
@@ -68,8 +64,8 @@ impl Decoder {
     ) -> Result<(), FrameError> {
         let count = header.count as usize;
         let mut line = BitReader::new(bytes);
-        let least = if header.key { LEAST_KEY_BITS } else { LEAST_BITS };
-        if line.remaining() < count * least {
+        let least = if header.key { LEAST_FRESH_BITS } else { LEAST_BITS };
+        if line.remaining() / least < count {
             return Err(FrameError::Truncated);
         }
         self.table.code_slots(&mut line, header.key, count)?;

@@ -34,9 +34,8 @@ pub fn encode_folded(rollups: &[(u64, u32, Rollup)], out: &mut Vec<u8>) -> Resul
         count: rollups.len() as u32,
     };
     put_header(&header, out);
-    let mut minutes = rollups.chunk_by(|a, b| a.0 == b.0);
     let mut before = first;
-    while let Some(minute) = minutes.next() {
+    for minute in rollups.chunk_by(|a, b| a.0 == b.0) {
         put_varint(out, minute[0].0 - before);
         put_varint(out, minute.len() as u64);
         before = minute[0].0;
@@ -86,7 +85,7 @@ pub(super) fn decode<V: Visitor>(
     visitor: &mut V,
 ) -> Result<(), FrameError> {
     let bytes = &mut bytes;
-    if header.time_usec % MINUTE_USEC != 0 {
+    if !header.time_usec.is_multiple_of(MINUTE_USEC) {
         return Err(FrameError::Malformed("the first minute does not begin at a minute"));
     }
     let mut minute = header.time_usec / MINUTE_USEC;

@@ -45,7 +45,7 @@ impl Mean {
     /// T.87, A.5.1), and no longer for misses that thin out.
     #[inline]
     pub(super) const fn rice(self) -> u32 {
-        let mean = (self.0 >> (FRACTION - 1)) + 1 >> 1;
+        let mean = ((self.0 >> (FRACTION - 1)) + 1) >> 1;
         31 - (mean | 1).leading_zeros()
     }
 
@@ -101,7 +101,7 @@ impl SlotState {
     }
 
     fn learn_rate(&mut self, field: Field, grown: u64, per_second: u64) {
-        let grown = u128::from(grown.min(1 << 40) << FRACTION) * u128::from(per_second) >> 32;
+        let grown = (u128::from(grown.min(1 << 40) << FRACTION) * u128::from(per_second)) >> 32;
         let rate = i64::from(self.rates[field.index()]);
         let seen = i64::try_from(grown).unwrap_or(i64::MAX).min(i64::from(u32::MAX));
         let rate = rate + ((seen - rate) >> self.age);

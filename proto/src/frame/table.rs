@@ -10,6 +10,9 @@ use super::FrameError;
 use super::bits::Line;
 use super::predict::{Intervals, SlotState};
 
+/// Least bits of a slot that is coded afresh: slot, interval, flags, presence, mean misses.
+pub(super) const LEAST_FRESH_BITS: usize = 7 + 7 + 2 + 13 + 80;
+
 /// One slot and what is remembered of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
@@ -124,6 +127,9 @@ impl Table {
         let limit = super::MAX_SLOTS;
         let few = usize::try_from(come).ok().filter(|n| *n <= limit);
         let come = few.ok_or(FrameError::TooMany { what: "new slots", count: come, limit })?;
+        if line.room() / LEAST_FRESH_BITS < come {
+            return Err(FrameError::Truncated);
+        }
         code_ascending(line, &mut self.added, come)
     }
 

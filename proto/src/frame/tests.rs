@@ -276,3 +276,51 @@ fn a_busy_sample_takes_at_most_16_bytes_and_an_idle_one_4() {
     assert!(busy <= 16.0, "{busy} bytes a busy sample");
     assert!(idle <= 4.0, "{idle} bytes an idle sample");
 }
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Bytes of version 1 as the first release wrote them. They must be read for ever; a change of the format gets
+/// another version.
+#[test]
+fn version_1_is_what_it_was() {
+    let mut ticks = synth_ticks(42, 2, Load::Busy, 3);
+    ticks[2].3.remove(0);
+    let frames = encode(&ticks);
+    let mut folder = Folder::new();
+    for frame in &frames {
+        folder.add(frame).unwrap();
+    }
+    let mut folded = Vec::new();
+    folder.finish(&mut folded).unwrap();
+    let mut decoder = Decoder::new();
+    decoder.decode(&frames[0], &mut ()).unwrap();
+    let state = decoder.snapshot().unwrap();
+    let all: Vec<String> = frames.iter().chain([&folded, &state]).map(|bytes| hex(bytes)).collect();
+    assert_eq!(all, GOLDEN);
+}
+
+const GOLDEN: [&str; 5] = [
+    concat!(
+        "0101e783b6c1c1c48203e7833d000240c0d419f4ff9f31c618638c31c61863cc9962e552d0ac4c7012e5cd07a273380a",
+        "e35269089159c6682402722e5a9b9619fafdfe9802c060403b7e40c126c7a0ffff8c31c618638c31c61863ca41cc5f52",
+        "681196e995032e2181c5019e611235e9f4cd1d2963520480bc9cbb235ef0d020f71fd4f14445051827",
+    ),
+    concat!(
+        "0100838bf3c1c1c482039c873d0102c2f8ffb7503f4a14e7ff5f32a7f167ff497f10e8ff3f3279f9ffdf98faffff873f",
+        "0e1028f9ff97d0bc4761feff25dcc8fa0a8b28ffff926a16ffff8e2df5ffef68160001",
+    ),
+    "0100b88fb0c2c1c48203b5843d02018100c010feff251413308803d9e00a95e19fcffd7f54fc33110000",
+    concat!(
+        "010280a6b4b7c1c482030200020102f3b40c0001f11900000081c0d98c0380a03a80a03a0003c0b51200018202070700",
+        "81c0abee0980a00c80c012",
+    ),
+    concat!(
+        "0103e783b6c1c1c48203e7833d0002800c019d833dff3f0101a9acb9a9d019a6f0a401def941cec3a3e17880a0e99004",
+        "80c0d98c0380e0c8880280e079d6cd96b368bfff988508c181dae31f002c00000000000000000000000000800c800c80",
+        "0c800c800c800c800c800c800c800c800c800c800c800c800c800c028e833dff3f010183b1fea58a0684cbe9038ef092",
+        "01c0c583f88c0280c0a8930d80e0b7ee0980a0c6c90680804097e7dda3bc03878de4fd1fbabca2c51a00670000000000",
+        "0000000000000000800c800c800c800c800c800c800c800c800c800c800c800c800c800c800c800c",
+    ),
+];

@@ -28,12 +28,14 @@ pub(super) struct Folded {
 /// Folds the oldest run of frames that were never sent and are complete. Nothing where there is none.
 pub(super) fn fold_oldest(epoch: &mut Epoch) -> Result<Option<Folded>, SpoolError> {
     let untouchable = epoch.sent.max(epoch.acknowledged);
-    let start = epoch.entries.iter().position(|e| !e.folded && e.key && e.first > untouchable);
+    // Frames once moved over stay as they are: there, only the old end can be taken away.
+    let start =
+        epoch.entries.iter().position(|e| e.place == Place::Seconds && e.key && e.first > untouchable);
     let Some(start) = start else { return Ok(None) };
     let mut folding = Folding::default();
     let mut end = start;
     for _ in 0..UNITS {
-        let Some(unit_end) = epoch.unit_end(end).filter(|_| !epoch.entries[end].folded) else { break };
+        let Some(unit_end) = epoch.unit_end(end) else { break };
         let contiguous = (end.max(start + 1)..unit_end)
             .all(|at| epoch.entries[at].first == epoch.entries[at - 1].last + 1);
         if !contiguous || folding.folder.len() > ENOUGH_ROLLUPS {

@@ -1,1 +1,191 @@
+//! What the spool keeps, folds, drops and gives back, with the samples in it counted one by one.
 
+use std::collections::BTreeMap;
+
+use evenkeel_model::rollup::Rollup;
+use evenkeel_model::sample::Sample;
+use evenkeel_proto::frame::{Decoder, Visitor};
+
+use super::*;
+use crate::report::frames::Framer;
+use crate::report::test_support::{first_tick, tick};
+
+const EPOCH: u64 = 7;
+
+/// Samples by slot, wherever they are: one per second or many in a minute; and the CPU milli-seconds they sum to.
+#[derive(Default, Debug, PartialEq)]
+struct Tally(BTreeMap<u32, (u64, u64)>);
+
+impl Visitor for Tally {
+    fn sample(&mut self, slot: u32, _: u64, sample: &Sample, previous: Option<&Sample>) {
+        let tally = self.0.entry(slot).or_default();
+        tally.0 += 1;
+        tally.1 += previous.and_then(|p| sample.cpu_milli(p)).unwrap_or(0);
+    }
+    fn rollup(&mut self, slot: u32, _: u64, rollup: &Rollup) {
+        let tally = self.0.entry(slot).or_default();
+        tally.0 += rollup.samples;
+        tally.1 += rollup.cpu_milli.sum;
+    }
+}
+
+/// Fills a spool with seconds `1..=seconds` of `slots` containers.
+struct Filler {
+    framer: Framer,
+    spool: Spool,
+    slots: u32,
+    second: u64,
+}
+
+impl Filler {
+    fn new(dir: &Path, epoch: u64, limit: u64, slots: u32) -> Self {
+        let spool = Spool::open(dir, epoch, limit).unwrap();
+        Self { framer: Framer::default(), spool, slots, second: 0 }
+    }
+
+    fn fill(&mut self, seconds: u64) -> &mut Self {
+        for _ in 0..seconds {
+            self.second += 1;
+            let make = if self.second == 1 { first_tick } else { tick };
+            let frame = self.framer.frame(&make(self.second, 1..self.slots + 1), &[]).unwrap();
+            assert_eq!(self.spool.append(frame).unwrap(), self.second);
+        }
+        self
+    }
+
+    /// Everything still there, decoded.
+    fn tally(&mut self) -> (Tally, Vec<(u64, u64)>) {
+        tally(&mut self.spool, EPOCH, 0)
+    }
+}
+
+fn tally(spool: &mut Spool, epoch: u64, after: u64) -> (Tally, Vec<(u64, u64)>) {
+    let epoch = spool.epoch(epoch).unwrap();
+    let (mut tally, mut ranges, mut decoder) = (Tally::default(), Vec::new(), Decoder::new());
+    let mut lost = Vec::new();
+    for frame in epoch.read(after, usize::MAX, usize::MAX, &mut lost) {
+        decoder.decode(&frame.samples, &mut tally).unwrap();
+        assert_eq!(frame.samples_crc32c, crc32c::crc32c(&frame.samples));
+        let first = if frame.replaces_first == 0 { frame.sequence } else { frame.replaces_first };
+        ranges.push((first, frame.sequence));
+    }
+    assert_eq!(lost, []);
+    (tally, ranges)
+}
+
+/// Seconds 1..=n of each of `slots` containers, each using its slot number of milli-CPU but for the first second.
+fn whole(slots: u32, n: u64) -> Tally {
+    Tally((1..=slots).map(|slot| (slot, (n, (n - 1) * u64::from(slot)))).collect())
+}
+
+#[test]
+fn acknowledged_runs_are_deleted_and_the_one_in_progress_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut filler = Filler::new(dir.path(), EPOCH, 8 << 20, 3);
+    filler.fill(130);
+    for (acknowledged, first_kept) in [(0, 1), (59, 1), (60, 61), (119, 61), (120, 121), (130, 121)] {
+        filler.spool.acknowledge(EPOCH, acknowledged).unwrap();
+        assert_eq!(filler.tally().1[0].0, first_kept, "after {acknowledged}");
+    }
+    // Slots are known although the frame that announced them is gone.
+    assert_eq!(filler.spool.announcements(EPOCH).len(), 3);
+}
+
+#[test]
+fn seconds_never_sent_are_folded_exactly_and_others_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut filler = Filler::new(dir.path(), EPOCH, 8 << 20, 5);
+    filler.fill(305);
+    assert_eq!(filler.spool.read(EPOCH, 0, 70, usize::MAX).len(), 70);
+    let folded = fold::fold_oldest(&mut filler.spool.current).unwrap();
+    // 121..=300: what was sent ends inside the second run, the last run may still grow.
+    assert_eq!(folded, Some(fold::Folded { frames: 180 }));
+    assert_eq!(fold::fold_oldest(&mut filler.spool.current).unwrap(), None);
+    let (all, ranges) = filler.tally();
+    assert_eq!(all, whole(5, 305));
+    let mut want: Vec<(u64, u64)> = (1..=120).map(|s| (s, s)).collect();
+    want.push((121, 300));
+    want.extend((301..=305).map(|s| (s, s)));
+    assert_eq!(ranges, want);
+    // An earlier run's frames are as they were.
+    drop(filler);
+    let mut spool = Spool::open(dir.path(), EPOCH + 1, 8 << 20).unwrap();
+    assert_eq!(spool.epochs(), [EPOCH, EPOCH + 1]);
+    assert_eq!(spool.announcements(EPOCH).len(), 5);
+    assert_eq!(tally(&mut spool, EPOCH, 0), (whole(5, 305), want));
+    // Delivered, it goes.
+    spool.resume(EPOCH, 300).unwrap();
+    assert_eq!(spool.epochs().len(), 2);
+    spool.acknowledge(EPOCH, 305).unwrap();
+    assert_eq!(spool.epochs(), [EPOCH + 1]);
+    assert!(!dir.path().join(format!("{EPOCH:016x}")).exists());
+}
+
+#[test]
+fn after_a_handshake_what_did_not_arrive_may_be_folded() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut filler = Filler::new(dir.path(), EPOCH, 8 << 20, 2);
+    filler.fill(185);
+    assert_eq!(filler.spool.read(EPOCH, 0, 185, usize::MAX).len(), 185);
+    assert_eq!(fold::fold_oldest(&mut filler.spool.current).unwrap(), None);
+    filler.spool.resume(EPOCH, 60).unwrap();
+    assert_eq!(fold::fold_oldest(&mut filler.spool.current).unwrap(), Some(fold::Folded { frames: 120 }));
+    assert_eq!(filler.tally().1[0], (61, 180));
+}
+
+#[test]
+fn a_full_spool_folds_what_was_not_sent_and_drops_the_oldest_of_what_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let limit = 1 << 20;
+    let mut filler = Filler::new(dir.path(), EPOCH, limit, 300);
+    let (mut folded, mut lost) = (0, Vec::new());
+    while lost.is_empty() {
+        filler.fill(60);
+        assert!(filler.spool.bytes() <= limit, "{} bytes", filler.spool.bytes());
+        let news = filler.spool.take_news();
+        folded += news.folded;
+        lost = news.lost;
+        if folded > 0 {
+            // From the first fold on everything is sent at once, and may no longer be folded.
+            assert!(news.folded == folded || news.folded == 0);
+            filler.spool.read(EPOCH, 0, usize::MAX, usize::MAX);
+        }
+        assert!(filler.second < 100_000, "nothing is ever dropped");
+    }
+    let last_lost = lost.last().unwrap().last;
+    let (_, ranges) = filler.tally();
+    assert_eq!((lost[0].first, ranges[0].0), (1, last_lost + 1));
+    for pair in ranges.windows(2) {
+        assert_eq!(pair[1].0, pair[0].1 + 1, "no other gap");
+    }
+    assert_eq!(filler.spool.announcements(EPOCH).len(), 300);
+}
+
+#[test]
+fn an_ended_slot_is_forgotten_with_the_last_frame_that_may_speak_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut filler = Filler::new(dir.path(), EPOCH, 8 << 20, 2);
+    filler.fill(10);
+    let frame = v1::Frame { gone: vec![2], ..filler.framer.frame(&tick(11, 1..2), &[]).unwrap() };
+    filler.spool.append(frame).unwrap();
+    filler.second = 11;
+    filler.slots = 1;
+    filler.fill(60);
+    assert_eq!(filler.spool.announcements(EPOCH).len(), 2);
+    filler.spool.acknowledge(EPOCH, 70).unwrap();
+    assert_eq!(filler.spool.announcements(EPOCH).len(), 1);
+}
+
+#[test]
+fn only_so_many_earlier_runs_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    for epoch in 1..=MAX_EPOCHS as u64 + 2 {
+        let mut filler = Filler::new(dir.path(), epoch, 8 << 20, 1);
+        filler.second = epoch * 100;
+        let frame = filler.framer.frame(&first_tick(epoch * 100, 1..2), &[]).unwrap();
+        filler.spool.append(frame).unwrap();
+    }
+    let mut spool = Spool::open(dir.path(), 1000, 8 << 20).unwrap();
+    assert_eq!(spool.take_news().lost.len(), 1);
+    assert_eq!((spool.epochs().len(), spool.epochs()[0]), (MAX_EPOCHS + 1, 3));
+}

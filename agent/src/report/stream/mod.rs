@@ -4,6 +4,9 @@
 //! there are (`spool`). Nothing is held here that a lost connection could lose: after each handshake everything
 //! starts from the sequence number the recommender states.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,287 @@
+//! The client against a recommender in this process that cuts, forgets and refuses, over real sockets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::sync::Mutex;
+
+use evenkeel_model::rollup::Rollup;
+use evenkeel_model::sample::Sample;
+use evenkeel_proto::frame::{Decoder, Visitor};
+use evenkeel_proto::v1::ingest_service_server::{IngestService, IngestServiceServer};
+use tokio_stream::Stream;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request as Call, Response as Answer, Status};
+
+use super::*;
+use crate::report::frames::Framer;
+use crate::report::spool::Spool;
+use crate::report::test_support::{context, first_tick, tick};
+
+/// What the recommender knows of one epoch.
+#[derive(Default)]
+struct Known {
+    last: u64,
+    decoder: Decoder,
+    counted: Counted,
+    slots: BTreeSet<u32>,
+    /// A sample came for a slot that had not been announced.
+    strangers: usize,
+}
+
+#[derive(Default)]
+struct Counted {
+    seconds: BTreeMap<(u32, u64), u32>,
+    /// Samples of the frame being decoded.
+    fresh: Vec<(u32, u64)>,
+}
+
+impl Visitor for Counted {
+    fn sample(&mut self, slot: u32, time_usec: u64, _: &Sample, _: Option<&Sample>) {
+        self.fresh.push((slot, time_usec / 1_000_000));
+    }
+    fn rollup(&mut self, _: u32, _: u64, _: &Rollup) {}
+}
+
+#[derive(Default)]
+struct State {
+    epochs: BTreeMap<u64, Known>,
+    /// After how many frames the next connections are cut, and whether the last frame is still counted.
+    cuts: Vec<(usize, bool)>,
+    refuse: BTreeSet<u64>,
+    refused: usize,
+    hellos: usize,
+}
+
+#[derive(Clone, Default)]
+struct Fake {
+    state: Arc<Mutex<State>>,
+    changed: Arc<tokio::sync::Notify>,
+}
+
+type Replies = mpsc::Sender<Result<v1::StreamResponse, Status>>;
+
+impl Fake {
+    async fn serve(self, mut requests: Streaming<v1::StreamRequest>, replies: Replies) {
+        let cut = lock(&self.state).cuts.pop();
+        let (mut epoch, mut left) = (0, cut);
+        while let Ok(Some(request)) = requests.message().await {
+            let answers = match request.message {
+                Some(Request::Hello(hello)) => {
+                    epoch = hello.epoch;
+                    vec![self.hello(epoch)]
+                }
+                Some(Request::Frames(frames)) => {
+                    let mut answers = Vec::new();
+                    for frame in frames.frames {
+                        if let Some((frames, count_last)) = &mut left {
+                            if *frames == 0 {
+                                if *count_last {
+                                    self.take(epoch, &frame);
+                                }
+                                return;
+                            }
+                            *frames -= 1;
+                        }
+                        answers.push(self.take(epoch, &frame));
+                    }
+                    answers
+                }
+                None => Vec::new(),
+            };
+            for message in answers {
+                if replies.send(Ok(v1::StreamResponse { message: Some(message) })).await.is_err() {
+                    return;
+                }
+            }
+            self.changed.notify_one();
+        }
+    }
+
+    fn hello(&self, epoch: u64) -> Response {
+        let mut state = lock(&self.state);
+        state.hellos += 1;
+        let known = state.epochs.get(&epoch);
+        Response::Resume(v1::Resume {
+            epoch,
+            last_seq: known.map_or(0, |k| k.last),
+            credits: 16,
+            knows_slots: known.is_some_and(|k| !k.slots.is_empty()),
+        })
+    }
+
+    fn take(&self, epoch: u64, frame: &v1::Frame) -> Response {
+        let mut state = lock(&self.state);
+        let refuse = state.refuse.remove(&frame.sequence);
+        let known = state.epochs.entry(epoch).or_default();
+        let sequence = frame.sequence;
+        if sequence > known.last {
+            known.last = sequence;
+            known.slots.extend(frame.announced.iter().map(|a| a.slot));
+            known.counted.fresh.clear();
+            if refuse || known.decoder.decode(&frame.samples, &mut known.counted).is_err() {
+                known.decoder.reset();
+                state.refused += 1;
+                let (why, remedy) = ("damaged".to_owned(), "go on".to_owned());
+                return Response::Refused(v1::Refused { epoch, sequence, why, remedy });
+            }
+            for at in std::mem::take(&mut known.counted.fresh) {
+                known.strangers += usize::from(!known.slots.contains(&at.0));
+                *known.counted.seconds.entry(at).or_default() += 1;
+            }
+        }
+        Response::Ack(v1::Ack { epoch, last_seq: known.last })
+    }
+
+    /// Waits until the recommender has all of an epoch up to `last`.
+    async fn reaches(&self, epoch: u64, last: u64) {
+        let reached = async {
+            while lock(&self.state).epochs.get(&epoch).is_none_or(|k| k.last < last) {
+                self.changed.notified().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), reached).await.expect("frames do not arrive");
+    }
+}
+
+#[tonic::async_trait]
+impl IngestService for Fake {
+    type StreamStream = Pin<Box<dyn Stream<Item = Result<v1::StreamResponse, Status>> + Send>>;
+
+    async fn stream(
+        &self,
+        call: Call<Streaming<v1::StreamRequest>>,
+    ) -> Result<Answer<Self::StreamStream>, Status> {
+        let (replies, receiver) = mpsc::channel(64);
+        tokio::spawn(self.clone().serve(call.into_inner(), replies));
+        Ok(Answer::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+}
+
+/// A served fake and where it listens.
+async fn fake() -> (Fake, String) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let fake = Fake::default();
+    let service = IngestServiceServer::new(fake.clone());
+    let server = tonic::transport::Server::builder().add_service(service);
+    tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+    (fake, address)
+}
+
+struct Agent {
+    context: Arc<Context>,
+    outbox: Arc<Outbox>,
+    framer: Framer,
+    second: u64,
+    client: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Agent {
+    fn new(dir: &std::path::Path, epoch: u64, address: &str) -> Self {
+        let context = context(dir, epoch, address);
+        let spool = Spool::open(&dir.join("spool"), epoch, 8 << 20).unwrap();
+        let outbox = Arc::new(Outbox::new(spool));
+        Self { context, outbox, framer: Framer::default(), second: 0, client: None }
+    }
+
+    fn connect(&mut self) {
+        let decisions = Arc::new(DecisionLog::in_memory());
+        let address = self.context.config.stream.recommender.clone().unwrap();
+        let client = Client::new(Arc::clone(&self.context), Arc::clone(&self.outbox), decisions, address);
+        self.client = Some(tokio::spawn(client.run()));
+    }
+
+    fn report(&mut self, seconds: u64) -> u64 {
+        for _ in 0..seconds {
+            self.second += 1;
+            let make = if self.second == 1 { first_tick } else { tick };
+            if self.outbox.take_key_wish() {
+                self.framer.start_anew();
+            }
+            let frame = self.framer.frame(&make(self.second, 1..4), &[]).unwrap();
+            self.outbox.with(|spool| spool.append(frame)).unwrap();
+            self.outbox.appended.notify_one();
+        }
+        self.second
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if let Some(client) = &self.client {
+            client.abort();
+        }
+    }
+}
+
+fn each_second_once(fake: &Fake, epoch: u64, seconds: std::ops::RangeInclusive<u64>) {
+    let state = lock(&fake.state);
+    let known = &state.epochs[&epoch];
+    let want: BTreeMap<(u32, u64), u32> =
+        (1..4).flat_map(|s| seconds.clone().map(move |t| ((s, t), 1))).collect();
+    assert_eq!(known.counted.seconds, want);
+    assert_eq!(known.strangers, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_second_counts_once_through_cuts_and_an_earlier_run_comes_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let (fake, address) = fake().await;
+    Agent::new(dir.path(), 5, &address).report(150);
+    lock(&fake.state).cuts = vec![(33, true), (0, false), (70, true), (20, false)];
+    let mut agent = Agent::new(dir.path(), 9, &address);
+    agent.report(100);
+    agent.connect();
+    fake.reaches(9, 100).await;
+    let last = agent.report(30);
+    fake.reaches(9, last).await;
+    each_second_once(&fake, 5, 1..=150);
+    each_second_once(&fake, 9, 1..=130);
+    assert_eq!(agent.outbox.with(|spool| spool.epochs()), [9], "the earlier run is delivered and gone");
+    assert!(lock(&fake.state).hellos >= 6);
+    assert!(agent.context.stats.frames_sent.get() >= 280);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recommender_that_lost_everything_is_told_the_slots_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (fake, address) = fake().await;
+    let mut agent = Agent::new(dir.path(), 9, &address);
+    let last = agent.report(130);
+    lock(&fake.state).cuts = vec![(140, true)];
+    agent.connect();
+    fake.reaches(9, last).await;
+    // Its memory goes, and with the frames to come the connection.
+    lock(&fake.state).epochs.clear();
+    let last = agent.report(70);
+    fake.reaches(9, last).await;
+    let state = lock(&fake.state);
+    let known = &state.epochs[&9];
+    let seconds: BTreeSet<u64> = known.counted.seconds.keys().map(|(_, second)| *second).collect();
+    assert_eq!(known.slots, BTreeSet::from([1, 2, 3]));
+    assert_eq!(known.strangers, 0);
+    assert!(known.counted.seconds.values().all(|times| *times == 1));
+    assert!(seconds.is_superset(&(181..=200).collect()), "{seconds:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_frame_is_passed_over_and_a_key_frame_follows() {
+    let dir = tempfile::tempdir().unwrap();
+    let (fake, address) = fake().await;
+    lock(&fake.state).refuse.insert(7);
+    let mut agent = Agent::new(dir.path(), 9, &address);
+    agent.connect();
+    fake.reaches(9, agent.report(10)).await;
+    let mut last = agent.second;
+    // The wish for a key frame comes back with the refusal, at its own pace.
+    let healed = |last: u64| {
+        let state = lock(&fake.state);
+        state.epochs[&9].counted.seconds.contains_key(&(1, last))
+    };
+    while !healed(last) {
+        last = agent.report(1);
+        fake.reaches(9, last).await;
+        assert!(last < 60, "no key frame came before its time");
+    }
+    assert!(lock(&fake.state).refused >= 1);
+}

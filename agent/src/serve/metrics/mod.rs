@@ -1,0 +1,233 @@
+//! `/metrics` in Prometheus text form: the agent's own counters, and use by container under cAdvisor's names where
+//! the meaning is equal.
+//!
+//! Owned here: names, labels and the listener. Not owned: the numbers. The number of series is bounded by the
+//! containers sampled now; nothing is remembered between scrapes.
+
+mod page;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use evenkeel_model::sample::Field;
+use tokio::sync::Semaphore;
+
+use crate::shared::{Context, LiveBus, LiveTick, Stats, WriteStats};
+
+use page::{Kind, Page, seconds};
+
+/// Scrapes answered at the same time; more are told to come back.
+const SCRAPES: usize = 4;
+
+/// Content type of the format.
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+#[derive(Clone)]
+struct Served {
+    context: Arc<Context>,
+    live: LiveBus,
+    scrapes: Arc<Semaphore>,
+}
+
+/// Serves until the agent stops.
+///
+/// # Errors
+/// When the address cannot be bound.
+pub(crate) async fn serve(address: SocketAddr, context: Arc<Context>, live: LiveBus) -> anyhow::Result<()> {
+    let listener = tokio::net::TcpListener::bind(address).await.with_context(|| {
+        format!("cannot serve metrics on {address}; change serve.metrics or free the port")
+    })?;
+    let served = Served { context, live, scrapes: Arc::new(Semaphore::new(SCRAPES)) };
+    let app = Router::new().route("/metrics", get(scrape)).with_state(served);
+    axum::serve(listener, app).await.context("the metrics listener ended")
+}
+
+async fn scrape(State(served): State<Served>) -> Response {
+    let Ok(_turn) = served.scrapes.try_acquire() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at the same time\n").into_response();
+    };
+    // A live tick is only made while somebody listens: wait for the next one.
+    let mut ticks = served.live.subscribe();
+    let patience = served.context.config.sample.interval + Duration::from_millis(500);
+    let tick = tokio::time::timeout(patience, ticks.recv()).await.ok().and_then(Result::ok);
+    let page = render(&served.context.stats, tick.as_deref(), &served.context.node.node);
+    ([(header::CONTENT_TYPE, TEXT)], page).into_response()
+}
+
+/// The whole page; without a tick the containers are left out.
+fn render(stats: &Stats, tick: Option<&LiveTick>, node: &str) -> String {
+    let mut page = Page::default();
+    agent(&mut page, stats);
+    writes(&mut page, stats);
+    page.histogram(
+        "evenkeel_agent_tick_lateness_seconds",
+        "How late sampling ticks began after their deadline.",
+        &stats.tick_lateness,
+    );
+    page.histogram(
+        "evenkeel_agent_time_to_right_seconds",
+        "Time from noticing that a container may be wrong to having verified it.",
+        &stats.time_to_right,
+    );
+    if let Some(tick) = tick {
+        containers(&mut page, tick, node);
+    }
+    page.text
+}
+
+fn agent(page: &mut Page, stats: &Stats) {
+    let connected = u64::from(crate::shared::lock(&stats.stream).connected);
+    let (counter, gauge) = (Kind::Counter, Kind::Gauge);
+    let rows = [
+        ("ticks_total", counter, "Sampling ticks done.", stats.ticks.get()),
+        ("ticks_missed_total", counter, "Deadlines that passed without a tick.", stats.ticks_missed.get()),
+        (
+            "ticks_dropped_total",
+            counter,
+            "Ticks left out because reporting was behind.",
+            stats.ticks_dropped.get(),
+        ),
+        ("sampled_containers", gauge, "Containers sampled at the last tick.", stats.sampled_containers.get()),
+        ("samples_total", counter, "Samples taken.", stats.samples.get()),
+        (
+            "sample_errors_total",
+            counter,
+            "Files that could not be read or understood.",
+            stats.sample_errors.get(),
+        ),
+        ("frames_written_total", counter, "Frames appended to the spool.", stats.frames_written.get()),
+        ("frames_sent_total", counter, "Frames sent, repeats included.", stats.frames_sent.get()),
+        (
+            "frames_acknowledged_total",
+            counter,
+            "Frames acknowledged as durable.",
+            stats.frames_acknowledged.get(),
+        ),
+        (
+            "frames_folded_total",
+            counter,
+            "Frames folded into minutes for want of room.",
+            stats.frames_folded.get(),
+        ),
+        ("frames_dropped_total", counter, "Frames lost.", stats.frames_dropped.get()),
+        ("spool_bytes", gauge, "Bytes in the spool.", stats.spool_bytes.get()),
+        ("stream_connected", gauge, "1 while the stream to the recommender stands.", connected),
+        (
+            "converge_passes_total",
+            counter,
+            "Passes over a container's processes.",
+            stats.converge_passes.get(),
+        ),
+        ("freezes_total", counter, "Containers frozen for a pass.", stats.freezes.get()),
+        ("processes_verified_total", counter, "Processes found right.", stats.processes_verified.get()),
+        ("process_events_total", counter, "Process events from the kernel.", stats.process_events.get()),
+        (
+            "process_events_overrun_total",
+            counter,
+            "Times the kernel dropped process events.",
+            stats.process_events_overrun.get(),
+        ),
+        ("cgroup_events_total", counter, "Changes of the cgroup tree.", stats.cgroup_events.get()),
+        ("containers", gauge, "Containers known.", stats.containers.get()),
+        ("containers_converged", gauge, "Containers converged.", stats.containers_converged.get()),
+        (
+            "track_changes_deferred_total",
+            counter,
+            "Changes of the tracked set that had to wait for the sampler.",
+            stats.track_changes_deferred.get(),
+        ),
+        ("sources", gauge, "Sources of containers known.", stats.sources.get()),
+        ("sources_healthy", gauge, "Sources of these that are healthy.", stats.sources_healthy.get()),
+        ("decisions_total", counter, "Decisions recorded.", stats.decisions.get()),
+        (
+            "decisions_not_stored_total",
+            counter,
+            "Decisions that could not be written to disk.",
+            stats.decisions_not_stored.get(),
+        ),
+        (
+            "decisions_not_streamed_total",
+            counter,
+            "Decisions dropped before they were streamed.",
+            stats.decisions_not_streamed.get(),
+        ),
+    ];
+    for (name, kind, help, value) in rows {
+        let name = format!("evenkeel_agent_{name}");
+        page.family(&name, kind, help);
+        page.sample(&name, &[], value);
+    }
+}
+
+fn writes(page: &mut Page, stats: &Stats) {
+    const NAME: &str = "evenkeel_agent_writes_total";
+    page.family(NAME, Kind::Counter, "Writes to the kernel by knob and result.");
+    for (knob, writes) in [
+        ("oom_score_adj", &stats.writes_oom_score_adj),
+        ("cpu.shares", &stats.writes_cpu_shares),
+        ("cpu.weight", &stats.writes_cpu_weight),
+    ] {
+        let WriteStats { done, would, denied, rejected, gone, failed } = writes;
+        for (result, count) in [
+            ("done", done),
+            ("would-do", would),
+            ("denied", denied),
+            ("rejected", rejected),
+            ("gone", gone),
+            ("failed", failed),
+        ] {
+            page.sample(NAME, &[("knob", knob), ("result", result)], count.get());
+        }
+    }
+}
+
+/// Families by container: cAdvisor's name, its meaning, our field, and whether it is told in seconds.
+const CONTAINER: [(&str, &str, Field, bool); 13] = [
+    ("container_cpu_usage_seconds_total", "CPU time used.", Field::CpuUsageUsec, true),
+    ("container_cpu_cfs_periods_total", "Elapsed enforcement periods.", Field::CpuPeriods, false),
+    ("container_cpu_cfs_throttled_periods_total", "Throttled periods.", Field::CpuThrottledPeriods, false),
+    ("container_cpu_cfs_throttled_seconds_total", "Time throttled.", Field::CpuThrottledUsec, true),
+    ("container_memory_usage_bytes", "Memory charged.", Field::MemoryCurrentBytes, false),
+    ("container_memory_working_set_bytes", "Working set.", Field::MemoryWorkingSetBytes, false),
+    ("container_memory_rss", "Anonymous memory.", Field::MemoryAnonBytes, false),
+    ("container_memory_swap", "Swap used.", Field::SwapBytes, false),
+    ("container_pressure_cpu_waiting_seconds_total", "CPU stall, some.", Field::CpuPressureUsec, true),
+    (
+        "container_pressure_memory_waiting_seconds_total",
+        "Memory stall, some.",
+        Field::MemoryPressureUsec,
+        true,
+    ),
+    ("container_pressure_io_waiting_seconds_total", "I/O stall, some.", Field::IoPressureUsec, true),
+    ("container_oom_events_total", "Processes killed by the OOM killer.", Field::OomKills, false),
+    ("container_threads", "Processes and threads.", Field::Pids, false),
+];
+
+fn containers(page: &mut Page, tick: &LiveTick, node: &str) {
+    for (name, help, field, in_seconds) in CONTAINER {
+        let kind = if field.is_counter() { Kind::Counter } else { Kind::Gauge };
+        page.family(name, kind, help);
+        for container in &tick.containers {
+            let Some(value) = container.sample.get(field) else { continue };
+            let workload = &container.tracked.workload;
+            let labels = [
+                ("namespace", workload.pod.namespace.as_str()),
+                ("pod", workload.pod.name.as_str()),
+                ("container", workload.container.as_str()),
+                ("node", node),
+            ];
+            let value: &dyn Display = if in_seconds { &seconds(value) } else { &value };
+            page.sample(name, &labels, value);
+        }
+    }
+}

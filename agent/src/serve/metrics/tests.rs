@@ -1,0 +1,43 @@
+//! The page as a scraper sees it.
+
+use std::sync::Arc;
+
+use evenkeel_model::sample::Sample;
+
+use super::*;
+use crate::report::test_support::tracked;
+use crate::shared::LiveContainer;
+
+#[test]
+fn a_page_has_each_family_once_and_escapes_labels() {
+    let stats = Stats::default();
+    stats.ticks.add(3);
+    stats.tick_lateness.observe(300);
+    stats.writes_cpu_weight.denied.add(2);
+    let mut sample = Sample::with_interval_usec(1_000_000);
+    sample.set(Field::CpuUsageUsec, 1_500_000);
+    sample.set(Field::MemoryWorkingSetBytes, 4096);
+    let tracked = Arc::new(tracked(1, "web \"x\""));
+    let containers = vec![LiveContainer { tracked, sample, cpu_milli: None }];
+    let page = render(&stats, Some(&LiveTick { time_usec: 1, containers }), "n1");
+
+    let labels = "{namespace=\"default\",pod=\"web \\\"x\\\"\",container=\"main\",node=\"n1\"}";
+    for line in [
+        "evenkeel_agent_ticks_total 3".to_owned(),
+        "evenkeel_agent_writes_total{knob=\"cpu.weight\",result=\"denied\"} 2".to_owned(),
+        "evenkeel_agent_tick_lateness_seconds_bucket{le=\"0.00025\"} 0".to_owned(),
+        "evenkeel_agent_tick_lateness_seconds_bucket{le=\"0.0005\"} 1".to_owned(),
+        "evenkeel_agent_tick_lateness_seconds_bucket{le=\"+Inf\"} 1".to_owned(),
+        "evenkeel_agent_tick_lateness_seconds_sum 0.0003".to_owned(),
+        format!("container_cpu_usage_seconds_total{labels} 1.5"),
+        format!("container_memory_working_set_bytes{labels} 4096"),
+    ] {
+        assert!(page.lines().any(|l| l == line), "{line} is not in\n{page}");
+    }
+    assert!(!page.contains("container_threads{"), "an unknown number has no series");
+    let mut types: Vec<&str> = page.lines().filter(|l| l.starts_with("# TYPE")).collect();
+    let all = types.len();
+    types.sort_unstable();
+    types.dedup();
+    assert_eq!(types.len(), all);
+}
