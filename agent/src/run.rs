@@ -148,9 +148,10 @@ fn random() -> anyhow::Result<u64> {
 /// # Errors
 /// When it cannot start, or a thread ends by itself.
 pub(crate) fn daemon(config: Config, reread: impl Fn()) -> anyhow::Result<()> {
+    // First of all: a signal that comes while it starts ends it in order as well.
+    let signals = block_signals()?;
     let mut socket = serve::bind(&config.serve.socket)?;
     let opened = open(config)?;
-    let signals = block_signals()?;
     let context = Arc::clone(&opened.context);
     let stats = &context.stats;
     let decisions = Arc::clone(&opened.decisions);

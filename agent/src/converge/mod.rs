@@ -47,7 +47,7 @@ use crate::decisions::{DecisionLog, Draft};
 use crate::journal::Journal;
 use crate::reconcile::bind::Binder;
 use crate::reconcile::{Snapshots, merge};
-use crate::shared::{Context, Heartbeat, Rescan, SourceUpdate, TrackChange, Waker};
+use crate::shared::{Context, Heartbeat, Rescan, SourceProblem, SourceUpdate, TrackChange, Waker};
 
 /// Longest sleep: the thread says at least so often that it lives, and sees the stop flag.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -100,7 +100,8 @@ pub(crate) struct Converger {
     /// The desired state is to be merged again at this time.
     merge_at: Option<Instant>,
     all_dirty_at: Option<Instant>,
-    told: std::collections::BTreeSet<(&'static str, String)>,
+    /// Conflicts between sources at the last merge.
+    conflicts: Vec<SourceProblem>,
 }
 
 impl Converger {
@@ -133,7 +134,7 @@ impl Converger {
             due: HashMap::new(),
             merge_at: None,
             all_dirty_at: None,
-            told: std::collections::BTreeSet::new(),
+            conflicts: Vec::new(),
             parts,
         }
     }
@@ -226,7 +227,7 @@ impl Converger {
         }
     }
 
-    fn tell_problem(&self, source: &str, problem: &crate::shared::SourceProblem) {
+    fn tell_problem(&self, source: &str, problem: &SourceProblem) {
         tracing::warn!(
             source,
             what = problem.what,
@@ -301,11 +302,10 @@ impl Converger {
         let manage = &self.parts.context.config.manage;
         let merged =
             merge(self.snapshots.workloads(), manage, &mut |binding| binder.resolve(reader, binding));
-        for problem in &merged.problems {
-            if self.told.len() < 4096 && self.told.insert(("merge", format!("{problem:?}"))) {
-                self.tell_problem("reconcile", problem);
-            }
+        for problem in merged.problems.iter().filter(|problem| !self.conflicts.contains(problem)) {
+            self.tell_problem("reconcile", problem);
         }
+        self.conflicts = merged.problems;
         let weight = self.rules.plan.cpu_weight;
         let applied = self.table.apply(reader, &mut self.rules, merged.bound);
         let waiting: Vec<String> = merged
@@ -462,7 +462,7 @@ impl Converger {
     }
 
     fn show_sources(&self, waiting: Option<Vec<String>>) {
-        let sources: Vec<SourceView> = self
+        let mut sources: Vec<SourceView> = self
             .snapshots
             .sources()
             .map(|update| SourceView {
@@ -473,6 +473,10 @@ impl Converger {
                 problems: update.problems.clone(),
             })
             .collect();
+        // The first source has the last word in a conflict, so it is shown there.
+        if let Some(first) = sources.first_mut() {
+            first.problems.extend(self.conflicts.iter().cloned());
+        }
         let stats = &self.parts.context.stats;
         stats.sources.set(sources.len() as u64);
         stats.sources_healthy.set(sources.iter().filter(|source| source.healthy).count() as u64);

@@ -83,19 +83,23 @@ fn node_knob(knob: NodeKnob) -> v1::KnobStatus {
     }
 }
 
+/// Problems of one source that status tells in full; all are among the decisions.
+const TOLD_PROBLEMS: usize = 8;
+
 fn source(view: &SourceView) -> v1::SourceStatus {
-    let first = view.problems.first();
-    let more = view.problems.len().saturating_sub(1);
-    let why = first.map(|p| {
-        let rest = if more > 0 { format!(" (and {more} more)") } else { String::new() };
-        format!("cannot {} {}: {}{rest}", p.what, p.where_, p.why)
-    });
+    let told = view.problems.iter().take(TOLD_PROBLEMS);
+    let mut why: Vec<String> =
+        told.map(|p| format!("cannot {} {}: {}", p.what, p.where_, p.why)).collect();
+    let more = view.problems.len().saturating_sub(TOLD_PROBLEMS);
+    if more > 0 {
+        why.push(format!("and {more} more, which `evenkeel events --kind source` tells"));
+    }
     v1::SourceStatus {
         name: source_name(view.kind).to_owned(),
         address: view.address.clone(),
         healthy: view.healthy,
-        why: why.unwrap_or_default(),
-        remedy: first.map(|p| p.remedy.clone()).unwrap_or_default(),
+        why: why.join("; "),
+        remedy: view.problems.first().map(|p| p.remedy.clone()).unwrap_or_default(),
         containers: u32::try_from(view.containers).unwrap_or(u32::MAX),
     }
 }
