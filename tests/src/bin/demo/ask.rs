@@ -88,7 +88,8 @@ impl Asking {
         let request = ListRecommendationsRequest { namespace: "demo".into() };
         let answer = self.runtime.block_on(self.recommender.list_recommendations(request));
         let list = answer.context("the recommender does not answer")?.into_inner().recommendations;
-        Ok(list.into_iter().map(|r| ((r.workload.clone(), r.resource.clone()), r)).collect())
+        let main = list.into_iter().filter(|r| r.container == "main");
+        Ok(main.map(|r| ((r.workload.clone(), r.resource.clone()), r)).collect())
     }
 
     /// Usage records the recommender keeps, by workload.
@@ -96,7 +97,8 @@ impl Asking {
         let request = QueryUsageRequest { namespace: "demo".into(), ..QueryUsageRequest::default() };
         let answer = self.runtime.block_on(self.recommender.query_usage(request));
         let records = answer.context("the recommender gives no usage")?.into_inner().records;
-        Ok(records.into_iter().map(|r| (r.workload.clone(), r)).collect())
+        let main = records.into_iter().filter(|r| r.container == "main");
+        Ok(main.map(|r| (r.workload.clone(), r)).collect())
     }
 
     /// How many more of a pod fit on what the agents reported.

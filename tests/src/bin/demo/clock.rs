@@ -1,35 +1,33 @@
 //! Time and interruption: seconds counted from the start of the watch, ended early by Ctrl-C or SIGTERM.
 
 use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use nix::sys::signal::{SigSet, Signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Counts seconds and hears signals.
 pub(crate) struct Clock {
-    interrupted: Receiver<Arc<str>>,
+    interrupted: Receiver<()>,
     began: Cell<Option<Instant>>,
 }
 
 impl Clock {
-    /// Takes SIGINT, SIGTERM and SIGHUP over. Called before any other thread is there, so that all inherit the mask;
-    /// programs started later begin with an empty one.
+    /// Takes SIGINT, SIGTERM and SIGHUP over, by handlers: unlike a blocked signal, a handler is not inherited by
+    /// the programs started later.
     pub(crate) fn start() -> Result<Clock> {
-        let mut signals = SigSet::empty();
-        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-            signals.add(signal);
-        }
-        signals.thread_block().context("cannot block signals")?;
         let (sender, interrupted) = sync_channel(1);
-        std::thread::spawn(move || {
-            while let Ok(signal) = signals.wait() {
-                // A second signal changes nothing: cleaning up is under way.
-                let _ = sender.try_send(Arc::from(signal.as_str()));
-            }
-        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let signals = {
+            let _inside = runtime.enter();
+            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal)
+        };
+        for heard in signals {
+            let heard = heard.context("cannot hear signals")?;
+            runtime.spawn(tell(heard, sender.clone()));
+        }
+        std::thread::spawn(move || runtime.block_on(std::future::pending::<()>()));
         Ok(Clock { interrupted, began: Cell::new(None) })
     }
 
@@ -44,5 +42,12 @@ impl Clock {
     /// Waits for a signal.
     pub(crate) fn until_interrupted(&self) {
         let _ = self.interrupted.recv();
+    }
+}
+
+async fn tell(mut heard: Signal, sender: SyncSender<()>) {
+    while heard.recv().await.is_some() {
+        // A second signal changes nothing: cleaning up is under way.
+        let _ = sender.try_send(());
     }
 }

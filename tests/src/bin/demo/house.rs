@@ -1,5 +1,6 @@
 //! The two daemons, the container runtime and the workloads, all below one temporary directory.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -28,6 +29,8 @@ pub(crate) struct House {
     grpc: u16,
     http: u16,
     metrics: u16,
+    /// First process of each workload, by pod.
+    processes: BTreeMap<&'static str, i32>,
     directory: TempDir,
 }
 
@@ -38,8 +41,16 @@ impl House {
         let directory =
             tempfile::Builder::new().prefix("ekd").tempdir().context("cannot make a directory")?;
         let (grpc, http, metrics) = (free_port()?, free_port()?, free_port()?);
-        let mut house =
-            House { agent: None, recommender: None, ground: None, grpc, http, metrics, directory };
+        let mut house = House {
+            agent: None,
+            recommender: None,
+            ground: None,
+            grpc,
+            http,
+            metrics,
+            processes: BTreeMap::new(),
+            directory,
+        };
         std::fs::create_dir(house.manifests()).context("cannot make the manifest directory")?;
         house.ground = Some(ground(show)?);
         house.recommender = Some(house.start_recommender()?);
@@ -70,6 +81,12 @@ impl House {
     /// Where everything is kept until it ends.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// The score the kernel has for a workload's first process, read past the agent.
+    pub(crate) fn score(&self, pod: &str) -> Option<i64> {
+        let pid = self.processes.get(pod)?;
+        std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).ok()?.trim().parse().ok()
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -126,14 +143,14 @@ impl House {
                 workloads::import(runtime)?;
                 for role in &ROLES {
                     show.line(&role.describe());
-                    role.run_container(runtime)?;
+                    self.processes.insert(role.pod, role.run_container(runtime)?);
                 }
             }
             Some(Ground::Cgroups(tree)) => {
                 show.heading("starting three processes in cgroups of their own, bound by manifests");
                 for role in &ROLES {
                     show.line(&role.describe());
-                    role.run_process(tree, &manifests)?;
+                    self.processes.insert(role.pod, role.run_process(tree, &manifests)?);
                 }
             }
             None => {}

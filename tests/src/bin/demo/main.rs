@@ -113,7 +113,7 @@ fn tell(
             show.usage(&asking.usage()?);
         }
     }
-    let report = report::gather(&mut asking)?;
+    let report = report::gather(house, &mut asking)?;
     show.summary(&report);
     if options.keep {
         show.addresses(house);

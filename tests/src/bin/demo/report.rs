@@ -7,10 +7,11 @@ use evenkeel_proto::v1::{ContainerStatus, ContainerUsage, ConvergeState, KnobSta
 use serde_json::{Value, json};
 
 use crate::ask::Asking;
+use crate::house::House;
 use crate::workloads::ROLES;
 
 /// Asks both daemons and the kernel, and puts the answers together.
-pub(crate) fn gather(asking: &mut Asking) -> Result<Value> {
+pub(crate) fn gather(house: &House, asking: &mut Asking) -> Result<Value> {
     let status = asking.status()?;
     let usage: BTreeMap<String, ContainerUsage> =
         asking.usage()?.into_iter().filter_map(|u| Some((u.identity.as_ref()?.id.clone(), u))).collect();
@@ -27,9 +28,10 @@ pub(crate) fn gather(asking: &mut Asking) -> Result<Value> {
         let resource = |name: &str| recommendations.get(&(role.pod.to_string(), name.to_string()));
         let samples = records.get(role.pod).and_then(|r| r.usage.get("memory")).map_or(0, |s| s.count);
         let mut entry = of_container(container, &usage);
+        entry["oomScoreAdj"]["actual"] = json!(house.score(role.pod));
         entry["samples"] = json!(samples);
         entry["recommendation"] = json!({
-            "cpu": resource("cpu").and_then(|r| r.request).map(|m| format!("{m}m")),
+            "cpu": resource("cpu").and_then(|r| r.request),
             "memory": resource("memory").and_then(|r| r.request),
             "rule": resource("cpu").map(|r| r.rule.clone()),
             "tier": resource("cpu").map(|r| r.tier.clone()),

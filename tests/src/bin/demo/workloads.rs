@@ -22,10 +22,8 @@ pub(crate) struct Role {
     limits: bool,
     burn_milli: &'static str,
     hold: &'static str,
-    // What a kubelet would tell the runtime: shares, memory limit, score.
-    shares: i64,
+    // Bytes the runtime is told; shares and score it is not told, so that they are the agent's to set.
     memory_limit: Option<i64>,
-    score: i64,
 }
 
 /// All of them. Together they want more CPU than one core has, so that shares matter on small machines.
@@ -38,9 +36,7 @@ pub(crate) const ROLES: [Role; 3] = [
         limits: true,
         burn_milli: "400",
         hold: "64Mi",
-        shares: 512,
         memory_limit: Some(96 << 20),
-        score: 0,
     },
     Role {
         pod: "web",
@@ -50,9 +46,7 @@ pub(crate) const ROLES: [Role; 3] = [
         limits: false,
         burn_milli: "300",
         hold: "96Mi",
-        shares: 256,
         memory_limit: None,
-        score: 0,
     },
     Role {
         pod: "batch",
@@ -62,9 +56,7 @@ pub(crate) const ROLES: [Role; 3] = [
         limits: false,
         burn_milli: "600",
         hold: "48Mi",
-        shares: 2,
         memory_limit: None,
-        score: 0,
     },
 ];
 
@@ -106,31 +98,33 @@ impl Role {
         format!("{:<9} {asks}; burns {}m, holds {}", self.pod, self.burn_milli, self.hold)
     }
 
-    /// Runs it as a real container.
-    pub(crate) fn run_container(&self, runtime: &Runtime) -> Result<()> {
+    /// Runs it as a real container; its first process.
+    pub(crate) fn run_container(&self, runtime: &Runtime) -> Result<i32> {
         let stated = json!({"main": self.requirements()}).to_string();
         let container = ContainerSpec::new("main", &self.command()).image(IMAGE).resources(resources(
-            self.shares,
+            0,
             self.memory_limit,
-            self.score,
+            0,
         ));
         let pod = PodSpec::new(self.pod, self.tier)
             .namespace("demo")
             .annotation("evenkeel.dev/resources", &stated)
             .container(container);
-        runtime.run_pod(&pod).map(|_| ()).with_context(|| format!("cannot run pod {}", self.pod))
+        let pod = runtime.run_pod(&pod).with_context(|| format!("cannot run pod {}", self.pod))?;
+        pod.containers.first().map(|c| c.pid).context("the pod has no container")
     }
 
-    /// Runs it as a process in a cgroup, bound by a manifest.
-    pub(crate) fn run_process(&self, tree: &mut CgroupTree, manifests: &Path) -> Result<()> {
+    /// Runs it as a process in a cgroup, bound by a manifest; that process.
+    pub(crate) fn run_process(&self, tree: &mut CgroupTree, manifests: &Path) -> Result<i32> {
         let cgroup = tree.container(self.tier, self.pod, "main")?;
         let mut command = Command::new(places::program("evenkeel-workload")?);
         command.args(&self.command()[1..]);
-        tree.spawn(&cgroup, &command)?;
+        let pid = tree.spawn(&cgroup, &command)?;
         let manifest = self.manifest(&json!({"evenkeel.dev/cgroup.main": cgroup.path()}));
         let file = manifests.join(format!("{}.json", self.pod));
         std::fs::write(&file, manifest.to_string())
-            .with_context(|| format!("cannot write {}", file.display()))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        Ok(pid.as_raw())
     }
 }
 
