@@ -173,7 +173,8 @@ proptest! {
 
     #[test]
     fn rollups_come_back(
-        raw in prop::collection::btree_map((0..40u64, any::<u32>()), prop::array::uniform11(any::<u64>()), 0..20)
+        raw in prop::collection::btree_map((0..40u64, any::<u32>()), prop::array::uniform11(any::<u64>()), 0..20),
+        cut: prop::sample::Index,
     ) {
         let agg = |n: &[u64]| Aggregate { count: n[0], sum: n[1], min: n[2], max: n[3] };
         let rollups: Vec<_> = raw.iter().map(|((minute, slot), n)| (*minute, *slot, Rollup {
@@ -184,9 +185,8 @@ proptest! {
         let header = encode_folded(&rollups, &mut out).unwrap();
         prop_assert_eq!(Decoder::new().decode(&out, &mut seen).unwrap(), header);
         prop_assert_eq!(seen.rollups, rollups);
-        for end in 0..out.len() {
-            prop_assert!(Decoder::new().decode(&out[..end], &mut ()).is_err());
-        }
+        let end = cut.index(out.len());
+        prop_assert!(Decoder::new().decode(&out[..end], &mut ()).is_err());
     }
 }
 

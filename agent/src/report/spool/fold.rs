@@ -27,28 +27,18 @@ pub(super) struct Folded {
 
 /// Folds the oldest run of frames that were never sent and are complete. Nothing where there is none.
 pub(super) fn fold_oldest(epoch: &mut Epoch) -> Result<Option<Folded>, SpoolError> {
-    let untouchable = epoch.sent.max(epoch.acknowledged);
-    // Frames once moved over stay as they are: there, only the old end can be taken away.
-    let start =
-        epoch.entries.iter().position(|e| e.place == Place::Seconds && e.key && e.first > untouchable);
-    let Some(start) = start else { return Ok(None) };
+    let Some((start, mut end)) = oldest_run(epoch) else { return Ok(None) };
     let mut folding = Folding::default();
-    let mut end = start;
-    for _ in 0..UNITS {
-        let Some(unit_end) = epoch.unit_end(end) else { break };
-        let contiguous = (end.max(start + 1)..unit_end)
-            .all(|at| epoch.entries[at].first == epoch.entries[at - 1].last + 1);
-        if !contiguous || folding.folder.len() > ENOUGH_ROLLUPS {
-            break;
-        }
-        for at in end..unit_end {
+    let mut begin = start;
+    for unit in 1.. {
+        for at in begin..end {
             let entry = epoch.entries[at];
             folding.take(epoch.fetch(&entry)?)?;
         }
-        end = unit_end;
-    }
-    if end == start {
-        return Ok(None);
+        let more = unit < UNITS && folding.folder.len() <= ENOUGH_ROLLUPS;
+        let next = epoch.unit_end(end).filter(|next| more && is_contiguous(epoch, begin, *next));
+        let Some(next) = next else { break };
+        (begin, end) = (end, next);
     }
     let frame = folding.finish(&epoch.entries[start], &epoch.entries[end - 1])?;
     // Everything before goes over unchanged, so that the order of the two logs stays that of the sequence.
@@ -66,6 +56,23 @@ pub(super) fn fold_oldest(epoch: &mut Epoch) -> Result<Option<Folded>, SpoolErro
     epoch.entries.insert(start, entry);
     epoch.trim(Place::Seconds)?;
     Ok(Some(Folded { frames: (end - start) as u64 }))
+}
+
+/// The oldest complete run of a key frame that was never sent and has not been moved over: once in the other log,
+/// a frame stays as it is, because there too only the old end can be taken away.
+fn oldest_run(epoch: &Epoch) -> Option<(usize, usize)> {
+    let untouchable = epoch.sent.max(epoch.acknowledged);
+    let free = |at: &usize| {
+        let entry = &epoch.entries[*at];
+        entry.place == Place::Seconds && entry.key && entry.first > untouchable
+    };
+    let runs = (0..epoch.entries.len()).filter(free).filter_map(|at| Some((at, epoch.unit_end(at)?)));
+    // A run with a frame missing cannot be decoded; it waits to be dropped.
+    runs.into_iter().find(|(start, end)| is_contiguous(epoch, *start, *end))
+}
+
+fn is_contiguous(epoch: &Epoch, start: usize, end: usize) -> bool {
+    (start + 1..end).all(|at| epoch.entries[at].first == epoch.entries[at - 1].last + 1)
 }
 
 fn move_over(epoch: &mut Epoch, frame: &v1::Frame) -> Result<Entry, SpoolError> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use evenkeel_model::rollup::Rollup;
 use evenkeel_model::sample::Sample;
 use evenkeel_proto::frame::{Decoder, Visitor};
+use proptest::prelude::*;
 
 use super::*;
 use crate::report::frames::Framer;
@@ -188,4 +189,95 @@ fn only_so_many_earlier_runs_are_kept() {
     let mut spool = Spool::open(dir.path(), 1000, 8 << 20).unwrap();
     assert_eq!(spool.take_news().lost.len(), 1);
     assert_eq!((spool.epochs().len(), spool.epochs()[0]), (MAX_EPOCHS + 1, 3));
+}
+
+/// A recommender that counts whatever comes next in the sequence, once.
+#[derive(Default)]
+struct Counter {
+    last: u64,
+    decoder: Decoder,
+    tally: Tally,
+}
+
+impl Counter {
+    fn take(&mut self, frame: &v1::Frame) {
+        if frame.sequence <= self.last {
+            return;
+        }
+        let first = if frame.replaces_first == 0 { frame.sequence } else { frame.replaces_first };
+        assert_eq!(first, self.last + 1, "no gap, and no fold of what was counted");
+        self.decoder.decode(&frame.samples, &mut self.tally).unwrap();
+        self.last = frame.sequence;
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// So many more seconds.
+    Fill(u64),
+    /// So many frames are sent, of which so many arrive before the connection is cut.
+    Send(usize, usize),
+    /// A handshake.
+    Greet,
+    /// What was counted is acknowledged.
+    Acknowledge,
+    Fold,
+    /// The agent's spool is closed and opened again.
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (1..150u64).prop_map(Step::Fill),
+        3 => (1..200usize, 0..200usize).prop_map(|(sent, arrived)| Step::Send(sent, arrived)),
+        2 => Just(Step::Greet),
+        2 => Just(Step::Acknowledge),
+        3 => Just(Step::Fold),
+        1 => Just(Step::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn every_second_counts_once_whatever_is_cut_folded_and_restarted(
+        steps in prop::collection::vec(step(), 1..25)
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut filler = Filler::new(dir.path(), EPOCH, 8 << 20, 2);
+        let mut counter = Counter::default();
+        let mut at = 0;
+        for step in steps.into_iter().chain([Step::Greet, Step::Send(usize::MAX, usize::MAX)]) {
+            match step {
+                Step::Fill(seconds) => drop(filler.fill(seconds)),
+                Step::Send(sent, arrived) => {
+                    let frames = filler.spool.read(EPOCH, at, sent, usize::MAX);
+                    at = frames.last().map_or(at, |f| f.sequence);
+                    frames.iter().take(arrived).for_each(|f| counter.take(f));
+                    if arrived < frames.len() {
+                        filler.spool.resume(EPOCH, counter.last).unwrap();
+                        at = counter.last;
+                    }
+                }
+                Step::Greet => {
+                    filler.spool.resume(EPOCH, counter.last).unwrap();
+                    at = counter.last;
+                }
+                Step::Acknowledge => filler.spool.acknowledge(EPOCH, counter.last).unwrap(),
+                Step::Fold => drop(fold::fold_oldest(&mut filler.spool.current).unwrap()),
+                Step::Restart => {
+                    let Filler { framer, spool, slots, second } = filler;
+                    drop(spool);
+                    let spool = Spool::open(dir.path(), EPOCH, 8 << 20).unwrap();
+                    filler = Filler { framer, spool, slots, second };
+                }
+            }
+        }
+        let seconds = filler.second;
+        prop_assert_eq!(counter.last, seconds);
+        if seconds > 0 {
+            prop_assert_eq!(counter.tally, whole(2, seconds));
+        }
+    }
 }

@@ -58,8 +58,7 @@ impl Page {
         let mut count = 0;
         for (at, own) in histogram.buckets.iter().enumerate() {
             count += own.get();
-            let bound =
-                HISTOGRAM_BOUNDS_USEC.get(at).map_or("+Inf".to_owned(), |usec| seconds(*usec).to_string());
+            let bound = HISTOGRAM_BOUNDS_USEC.get(at).map_or("+Inf".to_owned(), |usec| seconds(*usec));
             self.sample(&bucket, &[("le", &bound)], count);
         }
         self.sample(&format!("{name}_sum"), &[], seconds(histogram.sum_usec.get()));
@@ -68,7 +67,7 @@ impl Page {
 }
 
 /// Microseconds as seconds, exactly.
-pub(super) fn seconds(usec: u64) -> impl Display {
+pub(super) fn seconds(usec: u64) -> String {
     let (whole, part) = (usec / 1_000_000, usec % 1_000_000);
     let text = format!("{whole}.{part:06}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
