@@ -88,8 +88,7 @@ const TOLD_PROBLEMS: usize = 8;
 
 fn source(view: &SourceView) -> v1::SourceStatus {
     let told = view.problems.iter().take(TOLD_PROBLEMS);
-    let mut why: Vec<String> =
-        told.map(|p| format!("cannot {} {}: {}", p.what, p.where_, p.why)).collect();
+    let mut why: Vec<String> = told.map(|p| format!("cannot {} {}: {}", p.what, p.where_, p.why)).collect();
     let more = view.problems.len().saturating_sub(TOLD_PROBLEMS);
     if more > 0 {
         why.push(format!("and {more} more, which `evenkeel events --kind source` tells"));
