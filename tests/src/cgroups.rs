@@ -158,8 +158,9 @@ impl CgroupTree {
     /// Fails when it was not started here.
     pub fn end(&mut self, pid: Pid) -> Result<()> {
         let started = self.children.iter().position(|child| i32::try_from(child.id()) == Ok(pid.as_raw()));
-        let mut child = self.children.swap_remove(started.with_context(|| format!("{pid} is not ours"))?);
+        let index = started.with_context(|| format!("{pid} is not ours"))?;
         kill(pid, Signal::SIGTERM).with_context(|| format!("cannot end {pid}"))?;
+        let mut child = self.children.swap_remove(index);
         child.wait().map(|_| ()).context("cannot reap a child")
     }
 
