@@ -108,5 +108,4 @@ async fn follow_decisions(
             Err(RecvError::Closed) => return Ok(()),
         }
     }
-    Ok(())
 }
