@@ -73,6 +73,7 @@ pub(crate) enum Command {
     Check(commands::check::CheckArgs),
     #[command(subcommand)]
     Qos(commands::qos::QosCommand),
+    Config(commands::config::ConfigArgs),
     Completion(commands::completion::CompletionArgs),
     Man(commands::man::ManArgs),
     Version(commands::version::VersionArgs),

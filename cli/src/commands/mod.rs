@@ -3,6 +3,7 @@
 pub(crate) mod admit;
 pub(crate) mod check;
 pub(crate) mod completion;
+pub(crate) mod config;
 pub(crate) mod describe;
 pub(crate) mod doctor;
 pub(crate) mod events;
@@ -45,6 +46,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Quantity(args) => quantity::run(&args, &output),
         Command::Check(args) => check::run(&args, &output),
         Command::Qos(command) => qos::run(&command, &output),
+        Command::Config(args) => config::run(&args),
         Command::Completion(args) => completion::run(&args),
         Command::Man(args) => man::run(&args),
         Command::Version(args) => version::run(&args, &output),
