@@ -10,10 +10,12 @@ use anyhow::Context as _;
 use evenkeel_proto::v1::capacity_service_server::CapacityServiceServer;
 use evenkeel_proto::v1::ingest_service_server::IngestServiceServer;
 use evenkeel_proto::v1::recommender_service_server::RecommenderServiceServer;
+use nix::sys::signal::{SigSet, Signal};
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tonic::server::NamedService;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tracing::{info, warn};
@@ -25,6 +27,7 @@ use crate::api::http::Site;
 use crate::api::ready::Readiness;
 use crate::config::Config;
 use crate::ingest::engine::Engine;
+use crate::ingest::health::Health;
 use crate::ingest::service::Ingestion;
 use crate::ingest::store::{OpenReport, Store};
 
@@ -51,6 +54,7 @@ pub fn logging(filter: &str) -> anyhow::Result<()> {
 /// # Errors
 /// When an address or the state directory cannot be had, or a server fails.
 pub fn run(config: &Config) -> anyhow::Result<()> {
+    unblock_signals()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.serve.workers)
         .thread_name("network")
@@ -112,11 +116,13 @@ impl Recommender {
         let (store, report) = tokio::task::spawn_blocking(move || Store::open(&to_open)).await??;
         tell_report(&report);
         let (engine, threads) = Engine::start(store, &config)?;
+        let health = Arc::clone(engine.health());
         let context = Context::new(engine, &config);
         site.open(context.clone());
         readiness.replayed();
         let rpc = tokio::spawn(rpc(grpc, context, &config, stopped)?);
         info!(grpc = %grpc_at, http = %http_at, "ready");
+        let watchdog = tokio::spawn(feed_watchdog(health));
         tell(&[NotifyState::Ready, NotifyState::Status(&format!("gRPC on {grpc_at}, HTTP on {http_at}"))]);
 
         let (mut web, mut rpc) = (web, rpc);
@@ -140,6 +146,7 @@ impl Recommender {
         if tokio::time::timeout(config.serve.drain.get(), drained).await.is_err() {
             warn!("some requests did not end within serve.drain and are cut off");
         }
+        watchdog.abort();
         tokio::task::spawn_blocking(move || threads.stop()).await?;
         info!("stopped");
         early.unwrap_or(Ok(()))
@@ -176,6 +183,12 @@ fn rpc(
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(evenkeel_proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        // The descriptors know more services than this program serves.
+        .with_service_name(<IngestServiceServer<Ingestion> as NamedService>::NAME)
+        .with_service_name(<RecommenderServiceServer<Api> as NamedService>::NAME)
+        .with_service_name(<CapacityServiceServer<Api> as NamedService>::NAME)
+        .with_service_name("grpc.health.v1.Health")
+        .with_service_name("grpc.reflection.v1.ServerReflection")
         .build_v1()?;
     Ok(async move {
         let (reporter, health) = tonic_health::server::health_reporter();
@@ -216,6 +229,25 @@ fn tell_report(report: &OpenReport) {
         millis = report.millis,
         "read back what was acknowledged"
     );
+}
+
+/// Lets the signals through that end the process: a parent that blocked them has left that to its children
+/// (sigprocmask(2)). Before any thread is started, since threads inherit the mask too.
+fn unblock_signals() -> anyhow::Result<()> {
+    let ours: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
+    ours.thread_unblock().context("cannot unblock SIGTERM and SIGINT")
+}
+
+/// Feeds systemd's watchdog, where there is one, while the ingest thread is not stuck.
+async fn feed_watchdog(health: Arc<Health>) {
+    let Some(within) = sd_notify::watchdog_enabled() else { return };
+    let mut tick = tokio::time::interval(within / 3);
+    loop {
+        tick.tick().await;
+        if health.is_alive(within / 2) {
+            tell(&[NotifyState::Watchdog]);
+        }
+    }
 }
 
 /// Ends on SIGTERM or SIGINT; a second one ends the process at once.

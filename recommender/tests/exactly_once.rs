@@ -4,6 +4,8 @@
 //! The real store with the real log runs against a model client that keeps its frames until they are acknowledged. A crash
 //! cuts the log's files back to a place between what was synced and what was written.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! The whole service over its interfaces: frames in by gRPC, answers out by gRPC and HTTP, across restarts.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
+
 mod common;
 
 use std::time::Duration;

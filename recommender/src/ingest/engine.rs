@@ -231,6 +231,7 @@ impl Ingest {
     fn run(mut self, runtime: &Runtime, mut queue: mpsc::Receiver<Command>) {
         let mut looked = Instant::now();
         while !self.shared.stop.load(Ordering::SeqCst) {
+            self.shared.health.beat();
             match runtime.block_on(async { timeout(ATTEND_EVERY, queue.recv()).await }) {
                 Ok(Some(command)) => {
                     self.handle(command);
@@ -463,6 +464,7 @@ impl Ingest {
                 self.want_checkpoint();
                 let until = Instant::now() + RETRY;
                 while Instant::now() < until && !self.shared.stop.load(Ordering::SeqCst) {
+                    self.shared.health.beat();
                     thread::sleep(Duration::from_millis(50));
                     let upto = self.shared.trim_to.swap(0, Ordering::SeqCst);
                     if upto > 0 && self.store.trim(upto).is_ok() {

@@ -3,12 +3,16 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::record::Key;
 
 /// Counters and trouble; one instance per process, written by the ingest threads.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Health {
+    started: Instant,
+    /// When the ingest thread last showed that it is not stuck, milliseconds after `started`.
+    beat: AtomicU64,
     /// Connections open.
     pub connections: AtomicU64,
     /// Connections ended because a newer one took their stream.
@@ -42,6 +46,32 @@ pub struct Health {
     checkpoint_trouble: Mutex<Option<String>>,
 }
 
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            started: Instant::now(),
+            beat: AtomicU64::default(),
+            connections: AtomicU64::default(),
+            superseded: AtomicU64::default(),
+            duplicates: AtomicU64::default(),
+            refused: AtomicU64::default(),
+            violations: AtomicU64::default(),
+            sample_bytes: AtomicU64::default(),
+            syncs: AtomicU64::default(),
+            sync_usec: AtomicU64::default(),
+            sync_max_usec: AtomicU64::default(),
+            log_bytes: AtomicU64::default(),
+            log_failures: AtomicU64::default(),
+            checkpoints: AtomicU64::default(),
+            checkpoint_bytes: AtomicU64::default(),
+            checkpoint_usec: AtomicU64::default(),
+            connected: Mutex::default(),
+            log_trouble: Mutex::default(),
+            checkpoint_trouble: Mutex::default(),
+        }
+    }
+}
+
 /// Adds to a counter.
 pub(crate) fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
@@ -53,6 +83,19 @@ pub(crate) fn read(counter: &AtomicU64) -> u64 {
 }
 
 impl Health {
+    /// The ingest thread is not stuck.
+    pub(crate) fn beat(&self) {
+        let since = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.beat.store(since, Ordering::Relaxed);
+    }
+
+    /// Whether the ingest thread has shown itself within this time. The other threads are not asked: what makes them slow
+    /// is the disk, and starting anew does not make it faster.
+    pub fn is_alive(&self, within: Duration) -> bool {
+        let beat = Duration::from_millis(read(&self.beat));
+        self.started.elapsed().saturating_sub(beat) < within
+    }
+
     /// Whether a connection for this stream is open.
     pub fn is_connected(&self, key: &Key) -> bool {
         self.connected.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
