@@ -296,7 +296,9 @@ impl Container {
     /// What is denied is tried again at audits only, ever less often.
     fn back_off(&mut self, env: &Env<'_>, now: Instant) {
         let Some(scores) = self.scores.as_mut() else { return };
-        scores.backoff = (scores.backoff * 2).clamp(env.config.audit_period, DENIED_MOST);
+        // The audit period may itself be longer than the longest time between two tries.
+        let least = env.config.audit_period;
+        scores.backoff = (scores.backoff * 2).clamp(least, DENIED_MOST.max(least));
         scores.quiet_until = Some(now + scores.backoff);
         self.noticed = None;
     }

@@ -8,6 +8,7 @@ use evenkeel_model::pod::read_pods;
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::agent_service_server::{AgentService, AgentServiceServer};
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tonic::server::NamedService;
 use tonic::transport::Server;
 use tonic::transport::server::Router;
 use tonic::{Request, Response, Status};
@@ -97,6 +98,10 @@ async fn router(agent: &Arc<Agent>) -> anyhow::Result<Router> {
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(evenkeel_proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        // The descriptors know more services than this program serves.
+        .with_service_name(<AgentServiceServer<Service> as NamedService>::NAME)
+        .with_service_name("grpc.health.v1.Health")
+        .with_service_name("grpc.reflection.v1.ServerReflection")
         .build_v1()
         .context("the descriptors built into this program do not read")?;
     Ok(Server::builder()
