@@ -108,8 +108,10 @@ impl Bench {
             Err(anyhow::anyhow!("test cgroups and other programs' numbers need root"))
         };
         let mut figures = measured.unwrap_or_else(|error| {
-            eprintln!("    not measured: {error:#}");
-            let why = format!("not measured here: {error:#}");
+            let why = format!("{error:#}");
+            eprintln!("    not measured: {why}");
+            // What follows the first line is a program's log.
+            let why = format!("not measured here: {}", why.lines().next().unwrap_or_default());
             names.iter().map(|name| Figure::absent(name, &why)).collect()
         });
         let meanwhile = began.until_now();

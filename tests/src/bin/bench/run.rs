@@ -1,16 +1,22 @@
 //! What every bench is given: how long, how often, whether somebody pressed Ctrl-C, and what else the machine does.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 use crate::options::Options;
 
 /// How long to sleep between two looks at the interruption.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// Set by the signal handler.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn interrupt(_signal: i32) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
 
 /// One call of `scripts/bench`.
 pub(crate) struct Run {
@@ -18,28 +24,24 @@ pub(crate) struct Run {
     pub(crate) length: Duration,
     /// Long forms.
     pub(crate) full: bool,
-    interrupted: Arc<AtomicBool>,
 }
 
 impl Run {
-    /// Takes SIGINT, SIGTERM and SIGHUP over, before any other thread is there; programs started later begin with
-    /// none of them blocked.
+    /// Takes SIGINT, SIGTERM and SIGHUP over. A handler rather than a blocked signal, because programs started later
+    /// inherit what is blocked but not what is handled (execve(2)).
     pub(crate) fn start(options: &Options) -> Result<Run> {
-        let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
-        signals.thread_block().context("cannot block signals")?;
-        let interrupted = Arc::new(AtomicBool::new(false));
-        let heard = Arc::clone(&interrupted);
-        std::thread::spawn(move || {
-            while signals.wait().is_ok() {
-                heard.store(true, Ordering::Relaxed);
-            }
-        });
-        Ok(Run { length: Duration::from_secs(options.seconds), full: options.full, interrupted })
+        let action = SigAction::new(SigHandler::Handler(interrupt), SaFlags::SA_RESTART, SigSet::empty());
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+            #[allow(unsafe_code)]
+            // SAFETY: the handler stores to an atomic and does nothing else, which is safe at any moment.
+            unsafe { sigaction(signal, &action) }.with_context(|| format!("cannot handle {signal}"))?;
+        }
+        Ok(Run { length: Duration::from_secs(options.seconds), full: options.full })
     }
 
     /// Whether somebody wants it to end.
     pub(crate) fn interrupted(&self) -> bool {
-        self.interrupted.load(Ordering::Relaxed)
+        INTERRUPTED.load(Ordering::Relaxed)
     }
 
     /// An error once somebody wants it to end: unwinding is what cleans up.

@@ -79,6 +79,8 @@ fn measure(run: &Run, place: &Place, recommender: Recommender, apart: bool) -> R
         }
         Ok(())
     })?;
+    // With it go the connections, which the recommender would wait for.
+    drop(runtime);
     again.stop()?;
     Ok(vec![speed, busy, idle])
 }
