@@ -20,6 +20,9 @@ use crate::config::Config;
 use crate::journal::{Journal, Original};
 use crate::kernel;
 
+/// What became of an original whose process or cgroup has ended.
+const GONE: &str = "gone";
+
 /// What became of one original.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Report {
@@ -90,7 +93,7 @@ fn put_back(
     match reader.setting(&original.target, original.old.knob()) {
         Ok(now) if now == original.old => Err("holds it already"),
         Ok(now) if now != original.new => Err("changed by somebody else since; left alone"),
-        Err(error) if error.is_gone() => Err("gone"),
+        Err(error) if error.is_gone() => Err(GONE),
         // A value that cannot be read is written all the same; the outcome tells.
         Ok(_) | Err(_) => Ok(writer.apply(&Write { target: original.target.clone(), setting: original.old })),
     }
@@ -133,7 +136,7 @@ fn report(target: &Target, set: Setting, original: Setting, outcome: &Outcome) -
         Outcome::Unchanged { .. } => "holds it already".to_owned(),
         Outcome::WouldWrite { .. } => "would be restored".to_owned(),
         Outcome::Refused(why) => format!("failed: {why}"),
-        Outcome::Failed { error, .. } if error.is_gone() => "gone".to_owned(),
+        Outcome::Failed { error, .. } if error.is_gone() => GONE.to_owned(),
         Outcome::Failed { error, .. } => match error.remedy() {
             Some(remedy) => format!("failed: {error}; {remedy}"),
             None => format!("failed: {error}"),
@@ -159,8 +162,12 @@ fn print(reports: &[Report], output: Output) -> anyhow::Result<()> {
         Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(reports)?)?,
         Output::Table if reports.is_empty() => writeln!(out, "nothing to restore: the journal is empty")?,
         Output::Table => {
-            for r in reports {
+            let (gone, there): (Vec<&Report>, Vec<&Report>) = reports.iter().partition(|r| r.result == GONE);
+            for r in there {
                 writeln!(out, "{} {}: {} -> {}: {}", r.target, r.knob, r.set, r.original, r.result)?;
+            }
+            if !gone.is_empty() {
+                writeln!(out, "{} processes and cgroups are gone", gone.len())?;
             }
         }
     }

@@ -109,7 +109,8 @@ fn make_state_dir(config: &Config) -> anyhow::Result<()> {
 }
 
 fn open_decisions(config: &Config) -> anyhow::Result<DecisionLog> {
-    match DecisionLog::open(&config.state_dir.join("decisions")) {
+    let streamed = config.stream.recommender.is_some();
+    match DecisionLog::open(&config.state_dir.join("decisions"), streamed) {
         Ok(log) => Ok(log),
         Err(error @ LogError::Locked { .. }) => Err(error).context("another agent uses this state_dir"),
         Err(error) if config.strict => Err(error).context("cannot open the decision log"),

@@ -100,6 +100,8 @@ pub(crate) struct Converger {
     /// The desired state is to be merged again at this time.
     merge_at: Option<Instant>,
     all_dirty_at: Option<Instant>,
+    /// When containers are counted by state the next time.
+    count_at: Instant,
     /// Conflicts between sources at the last merge.
     conflicts: Vec<SourceProblem>,
 }
@@ -134,6 +136,7 @@ impl Converger {
             due: HashMap::new(),
             merge_at: None,
             all_dirty_at: None,
+            count_at: Instant::now(),
             conflicts: Vec::new(),
             parts,
         }
@@ -155,6 +158,7 @@ impl Converger {
             self.turns();
             self.finish_round();
         }
+        self.compact_journal();
         self.parts.decisions.sync(&self.parts.context.stats);
     }
 
@@ -419,22 +423,32 @@ impl Converger {
     }
 
     fn finish_round(&mut self) {
+        if self.parts.journal.wants_compacting() {
+            self.compact_journal();
+        }
         let stats = &self.parts.context.stats;
         self.table.hand_over(stats);
         self.parts.decisions.flush(stats);
-        if self.parts.journal.wants_compacting() {
-            let reader = &self.parts.reader;
-            self.parts.journal.compact(|target| match target {
-                WriteTarget::Process(_) => reader.setting(target, Knob::OomScoreAdj).is_ok(),
-                WriteTarget::Cgroup(at) => reader.pids(at).is_ok(),
-            });
-        }
         stats.containers.set(self.table.len() as u64);
-        let converged = self.table.iter().filter(|container| container.state() == State::Converged).count();
-        stats.containers_converged.set(converged as u64);
+        let now = Instant::now();
+        if now >= self.count_at {
+            self.count_at = now + LONGEST_SLEEP;
+            let converged =
+                self.table.iter().filter(|container| container.state() == State::Converged).count();
+            stats.containers_converged.set(converged as u64);
+        }
         if self.queue.len() > 4 * (self.due.len() + 16) {
             self.queue = self.due.iter().map(|(key, at)| Reverse((*at, *key))).collect();
         }
+    }
+
+    /// Drops the originals of processes and cgroups that are no more.
+    fn compact_journal(&mut self) {
+        let reader = &self.parts.reader;
+        self.parts.journal.compact(|target| match target {
+            WriteTarget::Process(_) => reader.setting(target, Knob::OomScoreAdj).is_ok(),
+            WriteTarget::Cgroup(at) => reader.pids(at).is_ok(),
+        });
     }
 
     /// Thaws what an earlier run froze and could not thaw.

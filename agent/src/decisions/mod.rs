@@ -18,10 +18,10 @@ pub(crate) use draft::Draft;
 
 use crate::shared::{Stats, Tracked, lock};
 
-/// Decisions kept in memory: enough for a burst over a thousand containers, about a megabyte.
-const RING: usize = 1024;
+/// Decisions kept in memory, for when the disk does not answer.
+const RING: usize = 256;
 /// Decisions a slow watcher may lag behind before it is told how many it missed.
-const WATCH_CAP: usize = 1024;
+const WATCH_CAP: usize = 256;
 /// Decisions that may wait for the stream; the oldest go first, counted.
 const STREAM_CAP: usize = 4096;
 /// OOM kills remembered for `ListOomKills`.
@@ -40,6 +40,7 @@ struct Inner {
     disk: Option<Disk>,
     ring: VecDeque<Arc<Decision>>,
     for_stream: VecDeque<Arc<Decision>>,
+    streamed: bool,
     oom_kills: VecDeque<Arc<Decision>>,
     /// The last failure of the disk was logged and nothing has been stored since.
     complained: bool,
@@ -59,11 +60,12 @@ pub(crate) struct History {
 }
 
 impl DecisionLog {
-    /// A log kept in `dir`, going on after its last number.
+    /// A log kept in `dir`, going on after its last number. `streamed` says that somebody takes decisions for the
+    /// stream; otherwise none are queued.
     ///
     /// # Errors
     /// When the directory cannot be used or another agent has it open.
-    pub(crate) fn open(dir: &Path) -> Result<Self, LogError> {
+    pub(crate) fn open(dir: &Path, streamed: bool) -> Result<Self, LogError> {
         let options = Options {
             segment_bytes: DISK_BYTES / 8,
             max_bytes: DISK_BYTES,
@@ -90,20 +92,21 @@ impl DecisionLog {
         let lead = last.map_or(0, |(decision, record)| decision.saturating_sub(record));
         let next = last.map_or(1, |(decision, _)| decision.saturating_add(1));
         let next = next.max(log.last().map_or(1, |seq| seq.get().saturating_add(1)));
-        Ok(Self::with(next, Some(Disk { log, lead }), oom_kills))
+        Ok(Self::with(next, Some(Disk { log, lead }), oom_kills, streamed))
     }
 
     /// A log in memory alone, for a run that may not keep state.
     pub(crate) fn in_memory() -> Self {
-        Self::with(1, None, VecDeque::new())
+        Self::with(1, None, VecDeque::new(), true)
     }
 
-    fn with(next: u64, disk: Option<Disk>, oom_kills: VecDeque<Arc<Decision>>) -> Self {
+    fn with(next: u64, disk: Option<Disk>, oom_kills: VecDeque<Arc<Decision>>, streamed: bool) -> Self {
         let inner = Inner {
             next,
             disk,
             ring: VecDeque::new(),
             for_stream: VecDeque::new(),
+            streamed,
             oom_kills,
             complained: false,
         };
@@ -118,7 +121,7 @@ impl DecisionLog {
         stats.decisions.add(1);
         inner.store(&decision, stats);
         push_bounded(&mut inner.ring, Arc::clone(&decision), RING);
-        if push_bounded(&mut inner.for_stream, Arc::clone(&decision), STREAM_CAP) {
+        if inner.streamed && push_bounded(&mut inner.for_stream, Arc::clone(&decision), STREAM_CAP) {
             stats.decisions_not_streamed.add(1);
         }
         if decision.kind == DecisionKind::OomKill {
@@ -295,13 +298,13 @@ mod tests {
     fn numbers_go_on_after_a_restart_and_history_comes_from_disk() {
         let dir = tempfile::tempdir().unwrap();
         let stats = Stats::default();
-        let log = DecisionLog::open(dir.path()).unwrap();
+        let log = DecisionLog::open(dir.path(), true).unwrap();
         for n in 0..3 {
             log.record(note(n), &stats);
         }
         assert_eq!(all(&log, 0), [1, 2, 3]);
         drop(log);
-        let log = DecisionLog::open(dir.path()).unwrap();
+        let log = DecisionLog::open(dir.path(), true).unwrap();
         log.record(note(3), &stats);
         assert_eq!(all(&log, 0), [1, 2, 3, 4]);
         assert_eq!(all(&log, 3), [3, 4]);
@@ -322,7 +325,7 @@ mod tests {
     #[test]
     fn only_one_agent_has_the_log() {
         let dir = tempfile::tempdir().unwrap();
-        let _log = DecisionLog::open(dir.path()).unwrap();
-        assert!(matches!(DecisionLog::open(dir.path()), Err(LogError::Locked { .. })));
+        let _log = DecisionLog::open(dir.path(), true).unwrap();
+        assert!(matches!(DecisionLog::open(dir.path(), true), Err(LogError::Locked { .. })));
     }
 }
