@@ -81,3 +81,37 @@ fn gone(changes: &[TrackChange]) -> Vec<u32> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_proto::frame::peek;
+
+    use super::*;
+    use crate::report::test_support::{first_tick, tick};
+
+    #[test]
+    fn key_frames_come_every_minute_and_when_asked_for() {
+        let mut framer = Framer::default();
+        let mut keys = Vec::new();
+        for second in 1..=200 {
+            if second == 70 {
+                framer.start_anew();
+            }
+            let frame = framer.frame(&tick(second, 1..3), &[]).unwrap();
+            if peek(&frame.samples).unwrap().key {
+                keys.push(second);
+            }
+        }
+        assert_eq!(keys, [1, 61, 70, 130, 190]);
+    }
+
+    #[test]
+    fn changes_travel_with_their_tick() {
+        let mut tick = first_tick(1, 1..3);
+        tick.changes.push(TrackChange::Removed { slot: 9 });
+        let frame = Framer::default().frame(&tick, &[]).unwrap();
+        let names: Vec<_> =
+            frame.announced.iter().map(|a| a.identity.as_ref().unwrap().pod.as_str()).collect();
+        assert_eq!((names, frame.gone), (vec!["pod-1", "pod-2"], vec![9]));
+    }
+}

@@ -72,3 +72,34 @@ impl Latest {
         LiveTick { time_usec: tick.time_usec, containers: containers.collect() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::test_support::{first_tick, tick};
+
+    #[test]
+    fn live_use_follows_the_ticks_and_a_kill_is_a_decision() {
+        let (mut latest, decisions, stats) = (Latest::default(), DecisionLog::in_memory(), Stats::default());
+        let killed = |mut tick: Tick, total: u64| {
+            for (slot, sample) in &mut tick.samples {
+                sample.set(Field::OomKills, if *slot == 2 { total } else { 0 });
+            }
+            tick
+        };
+        let seen = |latest: &mut Latest, tick: &Tick| {
+            latest.take(tick, &decisions, &stats);
+            let live = latest.live(tick);
+            live.containers.iter().map(|c| (c.tracked.slot, c.cpu_milli)).collect::<Vec<_>>()
+        };
+        // Kills from before the container was known are not news.
+        assert_eq!(seen(&mut latest, &killed(first_tick(1, 1..4), 5)), [(1, None), (2, None), (3, None)]);
+        assert_eq!(decisions.oom_kills().len(), 0);
+        let second = killed(tick(2, 1..4), 7);
+        assert_eq!(seen(&mut latest, &second), [(1, Some(1)), (2, Some(2)), (3, Some(3))]);
+        assert_eq!(decisions.oom_kills()[0].inputs["killed"], "2");
+        let third = Tick { changes: vec![TrackChange::Removed { slot: 1 }], ..killed(tick(3, 2..3), 7) };
+        assert_eq!(seen(&mut latest, &third), [(2, Some(2))]);
+        assert_eq!(decisions.oom_kills().len(), 1);
+    }
+}

@@ -189,6 +189,10 @@ impl Client {
         let (epoch, last) = (resume.epoch, resume.last_seq);
         self.outbox.with_later(move |spool| spool.resume(epoch, last)).await?;
         let current = epoch == self.context.epoch;
+        if current && last > 0 && !resume.knows_slots {
+            // It kept the number but not what later frames are coded against.
+            self.outbox.want_key();
+        }
         let mut state = lock(&self.context.stats.stream);
         if !state.connected {
             tracing::info!(address = self.address, last, "stream to the recommender stands");
