@@ -9,6 +9,7 @@ use evenkeel_host::cgroup::CgroupTree;
 use evenkeel_host::dry_run::DryRunWriter;
 use evenkeel_host::error::HostError;
 use evenkeel_host::events::ProcConnector;
+use evenkeel_host::hierarchy::{Controller, Hierarchy};
 use evenkeel_host::kernel_reader::KernelReader;
 use evenkeel_host::kernel_writer::KernelWriter;
 use evenkeel_host::roots::Roots;
@@ -85,6 +86,7 @@ pub(crate) fn open(config: &Config, board: &Board) -> anyhow::Result<Kernel> {
         Err(error) => tracing::warn!(error = %with_remedy(error), "the limit of open files stays as it is"),
     }
     let scores_possible = scores_possible(config, &roots, board);
+    show_cpu_knob(config, &tree, board);
     let missing: Vec<Feature> =
         features.into_iter().filter(|feature| !capabilities.contains(&feature.needs())).collect();
     for feature in &missing {
@@ -139,6 +141,25 @@ fn scores_possible(config: &Config, roots: &Roots, board: &Board) -> bool {
     tracing::warn!(why, remedy, "scores cannot be written from here; everything else goes on");
     knob("unsupported", &why, remedy);
     false
+}
+
+/// Shows which knob for CPU this machine has and whether it is on.
+fn show_cpu_knob(config: &Config, tree: &CgroupTree, board: &Board) {
+    let home = tree.layout().home(Controller::Cpu);
+    let (name, on, switch) = match home {
+        Some(Hierarchy::V1(_)) => ("cpu.shares", config.switches.shares, "knobs.cpu_shares"),
+        Some(Hierarchy::V2) | None => ("cpu.weight", config.switches.weight, "knobs.cpu_weight"),
+    };
+    let (state, why, remedy) = match (on, home) {
+        (false, _) => ("off", format!("turned off by {switch}"), ""),
+        (true, Some(_)) => ("ok", String::new(), ""),
+        (true, None) => (
+            "unsupported",
+            "this machine has no cpu controller".to_owned(),
+            "enable cpu in cgroup.subtree_control from the root down, or use a kernel that has it",
+        ),
+    };
+    board.show_knob(NodeKnob { name, state, why, remedy: remedy.to_owned() });
 }
 
 /// The error with its remedy in one sentence.

@@ -174,14 +174,11 @@ impl Container {
     ) -> Result<(), HostError> {
         let Some(scores) = self.scores.as_mut() else {
             self.noticed = None;
-            return Ok(());
-        };
-        if scores.quiet_until.is_some_and(|until| now < until) {
-            // The cgroup must still be there.
+            // Nothing to write, but the cgroup must still be there.
             env.reader.pids(&self.processes_at)?;
             return Ok(());
-        }
-        if scores.state == State::Contended {
+        };
+        if scores.quiet_until.is_some_and(|until| now < until) || scores.state == State::Contended {
             env.reader.pids(&self.processes_at)?;
             return Ok(());
         }

@@ -37,6 +37,8 @@ pub(super) struct Pass {
     pub first: Option<(u32, OomScoreAdj)>,
     /// The two listings differ or a process ended in between.
     pub moving: bool,
+    /// Processes that ended before anybody could see their score: whatever they forked may have any.
+    pub unjudged: u32,
     /// First refusal for lack of permission, and how many.
     pub denied: Option<(HostError, u32)>,
     /// First refusal of the writer itself.
@@ -69,8 +71,15 @@ pub(super) fn pass(
     pass.moving |= pass.pids != first;
     members.keep_only(&pass.pids);
     let mut wrong = Vec::new();
-    for facts in facts.iter().filter(|facts| pass.pids.binary_search(&facts.id.pid).is_ok()) {
+    for facts in &facts {
+        let listed = pass.pids.binary_search(&facts.id.pid).is_ok();
         match members.judge(facts, target) {
+            // It ended, but it was wrong, and so is what it may have forked.
+            Verdict::Wrong if !listed => {
+                pass.wrong += 1;
+                pass.gone += 1;
+            }
+            _ if !listed => {}
             Verdict::Right => {
                 pass.right += 1;
                 members.remember(facts.id, (env.ticks)(), None);
@@ -106,7 +115,10 @@ fn open_all(reader: &dyn HostReader, pids: &[u32], pass: &mut Pass) -> Vec<Proce
     for &pid in pids {
         match reader.process(pid) {
             Ok(facts) => all.push(facts),
-            Err(error) if error.is_gone() => pass.moving = true,
+            Err(error) if error.is_gone() => {
+                pass.moving = true;
+                pass.unjudged += 1;
+            }
             Err(error) => pass.failed = pass.failed.take().or(Some(error)),
         }
     }
@@ -127,7 +139,10 @@ fn look_at_newcomers(
         match reader.score(pid) {
             Ok(score) if members.is_as_seen(pid, score, target) => pass.right += 1,
             Ok(_) => pass.wrong += 1,
-            Err(error) if error.is_gone() => pass.moving = true,
+            Err(error) if error.is_gone() => {
+                pass.moving = true;
+                pass.unjudged += 1;
+            }
             Err(error) => pass.failed = pass.failed.take().or(Some(error)),
         }
     }

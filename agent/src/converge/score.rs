@@ -2,9 +2,11 @@
 //!
 //! Passes repeat until one finds every process right. That alone is no proof: a fork in flight has copied the old
 //! score and is in no list yet. So after a clean pass the container is looked at once more, [`SETTLE`] later. If
-//! the same processes are there and all are right, no fork was in flight and it is converged. If they changed,
-//! the container forks: it is frozen for one pass, because a frozen cgroup has no fork in flight, and a pass over it
-//! is a proof. Where freezing is not allowed or does not work, [`UNFROZEN_PROOF`] clean looks in a row stand in.
+//! the same processes are there and all are right, no fork was in flight and it is converged. If they changed after
+//! some were wrong, or ended before anybody could see their score, the container forks faster than it can be
+//! looked at: it is frozen for one pass, because a frozen cgroup has no fork in flight, and a pass over it is a
+//! proof. Where freezing is not allowed or does not work, [`UNFROZEN_PROOF`] looks in a row that saw every listed
+//! process right stand in; until then it is `converging`, and looked at ever less often.
 
 use std::time::Duration;
 
@@ -25,17 +27,20 @@ const SETTLE: Duration = Duration::from_millis(50);
 const PASSES_PER_TURN: u32 = 4;
 /// Clean looks in a row that count as proof where a forking container cannot be frozen.
 const UNFROZEN_PROOF: u32 = 5;
-/// Times in a row that freezing may fail before passes alone have to do.
+/// Times in a row that freezing may fail before passes alone have to do for a while.
 const FREEZE_TRIES: u32 = 3;
+/// Time between two looks from which freezing is tried again although it failed.
+const FREEZE_AGAIN: Duration = Duration::from_secs(1);
 
 /// Where a container's scores stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Phase {
     Dirty,
-    /// The last pass was clean; the pids it saw, and clean looks in a row so far.
+    /// The last pass was clean: the pids it saw, looks in a row that saw everybody right, all looks.
     Settling {
         pids: Vec<u32>,
         clean: u32,
+        looks: u32,
     },
     /// Proven; every later process was forked from a right one, moved in, or raised itself.
     Settled,
@@ -178,28 +183,36 @@ impl ScoreLoop {
     ) -> Result<Verdict, HostError> {
         let verified = Verdict::Verified { processes: done.right, respected: done.respected };
         let before = std::mem::replace(&mut self.phase, Phase::Dirty);
-        let (same, clean) = match &before {
+        let whole = done.unjudged == 0;
+        let (same, clean, looks) = match &before {
             // Found all right, nobody written, nobody moving: as good as it was when it was proven.
-            Phase::Settled if !done.moving => (true, 1),
-            Phase::Dirty if self.dirty_passes == 0 && !done.moving => (true, 1),
-            Phase::Settling { pids, clean } => (*pids == done.pids && !done.moving, clean + 1),
-            Phase::Dirty | Phase::Settled => (false, 0),
+            Phase::Settled if !done.moving => (true, 1, 1),
+            Phase::Dirty if self.dirty_passes == 0 && !done.moving => (true, 1, 1),
+            Phase::Settling { pids, clean, looks } => {
+                let same = *pids == done.pids && !done.moving;
+                (same, if whole { clean + 1 } else { 0 }, looks + 1)
+            }
+            Phase::Dirty | Phase::Settled => (false, 0, 0),
         };
-        let proven = same || clean >= UNFROZEN_PROOF;
-        if proven {
+        if same || clean >= UNFROZEN_PROOF {
             self.settle();
             return Ok(verified);
         }
-        // Where no wrong process was ever seen there is nothing to outrun: clean looks will do.
-        let forking = clean > 0 && !same && self.dirty_passes > 0;
-        if forking
+        // Where everybody was seen and nobody was ever wrong there is nothing to outrun: clean looks will do.
+        let outrun = looks > 0 && (self.dirty_passes > 0 || !whole);
+        if outrun
             && env.config.freeze == FreezeWhen::Forking
             && let Some(verdict) = self.freeze(env, cgroup, freezer, turn)?
         {
             return Ok(verdict);
         }
-        self.phase = Phase::Settling { pids: done.pids, clean };
-        Ok(Verdict::Again(SETTLE))
+        self.phase = Phase::Settling { pids: done.pids, clean, looks };
+        let wait = SETTLE * 2_u32.saturating_pow((looks / UNFROZEN_PROOF).min(16));
+        if wait >= FREEZE_AGAIN {
+            // What could not be frozen then may be now.
+            self.freeze_failures = 0;
+        }
+        Ok(Verdict::Again(wait.min(env.config.audit_period)))
     }
 
     fn settle(&mut self) {

@@ -3,11 +3,12 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use evenkeel_host::error::{Action, Category, HostError};
 use evenkeel_host::fake::{FakeKernel, FakeState};
 use evenkeel_host::hierarchy::Mode;
 use evenkeel_host::knob::{Knob, Setting};
-use evenkeel_host::snapshot::HostReader;
-use evenkeel_host::write::CgroupRef;
+use evenkeel_host::snapshot::{CgroupFacts, HostReader, ProcessFacts};
+use evenkeel_host::write::{CgroupRef, Target as WriteTarget};
 use evenkeel_model::units::{CpuShares, OomScoreAdj};
 use evenkeel_model::workload::ScorePolicy;
 use evenkeel_qos::plan::Reason;
@@ -174,6 +175,74 @@ fn without_freezing_a_forking_container_takes_longer_but_gets_there() {
         assert_eq!(froze, 0);
         let frozen = rig.with(|kernel| kernel.value("/c", Knob::FreezerState));
         assert_eq!(frozen, Some(Setting::FreezerState(false)));
+    }
+}
+
+/// A machine so busy that every process of a container has ended before its files can be read, unless it is frozen.
+struct Vanishing(FakeKernel);
+
+impl Vanishing {
+    fn unless_frozen<T>(&self, value: Result<T, HostError>) -> Result<T, HostError> {
+        let frozen =
+            self.0.with(|state| state.value("/c", Knob::FreezerState)) == Some(Setting::FreezerState(true));
+        if frozen {
+            value
+        } else {
+            Err(HostError::of_text(Category::Gone, Action::Read, "process", "it has ended"))
+        }
+    }
+}
+
+impl HostReader for Vanishing {
+    fn cgroup(&self, path: &str) -> Result<CgroupFacts, HostError> {
+        self.0.cgroup(path)
+    }
+    fn children(&self, path: &str) -> Result<Vec<String>, HostError> {
+        self.0.children(path)
+    }
+    fn pids(&self, cgroup: &CgroupRef) -> Result<Vec<u32>, HostError> {
+        self.0.pids(cgroup)
+    }
+    fn process(&self, pid: u32) -> Result<ProcessFacts, HostError> {
+        self.unless_frozen(self.0.process(pid))
+    }
+    fn score(&self, pid: u32) -> Result<OomScoreAdj, HostError> {
+        self.unless_frozen(self.0.score(pid))
+    }
+    fn setting(&self, target: &WriteTarget, knob: Knob) -> Result<Setting, HostError> {
+        self.0.setting(target, knob)
+    }
+    fn is_frozen(&self, cgroup: &CgroupRef) -> Result<bool, HostError> {
+        self.0.is_frozen(cgroup)
+    }
+}
+
+#[test]
+fn processes_that_end_unseen_prove_nothing() {
+    for (freeze, proven) in [(FreezeWhen::Forking, true), (FreezeWhen::Never, false)] {
+        let mut rig = Rig::new(ScorePolicy::Respect);
+        rig.process(10, 1, 0);
+        rig.config.freeze = freeze;
+        let reader = Vanishing(rig.kernel.clone());
+        let facts = rig.kernel.cgroup("/c").unwrap();
+        let freezer = facts.knob(Knob::FreezerState).unwrap().place.clone();
+        let mut verdicts = Vec::new();
+        for _ in 0..20 {
+            let mut env = Env {
+                reader: &reader,
+                writer: &mut rig.kernel.clone(),
+                journal: &mut rig.journal,
+                ticks: &|| 1000,
+                config: &rig.config,
+            };
+            let turn = rig.looper.turn(&mut env, facts.processes_at().unwrap(), Some(&freezer)).unwrap();
+            if let Verdict::Verified { .. } = turn.verdict {
+                verdicts.push(turn.verdict);
+                break;
+            }
+        }
+        assert_eq!(verdicts.is_empty(), !proven, "{freeze:?}");
+        assert_eq!(rig.scores(&[10]), [if proven { 500 } else { 0 }]);
     }
 }
 

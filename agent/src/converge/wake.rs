@@ -152,13 +152,18 @@ impl Wake {
         let gone: Vec<CgroupRef> =
             self.parents.keys().filter(|parent| is_above(parent, cgroup)).cloned().collect();
         let Some(watch) = self.watch.as_mut() else { return };
-        watch.unwatch(cgroup);
+        if !self.parents.contains_key(cgroup) {
+            watch.unwatch(cgroup);
+        }
         for parent in gone {
             if let Some(count) = self.parents.get_mut(&parent) {
                 *count = count.saturating_sub(1);
                 if *count == 0 {
                     self.parents.remove(&parent);
-                    watch.unwatch(&parent);
+                    // It may be a container itself.
+                    if !self.keys.contains_key(&parent) {
+                        watch.unwatch(&parent);
+                    }
                 }
             }
         }
