@@ -5,7 +5,7 @@
 //! | `stream_state.rs` | what to do with the next frame; pure |
 //! | `record.rs` | what is written to the log |
 //! | `store.rs` | log, state and checkpoint as one; no thread, no network |
-//! | `engine.rs` | the threads: one appends and applies, one syncs, one writes checkpoints |
+//! | `engine/` | the threads: one appends and applies, one syncs, one writes checkpoints |
 //! | `health.rs` | what can be said about them from outside |
 //! | `service.rs` | the gRPC side: one task per connection |
 

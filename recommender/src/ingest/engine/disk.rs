@@ -1,0 +1,95 @@
+//! Owns the two threads that write beside ingest: group sync, and checkpoints.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+use super::{RETRY, Shared, chain, raise};
+use crate::checkpoint;
+use crate::ingest::health::count;
+use crate::ingest::store::Mark;
+
+/// Makes what was flushed durable, and publishes the mark.
+pub(super) fn sync_loop(shared: &Shared, woken: &Receiver<()>, publish: &watch::Sender<Mark>) {
+    let interval = shared.config.log.sync_interval.get();
+    let mut last = Instant::now().checked_sub(interval).unwrap_or_else(Instant::now);
+    while !shared.stop.load(Ordering::SeqCst) {
+        match woken.recv_timeout(Duration::from_millis(250)) {
+            Ok(()) => {}
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        thread::sleep(interval.saturating_sub(last.elapsed()));
+        last = Instant::now();
+        let (handle, base) = shared.syncer.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match handle.sync() {
+            Ok(durable) => {
+                let took = u64::try_from(last.elapsed().as_micros()).unwrap_or(u64::MAX);
+                count(&shared.health.syncs, 1);
+                count(&shared.health.sync_usec, took);
+                shared.health.sync_max_usec.fetch_max(took, Ordering::Relaxed);
+                let mark = Mark(base + durable.map_or(0, evenkeel_log::Seq::get));
+                publish.send_if_modified(|durable| raise(durable, mark));
+            }
+            Err(error) => {
+                if shared.health.set_log_trouble(Some(chain(&error))) {
+                    error!(
+                        error = chain(&error),
+                        "sync failed; nothing is acknowledged until the log is open anew"
+                    );
+                }
+                shared.poisoned.store(true, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+/// Writes checkpoints when one is due or the last is old, then asks for the log to be trimmed.
+pub(super) fn checkpoint_loop(shared: &Shared, woken: &Receiver<()>) {
+    let interval = shared.config.log.checkpoint_interval.get();
+    let mut last = Instant::now();
+    let mut written = shared.state.read().applied;
+    while !shared.stop.load(Ordering::SeqCst) {
+        match woken.recv_timeout(Duration::from_millis(250)) {
+            Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let due = shared.checkpoint_due.load(Ordering::SeqCst);
+        let aged = last.elapsed() >= interval && shared.state.read().applied != written;
+        if !due && !aged {
+            continue;
+        }
+        last = Instant::now();
+        // Until the trim is asked for: the numbers of the log change when it is opened anew.
+        let _writing = shared.state.checkpointing();
+        let (applied, bytes) = {
+            let state = shared.state.read();
+            (state.applied, checkpoint::encode(&state))
+        };
+        match checkpoint::write(&shared.config.checkpoint_file(), &bytes) {
+            Ok(()) => {
+                written = applied;
+                let took = u64::try_from(last.elapsed().as_micros()).unwrap_or(u64::MAX);
+                count(&shared.health.checkpoints, 1);
+                shared.health.checkpoint_bytes.store(bytes.len() as u64, Ordering::Relaxed);
+                shared.health.checkpoint_usec.store(took, Ordering::Relaxed);
+                if shared.health.set_checkpoint_trouble(None) {
+                    info!("checkpoints are written again");
+                }
+                shared.trim_to.fetch_max(applied, Ordering::SeqCst);
+            }
+            Err(error) => {
+                if shared.health.set_checkpoint_trouble(Some(chain(&error))) {
+                    warn!(error = chain(&error), "no checkpoint; the log grows until one can be written");
+                }
+                thread::sleep(RETRY);
+            }
+        }
+        shared.checkpoint_due.store(false, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,229 @@
+//! Owns the threads of ingest and what joins them.
+//!
+//! - *ingest* owns the [`Store`]: it takes commands from a bounded queue, logs and applies them, and flushes once per
+//!   batch. When the log cannot take a record (disk full) it keeps the record, tries again every second and takes nothing
+//!   new; the queue fills, clients wait, nothing is acknowledged. Questions are still answered.
+//! - *sync* makes what was flushed durable, at most every `log.sync_interval`, and publishes the mark.
+//! - *checkpoint* writes the state beside while ingest goes on, then asks for the log to be trimmed.
+
+mod disk;
+mod worker;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
+
+use evenkeel_log::SyncHandle;
+use evenkeel_proto::v1;
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tracing::error;
+
+use super::health::Health;
+use super::record::Key;
+use super::store::{Mark, SharedState, Store};
+use crate::config::Config;
+use disk::{checkpoint_loop, sync_loop};
+use worker::Ingest;
+
+/// Messages waiting for the ingest thread. Each is at most `ingest.max_message`, so this bounds memory.
+const QUEUE: usize = 16;
+/// Ticks a slow watcher may be behind before it loses some.
+const LIVE_TICKS: usize = 256;
+/// How long to wait before the log is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Number of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ConnectionId(pub(crate) u64);
+
+/// What the ingest thread is told.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Hello { from: ConnectionId, hello: v1::Hello, replies: mpsc::UnboundedSender<Reply> },
+    Frames { from: ConnectionId, key: Arc<Key>, frames: Vec<v1::Frame> },
+    Closed { from: ConnectionId },
+    SetPanic { on: bool, reason: String, done: oneshot::Sender<Mark> },
+}
+
+/// What a connection is told.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// Say it once the mark is durable.
+    Say { mark: Mark, response: v1::StreamResponse },
+    /// One message of the connection has been dealt with; everything to be said about it has been.
+    Handled,
+    /// End the connection.
+    Close { why: String, superseded: bool },
+}
+
+/// The latest samples of one frame, for watchers.
+#[derive(Debug, Clone)]
+pub struct Tick {
+    /// The stream they came from.
+    pub key: Arc<Key>,
+    /// One per container.
+    pub usage: Arc<Vec<v1::ContainerUsage>>,
+}
+
+/// The handle to the threads.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) durable: watch::Receiver<Mark>,
+    state: SharedState,
+    health: Arc<Health>,
+    live: broadcast::Sender<Tick>,
+    next_connection: Arc<AtomicU64>,
+}
+
+/// Joins the threads.
+#[derive(Debug)]
+pub struct Threads {
+    stop: Arc<AtomicBool>,
+    ingest: JoinHandle<()>,
+    sync: JoinHandle<()>,
+    checkpoint: JoinHandle<()>,
+}
+
+/// What the three threads share.
+#[derive(Debug)]
+struct Shared {
+    config: Config,
+    state: SharedState,
+    health: Arc<Health>,
+    /// Present handle to the log and the number that makes marks of what it returns.
+    syncer: Mutex<(SyncHandle, u64)>,
+    /// The last sync failed: the log has to be opened anew.
+    poisoned: AtomicBool,
+    /// Number of the last checkpoint written, to be trimmed to; 0 = nothing to trim.
+    trim_to: AtomicU64,
+    /// A checkpoint is wanted now.
+    checkpoint_due: AtomicBool,
+    stop: Arc<AtomicBool>,
+}
+
+/// Microseconds since 1970 by the wall clock.
+pub fn now_usec() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Engine {
+    /// Starts the threads over an opened store.
+    ///
+    /// # Errors
+    /// When the log is not open or a thread cannot be started.
+    pub fn start(mut store: Store, config: &Config) -> anyhow::Result<(Self, Threads)> {
+        let syncer = store.syncer()?;
+        let durable = Mark(syncer.1 + syncer.0.durable().map_or(0, evenkeel_log::Seq::get));
+        let stop = Arc::new(AtomicBool::new(false));
+        let shared = Arc::new(Shared {
+            config: config.clone(),
+            state: store.state(),
+            health: Arc::default(),
+            syncer: Mutex::new(syncer),
+            poisoned: AtomicBool::new(false),
+            trim_to: AtomicU64::new(0),
+            checkpoint_due: AtomicBool::new(false),
+            stop: Arc::clone(&stop),
+        });
+        let (commands, queue) = mpsc::channel(QUEUE);
+        let (publish, durable) = watch::channel(durable);
+        let (live, _) = broadcast::channel(LIVE_TICKS);
+        let (wake_sync, sync_woken) = sync_channel(1);
+        let (wake_checkpoint, checkpoint_woken) = sync_channel(1);
+        let publish = Arc::new(publish);
+        let engine = Self {
+            commands,
+            durable,
+            state: store.state(),
+            health: Arc::clone(&shared.health),
+            live: live.clone(),
+            next_connection: Arc::default(),
+        };
+        let ingest = Ingest {
+            store,
+            shared: Arc::clone(&shared),
+            live,
+            publish: Arc::clone(&publish),
+            wake_sync,
+            wake_checkpoint,
+            owners: HashMap::new(),
+            connections: HashMap::new(),
+        };
+        let named = |name: &str| thread::Builder::new().name(name.to_owned());
+        // The thread waits for its queue with a timeout, for which the queue's library needs a timer of its own.
+        let timer = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let ingest = named("ingest").spawn(move || ingest.run(&timer, queue))?;
+        let (for_sync, for_checkpoint) = (Arc::clone(&shared), shared);
+        let sync = named("sync").spawn(move || sync_loop(&for_sync, &sync_woken, &publish))?;
+        let checkpoint =
+            named("checkpoint").spawn(move || checkpoint_loop(&for_checkpoint, &checkpoint_woken))?;
+        Ok((engine, Threads { stop, ingest, sync, checkpoint }))
+    }
+
+    /// The state.
+    pub fn state(&self) -> &SharedState {
+        &self.state
+    }
+
+    /// Counters and trouble.
+    pub fn health(&self) -> &Arc<Health> {
+        &self.health
+    }
+
+    /// Every second's samples from now on; a slow receiver loses the oldest.
+    pub fn watch(&self) -> broadcast::Receiver<Tick> {
+        self.live.subscribe()
+    }
+
+    /// Sets the panic switch; returns once that is durable.
+    ///
+    /// # Errors
+    /// When ingest has stopped.
+    pub async fn set_panic(&self, on: bool, reason: String) -> anyhow::Result<()> {
+        let (done, marked) = oneshot::channel();
+        self.commands.send(Command::SetPanic { on, reason, done }).await?;
+        let mark = marked.await?;
+        self.durable.clone().wait_for(|durable| *durable >= mark).await?;
+        Ok(())
+    }
+
+    pub(crate) fn connection(&self) -> ConnectionId {
+        ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Threads {
+    /// Asks the threads to end and waits for them; everything received is durable then, unless the disk fails.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::SeqCst);
+        for (name, thread) in [("ingest", self.ingest), ("sync", self.sync), ("checkpoint", self.checkpoint)]
+        {
+            if thread.join().is_err() {
+                error!(thread = name, "a thread ended by a fault");
+            }
+        }
+    }
+}
+
+fn raise(durable: &mut Mark, to: Mark) -> bool {
+    let more = to > *durable;
+    *durable = to.max(*durable);
+    more
+}
+
+/// An error with its causes, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}
