@@ -128,7 +128,11 @@ impl Details {
         let cgroup = slices::from_oci(&path)
             .ok_or_else(|| problem(format!("`{}` is not a cgroup path", path.escape_debug())))?;
         let config = info.config.unwrap_or_default();
-        let requested = config.linux.and_then(|l| l.resources).unwrap_or_default();
+        let requested = config.linux.and_then(|l| l.resources);
+        // In the spec is what the runtime could set, so it serves only where there is no word of what was asked for.
+        // 0 is how an absent score is written; nobody computes it for a container.
+        let score = requested.as_ref().map_or(process.oom_score_adj, |asked| asked.oom_score_adj);
+        let requested = requested.unwrap_or_default();
         let in_spec = linux.resources.unwrap_or_default();
         let (cpu, memory) = (in_spec.cpu.unwrap_or_default(), in_spec.memory.unwrap_or_default());
         let first = |values: [Option<i64>; 3]| values.into_iter().flatten().find(|v| *v > 0);
@@ -143,7 +147,7 @@ impl Details {
                 memory.limit,
                 requested.memory_limit_in_bytes,
             ]),
-            oom_score_adj: requested.oom_score_adj.or(process.oom_score_adj),
+            oom_score_adj: score.filter(|score| *score != 0),
             command: config.command.or(process.args).unwrap_or_default(),
             args: config.args.unwrap_or_default(),
         })
@@ -181,6 +185,17 @@ mod tests {
         let got = read(text, None).unwrap();
         assert_eq!((got.oom_score_adj, got.cpu_shares), (Some(1000), Some(2)));
         assert_eq!(got.cgroup, "/kubepods.slice/kubepods-podx.slice/crio-abc.scope");
+    }
+
+    #[test]
+    fn a_score_that_was_not_asked_for_is_none() {
+        for resources in ["{}", r#"{"oom_score_adj": 0}"#, r#"{"memory_limit_in_bytes": 64}"#] {
+            let text = format!(
+                r#"{{"config": {{"linux": {{"resources": {resources}}}}}, "runtimeSpec": {{"process": {{"oomScoreAdj": 0}},
+                "linux": {{"cgroupsPath": "/a/b"}}}}}}"#
+            );
+            assert_eq!(read(&text, None).unwrap().oom_score_adj, None, "{resources}");
+        }
     }
 
     #[test]
