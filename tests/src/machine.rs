@@ -16,6 +16,11 @@ pub fn scaled<T>(short: T, long: T) -> T {
     if full() { long } else { short }
 }
 
+/// Whether this is a guest whose processor is emulated, in which forks take several times as long.
+pub fn is_emulated() -> bool {
+    std::env::var_os("EVENKEEL_EMULATED").is_some()
+}
+
 /// Whether this process is root.
 pub fn is_root() -> bool {
     nix::unistd::Uid::effective().is_root()

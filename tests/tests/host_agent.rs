@@ -8,3 +8,18 @@ mod life;
 mod scope;
 #[path = "cases/agent_scores.rs"]
 mod scores;
+
+/// Makes tests of cases that are run elsewhere too. One that is forgotten here is unused, which is an error.
+macro_rules! tests_of {
+    ($($case:ident,)*) => { $(#[test] fn $case() -> anyhow::Result<()> { scores::$case() })* };
+}
+
+tests_of!(
+    every_process_gets_its_containers_score_and_every_cgroup_its_share,
+    a_guaranteed_container_is_protected_or_its_denial_is_told_once,
+    a_process_moved_in_and_a_knob_changed_become_right_again,
+    a_process_that_joins_is_right_as_soon_as_the_kernel_tells,
+    a_self_raised_score_is_respected_unless_pinned,
+    no_live_process_is_wrong_once_converged_under_fork_churn,
+    a_changed_manifest_is_a_new_generation_and_a_vanished_cgroup_is_gone,
+);

@@ -20,8 +20,8 @@ pub struct Pair {
 pub struct Kept {
     /// The node.
     pub node: Node,
-    /// Seconds of the pod `web`.
-    pub seconds: u64,
+    /// Samples of the pod `web`, one for each tick.
+    pub samples: u64,
 }
 
 impl Pair {
@@ -37,6 +37,17 @@ impl Pair {
         let mut site = site.with(|agent| agent.recommender(&address));
         let (cgroup, _) = site.sleeper("web")?;
         site.bind(&Manifest::burstable("web", &cgroup.path(), "100m", "64Mi"))?;
+        Ok(Pair { site, recommender })
+    }
+
+    /// The same with ten ticks a second, so that what takes many frames takes little time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pair::new`].
+    pub fn hurried() -> Result<Pair> {
+        let Pair { site, recommender } = Pair::new()?;
+        let site = site.with(|agent| agent.set("sample.interval", "\"100ms\""));
         Ok(Pair { site, recommender })
     }
 
@@ -79,13 +90,13 @@ pub fn kept(recommender: &Recommender) -> Result<Kept> {
     let node = || -> Result<Option<Node>> {
         Ok(recommender.ask().nodes()?.into_iter().find(|node| node.name == "node-a"))
     };
-    wait::until("the recommender to have seconds of the pod", wait::PATIENCE, || {
+    wait::until("the recommender to have samples of the pod", wait::PATIENCE, || {
         let Some(before) = node()? else { return Ok(None) };
         let records = recommender.ask().usage("default")?;
         let after = node()?;
         let of_pod = records.iter().find(|record| record.workload == "web");
-        let seconds = of_pod.and_then(|record| record.usage.get("memory")).map_or(0, |stats| stats.count);
+        let samples = of_pod.and_then(|record| record.usage.get("memory")).map_or(0, |stats| stats.count);
         let still = after.is_some_and(|after| after.frames == before.frames);
-        Ok((still && seconds > 0).then_some(Kept { node: before, seconds }))
+        Ok((still && samples > 0).then_some(Kept { node: before, samples }))
     })
 }
