@@ -23,12 +23,16 @@ pub(super) struct Env<'a> {
 
 /// Clock ticks since boot now, counted as `/proc/PID/stat` counts start times.
 pub(super) fn ticks_since_boot() -> u64 {
-    // Both are answered by every Linux; a zero only makes no process look younger than its parent's check.
-    let per_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
-    let per_second = u64::try_from(per_second).unwrap_or(100);
+    let per_second = ticks_per_second();
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(u64::MAX, |now| {
         let seconds = u64::try_from(now.tv_sec()).unwrap_or(0);
         let nanos = u64::try_from(now.tv_nsec()).unwrap_or(0);
         seconds * per_second + nanos * per_second / 1_000_000_000
     })
+}
+
+/// Clock ticks in a second: 100 on every common machine (sysconf(3)).
+pub(super) fn ticks_per_second() -> u64 {
+    let answer = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten();
+    answer.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(100)
 }

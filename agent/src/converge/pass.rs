@@ -39,6 +39,8 @@ pub(super) struct Pass {
     pub moving: bool,
     /// Processes that ended before anybody could see their score: whatever they forked may have any.
     pub unjudged: u32,
+    /// When the youngest of the right ones began, clock ticks since boot.
+    pub youngest: Option<u64>,
     /// First refusal for lack of permission, and how many.
     pub denied: Option<(HostError, u32)>,
     /// First refusal of the writer itself.
@@ -82,10 +84,12 @@ pub(super) fn pass(
             _ if !listed => {}
             Verdict::Right => {
                 pass.right += 1;
+                pass.youngest = pass.youngest.max(Some(facts.id.start_time));
                 members.remember(facts.id, (env.ticks)(), None);
             }
             Verdict::Respected => {
                 pass.right += 1;
+                pass.youngest = pass.youngest.max(Some(facts.id.start_time));
                 pass.respected += 1;
                 members.remember(facts.id, (env.ticks)(), Some(facts.score));
             }

@@ -2,7 +2,9 @@
 //!
 //! Passes repeat until one finds every process right. That alone is no proof: a fork in flight has copied the old
 //! score and is in no list yet. So after a clean pass the container is looked at once more, [`SETTLE`] later. If
-//! the same processes are there and all are right, no fork was in flight and it is converged. If they changed after
+//! the same processes are there, all are right and none is younger than [`QUIET`], nobody was forking and it is
+//! converged (on a loaded machine a fork may be in flight for longer than [`SETTLE`], but then there are young
+//! processes to be seen: these are given time to show what they do). If they changed after
 //! some were wrong, or ended before anybody could see their score, the container forks faster than it can be
 //! looked at: it is frozen for one pass, because a frozen cgroup has no fork in flight, and a pass over it is a
 //! proof. Where freezing is not allowed or does not work, [`UNFROZEN_PROOF`] looks in a row that saw every listed
@@ -14,7 +16,7 @@ use evenkeel_host::error::{Category, HostError};
 use evenkeel_host::freeze::{FreezeError, freeze_write, with_frozen};
 use evenkeel_host::write::{CgroupRef, Outcome, Refusal};
 
-use super::env::Env;
+use super::env::{Env, ticks_per_second};
 use super::members::{Members, Target};
 use super::pass::{Pass, look, pass};
 use crate::config::FreezeWhen;
@@ -23,6 +25,8 @@ use crate::journal::Journal;
 /// Time between a clean pass and the look that confirms it: a fork takes 0.1 ms on an idle machine and a few time
 /// slices on a loaded one.
 const SETTLE: Duration = Duration::from_millis(50);
+/// A container without a process younger than this is not one that forks all the time.
+const QUIET: Duration = Duration::from_secs(1);
 /// Passes in one turn before others get theirs.
 const PASSES_PER_TURN: u32 = 4;
 /// Clean looks in a row that count as proof where a forking container cannot be frozen.
@@ -194,9 +198,14 @@ impl ScoreLoop {
             }
             Phase::Dirty | Phase::Settled => (false, 0, 0),
         };
-        if same || clean >= UNFROZEN_PROOF {
+        let young = self.dirty_passes > 0 && is_young(&done, (env.ticks)());
+        if (same && !young) || clean >= UNFROZEN_PROOF {
             self.settle();
             return Ok(verified);
+        }
+        if same {
+            self.phase = Phase::Settling { pids: done.pids, clean, looks };
+            return Ok(Verdict::Again(QUIET));
         }
         // Where everybody was seen and nobody was ever wrong there is nothing to outrun: clean looks will do.
         let outrun = looks > 0 && (self.dirty_passes > 0 || !whole);
@@ -333,6 +342,12 @@ impl Turn {
         self.denied += pass.denied.as_ref().map_or(0, |(_, count)| *count);
         self.first = self.first.or(pass.first);
     }
+}
+
+/// Whether some process began less than [`QUIET`] ago.
+fn is_young(pass: &Pass, now_ticks: u64) -> bool {
+    let quiet = QUIET.as_secs() * ticks_per_second();
+    pass.youngest.is_some_and(|start| now_ticks.saturating_sub(start) < quiet)
 }
 
 /// A reason to end the turn at once: going on would only fail again.

@@ -120,6 +120,16 @@ fn a_quiet_container_is_written_confirmed_and_left_alone() {
 }
 
 #[test]
+fn young_processes_are_given_time_to_show_whether_they_fork() {
+    let mut rig = Rig::new(ScorePolicy::Respect);
+    rig.process(10, 990, 0);
+    let waits: Vec<Verdict> = (0..3).map(|_| rig.turn().verdict).collect();
+    assert!(matches!(waits[1], Verdict::Again(wait) if wait >= Duration::from_secs(1)), "{waits:?}");
+    rig.ticks = 2000;
+    assert_eq!(rig.turn().verdict, verified(1));
+}
+
+#[test]
 fn a_container_found_right_needs_no_proof_and_an_empty_one_is_right() {
     let mut rig = Rig::new(ScorePolicy::Respect);
     assert_eq!(rig.turn().verdict, verified(0));
