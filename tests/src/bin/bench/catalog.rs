@@ -46,9 +46,12 @@ const BENCHES: [Bench; 9] = [
         figures: &[
             (
                 "converge/new-process-p99",
-                "a wrong score where the kernel wakes the agent (fork, exec) is right",
+                "a wrong score where the kernel wakes the agent (exec, fork, move) is right",
             ),
-            ("converge/moved-process-max", "a wrong score the kernel says nothing about (moved in) is right"),
+            (
+                "converge/audit-max",
+                "a wrong score a process gave itself, which the kernel tells nobody, is right",
+            ),
         ],
         run: converge::new_process::run,
     },

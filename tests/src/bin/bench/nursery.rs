@@ -35,8 +35,10 @@ pub(crate) enum Deed {
     Exec,
     /// Forks; the child's score is judged.
     Fork,
-    /// Nothing: it has the score when it is moved into the cgroup.
+    /// Nothing at all: the kernel tells nobody.
     Rest,
+    /// It has the score already when it is moved into the cgroup.
+    Move,
 }
 
 /// The helper, seen from the bench.
@@ -77,12 +79,13 @@ impl Nursery {
         self.answer("held").map(|_| ())
     }
 
-    /// Forks a process that waits to be let go; one that rests has its score already.
+    /// Forks a process that waits to be let go; one that is only moved has its score already.
     pub(crate) fn prepare(&mut self, deed: Deed, score: i32) -> Result<Pid> {
         let deed = match deed {
             Deed::Exec => "exec",
             Deed::Fork => "fork",
             Deed::Rest => "rest",
+            Deed::Move => "move",
         };
         self.order(&format!("prepare {deed} {score}"))?;
         self.answer("ready").map(|(pid, _)| pid)
@@ -203,7 +206,7 @@ fn hold(active: bool) -> Result<()> {
 
 /// The life of a prepared process.
 fn wait_and_do(deed: &str, score: &str, go: &SigSet) -> Result<()> {
-    if deed == "rest" {
+    if deed == "move" {
         set_score(score)?;
     }
     say("ready", getpid())?;
@@ -222,7 +225,10 @@ fn wait_and_do(deed: &str, score: &str, go: &SigSet) -> Result<()> {
             })?;
             hold(false)?;
         }
-        _ => hold(false)?,
+        _ => {
+            say("wrong", getpid())?;
+            hold(false)?;
+        }
     }
     Ok(())
 }

@@ -15,10 +15,13 @@ use crate::pair::{Agent, Place};
 use crate::run::Run;
 use crate::usage::{monotonic, percentile};
 
-/// Trials that the kernel wakes the agent for, half of them exec and half fork.
-const TRIALS: u32 = 200;
-/// Processes moved into containers at once, of which the kernel tells nobody.
-const MOVED: u32 = 50;
+/// Trials that the kernel wakes the agent for.
+const TRIALS: usize = 201;
+/// What wakes it, in turn.
+const DEEDS: [(Deed, &str); 3] =
+    [(Deed::Exec, "exec"), (Deed::Fork, "fork"), (Deed::Move, "move into the cgroup")];
+/// Processes that change their own score, all at once.
+const SILENT: u32 = 50;
 /// How long a trial may last before it counts as that long: several audits.
 const PATIENCE: Duration = Duration::from_secs(40);
 /// Pause between two looks at a score. It is part of the result and short against the target.
@@ -50,56 +53,63 @@ pub(crate) fn run(run: &Run) -> Result<Vec<Figure>> {
     let wake = status.wake.unwrap_or_default();
     let mut stage = Stage { run, fleet, wanted, random: Lcg::new(7) };
     let figures = vec![
-        woken(&mut stage, wake.process_events, &wake.why),
-        moved(&mut stage, Duration::from_micros(wake.audit_period_usec)),
+        woken(&mut stage, wake.process_events && wake.cgroup_events, &wake.why),
+        silent(&mut stage, Duration::from_micros(wake.audit_period_usec)),
     ];
     agent.stop()?;
     stage.fleet.remove()?;
     figures.into_iter().collect()
 }
 
-/// Fork and exec, one trial after the other.
+/// New processes, one after the other.
 fn woken(stage: &mut Stage<'_>, events: bool, why: &str) -> Result<Figure> {
     let name = "converge/new-process-p99";
     if !events {
-        return Ok(Figure::absent(
-            name,
-            &format!("the kernel sends the agent no process events here: {why}"),
-        ));
+        return Ok(Figure::absent(name, &format!("the kernel sends the agent no events here: {why}")));
     }
     stage.run.say(&format!("{TRIALS} new processes, one after the other"));
-    let (mut exec, mut fork) = (Vec::new(), Vec::new());
+    let mut times = [const { Vec::new() }; DEEDS.len()];
     for trial in 0..TRIALS {
         stage.run.check()?;
-        let deed = if trial % 2 == 0 { Deed::Exec } else { Deed::Fork };
-        let time = stage.trial(deed)?;
-        if deed == Deed::Exec { &mut exec } else { &mut fork }.push(time);
+        let kind = trial % DEEDS.len();
+        times[kind].push(stage.trial(DEEDS[kind].0)?);
     }
-    let all: Vec<f64> = exec.iter().chain(&fork).copied().collect();
     let p = |times: &[f64], per_mille| percentile(times, per_mille).unwrap_or(f64::NAN);
+    let all = times.concat();
+    let kinds: Vec<String> = DEEDS
+        .iter()
+        .zip(&times)
+        .map(|((_, kind), times)| format!("{kind} p50 {:.2}, p99 {:.2} ms", p(times, 500), p(times, 990)))
+        .collect();
     let figure = Figure::new(name, p(&all, 990), "ms", Target::AtMost(100.0)).spread(&all);
     Ok(figure.what(format!(
-        "from the moment before the exec or fork until oom_score_adj reads as it should; {TRIALS} trials in random \
-         ones of {CONTAINERS} containers, scores too high and too low in turn; exec p50 {:.2}, p99 {:.2} ms; \
-         fork p50 {:.2}, p99 {:.2} ms",
-        p(&exec, 500),
-        p(&exec, 990),
-        p(&fork, 500),
-        p(&fork, 990)
+        "from the moment before the exec, fork or move until oom_score_adj reads as it should; {TRIALS} trials in \
+         random ones of {CONTAINERS} containers, scores too high and too low: {}",
+        kinds.join("; ")
     )))
 }
 
-/// Processes that come with a wrong score, all at once: only an audit finds them.
-fn moved(stage: &mut Stage<'_>, audit: Duration) -> Result<Figure> {
-    stage.run.say(&format!("{MOVED} processes moved in at once, found by audits every {audit:?}"));
+/// Processes that change their own score, all at once: only an audit finds them.
+fn silent(stage: &mut Stage<'_>, audit: Duration) -> Result<Figure> {
+    stage
+        .run
+        .say(&format!("{SILENT} processes that change their own score, found by audits every {audit:?}"));
     let mut waiting = Vec::new();
     let mut times = Vec::new();
-    for _ in 0..MOVED {
+    for _ in 0..SILENT {
         let (berth, wrong) = stage.pick();
         let pid = stage.fleet.nursery.prepare(Deed::Rest, wrong)?;
         stage.fleet.berths[berth].cgroup.attach(pid)?;
-        waiting.push((pid, stage.wanted[berth], monotonic()?));
+        waiting.push((pid, stage.wanted[berth]));
     }
+    // What the agent does because they were moved is over before they act.
+    stage.run.sleep(audit / 2)?;
+    let mut acted = Vec::new();
+    for (pid, wanted) in waiting {
+        let (pid, since) = stage.fleet.nursery.go(pid)?;
+        acted.push((pid, wanted, since));
+    }
+    let mut waiting = acted;
     let deadline = Instant::now() + PATIENCE.max(audit * 4);
     while !waiting.is_empty() {
         stage.run.sleep(Duration::from_millis(2))?;
@@ -115,13 +125,14 @@ fn moved(stage: &mut Stage<'_>, audit: Duration) -> Result<Figure> {
         }
         waiting = left;
     }
-    let most = percentile(&times, 1000).context("no process was moved")?;
+    let most = percentile(&times, 1000).context("no process acted")?;
     // Audits are spread over the period; one may begin a tenth of it late on a busy machine.
     let target = Target::AtMost(audit.as_secs_f64() * 1.1);
-    let figure = Figure::new("converge/moved-process-max", most, "s", target).spread(&times);
+    let figure = Figure::new("converge/audit-max", most, "s", target).spread(&times);
     Ok(figure.what(format!(
-        "from the move of a process into one of {CONTAINERS} containers, which the kernel reports to nobody, until \
-         its oom_score_adj is right; audit period {audit:?}, of which a tenth more is allowed; p50 {:.2} s",
+        "from the moment a process in one of {CONTAINERS} containers set its own score wrong, which the kernel \
+         reports to nobody, until it is right, the longest of {SILENT}; audit period {audit:?}, of which a tenth more is \
+         allowed; p50 {:.2} s",
         percentile(&times, 500).unwrap_or(f64::NAN)
     )))
 }
@@ -142,8 +153,9 @@ impl Stage<'_> {
         let (berth, wrong) = self.pick();
         let nursery = &mut self.fleet.nursery;
         let prepared = nursery.prepare(deed, wrong)?;
+        let before = monotonic()?;
         self.fleet.berths[berth].cgroup.attach(prepared)?;
-        let (judged, since) = nursery.go(prepared)?;
+        let (judged, since) = if deed == Deed::Move { (prepared, before) } else { nursery.go(prepared)? };
         let deadline = Instant::now() + PATIENCE;
         while score(judged)? != self.wanted[berth] && Instant::now() < deadline {
             std::thread::sleep(LOOK);
