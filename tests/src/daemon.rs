@@ -55,7 +55,7 @@ impl Program {
     ///
     /// Fails when it has not been built.
     pub fn new(name: &str) -> Result<Program> {
-        let command = Command::new(places::program(name)?);
+        let command = places::command(name)?;
         Ok(Program { command, name: name.to_string(), ready: Ready::Started })
     }
 

@@ -1,6 +1,7 @@
 //! Where things lie: the repository, cargo's target directory, built programs, the fixtures' cache.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -33,6 +34,22 @@ pub fn program(name: &str) -> Result<PathBuf> {
         bail!("{} is not there: build it with cargo build --bins, or run scripts/test", path.display());
     }
     Ok(path)
+}
+
+/// A command that runs a program of this workspace without the variables that are meant for the tests: to a daemon each
+/// `EVENKEEL_` variable is configuration.
+///
+/// # Errors
+///
+/// Fails when it has not been built.
+pub fn command(name: &str) -> Result<Command> {
+    let mut command = Command::new(program(name)?);
+    for (variable, _) in std::env::vars_os() {
+        if variable.to_string_lossy().starts_with("EVENKEEL_") {
+            command.env_remove(variable);
+        }
+    }
+    Ok(command)
 }
 
 /// Cache of the fixtures, kept between runs under cargo's target directory.

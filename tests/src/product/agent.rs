@@ -1,7 +1,6 @@
 //! An agent with everything of its own. Owns its configuration, its process and waiting for what its status says.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result};
 use evenkeel_proto::v1::{ContainerStatus, ConvergeState, GetStatusResponse};
@@ -117,7 +116,7 @@ impl AgentSetup {
     ///
     /// Fails when it cannot be run.
     pub fn run(&self, arguments: &[&str]) -> Result<Ended> {
-        let mut command = Command::new(places::program("evenkeel-agent")?);
+        let mut command = places::command("evenkeel-agent")?;
         Ended::of(command.arg("--config").arg(self.config()?).args(arguments))
     }
 

@@ -76,8 +76,8 @@ impl Cli {
     ///
     /// Fails when it cannot be run.
     pub fn run(&self, arguments: &[&str]) -> Result<Ended> {
-        let mut command = Command::new(places::program("evenkeel")?);
-        command.args(arguments).env_remove("EVENKEEL_AGENT").env_remove("EVENKEEL_RECOMMENDER");
+        let mut command = places::command("evenkeel")?;
+        command.args(arguments);
         for (variable, address) in
             [("EVENKEEL_AGENT", &self.agent), ("EVENKEEL_RECOMMENDER", &self.recommender)]
         {

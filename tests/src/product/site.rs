@@ -63,7 +63,7 @@ impl Site {
     ///
     /// Fails when it does not start there.
     pub fn run(&mut self, cgroup: &TestCgroup, words: &[&str]) -> Result<Pid> {
-        let mut command = Command::new(places::program("evenkeel-workload")?);
+        let mut command = places::command("evenkeel-workload")?;
         self.tree.spawn(cgroup, command.args(words))
     }
 
