@@ -74,7 +74,8 @@ impl Show {
         for c in list(report, "containers") {
             let cpu = if c["cpuShares"].is_object() { &c["cpuShares"] } else { &c["cpuWeight"] };
             let pair = |v: &Value| format!("{}/{}", plain(&v["wanted"]), plain(&v["actual"]));
-            let milli = c["recommendation"]["cpu"].as_u64().map_or_else(|| "-".to_string(), |m| format!("{m}m"));
+            let milli =
+                c["recommendation"]["cpu"].as_u64().map_or_else(|| "-".to_string(), |m| format!("{m}m"));
             let recommended = format!("{milli}/{}", mebibytes(c["recommendation"]["memory"].as_u64()));
             self.line(&format!(
                 "  {:<10} {:<11} {:>22} {:>20} {:>9} {recommended:>24}",
