@@ -12,7 +12,8 @@ use anyhow::{Result, bail};
 /// Generous on purpose: it is only ever used up by a failure.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-const PAUSE: Duration = Duration::from_millis(5);
+/// First and longest pause between two looks: what takes long is not made longer by being asked about all the time.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
 
 /// Looks until `look` returns a value or `within` has passed.
 ///
@@ -21,6 +22,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Fails when the time is up, naming `what`; and at once when `look` fails.
 pub fn until<T>(what: &str, within: Duration, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + within;
+    let mut pause = PAUSE.0;
     loop {
         if let Some(found) = look()? {
             return Ok(found);
@@ -28,7 +30,8 @@ pub fn until<T>(what: &str, within: Duration, mut look: impl FnMut() -> Result<O
         if Instant::now() >= deadline {
             bail!("waited {within:?} for {what} in vain");
         }
-        thread::sleep(PAUSE);
+        thread::sleep(pause);
+        pause = (pause * 2).min(PAUSE.1);
     }
 }
 

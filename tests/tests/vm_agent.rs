@@ -3,6 +3,8 @@
 #[path = "cases/agent_scores.rs"]
 mod scores;
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use evenkeel_tests::vm::{self, Vm, VmBuilder};
 use evenkeel_tests::{machine, places, require};
@@ -10,7 +12,7 @@ use serde_json::Value;
 
 /// A guest with all programs and room for debug builds of them.
 fn guest() -> Result<VmBuilder> {
-    let mut guest = Vm::builder().memory_mib(1024);
+    let mut guest = Vm::builder().memory_mib(1024).timeout(Duration::from_secs(600));
     for name in ["evenkeel-agent", "evenkeel-recommender", "evenkeel", "evenkeel-workload"] {
         guest = guest.program(places::program(name)?, &format!("bin/{name}"));
     }
