@@ -202,6 +202,12 @@ impl Container {
             }
             next.drafts.push(draft);
         }
+        // A refusal verifies nobody, but people want to know how many it concerns.
+        if turn.denied > 0
+            && let Ok(pids) = env.reader.pids(&self.processes_at)
+        {
+            self.processes = u32::try_from(pids.len()).unwrap_or(u32::MAX);
+        }
         if let Some(error) = &turn.not_frozen {
             tracing::debug!(cgroup = %self.processes_at, %error, "ignoring: not frozen, passes go on");
         }
