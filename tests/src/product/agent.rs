@@ -149,6 +149,8 @@ impl Agent {
 
     /// Its process, to be ended by the test.
     pub fn into_daemon(self) -> Daemon {
+        // An idle connection, which nobody attends to here, would be waited for.
+        drop(self.ask);
         self.daemon
     }
 
@@ -240,7 +242,7 @@ impl Agent {
     ///
     /// Fails when it does not end with status 0.
     pub fn stop(self) -> Result<()> {
-        self.daemon.stop()
+        self.into_daemon().stop()
     }
 
     /// Kills it where it stands.

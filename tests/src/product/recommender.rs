@@ -127,6 +127,8 @@ impl Recommender {
     ///
     /// Fails when it does not end with status 0.
     pub fn stop(self) -> Result<()> {
+        // An idle connection, which nobody attends to here, would be waited for.
+        drop(self.ask);
         self.daemon.stop()
     }
 

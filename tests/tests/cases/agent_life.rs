@@ -91,8 +91,9 @@ fn sigterm_ends_it_in_order_and_an_interrupt_too() -> Result<()> {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let agent = site.start()?;
         agent.await_state("web", ConvergeState::Converged)?;
-        agent.daemon().signal(signal)?;
-        let status = agent.into_daemon().wait(wait::PATIENCE)?;
+        let mut daemon = agent.into_daemon();
+        daemon.signal(signal)?;
+        let status = daemon.wait(wait::PATIENCE)?;
         assert!(status.success(), "{signal}: {status}");
         assert!(!site.agent.socket().exists(), "the socket is left behind");
     }
