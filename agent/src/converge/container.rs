@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_host::error::HostError;
 use evenkeel_host::knob::Knob;
+use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::CgroupRef;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_qos::plan::Reason;
@@ -123,7 +124,12 @@ pub(super) struct Next {
     pub(super) drafts: Vec<Draft>,
     /// Knobs that turned out denied, with the remedy: told once per node.
     pub(super) denied: Vec<(Knob, String, Option<String>)>,
+    /// Somebody else wrote a knob: its source is asked again before that is undone.
+    pub(super) ask_source: bool,
 }
+
+/// Time for a source to tell of an update made in place: a listing settles 10 ms and takes the runtime some more.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 impl Container {
     /// The worst of its parts.
@@ -145,6 +151,12 @@ impl Container {
             self.noticed = Some(now);
         }
         true
+    }
+
+    /// Whether one process, just seen to fork or exec, has a score it should not have.
+    pub(super) fn has_wrong(&self, reader: &dyn HostReader, pid: u32) -> bool {
+        let Some(scores) = &self.scores else { return false };
+        reader.score(pid).is_ok_and(|score| !scores.looper.is_as_seen(pid, score))
     }
 
     /// Looks at everything once.
@@ -339,6 +351,10 @@ impl Container {
         if let Some(outcome) = outcome {
             stats.count(knob.knob(), &outcome);
         }
+        if knob.state == knob::State::Doubted {
+            next.ask_source = true;
+            next.again = Some(next.again.map_or(ANSWER_WITHIN, |again| again.min(ANSWER_WITHIN)));
+        }
         let Some(event) = event else { return };
         let wanted = knob.wanted.to_string();
         let told = |kind, reason: String, result| {
@@ -348,7 +364,7 @@ impl Container {
                 .result(result)
         };
         let draft = match event.state {
-            knob::State::Dirty => return,
+            knob::State::Dirty | knob::State::Doubted => return,
             knob::State::Right => told(DecisionKind::Set, knob.reason.text.clone(), DecisionResult::Done)
                 .inputs(&knob.reason.inputs),
             knob::State::Would => told(DecisionKind::Set, knob.reason.text.clone(), DecisionResult::WouldDo)
@@ -396,7 +412,7 @@ fn trouble(scores: &mut Scores, state: State, why: String, remedy: Option<String
 /// A knob's state in the container's words.
 pub(super) fn state_of(state: &knob::State) -> State {
     match state {
-        knob::State::Dirty | knob::State::Would => State::Dirty,
+        knob::State::Dirty | knob::State::Doubted | knob::State::Would => State::Dirty,
         knob::State::Right => State::Converged,
         knob::State::Denied { .. } | knob::State::Rejected { .. } => State::Denied,
         knob::State::Contended => State::Contended,

@@ -17,6 +17,8 @@ pub(super) enum State {
     Dirty,
     /// Holds what was wished.
     Right,
+    /// Somebody else rewrote it; its source is asked whether the wish changed before it is written again.
+    Doubted,
     /// Dry run: differs, and is left so.
     Would,
     /// Not allowed, with the kernel's words and the remedy.
@@ -53,6 +55,8 @@ pub(super) struct KnobLoop {
     kept: Option<Setting>,
     rewrites: u32,
     right_in_a_row: u32,
+    /// A rewrite may be an update of the wish that its source has not told yet: a runtime resizes in place.
+    asks_first: bool,
 }
 
 impl KnobLoop {
@@ -67,7 +71,13 @@ impl KnobLoop {
             kept: None,
             rewrites: 0,
             right_in_a_row: 0,
+            asks_first: false,
         }
+    }
+
+    /// The same, but a first foreign write is doubted before it is undone.
+    pub(super) fn asking_first(self, asks_first: bool) -> Self {
+        Self { asks_first, ..self }
     }
 
     /// The loop among `had` that keeps the same wish already, with the new reason; else this one.
@@ -112,6 +122,10 @@ impl KnobLoop {
                 self.state = State::Contended;
                 return (Some(Event { old, state: State::Contended }), None);
             }
+            if self.asks_first {
+                self.state = State::Doubted;
+                return (None, None);
+            }
         }
         if let Some(old) = old {
             env.journal.note(&target, old, self.wanted, None);
@@ -134,8 +148,8 @@ impl KnobLoop {
             return None;
         }
         self.state = State::Right;
-        // Nothing to tell where it was right from the beginning.
-        (*before != State::Dirty).then_some(Event { old: Some(value), state: State::Right })
+        // Nothing to tell where it was right from the beginning, or was only doubted.
+        (!matches!(before, State::Dirty | State::Doubted)).then_some(Event { old: Some(value), state: State::Right })
     }
 
     fn take_in(&mut self, outcome: &Outcome) {

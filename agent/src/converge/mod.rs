@@ -254,11 +254,18 @@ impl Converger {
         for key in notices.removed {
             self.schedule(key, now);
         }
+        for (key, pid) in notices.suspects {
+            let reader = &self.parts.reader;
+            let wrong = |key| self.table.get(key).is_some_and(|container| container.has_wrong(reader, pid));
+            if !notices.dirty.contains(&key) && wrong(key) {
+                notices.dirty.insert(key);
+            }
+        }
         for key in notices.dirty {
             self.notice(key, now);
         }
         if notices.tree_changed {
-            self.parts.rescan.notify_waiters();
+            self.parts.rescan.ring();
             if !self.parts.board.waiting().is_empty() {
                 self.merge_at.get_or_insert(now);
             }
@@ -386,7 +393,7 @@ impl Converger {
                 self.take_in(applied, now);
                 // The path may lead to another cgroup already: a service that was restarted.
                 self.merge_at.get_or_insert(now);
-                self.parts.rescan.notify_waiters();
+                self.parts.rescan.ring();
             }
             Err(error) => {
                 tracing::debug!(%error, "ignoring: a container cannot be listed; the next audit tries again");
@@ -401,6 +408,11 @@ impl Converger {
         }
         for (knob, why, remedy) in next.denied {
             self.tell_denied(knob, &why, remedy);
+        }
+        if next.ask_source
+            && let Some(container) = self.table.get(key)
+        {
+            self.parts.rescan.ask_about(&container.tracked.workload.id);
         }
         if let Some(after) = next.again {
             self.schedule(key, now + after);

@@ -15,6 +15,7 @@ use std::time::Duration;
 use evenkeel_host::error::{Category, HostError};
 use evenkeel_host::freeze::{FreezeError, freeze_write, with_frozen};
 use evenkeel_host::write::{CgroupRef, Outcome, Refusal};
+use evenkeel_model::units::OomScoreAdj;
 
 use super::env::{Env, ticks_per_second};
 use super::members::{Members, Target};
@@ -95,7 +96,7 @@ pub(super) struct Turn {
     /// Of those written, seen right before.
     pub rewritten_by_others: u32,
     /// First wrong process and the score it had.
-    pub first: Option<(u32, evenkeel_model::units::OomScoreAdj)>,
+    pub first: Option<(u32, OomScoreAdj)>,
     /// The container was frozen for a pass.
     pub froze: bool,
     /// The container was to be frozen, and this is why it was not.
@@ -112,6 +113,11 @@ impl ScoreLoop {
     /// The target.
     pub(super) fn target(&self) -> Target {
         self.target
+    }
+
+    /// True when a process has the target or the score it was respected with.
+    pub(super) fn is_as_seen(&self, pid: u32, score: OomScoreAdj) -> bool {
+        self.members.is_as_seen(pid, score, self.target)
     }
 
     /// Pids of the processes seen right, when the last turn made a pass; else nothing.

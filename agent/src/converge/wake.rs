@@ -1,9 +1,11 @@
 //! What wakes the converger: process events and changes of the cgroup tree, turned into "look at this container".
 //!
-//! A fork needs no look: the child has its parent's score and cgroup, so it is only remembered as belonging to the
-//! same container. A process put into a container is told by inotify (somebody wrote `cgroup.procs`). An exec by a
-//! process of unknown origin is looked up by its `/proc/PID/cgroup`, so many times a second at most; beyond that
-//! the audit finds it. Without events the audit finds everything.
+//! A child has its parent's score and cgroup, so it is remembered as belonging to the same container. Its score is
+//! checked, and so is that of a known process that execs, because a process may change its own score: runtimes set
+//! it in the process that becomes the container's. A process put into a container is told by inotify (somebody
+//! wrote `cgroup.procs`). An exec by a process of unknown origin is looked up by its `/proc/PID/cgroup`. Checks and
+//! lookups happen so many times a second at most; beyond that the audit finds it. Without events the audit finds
+//! everything.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,6 +26,10 @@ pub(super) type Key = u64;
 
 /// Lookups of unknown processes in a second: 15 us each, so at most a hundredth of a core.
 const LOOKUPS_PER_SECOND: u32 = 600;
+/// Scores checked in a second because of forks and execs, 8 us each: so at most a hundredth of a core.
+const CHECKS_PER_SECOND: u32 = 1000;
+/// Of these, in one container, so that one that forks all the time does not use up the others' share.
+const CHECKS_PER_CONTAINER: u32 = 50;
 /// Processes remembered; beyond that all are forgotten and learnt again at audits.
 const MAX_PIDS: usize = 262_144;
 /// Parents above a container that are watched for new siblings: its pod and its tier.
@@ -34,6 +40,8 @@ const WATCHED_PARENTS: usize = 2;
 pub(super) struct Notices {
     /// Containers to look at now.
     pub(super) dirty: BTreeSet<Key>,
+    /// Processes whose score may have become wrong, each with its container.
+    pub(super) suspects: Vec<(Key, u32)>,
     /// Containers whose cgroup was removed.
     pub(super) removed: BTreeSet<Key>,
     /// Cgroups came or went: sources should list again.
@@ -55,14 +63,22 @@ pub(super) struct Wake {
     parents: HashMap<CgroupRef, usize>,
     pids: HashMap<u32, Key>,
     lookups: Budget,
+    checks: Checks,
     processes: Vec<ProcessEvent>,
     cgroups: Vec<CgroupEvent>,
 }
 
 /// So many in each second.
 struct Budget {
+    most: u32,
     since: Instant,
     left: u32,
+}
+
+/// Checks left in this second: in all, and in each container that had any.
+struct Checks {
+    all: Budget,
+    of: HashMap<Key, Budget>,
 }
 
 impl Wake {
@@ -96,7 +112,8 @@ impl Wake {
             by_path: HashMap::new(),
             parents: HashMap::new(),
             pids: HashMap::new(),
-            lookups: Budget { since: Instant::now(), left: LOOKUPS_PER_SECOND },
+            lookups: Budget::of(LOOKUPS_PER_SECOND),
+            checks: Checks::new(),
             processes: Vec::new(),
             cgroups: Vec::new(),
         }
@@ -149,6 +166,7 @@ impl Wake {
             self.by_path.remove(&cgroup.path);
         }
         self.pids.retain(|_, of| *of != key);
+        self.checks.of.remove(&key);
         let gone: Vec<CgroupRef> =
             self.parents.keys().filter(|parent| is_above(parent, cgroup)).cloned().collect();
         let Some(watch) = self.watch.as_mut() else { return };
@@ -200,11 +218,14 @@ impl Wake {
                 ProcessEvent::Fork { parent, child } => {
                     if let Some(&key) = self.pids.get(&parent) {
                         self.pids.insert(child, key);
+                        self.suspect(key, child, now, notices);
                     }
                 }
-                ProcessEvent::Exec { pid } if self.pids.contains_key(&pid) || self.keys.is_empty() => {}
+                ProcessEvent::Exec { .. } if self.keys.is_empty() => {}
                 ProcessEvent::Exec { pid } => {
-                    if let Some(key) = self.look_up(pid, now, stats) {
+                    if let Some(&key) = self.pids.get(&pid) {
+                        self.suspect(key, pid, now, notices);
+                    } else if let Some(key) = self.look_up(pid, now, stats) {
                         self.pids.insert(pid, key);
                         notices.dirty.insert(key);
                     }
@@ -220,6 +241,13 @@ impl Wake {
             }
         }
         self.processes = events;
+    }
+
+    /// Has a process of a container checked while there is something left for it.
+    fn suspect(&mut self, key: Key, pid: u32, now: Instant, notices: &mut Notices) {
+        if self.checks.take(key, now) {
+            notices.suspects.push((key, pid));
+        }
     }
 
     /// The container a process is in, by its own word about its cgroups.
@@ -280,10 +308,25 @@ impl Wake {
     }
 }
 
+impl Checks {
+    fn new() -> Self {
+        Self { all: Budget::of(CHECKS_PER_SECOND), of: HashMap::new() }
+    }
+
+    fn take(&mut self, key: Key, now: Instant) -> bool {
+        let of = self.of.entry(key).or_insert_with(|| Budget::of(CHECKS_PER_CONTAINER));
+        of.take(now) && self.all.take(now)
+    }
+}
+
 impl Budget {
+    fn of(most: u32) -> Self {
+        Self { most, since: Instant::now(), left: most }
+    }
+
     fn take(&mut self, now: Instant) -> bool {
         if now.duration_since(self.since) >= Duration::from_secs(1) {
-            *self = Self { since: now, left: LOOKUPS_PER_SECOND };
+            *self = Self { since: now, left: self.most, ..*self };
         }
         let has = self.left > 0;
         self.left = self.left.saturating_sub(1);
@@ -316,4 +359,20 @@ fn is_above(parent: &CgroupRef, cgroup: &CgroupRef) -> bool {
     let Some(rest) = cgroup.path.strip_prefix(parent.path.trim_end_matches('/')) else { return false };
     let depth = rest.matches('/').count();
     parent.hierarchy == cgroup.hierarchy && rest.starts_with('/') && depth <= WATCHED_PARENTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_that_forks_all_the_time_leaves_the_others_their_checks() {
+        let (mut checks, now) = (Checks::new(), Instant::now());
+        let taken = |checks: &mut Checks, key, now| (0..10_000).filter(|_| checks.take(key, now)).count();
+        assert_eq!(taken(&mut checks, 1, now), CHECKS_PER_CONTAINER as usize);
+        assert!(checks.take(2, now));
+        let others: usize = (3..100).map(|key| taken(&mut checks, key, now)).sum();
+        assert_eq!(others, (CHECKS_PER_SECOND - CHECKS_PER_CONTAINER - 1) as usize);
+        assert_eq!(taken(&mut checks, 1, now + Duration::from_secs(2)), CHECKS_PER_CONTAINER as usize);
+    }
 }
