@@ -192,8 +192,8 @@ fn hold(active: bool) -> Result<()> {
     let mut held = vec![0_u8; 0];
     let mut grow = true;
     loop {
-        // 256 KiB and more, since memory is charged to a cgroup in batches of 64 pages.
-        held = if grow { vec![1_u8; 512 << 10] } else { Vec::new() };
+        // More than 256 KiB, since memory is charged to a cgroup in batches of 64 pages.
+        held = if grow { vec![1_u8; 320 << 10] } else { Vec::new() };
         grow = !grow;
         std::hint::black_box(&held);
         let until = Instant::now() + Duration::from_micros(30);
