@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use evenkeel_model::decision::Decision;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
 
 use crate::cli::Output;
 use crate::config::Config;
@@ -30,7 +29,7 @@ pub(crate) fn run(config: Config, output: Output) -> anyhow::Result<bool> {
     let from = decisions.next_seq();
     let waker = Waker::new().context("no descriptor for a bell")?;
     let (sender, updates) = sync_channel(SOURCE_UPDATES_CAP);
-    let rescan: Rescan = Arc::new(Notify::new());
+    let rescan: Rescan = Rescan::default();
     let sources = &context.config.sources;
     // The last one is the search by cgroup names, which is always on.
     let expected = usize::from(sources.manifests.is_some()) + sources.cri.len() + 1;

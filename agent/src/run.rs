@@ -21,7 +21,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use sd_notify::NotifyState;
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::{broadcast, watch};
 
 use crate::config::{Config, Mode};
 use crate::converge::board::Board;
@@ -243,7 +243,7 @@ fn start(
     context.stop.register(waker.clone());
     let (update_sender, updates) = sync_channel(SOURCE_UPDATES_CAP);
     let (change_sender, changes) = sync_channel(TRACK_CHANGES_CAP);
-    let rescan: Rescan = Arc::new(Notify::new());
+    let rescan: Rescan = Rescan::default();
     let live: LiveBus = broadcast::Sender::new(LIVE_TICKS_CAP);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

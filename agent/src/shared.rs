@@ -3,6 +3,7 @@
 //! Owned here: shapes and the small primitives (stop flag, waker, heartbeat, counters) that more than one part
 //! needs. Not owned: any decision, any I/O beyond waking a thread through an eventfd.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -226,7 +227,45 @@ impl UpdateSender {
 
 /// Rung by the converge thread when the cgroup tree changed in a way that may mean a new container: every source
 /// awaits it (`notified().await`) and lists again.
-pub(crate) type Rescan = Arc<tokio::sync::Notify>;
+pub(crate) type Rescan = Arc<Bell>;
+
+/// Containers that may be asked about at one time; more are simply found at the source's own period.
+const ASKED_CAP: usize = 4096;
+
+/// Rings for a new listing, and remembers which containers a source should ask its runtime about afresh.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    notify: tokio::sync::Notify,
+    asked: Mutex<HashMap<String, Instant>>,
+}
+
+impl Bell {
+    /// Waits for the next ring.
+    pub(crate) fn notified(&self) -> tokio::sync::futures::Notified<'_> {
+        self.notify.notified()
+    }
+
+    /// Every source lists again.
+    pub(crate) fn ring(&self) {
+        self.notify.notify_waiters();
+    }
+
+    /// Every source lists again, and what was known of one container before now counts as stale.
+    pub(crate) fn ask_about(&self, id: &str) {
+        let mut asked = lock(&self.asked);
+        if asked.len() >= ASKED_CAP {
+            asked.clear();
+        }
+        asked.insert(id.to_owned(), Instant::now());
+        drop(asked);
+        self.ring();
+    }
+
+    /// Whether something was asked about a container after `known`.
+    pub(crate) fn asked_since(&self, id: &str, known: Instant) -> bool {
+        lock(&self.asked).get(id).is_some_and(|asked| *asked >= known)
+    }
+}
 
 /// Last sign of life of one thread.
 pub(crate) struct Heartbeat {

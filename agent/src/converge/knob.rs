@@ -55,8 +55,6 @@ pub(super) struct KnobLoop {
     kept: Option<Setting>,
     rewrites: u32,
     right_in_a_row: u32,
-    /// A rewrite may be an update of the wish that its source has not told yet: a runtime resizes in place.
-    asks_first: bool,
 }
 
 impl KnobLoop {
@@ -71,13 +69,7 @@ impl KnobLoop {
             kept: None,
             rewrites: 0,
             right_in_a_row: 0,
-            asks_first: false,
         }
-    }
-
-    /// The same, but a first foreign write is doubted before it is undone.
-    pub(super) fn asking_first(self, asks_first: bool) -> Self {
-        Self { asks_first, ..self }
     }
 
     /// The loop among `had` that keeps the same wish already, with the new reason; else this one.
@@ -122,10 +114,9 @@ impl KnobLoop {
                 self.state = State::Contended;
                 return (Some(Event { old, state: State::Contended }), None);
             }
-            if self.asks_first {
-                self.state = State::Doubted;
-                return (None, None);
-            }
+            // It may be an update of the wish that the source has not told yet: runtimes resize in place.
+            self.state = State::Doubted;
+            return (None, None);
         }
         if let Some(old) = old {
             env.journal.note(&target, old, self.wanted, None);
@@ -149,7 +140,8 @@ impl KnobLoop {
         }
         self.state = State::Right;
         // Nothing to tell where it was right from the beginning, or was only doubted.
-        (!matches!(before, State::Dirty | State::Doubted)).then_some(Event { old: Some(value), state: State::Right })
+        (!matches!(before, State::Dirty | State::Doubted))
+            .then_some(Event { old: Some(value), state: State::Right })
     }
 
     fn take_in(&mut self, outcome: &Outcome) {

@@ -324,12 +324,12 @@ fn knobs(rules: &Rules, planned: &ContainerPlan, facts: &CgroupFacts) -> Vec<Kno
     if let Some(wish) = planned.wishes.cpu_shares.as_ref().filter(|_| rules.switches.shares)
         && let Some(place) = place_of(facts, Knob::CpuShares)
     {
-        knobs.push(KnobLoop::new(place, Setting::CpuShares(wish.value), wish.reason.clone()).asking_first(asks_first));
+        knobs.push(KnobLoop::new(place, Setting::CpuShares(wish.value), wish.reason.clone()));
     }
     if let Some(wish) = planned.wishes.cpu_weight.as_ref().filter(|_| rules.switches.weight)
         && let Some(place) = place_of(facts, Knob::CpuWeight)
     {
-        knobs.push(KnobLoop::new(place, Setting::CpuWeight(wish.value), wish.reason.clone()).asking_first(asks_first));
+        knobs.push(KnobLoop::new(place, Setting::CpuWeight(wish.value), wish.reason.clone()));
     }
     knobs
 }

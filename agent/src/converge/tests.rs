@@ -374,6 +374,8 @@ fn a_knob_that_somebody_else_keeps_rewriting_is_left_to_them() {
     assert_eq!((rig.turn(), rig.value()), (KnobState::Right, shares(512)));
     for _ in 0..2 {
         rig.rewrite(2);
+        // Its source is asked before it is undone: the wish may have changed.
+        assert_eq!((rig.turn(), rig.value()), (KnobState::Doubted, shares(2)));
         assert_eq!((rig.turn(), rig.value()), (KnobState::Right, shares(512)));
     }
     rig.rewrite(2);
@@ -393,6 +395,7 @@ fn rare_rewrites_are_forgiven() {
     let mut rig = KnobRig::new();
     for _ in 0..5 {
         rig.rewrite(2);
+        assert_ne!(rig.turn(), KnobState::Contended);
         for _ in 0..11 {
             assert_eq!(rig.turn(), KnobState::Right);
         }

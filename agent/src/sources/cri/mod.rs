@@ -38,7 +38,8 @@ const RECONNECT: (Duration, Duration) = (Duration::from_millis(500), Duration::f
 
 /// Follows one runtime until the agent ends. `capacity` is the machine's memory, for inverting scores.
 pub(crate) async fn run(socket: PathBuf, capacity: Bytes, updates: UpdateSender, rescan: Rescan) {
-    let mut source = Cri { socket, capacity, updates, known: HashMap::new(), last: None };
+    let mut source =
+        Cri { socket, capacity, updates, rescan: rescan.clone(), known: HashMap::new(), last: None };
     let mut pause = RECONNECT.0;
     loop {
         let error = source.follow(&rescan, &mut pause).await;
@@ -52,6 +53,7 @@ struct Cri {
     socket: PathBuf,
     capacity: Bytes,
     updates: UpdateSender,
+    rescan: Rescan,
     /// What was asked once per container or sandbox, by runtime id.
     known: HashMap<String, Known>,
     last: Option<(Vec<Workload>, Vec<SourceProblem>)>,
@@ -124,7 +126,9 @@ impl Cri {
         sandbox: bool,
         now: Instant,
     ) -> Result<Result<&info::Details, SourceProblem>, CriError> {
-        let fresh = self.known.get(id).is_some_and(|k| now.duration_since(k.asked) < STATUS_PERIOD);
+        let fresh = self.known.get(id).is_some_and(|k| {
+            now.duration_since(k.asked) < STATUS_PERIOD && !self.rescan.asked_since(id, k.asked)
+        });
         if !fresh {
             let details = match client.details(id, sandbox).await {
                 Ok(details) => details,
