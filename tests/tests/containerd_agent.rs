@@ -23,10 +23,14 @@ struct Node {
 impl Node {
     /// Events alone must do: the audit comes once an hour.
     fn start() -> Result<Node> {
+        Node::auditing("1h")
+    }
+
+    fn auditing(period: &str) -> Result<Node> {
         let (containerd, directory) = (Runtime::start()?, directory()?);
         let setup = AgentSetup::new(directory.path())?
             .runtime(&containerd.socket())
-            .set("converge.audit_period", "\"1h\"")
+            .set("converge.audit_period", &format!("\"{period}\""))
             .set("cpu.weight_conversion", "\"linear\"");
         Ok(Node { agent: setup.start()?, containerd, _directory: directory })
     }
@@ -119,17 +123,22 @@ fn without_a_statement_the_runtimes_record_is_turned_around() -> Result<()> {
 #[test]
 fn an_update_in_place_is_seen() -> Result<()> {
     require!(runtime::impossible().is_none(), runtime::impossible().unwrap_or_default());
-    let node = Node::start()?;
+    // An audit finds the runtime's new shares long before the runtime would be asked again by itself.
+    let node = Node::auditing("1s")?;
     let pod = node.run(PodSpec::new("web", Tier::Burstable), resources(256, Some(128 * MIB), 900))?;
     let before = node.agent.await_state("web", ConvergeState::Converged)?;
     node.containerd.cri().update(&pod.containers[0].id, resources(1024, Some(128 * MIB), 900))?;
     let requested = |c: &ContainerStatus| {
         c.identity.as_ref().and_then(|i| i.requested.as_ref()?.cpu_request_milli) == Some(1000)
     };
-    let found = wait::until("the new request to be seen", wait::PATIENCE * 2, || {
+    let found = wait::until("the new request to be seen", wait::PATIENCE / 2, || {
         Ok(node.agent.container("web")?.filter(|c| requested(c) && c.state() == ConvergeState::Converged))
     })?;
     assert!(found.generation > before.generation, "{found:#?} after {before:#?}");
+    let fought: Vec<_> = node.agent.ask().decisions()?;
+    let fought =
+        fought.iter().find(|d| d.knob.as_deref() == Some("cpu.shares") && d.old.as_deref() == Some("1024"));
+    assert!(fought.is_none(), "the runtime's update was undone: {fought:#?}");
     let shares = std::path::Path::new("/sys/fs/cgroup/cpu").join(found.cgroup.trim_start_matches('/'));
     if let Ok(shares) = std::fs::read_to_string(shares.join("cpu.shares")) {
         assert_eq!(shares.trim(), "1024");
