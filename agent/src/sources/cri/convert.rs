@@ -42,7 +42,7 @@ pub(super) fn sandbox(sandbox: &v1::PodSandbox, details: &Details) -> Result<Wor
         command_hash: None,
         cgroup: CgroupBinding::Path(details.cgroup.clone()),
         pid: details.pid,
-        requested: Requested::Stated(ContainerResources::default()),
+        requested: Requested::Unknown,
         pod_facts: PodFacts::default(),
         managed: switches.managed,
         score_policy: switches.score_policy,
