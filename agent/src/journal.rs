@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use evenkeel_host::hierarchy::{Controller, Hierarchy};
@@ -222,20 +222,21 @@ impl Journal {
     /// Writes a new file beside the old one and takes its place, so that there is always a whole one.
     pub(crate) fn rewrite(&mut self) -> io::Result<()> {
         let Some(path) = self.path.clone() else { return Ok(()) };
-        self.pending.clear();
-        self.push(&Line::Boot { boot_id: self.boot_id.clone() });
-        let lines: Vec<Line> = self.originals.values().map(line_of).collect();
-        for line in &lines {
-            self.push(line);
-        }
-        for at in self.frozen.clone() {
-            self.push(&Line::Frozen { target: place_of(&Target::Cgroup(at)) });
-        }
         let new = path.with_extension("new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&new)?;
-        file.write_all(self.pending.as_bytes())?;
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&new)?;
+        // Line by line: all of them at once would be the largest thing the agent ever holds.
+        let mut out = BufWriter::new(file);
+        let frozen =
+            self.frozen.iter().map(|at| Line::Frozen { target: place_of(&Target::Cgroup(at.clone())) });
+        let first = Line::Boot { boot_id: self.boot_id.clone() };
+        for line in [first].into_iter().chain(self.originals.values().map(line_of)).chain(frozen) {
+            serde_json::to_writer(&mut out, &line)?;
+            out.write_all(b"\n")?;
+        }
+        let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         std::fs::rename(&new, &path)?;
-        self.pending.clear();
+        // What was noted and not yet handed over is in the new file.
+        self.pending = String::new();
         self.file = Some(file);
         Ok(())
     }

@@ -55,8 +55,10 @@ fn measure(run: &Run, name: &str, shape: &[&str]) -> Result<Vec<Figure>> {
     let place = Place::new()?;
     let mut tree = CgroupTree::new()?;
     let cgroup = tree.container(Tier::Burstable, POD, "main")?;
-    let mut command = Command::new(places::program("evenkeel-workload")?);
-    command.arg("fork-churn").args(shape).stdout(std::process::Stdio::null());
+    // Standard output is for the figures alone.
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "exec \"$@\" > /dev/null", "sh"]);
+    command.arg(places::program("evenkeel-workload")?).arg("fork-churn").args(shape);
     tree.spawn(&cgroup, &command)?;
     let manifests = place.manifests();
     write_manifest(&manifests, POD, &cgroup, &burstable(64))?;
