@@ -245,13 +245,14 @@ fn start(
     let (change_sender, changes) = sync_channel(TRACK_CHANGES_CAP);
     let rescan: Rescan = Rescan::default();
     let live: LiveBus = broadcast::Sender::new(LIVE_TICKS_CAP);
+    let usage = report::Usage::default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(2)
         .build()
         .context("cannot start the asynchronous runtime")?;
     // The sampler and the report first: they must not miss the first containers. Without them the rest goes on.
-    let sampling = start_sampling(&context, changes, &decisions, &live, runtime.handle(), threads);
+    let sampling = start_sampling(&context, changes, &decisions, (&live, &usage), runtime.handle(), threads);
     if let Err(error) = &sampling {
         tracing::error!(
             error = format!("{error:#}"),
@@ -264,6 +265,7 @@ fn start(
         board: Arc::clone(&board),
         decisions: Arc::clone(&decisions),
         live: live.clone(),
+        usage,
         capabilities: names,
     });
     let sender = UpdateSender { sender: update_sender, waker: waker.clone() };
@@ -299,7 +301,7 @@ fn start_sampling(
     context: &Arc<Context>,
     changes: std::sync::mpsc::Receiver<crate::shared::TrackChange>,
     decisions: &Arc<DecisionLog>,
-    live: &LiveBus,
+    (live, usage): (&LiveBus, &report::Usage),
     runtime: &tokio::runtime::Handle,
     threads: &mut Threads,
 ) -> anyhow::Result<()> {
@@ -308,7 +310,7 @@ fn start_sampling(
     threads.handles.push(("sample", handle));
     threads.beats.push(beat);
     let beat = Arc::new(Heartbeat::new("report", PATIENCE));
-    let handle = report::start(context, ticks, decisions, live.clone(), Arc::clone(&beat), runtime)?;
+    let handle = report::start(context, ticks, decisions, live.clone(), usage, Arc::clone(&beat), runtime)?;
     threads.handles.push(("report", handle));
     threads.beats.push(beat);
     Ok(())

@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use evenkeel_model::sample::{Field, Sample};
 
+use evenkeel_model::usage::UsageRecord;
+
+use super::recent::Recent;
 use crate::decisions::DecisionLog;
 use crate::shared::{LiveContainer, LiveTick, Stats, Tick, TrackChange, Tracked};
 
 /// The latest sample of every tracked container.
 #[derive(Debug, Default)]
-pub(super) struct Latest {
+pub(crate) struct Latest {
     /// Ascending by slot.
     containers: Vec<Container>,
 }
@@ -19,9 +22,16 @@ struct Container {
     tracked: Arc<Tracked>,
     last: Option<Sample>,
     cpu_milli: Option<u64>,
+    recent: Recent,
 }
 
 impl Latest {
+    /// What a container used in the last minute; `None` when it is not tracked or was not sampled yet.
+    pub(crate) fn record(&self, slot: u32) -> Option<UsageRecord> {
+        let at = self.containers.binary_search_by_key(&slot, |c| c.tracked.slot).ok()?;
+        self.containers.get(at)?.recent.record()
+    }
+
     /// Takes in a tick; OOM kills since the sample before become decisions.
     pub(super) fn take(&mut self, tick: &Tick, decisions: &DecisionLog, stats: &Stats) {
         for change in &tick.changes {
@@ -39,6 +49,7 @@ impl Latest {
                 decisions.record_oom_kill(&container.tracked, killed, total, stats);
             }
             container.last = Some(*sample);
+            container.recent.take(tick.time_usec, sample, container.cpu_milli);
         }
     }
 
@@ -50,7 +61,8 @@ impl Latest {
         let place = self.containers.binary_search_by_key(&slot, |c| c.tracked.slot);
         match (place, tracked) {
             (Err(at), Some(tracked)) => {
-                let container = Container { tracked: Arc::clone(tracked), last: None, cpu_milli: None };
+                let tracked = Arc::clone(tracked);
+                let container = Container { tracked, last: None, cpu_milli: None, recent: Recent::new() };
                 self.containers.insert(at, container);
             }
             (Ok(at), None) => drop(self.containers.remove(at)),

@@ -8,13 +8,14 @@ mod backoff;
 mod frames;
 mod live;
 mod outbox;
+mod recent;
 mod spool;
 mod stream;
 #[cfg(test)]
 pub(crate) mod test_support;
 
-use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -22,12 +23,15 @@ use anyhow::Context as _;
 
 use crate::decisions::DecisionLog;
 use crate::sample::Ticks;
-use crate::shared::{Context, Heartbeat, LiveBus, Tick};
+use crate::shared::{Context, Heartbeat, LiveBus, Tick, lock};
 
 use frames::Framer;
-use live::Latest;
+pub(crate) use live::Latest;
 use outbox::Outbox;
 use spool::Spool;
+
+/// The latest samples, written by the report thread once a tick and read by whoever answers questions.
+pub(crate) type Usage = Arc<Mutex<Latest>>;
 
 /// Directory of the spool below the state directory.
 const SPOOL_DIR: &str = "spool";
@@ -48,6 +52,7 @@ pub(crate) fn start(
     ticks: Ticks,
     decisions: &Arc<DecisionLog>,
     live: LiveBus,
+    usage: &Usage,
     heartbeat: Arc<Heartbeat>,
     runtime: &tokio::runtime::Handle,
 ) -> anyhow::Result<JoinHandle<()>> {
@@ -66,7 +71,7 @@ pub(crate) fn start(
         decisions: Arc::clone(decisions),
         outbox: outbox.map(|(outbox, _)| outbox),
         framer: Framer::default(),
-        latest: Latest::default(),
+        latest: Arc::clone(usage),
         live,
     };
     let work = move || {
@@ -99,7 +104,7 @@ fn open_outbox(context: &Context) -> Option<(Arc<Outbox>, String)> {
             let error =
                 format!("nothing is streamed: the spool in {} cannot be opened: {error}", dir.display());
             tracing::error!(%error);
-            crate::shared::lock(&context.stats.stream).last_error = Some(error);
+            lock(&context.stats.stream).last_error = Some(error);
             None
         }
     }
@@ -111,17 +116,19 @@ struct Reporter {
     decisions: Arc<DecisionLog>,
     outbox: Option<Arc<Outbox>>,
     framer: Framer,
-    latest: Latest,
+    latest: Usage,
     live: LiveBus,
 }
 
 impl Reporter {
     fn take(&mut self, tick: &Tick) {
-        self.latest.take(tick, &self.decisions, &self.context.stats);
+        let mut latest = lock(&self.latest);
+        latest.take(tick, &self.decisions, &self.context.stats);
         if self.live.receiver_count() > 0 {
             // The last watcher may leave in between.
-            let _ignored = self.live.send(Arc::new(self.latest.live(tick)));
+            let _ignored = self.live.send(Arc::new(latest.live(tick)));
         }
+        drop(latest);
         if let Some(outbox) = self.outbox.clone() {
             self.spool(&outbox, tick);
         }

@@ -17,6 +17,7 @@ use super::watch::{self, Messages};
 use super::{admit, wire};
 use crate::converge::board::Board;
 use crate::decisions::DecisionLog;
+use crate::report::Usage;
 use crate::shared::{Context, LiveBus};
 
 /// Calls one connection may have open: a person's tools need a few.
@@ -32,6 +33,8 @@ pub(crate) struct Agent {
     pub decisions: Arc<DecisionLog>,
     /// Live use.
     pub live: LiveBus,
+    /// Use in the last minute.
+    pub usage: Usage,
     /// Capabilities held.
     pub capabilities: Vec<String>,
 }

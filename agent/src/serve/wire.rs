@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use evenkeel_model::sample::Sample;
-use evenkeel_proto::convert::Identity;
+use evenkeel_model::usage::UsageRecord;
+use evenkeel_proto::convert::{Identity, usage_record};
 use evenkeel_proto::v1;
 
 use super::Agent;
@@ -40,10 +41,16 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
 
 /// Every container.
 pub(super) fn containers(agent: &Agent) -> Vec<v1::ContainerStatus> {
-    agent.board.containers().iter().map(container).collect()
+    let latest = lock(&agent.usage);
+    let views = agent.board.containers();
+    views.iter().map(|view| container(view, latest.record(view.tracked.slot))).collect()
 }
 
-fn container(view: &ContainerView) -> v1::ContainerStatus {
+fn container(view: &ContainerView, usage: Option<UsageRecord>) -> v1::ContainerStatus {
+    let workload = &view.tracked.workload;
+    let usage = usage.map(|record| {
+        usage_record(&record, &workload.pod.namespace, &workload.workload, &workload.container)
+    });
     v1::ContainerStatus {
         identity: Some(identity(&view.tracked)),
         state: state(view.state).into(),
@@ -55,6 +62,7 @@ fn container(view: &ContainerView) -> v1::ContainerStatus {
         managed: view.unmanaged.is_none(),
         why: view.unmanaged.clone().unwrap_or_default(),
         cgroup: view.tracked.cgroup.to_string(),
+        usage,
     }
 }
 

@@ -1,0 +1,111 @@
+//! The last minute of one container, from which the agent answers with the resource model's usage record.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::name::ResourceName;
+use evenkeel_model::sample::{Field, Sample};
+use evenkeel_model::usage::{Confidence, Stats, UsageRecord, UsageWindow};
+
+/// Ticks kept: a minute at the default interval, 1 KiB a container.
+const KEPT: usize = 60;
+/// Seconds of the parts whose largest second is told.
+const PART_SECONDS: u64 = 60;
+
+/// One tick of one container.
+#[derive(Debug, Clone, Copy)]
+struct Second {
+    /// Since 1970.
+    time: u64,
+    cpu_milli: Option<u32>,
+    memory_bytes: Option<u64>,
+}
+
+/// A ring of the latest ticks; made once, never grown.
+#[derive(Debug)]
+pub(super) struct Recent {
+    ring: Vec<Second>,
+    next: usize,
+    interval_usec: u64,
+}
+
+impl Recent {
+    pub(super) fn new() -> Self {
+        Self { ring: Vec::with_capacity(KEPT), next: 0, interval_usec: 0 }
+    }
+
+    /// Takes in a sample taken at `time_usec` since 1970.
+    pub(super) fn take(&mut self, time_usec: u64, sample: &Sample, cpu_milli: Option<u64>) {
+        let second = Second {
+            time: time_usec / 1_000_000,
+            cpu_milli: cpu_milli.map(|milli| u32::try_from(milli).unwrap_or(u32::MAX)),
+            memory_bytes: sample.get(Field::MemoryWorkingSetBytes).or(sample.get(Field::MemoryCurrentBytes)),
+        };
+        if sample.interval_usec() > 0 {
+            self.interval_usec = u64::from(sample.interval_usec());
+        }
+        match self.ring.get_mut(self.next) {
+            Some(oldest) => *oldest = second,
+            None => self.ring.push(second),
+        }
+        self.next = (self.next + 1) % KEPT;
+    }
+
+    /// What was used; `None` before the first sample.
+    pub(super) fn record(&self) -> Option<UsageRecord> {
+        let first = self.ring.iter().map(|s| s.time).min()?;
+        let end = self.ring.iter().map(|s| s.time).max()? + 1;
+        let window = UsageWindow::new(i64::try_from(first).ok()?, i64::try_from(end).ok()?).ok()?;
+        let expected = (end - first) * 1_000_000 / self.interval_usec.max(1_000_000);
+        let seen = self.ring.len() as u64;
+        let cpu = |s: &Second| s.cpu_milli.map(u64::from);
+        let memory = |s: &Second| s.memory_bytes;
+        Some(UsageRecord {
+            usage: BTreeMap::from([
+                (ResourceName::CPU, Stats::of(self.ring.iter().filter_map(cpu))),
+                (ResourceName::MEMORY, Stats::of(self.ring.iter().filter_map(memory))),
+            ]),
+            max_usage: BTreeMap::from([
+                (ResourceName::CPU, self.largest_of_parts(cpu)),
+                (ResourceName::MEMORY, self.largest_of_parts(memory)),
+            ]),
+            predicted: BTreeMap::new(),
+            window: Some(window),
+            confidence: Some(Confidence::of_coverage(seen, expected)),
+            dropped: expected.saturating_sub(seen),
+        })
+    }
+
+    fn largest_of_parts(&self, value: impl Fn(&Second) -> Option<u64>) -> Stats {
+        let mut parts: BTreeMap<u64, u64> = BTreeMap::new();
+        for (part, value) in self.ring.iter().filter_map(|s| Some((s.time / PART_SECONDS, value(s)?))) {
+            let largest = parts.entry(part).or_default();
+            *largest = value.max(*largest);
+        }
+        Stats::of(parts.into_values())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_last_minute_is_told_with_what_is_missing() {
+        let mut recent = Recent::new();
+        assert_eq!(recent.record(), None);
+        // 100 seconds from 1000, of which the 95th never came: 41..=100 less one, and the one before those.
+        for i in (1..=100).filter(|i| *i != 95) {
+            let mut sample = Sample::new(Duration::from_secs(1));
+            sample.set(Field::MemoryWorkingSetBytes, i);
+            recent.take((1000 + i) * 1_000_000, &sample, Some(i * 10));
+        }
+        let record = recent.record().unwrap();
+        let cpu = &record.usage[&ResourceName::CPU];
+        assert_eq!((cpu.count, cpu.min, cpu.max), (Some(60), Some(400), Some(1000)));
+        assert_eq!((record.window.unwrap().seconds(), record.dropped), (61, 1));
+        // Minutes 17 (to 1079) and 18: their largest seconds.
+        let largest = &record.max_usage[&ResourceName::MEMORY];
+        assert_eq!((largest.count, largest.min, largest.max), (Some(2), Some(79), Some(100)));
+    }
+}
