@@ -40,7 +40,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Describe(args) => block_on(describe::run(&args, &agent, &output)),
         Command::Admit(args) => block_on(admit::run(&args, &agent, &output)),
         Command::Recommend(args) => block_on(recommend::run(&args, &recommender, &output)),
-        Command::Usage(args) => block_on(usage::run(&args, &recommender, &output)),
+        Command::Usage(args) => block_on(usage::run(&args, &peers, &output)),
         Command::Nodes(args) => block_on(nodes::run(&args, &recommender, &output)),
         Command::Doctor(args) => block_on(doctor::run(&args, &peers, &output)),
         Command::Quantity(args) => quantity::run(&args, &output),

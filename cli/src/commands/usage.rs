@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use evenkeel_proto::v1::{QueryUsageRequest, Stats, UsageRecord};
+use evenkeel_proto::v1::{ListContainersRequest, QueryUsageRequest, Stats, UsageRecord};
 use jiff::SignedDuration;
 use serde::Serialize;
 
-use crate::client::{self, Address};
+use crate::client::{self, Address, Peers};
 use crate::commands::recommend::amount;
 use crate::failure::Failure;
 use crate::output::{Answer, Output};
@@ -20,6 +20,7 @@ use crate::table::{Cell, Table};
 #[command(after_help = "Examples:
   evenkeel usage
   evenkeel usage --namespace shop --window 1h
+  evenkeel usage --local
   evenkeel usage --workload deployment/web --container app -o json")]
 pub(crate) struct UsageArgs {
     /// Only of this namespace.
@@ -34,6 +35,19 @@ pub(crate) struct UsageArgs {
     /// Length of the window, such as 10m or 24h; all that is kept unless given.
     #[arg(long, value_name = "DURATION", value_parser = window)]
     window: Option<u64>,
+    /// Ask the agent of this node, which keeps the last minute, and not the recommender.
+    #[arg(long, conflicts_with = "window")]
+    local: bool,
+}
+
+impl UsageArgs {
+    /// Whether a record is one of those asked for.
+    fn wants(&self, record: &UsageRecord) -> bool {
+        let fits = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+        fits(&self.namespace, &record.namespace)
+            && fits(&self.workload, &record.workload)
+            && fits(&self.container, &record.container)
+    }
 }
 
 fn window(text: &str) -> Result<u64, String> {
@@ -94,7 +108,27 @@ impl From<UsageRecord> for Record {
     }
 }
 
-pub(crate) async fn run(args: &UsageArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+pub(crate) async fn run(args: &UsageArgs, peers: &Peers<'_>, output: &Output) -> Result<Answer, Failure> {
+    let found = if args.local {
+        last_minute(args, peers.agent).await?
+    } else {
+        kept(args, peers.recommender).await?
+    };
+    let records: Vec<Record> = found.into_iter().map(Record::from).collect();
+    output.answer(&records, || table(&records, output.is_wide()))?;
+    Ok(Answer::Yes)
+}
+
+/// What the agent has of the last minute.
+async fn last_minute(args: &UsageArgs, address: &Address) -> Result<Vec<UsageRecord>, Failure> {
+    let mut agent = client::agent(address).await?;
+    let answer = agent.list_containers(ListContainersRequest {}).await.map_err(|e| address.failed(&e))?;
+    let records = answer.into_inner().containers.into_iter().filter_map(|c| c.usage);
+    Ok(records.filter(|record| args.wants(record)).collect())
+}
+
+/// What the recommender has kept.
+async fn kept(args: &UsageArgs, address: &Address) -> Result<Vec<UsageRecord>, Failure> {
     let request = QueryUsageRequest {
         namespace: args.namespace.clone(),
         workload: args.workload.clone(),
@@ -103,9 +137,7 @@ pub(crate) async fn run(args: &UsageArgs, address: &Address, output: &Output) ->
     };
     let mut recommender = client::recommender(address).await?;
     let answer = recommender.query_usage(request).await.map_err(|e| address.failed(&e))?;
-    let records: Vec<Record> = answer.into_inner().records.into_iter().map(Record::from).collect();
-    output.answer(&records, || table(&records, output.is_wide()))?;
-    Ok(Answer::Yes)
+    Ok(answer.into_inner().records)
 }
 
 /// Percentiles of the table, and further ones of the wide table.

@@ -91,6 +91,7 @@ fn container() -> ContainerStatus {
         managed: true,
         why: String::new(),
         cgroup: "/kubepods/burstable/pod1/c0ffee".into(),
+        usage: None,
     }
 }
 
