@@ -14,6 +14,7 @@
 //!                                                serve (async): gRPC, /metrics
 //! ```
 
+mod allocator;
 mod cli;
 mod config;
 mod converge;

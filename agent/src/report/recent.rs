@@ -6,7 +6,7 @@ use evenkeel_model::name::ResourceName;
 use evenkeel_model::sample::{Field, Sample};
 use evenkeel_model::usage::{Confidence, Stats, UsageRecord, UsageWindow};
 
-/// Ticks kept: a minute at the default interval, 1 KiB a container.
+/// Ticks kept: a minute at the default interval, 1.2 KiB a container.
 const KEPT: usize = 60;
 /// Seconds of the parts whose largest second is told.
 const PART_SECONDS: u64 = 60;
@@ -14,10 +14,11 @@ const PART_SECONDS: u64 = 60;
 /// One tick of one container.
 #[derive(Debug, Clone, Copy)]
 struct Second {
-    /// Since 1970.
-    time: u64,
+    /// Since 1970; 32 bits last until 2106.
+    time: u32,
     cpu_milli: Option<u32>,
-    memory_bytes: Option<u64>,
+    /// Kibibytes, rounded up, 4 TiB at most: cgroups are charged in pages of at least 4 KiB.
+    memory_kib: Option<u32>,
 }
 
 /// A ring of the latest ticks; made once, never grown.
@@ -35,10 +36,11 @@ impl Recent {
 
     /// Takes in a sample taken at `time_usec` since 1970.
     pub(super) fn take(&mut self, time_usec: u64, sample: &Sample, cpu_milli: Option<u64>) {
+        let memory = sample.get(Field::MemoryWorkingSetBytes).or(sample.get(Field::MemoryCurrentBytes));
         let second = Second {
-            time: time_usec / 1_000_000,
+            time: u32::try_from(time_usec / 1_000_000).unwrap_or(u32::MAX),
             cpu_milli: cpu_milli.map(|milli| u32::try_from(milli).unwrap_or(u32::MAX)),
-            memory_bytes: sample.get(Field::MemoryWorkingSetBytes).or(sample.get(Field::MemoryCurrentBytes)),
+            memory_kib: memory.map(|bytes| u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX)),
         };
         if sample.interval_usec() > 0 {
             self.interval_usec = u64::from(sample.interval_usec());
@@ -52,13 +54,13 @@ impl Recent {
 
     /// What was used; `None` before the first sample.
     pub(super) fn record(&self) -> Option<UsageRecord> {
-        let first = self.ring.iter().map(|s| s.time).min()?;
-        let end = self.ring.iter().map(|s| s.time).max()? + 1;
+        let first = u64::from(self.ring.iter().map(|s| s.time).min()?);
+        let end = u64::from(self.ring.iter().map(|s| s.time).max()?) + 1;
         let window = UsageWindow::new(i64::try_from(first).ok()?, i64::try_from(end).ok()?).ok()?;
         let expected = (end - first) * 1_000_000 / self.interval_usec.max(1_000_000);
         let seen = self.ring.len() as u64;
         let cpu = |s: &Second| s.cpu_milli.map(u64::from);
-        let memory = |s: &Second| s.memory_bytes;
+        let memory = |s: &Second| s.memory_kib.map(|kib| u64::from(kib) * 1024);
         Some(UsageRecord {
             usage: BTreeMap::from([
                 (ResourceName::CPU, Stats::of(self.ring.iter().filter_map(cpu))),
@@ -77,7 +79,9 @@ impl Recent {
 
     fn largest_of_parts(&self, value: impl Fn(&Second) -> Option<u64>) -> Stats {
         let mut parts: BTreeMap<u64, u64> = BTreeMap::new();
-        for (part, value) in self.ring.iter().filter_map(|s| Some((s.time / PART_SECONDS, value(s)?))) {
+        for (part, value) in
+            self.ring.iter().filter_map(|s| Some((u64::from(s.time) / PART_SECONDS, value(s)?)))
+        {
             let largest = parts.entry(part).or_default();
             *largest = value.max(*largest);
         }
@@ -97,7 +101,7 @@ mod tests {
         // 100 seconds from 1000, of which the 95th never came: 41..=100 less one, and the one before those.
         for i in (1..=100).filter(|i| *i != 95) {
             let mut sample = Sample::new(Duration::from_secs(1));
-            sample.set(Field::MemoryWorkingSetBytes, i);
+            sample.set(Field::MemoryWorkingSetBytes, i * 1024);
             recent.take((1000 + i) * 1_000_000, &sample, Some(i * 10));
         }
         let record = recent.record().unwrap();
@@ -106,6 +110,6 @@ mod tests {
         assert_eq!((record.window.unwrap().seconds(), record.dropped), (61, 1));
         // Minutes 17 (to 1079) and 18: their largest seconds.
         let largest = &record.max_usage[&ResourceName::MEMORY];
-        assert_eq!((largest.count, largest.min, largest.max), (Some(2), Some(79), Some(100)));
+        assert_eq!((largest.count, largest.min, largest.max), (Some(2), Some(79 * 1024), Some(100 * 1024)));
     }
 }
