@@ -4,6 +4,7 @@
 //! Owned here: names, labels and the listener. Not owned: the numbers. The number of series is bounded by the
 //! containers sampled now; nothing is remembered between scrapes.
 
+mod own;
 mod page;
 #[cfg(test)]
 mod tests;
@@ -69,6 +70,7 @@ fn render(stats: &Stats, tick: Option<&LiveTick>, node: &str) -> String {
     let mut page = Page::default();
     agent(&mut page, stats);
     writes(&mut page, stats);
+    own::process(&mut page);
     page.histogram(
         "evenkeel_agent_tick_lateness_seconds",
         "How late sampling ticks began after their deadline.",

@@ -34,6 +34,10 @@ fn a_page_has_each_family_once_and_escapes_labels() {
     ] {
         assert!(page.lines().any(|l| l == line), "{line} is not in\n{page}");
     }
+    for own in ["process_cpu_seconds_total ", "process_resident_memory_bytes ", "process_open_fds "] {
+        let value = page.lines().find_map(|l| l.strip_prefix(own)).and_then(|v| v.parse::<f64>().ok());
+        assert!(value.is_some_and(|v| v >= 0.0), "{own} is not in\n{page}");
+    }
     assert!(!page.contains("container_threads{"), "an unknown number has no series");
     let mut types: Vec<&str> = page.lines().filter(|l| l.starts_with("# TYPE")).collect();
     let all = types.len();
