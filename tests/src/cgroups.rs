@@ -141,7 +141,9 @@ impl CgroupTree {
             .collect();
         let mut shell = Command::new("/bin/sh");
         shell.arg("-c").arg(format!("{} && exec \"$0\" \"$@\"", joins.join(" && ")));
-        shell.arg(command.get_program()).args(command.get_args()).stdin(std::process::Stdio::null());
+        shell.arg(command.get_program()).args(command.get_args());
+        // What it says is nobody's: standard output may be carrying somebody's JSON.
+        shell.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
         let child = shell.spawn().with_context(|| format!("cannot start {command:?}"))?;
         let pid = Pid::from_raw(i32::try_from(child.id()).context("a process id out of range")?);
         self.children.push(child);
