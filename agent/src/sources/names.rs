@@ -4,6 +4,7 @@
 //! it stays unclassified (sampled, never written) until a manifest names it with `docker://ID` or `podman://ID`.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -84,6 +85,11 @@ pub(super) fn scan(root: &Path) -> Vec<Named> {
     let mut pending: Vec<(PathBuf, String, usize)> = vec![(root.to_owned(), String::new(), 0)];
     let mut looked = 0;
     while let Some((dir, relative, depth)) = pending.pop() {
+        // Two links are the name and `.`: no directory below has a `..`. A stat is a fifth of a listing, and most
+        // cgroups are leaves. File systems that do not count so say 1.
+        if std::fs::metadata(&dir).is_ok_and(|data| data.nlink() == 2) {
+            continue;
+        }
         looked += 1;
         if looked > MAX_DIRECTORIES {
             tracing::warn!(MAX_DIRECTORIES, "cgroup tree too large to look for containers by name");

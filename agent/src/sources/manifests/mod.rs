@@ -6,8 +6,9 @@
 mod read;
 mod watch;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use evenkeel_model::workload::{SourceKind, Workload};
 
@@ -15,6 +16,9 @@ use crate::shared::{Rescan, SourceProblem, SourceUpdate, UpdateSender};
 
 /// Reading again without being asked: a safety net for file systems that report no changes.
 const PERIOD: Duration = Duration::from_secs(10);
+/// A file changed less than so many seconds ago is read in any case: two changes within a clock tick of the kernel
+/// have the same times.
+const RECENT: i64 = 2;
 /// Manifests read at most, so that a directory filled by mistake cannot exhaust memory.
 const MAX_FILES: usize = 10_000;
 
@@ -25,8 +29,14 @@ pub(crate) async fn run(dir: PathBuf, cgroup_roots: Vec<PathBuf>, updates: Updat
     loop {
         let notified = rescan.notified();
         let (path, roots) = (dir.clone(), cgroup_roots.clone());
-        let listing = tokio::task::spawn_blocking(move || list(&path, &roots)).await.unwrap_or_default();
-        if last.as_ref() != Some(&listing) {
+        // What no file has changed since, nor any container it names, need not be read again.
+        let known = last.as_ref().filter(|l| l.healthy && !l.runtime_names).map(|l| l.stamps.clone());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
+        let listing = tokio::task::spawn_blocking(move || list_unless(known, now, &path, &roots)).await;
+        let listing = listing.unwrap_or_else(|_| Some(Listing::default()));
+        if let Some(listing) = listing
+            && last.as_ref() != Some(&listing)
+        {
             let sent = updates.send(listing.update(&dir));
             last = sent.is_ok().then_some(listing);
         }
@@ -50,6 +60,16 @@ struct Listing {
     problems: Vec<SourceProblem>,
     healthy: bool,
     runtime_names: bool,
+    stamps: Vec<Stamp>,
+}
+
+/// Tells whether a file is still the one that was read: its path, inode, size, and times of content and inode.
+type Stamp = (PathBuf, u64, u64, [i64; 4]);
+
+fn stamp(file: &Path) -> Option<Stamp> {
+    let data = std::fs::metadata(file).ok()?;
+    let times = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
+    Some((file.to_owned(), data.ino(), data.size(), times))
 }
 
 impl Listing {
@@ -62,6 +82,15 @@ impl Listing {
             healthy: self.healthy,
         }
     }
+}
+
+/// Lists a directory unless its files are as `known` says. `now` is the time, seconds since 1970.
+fn list_unless(known: Option<Vec<Stamp>>, now: i64, dir: &Path, cgroup_roots: &[PathBuf]) -> Option<Listing> {
+    let found: Option<Vec<Stamp>> =
+        known.as_ref().and_then(|_| files(dir).ok()?.iter().map(|file| stamp(file)).collect());
+    let is_recent = |stamp: &Stamp| stamp.3[2] > now - RECENT;
+    let same = found.is_some() && found == known && !found.iter().flatten().any(is_recent);
+    if same { None } else { Some(list(dir, cgroup_roots)) }
 }
 
 fn list(dir: &Path, cgroup_roots: &[PathBuf]) -> Listing {
@@ -84,6 +113,8 @@ fn list(dir: &Path, cgroup_roots: &[PathBuf]) -> Listing {
     let mut listing = Listing { healthy: true, ..Listing::default() };
     let mut names = read::RuntimeNames::new(cgroup_roots);
     for file in &files {
+        // Before it is read: a change meanwhile is seen the next time.
+        listing.stamps.extend(stamp(file));
         read::file(file, &mut names, &mut listing.workloads, &mut listing.problems);
     }
     listing.runtime_names = names.used();
@@ -148,6 +179,26 @@ mod tests {
         assert!(
             listing.problems[0].where_.contains("b.yaml") && listing.problems[1].where_.contains("c.json")
         );
+    }
+
+    #[test]
+    fn only_changed_files_are_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.yaml");
+        fs::write(&file, pod("a", "/x/a")).unwrap();
+        let listing = list(dir.path(), &[]);
+        let long_after = listing.stamps[0].3[2] + 100;
+        let again = |known: &Listing, now| list_unless(Some(known.stamps.clone()), now, dir.path(), &[]);
+        assert_eq!(again(&listing, long_after), None);
+        assert!(again(&listing, long_after - 100).is_some(), "it may have changed in the same clock tick");
+        fs::write(&file, pod("a", "/x/other")).unwrap();
+        let changed = again(&listing, long_after).unwrap();
+        fs::write(dir.path().join("b.yaml"), pod("b", "/x/b")).unwrap();
+        let added = again(&changed, long_after).unwrap();
+        assert_eq!(added.workloads.len(), 2);
+        fs::remove_file(&file).unwrap();
+        assert_eq!(again(&added, long_after).unwrap().workloads.len(), 1);
+        assert!(list_unless(None, long_after, dir.path(), &[]).is_some());
     }
 
     #[test]
