@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::output::Format;
+use crate::table::clean;
 
 /// A command could not do its work.
 #[derive(Debug, Serialize)]
@@ -83,11 +84,12 @@ impl Failure {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("error: {}", self.what);
+        let plain = |text: &str| text.split('\n').map(clean).collect::<Vec<_>>().join("\n");
+        let mut text = format!("error: {}", plain(&self.what));
         for (name, value) in [("where", &self.r#where), ("why", &self.why), ("remedy", &self.remedy)] {
             if !value.is_empty() {
                 // Further lines of a value stand below its first.
-                let value = value.replace('\n', &format!("\n  {:width$}", "", width = name.len() + 2));
+                let value = plain(value).replace('\n', &format!("\n  {:width$}", "", width = name.len() + 2));
                 text.push_str(&format!("\n  {name}: {value}"));
             }
         }

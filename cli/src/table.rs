@@ -47,8 +47,8 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// Control characters could move the cursor or break the row.
-fn clean(text: &str) -> String {
+/// Text of others without control characters, which could move the cursor, colour the screen or break the row.
+pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

@@ -14,7 +14,7 @@ use evenkeel_qos::rules::RuleSet;
 
 use crate::failure::Failure;
 use crate::output::{Answer, Output};
-use crate::table::{Cell, Table};
+use crate::table::{Cell, Table, clean};
 use crate::{input, machine, units};
 
 /// Questions about quality of service.
@@ -159,7 +159,7 @@ fn node(args: &ExplainArgs) -> Result<NodeFacts, Failure> {
 fn pod_text(pod: &PodExplanation, output: &Output) -> String {
     let mut text = format!(
         "pod {}: {} by Kubernetes' rule; {} rules, node of {} memory and {} CPU\n\n",
-        pod.pod,
+        clean(&pod.pod),
         pod.qos_class,
         pod.rules,
         units::bytes(pod.node.memory_bytes.get()),
@@ -167,7 +167,7 @@ fn pod_text(pod: &PodExplanation, output: &Output) -> String {
     );
     text.push_str(&table(pod, output.is_wide()).render(output.has_colour()));
     for container in &pod.containers {
-        text.push_str(&format!("\n{}\n", container.name));
+        text.push_str(&format!("\n{}\n", clean(&container.name)));
         for reason in &container.reasons {
             text.push_str(&format!("  {reason}\n"));
         }

@@ -2,7 +2,7 @@
 
 use super::form::{Container, Status};
 use crate::output::Output;
-use crate::table::{Cell, Table};
+use crate::table::{Cell, Table, clean};
 use crate::wire;
 
 /// Everything, in a few lines and three tables.
@@ -138,11 +138,11 @@ impl Container {
         let mut text = format!(
             "pod:         {}\ncontainer:   {} ({})\nid:          {}\ncgroup:      {} (inode {})\nsource:      {}\n\
              class:       {} by memory, {} by cpu{}\nstate:       {}{}\nverified:    {} with {} processes, generation {}\n\n",
-            self.pod,
-            self.container,
+            clean(&self.pod),
+            clean(&self.container),
             self.kind.unwrap_or("unknown kind"),
-            self.id,
-            self.cgroup.as_deref().unwrap_or("unknown"),
+            clean(&self.id),
+            clean(self.cgroup.as_deref().unwrap_or("unknown")),
             self.inode,
             self.source,
             self.classes.memory.unwrap_or("unknown"),
