@@ -28,6 +28,20 @@ pub enum DecisionKind {
     Ineffective,
     /// Processes of a container were killed by the OOM killer.
     OomKill,
+    /// A reversible step against pressure was taken: reclaim, a lower `memory.high`, freeze, squeeze.
+    Relieve,
+    /// A step against pressure was undone.
+    Release,
+    /// A container does not get the CPU it requested.
+    Starved,
+    /// The agent killed processes of a container: the rest after an OOM kill, or the last step against pressure.
+    Kill,
+    /// The eviction policy says that a pod should go; offered to whoever runs it.
+    Evict,
+    /// The eviction policy says that a container should be started again; offered to whoever runs it.
+    Restart,
+    /// Something about the node itself: swap, overcommit, the cap of all workloads.
+    Node,
     /// Something about a source: socket lost, manifest refused, conflict.
     Source,
     /// Life cycle of the agent itself.

@@ -153,18 +153,24 @@ fn serve(c: &mut Checker<'_>, raw: &raw::Serve) -> Serve {
     }
 }
 
-struct Checker<'a> {
+/// Collects what is wrong; sections in files of their own check themselves with it.
+pub(super) struct Checker<'a> {
     loaded: &'a Loaded,
     errors: Vec<ConfigError>,
 }
 
 impl Checker<'_> {
-    fn fail(&mut self, key: &str, reason: String, remedy: &str) {
+    pub(super) fn fail(&mut self, key: &str, reason: String, remedy: &str) {
         let place = self.loaded.place(key);
         self.errors.push(ConfigError { place, key: Some(key.to_owned()), reason, remedy: remedy.to_owned() });
     }
 
-    fn span(&mut self, key: &str, value: Duration, (least, most): (Duration, Duration)) -> Duration {
+    pub(super) fn span(
+        &mut self,
+        key: &str,
+        value: Duration,
+        (least, most): (Duration, Duration),
+    ) -> Duration {
         if value < least || value > most {
             self.fail(
                 key,
@@ -176,7 +182,7 @@ impl Checker<'_> {
     }
 
     /// Names become parts of keys and metric labels.
-    fn name(&mut self, key: &str, value: &str) -> Option<String> {
+    pub(super) fn name(&mut self, key: &str, value: &str) -> Option<String> {
         let fits = !value.is_empty() && value.len() <= 253;
         if !fits || value.chars().any(|ch| ch.is_control() || ch.is_whitespace() || ch == '/') {
             let reason = format!("{value:?} is not a name");
@@ -186,14 +192,14 @@ impl Checker<'_> {
         Some(value.to_owned())
     }
 
-    fn absolute(&mut self, key: &str, path: &std::path::Path) -> std::path::PathBuf {
+    pub(super) fn absolute(&mut self, key: &str, path: &std::path::Path) -> std::path::PathBuf {
         if !path.is_absolute() {
             self.fail(key, format!("\"{}\" is not an absolute path", path.display()), "begin it with /");
         }
         path.to_owned()
     }
 
-    fn address(&mut self, key: &str, text: &str) -> Option<SocketAddr> {
+    pub(super) fn address(&mut self, key: &str, text: &str) -> Option<SocketAddr> {
         if text.is_empty() {
             return None;
         }

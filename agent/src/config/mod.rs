@@ -3,6 +3,22 @@
 //! Owned here: keys, defaults (each in one place, with unit and origin), merging, errors that name place, key,
 //! reason and remedy. Not owned: what anything does with a value.
 
+/// Declares one table of the file: every key with its comment and its default in one place.
+macro_rules! section {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident : $kind:ty = $default:expr,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields, default)]
+        pub(crate) struct $name { $($(#[$field_doc])* pub $field: $kind,)* }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+    };
+}
+
 mod check;
 mod error;
 mod load;

@@ -11,21 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use super::scalar::{Size, Span};
 
-macro_rules! section {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident : $kind:ty = $default:expr,)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-        #[serde(deny_unknown_fields, default)]
-        pub(crate) struct $name { $($(#[$field_doc])* pub $field: $kind,)* }
-
-        impl Default for $name {
-            fn default() -> Self {
-                Self { $($field: $default,)* }
-            }
-        }
-    };
-}
-
 section! {
     /// Configuration of evenkeel-agent.
     Raw {

@@ -5,7 +5,7 @@ use evenkeel_model::decision::{Decision, DecisionKind, DecisionResult};
 use super::ConvertError;
 use crate::v1;
 
-const KINDS: [(DecisionKind, &str); 11] = [
+const KINDS: [(DecisionKind, &str); 18] = [
     (DecisionKind::Found, "found"),
     (DecisionKind::Gone, "gone"),
     (DecisionKind::Classified, "classified"),
@@ -15,6 +15,13 @@ const KINDS: [(DecisionKind, &str); 11] = [
     (DecisionKind::Contended, "contended"),
     (DecisionKind::Ineffective, "ineffective"),
     (DecisionKind::OomKill, "oom-kill"),
+    (DecisionKind::Relieve, "relieve"),
+    (DecisionKind::Release, "release"),
+    (DecisionKind::Starved, "starved"),
+    (DecisionKind::Kill, "kill"),
+    (DecisionKind::Evict, "evict"),
+    (DecisionKind::Restart, "restart"),
+    (DecisionKind::Node, "node"),
     (DecisionKind::Source, "source"),
     (DecisionKind::Agent, "agent"),
 ];
