@@ -6,9 +6,12 @@
 
 pub mod config;
 pub mod cpu;
+pub mod effective;
 pub mod estimate;
 pub mod explain;
+pub mod fair;
 pub mod memory;
+pub mod own;
 pub mod plan;
 pub mod pod;
 pub mod rules;

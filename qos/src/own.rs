@@ -1,0 +1,185 @@
+//! Subtrees given to the agent: what their inner cgroups must hold for the leaves' promises to be kept.
+//!
+//! Owned here: `memory.min` and `memory.low` of an inner cgroup are the sums of what lies below it, weights per
+//! level follow from the sum of requests, and the order of writes: raised from the top, lowered from the bottom,
+//! so that no leaf's promise is uncovered in between (cgroup-v2.rst, "Top-down Constraint"). Not owned: which
+//! subtrees, writing.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, MilliCpu};
+
+use crate::cpu::{WeightConversion, shares_from_milli};
+use crate::plan::{Reason, Wish};
+
+/// Values of the input `formula` in the reasons made here.
+pub(crate) const SUM: &str = "sum-of-children";
+
+/// A container in an owned subtree and what it is promised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaf {
+    /// Path of its cgroup below the hierarchy's root.
+    pub path: String,
+    /// Its `memory.min`; zero where none is wished.
+    pub min: Bytes,
+    /// Its `memory.low`; zero where none is wished.
+    pub low: Bytes,
+    /// Its CPU request; zero where it has none.
+    pub request: MilliCpu,
+}
+
+/// What an inner cgroup holds now; `None` where it is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Current {
+    /// `memory.min`.
+    pub min: Option<Bytes>,
+    /// `memory.low`.
+    pub low: Option<Bytes>,
+}
+
+/// What an inner cgroup should hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inner {
+    /// `memory.min`.
+    pub min: Wish<Bytes>,
+    /// `memory.low`.
+    pub low: Wish<Bytes>,
+    /// `cpu.weight` (v2).
+    pub weight: Wish<CpuWeight>,
+    /// `cpu.shares` (v1).
+    pub shares: Wish<CpuShares>,
+    /// Sum of the requests below it.
+    pub request: MilliCpu,
+}
+
+/// One value to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// `memory.min`.
+    Min(Wish<Bytes>),
+    /// `memory.low`.
+    Low(Wish<Bytes>),
+    /// `cpu.weight` (v2).
+    Weight(Wish<CpuWeight>),
+    /// `cpu.shares` (v1).
+    Shares(Wish<CpuShares>),
+}
+
+/// One write, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The inner cgroup.
+    pub path: String,
+    /// What to write.
+    pub value: Value,
+}
+
+/// How requests become weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// The node's conversion.
+    pub conversion: WeightConversion,
+    /// What the topmost cgroup counts as requesting among its siblings (`system.slice`, ...), as the kubelet
+    /// gives `kubepods` what is allocatable; at least the sum below it is used.
+    pub root_request: MilliCpu,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    min: Bytes,
+    low: Bytes,
+    request: MilliCpu,
+    leaves: u64,
+}
+
+/// What every inner cgroup of the subtree `root` should hold, from `root` itself to the parents of leaves, by
+/// path. Leaves outside the subtree are not counted; the insides of a container are its own.
+pub fn inner(root: &str, rule: Rule, leaves: &[Leaf]) -> BTreeMap<String, Inner> {
+    let root = root.trim_end_matches('/');
+    let mut sums: BTreeMap<&str, Sums> = BTreeMap::new();
+    for leaf in leaves.iter().filter(|l| below(root, &l.path)) {
+        for ancestor in ancestors(root, &leaf.path) {
+            let sum = sums.entry(ancestor).or_default();
+            sum.min = sum.min.saturating_add(leaf.min);
+            sum.low = sum.low.saturating_add(leaf.low);
+            sum.request = sum.request.saturating_add(leaf.request);
+            sum.leaves += 1;
+        }
+    }
+    for leaf in leaves {
+        sums.remove(leaf.path.as_str());
+    }
+    let wish = |(path, sum): (&str, Sums)| {
+        let least = if path == root { rule.root_request } else { MilliCpu::ZERO };
+        (path.to_owned(), hold(sum, least, rule.conversion))
+    };
+    sums.into_iter().map(wish).collect()
+}
+
+fn hold(sum: Sums, least: MilliCpu, conversion: WeightConversion) -> Inner {
+    let reason = |text: &str| Reason::new(text).with("formula", SUM).with("leaves", sum.leaves);
+    let memory = |what: &str, value: Bytes| {
+        reason(&format!("{what} of the containers below it, added up, or theirs would not hold"))
+            .with("children_sum", value.get())
+            .wish(value)
+    };
+    let request = sum.request.max(least);
+    let shares = shares_from_milli(request);
+    let cpu = || {
+        reason("CPU requests of the containers below it, added up, so that levels compare")
+            .with("requests_sum_milli", sum.request.get())
+            .with("least_milli", least.get())
+            .with("cpu_request_milli", request.get())
+            .with("cpu_shares", shares)
+            .with("conversion", conversion)
+    };
+    Inner {
+        min: memory("memory.min", sum.min),
+        low: memory("memory.low", sum.low),
+        weight: cpu().wish(conversion.weight_from_shares(shares)),
+        shares: cpu().wish(shares),
+        request,
+    }
+}
+
+/// The writes that take the inner cgroups from what they hold to what they should, in an order that never
+/// uncovers a leaf: protections that grow from the top down, then weights, then protections that shrink from the
+/// bottom up. Values that already hold are left out.
+pub fn steps(wanted: &BTreeMap<String, Inner>, now: &BTreeMap<String, Current>) -> Vec<Step> {
+    let mut paths: Vec<_> = wanted.iter().collect();
+    // By depth; paths of one depth in their own order.
+    paths.sort_by_key(|(path, _)| path.matches('/').count());
+    let (mut raise, mut weights, mut lower) = (Vec::new(), Vec::new(), Vec::new());
+    for (path, inner) in paths {
+        let current = now.get(path).copied().unwrap_or_default();
+        let step = |value| Step { path: path.clone(), value };
+        let protections = [
+            (current.min, inner.min.value, Value::Min(inner.min.clone())),
+            (current.low, inner.low.value, Value::Low(inner.low.clone())),
+        ];
+        for (held, wished, value) in protections {
+            match held {
+                Some(held) if held == wished => {}
+                Some(held) if held > wished => lower.push(step(value)),
+                _ => raise.push(step(value)),
+            }
+        }
+        weights.push(step(Value::Weight(inner.weight.clone())));
+        weights.push(step(Value::Shares(inner.shares.clone())));
+    }
+    lower.reverse();
+    raise.into_iter().chain(weights).chain(lower).collect()
+}
+
+/// Whether `path` lies below `root` (not `root` itself).
+pub fn below(root: &str, path: &str) -> bool {
+    let root = root.trim_end_matches('/');
+    path.strip_prefix(root).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
+}
+
+/// The cgroups from `root` to the parent of `path`, which lies below `root`.
+fn ancestors<'a>(root: &str, path: &'a str) -> impl Iterator<Item = &'a str> {
+    let ends = path.match_indices('/').map(|(at, _)| at);
+    let start = root.len();
+    ends.filter(move |at| *at >= start && *at > 0).map(|at| &path[..at])
+}
