@@ -147,8 +147,8 @@ fn scores_possible(config: &Config, roots: &Roots, board: &Board) -> bool {
 fn show_cpu_knob(config: &Config, tree: &CgroupTree, board: &Board) {
     let home = tree.layout().home(Controller::Cpu);
     let (name, on, switch) = match home {
-        Some(Hierarchy::V1(_)) => ("cpu.shares", config.switches.shares, "knobs.cpu_shares"),
-        Some(Hierarchy::V2) | None => ("cpu.weight", config.switches.weight, "knobs.cpu_weight"),
+        Some(Hierarchy::V1(_)) => ("cpu.shares", config.knobs.cpu_shares, "knobs.cpu_shares"),
+        Some(Hierarchy::V2) | None => ("cpu.weight", config.knobs.cpu_weight, "knobs.cpu_weight"),
     };
     let (state, why, remedy) = match (on, home) {
         (false, _) => ("off", format!("turned off by {switch}"), ""),

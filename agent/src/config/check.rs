@@ -10,6 +10,8 @@ use evenkeel_qos::rules::RuleSet;
 use super::error::ConfigError;
 use super::load::Loaded;
 use super::raw;
+use super::sections::cpu::Conversion;
+use super::sections::{cpu, memory, own};
 use super::valid::{
     Config, Converge, Features, FreezeWhen, Manage, Mode, Roots, Sample, Serve, Sources, Stream,
 };
@@ -31,7 +33,7 @@ const SPOOL: (u64, u64) = (1 << 20, 1 << 40);
 pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
     let mut c = Checker { loaded, errors: Vec::new() };
     let raw = &loaded.raw;
-    let config = Config {
+    let mut config = Config {
         cluster: c.name("node.cluster", &raw.node.cluster).unwrap_or_default(),
         node_name: if raw.node.name.is_empty() { None } else { c.name("node.name", &raw.node.name) },
         mode: match raw.mode {
@@ -42,14 +44,18 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
         roots: Roots { proc: raw.roots.proc.clone(), cgroup: raw.roots.cgroup.clone() },
         sources: sources(&mut c, &raw.sources),
         manage: manage(&mut c, &raw.manage),
-        plan: plan(raw),
+        plan: PlanConfig::default(),
         weight_conversion: match raw.cpu.weight_conversion {
-            raw::Conversion::Auto => None,
-            raw::Conversion::Linear => Some(WeightConversion::Linear),
-            raw::Conversion::Quadratic => Some(WeightConversion::Quadratic),
-            raw::Conversion::Systemd => Some(WeightConversion::Systemd),
+            Conversion::Auto => None,
+            Conversion::Linear => Some(WeightConversion::Linear),
+            Conversion::Quadratic => Some(WeightConversion::Quadratic),
+            Conversion::Systemd => Some(WeightConversion::Systemd),
         },
-        switches: (raw.knobs.cpu_shares, raw.knobs.cpu_weight).into(),
+        knobs: (&raw.knobs).into(),
+        cpu: cpu::check(&mut c, &raw.cpu),
+        memory: memory::check(&mut c, &raw.memory),
+        own: own::check(&mut c, &raw.own, &raw.manage.deny),
+        dynamic_scores: raw.scores == raw::Scores::Dynamic,
         converge: converge(&mut c, &raw.converge),
         sample: Sample { interval: c.span("sample.interval", raw.sample.interval.get(), INTERVAL) },
         stream: stream(&mut c, &raw.stream),
@@ -62,20 +68,28 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
             kernel_log: raw.features.kernel_log,
         },
     };
+    config.plan = plan(raw, &config);
     if c.errors.is_empty() { Ok(config) } else { Err(c.errors) }
 }
 
-fn plan(raw: &raw::Raw) -> PlanConfig {
+/// The planner's part of it.
+fn plan(raw: &raw::Raw, config: &Config) -> PlanConfig {
+    let on = &config.knobs;
     PlanConfig {
         rules: match raw.rules {
             raw::Rules::Proposal => RuleSet::Proposal,
             raw::Rules::Kubelet => RuleSet::Kubelet,
         },
         knobs: KnobSwitches {
-            oom_score_adj: raw.knobs.oom_score_adj,
-            cpu_shares: raw.knobs.cpu_shares || raw.knobs.cpu_weight,
-            ..KnobSwitches::NONE
+            oom_score_adj: on.oom_score_adj,
+            cpu_shares: on.cpu_shares || on.cpu_weight,
+            cpu_quota: on.cpu_quota,
+            memory_protection: on.memory_protection,
+            memory_max: on.memory_max,
+            memory_oom_group: on.memory_oom_group,
         },
+        memory_high: config.memory.high,
+        oom_kill: config.memory.oom_kill,
         ..PlanConfig::default()
     }
 }

@@ -25,6 +25,7 @@ mod load;
 mod raw;
 mod render;
 mod scalar;
+pub(crate) mod sections;
 #[cfg(test)]
 mod tests;
 mod valid;
@@ -35,7 +36,7 @@ pub(crate) use error::ConfigError;
 pub(crate) use load::{Flag, Loaded};
 pub(crate) use raw::Raw;
 pub(crate) use render::{json, schema, toml};
-pub(crate) use valid::{Config, Converge, CpuSwitches, FreezeWhen, Manage, Mode};
+pub(crate) use valid::{Config, Converge, FreezeWhen, Manage, Mode};
 
 /// The defaults with what the environment says, without any file: for the guardian, which the agent starts.
 ///

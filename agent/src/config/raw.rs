@@ -10,6 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::scalar::{Size, Span};
+use super::sections::cpu::Cpu;
+use super::sections::knobs::Knobs;
+use super::sections::memory::Memory;
 
 section! {
     /// Configuration of evenkeel-agent.
@@ -22,6 +25,12 @@ section! {
         strict: bool = false,
         /// Directory of the journal of originals, the decision log and the spool.
         state_dir: PathBuf = "/var/lib/evenkeel/agent".into(),
+        /// Subtrees given to the agent, such as "/evenkeel.slice": there it also writes the cgroups between the root and
+        /// the containers. Everywhere else containers only.
+        own: Vec<String> = Vec::new(),
+        /// "static": a score follows from class and request. "dynamic": Burstable containers are ranked by use over
+        /// request and by priority class as well.
+        scores: Scores = Scores::Static,
         /// Who this node is.
         node: Node = Node::default(),
         /// Where the kernel's files are; in a pod, where the host's are mounted.
@@ -32,8 +41,10 @@ section! {
         manage: Manage = Manage::default(),
         /// Which knobs are written. A knob that is off may have another owner.
         knobs: Knobs = Knobs::default(),
-        /// How CPU weight is computed (cgroup v2).
+        /// How CPU is given.
         cpu: Cpu = Cpu::default(),
+        /// How memory is kept and limited.
+        memory: Memory = Memory::default(),
         /// How processes are brought to their score.
         converge: Converge = Converge::default(),
         /// The sampler.
@@ -104,27 +115,6 @@ section! {
         exclude_namespaces: Vec<String> = vec!["kube-system".into()],
         /// Cgroup paths; each and everything below it is never written.
         deny: Vec<String> = Vec::new(),
-    }
-}
-
-section! {
-    /// Which knobs are written.
-    Knobs {
-        /// oom_score_adj of every process.
-        oom_score_adj: bool = true,
-        /// cpu.shares (cgroup v1).
-        cpu_shares: bool = true,
-        /// cpu.weight (cgroup v2).
-        cpu_weight: bool = true,
-    }
-}
-
-section! {
-    /// How CPU weight is computed (cgroup v2).
-    Cpu {
-        /// "auto" takes what the node's runtime uses, read from containers it made; otherwise "linear" (runc before
-        /// 1.3.2, crun before 1.23), "quadratic" (since then) or "systemd".
-        weight_conversion: Conversion = Conversion::Auto,
     }
 }
 
@@ -210,20 +200,14 @@ pub(crate) enum Rules {
     Kubelet,
 }
 
-/// Conversion of shares into weight.
+/// Where scores come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Conversion {
-    /// Detected.
-    Auto,
-    /// The straight line; also called "old".
-    #[serde(alias = "old")]
-    Linear,
-    /// The curve; also called "new".
-    #[serde(alias = "new")]
-    Quadratic,
-    /// systemd's.
-    Systemd,
+pub(crate) enum Scores {
+    /// The rule set's formula.
+    Static,
+    /// The formula, ranked by use and priority within the Burstable band.
+    Dynamic,
 }
 
 /// Policy for self-raised scores.

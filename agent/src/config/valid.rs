@@ -10,6 +10,10 @@ use evenkeel_model::workload::ScorePolicy;
 use evenkeel_qos::config::PlanConfig;
 use evenkeel_qos::cpu::WeightConversion;
 
+use super::sections::cpu::CpuRules;
+use super::sections::knobs::Switches;
+use super::sections::memory::MemoryRules;
+
 /// Everything an operator chooses, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
@@ -31,8 +35,16 @@ pub(crate) struct Config {
     pub plan: PlanConfig,
     /// Conversion of shares into weight; `None` detects it from containers the runtime made.
     pub weight_conversion: Option<WeightConversion>,
-    /// Which of the two CPU knobs are written.
-    pub switches: CpuSwitches,
+    /// Which knobs are written.
+    pub knobs: Switches,
+    /// How CPU is given.
+    pub cpu: CpuRules,
+    /// How memory is kept and limited.
+    pub memory: MemoryRules,
+    /// Subtrees in which inner cgroups are written too: normal paths, none inside another.
+    pub own: Vec<String>,
+    /// Burstable scores follow use and priority.
+    pub dynamic_scores: bool,
     /// The converge loop.
     pub converge: Converge,
     /// The sampler.
@@ -106,21 +118,6 @@ pub(crate) struct Converge {
     pub score: ScorePolicy,
     /// Rewrites by somebody else after which a knob counts as contended.
     pub contended_after: u32,
-}
-
-/// The knob for CPU is another one in each version of cgroups, and each has its own switch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CpuSwitches {
-    /// `cpu.shares` (v1).
-    pub shares: bool,
-    /// `cpu.weight` (v2).
-    pub weight: bool,
-}
-
-impl From<(bool, bool)> for CpuSwitches {
-    fn from((shares, weight): (bool, bool)) -> Self {
-        Self { shares, weight }
-    }
 }
 
 /// When a container whose scores are wrong is frozen for one pass.

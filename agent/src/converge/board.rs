@@ -8,6 +8,7 @@ use evenkeel_model::workload::SourceKind;
 use super::container::{Container, State, state_of};
 use super::knob;
 use super::pass::KNOB;
+use super::roster::{Roster, RosterEntry};
 use super::wake::Key;
 use crate::shared::{SourceProblem, Tracked, lock};
 
@@ -98,6 +99,7 @@ struct Inner {
     wake: WakeView,
     /// Containers whose cgroup is not there, by name.
     waiting: Vec<String>,
+    roster: Roster,
 }
 
 impl Board {
@@ -155,6 +157,23 @@ impl Board {
     /// Every container.
     pub(crate) fn containers(&self) -> Vec<ContainerView> {
         lock(&self.inner).containers.values().cloned().collect()
+    }
+
+    /// Replaces the list that other threads look at.
+    pub(super) fn publish_roster(&self, entries: Vec<RosterEntry>) {
+        let mut inner = lock(&self.inner);
+        inner.roster.generation += 1;
+        inner.roster.entries = entries.into();
+    }
+
+    /// Every container as other threads need it. Cheap: the list is shared, and made anew only when it changes.
+    pub(crate) fn roster(&self) -> Arc<Vec<RosterEntry>> {
+        Arc::clone(&lock(&self.inner).roster.entries)
+    }
+
+    /// Grows with each change of the roster, so that whoever keeps something by container knows when to look again.
+    pub(crate) fn roster_generation(&self) -> u64 {
+        lock(&self.inner).roster.generation
     }
 
     /// Every source.

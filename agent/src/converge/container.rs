@@ -103,6 +103,10 @@ pub(super) struct Container {
     pub(super) processes_at: CgroupRef,
     /// Its place in the freezer's hierarchy.
     pub(super) freezer: Option<CgroupRef>,
+    /// Its place in the memory controller's hierarchy.
+    pub(super) memory: Option<CgroupRef>,
+    /// Its place in the CPU controller's hierarchy.
+    pub(super) cpu: Option<CgroupRef>,
     /// Why it is sampled only.
     pub(super) unmanaged: Option<String>,
     pub(super) scores: Option<Scores>,

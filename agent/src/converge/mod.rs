@@ -7,10 +7,14 @@
 mod audit;
 pub(crate) mod board;
 mod container;
+mod desired;
 mod env;
+mod housekeeping;
 mod knob;
 mod members;
 mod pass;
+mod queue;
+pub(crate) mod roster;
 mod score;
 mod table;
 #[cfg(test)]
@@ -26,27 +30,20 @@ use std::time::{Duration, Instant};
 
 use evenkeel_host::error::HostError;
 use evenkeel_host::events::ProcConnector;
-use evenkeel_host::freeze::freeze_write;
 use evenkeel_host::kernel_reader::KernelReader;
-use evenkeel_host::knob::Knob;
-use evenkeel_host::snapshot::HostReader;
-use evenkeel_host::write::{HostWriter, Outcome, Target as WriteTarget};
-use evenkeel_model::decision::{DecisionKind, DecisionResult};
+use evenkeel_host::write::HostWriter;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use audit::Audit;
-use board::{Board, NodeKnob, SourceView, WakeView};
+use board::Board;
 pub(crate) use container::State;
-use container::{Container, Counters, Next};
-use env::{Env, ticks_since_boot};
 pub(crate) use table::source_name;
-use table::{Applied, Rules, Table};
-use wake::{Key, Notices, Wake};
+use table::{Rules, Table};
+use wake::{Key, Wake};
 
-use crate::decisions::{DecisionLog, Draft};
+use crate::decisions::DecisionLog;
 use crate::journal::Journal;
-use crate::reconcile::bind::Binder;
-use crate::reconcile::{Snapshots, merge};
+use crate::reconcile::Snapshots;
 use crate::shared::{Context, Heartbeat, Rescan, SourceProblem, SourceUpdate, TrackChange, Waker};
 
 /// Longest sleep: the thread says at least so often that it lives, and sees the stop flag.
@@ -104,6 +101,8 @@ pub(crate) struct Converger {
     count_at: Instant,
     /// Conflicts between sources at the last merge.
     conflicts: Vec<SourceProblem>,
+    /// The list that other threads look at is to be made anew.
+    roster_changed: bool,
 }
 
 impl Converger {
@@ -118,7 +117,7 @@ impl Converger {
         let rules = Rules {
             facts: parts.context.facts.clone(),
             plan,
-            switches: config.switches,
+            switches: config.knobs,
             score: config.converge.score,
             detect_weight: config.weight_conversion.is_none(),
         };
@@ -138,6 +137,7 @@ impl Converger {
             all_dirty_at: None,
             count_at: Instant::now(),
             conflicts: Vec::new(),
+            roster_changed: true,
             parts,
         }
     }
@@ -205,315 +205,5 @@ impl Converger {
             tracing::debug!(%errno, "ignoring a failed poll; sleeping instead");
             std::thread::sleep(sleep.max(Duration::from_millis(10)));
         }
-    }
-
-    fn take_updates(&mut self, now: Instant) {
-        let mut any = false;
-        while let Ok(update) = self.parts.updates.try_recv() {
-            any = true;
-            let (source, address, healthy) =
-                (source_name(update.source), update.address.clone(), update.healthy);
-            let change = self.snapshots.take(update);
-            if change.workloads {
-                self.merge_at = Some(now);
-            }
-            if change.health && !healthy {
-                tracing::warn!(source, address, "source cannot be read; what it last said stays in force");
-            } else if change.health {
-                tracing::info!(source, address, "source is healthy");
-            }
-            for problem in change.new_problems {
-                self.tell_problem(source, &problem);
-            }
-        }
-        if any {
-            self.show_sources(None);
-        }
-    }
-
-    fn tell_problem(&self, source: &str, problem: &SourceProblem) {
-        tracing::warn!(
-            source,
-            what = problem.what,
-            at = problem.where_,
-            why = problem.why,
-            remedy = problem.remedy,
-            "source"
-        );
-        let reason = format!("cannot {}: {}; {}", problem.what, problem.why, problem.remedy);
-        let draft = Draft::node(DecisionKind::Source, reason)
-            .input("source", source)
-            .input("where", &problem.where_)
-            .result(DecisionResult::Failed);
-        self.parts.decisions.record(draft, &self.parts.context.stats);
-    }
-
-    fn take_events(&mut self, now: Instant) {
-        let mut notices = Notices::default();
-        self.wake.read(now, &self.parts.context.stats, &mut notices);
-        for key in notices.removed {
-            self.schedule(key, now);
-        }
-        for (key, pid) in notices.suspects {
-            let reader = &self.parts.reader;
-            let wrong = |key| self.table.get(key).is_some_and(|container| container.has_wrong(reader, pid));
-            if !notices.dirty.contains(&key) && wrong(key) {
-                notices.dirty.insert(key);
-            }
-        }
-        for key in notices.dirty {
-            self.notice(key, now);
-        }
-        if notices.tree_changed {
-            self.parts.rescan.ring();
-            if !self.parts.board.waiting().is_empty() {
-                self.merge_at.get_or_insert(now);
-            }
-        }
-        let recently = self.all_dirty_at.is_some_and(|at| now.duration_since(at) < ALL_DIRTY_PERIOD);
-        if notices.all && !recently {
-            self.all_dirty_at = Some(now);
-            let keys: Vec<Key> = self.table.keys().collect();
-            for key in keys {
-                self.notice(key, now);
-            }
-        }
-    }
-
-    fn notice(&mut self, key: Key, now: Instant) {
-        if self.table.get_mut(key).is_some_and(|container| container.notice(now)) {
-            self.schedule(key, now);
-        }
-    }
-
-    /// Puts a container into the queue unless it is due sooner.
-    fn schedule(&mut self, key: Key, at: Instant) {
-        if self.due.get(&key).is_none_or(|due| at < *due) {
-            self.due.insert(key, at);
-            self.queue.push(Reverse((at, key)));
-        }
-    }
-
-    fn audit(&mut self, now: Instant) {
-        for _ in 0..self.audit.take(self.table.len(), now) {
-            let Some(key) = self.table.after(self.audit.cursor) else { return };
-            self.audit.cursor = key;
-            self.schedule(key, now);
-        }
-    }
-
-    /// Merges again if that is due, and brings the table to the result.
-    fn reconcile(&mut self, now: Instant) {
-        if self.merge_at.is_none_or(|at| at > now) {
-            return;
-        }
-        self.merge_at = None;
-        let mut binder = Binder::default();
-        let reader = &self.parts.reader;
-        let manage = &self.parts.context.config.manage;
-        let merged =
-            merge(self.snapshots.workloads(), manage, &mut |binding| binder.resolve(reader, binding));
-        for problem in merged.problems.iter().filter(|problem| !self.conflicts.contains(problem)) {
-            self.tell_problem("reconcile", problem);
-        }
-        self.conflicts = merged.problems;
-        let weight = self.rules.plan.cpu_weight;
-        let applied = self.table.apply(reader, &mut self.rules, merged.bound);
-        let waiting: Vec<String> = merged
-            .waiting
-            .iter()
-            .chain(&applied.vanished)
-            .map(|w| format!("{}/{}/{}", w.pod.namespace, w.pod.name, w.container))
-            .collect();
-        if !waiting.is_empty() {
-            self.merge_at = Some(now + WAITING_PERIOD);
-        }
-        self.take_in(applied, now);
-        if self.rules.plan.cpu_weight != weight {
-            let again = self.table.replan_all(&self.parts.reader, &self.rules);
-            self.take_in(again, now);
-        }
-        self.show_sources(Some(waiting));
-    }
-
-    fn take_in(&mut self, applied: Applied, now: Instant) {
-        for (key, container) in applied.removed {
-            self.wake.remove(key, &container.processes_at);
-            self.parts.board.remove(key);
-            self.due.remove(&key);
-        }
-        for draft in applied.drafts {
-            self.parts.decisions.record(draft, &self.parts.context.stats);
-        }
-        for key in applied.changed {
-            if let Some(container) = self.table.get(key) {
-                self.wake.add(key, &container.processes_at);
-                self.parts.board.show(key, container);
-            }
-            self.schedule(key, now);
-        }
-        self.table.hand_over(&self.parts.context.stats);
-    }
-
-    /// Gives due containers their turns.
-    fn turns(&mut self) {
-        for _ in 0..TURNS_AT_ONCE {
-            let now = Instant::now();
-            let Some(&Reverse((at, key))) = self.queue.peek() else { return };
-            if at > now {
-                return;
-            }
-            self.queue.pop();
-            // An older entry of a container that has been looked at since.
-            if self.due.get(&key) == Some(&at) {
-                self.due.remove(&key);
-                self.turn(key, now);
-            }
-        }
-    }
-
-    fn turn(&mut self, key: Key, now: Instant) {
-        let Some(container) = self.table.get_mut(key) else { return };
-        let context = &self.parts.context;
-        let mut env = Env {
-            reader: &self.parts.reader,
-            writer: &mut *self.parts.writer,
-            journal: &mut self.parts.journal,
-            ticks: &ticks_since_boot,
-            config: &context.config.converge,
-        };
-        match container.turn(&mut env, now, &Counters(&context.stats)) {
-            Ok(next) => {
-                self.wake.learn(key, container.pids_to_learn());
-                self.parts.board.show(key, container);
-                self.take_next(key, next, now);
-            }
-            Err(error) if error.is_gone() => {
-                let applied = self.table.gone(key);
-                self.take_in(applied, now);
-                // The path may lead to another cgroup already: a service that was restarted.
-                self.merge_at.get_or_insert(now);
-                self.parts.rescan.ring();
-            }
-            Err(error) => {
-                tracing::debug!(%error, "ignoring: a container cannot be listed; the next audit tries again");
-            }
-        }
-    }
-
-    fn take_next(&mut self, key: Key, next: Next, now: Instant) {
-        let stats = &self.parts.context.stats;
-        for draft in next.drafts {
-            self.parts.decisions.record(draft, stats);
-        }
-        for (knob, why, remedy) in next.denied {
-            self.tell_denied(knob, &why, remedy);
-        }
-        if next.ask_source
-            && let Some(container) = self.table.get(key)
-        {
-            self.parts.rescan.ask_about(&container.tracked.workload.id);
-        }
-        if let Some(after) = next.again {
-            self.schedule(key, now + after);
-        }
-    }
-
-    /// Said once for each knob of the node; containers say the rest.
-    fn tell_denied(&self, knob: Knob, why: &str, remedy: Option<String>) {
-        let remedy = remedy.unwrap_or_default();
-        let shown =
-            NodeKnob { name: knob.name(), state: "denied", why: why.to_owned(), remedy: remedy.clone() };
-        if self.parts.board.show_knob(shown) {
-            tracing::warn!(
-                knob = knob.name(),
-                why,
-                remedy,
-                "some writes are not allowed here; everything else goes on"
-            );
-        }
-    }
-
-    fn finish_round(&mut self) {
-        if self.parts.journal.wants_compacting() {
-            self.compact_journal();
-        }
-        let stats = &self.parts.context.stats;
-        self.table.hand_over(stats);
-        self.parts.decisions.flush(stats);
-        stats.containers.set(self.table.len() as u64);
-        let now = Instant::now();
-        if now >= self.count_at {
-            self.count_at = now + LONGEST_SLEEP;
-            let converged =
-                self.table.iter().filter(|container| container.state() == State::Converged).count();
-            stats.containers_converged.set(converged as u64);
-        }
-        if self.queue.len() > 4 * (self.due.len() + 16) {
-            self.queue = self.due.iter().map(|(key, at)| Reverse((*at, *key))).collect();
-        }
-    }
-
-    /// Drops the originals of processes and cgroups that are no more.
-    fn compact_journal(&mut self) {
-        let reader = &self.parts.reader;
-        self.parts.journal.compact(|target| match target {
-            WriteTarget::Process(_) => reader.setting(target, Knob::OomScoreAdj).is_ok(),
-            WriteTarget::Cgroup(at) => reader.pids(at).is_ok(),
-        });
-    }
-
-    /// Thaws what an earlier run froze and could not thaw.
-    fn thaw_leftovers(&mut self) {
-        for at in self.parts.journal.left_frozen().to_vec() {
-            let freeze = freeze_write(&at, true);
-            let outcome = self.parts.writer.apply(&freeze_write(&at, false));
-            tracing::warn!(cgroup = %at, outcome = outcome.name(), "an earlier run left this cgroup frozen");
-            if outcome.is_done() || matches!(outcome, Outcome::Refused(_)) {
-                self.parts.journal.end_transient(&freeze);
-            }
-        }
-    }
-
-    fn show_wake(&self) {
-        let wake = WakeView {
-            process_events: self.wake.has_process_events(),
-            cgroup_events: self.wake.has_cgroup_events(),
-            why: self.wake.why.clone(),
-        };
-        if let Some(why) = &wake.why {
-            tracing::warn!(why, "new processes may be noticed by the audit only");
-        }
-        self.parts.board.show_wake(wake);
-    }
-
-    fn show_sources(&self, waiting: Option<Vec<String>>) {
-        let mut sources: Vec<SourceView> = self
-            .snapshots
-            .sources()
-            .map(|update| SourceView {
-                kind: update.source,
-                address: update.address.clone(),
-                healthy: update.healthy,
-                containers: update.workloads.len(),
-                problems: update.problems.clone(),
-            })
-            .collect();
-        // The first source has the last word in a conflict, so it is shown there.
-        if let Some(first) = sources.first_mut() {
-            first.problems.extend(self.conflicts.iter().cloned());
-        }
-        let stats = &self.parts.context.stats;
-        stats.sources.set(sources.len() as u64);
-        stats.sources_healthy.set(sources.iter().filter(|source| source.healthy).count() as u64);
-        let waiting = waiting.unwrap_or_else(|| self.parts.board.waiting());
-        self.parts.board.show_sources(sources, waiting);
-    }
-}
-
-impl Container {
-    /// Processes seen right, for remembering whose they are.
-    fn pids_to_learn(&self) -> impl Iterator<Item = u32> {
-        self.scores.iter().flat_map(|scores| scores.looper.pids_if_changed())
     }
 }

@@ -22,7 +22,7 @@ use super::knob::KnobLoop;
 use super::members::Target;
 use super::score::ScoreLoop;
 use super::wake::Key;
-use crate::config::CpuSwitches;
+use crate::config::sections::knobs::Switches;
 use crate::decisions::Draft;
 use crate::reconcile::Bound;
 use crate::shared::{Stats, TrackChange, Tracked};
@@ -34,7 +34,7 @@ const TELLING_SHARES: u32 = 100;
 pub(super) struct Rules {
     pub(super) facts: NodeFacts,
     pub(super) plan: PlanConfig,
-    pub(super) switches: CpuSwitches,
+    pub(super) switches: Switches,
     pub(super) score: ScorePolicy,
     /// The conversion of weights is to be read from a container the runtime made.
     pub(super) detect_weight: bool,
@@ -133,6 +133,8 @@ impl Table {
         applied.drafts.push(classified(&workload, &planned));
         let container = Container {
             freezer: place_of(facts, Knob::FreezerState).or_else(|| place_of(facts, Knob::CgroupFreeze)),
+            memory: place_of(facts, Knob::MemoryLimit).or_else(|| place_of(facts, Knob::MemoryMax)),
+            cpu: place_of(facts, Knob::CpuShares).or_else(|| place_of(facts, Knob::CpuWeight)),
             unmanaged: unmanaged(&planned),
             scores: scores(rules, &workload, &planned),
             knobs: knobs(rules, &planned, facts),
@@ -321,12 +323,12 @@ fn scores(rules: &Rules, workload: &Workload, planned: &ContainerPlan) -> Option
 /// The CPU knob of the hierarchy the container's cgroup is in.
 fn knobs(rules: &Rules, planned: &ContainerPlan, facts: &CgroupFacts) -> Vec<KnobLoop> {
     let mut knobs = Vec::new();
-    if let Some(wish) = planned.wishes.cpu_shares.as_ref().filter(|_| rules.switches.shares)
+    if let Some(wish) = planned.wishes.cpu_shares.as_ref().filter(|_| rules.switches.cpu_shares)
         && let Some(place) = place_of(facts, Knob::CpuShares)
     {
         knobs.push(KnobLoop::new(place, Setting::CpuShares(wish.value), wish.reason.clone()));
     }
-    if let Some(wish) = planned.wishes.cpu_weight.as_ref().filter(|_| rules.switches.weight)
+    if let Some(wish) = planned.wishes.cpu_weight.as_ref().filter(|_| rules.switches.cpu_weight)
         && let Some(place) = place_of(facts, Knob::CpuWeight)
     {
         knobs.push(KnobLoop::new(place, Setting::CpuWeight(wish.value), wish.reason.clone()));

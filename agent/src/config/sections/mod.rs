@@ -1,0 +1,6 @@
+//! Sections that have a file of their own: the table as written, the valid value, and the check between them.
+
+pub(crate) mod cpu;
+pub(crate) mod knobs;
+pub(crate) mod memory;
+pub(crate) mod own;

@@ -1,0 +1,136 @@
+//! From what sources said to the table: snapshots taken in, merged, applied, shown.
+//!
+//! Owned here: when the desired state is merged again, and telling what sources could not use. Not owned: merging
+//! ([`crate::reconcile`]), what becomes of a container ([`super::table`]).
+
+use std::time::Instant;
+
+use evenkeel_model::decision::{DecisionKind, DecisionResult};
+
+use super::board::SourceView;
+use super::table::{Applied, source_name};
+use super::{Converger, WAITING_PERIOD};
+use crate::decisions::Draft;
+use crate::reconcile::bind::Binder;
+use crate::reconcile::merge;
+use crate::shared::SourceProblem;
+
+impl Converger {
+    pub(super) fn take_updates(&mut self, now: Instant) {
+        let mut any = false;
+        while let Ok(update) = self.parts.updates.try_recv() {
+            any = true;
+            let (source, address, healthy) =
+                (source_name(update.source), update.address.clone(), update.healthy);
+            let change = self.snapshots.take(update);
+            if change.workloads {
+                self.merge_at = Some(now);
+            }
+            if change.health && !healthy {
+                tracing::warn!(source, address, "source cannot be read; what it last said stays in force");
+            } else if change.health {
+                tracing::info!(source, address, "source is healthy");
+            }
+            for problem in change.new_problems {
+                self.tell_problem(source, &problem);
+            }
+        }
+        if any {
+            self.show_sources(None);
+        }
+    }
+
+    pub(super) fn tell_problem(&self, source: &str, problem: &SourceProblem) {
+        tracing::warn!(
+            source,
+            what = problem.what,
+            at = problem.where_,
+            why = problem.why,
+            remedy = problem.remedy,
+            "source"
+        );
+        let reason = format!("cannot {}: {}; {}", problem.what, problem.why, problem.remedy);
+        let draft = Draft::node(DecisionKind::Source, reason)
+            .input("source", source)
+            .input("where", &problem.where_)
+            .result(DecisionResult::Failed);
+        self.parts.decisions.record(draft, &self.parts.context.stats);
+    }
+
+    /// Merges again if that is due, and brings the table to the result.
+    pub(super) fn reconcile(&mut self, now: Instant) {
+        if self.merge_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.merge_at = None;
+        let mut binder = Binder::default();
+        let reader = &self.parts.reader;
+        let manage = &self.parts.context.config.manage;
+        let merged =
+            merge(self.snapshots.workloads(), manage, &mut |binding| binder.resolve(reader, binding));
+        for problem in merged.problems.iter().filter(|problem| !self.conflicts.contains(problem)) {
+            self.tell_problem("reconcile", problem);
+        }
+        self.conflicts = merged.problems;
+        let weight = self.rules.plan.cpu_weight;
+        let applied = self.table.apply(reader, &mut self.rules, merged.bound);
+        let waiting: Vec<String> = merged
+            .waiting
+            .iter()
+            .chain(&applied.vanished)
+            .map(|w| format!("{}/{}/{}", w.pod.namespace, w.pod.name, w.container))
+            .collect();
+        if !waiting.is_empty() {
+            self.merge_at = Some(now + WAITING_PERIOD);
+        }
+        self.take_in(applied, now);
+        if self.rules.plan.cpu_weight != weight {
+            let again = self.table.replan_all(&self.parts.reader, &self.rules);
+            self.take_in(again, now);
+        }
+        self.show_sources(Some(waiting));
+    }
+
+    pub(super) fn take_in(&mut self, applied: Applied, now: Instant) {
+        self.roster_changed |= !(applied.removed.is_empty() && applied.changed.is_empty());
+        for (key, container) in applied.removed {
+            self.wake.remove(key, &container.processes_at);
+            self.parts.board.remove(key);
+            self.due.remove(&key);
+        }
+        for draft in applied.drafts {
+            self.parts.decisions.record(draft, &self.parts.context.stats);
+        }
+        for key in applied.changed {
+            if let Some(container) = self.table.get(key) {
+                self.wake.add(key, &container.processes_at);
+                self.parts.board.show(key, container);
+            }
+            self.schedule(key, now);
+        }
+        self.table.hand_over(&self.parts.context.stats);
+    }
+
+    pub(super) fn show_sources(&self, waiting: Option<Vec<String>>) {
+        let mut sources: Vec<SourceView> = self
+            .snapshots
+            .sources()
+            .map(|update| SourceView {
+                kind: update.source,
+                address: update.address.clone(),
+                healthy: update.healthy,
+                containers: update.workloads.len(),
+                problems: update.problems.clone(),
+            })
+            .collect();
+        // The first source has the last word in a conflict, so it is shown there.
+        if let Some(first) = sources.first_mut() {
+            first.problems.extend(self.conflicts.iter().cloned());
+        }
+        let stats = &self.parts.context.stats;
+        stats.sources.set(sources.len() as u64);
+        stats.sources_healthy.set(sources.iter().filter(|source| source.healthy).count() as u64);
+        let waiting = waiting.unwrap_or_else(|| self.parts.board.waiting());
+        self.parts.board.show_sources(sources, waiting);
+    }
+}

@@ -1,0 +1,71 @@
+//! What is done at the end of each round, and once at start: counting, the journal's size, freezes left behind.
+
+use std::cmp::Reverse;
+use std::time::Instant;
+
+use evenkeel_host::freeze::freeze_write;
+use evenkeel_host::knob::Knob;
+use evenkeel_host::snapshot::HostReader;
+use evenkeel_host::write::{HostWriter, Outcome, Target as WriteTarget};
+
+use super::board::WakeView;
+use super::container::State;
+use super::{Converger, LONGEST_SLEEP, roster};
+
+impl Converger {
+    pub(super) fn finish_round(&mut self) {
+        if self.parts.journal.wants_compacting() {
+            self.compact_journal();
+        }
+        if std::mem::take(&mut self.roster_changed) {
+            self.parts.board.publish_roster(self.table.iter().map(roster::entry).collect());
+        }
+        let stats = &self.parts.context.stats;
+        self.table.hand_over(stats);
+        self.parts.decisions.flush(stats);
+        stats.containers.set(self.table.len() as u64);
+        let now = Instant::now();
+        if now >= self.count_at {
+            self.count_at = now + LONGEST_SLEEP;
+            let converged =
+                self.table.iter().filter(|container| container.state() == State::Converged).count();
+            stats.containers_converged.set(converged as u64);
+        }
+        if self.queue.len() > 4 * (self.due.len() + 16) {
+            self.queue = self.due.iter().map(|(key, at)| Reverse((*at, *key))).collect();
+        }
+    }
+
+    /// Drops the originals of processes and cgroups that are no more.
+    pub(super) fn compact_journal(&mut self) {
+        let reader = &self.parts.reader;
+        self.parts.journal.compact(|target| match target {
+            WriteTarget::Process(_) => reader.setting(target, Knob::OomScoreAdj).is_ok(),
+            WriteTarget::Cgroup(at) => reader.pids(at).is_ok(),
+        });
+    }
+
+    /// Thaws what an earlier run froze and could not thaw.
+    pub(super) fn thaw_leftovers(&mut self) {
+        for at in self.parts.journal.left_frozen().to_vec() {
+            let freeze = freeze_write(&at, true);
+            let outcome = self.parts.writer.apply(&freeze_write(&at, false));
+            tracing::warn!(cgroup = %at, outcome = outcome.name(), "an earlier run left this cgroup frozen");
+            if outcome.is_done() || matches!(outcome, Outcome::Refused(_)) {
+                self.parts.journal.end_transient(&freeze);
+            }
+        }
+    }
+
+    pub(super) fn show_wake(&self) {
+        let wake = WakeView {
+            process_events: self.wake.has_process_events(),
+            cgroup_events: self.wake.has_cgroup_events(),
+            why: self.wake.why.clone(),
+        };
+        if let Some(why) = &wake.why {
+            tracing::warn!(why, "new processes may be noticed by the audit only");
+        }
+        self.parts.board.show_wake(wake);
+    }
+}
