@@ -143,6 +143,14 @@ impl CpuQuota {
         Self { quota_usec, period_usec }
     }
 
+    /// Burst of `percent` (at most 100) of the quota, microseconds, as the kernel takes none above the quota;
+    /// `None` without a quota.
+    pub fn burst(self, percent: u16) -> Option<u64> {
+        let quota = u128::from(self.quota_usec.value()?);
+        let burst = quota * u128::from(percent.min(100)) / 100;
+        Some(u64::try_from(burst).unwrap_or(u64::MAX))
+    }
+
     /// The limit a quota stands for: `quota x 1000 / period`; `None` when unlimited or the period is zero.
     pub fn limit(self) -> Option<MilliCpu> {
         let quota = u128::from(self.quota_usec.value()?);

@@ -67,6 +67,12 @@ pub struct ContainerExplanation {
     pub cpu_quota_us: Option<Limit<u64>>,
     /// Length of that period in microseconds.
     pub cpu_period_us: Option<u64>,
+    /// Microseconds of CPU time that may be saved up for later; left out where no burst is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_burst_us: Option<u64>,
+    /// `cpu.idle`; left out where the option is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_idle: Option<bool>,
     /// `memory.min`, bytes.
     pub memory_min: Option<Bytes>,
     /// `memory.low`, bytes.
@@ -75,6 +81,9 @@ pub struct ContainerExplanation {
     pub memory_high: Option<Bytes>,
     /// `memory.max`, bytes.
     pub memory_max: Option<Limit<Bytes>>,
+    /// `memory.swap.max`, bytes; left out where the option is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_swap_max: Option<Bytes>,
     /// One sentence for the class and each knob written.
     pub reasons: Vec<String>,
 }
@@ -120,10 +129,13 @@ fn explain_container(
         cpu_weight: value(&wishes.cpu_weight),
         cpu_quota_us: value(&wishes.cpu_quota).map(|q| q.quota_usec),
         cpu_period_us: value(&wishes.cpu_quota).map(|q| q.period_usec),
+        cpu_burst_us: value(&wishes.cpu_burst),
+        cpu_idle: value(&wishes.cpu_idle),
         memory_min: value(&wishes.memory_min),
         memory_low: value(&wishes.memory_low),
         memory_high: value(&wishes.memory_high),
         memory_max: value(&wishes.memory_max),
+        memory_swap_max: value(&wishes.memory_swap_max),
         reasons,
     }
 }

@@ -5,6 +5,7 @@
 //! Not owned: finding containers, writing anything, the clock. Everything is a pure function of its arguments.
 
 pub mod config;
+pub mod cores;
 pub mod cpu;
 pub mod effective;
 pub mod estimate;
@@ -18,5 +19,6 @@ pub mod rules;
 pub mod score;
 
 mod container;
+mod formula;
 mod reason;
 mod wishes;

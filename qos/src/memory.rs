@@ -55,6 +55,35 @@ pub fn high(
     (value > request).then_some(value)
 }
 
+/// Swap a container may use (KEP-2400, `LimitedSwap`): `trunc(request x swap / capacity)` in whole pages for a
+/// burstable one that may use more than it requests, nothing for all others.
+pub fn swap(
+    class: QosClass,
+    request: Bytes,
+    limit: Option<Bytes>,
+    capacity: Bytes,
+    swap_total: Bytes,
+    page: Bytes,
+) -> Bytes {
+    if class != QosClass::Burstable || request.is_zero() || limit == Some(request) {
+        return Bytes::ZERO;
+    }
+    let part = u128::from(request.get()) * u128::from(swap_total.get());
+    let part = part.checked_div(u128::from(capacity.get())).unwrap_or(0);
+    // More than the machine requested is still no more swap than there is.
+    let part = Bytes::new(u64::try_from(part).unwrap_or(u64::MAX)).min(swap_total);
+    to_pages(part, page)
+}
+
+/// Memory and swap together, as v1 counts them (`memory.memsw.limit_in_bytes`): the memory limit and the swap
+/// limit; unlimited where memory is.
+pub fn with_swap(memory_max: Limit<Bytes>, swap_max: Bytes) -> Limit<Bytes> {
+    match memory_max {
+        Limit::Value(bytes) => Limit::Value(bytes.saturating_add(swap_max)),
+        Limit::Max => Limit::Max,
+    }
+}
+
 /// `memory.max`: the limit in whole pages, or unlimited where there is none.
 pub fn max(limit: Option<Bytes>, page: Bytes) -> Limit<Bytes> {
     match limit {

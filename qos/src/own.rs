@@ -2,18 +2,20 @@
 //!
 //! Owned here: `memory.min` and `memory.low` of an inner cgroup are the sums of what lies below it, weights per
 //! level follow from the sum of requests, and the order of writes: raised from the top, lowered from the bottom,
-//! so that no leaf's promise is uncovered in between (cgroup-v2.rst, "Top-down Constraint"). Not owned: which
-//! subtrees, writing.
+//! so that no leaf's promise is uncovered in between. Not owned: which subtrees, writing.
+//!
+//! Inside an owned subtree every sibling is the agent's, so weights need not compare with what a runtime wrote.
+//! They are then proportional to requests at the finest scale the node allows ([`scaled_weight`]): the
+//! runtimes' curve turns 600m and 300m into 67 and 40, not 2:1. Only the topmost cgroup of the subtree, whose
+//! siblings are others', uses the node's conversion.
 
 use std::collections::BTreeMap;
 
 use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, MilliCpu};
 
 use crate::cpu::{WeightConversion, shares_from_milli};
+use crate::formula;
 use crate::plan::{Reason, Wish};
-
-/// Values of the input `formula` in the reasons made here.
-pub(crate) const SUM: &str = "sum-of-children";
 
 /// A container in an owned subtree and what it is promised.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +84,27 @@ pub struct Rule {
     /// What the topmost cgroup counts as requesting among its siblings (`system.slice`, ...), as the kubelet
     /// gives `kubepods` what is allocatable; at least the sum below it is used.
     pub root_request: MilliCpu,
+    /// CPU of the node, which is the largest weight inside the subtree.
+    pub node: MilliCpu,
+}
+
+/// Weight inside an owned subtree: `request x 10000 / node`, rounded, within 1..10000. Leaves of an owned
+/// subtree take this one too, in place of what `plan` wishes by the conversion.
+pub fn scaled_weight(request: MilliCpu, node: MilliCpu) -> CpuWeight {
+    let (request, node) = (u128::from(request.get()), u128::from(node.get().max(1)));
+    let weight = (request * u128::from(CpuWeight::MAX.get()) + node / 2) / node;
+    CpuWeight::clamped(i64::try_from(weight).unwrap_or(i64::MAX))
+}
+
+/// The wish for the weight of a container in an owned subtree.
+pub fn leaf_weight(request: MilliCpu, node: MilliCpu) -> Wish<CpuWeight> {
+    let text =
+        format!("owned subtree: {}m x 10000 / {}m, in proportion to its siblings", request.get(), node.get());
+    Reason::new(text)
+        .with("formula", formula::SCALED)
+        .with("cpu_request_milli", request.get())
+        .with("node_cpu_milli", node.get())
+        .wish(scaled_weight(request, node))
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -109,35 +132,37 @@ pub fn inner(root: &str, rule: Rule, leaves: &[Leaf]) -> BTreeMap<String, Inner>
     for leaf in leaves {
         sums.remove(leaf.path.as_str());
     }
-    let wish = |(path, sum): (&str, Sums)| {
-        let least = if path == root { rule.root_request } else { MilliCpu::ZERO };
-        (path.to_owned(), hold(sum, least, rule.conversion))
-    };
-    sums.into_iter().map(wish).collect()
+    sums.into_iter().map(|(path, sum)| (path.to_owned(), hold(sum, path == root, rule))).collect()
 }
 
-fn hold(sum: Sums, least: MilliCpu, conversion: WeightConversion) -> Inner {
-    let reason = |text: &str| Reason::new(text).with("formula", SUM).with("leaves", sum.leaves);
+fn hold(sum: Sums, is_root: bool, rule: Rule) -> Inner {
+    let reason = |text: &str| Reason::new(text).with("formula", formula::SUM).with("leaves", sum.leaves);
     let memory = |what: &str, value: Bytes| {
         reason(&format!("{what} of the containers below it, added up, or theirs would not hold"))
             .with("children_sum", value.get())
             .wish(value)
     };
-    let request = sum.request.max(least);
+    let request = if is_root { sum.request.max(rule.root_request) } else { sum.request };
     let shares = shares_from_milli(request);
-    let cpu = || {
+    let cpu = |formula: &str| {
         reason("CPU requests of the containers below it, added up, so that levels compare")
+            .with("formula", formula)
             .with("requests_sum_milli", sum.request.get())
-            .with("least_milli", least.get())
             .with("cpu_request_milli", request.get())
+    };
+    let weight = if is_root {
+        cpu(formula::WEIGHT)
             .with("cpu_shares", shares)
-            .with("conversion", conversion)
+            .with("conversion", rule.conversion)
+            .wish(rule.conversion.weight_from_shares(shares))
+    } else {
+        cpu(formula::SCALED).with("node_cpu_milli", rule.node.get()).wish(scaled_weight(request, rule.node))
     };
     Inner {
         min: memory("memory.min", sum.min),
         low: memory("memory.low", sum.low),
-        weight: cpu().wish(conversion.weight_from_shares(shares)),
-        shares: cpu().wish(shares),
+        weight,
+        shares: cpu(formula::SHARES).wish(shares),
         request,
     }
 }

@@ -12,8 +12,9 @@ use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, Limit, OomScoreAdj};
 use evenkeel_model::workload::{ContainerKind, PodRef, Workload};
 use serde::Serialize;
 
-pub use crate::config::{KnobSwitches, MemoryHighFactor, PlanConfig};
+pub use crate::config::{BurstPercent, CpuPeriod, KnobSwitches, MemoryHighFactor, PlanConfig};
 use crate::container::plan_container;
+pub use crate::cores::CpuList;
 pub use crate::cpu::CpuQuota;
 pub use crate::rules::ResourceClasses;
 
@@ -50,6 +51,12 @@ pub struct Wishes {
     pub cpu_weight: Option<Wish<CpuWeight>>,
     /// CPU bandwidth: `cpu.max` (v2), `cpu.cfs_quota_us` with `cpu.cfs_period_us` (v1).
     pub cpu_quota: Option<Wish<CpuQuota>>,
+    /// `cpu.max.burst` (v2), `cpu.cfs_burst_us` (v1), microseconds; never without a quota.
+    pub cpu_burst: Option<Wish<u64>>,
+    /// `cpu.idle`: true when the container runs only on CPU time nobody else wants.
+    pub cpu_idle: Option<Wish<bool>>,
+    /// `cpuset.cpus`; never made by [`plan`] itself, see [`crate::cores`].
+    pub cpuset_cpus: Option<Wish<CpuList>>,
     /// `memory.min` (v2).
     pub memory_min: Option<Wish<Bytes>>,
     /// `memory.low` (v2).
@@ -60,6 +67,9 @@ pub struct Wishes {
     pub memory_max: Option<Wish<Limit<Bytes>>>,
     /// `memory.oom.group` (v2): true when the container dies as a whole.
     pub memory_oom_group: Option<Wish<bool>>,
+    /// `memory.swap.max` (v2): swap alone. On v1 `memory.memsw.limit_in_bytes` is memory and swap together: see
+    /// [`crate::memory::with_swap`].
+    pub memory_swap_max: Option<Wish<Bytes>>,
 }
 
 impl Wishes {
@@ -75,11 +85,15 @@ impl Wishes {
             entry("cpuShares", &self.cpu_shares),
             entry("cpuWeight", &self.cpu_weight),
             entry("cpuQuotaUs", &self.cpu_quota),
+            entry("cpuBurstUs", &self.cpu_burst),
+            entry("cpuIdle", &self.cpu_idle),
+            entry("cpusetCpus", &self.cpuset_cpus),
             entry("memoryMin", &self.memory_min),
             entry("memoryLow", &self.memory_low),
             entry("memoryHigh", &self.memory_high),
             entry("memoryMax", &self.memory_max),
             entry("memoryOomGroup", &self.memory_oom_group),
+            entry("memorySwapMax", &self.memory_swap_max),
         ];
         all.into_iter().flatten().collect()
     }

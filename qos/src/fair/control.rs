@@ -7,10 +7,8 @@ use evenkeel_model::units::{CpuShares, CpuWeight, MilliCpu};
 use super::active::{ActiveSet, Hysteresis};
 use super::scale::Scale;
 use super::target::{Competitor, Level, MicroCpu};
+use crate::formula;
 use crate::plan::{Reason, Wish};
-
-/// Value of the input `formula` in the reasons made here.
-pub(crate) const FORMULA: &str = "fair";
 
 /// Which levels are given weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +92,7 @@ impl Allotment {
             format!("fair excess: idle, so its request {} alone, at least enough to wake", self.request)
         };
         Reason::new(text)
-            .with("formula", FORMULA)
+            .with("formula", formula::FAIR)
             .with("cpu_request_milli", self.request.get())
             .with("active", self.is_active)
             .with("capacity_micro", self.level.capacity.get())

@@ -1,0 +1,5 @@
+//! Exclusive cores: Guaranteed containers that request whole cores get cores of their own.
+
+mod list;
+
+pub use list::{CpuList, NotACpuList};
