@@ -1,25 +1,28 @@
-//! The guardian: a tiny process that thaws what the agent froze, should the agent be killed in between.
+//! The guardian: a tiny process that undoes what the agent only did for a while, should the agent be killed.
 //!
-//! It is this program again, started with `guardian`. It reads what is frozen and thawed from its standard input;
-//! when that ends (the agent is gone, however it ended) it thaws what is still frozen and ends itself.
+//! It is this program again, started with `guardian`. It reads what is frozen, held and let go from its standard
+//! input; when that ends (the agent is gone, however it ended) it undoes what still stands and ends itself.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::BufRead;
+use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
-use evenkeel_host::freeze::freeze_write;
+use evenkeel_host::kernel_reader::KernelReader;
 use evenkeel_host::write::CgroupRef;
 
 use crate::config::Config;
 use crate::journal::{Journal, Transient};
+use crate::transients::{Ledger, Transients, frozen, undo_all};
 
-/// Starts the guardian and gives the journal the pipe to it. Call it before capabilities are dropped only where
+/// Starts the guardian and gives both journals the pipe to it. Call it before capabilities are dropped only where
 /// the guardian needs more than the agent: it needs the same.
 ///
 /// # Errors
 /// When the process cannot be started.
-pub(crate) fn start(config: &Config, journal: &mut Journal) -> anyhow::Result<()> {
+pub(crate) fn start(config: &Config, journal: &mut Journal, transients: &Transients) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("cannot find this program's file")?;
     let mut child = Command::new(program)
         .arg("guardian")
@@ -30,7 +33,11 @@ pub(crate) fn start(config: &Config, journal: &mut Journal) -> anyhow::Result<()
         .spawn()
         .context("cannot start the guardian")?;
     let pipe = child.stdin.take().context("the guardian has no standard input")?;
+    // Lines are shorter than what a pipe takes in one piece (PIPE_BUF, pipe(7)), so two writers do not mix them.
+    let pipe = File::from(OwnedFd::from(pipe));
+    let second = pipe.try_clone().context("no second descriptor of the guardian's pipe")?;
     journal.set_witness(Box::new(pipe));
+    transients.set_witness(Box::new(second));
     // It ends with us and not before, so nobody has to wait for it: its parent is then pid 1.
     Ok(())
 }
@@ -41,28 +48,34 @@ pub(crate) fn start(config: &Config, journal: &mut Journal) -> anyhow::Result<()
 /// When the cgroup file system cannot be used.
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     ignore_signals()?;
-    let mut frozen: BTreeSet<CgroupRef> = BTreeSet::new();
+    // Opened now: when it is needed, memory may be what is short.
+    let (roots, tree) = crate::kernel::open_tree(config)?;
+    let mut writer = crate::kernel::open_writer(config, &roots, &tree)?;
+    let reader = KernelReader::new(roots, tree);
+    let mut passes: BTreeSet<CgroupRef> = BTreeSet::new();
+    let mut ledger = Ledger::default();
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
         match Journal::read_transient(&line) {
             Some(Transient::Frozen(at)) => {
-                frozen.insert(at);
+                passes.insert(at);
             }
             Some(Transient::Thawed(at)) => {
-                frozen.remove(&at);
+                passes.remove(&at);
             }
-            None => {}
+            None => ledger.read(&line),
         }
     }
-    if frozen.is_empty() {
-        return Ok(());
-    }
-    let (roots, tree) = crate::kernel::open_tree(config)?;
-    let mut writer = crate::kernel::open_writer(config, &roots, &tree)?;
-    for at in frozen {
-        let outcome = writer.apply(&freeze_write(&at, false));
-        tracing::warn!(cgroup = %at, outcome = outcome.name(), "the agent ended while this cgroup was frozen");
-    }
+    let mut entries: Vec<_> = passes.iter().map(frozen).collect();
+    entries.extend(ledger.to_undo());
+    undo_all(&reader, &mut *writer, &entries, |entry, result| {
+        tracing::warn!(
+            cgroup = %entry.at,
+            knob = %entry.old.knob(),
+            ?result,
+            "the agent ended while this was set for a while"
+        );
+    });
     Ok(())
 }
 

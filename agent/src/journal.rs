@@ -39,9 +39,17 @@ enum Line {
 /// A target as a line names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", untagged)]
-enum Place {
+pub(crate) enum Place {
     Process { pid: u32, start_time: u64 },
     Cgroup { hierarchy: String, path: String, inode: u64 },
+    Node { scope: Scope },
+}
+
+/// What a knob that is not of a cgroup or process belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Scope {
+    Machine,
 }
 
 /// One original, read back.
@@ -293,6 +301,7 @@ fn original(target: &Place, knob: &str, old: &str, new: &str, container: Option<
                 Target::Process(ProcessId { pid: *pid, start_time: *start_time })
             }
             place @ Place::Cgroup { .. } => Target::Cgroup(cgroup_of(place)?),
+            Place::Node { scope: Scope::Machine } => Target::Node,
         },
         old: knob.parse(old.as_bytes())?,
         new: knob.parse(new.as_bytes())?,
@@ -300,16 +309,17 @@ fn original(target: &Place, knob: &str, old: &str, new: &str, container: Option<
     })
 }
 
-fn place_of(target: &Target) -> Place {
+pub(crate) fn place_of(target: &Target) -> Place {
     match target {
         Target::Process(id) => Place::Process { pid: id.pid, start_time: id.start_time },
+        Target::Node => Place::Node { scope: Scope::Machine },
         Target::Cgroup(at) => {
             Place::Cgroup { hierarchy: at.hierarchy.to_string(), path: at.path.clone(), inode: at.inode }
         }
     }
 }
 
-fn cgroup_of(place: &Place) -> Option<CgroupRef> {
+pub(crate) fn cgroup_of(place: &Place) -> Option<CgroupRef> {
     let Place::Cgroup { hierarchy, path, inode } = place else { return None };
     let all = Controller::ALL.into_iter().map(Hierarchy::V1).chain([Hierarchy::V2]);
     let hierarchy = all.into_iter().find(|h| h.to_string() == *hierarchy)?;

@@ -20,6 +20,7 @@ mod config;
 mod converge;
 mod decisions;
 mod guardian;
+mod holds;
 mod journal;
 mod kernel;
 mod once;
@@ -34,5 +35,6 @@ mod shared;
 mod sources;
 #[cfg(test)]
 mod testing;
+mod transients;
 
 pub use program::main;

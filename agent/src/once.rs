@@ -25,7 +25,7 @@ const CONVERGING: Duration = Duration::from_secs(30);
 /// # Errors
 /// When it cannot start.
 pub(crate) fn run(config: Config, output: Output) -> anyhow::Result<bool> {
-    let Opened { context, kernel, journal, decisions, board } = run::open(config)?;
+    let Opened { context, kernel, journal, decisions, board, .. } = run::open(config)?;
     let from = decisions.next_seq();
     let waker = Waker::new().context("no descriptor for a bell")?;
     let (sender, updates) = sync_channel(SOURCE_UPDATES_CAP);

@@ -19,6 +19,7 @@ use crate::cli::Output;
 use crate::config::Config;
 use crate::journal::{Journal, Original};
 use crate::kernel;
+use crate::transients::{Left, Transients, undo};
 
 /// What became of an original whose process or cgroup has ended.
 const GONE: &str = "gone";
@@ -51,10 +52,38 @@ pub(crate) fn run(config: &Config, output: Output) -> anyhow::Result<bool> {
         Journal::open(dir, &boot).with_context(|| format!("cannot use the journal in {}", dir.display()))?;
     let mut writer = kernel::open_writer(config, &roots, &tree)?;
     let reader = KernelReader::new(roots, tree);
-    let reports = restore(&reader, &mut *writer, &mut journal);
+    let transients = Transients::open(dir, &boot)
+        .with_context(|| format!("cannot use the journal in {}", dir.display()))?;
+    let mut reports = undo_transients(&reader, &mut *writer, &transients);
+    reports.extend(restore(&reader, &mut *writer, &mut journal));
     journal.rewrite().context("cannot rewrite the journal")?;
     print(&reports, output)?;
     Ok(reports.iter().all(|report| !report.result.starts_with("failed")))
+}
+
+/// What was only set for a while goes first: an original may have been noted while it stood.
+fn undo_transients(
+    reader: &dyn HostReader,
+    writer: &mut dyn HostWriter,
+    transients: &Transients,
+) -> Vec<Report> {
+    let mut reports = Vec::new();
+    for entry in transients.to_undo() {
+        let target = Target::Cgroup(entry.at.clone());
+        let set = entry.ours.last().copied().unwrap_or(entry.old);
+        let outcome = undo(reader, writer, &entry);
+        reports.push(match &outcome {
+            Ok(outcome) => report(&target, set, entry.old, outcome),
+            Err(Left::Back) => told(&target, set, entry.old, "holds it already".to_owned()),
+            Err(Left::Theirs(_)) => {
+                told(&target, set, entry.old, "changed by somebody else since; left alone".to_owned())
+            }
+        });
+        if outcome.map_or(true, |outcome| outcome.is_done()) {
+            transients.end(&entry.at, entry.old.knob());
+        }
+    }
+    reports
 }
 
 fn restore(reader: &dyn HostReader, writer: &mut dyn HostWriter, journal: &mut Journal) -> Vec<Report> {

@@ -27,12 +27,14 @@ use crate::config::{Config, Mode};
 use crate::converge::board::Board;
 use crate::converge::{Converger, Parts};
 use crate::decisions::{DecisionLog, Draft};
+use crate::holds::Holds;
 use crate::journal::Journal;
 use crate::kernel::{self, Kernel, with_remedy};
 use crate::shared::{
     Context, Heartbeat, LIVE_TICKS_CAP, LiveBus, Rescan, SOURCE_UPDATES_CAP, Stats, Stop, TRACK_CHANGES_CAP,
     UpdateSender, Waker,
 };
+use crate::transients::Transients;
 use crate::{guardian, report, sample, serve, sources};
 
 /// Time for draining after SIGTERM. The unit's own limit is 15 s.
@@ -50,6 +52,7 @@ pub(crate) struct Opened {
     pub(crate) journal: Journal,
     pub(crate) decisions: Arc<DecisionLog>,
     pub(crate) board: Arc<Board>,
+    pub(crate) holds: Arc<Holds>,
 }
 
 /// Opens everything; no thread runs yet.
@@ -71,8 +74,9 @@ pub(crate) fn open(config: Config) -> anyhow::Result<Opened> {
     make_state_dir(&config)?;
     let decisions = open_decisions(&config)?;
     let mut journal = open_journal(&config, &boot_id)?;
+    let transients = open_transients(&config, &boot_id)?;
     if config.mode == Mode::Enforce
-        && let Err(error) = guardian::start(&config, &mut journal)
+        && let Err(error) = guardian::start(&config, &mut journal, &transients)
     {
         tracing::warn!(
             error = format!("{error:#}"),
@@ -91,7 +95,9 @@ pub(crate) fn open(config: Config) -> anyhow::Result<Opened> {
         stats: Stats::default(),
         stop: Stop::default(),
     };
-    Ok(Opened { context: Arc::new(context), kernel, journal, decisions: Arc::new(decisions), board })
+    let holds = Arc::new(Holds::new(transients));
+    undo_leftovers(&context.config, &kernel, &holds)?;
+    Ok(Opened { context: Arc::new(context), kernel, journal, decisions: Arc::new(decisions), board, holds })
 }
 
 fn make_state_dir(config: &Config) -> anyhow::Result<()> {
@@ -133,6 +139,32 @@ fn open_journal(config: &Config, boot_id: &str) -> anyhow::Result<Journal> {
             Ok(Journal::in_memory(boot_id))
         }
     }
+}
+
+fn open_transients(config: &Config, boot_id: &str) -> anyhow::Result<Transients> {
+    if config.mode == Mode::DryRun {
+        return Ok(Transients::in_memory(boot_id));
+    }
+    match Transients::open(&config.state_dir, boot_id) {
+        Ok(transients) => Ok(transients),
+        Err(error) if config.strict => Err(error).context("cannot open the journal of transient settings"),
+        Err(error) => {
+            tracing::error!(%error, dir = %config.state_dir.display(), "transient settings are known to the guardian only");
+            Ok(Transients::in_memory(boot_id))
+        }
+    }
+}
+
+/// Undoes what an earlier run set for a while and could not put back, nor its guardian.
+fn undo_leftovers(config: &Config, kernel: &Kernel, holds: &Holds) -> anyhow::Result<()> {
+    if holds.transients().to_undo().is_empty() {
+        return Ok(());
+    }
+    let tree = kernel.reader.tree();
+    let mut writer = kernel::open_writer(config, kernel.reader.roots(), tree)?;
+    let count = holds.repair(&kernel.reader, &mut *writer);
+    tracing::warn!(count, "an earlier run left settings that were meant for a while; they are undone");
+    Ok(())
 }
 
 /// A random number from the kernel.
@@ -238,9 +270,10 @@ fn start(
     listener: std::os::unix::net::UnixListener,
     threads: &mut Threads,
 ) -> anyhow::Result<Runtime> {
-    let Opened { context, kernel, journal, decisions, board } = opened;
+    let Opened { context, kernel, journal, decisions, board, holds } = opened;
     let waker = Waker::new().context("no descriptor for the converge thread's bell")?;
     context.stop.register(waker.clone());
+    holds.set_bell(waker.clone());
     let (update_sender, updates) = sync_channel(SOURCE_UPDATES_CAP);
     let (change_sender, changes) = sync_channel(TRACK_CHANGES_CAP);
     let rescan: Rescan = Rescan::default();

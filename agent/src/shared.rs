@@ -3,7 +3,7 @@
 //! Owned here: shapes and the small primitives (stop flag, waker, heartbeat, counters) that more than one part
 //! needs. Not owned: any decision, any I/O beyond waking a thread through an eventfd.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -224,6 +224,10 @@ impl UpdateSender {
         })
     }
 }
+
+/// Containers (by inode) whose settings the converger verifies at its next wake-up: a hold on one of them ended.
+/// Bounded by the containers there are.
+pub(crate) type Pokes = Arc<Mutex<HashSet<u64>>>;
 
 /// Rung by the converge thread when the cgroup tree changed in a way that may mean a new container: every source
 /// awaits it (`notified().await`) and lists again.

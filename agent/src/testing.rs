@@ -6,6 +6,17 @@ use evenkeel_model::workload::{
     SourceKind, Workload,
 };
 
+/// [`workload`] as something tracked, in slot 1 with inode 1.
+pub(crate) fn tracked(name: &str) -> crate::shared::Tracked {
+    crate::shared::Tracked {
+        slot: 1,
+        workload: std::sync::Arc::new(workload(name)),
+        classes: evenkeel_qos::rules::ResourceClasses::default(),
+        cgroup: format!("/{name}").into(),
+        inode: 1,
+    }
+}
+
 /// A burstable container `main` of the pod `name`, in the cgroup `/name`: half a core and 256 MiB requested.
 pub(crate) fn workload(name: &str) -> Workload {
     Workload {
