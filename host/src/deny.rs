@@ -27,6 +27,12 @@ impl DenyList {
         self.prefixes.iter().map(String::as_str).find(|prefix| is_at_or_below(&path, prefix))
     }
 
+    /// The entry below `path`, if there is one: what is done to `path` as a whole would hit it.
+    pub(crate) fn is_within(&self, path: &str) -> Option<&str> {
+        let path = crate::cgroup::normal(path);
+        self.prefixes.iter().map(String::as_str).find(|prefix| is_at_or_below(prefix, &path))
+    }
+
     /// The entry that covers a process. Where membership paths are shown relative to our own cgroup namespace
     /// they cannot be compared, so the denied cgroups are asked for their processes instead.
     pub(crate) fn covers_process(
@@ -65,7 +71,7 @@ fn processes_below(tree: &CgroupTree, path: &str) -> Result<Vec<u32>, HostError>
     }
 }
 
-fn is_at_or_below(path: &str, prefix: &str) -> bool {
+pub(crate) fn is_at_or_below(path: &str, prefix: &str) -> bool {
     prefix == "/" || path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
@@ -94,5 +100,8 @@ mod tests {
         ] {
             assert_eq!(list.covers(path), want, "{path}");
         }
+        assert_eq!(list.is_within("/a"), Some("/a/b"));
+        assert_eq!(list.is_within("/a/b/c"), None);
+        assert_eq!(list.is_within("/"), Some("/kube-system"));
     }
 }

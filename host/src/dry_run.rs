@@ -14,6 +14,10 @@ impl DryRunWriter {
     pub const fn new(kernel: KernelWriter) -> Self {
         Self { kernel }
     }
+
+    pub(crate) const fn kernel(&self) -> &KernelWriter {
+        &self.kernel
+    }
 }
 
 impl HostWriter for DryRunWriter {

@@ -81,6 +81,10 @@ pub enum Action {
     Subscribe,
     /// Change a limit or capability of our own process.
     Adjust,
+    /// Reclaim memory of a cgroup.
+    Reclaim,
+    /// End the processes of a cgroup.
+    Kill,
 }
 
 impl Action {
@@ -93,6 +97,8 @@ impl Action {
             Self::Watch => "watch",
             Self::Subscribe => "subscribe to",
             Self::Adjust => "adjust",
+            Self::Reclaim => "reclaim memory of",
+            Self::Kill => "end",
         }
     }
 }

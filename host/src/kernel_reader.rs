@@ -6,8 +6,8 @@ use evenkeel_model::units::OomScoreAdj;
 
 use crate::cgroup::{CgroupDir, CgroupTree};
 use crate::error::{Action, Category, HostError};
-use crate::hierarchy::Hierarchy;
 use crate::knob::{Knob, Setting};
+use crate::node::node_setting;
 use crate::process::{ProcessHandle, score_of};
 use crate::roots::Roots;
 use crate::snapshot::{CgroupFacts, HostReader, KnobFact, ProcessFacts};
@@ -41,7 +41,8 @@ impl KernelReader {
         let hierarchy = dir.at().hierarchy;
         let layout = self.tree.layout();
         Knob::ALL.into_iter().filter(move |k| {
-            k.is_v1() == (hierarchy != Hierarchy::V2)
+            k.is_of_container()
+                && k.exists_in(hierarchy)
                 && k.controller().and_then(|c| layout.home(c)) == Some(hierarchy)
         })
     }
@@ -95,7 +96,8 @@ impl HostReader for KernelReader {
             (Target::Process(id), Knob::OomScoreAdj) => {
                 ProcessHandle::open_same(&self.roots, *id)?.oom_score_adj().map(Setting::OomScoreAdj)
             }
-            (Target::Cgroup(at), knob) if knob != Knob::OomScoreAdj => self.tree.dir_of(at)?.setting(knob),
+            (Target::Cgroup(at), knob) if knob.exists_in(at.hierarchy) => self.tree.dir_of(at)?.setting(knob),
+            (Target::Node, Knob::OvercommitMemory) => node_setting(&self.roots, knob),
             _ => Err(HostError::of_text(
                 Category::Unsupported,
                 Action::Read,

@@ -8,11 +8,10 @@ use std::sync::Arc;
 use evenkeel_model::units::Bytes;
 
 use crate::cgroup::{CgroupDir, CgroupTree};
-use crate::deny::DenyList;
+use crate::deny::{DenyList, is_at_or_below};
 use crate::error::HostError;
-use crate::hierarchy::Hierarchy;
 use crate::knob::{Knob, Setting};
-use crate::node::page_size;
+use crate::node::{node_setting, page_size, set_node};
 use crate::process::{ProcessHandle, is_kernel_thread};
 use crate::roots::Roots;
 use crate::write::{CgroupRef, HostWriter, Outcome, ProcessId, Refusal, Target, Write};
@@ -23,6 +22,7 @@ pub struct KernelWriter {
     roots: Roots,
     tree: Arc<CgroupTree>,
     deny: DenyList,
+    owned: Vec<String>,
     own_pid: u32,
     page: Bytes,
 }
@@ -35,7 +35,22 @@ impl KernelWriter {
     pub fn new(roots: Roots, tree: Arc<CgroupTree>, deny: &[String]) -> Result<Self, HostError> {
         let own_pid = roots.own_pid()?;
         let deny = DenyList::new(deny, &roots);
-        Ok(Self { roots, tree, deny, own_pid, page: page_size() })
+        Ok(Self { roots, tree, deny, owned: Vec::new(), own_pid, page: page_size() })
+    }
+
+    /// With subtrees given to us, in which knobs of inner cgroups may be written too.
+    #[must_use]
+    pub fn owning(mut self, subtrees: &[String]) -> Self {
+        self.owned = subtrees.iter().map(|p| crate::cgroup::normal(p)).collect();
+        self
+    }
+
+    pub(crate) const fn roots(&self) -> &Roots {
+        &self.roots
+    }
+
+    pub(crate) fn tree(&self) -> &CgroupTree {
+        &self.tree
     }
 
     /// Everything but the write itself.
@@ -47,15 +62,33 @@ impl KernelWriter {
         let done = match &write.target {
             Target::Cgroup(at) => self.apply_cgroup(at, &write.setting, road),
             Target::Process(id) => self.apply_process(*id, &write.setting, road),
+            Target::Node => self.apply_node(&write.setting, road),
         };
         done.unwrap_or_else(Outcome::from)
     }
 
     fn apply_cgroup(&self, at: &CgroupRef, setting: &Setting, road: Road) -> Result<Outcome, Stop> {
         let knob = setting.knob();
-        if knob == Knob::OomScoreAdj || knob.is_v1() != (at.hierarchy != Hierarchy::V2) {
+        if !knob.exists_in(at.hierarchy) {
             return Err(Stop::Refused(Refusal::WrongTarget));
         }
+        if matches!(knob, Knob::SubtreeControl(_)) && !self.owns(&at.path) {
+            return Err(Stop::Refused(Refusal::NotOwned));
+        }
+        let dir = self.place(at)?;
+        if self.holds_us(&dir, knob)? {
+            return Err(Stop::Refused(Refusal::OwnCgroup));
+        }
+        Ok(change(road, setting.as_kept(self.page), || dir.setting(knob), || dir.set(setting)))
+    }
+
+    fn owns(&self, path: &str) -> bool {
+        let path = crate::cgroup::normal(path);
+        self.owned.iter().any(|own| is_at_or_below(&path, own))
+    }
+
+    /// Opens a cgroup that may be written.
+    pub(crate) fn place(&self, at: &CgroupRef) -> Result<CgroupDir, Stop> {
         if let Some(prefix) = self.deny.covers(&at.path) {
             return Err(Stop::Refused(Refusal::DenyList { prefix: prefix.to_owned() }));
         }
@@ -66,10 +99,30 @@ impl KernelWriter {
         if dir.at().inode != at.inode {
             return Err(Stop::Refused(Refusal::Replaced));
         }
-        if self.holds_us(&dir, knob)? {
+        Ok(dir)
+    }
+
+    /// Refuses a deed to `at` as a whole when one of its processes, `pids`, must be spared.
+    pub(crate) fn refuse_victims(&self, at: &CgroupRef, pids: &[u32]) -> Result<(), Stop> {
+        if let Some(prefix) = self.deny.is_within(&at.path) {
+            return Err(Stop::Refused(Refusal::DenyList { prefix: prefix.to_owned() }));
+        }
+        // The kernel shows cgroup.procs in our own process namespace.
+        if pids.iter().any(|&p| p == std::process::id() || p == self.own_pid) {
             return Err(Stop::Refused(Refusal::OwnCgroup));
         }
-        Ok(change(road, setting.as_kept(self.page), || dir.setting(knob), || dir.set(setting)))
+        if pids.contains(&1) {
+            return Err(Stop::Refused(Refusal::Init));
+        }
+        Ok(())
+    }
+
+    fn apply_node(&self, setting: &Setting, road: Road) -> Result<Outcome, Stop> {
+        let knob = setting.knob();
+        if knob != Knob::OvercommitMemory {
+            return Err(Stop::Refused(Refusal::WrongTarget));
+        }
+        Ok(change(road, *setting, || node_setting(&self.roots, knob), || set_node(&self.roots, setting)))
     }
 
     /// Whether we are in the cgroup ourselves; freezing looks at everything below it too, because it would stop
@@ -123,7 +176,7 @@ enum Road {
 }
 
 /// Why a write ends before it is tried.
-enum Stop {
+pub(crate) enum Stop {
     Refused(Refusal),
     Failed(HostError),
 }

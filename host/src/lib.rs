@@ -1,8 +1,8 @@
 //! The kernel's edge: cgroup v1, v2 and hybrid, procfs, kernel events, capabilities.
 //!
-//! Owned here: every system call and every path of procfs and cgroupfs in this project, behind two narrow traits,
-//! [`snapshot::HostReader`] (coarse, cold) and [`write::HostWriter`] (one value of a closed set of writes), and one
-//! hot path, the [`sampler`]. Not owned: what should be written, when, and why. Depends on `model` and on system
+//! Owned here: every system call and every path of procfs and cgroupfs in this project, behind three narrow traits,
+//! [`snapshot::HostReader`] (coarse, cold), [`write::HostWriter`] (one value of a closed set of writes) and
+//! [`action::HostActor`] (reclaim, kill), and one hot path, the [`sampler`]. Not owned: what should be written, when, and why. Depends on `model` and on system
 //! call crates only.
 //!
 //! A program begins like this:
@@ -20,6 +20,7 @@
 //!
 //! Errors carry a [`error::Category`]; callers act on it and never on text.
 
+pub mod action;
 pub mod caps;
 pub mod cgroup;
 mod deny;
@@ -29,12 +30,16 @@ pub mod events;
 pub mod fake;
 pub mod freeze;
 pub mod hierarchy;
+mod kernel_actor;
+pub mod kernel_log;
 pub mod kernel_reader;
 pub mod kernel_writer;
 pub mod knob;
 pub mod node;
 pub mod parse;
+mod pidfd;
 pub mod process;
+pub mod psi;
 pub mod roots;
 pub mod sampler;
 pub mod snapshot;

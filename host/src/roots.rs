@@ -39,6 +39,11 @@ impl Roots {
         &self.cgroup
     }
 
+    /// The device of the kernel's log.
+    pub fn kernel_log(&self) -> &Path {
+        Path::new("/dev/kmsg")
+    }
+
     /// Our own process number as this procfs counts.
     ///
     /// # Errors

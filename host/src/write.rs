@@ -50,6 +50,8 @@ pub enum Target {
     Cgroup(CgroupRef),
     /// A process.
     Process(ProcessId),
+    /// The machine itself.
+    Node,
 }
 
 impl fmt::Display for Target {
@@ -57,6 +59,7 @@ impl fmt::Display for Target {
         match self {
             Self::Cgroup(c) => c.fmt(f),
             Self::Process(p) => p.fmt(f),
+            Self::Node => f.write_str("the machine"),
         }
     }
 }
@@ -79,6 +82,11 @@ impl Write {
     /// A write to a process.
     pub const fn process(target: ProcessId, setting: Setting) -> Self {
         Self { target: Target::Process(target), setting }
+    }
+
+    /// A write to a knob of the machine.
+    pub const fn node(setting: Setting) -> Self {
+        Self { target: Target::Node, setting }
     }
 
     /// The knob.
@@ -111,6 +119,9 @@ pub enum Refusal {
         /// The entry of the list.
         prefix: String,
     },
+    /// A knob of inner cgroups, outside the subtrees given to us.
+    #[error("inner cgroups are written only in subtrees the configuration gives to the agent (own)")]
+    NotOwned,
     /// The path now leads to another cgroup, or the pid to another process.
     #[error("the target was replaced by another one of the same name")]
     Replaced,

@@ -190,12 +190,12 @@ impl CgroupDir {
     /// # Errors
     /// As [`CgroupDir::read`]; `Malformed`.
     pub fn setting(&self, knob: Knob) -> Result<Setting, HostError> {
-        knob.parse(&self.read(knob.name())?).ok_or_else(|| self.malformed(knob.name()))
+        knob.parse(&self.read(knob.file())?).ok_or_else(|| self.malformed(knob.file()))
     }
 
     /// Writes a knob. Crate-private: everybody else goes through a `HostWriter`, which refuses what must not be
     /// written.
     pub(crate) fn set(&self, setting: &Setting) -> Result<(), HostError> {
-        self.write(setting.knob().name(), &setting.to_string())
+        self.write(setting.knob().file(), &setting.to_string())
     }
 }

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, Limit, OomScoreAdj};
 
+use crate::action::{HostActor, refused};
 use crate::error::{Action, Category, HostError};
 use crate::hierarchy::{Controller, Hierarchy, Mode};
-use crate::knob::{Knob, PeriodUsec, Setting};
+use crate::knob::{BurstUsec, CpuSet, Knob, Overcommit, PeriodUsec, Setting};
 use crate::snapshot::{CgroupFacts, HostReader, KnobFact, ProcessFacts};
 use crate::write::{CgroupRef, HostWriter, Outcome, ProcessId, Refusal, Target, Write};
 
@@ -40,8 +41,31 @@ pub struct FakeState {
     cgroups: BTreeMap<String, FakeCgroup>,
     processes: BTreeMap<u32, FakeProcess>,
     denied: BTreeSet<Knob>,
+    node: BTreeMap<Knob, Setting>,
+    kills_fail: BTreeSet<String>,
     /// Every write that was applied or tried, in order.
     pub writes: Vec<Write>,
+    /// Every deed that was done or tried, in order.
+    pub deeds: Vec<FakeDeed>,
+}
+
+/// A deed as it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FakeDeed {
+    /// To reclaim.
+    Reclaim {
+        /// Where.
+        cgroup: CgroupRef,
+        /// How much.
+        amount: Bytes,
+        /// Only pages of files.
+        file_only: bool,
+    },
+    /// To end everything.
+    Kill {
+        /// Where.
+        cgroup: CgroupRef,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -49,6 +73,7 @@ struct FakeCgroup {
     inode: u64,
     settings: BTreeMap<Knob, Setting>,
     freezable: bool,
+    reclaimable: Bytes,
 }
 
 #[derive(Debug, Clone)]
@@ -66,7 +91,13 @@ impl FakeKernel {
             cgroups: BTreeMap::new(),
             processes: BTreeMap::new(),
             denied: BTreeSet::new(),
+            node: BTreeMap::from([(
+                Knob::OvercommitMemory,
+                Setting::OvercommitMemory(Overcommit::Heuristic),
+            )]),
+            kills_fail: BTreeSet::new(),
             writes: Vec::new(),
+            deeds: Vec::new(),
         };
         Self { shared: Arc::new(Mutex::new(Shared { state, before_listing: None })) }
     }
@@ -92,7 +123,8 @@ impl FakeState {
         let inode = self.next_inode;
         self.next_inode += 10;
         let settings = defaults(self.mode).into_iter().map(|s| (s.knob(), s)).collect();
-        self.cgroups.insert(path.to_owned(), FakeCgroup { inode, settings, freezable: true });
+        let fresh = FakeCgroup { inode, settings, freezable: true, reclaimable: Bytes::ZERO };
+        self.cgroups.insert(path.to_owned(), fresh);
     }
 
     /// Removes a cgroup and ends its processes.
@@ -144,6 +176,35 @@ impl FakeState {
         if let Some(c) = self.cgroups.get_mut(path) {
             c.settings.insert(setting.knob(), setting);
         }
+    }
+
+    /// Somebody else turns a knob of the machine.
+    pub fn set_node(&mut self, setting: Setting) {
+        self.node.insert(setting.knob(), setting);
+    }
+
+    /// A knob of the machine.
+    pub fn node_value(&self, knob: Knob) -> Option<Setting> {
+        self.node.get(&knob).copied()
+    }
+
+    /// How much can be reclaimed from a cgroup; each reclaim takes of it. At first nothing.
+    pub fn set_reclaimable(&mut self, path: &str, amount: Bytes) {
+        if let Some(c) = self.cgroups.get_mut(path) {
+            c.reclaimable = amount;
+        }
+    }
+
+    /// From now on a kill of this cgroup answers EPERM and ends nobody.
+    pub fn never_dies(&mut self, path: &str) {
+        self.kills_fail.insert(path.to_owned());
+    }
+
+    /// The processes of a cgroup and of those below it.
+    pub fn pids_below(&self, path: &str) -> Vec<u32> {
+        let below = format!("{}/", path.trim_end_matches('/'));
+        let inside = |p: &FakeProcess| p.cgroup == path || p.cgroup.starts_with(&below);
+        self.processes.iter().filter(|(_, p)| inside(p)).map(|(pid, _)| *pid).collect()
     }
 
     /// From now on this knob answers EACCES to writes.
@@ -220,6 +281,7 @@ impl FakeState {
             (Target::Process(id), _) if id.pid == 1 => return Outcome::Refused(Refusal::Init),
             (Target::Process(id), Setting::OomScoreAdj(score)) => self.set_score(id.pid, score),
             (Target::Cgroup(at), setting) => self.set(&at.path, setting),
+            (Target::Node, setting) => self.set_node(setting),
             (Target::Process(_), _) => return Outcome::Refused(Refusal::WrongTarget),
         }
         Outcome::Written { old: Some(old), new: write.setting }
@@ -231,6 +293,9 @@ impl FakeState {
                 Some(p) if p.facts.id == *id => Ok(Setting::OomScoreAdj(p.facts.score)),
                 _ => Err(gone(&id.to_string())),
             },
+            Target::Node => self.node_value(knob).ok_or_else(|| {
+                HostError::of_text(Category::Unsupported, Action::Read, knob.name(), "there is no such file")
+            }),
             Target::Cgroup(at) => self.find(at)?.settings.get(&knob).copied().ok_or_else(|| {
                 let subject = format!("{at} {knob}");
                 HostError::of_text(Category::Unsupported, Action::Read, subject, "there is no such file")
@@ -242,6 +307,7 @@ impl FakeState {
 fn defaults(mode: Mode) -> Vec<Setting> {
     // 100 ms, the kernel's default period, lies within the range.
     let period = PeriodUsec::new(100_000).unwrap_or_else(|_| unreachable!("100 ms is a valid period"));
+    let no_burst = BurstUsec::new(0).unwrap_or_else(|_| unreachable!("no burst is a valid burst"));
     if mode == Mode::V2 {
         return vec![
             Setting::CpuWeight(CpuWeight::clamped(100)),
@@ -252,6 +318,14 @@ fn defaults(mode: Mode) -> Vec<Setting> {
             Setting::MemoryMax(Limit::Max),
             Setting::MemoryOomGroup(false),
             Setting::CgroupFreeze(false),
+            Setting::CpuIdle(false),
+            Setting::CpuMaxBurst(no_burst),
+            Setting::CpusetCpus(CpuSet::EMPTY),
+            Setting::MemorySwapMax(Limit::Max),
+            Setting::SubtreeControl { controller: Controller::Cpu, on: false },
+            Setting::SubtreeControl { controller: Controller::Memory, on: false },
+            Setting::SubtreeControl { controller: Controller::Pids, on: false },
+            Setting::SubtreeControl { controller: Controller::Cpuset, on: false },
         ];
     }
     vec![
@@ -261,6 +335,10 @@ fn defaults(mode: Mode) -> Vec<Setting> {
         Setting::MemoryLimit(Limit::Max),
         Setting::MemorySoftLimit(Limit::Max),
         Setting::FreezerState(false),
+        Setting::CpuIdle(false),
+        Setting::CpuCfsBurst(no_burst),
+        Setting::CpusetCpus(CpuSet::EMPTY),
+        Setting::MemorySwLimit(Limit::Max),
     ]
 }
 
@@ -276,6 +354,7 @@ impl HostReader for FakeKernel {
         let settings: Vec<KnobFact> = found
             .settings
             .iter()
+            .filter(|(knob, _)| knob.is_of_container())
             .map(|(&knob, &s)| KnobFact { knob, place: at(knob), value: Ok(s) })
             .collect();
         let main = match state.mode {
@@ -304,9 +383,7 @@ impl HostReader for FakeKernel {
             hook(state);
         }
         state.find(cgroup)?;
-        let below = format!("{}/", cgroup.path.trim_end_matches('/'));
-        let inside = |p: &FakeProcess| p.cgroup == cgroup.path || p.cgroup.starts_with(&below);
-        Ok(state.processes.iter().filter(|(_, p)| inside(p)).map(|(pid, _)| *pid).collect())
+        Ok(state.pids_below(&cgroup.path))
     }
 
     fn process(&self, pid: u32) -> Result<ProcessFacts, HostError> {
@@ -330,5 +407,52 @@ impl HostReader for FakeKernel {
 impl HostWriter for FakeKernel {
     fn apply(&mut self, write: &Write) -> Outcome {
         self.lock().state.apply(write)
+    }
+}
+
+impl FakeState {
+    fn reclaim(&mut self, cgroup: &CgroupRef, amount: Bytes) -> Result<Bytes, HostError> {
+        self.find(cgroup)?;
+        if cgroup.hierarchy != Hierarchy::V2 {
+            let why = "memory.reclaim is of cgroup v2";
+            let at = cgroup.to_string();
+            return Err(HostError::of_text(Category::Unsupported, Action::Reclaim, at, why));
+        }
+        let Some(found) = self.cgroups.get_mut(&cgroup.path) else { return Ok(Bytes::ZERO) };
+        let taken = found.reclaimable.min(amount);
+        found.reclaimable = Bytes::new(found.reclaimable.get() - taken.get());
+        Ok(taken)
+    }
+
+    fn kill(&mut self, cgroup: &CgroupRef) -> Result<u32, HostError> {
+        self.find(cgroup)?;
+        if self.kills_fail.contains(&cgroup.path) {
+            let at = cgroup.to_string();
+            return Err(HostError::from_errno(Action::Kill, at, nix::errno::Errno::EPERM, true));
+        }
+        let pids = self.pids_below(&cgroup.path);
+        if pids.contains(&1) {
+            return Err(refused(Action::Kill, cgroup, &Refusal::Init));
+        }
+        pids.iter().for_each(|pid| self.exit(*pid));
+        Ok(u32::try_from(pids.len()).unwrap_or(u32::MAX))
+    }
+}
+
+impl HostActor for FakeKernel {
+    fn reclaim(&mut self, cgroup: &CgroupRef, amount: Bytes, file_only: bool) -> Result<Bytes, HostError> {
+        let state = &mut self.lock().state;
+        state.deeds.push(FakeDeed::Reclaim { cgroup: cgroup.clone(), amount, file_only });
+        state.reclaim(cgroup, amount)
+    }
+
+    fn kill_cgroup(&mut self, cgroup: &CgroupRef) -> Result<u32, HostError> {
+        let state = &mut self.lock().state;
+        state.deeds.push(FakeDeed::Kill { cgroup: cgroup.clone() });
+        state.kill(cgroup)
+    }
+
+    fn is_rehearsal(&self) -> bool {
+        false
     }
 }

@@ -7,5 +7,5 @@
 mod kernel;
 mod tree;
 
-pub use kernel::{FakeKernel, FakeState};
+pub use kernel::{FakeDeed, FakeKernel, FakeState};
 pub use tree::FakeTree;

@@ -13,16 +13,16 @@ use crate::roots::Roots;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-const V1: [Controller; 5] = Controller::ALL;
-const V2: [Controller; 3] = [Controller::Cpu, Controller::Memory, Controller::Pids];
+const V1: [Controller; 6] = Controller::ALL;
+const V2: [Controller; 4] = [Controller::Cpu, Controller::Memory, Controller::Pids, Controller::Cpuset];
 
 const PRESSURE: &str =
     "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
 
 /// Files of a new v2 cgroup with what the kernel puts into them.
-const V2_FILES: [(&str, &str); 20] = [
+const V2_FILES: [(&str, &str); 26] = [
     ("cgroup.procs", ""),
-    ("cgroup.controllers", "cpu memory pids\n"),
+    ("cgroup.controllers", "cpuset cpu memory pids\n"),
     ("cgroup.subtree_control", ""),
     ("cgroup.events", "populated 0\nfrozen 0\n"),
     ("cgroup.freeze", "0\n"),
@@ -44,6 +44,12 @@ const V2_FILES: [(&str, &str); 20] = [
     ("memory.high", "max\n"),
     ("memory.max", "max\n"),
     ("memory.oom.group", "0\n"),
+    ("memory.swap.max", "max\n"),
+    ("memory.reclaim", ""),
+    ("cgroup.kill", ""),
+    ("cpu.idle", "0\n"),
+    ("cpu.max.burst", "0\n"),
+    ("cpuset.cpus", "\n"),
 ];
 
 /// Files of the v2 tree of a hybrid: no controllers.
@@ -65,6 +71,8 @@ fn v1_files(controller: Controller) -> &'static [(&'static str, &'static str)] {
             ("cpu.shares", "1024\n"),
             ("cpu.cfs_quota_us", "-1\n"),
             ("cpu.cfs_period_us", "100000\n"),
+            ("cpu.cfs_burst_us", "0\n"),
+            ("cpu.idle", "0\n"),
             ("cpu.stat", "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n"),
         ],
         Controller::Cpuacct => &[("cpuacct.usage", "0\n")],
@@ -72,6 +80,7 @@ fn v1_files(controller: Controller) -> &'static [(&'static str, &'static str)] {
             ("memory.usage_in_bytes", "0\n"),
             ("memory.limit_in_bytes", "9223372036854771712\n"),
             ("memory.soft_limit_in_bytes", "9223372036854771712\n"),
+            ("memory.memsw.limit_in_bytes", "9223372036854771712\n"),
             (
                 "memory.stat",
                 "cache 0\nrss 0\ninactive_file 0\ntotal_rss 0\ntotal_swap 0\ntotal_inactive_file 0\n",
@@ -80,6 +89,7 @@ fn v1_files(controller: Controller) -> &'static [(&'static str, &'static str)] {
         ],
         Controller::Pids => &[("pids.current", "0\n")],
         Controller::Freezer => &[("freezer.state", "THAWED\n")],
+        Controller::Cpuset => &[("cpuset.cpus", "\n"), ("cpuset.mems", "\n")],
     }
 }
 

@@ -25,11 +25,14 @@ pub enum Controller {
     Pids,
     /// Freezing. Built into every v2 cgroup since Linux 5.2.
     Freezer,
+    /// Which processors may be used.
+    Cpuset,
 }
 
 impl Controller {
     /// Every controller.
-    pub const ALL: [Self; 5] = [Self::Cpu, Self::Cpuacct, Self::Memory, Self::Pids, Self::Freezer];
+    pub const ALL: [Self; 6] =
+        [Self::Cpu, Self::Cpuacct, Self::Memory, Self::Pids, Self::Freezer, Self::Cpuset];
 
     /// The kernel's name.
     pub const fn name(self) -> &'static str {
@@ -39,6 +42,7 @@ impl Controller {
             Self::Memory => "memory",
             Self::Pids => "pids",
             Self::Freezer => "freezer",
+            Self::Cpuset => "cpuset",
         }
     }
 
@@ -176,10 +180,15 @@ impl Layout {
     /// Runtimes put a container into every v1 controller but not always into the v2 tree beside them, so v1
     /// memory comes before v2 on a hybrid.
     pub fn process_order(&self) -> impl Iterator<Item = Hierarchy> {
-        [Controller::Memory, Controller::Cpu, Controller::Cpuacct, Controller::Pids, Controller::Freezer]
-            .into_iter()
-            .filter_map(|c| self.home(c))
-            .chain(self.pressure_home())
+        const ORDER: [Controller; 6] = [
+            Controller::Memory,
+            Controller::Cpu,
+            Controller::Cpuacct,
+            Controller::Pids,
+            Controller::Freezer,
+            Controller::Cpuset,
+        ];
+        ORDER.into_iter().filter_map(|c| self.home(c)).chain(self.pressure_home())
     }
 }
 

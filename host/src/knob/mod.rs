@@ -4,6 +4,8 @@
 //! kernel takes cannot be written down. Owns their file names and text forms (which are also the form a journal
 //! keeps). Does not read or write files, and does not know who wants which value.
 
+mod cpuset;
+mod overcommit;
 mod setting;
 
 use std::fmt;
@@ -11,10 +13,12 @@ use std::str::FromStr;
 
 use evenkeel_model::units::{CpuShares, CpuWeight, Limit, OomScoreAdj};
 
-use crate::hierarchy::Controller;
+use crate::hierarchy::{Controller, Hierarchy};
 use crate::parse;
 
-pub use setting::{PeriodUsec, QuotaUsec, Setting};
+pub use cpuset::{CpuSet, NotACpuSet};
+pub use overcommit::Overcommit;
+pub use setting::{BurstUsec, PeriodUsec, QuotaUsec, Setting};
 
 /// One knob of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,11 +53,27 @@ pub enum Knob {
     FreezerState,
     /// `cgroup.freeze` (v2).
     CgroupFreeze,
+    /// `cpu.idle` (v1 and v2, Linux 5.15).
+    CpuIdle,
+    /// `cpu.max.burst` (v2, Linux 5.14).
+    CpuMaxBurst,
+    /// `cpu.cfs_burst_us` (v1, Linux 5.14).
+    CpuCfsBurst,
+    /// `cpuset.cpus` (v1 and v2).
+    CpusetCpus,
+    /// `memory.swap.max` (v2).
+    MemorySwapMax,
+    /// `memory.memsw.limit_in_bytes` (v1).
+    MemorySwLimit,
+    /// One controller of `cgroup.subtree_control` (v2). Written in subtrees given to us only.
+    SubtreeControl(Controller),
+    /// `vm.overcommit_memory` of the machine.
+    OvercommitMemory,
 }
 
 impl Knob {
     /// Every knob.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 26] = [
         Self::OomScoreAdj,
         Self::CpuShares,
         Self::CpuWeight,
@@ -69,9 +89,21 @@ impl Knob {
         Self::MemorySoftLimit,
         Self::FreezerState,
         Self::CgroupFreeze,
+        Self::CpuIdle,
+        Self::CpuMaxBurst,
+        Self::CpuCfsBurst,
+        Self::CpusetCpus,
+        Self::MemorySwapMax,
+        Self::MemorySwLimit,
+        Self::SubtreeControl(Controller::Cpu),
+        Self::SubtreeControl(Controller::Memory),
+        Self::SubtreeControl(Controller::Pids),
+        Self::SubtreeControl(Controller::Cpuset),
+        Self::OvercommitMemory,
     ];
 
-    /// Name of the kernel's file, which is also the knob's name in events and configuration.
+    /// Name in events, the journal and configuration: that of the kernel's file, with the controller behind it
+    /// where one file holds several knobs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::OomScoreAdj => "oom_score_adj",
@@ -89,23 +121,60 @@ impl Knob {
             Self::MemorySoftLimit => "memory.soft_limit_in_bytes",
             Self::FreezerState => "freezer.state",
             Self::CgroupFreeze => "cgroup.freeze",
+            Self::CpuIdle => "cpu.idle",
+            Self::CpuMaxBurst => "cpu.max.burst",
+            Self::CpuCfsBurst => "cpu.cfs_burst_us",
+            Self::CpusetCpus => "cpuset.cpus",
+            Self::MemorySwapMax => "memory.swap.max",
+            Self::MemorySwLimit => "memory.memsw.limit_in_bytes",
+            Self::SubtreeControl(Controller::Cpu) => "cgroup.subtree_control:cpu",
+            Self::SubtreeControl(Controller::Cpuacct) => "cgroup.subtree_control:cpuacct",
+            Self::SubtreeControl(Controller::Memory) => "cgroup.subtree_control:memory",
+            Self::SubtreeControl(Controller::Pids) => "cgroup.subtree_control:pids",
+            Self::SubtreeControl(Controller::Freezer) => "cgroup.subtree_control:freezer",
+            Self::SubtreeControl(Controller::Cpuset) => "cgroup.subtree_control:cpuset",
+            Self::OvercommitMemory => "vm.overcommit_memory",
         }
     }
 
-    /// Controller the knob belongs to; `None` for a knob of a process.
+    /// Name of the kernel's file that holds it.
+    pub const fn file(self) -> &'static str {
+        match self {
+            Self::SubtreeControl(_) => "cgroup.subtree_control",
+            Self::OvercommitMemory => "overcommit_memory",
+            other => other.name(),
+        }
+    }
+
+    /// True for a knob that a container's own cgroup has: not those of processes, of inner cgroups and of the
+    /// machine.
+    pub const fn is_of_container(self) -> bool {
+        !matches!(self, Self::OomScoreAdj | Self::SubtreeControl(_) | Self::OvercommitMemory)
+    }
+
+    /// Controller the knob belongs to; `None` for a knob of a process or of the machine.
     pub const fn controller(self) -> Option<Controller> {
         match self {
-            Self::OomScoreAdj => None,
-            Self::CpuShares | Self::CpuWeight | Self::CpuCfsQuota | Self::CpuCfsPeriod | Self::CpuMax => {
-                Some(Controller::Cpu)
-            }
+            Self::OomScoreAdj | Self::OvercommitMemory => None,
+            Self::CpuShares
+            | Self::CpuWeight
+            | Self::CpuCfsQuota
+            | Self::CpuCfsPeriod
+            | Self::CpuMax
+            | Self::CpuIdle
+            | Self::CpuMaxBurst
+            | Self::CpuCfsBurst => Some(Controller::Cpu),
+            Self::CpusetCpus => Some(Controller::Cpuset),
+            Self::SubtreeControl(controller) => Some(controller),
             Self::MemoryMin
             | Self::MemoryLow
             | Self::MemoryHigh
             | Self::MemoryMax
             | Self::MemoryOomGroup
             | Self::MemoryLimit
-            | Self::MemorySoftLimit => Some(Controller::Memory),
+            | Self::MemorySoftLimit
+            | Self::MemorySwapMax
+            | Self::MemorySwLimit => Some(Controller::Memory),
             Self::FreezerState | Self::CgroupFreeze => Some(Controller::Freezer),
         }
     }
@@ -120,7 +189,18 @@ impl Knob {
                 | Self::MemoryLimit
                 | Self::MemorySoftLimit
                 | Self::FreezerState
+                | Self::CpuCfsBurst
+                | Self::MemorySwLimit
         )
+    }
+
+    /// Whether cgroups of this hierarchy's version can have the knob.
+    pub fn exists_in(self, hierarchy: Hierarchy) -> bool {
+        match self {
+            Self::OomScoreAdj | Self::OvercommitMemory => false,
+            Self::CpuIdle | Self::CpusetCpus => true,
+            other => other.is_v1() == (hierarchy != Hierarchy::V2),
+        }
     }
 
     /// Reads the kernel's text for this knob. `None` when it is not such a text; so also for `cpu.weight` while
@@ -161,8 +241,30 @@ impl Knob {
                 _ => return None,
             }),
             Self::CgroupFreeze => Setting::CgroupFreeze(parse::flag(line)?),
+            Self::CpuIdle => Setting::CpuIdle(parse::flag(line)?),
+            Self::CpuMaxBurst => Setting::CpuMaxBurst(BurstUsec::new(parse::uint(line)?).ok()?),
+            Self::CpuCfsBurst => Setting::CpuCfsBurst(BurstUsec::new(parse::uint(line)?).ok()?),
+            Self::CpusetCpus => Setting::CpusetCpus(CpuSet::parse(line)?),
+            Self::MemorySwapMax => Setting::MemorySwapMax(parse::limit(line)?),
+            Self::MemorySwLimit => Setting::MemorySwLimit(parse::v1_limit(line)?),
+            Self::SubtreeControl(controller) => {
+                Setting::SubtreeControl { controller, on: gives(line, controller)? }
+            }
+            Self::OvercommitMemory => Setting::OvercommitMemory(Overcommit::new(parse::uint(line)?)?),
         })
     }
+}
+
+/// Whether a `cgroup.subtree_control` names a controller. Read back from a journal it is `+cpu` or `-cpu`.
+fn gives(line: &[u8], controller: Controller) -> Option<bool> {
+    let name = controller.name().as_bytes();
+    match line.split_first() {
+        Some((b'+', rest)) if rest == name => return Some(true),
+        Some((b'-', rest)) if rest == name => return Some(false),
+        _ => {}
+    }
+    let is_name = |w: &[u8]| w.iter().all(|b| b.is_ascii_lowercase() || *b == b'_');
+    parse::words(line).all(is_name).then(|| parse::words(line).any(|w| w == name))
 }
 
 fn v1_quota(n: i64) -> Option<Limit<QuotaUsec>> {
@@ -196,7 +298,7 @@ mod tests {
 
     #[test]
     fn kernel_text_is_read_and_written_back() {
-        let table: [(Knob, &str, &str); 16] = [
+        let table: [(Knob, &str, &str); 27] = [
             (Knob::OomScoreAdj, "-997\n", "-997"),
             (Knob::CpuShares, "1024\n", "1024"),
             (Knob::CpuWeight, "100\n", "100"),
@@ -213,6 +315,17 @@ mod tests {
             (Knob::MemorySoftLimit, "4096\n", "4096"),
             (Knob::FreezerState, "FREEZING\n", "FROZEN"),
             (Knob::CgroupFreeze, "0\n", "0"),
+            (Knob::CpuIdle, "1\n", "1"),
+            (Knob::CpuMaxBurst, "0\n", "0"),
+            (Knob::CpuCfsBurst, "20000\n", "20000"),
+            (Knob::CpusetCpus, "0-3,7\n", "0-3,7"),
+            (Knob::CpusetCpus, "\n", ""),
+            (Knob::MemorySwapMax, "max\n", "max"),
+            (Knob::MemorySwLimit, "9223372036854771712\n", "-1"),
+            (Knob::SubtreeControl(Controller::Cpu), "cpuset cpu io\n", "+cpu"),
+            (Knob::SubtreeControl(Controller::Memory), "cpuset cpu io\n", "-memory"),
+            (Knob::SubtreeControl(Controller::Pids), "\n", "-pids"),
+            (Knob::OvercommitMemory, "2\n", "2"),
         ];
         for (knob, kernel, ours) in table {
             let setting = knob.parse(kernel.as_bytes()).unwrap_or_else(|| panic!("{knob} {kernel:?}"));
@@ -233,6 +346,11 @@ mod tests {
             (Knob::MemoryMax, ""),
             (Knob::FreezerState, "frozen"),
             (Knob::CgroupFreeze, "2"),
+            (Knob::CpuIdle, "-1"),
+            (Knob::CpuMaxBurst, "max"),
+            (Knob::CpusetCpus, "0-"),
+            (Knob::SubtreeControl(Controller::Cpu), "+memory"),
+            (Knob::OvercommitMemory, "3"),
         ] {
             assert_eq!(knob.parse(text.as_bytes()), None, "{knob} {text:?}");
         }

@@ -4,7 +4,8 @@ use std::fmt;
 
 use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, Limit, OomScoreAdj, OutOfRange};
 
-use super::Knob;
+use super::{CpuSet, Knob, Overcommit};
+use crate::hierarchy::Controller;
 
 macro_rules! usec {
     ($(#[$doc:meta])* $name:ident, $min:literal, $max:literal, $what:literal) => {
@@ -23,6 +24,7 @@ macro_rules! usec {
             /// # Errors
             /// [`OutOfRange`] when the kernel would refuse the value.
             pub const fn new(usec: u64) -> Result<Self, OutOfRange> {
+                #[allow(clippy::absurd_extreme_comparisons, unused_comparisons)]
                 if usec < $min || usec > $max {
                     let value = if usec > i64::MAX as u64 { i64::MAX } else { usec as i64 };
                     return Err(OutOfRange { what: $what, value, min: $min, max: $max });
@@ -50,6 +52,14 @@ usec!(
     1_000,
     1_000_000,
     "cpu period in microseconds"
+);
+usec!(
+    /// CPU time a cgroup may save up in idle periods and use beyond its quota, microseconds; 0 is off
+    /// (sched-bwc.rst). The kernel also wants it to be at most the quota.
+    BurstUsec,
+    0,
+    17_592_186_044_415,
+    "cpu burst in microseconds"
 );
 usec!(
     /// CPU time allowed in each period, microseconds: 1 ms and up (sched-bwc.rst; the kernel's own ceiling is
@@ -98,6 +108,27 @@ pub enum Setting {
     FreezerState(bool),
     /// `cgroup.freeze` (v2): true asks for frozen.
     CgroupFreeze(bool),
+    /// `cpu.idle` (v1 and v2): true takes the cgroup's weight down to that of SCHED_IDLE.
+    CpuIdle(bool),
+    /// `cpu.max.burst` (v2).
+    CpuMaxBurst(BurstUsec),
+    /// `cpu.cfs_burst_us` (v1).
+    CpuCfsBurst(BurstUsec),
+    /// `cpuset.cpus` (v1 and v2).
+    CpusetCpus(CpuSet),
+    /// `memory.swap.max` (v2).
+    MemorySwapMax(Limit<Bytes>),
+    /// `memory.memsw.limit_in_bytes` (v1): memory and swap together.
+    MemorySwLimit(Limit<Bytes>),
+    /// One controller of `cgroup.subtree_control` (v2): whether children may use it.
+    SubtreeControl {
+        /// Which controller.
+        controller: Controller,
+        /// Given to the children or not.
+        on: bool,
+    },
+    /// `vm.overcommit_memory` of the machine.
+    OvercommitMemory(Overcommit),
 }
 
 impl Setting {
@@ -119,6 +150,14 @@ impl Setting {
             Self::MemorySoftLimit(_) => Knob::MemorySoftLimit,
             Self::FreezerState(_) => Knob::FreezerState,
             Self::CgroupFreeze(_) => Knob::CgroupFreeze,
+            Self::CpuIdle(_) => Knob::CpuIdle,
+            Self::CpuMaxBurst(_) => Knob::CpuMaxBurst,
+            Self::CpuCfsBurst(_) => Knob::CpuCfsBurst,
+            Self::CpusetCpus(_) => Knob::CpusetCpus,
+            Self::MemorySwapMax(_) => Knob::MemorySwapMax,
+            Self::MemorySwLimit(_) => Knob::MemorySwLimit,
+            Self::SubtreeControl { controller, .. } => Knob::SubtreeControl(*controller),
+            Self::OvercommitMemory(_) => Knob::OvercommitMemory,
         }
     }
 
@@ -136,6 +175,8 @@ impl Setting {
             Self::MemoryMax(v) => Self::MemoryMax(pages(v)),
             Self::MemoryLimit(v) => Self::MemoryLimit(pages(v)),
             Self::MemorySoftLimit(v) => Self::MemorySoftLimit(pages(v)),
+            Self::MemorySwapMax(v) => Self::MemorySwapMax(pages(v)),
+            Self::MemorySwLimit(v) => Self::MemorySwLimit(pages(v)),
             other => other,
         }
     }
@@ -152,15 +193,25 @@ impl fmt::Display for Setting {
             Self::CpuCfsQuota(Limit::Value(v)) => v.fmt(f),
             Self::CpuCfsPeriod(v) => v.fmt(f),
             Self::CpuMax { quota, period } => write!(f, "{quota} {period}"),
-            Self::MemoryMin(v) | Self::MemoryLow(v) | Self::MemoryHigh(v) | Self::MemoryMax(v) => match v {
+            Self::CpuMaxBurst(v) | Self::CpuCfsBurst(v) => v.fmt(f),
+            Self::CpusetCpus(v) => v.fmt(f),
+            Self::SubtreeControl { controller, on } => {
+                write!(f, "{}{}", if *on { '+' } else { '-' }, controller.name())
+            }
+            Self::OvercommitMemory(v) => v.fmt(f),
+            Self::MemoryMin(v)
+            | Self::MemoryLow(v)
+            | Self::MemoryHigh(v)
+            | Self::MemoryMax(v)
+            | Self::MemorySwapMax(v) => match v {
                 Limit::Max => f.write_str("max"),
                 Limit::Value(b) => b.get().fmt(f),
             },
-            Self::MemoryLimit(v) | Self::MemorySoftLimit(v) => match v {
+            Self::MemoryLimit(v) | Self::MemorySoftLimit(v) | Self::MemorySwLimit(v) => match v {
                 Limit::Max => f.write_str("-1"),
                 Limit::Value(b) => b.get().fmt(f),
             },
-            Self::MemoryOomGroup(on) | Self::CgroupFreeze(on) => u8::from(*on).fmt(f),
+            Self::MemoryOomGroup(on) | Self::CgroupFreeze(on) | Self::CpuIdle(on) => u8::from(*on).fmt(f),
             Self::FreezerState(on) => f.write_str(if *on { "FROZEN" } else { "THAWED" }),
         }
     }

@@ -42,6 +42,7 @@ impl RealCgroup {
         for mount in new.tree.layout().mounts().to_vec() {
             for dir in [mount.path.join(&base), mount.path.join(&base).join("c")] {
                 std::fs::create_dir(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+                fill_cpuset(&dir);
                 new.dirs.push(dir);
             }
             if mount.hierarchy == Hierarchy::V2 {
@@ -89,6 +90,16 @@ impl RealCgroup {
 impl Drop for RealCgroup {
     fn drop(&mut self) {
         self.remove();
+    }
+}
+
+/// A v1 cpuset takes no process before it has processors and memory nodes; here those of its parent.
+fn fill_cpuset(dir: &std::path::Path) {
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        let of_parent = dir.parent().and_then(|p| std::fs::read_to_string(p.join(file)).ok());
+        if let Some(text) = of_parent.filter(|t| !t.trim().is_empty()) {
+            let _v2_inherits_anyway = std::fs::write(dir.join(file), text);
+        }
     }
 }
 
