@@ -90,6 +90,7 @@ const fn without(controller: Controller) -> &'static str {
         Controller::Memory => "without it no memory use or protection: boot without cgroup_disable=memory",
         Controller::Pids => "without it no count of processes: enable CONFIG_CGROUP_PIDS, or mount it",
         Controller::Freezer => "without it converging against a fork storm may take longer: mount it",
+        Controller::Cpuset => "without it no exclusive cores: enable CONFIG_CPUSETS, or mount it",
     }
 }
 
