@@ -42,6 +42,7 @@ impl Converger {
         self.parts.journal.compact(|target| match target {
             WriteTarget::Process(_) => reader.setting(target, Knob::OomScoreAdj).is_ok(),
             WriteTarget::Cgroup(at) => reader.pids(at).is_ok(),
+            WriteTarget::Node => true,
         });
     }
 
