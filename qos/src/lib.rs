@@ -9,6 +9,7 @@ pub mod cores;
 pub mod cpu;
 pub mod effective;
 pub mod estimate;
+pub mod eviction;
 pub mod explain;
 pub mod fair;
 pub mod memory;

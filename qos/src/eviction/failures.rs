@@ -41,8 +41,7 @@ impl ContainerKey {
     /// The key of a container as a source found it.
     pub fn of(workload: &Workload) -> Self {
         let pod = &workload.pod;
-        let pod =
-            PodKey { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone() };
+        let pod = PodKey { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone() };
         Self { pod, container: workload.container.clone() }
     }
 }

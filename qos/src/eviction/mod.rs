@@ -123,7 +123,10 @@ impl Ruling {
             ("restarts", self.restarts.to_string()),
             ("window_usec", self.window_usec.to_string()),
             // What the policy says of the class where it is not counted.
-            ("restarts_allowed", self.allowed.map_or_else(|| self.remedy.as_str().to_owned(), |n| n.to_string())),
+            (
+                "restarts_allowed",
+                self.allowed.map_or_else(|| self.remedy.as_str().to_owned(), |n| n.to_string()),
+            ),
         ];
         numbers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
