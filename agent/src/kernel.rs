@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use evenkeel_host::action::HostDriver;
 use evenkeel_host::caps::{Feature, Held, drop_all_except, held, needed};
 use evenkeel_host::cgroup::CgroupTree;
 use evenkeel_host::dry_run::DryRunWriter;
@@ -46,7 +47,8 @@ pub(crate) fn open_tree(config: &Config) -> anyhow::Result<(Roots, Arc<CgroupTre
     Ok((roots, Arc::new(tree)))
 }
 
-/// A writer that refuses the configured deny list.
+/// A writer that refuses the configured deny list, and knobs of inner cgroups outside the subtrees given to us. It
+/// reclaims and kills under the same refusals.
 ///
 /// # Errors
 /// When our own process is not found in procfs.
@@ -54,10 +56,11 @@ pub(crate) fn open_writer(
     config: &Config,
     roots: &Roots,
     tree: &Arc<CgroupTree>,
-) -> anyhow::Result<Box<dyn HostWriter + Send>> {
+) -> anyhow::Result<Box<dyn HostDriver + Send>> {
     let writer = KernelWriter::new(roots.clone(), Arc::clone(tree), &config.manage.deny)
         .map_err(with_remedy)
-        .context("cannot tell our own process from others")?;
+        .context("cannot tell our own process from others")?
+        .owning(&config.own);
     Ok(match config.mode {
         Mode::Enforce => Box::new(writer),
         Mode::DryRun => Box::new(DryRunWriter::new(writer)),
