@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use evenkeel_model::units::OomScoreAdj;
+use evenkeel_model::units::{Bytes, OomScoreAdj};
 
 use crate::cgroup::{CgroupDir, CgroupTree};
 use crate::error::{Action, Category, HostError};
+use crate::hierarchy::Hierarchy;
 use crate::knob::{Knob, Setting};
 use crate::node::node_setting;
 use crate::process::{ProcessHandle, score_of};
 use crate::roots::Roots;
-use crate::snapshot::{CgroupFacts, HostReader, KnobFact, ProcessFacts};
+use crate::snapshot::{CgroupFacts, HostReader, KnobFact, MemoryUse, ProcessFacts};
 use crate::write::{CgroupRef, Target};
 
 /// Reads the kernel's own files.
@@ -70,6 +71,24 @@ impl HostReader for KernelReader {
         names.sort();
         names.dedup();
         Ok(names)
+    }
+
+    fn place(&self, hierarchy: Hierarchy, path: &str) -> Result<CgroupRef, HostError> {
+        self.tree.dir(hierarchy, path).map(|dir| dir.at().clone())
+    }
+
+    fn children_of(&self, cgroup: &CgroupRef) -> Result<Vec<String>, HostError> {
+        self.tree.dir_of(cgroup)?.children()
+    }
+
+    fn is_populated(&self, cgroup: &CgroupRef) -> Result<bool, HostError> {
+        self.tree.dir_of(cgroup)?.is_populated()
+    }
+
+    fn memory(&self, cgroup: &CgroupRef) -> Result<MemoryUse, HostError> {
+        let dir = self.tree.dir_of(cgroup)?;
+        let current = dir.memory_current()?;
+        Ok(MemoryUse { current, inactive_file: dir.memory_stat()?.inactive_file.unwrap_or(Bytes::ZERO) })
     }
 
     fn pids(&self, cgroup: &CgroupRef) -> Result<Vec<u32>, HostError> {

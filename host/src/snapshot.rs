@@ -4,7 +4,7 @@
 //! reader is [`KernelReader`](crate::kernel_reader::KernelReader), the one for tests
 //! [`FakeKernel`](crate::fake::FakeKernel).
 
-use evenkeel_model::units::OomScoreAdj;
+use evenkeel_model::units::{Bytes, OomScoreAdj};
 
 use crate::error::HostError;
 use crate::hierarchy::Hierarchy;
@@ -56,6 +56,22 @@ impl CgroupFacts {
     }
 }
 
+/// Memory charged to a cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryUse {
+    /// All of it (`memory.current`, `memory.usage_in_bytes`).
+    pub current: Bytes,
+    /// Page cache not recently used, which the kernel gives up first.
+    pub inactive_file: Bytes,
+}
+
+impl MemoryUse {
+    /// What would have to be reclaimed the hard way.
+    pub const fn working_set(self) -> Bytes {
+        self.current.saturating_sub(self.inactive_file)
+    }
+}
+
 /// One process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessFacts {
@@ -84,6 +100,30 @@ pub trait HostReader {
     /// # Errors
     /// `Gone` when the path exists in no hierarchy.
     fn children(&self, path: &str) -> Result<Vec<String>, HostError>;
+
+    /// The cgroup at a path in one hierarchy, without looking at what it holds.
+    ///
+    /// # Errors
+    /// `Gone` when there is none; `Unsupported` when the machine lacks the hierarchy.
+    fn place(&self, hierarchy: Hierarchy, path: &str) -> Result<CgroupRef, HostError>;
+
+    /// Names of the child cgroups of one cgroup, in no particular order.
+    ///
+    /// # Errors
+    /// As [`HostReader::pids`].
+    fn children_of(&self, cgroup: &CgroupRef) -> Result<Vec<String>, HostError>;
+
+    /// Whether the cgroup or any below it has a process.
+    ///
+    /// # Errors
+    /// As [`HostReader::pids`].
+    fn is_populated(&self, cgroup: &CgroupRef) -> Result<bool, HostError>;
+
+    /// Memory charged to a cgroup of the memory controller's hierarchy, and what of it is easily let go.
+    ///
+    /// # Errors
+    /// As [`HostReader::setting`].
+    fn memory(&self, cgroup: &CgroupRef) -> Result<MemoryUse, HostError>;
 
     /// Every process of the cgroup and of all below it. Processes of a namespace we cannot see are left out.
     ///
@@ -123,6 +163,18 @@ impl<R: HostReader + ?Sized> HostReader for &R {
     }
     fn children(&self, path: &str) -> Result<Vec<String>, HostError> {
         (**self).children(path)
+    }
+    fn place(&self, hierarchy: Hierarchy, path: &str) -> Result<CgroupRef, HostError> {
+        (**self).place(hierarchy, path)
+    }
+    fn children_of(&self, cgroup: &CgroupRef) -> Result<Vec<String>, HostError> {
+        (**self).children_of(cgroup)
+    }
+    fn is_populated(&self, cgroup: &CgroupRef) -> Result<bool, HostError> {
+        (**self).is_populated(cgroup)
+    }
+    fn memory(&self, cgroup: &CgroupRef) -> Result<MemoryUse, HostError> {
+        (**self).memory(cgroup)
     }
     fn pids(&self, cgroup: &CgroupRef) -> Result<Vec<u32>, HostError> {
         (**self).pids(cgroup)

@@ -5,6 +5,7 @@ use nix::sys::uio::pread;
 
 use super::dir::CgroupDir;
 use crate::error::{Action, HostError};
+use crate::hierarchy::Hierarchy;
 use crate::parse;
 
 /// cgroup paths are at most 4096 bytes long, so a deeper tree cannot be opened by path; runtimes nest 3 to 8.
@@ -44,6 +45,43 @@ impl CgroupDir {
         found.pids.sort_unstable();
         found.pids.dedup();
         Ok(found)
+    }
+
+    /// Whether it or any cgroup below it has a process: v2 tells (`cgroup.events`), v1 is walked up to the first.
+    ///
+    /// # Errors
+    /// As [`CgroupDir::procs`], for this cgroup itself.
+    pub fn is_populated(&self) -> Result<bool, HostError> {
+        if self.at().hierarchy == Hierarchy::V2 {
+            let [populated] = parse::pick(&self.read("cgroup.events")?, [b"populated"]);
+            if let Some(populated) = populated.value() {
+                return Ok(populated != 0);
+            }
+        }
+        self.has_process(1)
+    }
+
+    fn has_process(&self, depth: usize) -> Result<bool, HostError> {
+        if !self.procs()?.pids.is_empty() {
+            return Ok(true);
+        }
+        for name in self.children()? {
+            let below = self.child(&name).and_then(|child| match child.has_process(depth + 1) {
+                // A threaded cgroup cannot be listed, but something made it so.
+                Err(e) if e.errno() == Some(Errno::EOPNOTSUPP as i32) => Ok(true),
+                other => other,
+            });
+            match below {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(e) if e.is_gone() => {}
+                Err(e) => return Err(e),
+            }
+            if depth >= DEEPEST {
+                break;
+            }
+        }
+        Ok(false)
     }
 
     fn append_children(&self, found: &mut Procs, depth: usize) -> Result<(), HostError> {

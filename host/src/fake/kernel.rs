@@ -10,7 +10,7 @@ use crate::action::{HostActor, refused};
 use crate::error::{Action, Category, HostError};
 use crate::hierarchy::{Controller, Hierarchy, Mode};
 use crate::knob::{BurstUsec, CpuSet, Knob, Overcommit, PeriodUsec, Setting};
-use crate::snapshot::{CgroupFacts, HostReader, KnobFact, ProcessFacts};
+use crate::snapshot::{CgroupFacts, HostReader, KnobFact, MemoryUse, ProcessFacts};
 use crate::write::{CgroupRef, HostWriter, Outcome, ProcessId, Refusal, Target, Write};
 
 type Hook = Box<dyn FnMut(&mut FakeState) + Send>;
@@ -74,6 +74,7 @@ struct FakeCgroup {
     settings: BTreeMap<Knob, Setting>,
     freezable: bool,
     reclaimable: Bytes,
+    memory: MemoryUse,
 }
 
 #[derive(Debug, Clone)]
@@ -123,7 +124,13 @@ impl FakeState {
         let inode = self.next_inode;
         self.next_inode += 10;
         let settings = defaults(self.mode).into_iter().map(|s| (s.knob(), s)).collect();
-        let fresh = FakeCgroup { inode, settings, freezable: true, reclaimable: Bytes::ZERO };
+        let fresh = FakeCgroup {
+            inode,
+            settings,
+            freezable: true,
+            reclaimable: Bytes::ZERO,
+            memory: MemoryUse::default(),
+        };
         self.cgroups.insert(path.to_owned(), fresh);
     }
 
@@ -205,6 +212,13 @@ impl FakeState {
         let below = format!("{}/", path.trim_end_matches('/'));
         let inside = |p: &FakeProcess| p.cgroup == path || p.cgroup.starts_with(&below);
         self.processes.iter().filter(|(_, p)| inside(p)).map(|(pid, _)| *pid).collect()
+    }
+
+    /// Memory charged to a cgroup, as its processes would have it.
+    pub fn set_memory(&mut self, path: &str, current: Bytes, inactive_file: Bytes) {
+        if let Some(c) = self.cgroups.get_mut(path) {
+            c.memory = MemoryUse { current, inactive_file };
+        }
     }
 
     /// From now on this knob answers EACCES to writes.
@@ -375,6 +389,26 @@ impl HostReader for FakeKernel {
         let child = |p: &String| p.strip_prefix(&prefix).and_then(|r| r.split('/').next()).map(str::to_owned);
         let names: BTreeSet<String> = self.lock().state.cgroups.keys().filter_map(child).collect();
         Ok(names.into_iter().collect())
+    }
+
+    fn place(&self, hierarchy: Hierarchy, path: &str) -> Result<CgroupRef, HostError> {
+        let state = &self.lock().state;
+        let found = state.cgroups.get(path).ok_or_else(|| gone(path))?;
+        Ok(state.place(path, hierarchy, found.inode))
+    }
+
+    fn children_of(&self, cgroup: &CgroupRef) -> Result<Vec<String>, HostError> {
+        self.lock().state.find(cgroup)?;
+        self.children(&cgroup.path)
+    }
+
+    fn is_populated(&self, cgroup: &CgroupRef) -> Result<bool, HostError> {
+        let state = &self.lock().state;
+        state.find(cgroup).map(|_| !state.pids_below(&cgroup.path).is_empty())
+    }
+
+    fn memory(&self, cgroup: &CgroupRef) -> Result<MemoryUse, HostError> {
+        self.lock().state.find(cgroup).map(|found| found.memory)
     }
 
     fn pids(&self, cgroup: &CgroupRef) -> Result<Vec<u32>, HostError> {
