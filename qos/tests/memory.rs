@@ -142,3 +142,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn swap_follows_the_request_of_burstable_containers() {
+    use evenkeel_qos::memory::{swap, with_swap};
+    let b = Bytes::new;
+    // Class, request, limit, capacity, swap, then the part.
+    let table = [
+        (Burstable, 1000, None, 4000, 8000, 2000),
+        (Burstable, 1000, Some(2000), 3000, 10_000, 3333),
+        (Burstable, 1000, Some(1000), 4000, 8000, 0),
+        (Burstable, 0, None, 4000, 8000, 0),
+        (Burstable, 9000, None, 4000, 8000, 8000),
+        (Burstable, u64::MAX, None, 1, u64::MAX, u64::MAX),
+        (Burstable, 1000, None, 0, 8000, 0),
+        (Guaranteed, 1000, Some(1000), 4000, 8000, 0),
+        (BestEffort, 0, None, 4000, 8000, 0),
+    ];
+    for (class, request, limit, capacity, total, part) in table {
+        assert_eq!(
+            swap(class, b(request), limit.map(b), b(capacity), b(total), b(1)),
+            b(part),
+            "{class} {request}"
+        );
+    }
+    assert_eq!(with_swap(Limit::Value(b(10)), b(5)), Limit::Value(b(15)));
+    assert_eq!(with_swap(Limit::Max, b(5)), Limit::Max);
+}

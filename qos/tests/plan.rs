@@ -8,7 +8,7 @@ use evenkeel_model::workload::{
     CgroupBinding, ContainerKind, ContainerResources, Estimate, Managed, OomKill, PodFacts, PodRef,
     Requested, ScorePolicy, SourceKind, Workload,
 };
-use evenkeel_qos::config::{KnobSwitches, MemoryHighFactor, PlanConfig};
+use evenkeel_qos::config::{BurstPercent, CpuPeriod, KnobSwitches, MemoryHighFactor, PlanConfig};
 use evenkeel_qos::plan::{ContainerPlan, Standing, Wishes, plan};
 use evenkeel_qos::rules::{ResourceClasses, RuleSet};
 
@@ -258,6 +258,60 @@ fn memory_high_and_whole_container_kills_are_asked_for() {
     assert!(wishes.memory_oom_group.unwrap().value);
     w.oom_kill = Some(OomKill::Process);
     assert!(!one(&config, w).wishes.memory_oom_group.unwrap().value);
+}
+
+#[test]
+fn quotas_have_the_configured_period_and_burst() {
+    let config = PlanConfig {
+        cpu_period: CpuPeriod::new(20_000).unwrap(),
+        cpu_burst: Some(BurstPercent::new(50).unwrap()),
+        ..PlanConfig::default()
+    };
+    let limited = resources((Some(500), Some(1500)), (None, None));
+    let wishes = one(&config, workload(Requested::Stated(limited))).wishes;
+    let quota = wishes.cpu_quota.unwrap();
+    assert_eq!((quota.value.quota_usec, quota.value.period_usec), (Limit::Value(30_000), 20_000));
+    assert_eq!(quota.reason.text, "cpu limit: 1500m of each 20000 us");
+    assert_eq!(wishes.cpu_burst.unwrap().value, 15_000);
+    // Nothing to save up from without a quota, and none when its knob is off.
+    let unlimited = resources((Some(500), None), (None, None));
+    assert!(one(&config, workload(Requested::Stated(unlimited))).wishes.cpu_burst.is_none());
+    let knobs = KnobSwitches { cpu_burst: false, ..KnobSwitches::ALL };
+    let off = PlanConfig { knobs, ..config };
+    assert!(one(&off, workload(Requested::Stated(limited))).wishes.cpu_burst.is_none());
+    assert!(CpuPeriod::new(999).is_err() && CpuPeriod::new(1_000_001).is_err());
+    assert!(BurstPercent::new(0).is_err() && BurstPercent::new(101).is_err());
+}
+
+#[test]
+fn idle_takes_the_place_of_weight_for_containers_without_a_cpu_request() {
+    let config = PlanConfig { cpu_idle_best_effort: true, ..PlanConfig::default() };
+    let none = workload(Requested::Stated(ContainerResources::default()));
+    let wishes = one(&config, none.clone()).wishes;
+    assert!(wishes.cpu_idle.unwrap().value);
+    assert!(wishes.cpu_shares.is_none() && wishes.cpu_weight.is_none());
+    // Best-effort by memory alone keeps its CPU.
+    let cpu = workload(Requested::Stated(resources((Some(500), None), (None, None))));
+    let wishes = one(&config, cpu).wishes;
+    assert!(wishes.cpu_idle.is_none() && wishes.cpu_weight.is_some());
+    assert!(one(&PlanConfig::default(), none.clone()).wishes.cpu_idle.is_none());
+    let daemon = Workload { kind: ContainerKind::Infrastructure, ..none };
+    assert!(one(&config, daemon).wishes.cpu_idle.is_none());
+}
+
+#[test]
+fn swap_is_limited_by_class() {
+    let config = PlanConfig { swap_limits: true, ..PlanConfig::default() };
+    let swapping = NodeFacts { swap_total_bytes: Bytes::new(500 * MIB), ..node() };
+    let swap = |node: &NodeFacts, memory| {
+        let w = workload(Requested::Stated(resources((None, None), memory)));
+        let made = plan(node, &config, &[w]).containers.remove(0).wishes.memory_swap_max;
+        made.map(|w| w.value.get())
+    };
+    assert_eq!(swap(&swapping, (Some(100), Some(200))), Some(50 * MIB));
+    assert_eq!(swap(&swapping, (Some(100), Some(100))), Some(0));
+    assert_eq!(swap(&swapping, (None, None)), Some(0));
+    assert_eq!(swap(&node(), (Some(100), None)), None);
 }
 
 #[test]

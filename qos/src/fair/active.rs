@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use evenkeel_model::units::MilliCpu;
 
+use super::target::MicroCpu;
+
 /// When a container becomes active and when idle again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hysteresis {
@@ -57,13 +59,13 @@ impl<K: Ord + Clone> ActiveSet<K> {
         &mut self,
         key: &K,
         now_usec: u64,
-        used: MilliCpu,
+        used: MicroCpu,
         waits: bool,
-        sure: Option<MilliCpu>,
+        sure: Option<MicroCpu>,
     ) -> bool {
-        let half = sure.map(|s| MilliCpu::new(s.get() / 2));
-        let above = half.map_or(self.rule.active_above, |h| h.min(self.rule.active_above));
-        let busy = waits || used >= above.max(MilliCpu::new(1));
+        let rule = MicroCpu::from(self.rule.active_above);
+        let above = sure.map_or(rule, |s| MicroCpu::new(s.get() / 2).min(rule));
+        let busy = waits || used >= above.max(MicroCpu::new(1));
         let before = self.members.get(key).copied().unwrap_or_default();
         let after = match before {
             _ if busy => Activity::Active { below_since: None },

@@ -29,8 +29,8 @@ pub struct Member<K, P> {
     pub parent: P,
     /// Its CPU request; zero where it has none.
     pub request: MilliCpu,
-    /// CPU used over the last interval; `None` where there is no fresh measurement, which changes nothing.
-    pub used: Option<MilliCpu>,
+    /// CPU used over the last interval (microseconds of CPU time in each second); `None` where there is no fresh measurement, which changes nothing.
+    pub used: Option<MicroCpu>,
     /// Whether it waited for CPU over the last interval (pressure, or runnable without running).
     pub waits: bool,
 }
@@ -129,7 +129,7 @@ pub struct Fair<K, P> {
     /// What the last division was made from.
     made_from: Option<(MilliCpu, BTreeMap<K, (P, Competitor)>)>,
     /// What each member gets when everybody is busy.
-    sure: BTreeMap<K, MilliCpu>,
+    sure: BTreeMap<K, MicroCpu>,
 }
 
 impl<K: Ord + Clone, P: Ord + Clone> Fair<K, P> {
@@ -229,10 +229,11 @@ fn proportional(capacity: MilliCpu, groups: &[Group], index: usize) -> MicroCpu 
 fn siblings(capacity: MicroCpu, active_above: MilliCpu, ones: &[Competitor]) -> Vec<Allotment> {
     let level = Level::of(capacity, active_above, ones);
     let targets: Vec<_> = ones.iter().map(|one| level.target(*one)).collect();
-    let largest = targets.iter().copied().max().unwrap_or_default();
-    let precise: Vec<_> =
-        ones.iter().zip(&targets).filter(|(one, _)| one.is_active).map(|(_, target)| *target).collect();
-    let scales = (Scale::for_weight(&precise, largest), Scale::for_shares(&precise, largest));
+    let of = |active: bool| -> Vec<MicroCpu> {
+        ones.iter().zip(&targets).filter(|(one, _)| one.is_active == active).map(|(_, t)| *t).collect()
+    };
+    let (busy, idle) = (of(true), of(false));
+    let scales = (Scale::for_weight(&busy, &idle), Scale::for_shares(&busy, &idle));
     ones.iter().map(|one| Allotment::of(*one, level, scales)).collect()
 }
 
@@ -241,7 +242,7 @@ fn sure<K: Ord + Clone, P: Ord + Clone>(
     capacity: MilliCpu,
     members: &BTreeMap<K, (P, Competitor)>,
     shared: &Shared<K, P>,
-) -> BTreeMap<K, MilliCpu> {
+) -> BTreeMap<K, MicroCpu> {
     let mut sums: BTreeMap<&P, u128> = BTreeMap::new();
     for (key, (parent, _)) in members {
         let target = shared.members.get(key).map_or(0, |a| u128::from(a.target.get()));
@@ -257,7 +258,7 @@ fn sure<K: Ord + Clone, P: Ord + Clone>(
         };
         let sum = sums.get(parent).copied().unwrap_or(0).max(1);
         let micro = of_parent * u128::from(own.target.get()) / sum;
-        MilliCpu::new(u64::try_from(micro / 1000).unwrap_or(u64::MAX))
+        MicroCpu::new(u64::try_from(micro).unwrap_or(u64::MAX))
     };
     members
         .iter()

@@ -25,27 +25,30 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The scale of `cpu.weight` for these siblings; `precise` are those whose ratio matters, `largest` bounds
-    /// all of them.
-    pub fn for_weight(precise: &[MicroCpu], largest: MicroCpu) -> Self {
-        Self::fitting(WEIGHT_SCALE, CpuWeight::MAX.get(), precise, largest)
+    /// The scale of `cpu.weight` for these siblings: `precise` are those whose ratio matters now, `rest` those
+    /// of which only the sum matters.
+    pub fn for_weight(precise: &[MicroCpu], rest: &[MicroCpu]) -> Self {
+        Self::fitting(WEIGHT_SCALE, (CpuWeight::MIN.get(), CpuWeight::MAX.get()), precise, rest)
     }
 
-    /// The scale of `cpu.shares` for these siblings.
-    pub fn for_shares(precise: &[MicroCpu], largest: MicroCpu) -> Self {
-        Self::fitting(SHARES_SCALE, CpuShares::MAX.get(), precise, largest)
+    /// The scale of `cpu.shares` for these siblings, likewise.
+    pub fn for_shares(precise: &[MicroCpu], rest: &[MicroCpu]) -> Self {
+        Self::fitting(SHARES_SCALE, (CpuShares::MIN.get(), CpuShares::MAX.get()), precise, rest)
     }
 
-    /// The smallest power of two times the usual scale that rounds every value within tolerance; where the
-    /// range of the knob does not allow it, the finest that keeps `largest` within `max`.
-    fn fitting(usual: u64, max: u32, precise: &[MicroCpu], largest: MicroCpu) -> Self {
+    /// The smallest power of two times the usual scale that rounds every precise value within tolerance and does
+    /// not blow up the sum of the rest; where the range of the knob does not allow it, the finest that does.
+    fn fitting(usual: u64, (min, max): (u32, u32), precise: &[MicroCpu], rest: &[MicroCpu]) -> Self {
         let max = u64::from(max);
+        let largest = precise.iter().chain(rest).copied().max().unwrap_or_default();
         let fits = |s: &Self| s.exact(largest) <= (u128::from(max), 0);
         let mut scale = Self { times: usual, per: ONE_CPU };
         if !fits(&scale) {
             return Self { times: max, per: largest.get() };
         }
-        while !precise.iter().all(|t| scale.is_precise(*t)) {
+        let all = || precise.iter().chain(rest).copied();
+        let is_fine = |s: Self| precise.iter().all(|t| s.is_precise(*t)) && s.keeps_sum(all(), min);
+        while !is_fine(scale) {
             let finer = Self { times: scale.times * 2, ..scale };
             if !fits(&finer) {
                 break;
@@ -77,6 +80,17 @@ impl Scale {
     /// The target as shares.
     pub fn shares(self, target: MicroCpu) -> CpuShares {
         CpuShares::clamped(i64::try_from(self.apply(target)).unwrap_or(i64::MAX))
+    }
+
+    /// Whether rounding, and raising to the smallest value the knob takes, adds at most one percent to the sum:
+    /// many small values must not outweigh a large one.
+    fn keeps_sum(self, targets: impl Iterator<Item = MicroCpu>, min: u32) -> bool {
+        let (mut scaled, mut given) = (0_u128, 0_u128);
+        for target in targets {
+            scaled += u128::from(target.get()) * u128::from(self.times);
+            given += u128::from(self.apply(target).max(u64::from(min)));
+        }
+        given.saturating_mul(u128::from(self.per)).saturating_mul(100) <= scaled.saturating_mul(101)
     }
 
     /// Whether rounding changes the target by at most [`TOLERATED_PERMILLE`].

@@ -46,9 +46,9 @@ pub struct Competitor {
     pub is_active: bool,
 }
 
-/// The least any sibling is given, so that nobody is starved for good: what the smallest `cpu.shares` (2 of
-/// 1024 for one CPU) stands for.
-const LEAST: MicroCpu = MicroCpu(2_000);
+/// The least any sibling is given, so that nobody is starved for good: what the smallest `cpu.weight` stands for
+/// where the largest is one whole CPU.
+const LEAST: MicroCpu = MicroCpu(100);
 
 /// What all siblings of one parent share: enough to tell the target of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
