@@ -39,6 +39,7 @@ pub mod node;
 pub mod parse;
 mod pidfd;
 pub mod process;
+pub mod programs;
 pub mod psi;
 pub mod roots;
 pub mod sampler;

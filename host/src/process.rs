@@ -56,6 +56,10 @@ impl ProcessHandle {
         Err(HostError::of_text(Category::Gone, Action::Open, id.to_string(), why))
     }
 
+    pub(crate) const fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
     /// Its process number.
     pub const fn pid(&self) -> u32 {
         self.pid
@@ -115,7 +119,7 @@ impl ProcessHandle {
         Ok(cgroup_lines(text))
     }
 
-    fn read_into<'b>(&self, file: &str, buffer: &'b mut [u8]) -> Result<&'b [u8], HostError> {
+    pub(crate) fn read_into<'b>(&self, file: &str, buffer: &'b mut [u8]) -> Result<&'b [u8], HostError> {
         let fail = |e| self.error(Action::Read, file, e);
         let fd = openat(&self.fd, file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).map_err(fail)?;
         let len = read_once(&fd, buffer).map_err(fail)?;
@@ -126,7 +130,7 @@ impl ProcessHandle {
         format!("pid {} {file}", self.pid)
     }
 
-    fn error(&self, action: Action, file: &str, errno: Errno) -> HostError {
+    pub(crate) fn error(&self, action: Action, file: &str, errno: Errno) -> HostError {
         HostError::from_errno(action, self.subject(file), errno, false)
     }
 
