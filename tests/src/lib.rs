@@ -9,7 +9,9 @@
 //! be had on this machine is said loudly and is an error where `CI` is set ([`require!`]).
 
 pub mod cgroups;
+pub mod chance;
 pub mod daemon;
+pub mod figures;
 pub mod image;
 pub mod machine;
 pub mod places;

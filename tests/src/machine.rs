@@ -1,6 +1,6 @@
 //! What this machine has and allows: tools, capabilities, the length of run asked for.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -37,11 +37,20 @@ pub fn path() -> String {
     format!("{path}:/usr/sbin:/sbin:/usr/bin:/bin")
 }
 
+/// Path of a program in one of the directories of [`path`].
+///
+/// # Errors
+///
+/// Fails when there is none.
+pub fn find(name: &str) -> Result<PathBuf> {
+    let path = path();
+    let found = path.split(':').map(|directory| Path::new(directory).join(name)).find(|path| path.is_file());
+    found.with_context(|| format!("{name} is not installed"))
+}
+
 /// The first of `names` that is not a program in one of the directories of [`path`].
 pub fn missing(names: &[&'static str]) -> Option<&'static str> {
-    let path = path();
-    let is_there = |name: &str| path.split(':').any(|directory| Path::new(directory).join(name).is_file());
-    names.iter().copied().find(|name| !is_there(name))
+    names.iter().copied().find(|name| find(name).is_err())
 }
 
 /// Runs a command to its end and returns what it printed.

@@ -6,8 +6,8 @@ mod scores;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use evenkeel_tests::vm::{self, Vm, VmBuilder};
-use evenkeel_tests::{machine, places, require};
+use evenkeel_tests::vm::{self, Release, Vm, VmBuilder};
+use evenkeel_tests::{figures, machine, places, require};
 use serde_json::Value;
 
 /// A guest with all programs and room for debug builds of them.
@@ -56,6 +56,20 @@ fn cases(test: &str, guest: impl FnOnce(VmBuilder) -> VmBuilder) -> Result<()> {
 #[test]
 fn the_agents_cases_hold_on_v2_with_every_capability() -> Result<()> {
     cases("the_agents_cases_hold_on_v2_with_every_capability", |guest| guest)
+}
+
+/// The kernel of the next Debian release. Where no mirror has it for apt, that is said and no failure: it is the
+/// mirror's, not the product's. With `CI` set it must be there.
+#[test]
+fn the_agents_cases_hold_on_debian_13s_kernel() -> Result<()> {
+    let test = "the_agents_cases_hold_on_debian_13s_kernel";
+    if !machine::is_emulated() {
+        require!(vm::impossible().is_none(), vm::impossible().unwrap_or_default());
+        let kernel = vm::kernel_release(Release::Debian13);
+        require!(kernel.is_ok(), format!("Debian 13's kernel cannot be had: {:#}", kernel.unwrap_err()));
+        figures::show(&format!("{test}: Linux {}", kernel.unwrap_or_default()));
+    }
+    cases(test, |guest| guest.kernel(Release::Debian13))
 }
 
 #[test]

@@ -221,6 +221,8 @@ fn launch(at: &Path) -> Result<Child> {
 fn configuration(at: &Path) -> String {
     let at = at.display();
     let restrict = !machine::may_lower_scores();
+    // A guest's root is the initial file system, away from which no root can be pivoted (pivot_root(2)).
+    let no_pivot = machine::is_emulated();
     format!(
         r#"version = 2
 root = "{at}/root"
@@ -247,6 +249,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         SystemdCgroup = false
+        NoPivotRoot = {no_pivot}
 "#
     )
 }

@@ -1,4 +1,5 @@
-//! Debian's cloud kernel, unpacked into the fixtures' cache. Owns its download; nothing is installed on the machine.
+//! Debian's cloud kernels, unpacked into the fixtures' cache. Owns their download; nothing is installed on the machine
+//! and its package index stays what it is.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,9 +8,36 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use nix::fcntl::{Flock, FlockArg};
 
+use super::archive::Archive;
 use crate::{machine, places};
 
 const META_PACKAGE: &str = "linux-image-cloud-amd64";
+
+/// Which Debian release a guest's kernel is of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Release {
+    /// The release this machine runs.
+    #[default]
+    Own,
+    /// Debian 13, from the mirror this machine uses.
+    Debian13,
+}
+
+impl Release {
+    fn cache(self) -> &'static str {
+        match self {
+            Release::Own => "kernel",
+            Release::Debian13 => "kernel-13",
+        }
+    }
+
+    fn archive(self, cache: &Path) -> Result<Archive> {
+        match self {
+            Release::Own => Ok(Archive::own()),
+            Release::Debian13 => Archive::of("trixie", &cache.join("apt")),
+        }
+    }
+}
 
 /// A kernel to boot.
 #[derive(Debug, Clone)]
@@ -23,8 +51,8 @@ pub(super) struct Kernel {
 
 impl Kernel {
     /// The cached kernel, downloaded first if there is none.
-    pub(super) fn obtain() -> Result<Kernel> {
-        let cache = places::cache("kernel")?;
+    pub(super) fn obtain(release: Release) -> Result<Kernel> {
+        let cache = places::cache(release.cache())?;
         // Two test programs may get here at once; the second finds what the first has downloaded.
         let lock = cache.join("lock");
         let file = File::create(&lock).with_context(|| format!("cannot create {}", lock.display()))?;
@@ -33,7 +61,7 @@ impl Kernel {
             .with_context(|| format!("cannot lock {}", lock.display()))?;
         let tree = cache.join("tree");
         if !tree.is_dir() {
-            download(&cache, &tree)?;
+            download(&cache, &tree, &release.archive(&cache)?)?;
         }
         Kernel::in_tree(&tree)
     }
@@ -75,12 +103,12 @@ impl Kernel {
     }
 }
 
-fn download(cache: &Path, tree: &Path) -> Result<()> {
+fn download(cache: &Path, tree: &Path, archive: &Archive) -> Result<()> {
     let scratch = tempfile::TempDir::new_in(cache).context("cannot make a scratch directory")?;
     // The index may be missing, or so old that the file it names is gone: then it is fetched once and tried again.
-    if let Err(first) = fetch(scratch.path()) {
-        machine::run(Command::new("apt-get").args(["-qq", "update"])).context(first)?;
-        fetch(scratch.path())?;
+    if let Err(first) = fetch(scratch.path(), archive) {
+        archive.update().context(first)?;
+        fetch(scratch.path(), archive)?;
     }
     let package = std::fs::read_dir(scratch.path()).context("cannot list the download")?.flatten().next();
     let package = package.context("apt-get downloaded nothing")?.path();
@@ -93,15 +121,13 @@ fn download(cache: &Path, tree: &Path) -> Result<()> {
     std::fs::rename(&unpacked, tree).context("cannot move the unpacked kernel")
 }
 
-fn fetch(into: &Path) -> Result<()> {
-    let depends = machine::run(Command::new("apt-cache").args(["depends", META_PACKAGE]))?;
+fn fetch(into: &Path, archive: &Archive) -> Result<()> {
+    let depends = machine::run(archive.command("apt-cache").args(["depends", META_PACKAGE]))?;
     let package = depends
         .lines()
         .filter_map(|line| line.trim().strip_prefix("Depends: "))
         .find(|name| name.starts_with("linux-image-"))
         .with_context(|| format!("apt knows no {META_PACKAGE}; it is in Debian's main archive"))?;
-    let mut apt = Command::new("apt-get");
-    apt.current_dir(into).args(["-qq", "-o", "APT::Sandbox::User=root", "download", package]);
-    machine::run(&mut apt)?;
+    machine::run(archive.command("apt-get").current_dir(into).args(["-qq", "download", package]))?;
     Ok(())
 }

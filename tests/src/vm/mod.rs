@@ -5,6 +5,8 @@
 //! the processor in software (TCG) and so runs wherever it is installed, with or without virtualisation. Power-on to
 //! script takes some seconds. The script's output and status come back over a serial port.
 
+mod archive;
+mod cases;
 mod initramfs;
 mod kernel;
 
@@ -17,14 +19,18 @@ use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 use crate::stage::{self, Staged};
-use crate::{daemon, machine, wait};
+use crate::{daemon, machine, runtime, wait};
+pub use cases::{Case, in_guest};
 use initramfs::Initramfs;
 use kernel::Kernel;
+pub use kernel::Release;
 
 const QEMU: &str = "qemu-system-x86_64";
 /// Programs the fixture runs.
 pub const TOOLS: [&str; 4] = [QEMU, "apt-get", "dpkg", "modprobe"];
 const INIT: &str = include_str!("init.sh");
+/// What the C library's own ldd is made of, without the shell it wants.
+const LDD: &str = "#!/bin/sh\nexec /lib64/ld-linux-x86-64.so.2 --list \"$1\"\n";
 const EXIT_MARK: &str = "evenkeel-vm-exit: ";
 
 /// Guests of one test program run one at a time: each has two processors of its own, emulated on those of the machine.
@@ -60,7 +66,10 @@ impl Vm {
             memory_mib: 512,
             processors: 2,
             cgroups: Cgroups::V2,
+            kernel: Release::Own,
+            disk_mib: None,
             files: Vec::new(),
+            contents: Vec::new(),
             programs: Vec::new(),
             modules: Vec::new(),
             script: String::new(),
@@ -74,11 +83,20 @@ impl Vm {
     ///
     /// Fails when the kernel cannot be obtained.
     pub fn has_cgroup_v1() -> Result<bool> {
-        let kernel = Kernel::obtain()?;
+        let kernel = Kernel::obtain(Release::Own)?;
         // CONFIG_MEMCG_V1 came with Linux 6.11; before, the v1 interface was part of CONFIG_MEMCG.
         let (major, minor) = numbers(&kernel.release);
         if (major, minor) < (6, 11) { Ok(true) } else { kernel.has("CONFIG_MEMCG_V1") }
     }
+}
+
+/// Release of the kernel of a Debian release, as in `uname -r`; downloaded when it is not there yet.
+///
+/// # Errors
+///
+/// Fails when it cannot be had.
+pub fn kernel_release(release: Release) -> Result<String> {
+    Kernel::obtain(release).map(|kernel| kernel.release)
 }
 
 /// Major and minor number of a kernel release; 0 for what is not a number.
@@ -93,7 +111,10 @@ pub struct VmBuilder {
     memory_mib: u32,
     processors: u32,
     cgroups: Cgroups,
+    kernel: Release,
+    disk_mib: Option<u64>,
     files: Vec<Staged>,
+    contents: Vec<(String, u32, String)>,
     programs: Vec<(PathBuf, String)>,
     modules: Vec<String>,
     script: String,
@@ -158,6 +179,28 @@ impl VmBuilder {
         self
     }
 
+    /// Sets whose kernel is booted.
+    #[must_use]
+    pub fn kernel(mut self, release: Release) -> VmBuilder {
+        self.kernel = release;
+        self
+    }
+
+    /// Adds an empty disk, `/dev/vda`: what is read from it is page cache that can be reclaimed, which nothing else in a
+    /// guest is, whose files live in memory.
+    #[must_use]
+    pub fn disk_mib(mut self, disk_mib: u64) -> VmBuilder {
+        self.disk_mib = Some(disk_mib);
+        self.module("virtio_pci").module("virtio_blk")
+    }
+
+    /// Adds a file with the given permissions and content.
+    #[must_use]
+    pub fn content(mut self, target: &str, mode: u32, content: &str) -> VmBuilder {
+        self.contents.push((target.to_string(), mode, content.to_string()));
+        self
+    }
+
     /// Adds a file at a path such as `etc/x.toml`.
     #[must_use]
     pub fn file(mut self, source: impl Into<PathBuf>, target: &str) -> VmBuilder {
@@ -170,6 +213,21 @@ impl VmBuilder {
     pub fn program(mut self, source: impl Into<PathBuf>, target: &str) -> VmBuilder {
         self.programs.push((source.into(), target.to_string()));
         self
+    }
+
+    /// Adds what a private containerd needs, as [`Runtime`](crate::runtime::Runtime) runs it.
+    ///
+    /// # Errors
+    ///
+    /// Fails when a program of it is not installed on this machine.
+    pub fn containers(mut self) -> Result<VmBuilder> {
+        for name in runtime::TOOLS.into_iter().chain(["containerd-shim-runc-v2"]) {
+            self = self.program(machine::find(name)?, &format!("bin/{name}"));
+        }
+        // Each sandbox gets a copy of these two.
+        let guest =
+            self.content("etc/hosts", 0o644, "127.0.0.1 localhost\n").content("etc/resolv.conf", 0o644, "");
+        Ok(guest.content("bin/ldd", 0o755, LDD))
     }
 
     /// Loads a kernel module, and those it needs, before the script runs.
@@ -201,13 +259,14 @@ impl VmBuilder {
     /// console log.
     pub fn run(&self) -> Result<VmResult> {
         let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let kernel = Kernel::obtain()?;
+        let kernel = Kernel::obtain(self.kernel)?;
         let scratch = TempDir::new().context("cannot make a scratch directory")?;
         let initrd = scratch.path().join("initrd");
         std::fs::write(&initrd, self.root(&kernel, scratch.path())?)
             .context("cannot write the guest's files")?;
         let (output, console) = (scratch.path().join("output"), scratch.path().join("console"));
-        let ended = self.boot(&kernel, &initrd, &output, &console);
+        let disk = self.disk(scratch.path())?;
+        let ended = self.boot(&kernel, &initrd, disk.as_deref(), &output, &console);
         let console = daemon::read_lossy(&console);
         let output = daemon::read_lossy(&output);
         ended.with_context(|| describe(&output, &console))?;
@@ -232,6 +291,9 @@ impl VmBuilder {
             0o644,
             b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
         )?;
+        for (target, mode, content) in &self.contents {
+            root.content(target, *mode, content.as_bytes())?;
+        }
         if self.cgroups == Cgroups::V1 {
             root.content("cgroup-v1", 0o644, b"")?;
         }
@@ -247,6 +309,15 @@ impl VmBuilder {
         }
         self.load_modules(kernel, &mut root)?;
         root.finish()
+    }
+
+    /// A file with a hole of the disk's size, when one is wanted.
+    fn disk(&self, scratch: &Path) -> Result<Option<PathBuf>> {
+        let Some(size) = self.disk_mib else { return Ok(None) };
+        let path = scratch.join("disk");
+        let file = std::fs::File::create(&path).context("cannot make the guest's disk")?;
+        file.set_len(size << 20).context("cannot size the guest's disk")?;
+        Ok(Some(path))
     }
 
     fn load_modules(&self, kernel: &Kernel, root: &mut Initramfs) -> Result<()> {
@@ -266,7 +337,14 @@ impl VmBuilder {
         root.content("modules", 0o644, order.as_bytes())
     }
 
-    fn boot(&self, kernel: &Kernel, initrd: &Path, output: &Path, console: &Path) -> Result<()> {
+    fn boot(
+        &self,
+        kernel: &Kernel,
+        initrd: &Path,
+        disk: Option<&Path>,
+        output: &Path,
+        console: &Path,
+    ) -> Result<()> {
         let mut qemu = Command::new(QEMU);
         // Without cmpxchg16b: emulating it damages the flags register in qemu 7.2, which newer kernels do not survive.
         qemu.args(["-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64,-cx16"]);
@@ -275,6 +353,9 @@ impl VmBuilder {
         qemu.args(["-m", &self.memory_mib.to_string(), "-smp", &self.processors.to_string()]);
         qemu.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initrd);
         qemu.args(["-append", "console=ttyS0 panic=-1 psi=1 quiet"]);
+        if let Some(disk) = disk {
+            qemu.arg("-drive").arg(format!("if=virtio,format=raw,file={}", disk.display()));
+        }
         qemu.arg("-serial").arg(format!("file:{}", console.display()));
         qemu.arg("-serial").arg(format!("file:{}", output.display()));
         let mut child = qemu

@@ -1,0 +1,102 @@
+//! Memory that is taken and touched: at once, bit by bit, or as pages of a file. Owns sizes as people write them.
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io::{Read, Seek};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::{Outcome, announce, number, until_told};
+
+/// How often memory that grows is added to.
+const STEP: Duration = Duration::from_millis(20);
+/// How much of a file is read at a time.
+const BLOCK: usize = 1 << 16;
+
+/// A size in bytes: with a suffix Ki, Mi or Gi, or a part of the machine's memory as in `80%`.
+pub(crate) fn bytes(text: &str) -> Result<usize, String> {
+    let size = if let Some(percent) = text.strip_suffix('%') {
+        total()? / 100 * number(percent)?
+    } else {
+        let units = [("Ki", 10), ("Mi", 20), ("Gi", 30)];
+        let scaled = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
+        let (digits, shift) = scaled.unwrap_or((text, 0));
+        number(digits)?.checked_mul(1 << shift).ok_or_else(|| format!("too large: {text}"))?
+    };
+    usize::try_from(size).map_err(|_| format!("too large: {text}"))
+}
+
+/// Memory of the machine in bytes.
+fn total() -> Result<u64, String> {
+    let text =
+        std::fs::read_to_string("/proc/meminfo").map_err(|error| format!("no /proc/meminfo: {error}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).ok_or("no MemTotal in /proc/meminfo")?;
+    number(kib.trim()).map(|kib| kib * 1024)
+}
+
+/// Takes memory and writes to each page, so that the kernel has to give it.
+pub(crate) fn hold(size: usize) -> Result<Vec<u8>, String> {
+    let held = take(size)?;
+    announce(&format!("holding {size} bytes"))?;
+    Ok(black_box(held))
+}
+
+fn take(size: usize) -> Result<Vec<u8>, String> {
+    let mut held = Vec::new();
+    held.try_reserve_exact(size).map_err(|error| format!("cannot hold {size} bytes: {error}"))?;
+    held.resize(size, 0x5a);
+    Ok(black_box(held))
+}
+
+/// Takes `percent` of the machine's memory per second up to `most` bytes. What it could not take while it was stopped or
+/// slowed is not made up for: it never grows faster than told.
+pub(crate) fn grow(percent: u64, most: usize) -> Outcome {
+    let step = total()? / 100 * percent / (1000 / STEP.as_millis() as u64);
+    let step = usize::try_from(step).map_err(|_| "too fast".to_string())?;
+    announce(&format!("growing by {step} bytes every {} ms", STEP.as_millis()))?;
+    thread::spawn(move || keep_growing(step, most));
+    until_told()
+}
+
+fn keep_growing(step: usize, most: usize) -> Outcome {
+    let (mut held, mut next) = (Vec::new(), Instant::now());
+    while held.len() * step < most {
+        held.push(take(step)?);
+        next += STEP;
+        match next.checked_duration_since(Instant::now()) {
+            Some(rest) => thread::sleep(rest),
+            None => next = Instant::now(),
+        }
+    }
+    announce("grown")?;
+    loop {
+        black_box(&held);
+        thread::park();
+    }
+}
+
+/// Reads the first `size` bytes of a file, block by block, once or for ever.
+pub(crate) fn read(path: &str, size: usize, again: bool) -> Outcome {
+    let mut file = File::open(path).map_err(|error| format!("cannot open {path}: {error}"))?;
+    read_through(&mut file, size).map_err(|error| format!("cannot read {path}: {error}"))?;
+    announce(&format!("read {size} bytes of {path}"))?;
+    if again {
+        thread::spawn(move || while read_through(&mut file, size).is_ok() {});
+    }
+    until_told()
+}
+
+/// Reads the first `size` bytes, or all there are.
+pub(crate) fn read_through(file: &mut File, size: usize) -> std::io::Result<()> {
+    file.rewind()?;
+    let (mut block, mut left) = (vec![0; BLOCK], size);
+    while left > 0 {
+        let wanted = left.min(BLOCK);
+        match file.read(&mut block[..wanted])? {
+            0 => break,
+            got => left -= got,
+        }
+    }
+    Ok(())
+}
