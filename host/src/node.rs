@@ -145,6 +145,17 @@ pub fn oom_kills(roots: &Roots) -> Result<u64, HostError> {
     })
 }
 
+/// `vm.panic_on_oom` (Documentation/admin-guide/sysctl/vm.rst): 0 ends a process when memory runs out, 1 and 2 the
+/// machine.
+///
+/// # Errors
+/// `Gone`, `Denied` or `Io` when it cannot be read; `Malformed`.
+pub fn panic_on_oom(roots: &Roots) -> Result<u64, HostError> {
+    let path = roots.proc().join("sys/vm/panic_on_oom");
+    parse::uint(parse::first_line(&bytes(&path)?))
+        .ok_or_else(|| HostError::malformed(&path, "it is not a number"))
+}
+
 /// Where a knob of the machine is.
 fn knob_path(roots: &Roots, knob: Knob) -> std::path::PathBuf {
     roots.proc().join("sys/vm").join(knob.file())
