@@ -38,7 +38,10 @@ impl KernelWriter {
         file_only: bool,
         real: bool,
     ) -> Result<Bytes, HostError> {
-        let dir = self.place(at).map_err(|s| stopped(Action::Reclaim, at, s))?;
+        let dir = self
+            .place(at)
+            .and_then(|dir| self.refuse_victims(at, &[]).map(|()| dir))
+            .map_err(|s| stopped(Action::Reclaim, at, s))?;
         if at.hierarchy != Hierarchy::V2 {
             return Err(unsupported(at, "memory.reclaim is of cgroup v2")
                 .with_remedy("use cgroup v2, or lower memory.limit_in_bytes for a while"));

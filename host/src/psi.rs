@@ -220,6 +220,14 @@ impl Threshold {
     /// Without CAP_SYS_RESOURCE windows are multiples of this, the period in which averages are taken anyway.
     pub const UNPRIVILEGED_STEP: u64 = 2_000_000;
 
+    /// Whether the kernel takes it from somebody who may ask for any window.
+    pub const fn is_in_range(self) -> bool {
+        self.window_usec >= Self::SHORTEST_WINDOW
+            && self.window_usec <= Self::LONGEST_WINDOW
+            && self.stall_usec > 0
+            && self.stall_usec <= self.window_usec
+    }
+
     /// The next longer window that everybody may use, with the same part of it as threshold.
     #[must_use]
     pub const fn unprivileged(self) -> Self {
@@ -266,7 +274,7 @@ impl Trigger {
         let asked = Threshold { stall_usec, window_usec };
         let fail = |e| place.error(Action::Write, resource, e);
         match Self::arm(place, resource, stall, asked, asked) {
-            Err(Errno::EINVAL | Errno::EPERM) if asked.unprivileged() != asked => {
+            Err(Errno::EINVAL | Errno::EPERM) if asked.is_in_range() && asked.unprivileged() != asked => {
                 Self::arm(place, resource, stall, asked.unprivileged(), asked).map_err(fail)
             }
             other => other.map_err(fail),

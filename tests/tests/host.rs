@@ -2,6 +2,10 @@
 
 #[path = "cases/cgroups.rs"]
 mod cgroups;
+#[path = "cases/kernel_events.rs"]
+mod kernel_events;
+#[path = "cases/primitives.rs"]
+mod primitives;
 
 use anyhow::Result;
 use evenkeel_tests::daemon::{Program, Ready};

@@ -2,6 +2,10 @@
 
 #[path = "cases/cgroups.rs"]
 mod cgroups;
+#[path = "cases/kernel_events.rs"]
+mod kernel_events;
+#[path = "cases/primitives.rs"]
+mod primitives;
 
 use anyhow::Result;
 use evenkeel_tests::vm::{self, Vm};
@@ -48,6 +52,29 @@ fn the_cgroup_cases_hold_on_v2() -> Result<()> {
         .run()?;
     assert!(result.output.contains("test result: ok"), "{}", result.output);
     assert!(result.output.trim_end().ends_with("\n0"), "test cgroups are left: {}", result.output);
+    Ok(())
+}
+
+/// What enforcement is made of holds on v2, and on v1 with another kernel than the machine's.
+#[test]
+fn the_primitives_hold_on_v2_and_v1() -> Result<()> {
+    require!(vm::impossible().is_none(), vm::impossible().unwrap_or_default());
+    let mut guests = vec![Vm::builder().disk_mib(64)];
+    if Vm::has_cgroup_v1()? {
+        guests.push(Vm::builder().cgroup_v1());
+    }
+    for guest in guests {
+        let result = guest
+            .program(std::env::current_exe()?, "bin/cases")
+            .program(places::program("evenkeel-workload")?, "bin/evenkeel-workload")
+            .script(
+                "CI= EVENKEEL_EMULATED=1 /bin/cases --test-threads=1 primitives:: kernel_events:: 2>&1
+                status=$?; find /sys/fs/cgroup -maxdepth 2 -name 'ek-*' | sed 's/^/left: /'; exit $status",
+            )
+            .run()?;
+        assert!(result.status == 0 && result.output.contains("test result: ok"), "{}", result.output);
+        assert!(!result.output.contains("left: "), "test cgroups are left: {}", result.output);
+    }
     Ok(())
 }
 

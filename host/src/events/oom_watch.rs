@@ -61,6 +61,8 @@ struct Watched {
     notice: Notice,
     /// Kills by inode of the directory that counts them: on v1 one for each cgroup of the subtree.
     counted: BTreeMap<u64, u64>,
+    /// Kills from before it was watched.
+    before: u64,
     total: u64,
     expected: u8,
 }
@@ -132,7 +134,8 @@ impl OomWatch {
         // Counted after the watch is there, so that no kill falls between.
         let mut counted = BTreeMap::new();
         let known = count(&dir, &mut counted);
-        self.watched.insert(cgroup.clone(), Watched { notice, counted, total: 0, expected: 0 });
+        let before = *known.as_ref().unwrap_or(&0);
+        self.watched.insert(cgroup.clone(), Watched { notice, counted, before, total: 0, expected: 0 });
         known.map(|_| ()).inspect_err(|_| self.unwatch(cgroup))
     }
 
@@ -244,6 +247,16 @@ impl OomWatch {
     /// (some 50 ms).
     pub fn is_expecting(&self) -> bool {
         self.watched.values().any(|w| w.expected > 0)
+    }
+
+    /// Kills in a watched cgroup since it was made, as far as counted: those from before it was watched, too.
+    pub fn known(&self, cgroup: &CgroupRef) -> Option<u64> {
+        self.watched.get(cgroup).map(|w| w.before.saturating_add(w.total))
+    }
+
+    /// Counts one watched cgroup now, whatever the kernel said.
+    pub fn count(&mut self, cgroup: &CgroupRef, into: &mut Vec<OomEvent>) {
+        self.look(cgroup, into);
     }
 
     /// Counts again where a kill is expected.
