@@ -16,6 +16,7 @@ pub mod memory;
 pub mod own;
 pub mod plan;
 pub mod pod;
+pub mod pressure;
 pub mod rules;
 pub mod score;
 

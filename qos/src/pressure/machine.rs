@@ -1,0 +1,483 @@
+//! The state machine: looks in, ordered actions out.
+//!
+//! It remembers the grade, the last second of the node's numbers, and per container what is held, since when, what
+//! failed and how often it came back. The memory is bounded by the containers of the last look.
+
+mod memory;
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::qos_class::QosClass;
+use evenkeel_model::units::Bytes;
+
+use super::grade::{Bands, Cause, Grade, Grader, Signals, part_of};
+use super::release::{Giving, Held, Letting, let_go};
+use super::step::{Case, Rung, Step, decide};
+use super::trend::{Point, Trend, share};
+use memory::Memory;
+
+/// What can be done on this machine, and is switched on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Switches {
+    /// `memory.reclaim`.
+    pub reclaim: bool,
+    /// `memory.high`.
+    pub high: bool,
+    /// `memory.soft_limit_in_bytes`.
+    pub soft_limit: bool,
+    /// Freezing.
+    pub freeze: bool,
+    /// Killing.
+    pub kill: bool,
+}
+
+impl Switches {
+    /// The same without one rung.
+    #[must_use]
+    pub const fn without(mut self, rung: Rung) -> Self {
+        match rung {
+            Rung::Reclaim => self.reclaim = false,
+            Rung::High => {
+                self.high = false;
+                self.soft_limit = false;
+            }
+            Rung::Freeze => self.freeze = false,
+            Rung::Kill => self.kill = false,
+        }
+        self
+    }
+}
+
+/// Everything an operator chooses, and what the machine can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Thresholds.
+    pub bands: Bands,
+    /// What can be done.
+    pub can: Switches,
+    /// Part of a container's memory taken in one step, hundredths of a percent.
+    pub step: u32,
+    /// What has to stay available when something is undone, hundredths of a percent of the basis.
+    pub reserve: u32,
+    /// Killing needs less than this to be available.
+    pub floor: Bytes,
+    /// A kill needs milder steps to have been in vain for so long, microseconds.
+    pub kill_after_usec: u64,
+    /// Time after a kill before the next, microseconds: memory comes back slowly.
+    pub kill_cool_down_usec: u64,
+    /// How long a container may be frozen, microseconds.
+    pub freeze_at_most_usec: u64,
+    /// Time after undoing before the same is done to the same container again, microseconds.
+    pub redo_after_usec: u64,
+    /// Re-triggers within this time count towards escalation, microseconds.
+    pub retrigger_window_usec: u64,
+    /// So many re-triggers take a container one rung higher.
+    pub retriggers: u32,
+}
+
+/// The node at one look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Node {
+    /// Time in which some waited for memory since boot, microseconds; `None` where the kernel does not tell.
+    pub some_usec: Option<u64>,
+    /// Time in which all waited.
+    pub full_usec: Option<u64>,
+    /// Part of the last ten seconds in which some waited, hundredths of a percent.
+    pub some_avg10: Option<u32>,
+    /// Part of the last ten seconds in which all waited.
+    pub full_avg10: Option<u32>,
+    /// Memory.
+    pub total: Bytes,
+    /// Memory that can be had without swapping (`MemAvailable`).
+    pub available: Bytes,
+    /// Unused swap.
+    pub swap_free: Bytes,
+    /// A trigger of the kernel fired: the grade it stands for, and the window it watched, microseconds.
+    pub fired: Option<(Grade, u64)>,
+}
+
+/// One container at one look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// Which.
+    pub key: u32,
+    /// Whether anything may be done to it.
+    pub managed: bool,
+    /// Its class by memory.
+    pub class: QosClass,
+    /// What it asked for.
+    pub request: Bytes,
+    /// Its limit.
+    pub limit: Option<Bytes>,
+    /// What is charged to it.
+    pub current: Bytes,
+    /// Anonymous memory.
+    pub anon: Bytes,
+    /// Pages of files.
+    pub file: Bytes,
+    /// Time in which some in it waited for memory, microseconds.
+    pub some_usec: Option<u64>,
+    /// When this was read, on the clock of [`Observation::now_usec`].
+    pub read_usec: u64,
+}
+
+/// One look at everything.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Observation {
+    /// Monotonic time, microseconds.
+    pub now_usec: u64,
+    /// The node.
+    pub node: Node,
+    /// The containers.
+    pub containers: Vec<Facts>,
+}
+
+/// What is to be done to a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deed {
+    /// A step of the ladder, with what it was decided by.
+    Restrict(Step, Case),
+    /// Something is undone, with what that was decided by.
+    Release(Letting, Giving),
+}
+
+/// One action, to be carried out in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Action {
+    /// To which container.
+    pub key: u32,
+    /// What.
+    pub deed: Deed,
+    /// What brought the grade about.
+    pub cause: Option<Cause>,
+    /// The signals of this look.
+    pub signals: Signals,
+    /// How often it came back within the window.
+    pub retriggers: u32,
+}
+
+/// What became of an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Done (or rehearsed).
+    Done,
+    /// Failed; it is not tried again for a while.
+    Failed,
+}
+
+/// A rung that failed for a container is left alone for so long, microseconds.
+const FAILED_FOR_USEC: u64 = 60_000_000;
+/// Restrictions at one look when growth has to be stopped at once.
+const AT_ONCE: usize = 16;
+/// Part of the basis by which a cap is raised at a time, hundredths of a percent.
+const RAISE: u32 = 200;
+
+/// The machine.
+#[derive(Debug, Clone, Default)]
+pub struct Machine {
+    grader: Grader,
+    trend: Trend,
+    containers: BTreeMap<u32, Memory>,
+    signals: Signals,
+    acted_usec: Option<u64>,
+    killed_usec: Option<u64>,
+}
+
+impl Machine {
+    /// The grade in force.
+    pub const fn grade(&self) -> Grade {
+        self.grader.grade()
+    }
+
+    /// What brought it about.
+    pub const fn cause(&self) -> Option<Cause> {
+        self.grader.cause()
+    }
+
+    /// Since when it is in force, on the clock of the looks.
+    pub const fn since_usec(&self) -> u64 {
+        self.grader.since_usec()
+    }
+
+    /// The signals of the last look.
+    pub const fn signals(&self) -> &Signals {
+        &self.signals
+    }
+
+    /// Containers that are remembered.
+    pub fn len(&self) -> usize {
+        self.containers.len()
+    }
+
+    /// True when nothing is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.containers.is_empty()
+    }
+
+    /// True while something is held: the next look is not to be put off.
+    pub fn holds(&self) -> bool {
+        self.containers.values().any(Memory::holds)
+    }
+
+    /// Takes in one look without containers, the cheap one; true when a whole look is due.
+    pub fn glance(&mut self, now_usec: u64, node: &Node, rules: &Rules) -> bool {
+        let mut ahead = self.clone_head();
+        let signals = ahead.look(now_usec, node, rules, None);
+        // Only what brings no grade about is remembered here; anything else is judged with all the facts.
+        let entered = Grade::BAD
+            .iter()
+            .filter_map(|g| rules.bands.of(*g))
+            .any(|b| signals.enters(b, rules.bands.look_ahead_below).is_some());
+        let due = entered || node.fired.is_some() || self.grade() > Grade::Calm || self.holds();
+        if !due {
+            self.trend = ahead.trend;
+            self.signals = signals;
+            self.grader.step(now_usec, &signals, &rules.bands, None);
+        }
+        due
+    }
+
+    fn clone_head(&self) -> Self {
+        Self { grader: self.grader.clone(), trend: self.trend.clone(), ..Self::default() }
+    }
+
+    /// Takes in one look and says what is to be done, in order.
+    pub fn step(&mut self, seen: &Observation, rules: &Rules) -> Vec<Action> {
+        let now = seen.now_usec;
+        self.remember(seen, rules);
+        let foreign = self.foreign_stall(seen);
+        let signals = self.look(now, &seen.node, rules, foreign);
+        self.signals = signals;
+        let grade =
+            self.grader.step(now, &signals, &rules.bands, seen.node.fired.filter(|_| foreign.is_none()));
+        let mut actions = Vec::new();
+        self.undo(seen, rules, &mut actions);
+        if let Some(band) = rules.bands.of(grade)
+            && (self.acted_usec.is_none_or(|at| now.saturating_sub(at) >= band.cool_down_usec)
+                || self.urgent(grade))
+        {
+            self.restrict(seen, rules, &mut actions);
+        }
+        actions
+    }
+
+    /// Takes in what became of an action.
+    pub fn done(&mut self, now_usec: u64, action: &Action, verdict: Verdict) {
+        if let Some(memory) = self.containers.get_mut(&action.key) {
+            memory.pending = None;
+            if verdict == Verdict::Failed {
+                memory.failed();
+                if let Deed::Restrict(step, _) = action.deed {
+                    memory.failing.insert(step.rung(), now_usec.saturating_add(FAILED_FOR_USEC));
+                }
+            }
+        }
+    }
+
+    fn urgent(&self, grade: Grade) -> bool {
+        grade >= Grade::High && self.grader.cause() == Some(Cause::Exhaustion)
+    }
+
+    /// Judges the node; `foreign` bounds the stalled time by that of containers that are not held.
+    fn look(&mut self, now: u64, node: &Node, rules: &Rules, foreign: Option<u32>) -> Signals {
+        let capped: u64 = self.containers.values().filter_map(Memory::capped).sum();
+        self.trend.push(Point {
+            time_usec: now,
+            some_usec: node.some_usec,
+            full_usec: node.full_usec,
+            free: node.available.get().saturating_add(capped),
+        });
+        let (some, full) = self.trend.stalled();
+        let most = |a: Option<u32>, b: Option<u32>| a.max(b);
+        let own = |part: Option<u32>| match foreign {
+            // A container that waits at its cap stalls because it was told to.
+            Some(bound) => part.map(|part| part.min(bound)),
+            None => part,
+        };
+        Signals {
+            some: own(most(some, node.some_avg10)),
+            full: own(most(full, node.full_avg10)),
+            available: node.available,
+            basis: rules.bands.basis(node.total),
+            exhaustion_usec: self.trend.exhaustion_usec(node.available.get()),
+        }
+    }
+
+    /// Brings what is remembered of each container up to date; those that are gone are forgotten.
+    fn remember(&mut self, seen: &Observation, rules: &Rules) {
+        let mut gone = std::mem::take(&mut self.containers);
+        let held_before: Vec<u32> = gone.iter().filter(|(_, m)| m.cap.is_some()).map(|(k, _)| *k).collect();
+        for facts in &seen.containers {
+            let mut memory = gone.remove(&facts.key).unwrap_or_default();
+            memory.see(facts, seen.now_usec, rules.retrigger_window_usec);
+            self.containers.insert(facts.key, memory);
+        }
+        if held_before.iter().any(|key| gone.contains_key(key)) {
+            self.trend.restart();
+        }
+    }
+
+    /// While a container waits at its cap, the node's stalled time says nothing about the others; theirs does.
+    /// `None` while nobody is capped, or where the kernel does not tell.
+    fn foreign_stall(&self, seen: &Observation) -> Option<u32> {
+        if !self.containers.values().any(|memory| memory.cap.is_some_and(|cap| cap.binds)) {
+            return None;
+        }
+        let others = seen.containers.iter().filter_map(|facts| {
+            let memory = self.containers.get(&facts.key)?;
+            (memory.cap.is_none()).then_some(memory.stall?)
+        });
+        Some(others.max().unwrap_or(0))
+    }
+
+    /// Who may be restricted, in order: BestEffort, the largest first, then Burstable by how much it has too much.
+    /// When growth has to be stopped, those who grow come first within their class.
+    fn ranked<'a>(&self, seen: &'a Observation, urgent: bool) -> Vec<&'a Facts> {
+        let mut ranked: Vec<&Facts> =
+            seen.containers.iter().filter(|f| f.managed && f.class != QosClass::Guaranteed).collect();
+        let growth = |f: &Facts| self.containers.get(&f.key).map_or(0, |m| m.growth);
+        ranked.sort_by_key(|f| {
+            let over = match f.class {
+                QosClass::BestEffort => f.current,
+                _ => f.current.saturating_sub(f.request),
+            };
+            let growing = if urgent { growth(f) } else { 0 };
+            (f.class, std::cmp::Reverse((growing, over)), f.key)
+        });
+        ranked
+    }
+
+    fn restrict(&mut self, seen: &Observation, rules: &Rules, actions: &mut Vec<Action>) {
+        let (now, grade) = (seen.now_usec, self.grader.grade());
+        let urgent = self.urgent(grade);
+        let most = if urgent { AT_ONCE } else { 1 };
+        let mut taken = 0;
+        let just_undone: Vec<u32> = actions.iter().map(|a| a.key).collect();
+        for facts in self.ranked(seen, urgent) {
+            if taken >= most {
+                break;
+            }
+            let Some(memory) = self.containers.get(&facts.key) else { continue };
+            if memory.pending(now) || just_undone.contains(&facts.key) {
+                continue;
+            }
+            // Whoever does not grow is no cause of haste.
+            let hasty = urgent && memory.growth > 0;
+            let Some(case) = self.case(facts, memory, seen, rules, hasty) else { continue };
+            let Some(step) = decide(&case) else { continue };
+            taken += 1;
+            self.take(facts, step, case, now, actions);
+            if urgent && !hasty {
+                break;
+            }
+        }
+    }
+
+    fn case(
+        &self,
+        facts: &Facts,
+        memory: &Memory,
+        seen: &Observation,
+        rules: &Rules,
+        urgent: bool,
+    ) -> Option<Case> {
+        let (now, grade) = (seen.now_usec, self.grader.grade());
+        let rung = Rung::of(grade)?;
+        let escalated = memory.retriggers() >= rules.retriggers;
+        let mut can = memory.able(rules.can, now);
+        if self.killed_usec.is_some_and(|at| now.saturating_sub(at) < rules.kill_cool_down_usec) {
+            can.kill = false;
+        }
+        for rung in memory.resting(now, rules.redo_after_usec) {
+            can = can.without(rung);
+        }
+        Some(Case {
+            grade,
+            urgent,
+            rung: if escalated { rung.next() } else { rung },
+            available: seen.node.available,
+            floor: rules.floor,
+            swap_free: seen.node.swap_free,
+            managed: facts.managed,
+            class: facts.class,
+            request: facts.request,
+            current: facts.current,
+            anon: facts.anon,
+            file: facts.file,
+            age_usec: now.saturating_sub(facts.read_usec),
+            held_at: memory.cap.map(|cap| cap.at),
+            frozen: memory.frozen_usec.is_some(),
+            held_for_usec: memory.held_since().map(|since| now.saturating_sub(since)),
+            kill_after_usec: rules.kill_after_usec,
+            step: rules.step,
+            can,
+        })
+    }
+
+    fn take(&mut self, facts: &Facts, step: Step, case: Case, now: u64, actions: &mut Vec<Action>) {
+        let Some(memory) = self.containers.get_mut(&facts.key) else { return };
+        let newly_capped = memory.cap.is_none() && matches!(step, Step::High(_));
+        memory.restricted(step, facts, now);
+        let retriggers = memory.retriggers();
+        self.acted_usec = Some(now);
+        if step == Step::Kill {
+            self.killed_usec = Some(now);
+        }
+        if newly_capped {
+            self.trend.restart();
+        }
+        actions.push(self.action(facts.key, Deed::Restrict(step, case), retriggers));
+    }
+
+    fn action(&self, key: u32, deed: Deed, retriggers: u32) -> Action {
+        Action { key, deed, cause: self.grader.cause(), signals: self.signals, retriggers }
+    }
+
+    /// Undoes what may be undone, the most entitled first, out of what is to spare.
+    fn undo(&mut self, seen: &Observation, rules: &Rules, actions: &mut Vec<Action>) {
+        let (now, grade) = (seen.now_usec, self.grader.grade());
+        let basis = rules.bands.basis(seen.node.total);
+        let reserve = part_of(basis, rules.reserve);
+        let mut available = seen.node.available;
+        let mut held: Vec<&Facts> = seen
+            .containers
+            .iter()
+            .filter(|f| self.containers.get(&f.key).is_some_and(|m| m.holds() && !m.pending(now)))
+            .collect();
+        held.sort_by_key(|f| (std::cmp::Reverse(f.class), f.current, f.key));
+        for facts in held {
+            let Some(memory) = self.containers.get_mut(&facts.key) else { continue };
+            let Some((held, since)) = memory.last_held() else { continue };
+            let giving = Giving {
+                held,
+                grade,
+                protected: !facts.managed || facts.class == QosClass::Guaranteed,
+                available,
+                reserve,
+                current: facts.current,
+                limit: facts.limit,
+                peak: memory.peak,
+                growth: Bytes::new(if held == Held::Frozen { memory.growth_then } else { memory.growth }),
+                cap: memory.cap.map(|cap| cap.at).filter(|_| held != Held::SoftLimit),
+                held_for_usec: now.saturating_sub(since),
+                freeze_at_most_usec: rules.freeze_at_most_usec,
+                raise: part_of(basis, RAISE),
+            };
+            if !memory.may_let_go(now, &giving) {
+                continue;
+            }
+            let Some(letting) = let_go(&giving) else { continue };
+            let takes = match letting {
+                Letting::Raise(_) => giving.raise,
+                Letting::Thaw | Letting::Whole => giving.may_take(),
+            };
+            available = available.saturating_sub(takes);
+            memory.let_go(letting, now);
+            let retriggers = memory.retriggers();
+            if letting == Letting::Whole {
+                self.trend.restart();
+            }
+            actions.push(self.action(facts.key, Deed::Release(letting, giving), retriggers));
+        }
+    }
+}
