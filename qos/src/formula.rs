@@ -10,8 +10,10 @@ pub(crate) const SCALED: &str = "scaled-weight";
 pub(crate) const FAIR: &str = "fair";
 /// CPU quota from a limit.
 pub(crate) const QUOTA: &str = "quota";
-/// No quota: cores of its own.
+/// CPUs of one's own.
 pub(crate) const EXCLUSIVE: &str = "exclusive-cores";
+/// CPUs that are nobody's own.
+pub(crate) const SHARED_POOL: &str = "shared-pool";
 /// Burst from a quota.
 pub(crate) const BURST: &str = "burst";
 /// `cpu.idle` by class.

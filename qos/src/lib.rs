@@ -4,9 +4,11 @@
 //! the inversion of a runtime's record, and the [`plan::Plan`] that gathers them with a reason for every number.
 //! Not owned: finding containers, writing anything, the clock. Everything is a pure function of its arguments.
 
+pub mod checks;
 pub mod config;
 pub mod cores;
 pub mod cpu;
+pub mod dynamic;
 pub mod effective;
 pub mod estimate;
 pub mod eviction;
@@ -17,6 +19,7 @@ pub mod own;
 pub mod plan;
 pub mod pod;
 pub mod pressure;
+pub mod reserve;
 pub mod rules;
 pub mod score;
 

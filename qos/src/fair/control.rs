@@ -121,13 +121,16 @@ pub struct Group {
     pub is_active: bool,
 }
 
+/// The node's CPU, and each member with its parent.
+type MadeFrom<K, P> = (MilliCpu, BTreeMap<K, (P, Competitor)>);
+
 /// The fair mode's state on one node. Grows with the members it was last told of, no further.
 #[derive(Debug, Clone)]
 pub struct Fair<K, P> {
     layout: Layout,
     active: ActiveSet<K>,
     /// What the last division was made from.
-    made_from: Option<(MilliCpu, BTreeMap<K, (P, Competitor)>)>,
+    made_from: Option<MadeFrom<K, P>>,
     /// What each member gets when everybody is busy.
     sure: BTreeMap<K, MicroCpu>,
 }

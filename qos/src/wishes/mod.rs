@@ -21,7 +21,8 @@ pub(crate) fn for_container(
     ask: &Ask,
 ) -> Wishes {
     let knobs = &config.knobs;
-    let protection = knobs.memory_protection.then(|| memory::protection(node, ask)).unwrap_or_default();
+    let (memory_min, memory_low) =
+        if knobs.memory_protection { memory::protection(node, ask) } else { (None, None) };
     let idle = knobs.cpu_shares.then(|| cpu::idle(config, subject, ask)).flatten();
     // The kernel refuses shares and weight of an idle cgroup (kernel/sched/core.c, sched_group_set_shares).
     let weighs = knobs.cpu_shares && idle.is_none();
@@ -34,8 +35,8 @@ pub(crate) fn for_container(
         cpu_quota: quota,
         cpu_idle: idle,
         cpuset_cpus: None,
-        memory_min: protection.0,
-        memory_low: protection.1,
+        memory_min,
+        memory_low,
         memory_high: memory::high(node, config, subject, ask),
         memory_max: knobs.memory_max.then(|| memory::max(node, subject, ask)).flatten(),
         memory_oom_group: knobs.memory_oom_group.then(|| memory::oom_group(config, subject)).flatten(),
