@@ -19,6 +19,7 @@ use evenkeel_host::write::HostWriter;
 
 use crate::config::{Config, Mode};
 use crate::converge::board::{Board, NodeKnob};
+use crate::systemd::{self, Purpose, SystemdWriter};
 
 /// Descriptors for about five thousand containers at a dozen each, and everything else.
 const NOFILE: u64 = 65_536;
@@ -48,7 +49,7 @@ pub(crate) fn open_tree(config: &Config) -> anyhow::Result<(Roots, Arc<CgroupTre
 }
 
 /// A writer that refuses the configured deny list, and knobs of inner cgroups outside the subtrees given to us. It
-/// reclaims and kills under the same refusals.
+/// reclaims and kills under the same refusals. Where systemd manages the cgroups, it sets units through systemd.
 ///
 /// # Errors
 /// When our own process is not found in procfs.
@@ -57,13 +58,33 @@ pub(crate) fn open_writer(
     roots: &Roots,
     tree: &Arc<CgroupTree>,
 ) -> anyhow::Result<Box<dyn HostDriver + Send>> {
-    let writer = KernelWriter::new(roots.clone(), Arc::clone(tree), &config.manage.deny)
-        .map_err(with_remedy)
-        .context("cannot tell our own process from others")?
-        .owning(&config.own);
+    open_writer_for(Purpose::Keep, config, roots, tree)
+}
+
+/// The same for putting originals back.
+///
+/// # Errors
+/// As [`open_writer`].
+pub(crate) fn open_writer_for(
+    purpose: Purpose,
+    config: &Config,
+    roots: &Roots,
+    tree: &Arc<CgroupTree>,
+) -> anyhow::Result<Box<dyn HostDriver + Send>> {
+    let writer = || -> anyhow::Result<KernelWriter> {
+        let writer = KernelWriter::new(roots.clone(), Arc::clone(tree), &config.manage.deny)
+            .map_err(with_remedy)
+            .context("cannot tell our own process from others")?;
+        Ok(writer.owning(&config.own))
+    };
     Ok(match config.mode {
-        Mode::Enforce => Box::new(writer),
-        Mode::DryRun => Box::new(DryRunWriter::new(writer)),
+        Mode::DryRun => Box::new(DryRunWriter::new(writer()?)),
+        Mode::Enforce if systemd::manages(tree) => {
+            let reader = KernelReader::new(roots.clone(), Arc::clone(tree));
+            let rehearsal = DryRunWriter::new(writer()?);
+            Box::new(SystemdWriter::new(writer()?, rehearsal, reader, systemd::Bus::default(), purpose))
+        }
+        Mode::Enforce => Box::new(writer()?),
     })
 }
 

@@ -33,6 +33,7 @@ mod sample;
 mod serve;
 mod shared;
 mod sources;
+mod systemd;
 #[cfg(test)]
 mod testing;
 mod transients;

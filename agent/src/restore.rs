@@ -19,6 +19,7 @@ use crate::cli::Output;
 use crate::config::Config;
 use crate::journal::{Journal, Original};
 use crate::kernel;
+use crate::systemd::Purpose;
 use crate::transients::{Left, Transients, undo};
 
 /// What became of an original whose process or cgroup has ended.
@@ -50,7 +51,7 @@ pub(crate) fn run(config: &Config, output: Output) -> anyhow::Result<bool> {
     let dir = &config.state_dir;
     let mut journal =
         Journal::open(dir, &boot).with_context(|| format!("cannot use the journal in {}", dir.display()))?;
-    let mut writer = kernel::open_writer(config, &roots, &tree)?;
+    let mut writer = kernel::open_writer_for(Purpose::Restore, config, &roots, &tree)?;
     let reader = KernelReader::new(roots, tree);
     let transients = Transients::open(dir, &boot)
         .with_context(|| format!("cannot use the journal in {}", dir.display()))?;

@@ -434,6 +434,9 @@ pub(crate) fn start_sources(
     for socket in config.sources.cri.clone() {
         tokio::spawn(sources::cri::run(socket, memory, updates.clone(), Arc::clone(&rescan)));
     }
+    // Without the tree units are listed all the same; only what they lack is not told.
+    let tree = kernel::open_tree(config).ok().map(|(_, tree)| tree);
+    tokio::spawn(sources::systemd::run(config.sources.systemd.clone(), tree, updates.clone()));
     tokio::spawn(sources::names::run(cgroup_roots.to_vec(), updates, rescan));
 }
 

@@ -11,7 +11,7 @@ use super::error::ConfigError;
 use super::load::Loaded;
 use super::raw;
 use super::sections::cpu::Conversion;
-use super::sections::{cpu, memory, own};
+use super::sections::{cpu, memory, own, systemd};
 use super::valid::{
     Config, Converge, Features, FreezeWhen, Manage, Mode, Roots, Sample, Serve, Sources, Stream,
 };
@@ -100,6 +100,7 @@ fn sources(c: &mut Checker<'_>, raw: &raw::Sources) -> Sources {
     Sources {
         manifests: raw.manifests.enabled.then_some(dir),
         cri: if raw.cri.enabled { sockets } else { Vec::new() },
+        systemd: systemd::check(c, &raw.systemd),
     }
 }
 

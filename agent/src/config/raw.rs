@@ -13,6 +13,7 @@ use super::scalar::{Size, Span};
 use super::sections::cpu::Cpu;
 use super::sections::knobs::Knobs;
 use super::sections::memory::Memory;
+use super::sections::systemd::Systemd;
 
 section! {
     /// Configuration of evenkeel-agent.
@@ -85,6 +86,8 @@ section! {
         manifests: Manifests = Manifests::default(),
         /// Container runtimes.
         cri: Cri = Cri::default(),
+        /// systemd's services and slices.
+        systemd: Systemd = Systemd::default(),
     }
 }
 

@@ -13,6 +13,7 @@ use evenkeel_qos::cpu::WeightConversion;
 use super::sections::cpu::CpuRules;
 use super::sections::knobs::Switches;
 use super::sections::memory::MemoryRules;
+use super::sections::systemd::Units;
 
 /// Everything an operator chooses, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +95,8 @@ pub(crate) struct Sources {
     pub manifests: Option<PathBuf>,
     /// CRI sockets.
     pub cri: Vec<PathBuf>,
+    /// systemd's units.
+    pub systemd: Units,
 }
 
 /// What is found but never written.

@@ -8,6 +8,7 @@ pub(crate) mod cri;
 pub(crate) mod manifests;
 pub(crate) mod names;
 mod slices;
+pub(crate) mod systemd;
 
 use std::time::Duration;
 

@@ -4,3 +4,4 @@ pub(crate) mod cpu;
 pub(crate) mod knobs;
 pub(crate) mod memory;
 pub(crate) mod own;
+pub(crate) mod systemd;

@@ -1,0 +1,96 @@
+//! The bus as a plain thread uses it: a call blocks for [`CALL`](super::bus::CALL) at most, and while the bus is away
+//! nobody waits for it.
+
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use super::bus::{BusError, CALL, Manager};
+use super::property::Property;
+
+/// First and longest time without another try after an outage.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// How the writer reaches systemd.
+pub(crate) trait SetProperties {
+    /// Release of systemd, where it is known: then the bus has answered at least once.
+    fn version(&mut self) -> Result<Option<u32>, BusError>;
+
+    /// Sets properties of a unit until the machine reboots.
+    ///
+    /// # Errors
+    /// When systemd refuses, does not answer, or did not a moment ago.
+    fn set(&mut self, unit: &str, properties: &[Property]) -> Result<(), BusError>;
+}
+
+/// A connection that is made when it is first needed and again after it broke.
+#[derive(Default)]
+pub(crate) struct Bus {
+    link: Option<(Runtime, Manager)>,
+    outage: Option<Outage>,
+}
+
+/// Since when, and until when nobody tries again.
+struct Outage {
+    error: BusError,
+    pause: Duration,
+    until: Instant,
+}
+
+impl Bus {
+    fn link(&mut self) -> Result<&(Runtime, Manager), BusError> {
+        if let Some(outage) = &self.outage
+            && Instant::now() < outage.until
+        {
+            return Err(outage.error.clone());
+        }
+        if self.link.is_none() {
+            self.link = Some(connect().inspect_err(|error| self.begin_outage(error))?);
+        }
+        self.link.as_ref().ok_or_else(|| BusError::Away("the connection was not kept".into()))
+    }
+
+    /// Says so once, and remembers not to try again for a while.
+    fn begin_outage(&mut self, error: &BusError) {
+        let pause = self.outage.as_ref().map_or(PAUSE.0, |outage| (outage.pause * 2).min(PAUSE.1));
+        if self.outage.is_none() {
+            tracing::warn!(%error, "units' knobs are written directly; a daemon-reload may undo them until systemd answers");
+        }
+        self.link = None;
+        self.outage = Some(Outage { error: error.clone(), pause, until: Instant::now() + pause });
+    }
+
+    fn end_outage(&mut self) {
+        if self.outage.take().is_some() {
+            tracing::info!("systemd answers again; units' knobs are set through it");
+        }
+    }
+}
+
+impl SetProperties for Bus {
+    fn version(&mut self) -> Result<Option<u32>, BusError> {
+        Ok(self.link()?.1.version)
+    }
+
+    fn set(&mut self, unit: &str, properties: &[Property]) -> Result<(), BusError> {
+        let (runtime, manager) = self.link()?;
+        let done = runtime.block_on(async {
+            tokio::time::timeout(CALL, manager.set(unit, properties)).await.unwrap_or(Err(BusError::Late))
+        });
+        match &done {
+            Err(error) if error.is_outage() => self.begin_outage(error),
+            _ => self.end_outage(),
+        }
+        done
+    }
+}
+
+fn connect() -> Result<(Runtime, Manager), BusError> {
+    if Handle::try_current().is_ok() {
+        return Err(BusError::Away("an asynchronous task must not block".into()));
+    }
+    let away = |error: std::io::Error| BusError::Away(error.to_string());
+    let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build().map_err(away)?;
+    let manager = runtime.block_on(Manager::connect())?;
+    Ok((runtime, manager))
+}

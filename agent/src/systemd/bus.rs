@@ -1,0 +1,287 @@
+//! systemd's manager on the system bus: listing units, their properties, setting some, and signals of change.
+//!
+//! Owned here: the calls, their time limit and how they fail. Not owned: when to call, and from which thread.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures::StreamExt;
+use zbus::connection::Builder;
+use zbus::message::Type;
+use zbus::zvariant::{OwnedObjectPath, OwnedValue, Value};
+use zbus::{Connection, MatchRule, Message, MessageStream};
+
+use super::names::unit_of_object;
+use super::property::{self, Property};
+
+const DESTINATION: &str = "org.freedesktop.systemd1";
+const PATH: &str = "/org/freedesktop/systemd1";
+const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+const UNIT: &str = "org.freedesktop.systemd1.Unit";
+const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
+/// A healthy manager answers in milliseconds; one that reloads, in a second or so on a slow machine.
+pub(crate) const CALL: Duration = Duration::from_secs(2);
+/// Signals that may wait for the task that takes them.
+const SIGNALS: usize = 256;
+/// States in which a unit's processes run.
+const RUNNING: [&str; 4] = ["active", "activating", "reloading", "deactivating"];
+
+/// Why a call failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BusError {
+    /// Nobody answers: no bus, no manager on it, or the connection broke.
+    #[error("cannot reach systemd over the system bus: {0}")]
+    Away(String),
+    /// No answer in time.
+    #[error("systemd did not answer within {CALL:?}")]
+    Late,
+    /// The manager knows no such unit.
+    #[error("systemd knows no such unit: {0}")]
+    NoUnit(String),
+    /// The manager may not do it for us.
+    #[error("systemd refused: {0}")]
+    Denied(String),
+    /// The manager does not know the property or the value.
+    #[error("systemd does not take it: {0}")]
+    Unknown(String),
+}
+
+impl BusError {
+    /// True when the next call would fare no better.
+    pub(crate) const fn is_outage(&self) -> bool {
+        matches!(self, Self::Away(_) | Self::Late)
+    }
+}
+
+impl From<zbus::Error> for BusError {
+    fn from(error: zbus::Error) -> Self {
+        let zbus::Error::MethodError(name, text, _) = &error else {
+            return match &error {
+                zbus::Error::InputOutput(io) if io.kind() == std::io::ErrorKind::TimedOut => Self::Late,
+                _ => Self::Away(error.to_string()),
+            };
+        };
+        let text = text.clone().unwrap_or_else(|| name.to_string());
+        match name.as_str() {
+            "org.freedesktop.systemd1.NoSuchUnit" | "org.freedesktop.systemd1.LoadFailed" => {
+                Self::NoUnit(text)
+            }
+            "org.freedesktop.DBus.Error.AccessDenied"
+            | "org.freedesktop.DBus.Error.AuthFailed"
+            | "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired" => Self::Denied(text),
+            "org.freedesktop.DBus.Error.ServiceUnknown"
+            | "org.freedesktop.DBus.Error.NameHasNoOwner"
+            | "org.freedesktop.DBus.Error.NoReply"
+            | "org.freedesktop.DBus.Error.Disconnected"
+            | "org.freedesktop.DBus.Error.TimedOut" => Self::Away(text),
+            _ => Self::Unknown(text),
+        }
+    }
+}
+
+/// A unit that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// Full name.
+    pub name: String,
+    /// Its object.
+    pub object: OwnedObjectPath,
+}
+
+/// One row of `ListUnitsByPatterns`: name, description, load state, active state, sub state, followed unit, object,
+/// job's number, type and object.
+type Row = (String, String, String, String, String, String, OwnedObjectPath, u32, String, OwnedObjectPath);
+
+/// What a signal told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// A unit was loaded, unloaded, or changed its state.
+    Unit(String),
+    /// Unit files were read again.
+    Reloaded,
+}
+
+/// A connection to the manager.
+pub(crate) struct Manager {
+    connection: Connection,
+    /// Release of systemd, such as 252.
+    pub(crate) version: Option<u32>,
+}
+
+impl Manager {
+    /// Connects to the system bus and asks the manager for its version.
+    ///
+    /// # Errors
+    /// When there is no bus, or systemd is not on it.
+    pub(crate) async fn connect() -> Result<Self, BusError> {
+        let connecting = Builder::system()?.method_timeout(CALL).build();
+        let connection = tokio::time::timeout(CALL, connecting).await.map_err(|_| BusError::Late)??;
+        let mut manager = Self { connection, version: None };
+        let version: String = manager.property(PATH, MANAGER, "Version").await?;
+        manager.version = release(&version);
+        Ok(manager)
+    }
+
+    /// Units whose processes run and whose name matches one of the patterns.
+    ///
+    /// # Errors
+    /// When the manager does not answer.
+    pub(crate) async fn running(&self, patterns: &[&str]) -> Result<Vec<Listed>, BusError> {
+        let reply = self.call(MANAGER, "ListUnitsByPatterns", &(&RUNNING[..], patterns)).await?;
+        let rows: Vec<Row> = reply.body().deserialize()?;
+        Ok(rows.into_iter().map(|row| Listed { name: row.0, object: row.6 }).collect())
+    }
+
+    /// The files a unit was read from: the fragment, then drop-ins in the order in which they count.
+    ///
+    /// # Errors
+    /// When the unit is gone or the manager does not answer.
+    pub(crate) async fn files(&self, object: &OwnedObjectPath) -> Result<Vec<String>, BusError> {
+        let fragment: String = self.property(object.as_str(), UNIT, "FragmentPath").await?;
+        let drop_ins: Vec<String> = self.property(object.as_str(), UNIT, "DropInPaths").await?;
+        Ok([fragment].into_iter().filter(|path| !path.is_empty()).chain(drop_ins).collect())
+    }
+
+    /// Path of a service's or slice's cgroup below the root; `None` while it has none.
+    ///
+    /// # Errors
+    /// When the unit is gone or the manager does not answer.
+    pub(crate) async fn cgroup(&self, unit: &Listed) -> Result<Option<String>, BusError> {
+        let interface = if unit.name.ends_with(".slice") {
+            "org.freedesktop.systemd1.Slice"
+        } else {
+            "org.freedesktop.systemd1.Service"
+        };
+        let path: String = self.property(unit.object.as_str(), interface, "ControlGroup").await?;
+        Ok(Some(path).filter(|path| !path.is_empty()))
+    }
+
+    /// Sets properties of a unit until the machine reboots; all or none.
+    ///
+    /// # Errors
+    /// When the manager refuses or does not answer.
+    pub(crate) async fn set(&self, unit: &str, properties: &[Property]) -> Result<(), BusError> {
+        let values: Vec<(&str, Value<'_>)> = properties
+            .iter()
+            .map(|property| {
+                let value = match &property.value {
+                    property::Value::Number(number) => Value::U64(*number),
+                    property::Value::Bits(bits) => Value::from(bits.clone()),
+                };
+                (property.name, value)
+            })
+            .collect();
+        self.call(MANAGER, "SetUnitProperties", &(unit, true, values)).await.map(|_| ())
+    }
+
+    /// Asks for signals and hands each change on until the connection ends.
+    ///
+    /// # Errors
+    /// When the manager does not answer. The returned future ends when the connection does.
+    pub(crate) async fn follow<F>(&self, mut told: F) -> Result<impl Future<Output = ()> + use<F>, BusError>
+    where
+        F: FnMut(Change),
+    {
+        let signal = || MatchRule::builder().msg_type(Type::Signal).sender(DESTINATION);
+        let manager = signal()?.path(PATH)?.interface(MANAGER)?.build();
+        let units = signal()?
+            .path_namespace("/org/freedesktop/systemd1/unit")?
+            .interface(PROPERTIES)?
+            .member("PropertiesChanged")?
+            .arg(0, UNIT)?
+            .build();
+        let manager = MessageStream::for_match_rule(manager, &self.connection, Some(SIGNALS)).await?;
+        let units = MessageStream::for_match_rule(units, &self.connection, Some(SIGNALS)).await?;
+        self.call(MANAGER, "Subscribe", &()).await?;
+        Ok(async move {
+            // Each ends with the connection; so does the whole as soon as one does.
+            let mut all =
+                futures::stream::select(manager.map(Some).chain(end()), units.map(Some).chain(end()));
+            while let Some(Some(Ok(message))) = all.next().await {
+                if let Some(change) = change(&message) {
+                    told(change);
+                }
+            }
+        })
+    }
+
+    async fn call<B>(&self, interface: &str, method: &str, body: &B) -> Result<Message, BusError>
+    where
+        B: serde::Serialize + zbus::zvariant::DynamicType,
+    {
+        Ok(self.connection.call_method(Some(DESTINATION), PATH, Some(interface), method, body).await?)
+    }
+
+    async fn property<T>(&self, path: &str, interface: &str, name: &str) -> Result<T, BusError>
+    where
+        T: TryFrom<OwnedValue>,
+        T::Error: std::fmt::Display,
+    {
+        let of = (interface, name);
+        let get = self.connection.call_method(Some(DESTINATION), path, Some(PROPERTIES), "Get", &of);
+        let value: OwnedValue = get.await?.body().deserialize()?;
+        T::try_from(value).map_err(|error| BusError::Unknown(format!("{name} of {path}: {error}")))
+    }
+}
+
+/// One `None`, which ends the loop that sees it.
+fn end<T>() -> impl futures::Stream<Item = Option<T>> {
+    futures::stream::iter([None])
+}
+
+/// The number a version begins with: `252.39-1~deb12u1` is 252.
+fn release(version: &str) -> Option<u32> {
+    let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+fn change(message: &Message) -> Option<Change> {
+    let header = message.header();
+    match header.member()?.as_str() {
+        "UnitNew" | "UnitRemoved" => {
+            let (name, _): (String, OwnedObjectPath) = message.body().deserialize().ok()?;
+            Some(Change::Unit(name))
+        }
+        // Sent before (true) and after (false).
+        "Reloading" => (!message.body().deserialize::<bool>().ok()?).then_some(Change::Reloaded),
+        "PropertiesChanged" => {
+            let body = message.body();
+            let (_, changed, _): (String, HashMap<String, OwnedValue>, Vec<String>) =
+                body.deserialize().ok()?;
+            changed.contains_key("ActiveState").then_some(())?;
+            unit_of_object(header.path()?.as_str()).map(Change::Unit)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_release_is_the_number_in_front() {
+        assert_eq!(release("252.39-1~deb12u1"), Some(252));
+        assert_eq!(release("v1"), None);
+    }
+
+    #[test]
+    fn signals_are_understood() {
+        let signal = |path: &'static str, interface: &'static str, member: &'static str| {
+            Message::signal(path, interface, member).unwrap()
+        };
+        let object = "/org/freedesktop/systemd1/unit/db_2eservice";
+        let new = signal(PATH, MANAGER, "UnitNew")
+            .build(&("db.service", OwnedObjectPath::try_from(object).unwrap()))
+            .unwrap();
+        assert_eq!(change(&new), Some(Change::Unit("db.service".into())));
+        let reloading = |begins: bool| signal(PATH, MANAGER, "Reloading").build(&begins).unwrap();
+        assert_eq!((change(&reloading(true)), change(&reloading(false))), (None, Some(Change::Reloaded)));
+        let changed = |name: &str| {
+            let values = HashMap::from([(name.to_owned(), Value::from("active"))]);
+            signal(object, PROPERTIES, "PropertiesChanged").build(&(UNIT, values, [""; 0])).unwrap()
+        };
+        assert_eq!(change(&changed("ActiveState")), Some(Change::Unit("db.service".into())));
+        assert_eq!(change(&changed("Job")), None);
+    }
+}

@@ -1,0 +1,39 @@
+//! systemd as the manager of cgroups: its names, its bus, and the writer that sets through it the knobs it knows.
+//!
+//! A value written past systemd into a cgroup it manages is lost at the next `daemon-reload` or change of the unit,
+//! so there the knobs it knows are set by `SetUnitProperties` with `runtime = true`: they last until the machine
+//! reboots. Owned here: which cgroup is a unit, which knob is which property, calls with a time limit, and what happens
+//! when the bus is away. Not owned: what is written ([`crate::converge`]), units as a source of containers
+//! ([`crate::sources::systemd`]).
+
+mod blocking;
+pub(crate) mod bus;
+pub(crate) mod names;
+mod property;
+mod revert;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use evenkeel_host::cgroup::CgroupTree;
+use evenkeel_host::hierarchy::Hierarchy;
+
+pub(crate) use blocking::Bus;
+pub(crate) use writer::{Purpose, SystemdWriter, remedy};
+
+/// Made by systemd at boot and by nothing else (sd_booted(3)).
+const BOOTED: &str = "/run/systemd/system";
+/// systemd's own cgroup, directly below the root of every tree it manages.
+const INIT_SCOPE: &str = "/init.scope";
+
+/// Whether this machine's first process is systemd.
+pub(crate) fn is_booted() -> bool {
+    Path::new(BOOTED).is_dir()
+}
+
+/// Whether systemd manages the cgroup v2 tree. On v1 it does not put back what others write, and cgroups there are
+/// written directly.
+pub(crate) fn manages(tree: &Arc<CgroupTree>) -> bool {
+    is_booted() && tree.dir(Hierarchy::V2, INIT_SCOPE).is_ok()
+}
