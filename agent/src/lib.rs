@@ -23,6 +23,7 @@ mod guardian;
 mod holds;
 mod journal;
 mod kernel;
+mod node;
 mod once;
 mod program;
 mod reconcile;

@@ -12,6 +12,7 @@ use crate::cli::Output;
 use crate::config::Config;
 use crate::converge::board::{Board, ContainerView};
 use crate::converge::{Converger, Parts};
+use crate::node::{self, NodeLoop};
 use crate::run::{self, Opened};
 use crate::shared::{Context, Rescan, SOURCE_UPDATES_CAP, UpdateSender, Waker};
 
@@ -34,6 +35,8 @@ pub(crate) fn run(config: Config, output: Output) -> anyhow::Result<bool> {
     // The last one is the search by cgroup names, which is always on.
     let expected = usize::from(sources.manifests.is_some()) + sources.cri.len() + 1;
     let cgroup_roots = run::hierarchies(&kernel.reader);
+    let view = Arc::new(node::View::default());
+    let mut node = NodeLoop::open(&context, &kernel, &board, &decisions, &view)?;
     let mut converger = Converger::new(Parts {
         context: Arc::clone(&context),
         reader: kernel.reader,
@@ -59,6 +62,7 @@ pub(crate) fn run(config: Config, output: Output) -> anyhow::Result<bool> {
     converger.gather(expected, Instant::now() + DISCOVERY);
     converger.once(Instant::now() + CONVERGING);
     runtime.shutdown_timeout(Duration::from_millis(200));
+    node.once();
     let (mut history, _) = decisions.watch(from);
     let mut done = Vec::new();
     loop {

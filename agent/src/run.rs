@@ -30,6 +30,8 @@ use crate::decisions::{DecisionLog, Draft};
 use crate::holds::Holds;
 use crate::journal::Journal;
 use crate::kernel::{self, Kernel, with_remedy};
+use crate::node::daemons::protect_ourselves;
+use crate::node::{self, NodeLoop};
 use crate::shared::{
     Context, Heartbeat, LIVE_TICKS_CAP, LiveBus, Rescan, SOURCE_UPDATES_CAP, Stats, Stop, TRACK_CHANGES_CAP,
     UpdateSender, Waker,
@@ -71,6 +73,8 @@ pub(crate) fn open(config: Config) -> anyhow::Result<Opened> {
         Some(name) => name.clone(),
         None => hostname().map_err(with_remedy).context("cannot learn the host's name; set node.name")?,
     };
+    // Before the guardian and every thread, which inherit it.
+    protect_ourselves(&config, &roots);
     make_state_dir(&config)?;
     let decisions = open_decisions(&config)?;
     let mut journal = open_journal(&config, &boot_id)?;
@@ -292,6 +296,7 @@ fn start(
             "sampling is off; scores and shares are kept all the same"
         );
     }
+    let node = start_node(&context, &kernel, &board, &decisions, threads)?;
     let names: Vec<String> = kernel.capabilities.iter().map(Held::to_string).collect();
     let agent = Arc::new(serve::Agent {
         context: Arc::clone(&context),
@@ -300,6 +305,7 @@ fn start(
         live: live.clone(),
         usage,
         capabilities: names,
+        node,
     });
     let sender = UpdateSender { sender: update_sender, waker: waker.clone() };
     let (stop, stopped) = watch::channel(false);
@@ -331,6 +337,33 @@ fn start(
 }
 
 fn start_sampling(
+/// Starts the thread that looks at the node as a whole. Without it the rest goes on.
+fn start_node(
+    context: &Arc<Context>,
+    kernel: &Kernel,
+    board: &Arc<Board>,
+    decisions: &Arc<DecisionLog>,
+    threads: &mut Threads,
+) -> anyhow::Result<Arc<node::View>> {
+    let view = Arc::new(node::View::default());
+    match NodeLoop::open(context, kernel, board, decisions, &view) {
+        Ok(node) => {
+            let waker = Waker::new().context("no descriptor for the node thread's bell")?;
+            context.stop.register(waker.clone());
+            let beat = threads.beat("node");
+            let handle = spawn("node", move || node.run(&waker, &beat))?;
+            threads.handles.push(("node", handle));
+        }
+        Err(error) => {
+            tracing::error!(
+                error = format!("{error:#}"),
+                "daemons and the node's own knobs are not looked at"
+            );
+        }
+    }
+    Ok(view)
+}
+
     context: &Arc<Context>,
     changes: std::sync::mpsc::Receiver<crate::shared::TrackChange>,
     decisions: &Arc<DecisionLog>,

@@ -458,6 +458,14 @@ pub(crate) struct StreamState {
 mod tests {
     use super::*;
 
+    // Node.
+    /// Daemons found.
+    pub daemons: Count,
+    /// Of these, those that hold the score of infrastructure.
+    pub daemons_protected: Count,
+
+    // Decisions.
+
     #[test]
     fn a_duration_falls_into_the_first_bucket_that_holds_it() {
         let h = Histogram::default();

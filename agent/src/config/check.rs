@@ -11,7 +11,9 @@ use super::error::ConfigError;
 use super::load::Loaded;
 use super::raw;
 use super::sections::cpu::Conversion;
-use super::sections::{cpu, memory, own, systemd};
+use super::sections::memory::OomScope;
+use super::sections::{cpu, daemons, memory, node, node_memory, own, systemd};
+use super::sections::{eviction, oom};
 use super::valid::{
     Config, Converge, Features, FreezeWhen, Manage, Mode, Roots, Sample, Serve, Sources, Stream,
 };
@@ -54,6 +56,9 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
         knobs: (&raw.knobs).into(),
         cpu: cpu::check(&mut c, &raw.cpu),
         memory: memory::check(&mut c, &raw.memory),
+        node_memory: node_memory::check(&mut c, raw.memory.overcommit, &raw.memory.workloads_cap),
+        daemons: daemons::check(&mut c, &raw.daemons),
+        allocatable: node::check(&mut c, &raw.node),
         own: own::check(&mut c, &raw.own, &raw.manage.deny),
         dynamic_scores: raw.scores == raw::Scores::Dynamic,
         converge: converge(&mut c, &raw.converge),

@@ -11,8 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::scalar::{Size, Span};
 use super::sections::cpu::Cpu;
+use super::sections::daemons::Daemons;
+use super::sections::eviction::Eviction;
 use super::sections::knobs::Knobs;
 use super::sections::memory::Memory;
+use super::sections::node::Node;
+use super::sections::oom::Oom;
 use super::sections::systemd::Systemd;
 
 section! {
@@ -32,7 +36,7 @@ section! {
         /// "static": a score follows from class and request. "dynamic": Burstable containers are ranked by use over
         /// request and by priority class as well.
         scores: Scores = Scores::Static,
-        /// Who this node is.
+        /// Who this node is, and what it has to give.
         node: Node = Node::default(),
         /// Where the kernel's files are; in a pod, where the host's are mounted.
         roots: Roots = Roots::default(),
@@ -46,6 +50,12 @@ section! {
         cpu: Cpu = Cpu::default(),
         /// How memory is kept and limited.
         memory: Memory = Memory::default(),
+        /// Daemons the node cannot live without.
+        daemons: Daemons = Daemons::default(),
+        /// What is told of OOM kills.
+        oom: Oom = Oom::default(),
+        /// What is offered for a container that was OOM-killed.
+        eviction: Eviction = Eviction::default(),
         /// How processes are brought to their score.
         converge: Converge = Converge::default(),
         /// The sampler.
@@ -56,16 +66,6 @@ section! {
         serve: Serve = Serve::default(),
         /// Features that need a capability; off = the capability is dropped at start.
         features: Features = Features::default(),
-    }
-}
-
-section! {
-    /// Who this node is.
-    Node {
-        /// Cluster name, part of every key the recommender stores.
-        cluster: String = "default".into(),
-        /// Node name; empty takes the host name.
-        name: String = String::new(),
     }
 }
 

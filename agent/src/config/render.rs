@@ -31,6 +31,8 @@ fn table(out: &mut String, root: &Value, schema: &Value, values: &Map<String, Va
     for (key, value) in values.iter().filter(|(_, value)| !value.is_object()) {
         comment(out, schema, key);
         // JSON's strings, numbers, truth values and lists of these are TOML's.
+        let bare = key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+        let key = if bare { key.clone() } else { Value::from(key.as_str()).to_string() };
         let _ = writeln!(out, "{key} = {value}");
     }
     for (key, value) in values {

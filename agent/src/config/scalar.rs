@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use evenkeel_model::quantity::Quantity;
+use evenkeel_model::requirements::ResourceList;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -134,6 +135,27 @@ impl JsonSchema for Size {
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": ["string", "integer"], "minimum": 0 })
+    }
+}
+
+/// Amounts by resource name, each a quantity: `cpu = "500m"`, `"nvidia.com/gpu" = 2`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Amounts(ResourceList);
+
+impl Amounts {
+    /// The list.
+    pub(crate) const fn list(&self) -> &ResourceList {
+        &self.0
+    }
+}
+
+impl JsonSchema for Amounts {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Amounts".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "object", "additionalProperties": { "type": ["string", "number"] } })
     }
 }
 

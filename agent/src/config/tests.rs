@@ -43,6 +43,30 @@ fn errors_name_place_key_reason_and_remedy() {
 }
 
 #[test]
+fn what_contradicts_itself_about_the_node_is_refused_by_key() {
+    for (text, key) in [
+        ("[memory.workloads_cap]\nenabled = true", "memory.workloads_cap.cgroup: no cgroup is named"),
+        ("[memory.workloads_cap]\nenabled = true\ncgroup = \"/\"", "memory.workloads_cap.cgroup"),
+        ("[memory.workloads_cap]\nmargin_percent = 1001", "memory.workloads_cap.margin_percent"),
+        ("[memory]\novercommit = \"always\"", "memory.overcommit"),
+        ("[node.allocatable]\npods = -1", "node.allocatable: pods is -1"),
+        ("[node.allocatable]\ncpu = \"1x\"", "node.allocatable"),
+        ("[node]\nallocatable = {cpu = 2}\nreserve = {cpu = \"3\"}", "node.reserve: 3 of cpu is more"),
+        ("[daemons]\nunits = [\"kubelet\"]", "daemons.units"),
+        ("[daemons]\nexecutables = [\"bin/kubelet\"]", "daemons.executables"),
+        ("[daemons]\ncgroups = [\"system.slice\"]", "daemons.cgroups"),
+    ] {
+        let said = said(text, &[]);
+        assert!(said.contains(key), "{text}: {said}");
+    }
+    let (_dir, path) = with_file("[node.allocatable]\n\"nvidia.com/gpu\" = 2\nmemory = \"3Gi\"");
+    let loaded = load(Some(&path), [], &[]).unwrap();
+    assert_eq!(check(&loaded).unwrap().allocatable.stated.len(), 2);
+    let (_dir, again) = with_file(&toml(&loaded.raw));
+    assert_eq!(load(Some(&again), [], &[]).unwrap().raw, loaded.raw);
+}
+
+#[test]
 fn flags_win_over_environment_over_files_over_defaults() {
     let (dir, path) = with_file("mode = \"enforce\"\n[node]\nname = \"file\"\ncluster = \"file\"");
     std::fs::create_dir(dir.path().join("conf.d")).unwrap();

@@ -12,8 +12,12 @@ use evenkeel_qos::cpu::WeightConversion;
 
 use super::sections::cpu::CpuRules;
 use super::sections::knobs::Switches;
+use super::sections::daemons::DaemonRules;
 use super::sections::memory::MemoryRules;
 use super::sections::systemd::Units;
+use super::sections::node::Allocatable;
+use super::sections::node_memory::NodeMemory;
+use super::sections::oom::OomRules;
 
 /// Everything an operator chooses, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +47,12 @@ pub(crate) struct Config {
     /// How memory is kept and limited.
     pub memory: MemoryRules,
     /// Subtrees in which inner cgroups are written too: normal paths, none inside another.
+    /// The machine's memory as a whole.
+    pub node_memory: NodeMemory,
+    /// What the node cannot live without.
+    pub daemons: DaemonRules,
+    /// What the node gives to pods.
+    pub allocatable: Allocatable,
     pub own: Vec<String>,
     /// Burstable scores follow use and priority.
     pub dynamic_scores: bool,

@@ -37,6 +37,8 @@ pub(crate) struct Agent {
     pub usage: Usage,
     /// Capabilities held.
     pub capabilities: Vec<String>,
+    /// The node as a whole.
+    pub node: Arc<crate::node::View>,
 }
 
 struct Service(Arc<Agent>);

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::check::Checker;
+use super::node_memory::{Overcommit, WorkloadsCap};
 
 section! {
     /// How memory is kept and limited.
@@ -19,6 +20,11 @@ section! {
         /// Swap limits from requests (with knobs.memory_swap): nothing for Guaranteed and BestEffort, a part of the
         /// swap in proportion to the request for Burstable.
         swap_limits: bool = false,
+        /// vm.overcommit_memory: "check" reports another value than 1, "set" makes it 1, "off" looks away. With 1 a
+        /// shortage ends a process by its score, where otherwise whoever asks next is refused.
+        overcommit: Overcommit = Overcommit::Check,
+        /// A cap on the cgroup that holds all workloads.
+        workloads_cap: WorkloadsCap = WorkloadsCap::default(),
     }
 }
 

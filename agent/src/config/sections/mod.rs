@@ -1,7 +1,12 @@
 //! Sections that have a file of their own: the table as written, the valid value, and the check between them.
 
 pub(crate) mod cpu;
+pub(crate) mod daemons;
+pub(crate) mod eviction;
 pub(crate) mod knobs;
 pub(crate) mod memory;
+pub(crate) mod node;
+pub(crate) mod node_memory;
+pub(crate) mod oom;
 pub(crate) mod own;
 pub(crate) mod systemd;

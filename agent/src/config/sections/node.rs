@@ -1,0 +1,49 @@
+//! `[node]`: who this node is, and what it has to give.
+
+use evenkeel_model::requirements::ResourceList;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::check::Checker;
+use super::super::scalar::Amounts;
+
+section! {
+    /// Who this node is, and what it has to give.
+    Node {
+        /// Cluster name, part of every key the recommender stores.
+        cluster: String = "default".into(),
+        /// Node name; empty takes the host name.
+        name: String = String::new(),
+        /// What pods may request in sum, by resource, for `evenkeel admit`: extended resources such as
+        /// "nvidia.com/gpu" = 2, or another amount of cpu, memory, ephemeral-storage, pods and hugepages than the machine
+        /// has (pods: 110, the kubelet's default).
+        allocatable: Amounts = Amounts::default(),
+        /// What is kept from that for the system, by resource.
+        reserve: Amounts = Amounts::default(),
+    }
+}
+
+/// What a node gives to pods, as configured.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Allocatable {
+    /// Amounts that stand in for, or add to, what the machine says.
+    pub stated: ResourceList,
+    /// Amounts kept from it.
+    pub reserved: ResourceList,
+}
+
+/// Checks both lists.
+pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Node) -> Allocatable {
+    for (key, list) in [("node.allocatable", raw.allocatable.list()), ("node.reserve", raw.reserve.list())] {
+        for (name, amount) in list.iter().filter(|(_, amount)| amount.is_negative()) {
+            c.fail(key, format!("{name} is {amount}, below zero"), "give zero or more");
+        }
+    }
+    for (name, kept) in raw.reserve.list().iter() {
+        if let Some(all) = raw.allocatable.list().get(name).filter(|all| *all < kept) {
+            let reason = format!("{kept} of {name} is more than the {all} of node.allocatable");
+            c.fail("node.reserve", reason, "keep less, or state more");
+        }
+    }
+    Allocatable { stated: raw.allocatable.list().clone(), reserved: raw.reserve.list().clone() }
+}

@@ -1,0 +1,215 @@
+//! The node as a whole: its daemons, the conditions that guarantees depend on, the cap of all workloads.
+//!
+//! A thread of its own, so that a scan of procfs never holds up a container. Owned here: when each of these is looked
+//! at, and telling it. Not owned: containers ([`crate::converge`]).
+
+mod conditions;
+pub(crate) mod daemons;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use evenkeel_host::action::HostDriver;
+use evenkeel_host::kernel_reader::KernelReader;
+use evenkeel_host::knob::Knob;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::config::sections::node_memory::Overcommit;
+use crate::converge::board::Board;
+use crate::decisions::{DecisionLog, Draft};
+use crate::journal::Journal;
+use crate::kernel::{self, Kernel};
+use crate::shared::{Context, Heartbeat, Waker, lock};
+
+use conditions::Condition;
+use daemons::{Daemon, Guard};
+
+/// Directory below `state_dir` of the originals of what this thread writes.
+const JOURNAL: &str = "node";
+/// Time between two looks at the machine's conditions: somebody turns swap on once a year.
+const CONDITIONS: Duration = Duration::from_secs(60);
+/// Time between two beats.
+const TICK: Duration = Duration::from_secs(1);
+/// Originals are rewritten without those of ended processes after so many audits.
+const COMPACT_AFTER: u32 = 360;
+
+/// What status shows of the node beyond the rows of the board.
+#[derive(Debug, Default)]
+pub(crate) struct View {
+    daemons: Mutex<Vec<Daemon>>,
+}
+
+impl View {
+    /// Every daemon found.
+    pub(crate) fn daemons(&self) -> Vec<Daemon> {
+        lock(&self.daemons).clone()
+    }
+}
+
+/// What the thread is given.
+struct Parts {
+    context: Arc<Context>,
+    reader: KernelReader,
+    writer: Box<dyn HostDriver + Send>,
+    decisions: Arc<DecisionLog>,
+    board: Arc<Board>,
+    view: Arc<View>,
+}
+
+/// Where the journal of this thread is.
+pub(crate) fn journal_dir(state_dir: &Path) -> std::path::PathBuf {
+    state_dir.join(JOURNAL)
+}
+
+/// The thread's state.
+pub(crate) struct NodeLoop {
+    parts: Parts,
+    journal: Journal,
+    guard: Option<Guard>,
+    audits: u32,
+    /// State last told, by row.
+    told: HashMap<&'static str, &'static str>,
+}
+
+impl NodeLoop {
+    /// A loop that has looked at nothing yet, with a writer of its own.
+    ///
+    /// # Errors
+    /// When our own process is not found in procfs.
+    pub(crate) fn open(
+        context: &Arc<Context>,
+        kernel: &Kernel,
+        board: &Arc<Board>,
+        decisions: &Arc<DecisionLog>,
+        view: &Arc<View>,
+    ) -> anyhow::Result<Self> {
+        let reader = kernel.reader.clone();
+        let writer = kernel::open_writer(&context.config, reader.roots(), reader.tree())?;
+        let guard = Guard::new(&context.config, &reader).filter(|_| kernel.scores_possible);
+        let parts = Parts {
+            context: Arc::clone(context),
+            reader,
+            writer,
+            decisions: Arc::clone(decisions),
+            board: Arc::clone(board),
+            view: Arc::clone(view),
+        };
+        Ok(Self { parts, journal: open_journal(context), guard, audits: 0, told: HashMap::new() })
+    }
+
+    /// Runs until the agent ends; `waker` ends the sleep.
+    pub(crate) fn run(mut self, waker: &Waker, heartbeat: &Heartbeat) {
+        let (mut audit_at, mut conditions_at) = (Instant::now(), Instant::now());
+        let period = self.parts.context.config.converge.audit_period;
+        while !self.parts.context.stop.is_set() {
+            heartbeat.beat();
+            let now = Instant::now();
+            if now >= conditions_at {
+                conditions_at = now + CONDITIONS;
+                self.conditions();
+            }
+            if now >= audit_at {
+                audit_at = now + period;
+                self.daemons();
+            }
+            sleep(waker, (now + TICK).saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// Looks at everything once: for `--once`.
+    pub(crate) fn once(&mut self) {
+        self.conditions();
+        self.daemons();
+    }
+
+    fn conditions(&mut self) {
+        let config = &self.parts.context.config;
+        let roots = self.parts.reader.roots();
+        let policy = config.node_memory.overcommit;
+        let overcommit =
+            conditions::overcommit(policy, &self.parts.reader, &mut *self.parts.writer, &mut self.journal);
+        let limited = config.memory.swap_limits && config.knobs.memory_swap;
+        let swap = conditions::swap(roots, &self.parts.board.roster(), limited);
+        let panic = (policy != Overcommit::Off).then(|| conditions::panic_on_oom(roots));
+        for condition in [Some(overcommit), Some(swap), panic].into_iter().flatten() {
+            self.take(condition);
+        }
+    }
+
+    /// Shows a condition, and tells it when its state is news.
+    fn take(&mut self, condition: Condition) {
+        let Condition { row, draft, wrote } = condition;
+        let news = self.told.insert(row.name, row.state) != Some(row.state);
+        if news && !matches!(row.state, "ok" | "off") {
+            tracing::warn!(what = row.name, why = row.why, remedy = row.remedy, "the node");
+        }
+        self.parts.board.show_knob(row);
+        let stats = &self.parts.context.stats;
+        stats.writes.of(Knob::OvercommitMemory).done.add(u64::from(wrote));
+        if news || wrote {
+            for draft in draft {
+                self.parts.decisions.record(draft, stats);
+            }
+        }
+    }
+
+    fn daemons(&mut self) {
+        let Some(guard) = self.guard.as_mut() else { return };
+        let roster = self.parts.board.roster();
+        let drafts = guard.audit(&roster, &mut *self.parts.writer, &mut self.journal);
+        let row = guard.row();
+        let (state, why, remedy) = (row.state, row.why.clone(), row.remedy.clone());
+        if self.told.insert(row.name, state) != Some(state) && state == "denied" {
+            tracing::warn!(why, remedy, "daemons cannot be protected from here; everything else goes on");
+        }
+        self.parts.board.show_knob(row);
+        self.parts.context.stats.daemons.set(guard.daemons().len() as u64);
+        self.parts.context.stats.daemons_protected.set(guard.protected() as u64);
+        *lock(&self.parts.view.daemons) = guard.daemons();
+        self.record(drafts);
+        self.audits = self.audits.wrapping_add(1);
+        if self.audits % COMPACT_AFTER == 0 {
+            let reader = &self.parts.reader;
+            self.journal.compact(|target| still_there(reader, target));
+        }
+    }
+
+    fn record(&self, drafts: Vec<Draft>) {
+        for draft in drafts {
+            self.parts.decisions.record(draft, &self.parts.context.stats);
+        }
+    }
+}
+
+fn still_there(reader: &KernelReader, target: &evenkeel_host::write::Target) -> bool {
+    use evenkeel_host::snapshot::HostReader as _;
+    use evenkeel_host::write::Target;
+    match target {
+        Target::Process(id) => reader.process(id.pid).is_ok_and(|facts| facts.id == *id),
+        Target::Cgroup(_) | Target::Node => true,
+    }
+}
+
+fn open_journal(context: &Context) -> Journal {
+    let boot = &context.boot_id;
+    if context.config.mode == crate::config::Mode::DryRun {
+        return Journal::in_memory(boot);
+    }
+    let dir = journal_dir(&context.config.state_dir);
+    let made = std::fs::create_dir_all(&dir).and_then(|()| Journal::open(&dir, boot));
+    made.unwrap_or_else(|error| {
+        tracing::error!(%error, dir = %dir.display(), "originals of the node are not journalled; restore will not know them");
+        Journal::in_memory(boot)
+    })
+}
+
+/// Until the time is over or somebody rings.
+fn sleep(waker: &Waker, time: Duration) {
+    let millis = PollTimeout::from(u16::try_from(time.as_micros().div_ceil(1000)).unwrap_or(u16::MAX));
+    let mut fds = [PollFd::new(waker.fd(), PollFlags::POLLIN)];
+    // Interrupted or not, the loop looks at the clock.
+    let _ = poll(&mut fds, millis);
+    waker.drain();
+}
