@@ -1,7 +1,13 @@
 //! How many more pods fit: cluster snapshot and pod in; count, places and reasons out. Pure.
 //!
-//! So far this crate holds the answer's types and the one filter every pod meets, `NodeResourcesFit` of the
-//! kube-scheduler, in closed form. Other filters and scores are not applied and the answer says so in
-//! [`fit::Answer::filters`].
+//! [`object`] are Kubernetes objects as written, [`cluster`] the same as numbers, [`state`] what is where while pods are
+//! placed, [`plugin`] the scheduler's rules, [`profile`] which of them are on, [`engine`] the two ways to an answer.
 
+pub mod cluster;
+pub mod engine;
 pub mod fit;
+pub mod load;
+pub mod object;
+pub mod plugin;
+pub mod profile;
+pub mod state;

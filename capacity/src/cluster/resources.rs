@@ -1,0 +1,220 @@
+//! Amounts of resources as whole numbers: thousandths of a core, bytes, pieces.
+
+use evenkeel_model::quantity::Quantity;
+
+use super::symbols::{Symbol, Symbols};
+use crate::object::{Container, Pod, Requirements, ResourceList};
+
+/// Index of a resource in a cluster.
+pub type ResourceIndex = usize;
+/// Thousandths of a core.
+pub const CPU: ResourceIndex = 0;
+/// Bytes.
+pub const MEMORY: ResourceIndex = 1;
+/// Bytes.
+pub const EPHEMERAL: ResourceIndex = 2;
+
+/// What the scheduler counts for a container that asks for no CPU, thousandths (`non_zero.go`). Scores only.
+const DEFAULT_CPU_MILLI: i64 = 100;
+/// The same for memory, bytes.
+const DEFAULT_MEMORY_BYTES: i64 = 200 * 1024 * 1024;
+
+/// Resources a cluster knows, by index.
+#[derive(Debug, Clone)]
+pub struct ResourceNames {
+    names: Vec<Symbol>,
+}
+
+impl ResourceNames {
+    /// CPU, memory and local storage, which always come first.
+    pub fn new(symbols: &mut Symbols) -> Self {
+        Self { names: ["cpu", "memory", "ephemeral-storage"].map(|name| symbols.intern(name)).into() }
+    }
+
+    /// The index of a resource, a new one where it was not known.
+    pub fn index(&mut self, name: &str, symbols: &mut Symbols) -> ResourceIndex {
+        let name = symbols.intern(name);
+        self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
+            self.names.push(name);
+            self.names.len() - 1
+        })
+    }
+
+    /// The index of a resource that is known.
+    pub fn find(&self, name: &str, symbols: &Symbols) -> Option<ResourceIndex> {
+        let name = symbols.find(name)?;
+        self.names.iter().position(|known| *known == name)
+    }
+
+    /// The name of a resource.
+    pub fn name<'a>(&self, index: ResourceIndex, symbols: &'a Symbols) -> &'a str {
+        self.names.get(index).map_or("", |name| symbols.word(*name))
+    }
+
+    /// Number of resources.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Never: there are always three.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+}
+
+/// An amount as the scheduler counts it: CPU in thousandths, others in whole units, both rounded up; what exceeds
+/// 64 bits counts as the largest number.
+pub fn amount(name: &str, quantity: Quantity) -> i64 {
+    let value = if name == "cpu" { quantity.milli() } else { quantity.value() };
+    i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
+}
+
+/// Amounts by index, sorted, without zeros.
+pub type Amounts = Vec<(ResourceIndex, i64)>;
+
+/// What a pod asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct PodRequests {
+    /// What the filter counts.
+    pub plain: Box<[(ResourceIndex, i64)]>,
+    /// CPU and memory as the scores count them on a node: containers that ask for nothing count a little.
+    pub scored: [i64; 2],
+    /// What the fit score counts for the pod that is about to be placed: its containers alone, not what it asks for as a
+    /// whole (recorded so from v1.36).
+    pub scored_alone: [i64; 2],
+}
+
+#[derive(Clone, Default)]
+struct Sum(Vec<i64>);
+
+impl Sum {
+    fn at(&self, index: ResourceIndex) -> i64 {
+        self.0.get(index).copied().unwrap_or(0)
+    }
+
+    fn positive(&self) -> Box<[(ResourceIndex, i64)]> {
+        self.0.iter().copied().enumerate().filter(|(_, amount)| *amount > 0).collect()
+    }
+
+    fn slot(&mut self, index: ResourceIndex) -> &mut i64 {
+        if self.0.len() <= index {
+            self.0.resize(index + 1, 0);
+        }
+        &mut self.0[index]
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (index, amount) in other.0.iter().enumerate() {
+            let slot = self.slot(index);
+            *slot = slot.saturating_add(*amount);
+        }
+    }
+
+    fn raise_to(&mut self, other: &Self) {
+        for (index, amount) in other.0.iter().enumerate() {
+            let slot = self.slot(index);
+            *slot = (*slot).max(*amount);
+        }
+    }
+}
+
+/// The effective requests of a pod (component-helpers `resource/helpers.go`, `PodRequests`): the busiest moment of
+/// its life, or what the pod asks as a whole, and its overhead.
+pub fn pod_requests(pod: &Pod, names: &mut ResourceNames, symbols: &mut Symbols) -> PodRequests {
+    let mut of = |scored: bool, whole_counts: bool| {
+        let mut sum =
+            aggregate(pod, &mut |container| container_requests(pod, container, scored, names, symbols));
+        if let Some(whole) = pod.spec.resources.as_ref().filter(|_| whole_counts) {
+            for (name, quantity) in defaulted(whole) {
+                if is_pod_level(name) {
+                    *sum.slot(names.index(name, symbols)) = amount(name, quantity);
+                }
+            }
+        }
+        for (name, quantity) in &pod.spec.overhead {
+            let slot = sum.slot(names.index(name, symbols));
+            *slot = slot.saturating_add(amount(name, *quantity));
+        }
+        sum
+    };
+    let (scored, by_containers) = (of(true, true), of(true, false));
+    PodRequests {
+        plain: of(false, true).positive(),
+        scored: [scored.at(CPU), scored.at(MEMORY)],
+        scored_alone: [by_containers.at(CPU), by_containers.at(MEMORY)],
+    }
+}
+
+/// Resources that may be asked for by the pod as a whole.
+fn is_pod_level(name: &str) -> bool {
+    matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
+}
+
+/// Requests, where one that is not given defaults to the limit.
+fn defaulted(written: &Requirements) -> impl Iterator<Item = (&str, Quantity)> {
+    let requests = written.requests.iter().map(|(name, quantity)| (name.as_str(), *quantity));
+    let limits = written.limits.iter().filter(|(name, _)| !written.requests.contains_key(*name));
+    requests.chain(limits.map(|(name, quantity)| (name.as_str(), *quantity)))
+}
+
+fn aggregate(pod: &Pod, requests: &mut impl FnMut(&Container) -> Sum) -> Sum {
+    let (mut running, mut sidecars, mut peak) = (Sum::default(), Sum::default(), Sum::default());
+    for container in &pod.spec.containers {
+        running.add(&requests(container));
+    }
+    for container in &pod.spec.init_containers {
+        let own = requests(container);
+        if container.restart_policy == "Always" {
+            running.add(&own);
+            sidecars.add(&own);
+            peak.raise_to(&sidecars);
+        } else {
+            let mut moment = sidecars.clone();
+            moment.add(&own);
+            peak.raise_to(&moment);
+        }
+    }
+    running.raise_to(&peak);
+    running
+}
+
+fn container_requests(
+    pod: &Pod,
+    container: &Container,
+    scored: bool,
+    names: &mut ResourceNames,
+    symbols: &mut Symbols,
+) -> Sum {
+    let mut sum = Sum::default();
+    for (name, quantity) in defaulted(&container.resources) {
+        *sum.slot(names.index(name, symbols)) = amount(name, quantity);
+    }
+    // While a resize is under way the larger of asked, granted and in force counts.
+    let status = pod.status.container_statuses.iter().find(|status| status.name == container.name);
+    if let Some(status) = status
+        && let Some(actual) = &status.resources
+    {
+        for (name, quantity) in actual.requests.iter().chain(&status.allocated_resources) {
+            let slot = sum.slot(names.index(name, symbols));
+            *slot = (*slot).max(amount(name, *quantity));
+        }
+    }
+    if scored {
+        let given = |name: &str| defaulted(&container.resources).any(|(given, _)| given == name);
+        if !given("cpu") {
+            *sum.slot(CPU) = DEFAULT_CPU_MILLI;
+        }
+        if !given("memory") {
+            *sum.slot(MEMORY) = DEFAULT_MEMORY_BYTES;
+        }
+    }
+    sum
+}
+
+/// Amounts of a list as written.
+pub fn amounts(list: &ResourceList, names: &mut ResourceNames, symbols: &mut Symbols) -> Amounts {
+    let mut amounts: Amounts =
+        list.iter().map(|(name, quantity)| (names.index(name, symbols), amount(name, *quantity))).collect();
+    amounts.sort_unstable();
+    amounts
+}

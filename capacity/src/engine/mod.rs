@@ -1,0 +1,3 @@
+//! The two ways to an answer: a step loop that places one pod after the other, and closed forms.
+
+pub mod scan;

@@ -1,0 +1,182 @@
+//! Kubernetes objects as a snapshot holds them: only the fields that decide where pods go.
+//!
+//! Owned here: the shapes of the objects and reading them one by one. Unknown fields are skipped, as Kubernetes itself
+//! does for fields of later versions. Not owned: what the fields mean for scheduling ([`crate::cluster`]).
+
+mod node;
+mod pod;
+mod policy;
+mod selector;
+mod storage;
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::quantity::Quantity;
+use serde::Deserialize;
+
+pub use node::{Node, NodeImage, NodeSpec, NodeStatus, Taint};
+pub use pod::{
+    Affinity, Container, ContainerPort, ContainerStatus, HostDisk, NodeAffinity, Pod, PodAffinity,
+    PodAffinityTerm, PodSpec, PodStatus, Requirements, SpreadConstraint, Toleration, Volume,
+    WeightedPodAffinityTerm,
+};
+pub use policy::{
+    DisruptionBudget, LimitRange, LimitRangeItem, PriorityClass, ResourceQuota, ScopeRequirement,
+};
+pub use selector::{LabelSelector, NodeSelector, NodeSelectorTerm, PreferredTerm, Requirement};
+pub use storage::{
+    CsiDriver, CsiNode, PersistentVolume, PersistentVolumeClaim, StorageCapacity, StorageClass,
+    VolumeAttachment,
+};
+pub(crate) use storage::{ZONE_LABELS, zone_labels};
+
+/// Reads an explicit nothing as the default, as Kubernetes does.
+pub(crate) fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// Amounts by resource name, as written.
+pub type ResourceList = BTreeMap<String, Quantity>;
+/// Labels or annotations.
+pub type StringMap = BTreeMap<String, String>;
+
+/// What every object carries.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Metadata {
+    /// Name, unique among objects of one kind in a namespace.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub name: String,
+    /// Namespace; empty for objects without one and for pods of the default namespace.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub namespace: String,
+    /// Set by the API server; tells an object from a later one of the same name.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub uid: String,
+    /// Labels.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub labels: StringMap,
+    /// Annotations.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub annotations: StringMap,
+    /// Set while the object is being deleted.
+    pub deletion_timestamp: Option<String>,
+    /// When it was made, RFC 3339.
+    pub creation_timestamp: Option<String>,
+    /// Who made it.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub owner_references: Vec<OwnerReference>,
+}
+
+/// One owner of an object.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OwnerReference {
+    /// Kind, such as `DaemonSet`.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub kind: String,
+    /// Name.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub name: String,
+    /// True for the one that manages the object.
+    pub controller: bool,
+}
+
+impl Metadata {
+    /// The namespace, `default` where none is written.
+    pub fn namespace_or_default(&self) -> &str {
+        if self.namespace.is_empty() { "default" } else { &self.namespace }
+    }
+
+    /// The owner that manages the object.
+    pub fn controller(&self) -> Option<&OwnerReference> {
+        self.owner_references.iter().find(|owner| owner.controller)
+    }
+}
+
+/// A namespace.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Namespace {
+    /// Name, labels, annotations.
+    pub metadata: Metadata,
+}
+
+/// A service: its selector takes part in the default spread constraints.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Service {
+    /// Name and namespace.
+    pub metadata: Metadata,
+    /// Selector.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub spec: ServiceSpec,
+}
+
+/// A service's or replication controller's selector: labels that must be equal.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceSpec {
+    /// Labels; none selects nothing.
+    pub selector: Option<StringMap>,
+}
+
+/// A replica set or stateful set: its selector takes part in the default spread constraints.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReplicaSet {
+    /// Name and namespace.
+    pub metadata: Metadata,
+    /// Selector.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub spec: ReplicaSetSpec,
+}
+
+/// Selector of a replica set.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReplicaSetSpec {
+    /// Which pods are its own.
+    pub selector: Option<LabelSelector>,
+}
+
+/// One object of a kind that is understood.
+#[derive(Debug, Clone)]
+pub enum Object {
+    /// A node.
+    Node(Box<Node>),
+    /// A pod.
+    Pod(Box<Pod>),
+    /// A namespace.
+    Namespace(Box<Namespace>),
+    /// A service, or a replication controller (whose selector is the same).
+    Service(Box<Service>),
+    /// A replica set or stateful set.
+    ReplicaSet(Box<ReplicaSet>),
+    /// A persistent volume.
+    PersistentVolume(Box<PersistentVolume>),
+    /// A claim.
+    PersistentVolumeClaim(Box<PersistentVolumeClaim>),
+    /// A storage class.
+    StorageClass(Box<StorageClass>),
+    /// Attachment limits of one node.
+    CsiNode(Box<CsiNode>),
+    /// What a storage driver asks of the scheduler.
+    CsiDriver(Box<CsiDriver>),
+    /// Space left in one place.
+    StorageCapacity(Box<StorageCapacity>),
+    /// A volume attached to a node.
+    VolumeAttachment(Box<VolumeAttachment>),
+    /// A quota.
+    ResourceQuota(Box<ResourceQuota>),
+    /// Defaults and bounds of a namespace's containers and pods.
+    LimitRange(Box<LimitRange>),
+    /// A priority.
+    PriorityClass(Box<PriorityClass>),
+    /// How many pods of a group may be away at once.
+    DisruptionBudget(Box<DisruptionBudget>),
+}

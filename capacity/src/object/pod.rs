@@ -1,0 +1,352 @@
+//! Pods.
+
+use serde::Deserialize;
+
+use super::{LabelSelector, Metadata, NodeSelector, PreferredTerm, ResourceList, StringMap};
+
+/// A pod.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Pod {
+    /// Name, namespace, labels.
+    pub metadata: Metadata,
+    /// What it asks for.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub spec: PodSpec,
+    /// Where it stands.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub status: PodStatus,
+}
+
+/// What a pod asks for.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSpec {
+    /// Node it is bound to, or asks for by name.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub node_name: String,
+    /// Which scheduler, and so which profile.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub scheduler_name: String,
+    /// Node labels that must be equal.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub node_selector: StringMap,
+    /// Affinity.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub affinity: Affinity,
+    /// Taints it bears.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub tolerations: Vec<Toleration>,
+    /// How its like are to be spread.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub topology_spread_constraints: Vec<SpreadConstraint>,
+    /// Containers.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub containers: Vec<Container>,
+    /// Containers that run before, and sidecars.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub init_containers: Vec<Container>,
+    /// What the runtime class costs on top.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub overhead: ResourceList,
+    /// Requests of the pod as a whole; they replace the containers' sums.
+    pub resources: Option<Requirements>,
+    /// Priority.
+    pub priority: Option<i32>,
+    /// Name of the priority's class.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub priority_class_name: String,
+    /// `Never` or `PreemptLowerPriority`.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub preemption_policy: String,
+    /// Volumes.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub volumes: Vec<Volume>,
+    /// Set on pods that end by themselves; matters for quota scopes.
+    pub active_deadline_seconds: Option<i64>,
+    /// Runs in the node's network: container ports are host ports then.
+    pub host_network: bool,
+}
+
+/// Where a pod stands.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodStatus {
+    /// `Pending`, `Running`, `Succeeded`, `Failed`, `Unknown`.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub phase: String,
+    /// When the kubelet took it, RFC 3339.
+    pub start_time: Option<String>,
+    /// What the kubelet granted, while a resize is under way.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub container_statuses: Vec<ContainerStatus>,
+}
+
+/// What a running container has.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStatus {
+    /// Container.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub name: String,
+    /// Requests the node admitted.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub allocated_resources: ResourceList,
+    /// Requests in force.
+    pub resources: Option<Requirements>,
+}
+
+/// A container.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Container {
+    /// Name.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub name: String,
+    /// Image reference.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub image: String,
+    /// Requests and limits.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub resources: Requirements,
+    /// Ports.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub ports: Vec<ContainerPort>,
+    /// `Always` makes an init container a sidecar.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub restart_policy: String,
+}
+
+/// Requests and limits.
+#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Requirements {
+    /// Requests.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub requests: ResourceList,
+    /// Limits.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub limits: ResourceList,
+}
+
+/// A port of a container.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerPort {
+    /// Port on the node; 0 = none.
+    pub host_port: i32,
+    /// Port in the container.
+    pub container_port: i32,
+    /// `TCP` (default), `UDP`, `SCTP`.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub protocol: String,
+    /// Address on the node; empty = all.
+    #[serde(rename = "hostIP", deserialize_with = "crate::object::null_is_default")]
+    pub host_ip: String,
+}
+
+/// A taint that is borne.
+#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq, Hash)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Toleration {
+    /// Key; empty with `Exists` = every taint.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub key: String,
+    /// `Equal` (default) or `Exists`.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub operator: String,
+    /// Value.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub value: String,
+    /// Effect; empty = every.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub effect: String,
+}
+
+/// How pods of one kind are spread over a topology.
+#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq, Hash)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SpreadConstraint {
+    /// Most by which one domain may exceed the fullest minimum.
+    pub max_skew: i64,
+    /// Node label that names the domain.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub topology_key: String,
+    /// `DoNotSchedule` or `ScheduleAnyway`.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub when_unsatisfiable: String,
+    /// Which pods count.
+    pub label_selector: Option<LabelSelector>,
+    /// Fewer domains count as an empty one more.
+    pub min_domains: Option<i64>,
+    /// `Honor` (default): only nodes the pod's affinity admits count; or `Ignore`.
+    pub node_affinity_policy: Option<String>,
+    /// `Ignore` (default): tainted nodes count; or `Honor`.
+    pub node_taints_policy: Option<String>,
+    /// Labels whose value must be the pod's own.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub match_label_keys: Vec<String>,
+}
+
+/// Affinity of a pod.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Affinity {
+    /// To nodes.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub node_affinity: NodeAffinity,
+    /// To pods.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub pod_affinity: PodAffinity,
+    /// Away from pods.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub pod_anti_affinity: PodAffinity,
+}
+
+/// Affinity to nodes.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeAffinity {
+    /// Must hold.
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    pub required: Option<NodeSelector>,
+    /// Should hold.
+    #[serde(
+        rename = "preferredDuringSchedulingIgnoredDuringExecution",
+        deserialize_with = "crate::object::null_is_default"
+    )]
+    pub preferred: Vec<PreferredTerm>,
+}
+
+/// Affinity to (or away from) pods.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct PodAffinity {
+    /// Must hold.
+    #[serde(
+        rename = "requiredDuringSchedulingIgnoredDuringExecution",
+        deserialize_with = "crate::object::null_is_default"
+    )]
+    pub required: Vec<PodAffinityTerm>,
+    /// Should hold.
+    #[serde(
+        rename = "preferredDuringSchedulingIgnoredDuringExecution",
+        deserialize_with = "crate::object::null_is_default"
+    )]
+    pub preferred: Vec<WeightedPodAffinityTerm>,
+}
+
+/// Which pods, in which topology.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodAffinityTerm {
+    /// Pods; none selects nothing.
+    pub label_selector: Option<LabelSelector>,
+    /// Node label that names the domain.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub topology_key: String,
+    /// Namespaces by name.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub namespaces: Vec<String>,
+    /// Namespaces by label; an empty selector selects all.
+    pub namespace_selector: Option<LabelSelector>,
+    /// Labels whose value must be the pod's own.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub match_label_keys: Vec<String>,
+    /// Labels whose value must not be the pod's own.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub mismatch_label_keys: Vec<String>,
+}
+
+/// A preference for (or against) pods.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WeightedPodAffinityTerm {
+    /// 1 to 100.
+    pub weight: i64,
+    /// Which.
+    pub pod_affinity_term: PodAffinityTerm,
+}
+
+/// A volume of a pod; kinds that do not matter for scheduling have no field here.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Volume {
+    /// Name in the pod.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub name: String,
+    /// A claim.
+    pub persistent_volume_claim: Option<ClaimVolume>,
+    /// A claim made for the pod.
+    pub ephemeral: Option<EphemeralVolume>,
+    /// A disk of Google's.
+    pub gce_persistent_disk: Option<HostDisk>,
+    /// A disk of Amazon's.
+    pub aws_elastic_block_store: Option<HostDisk>,
+    /// A block device over iSCSI.
+    pub iscsi: Option<HostDisk>,
+    /// A Ceph block device.
+    pub rbd: Option<HostDisk>,
+    /// An image as a volume.
+    pub image: Option<ImageVolume>,
+}
+
+/// A claim by name.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimVolume {
+    /// Name of the claim.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub claim_name: String,
+}
+
+/// A claim made for one pod.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EphemeralVolume {
+    /// The claim's template.
+    pub volume_claim_template: ClaimTemplate,
+}
+
+/// Template of a claim.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimTemplate {
+    /// What it asks for.
+    pub spec: super::storage::ClaimSpec,
+}
+
+/// An image as a volume.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ImageVolume {
+    /// Image reference.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub reference: String,
+}
+
+/// A disk named in the pod itself; each kind uses some of the fields.
+#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq, Hash)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HostDisk {
+    /// Name of the disk (GCE).
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub pd_name: String,
+    /// Id of the volume (EBS).
+    #[serde(rename = "volumeID", deserialize_with = "crate::object::null_is_default")]
+    pub volume_id: String,
+    /// Qualified name (iSCSI).
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub iqn: String,
+    /// Monitors (RBD).
+    #[serde(rename = "monitors", deserialize_with = "crate::object::null_is_default")]
+    pub monitors: Vec<String>,
+    /// Pool (RBD).
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub pool: String,
+    /// Image (RBD).
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub image: String,
+    /// Not written through this mount.
+    pub read_only: bool,
+}

@@ -1,0 +1,163 @@
+//! One pod against one cluster: every rule prepared, then kept up to date with what is placed.
+
+use std::sync::Arc;
+
+use super::affinity::AffinityRules;
+use super::local::Fixed;
+use super::reason::{Rejection, Short};
+use super::score::{Scores, score};
+use super::spread::{self, SpreadRules};
+use super::volume::{self, VolumeRules};
+use crate::cluster::resources::ResourceIndex;
+use crate::cluster::{Cluster, NodeIndex, Pod};
+use crate::profile::{Filter, Profile};
+use crate::state::{PodId, State};
+
+/// One pod against one cluster.
+#[derive(Debug, Clone)]
+pub struct Cycle {
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) id: PodId,
+    pub(crate) fixed: Arc<Fixed>,
+    pub(crate) hard_spread: Option<SpreadRules>,
+    pub(crate) soft_spread: Option<SpreadRules>,
+    pub(crate) affinity: Option<AffinityRules>,
+    pub(crate) volumes: Option<VolumeRules>,
+    /// Why it is refused before any node is looked at.
+    pub(crate) refused: Option<String>,
+    leasts: Vec<i64>,
+}
+
+impl Cycle {
+    /// Prepares the pod with this number for what is placed now.
+    pub fn new(cluster: &Cluster, profile: &Profile, state: &State, id: PodId) -> Self {
+        let pod = Arc::clone(state.pod(id));
+        let on = |filter| profile.filters.has(filter);
+        let hard = on(Filter::PodTopologySpread).then(|| spread::rules(cluster, profile, state, &pod, true));
+        let scored = profile.weight(crate::profile::Score::PodTopologySpread) > 0;
+        let soft = scored.then(|| spread::rules(cluster, profile, state, &pod, false));
+        let mut cycle = Self {
+            fixed: Arc::new(Fixed::new(cluster, profile, &pod)),
+            hard_spread: hard.flatten(),
+            soft_spread: soft.flatten(),
+            affinity: AffinityRules::new(cluster, profile, state, &pod),
+            volumes: VolumeRules::new(cluster, state, &pod),
+            refused: volume::refuses_pod(cluster, profile, &pod),
+            leasts: Vec::new(),
+            pod,
+            id,
+        };
+        cycle.find_leasts();
+        cycle
+    }
+
+    fn find_leasts(&mut self) {
+        self.leasts = self.hard_spread.as_ref().map(SpreadRules::leasts).unwrap_or_default();
+    }
+
+    /// Takes in that a pod was put on a node.
+    pub fn note(&mut self, cluster: &Cluster, state: &State, id: PodId, node: NodeIndex) {
+        if let Some(rules) = &mut self.hard_spread {
+            rules.note(cluster, state, id, node, 1);
+        }
+        if let Some(rules) = &mut self.soft_spread {
+            rules.note(cluster, state, id, node, 1);
+        }
+        if let Some(rules) = &mut self.affinity {
+            rules.note(cluster, state, id, node, 1);
+        }
+        if let Some(rules) = &mut self.volumes {
+            rules.note(cluster, state, id, node, id == self.id);
+        }
+        self.find_leasts();
+    }
+
+    /// What it asks of a resource.
+    #[inline]
+    pub(crate) fn request(&self, resource: ResourceIndex) -> i64 {
+        self.pod.requests.plain.iter().find(|(known, _)| *known == resource).map_or(0, |(_, amount)| *amount)
+    }
+
+    /// Whether it asks for any of these.
+    pub(crate) fn asks_for(&self, resources: &[ResourceIndex]) -> bool {
+        resources.iter().any(|resource| self.request(*resource) > 0)
+    }
+
+    /// Whether pods and resources leave room for it.
+    #[inline]
+    pub(crate) fn has_room(&self, state: &State, node: NodeIndex) -> bool {
+        state.pods[node] < state.max_pods[node]
+            && self.pod.requests.plain.iter().all(|(resource, amount)| {
+                *amount <= state.allocatable[*resource][node].saturating_sub(state.requested[*resource][node])
+            })
+    }
+
+    fn resources(&self, state: &State, node: NodeIndex) -> Option<Rejection> {
+        if self.has_room(state, node) {
+            return None;
+        }
+        let short = self.pod.requests.plain.iter().filter_map(|(resource, amount)| {
+            let allocatable = state.allocatable[*resource][node];
+            let by = amount.saturating_sub(allocatable.saturating_sub(state.requested[*resource][node]));
+            (by > 0).then_some(Short { resource: *resource, by, never: *amount > allocatable })
+        });
+        Some(Rejection::Resources { pods: state.pods[node] >= state.max_pods[node], short: short.collect() })
+    }
+
+    /// Why a node is refused, by the first filter that refuses it.
+    pub fn refuses(
+        &self,
+        cluster: &Cluster,
+        profile: &Profile,
+        state: &State,
+        node: NodeIndex,
+    ) -> Option<Rejection> {
+        if let Some(text) = &self.refused {
+            return Some(Rejection::Pod(text.clone()));
+        }
+        if let Some(out) = self.fixed.out[node] {
+            return Some(out.rejection(cluster, profile.version));
+        }
+        let on = |filter| profile.filters.has(filter);
+        let clash = |used: &crate::cluster::HostPort| self.pod.ports.iter().any(|port| port.conflicts(used));
+        if on(Filter::NodePorts) && !self.pod.ports.is_empty() && state.ports[node].iter().any(clash) {
+            return Some(Rejection::Ports);
+        }
+        if on(Filter::NodeResourcesFit)
+            && let Some(rejection) = self.resources(state, node)
+        {
+            return Some(rejection);
+        }
+        if let Some(rules) = &self.volumes
+            && let Some(rejection) = rules.refuses(cluster, profile, node)
+        {
+            return Some(rejection);
+        }
+        if let Some(rules) = &self.hard_spread
+            && let Some(rejection) = rules.refuses(node, &self.leasts)
+        {
+            return Some(rejection);
+        }
+        let rules = self.affinity.as_ref().filter(|_| on(Filter::InterPodAffinity))?;
+        rules.refuses(cluster, node)
+    }
+
+    /// Nodes the pod may go to.
+    pub fn feasible(&self, cluster: &Cluster, profile: &Profile, state: &State) -> Vec<NodeIndex> {
+        let fits = |node: &NodeIndex| {
+            !state.excluded[*node] && self.refuses(cluster, profile, state, *node).is_none()
+        };
+        (0..cluster.nodes.len()).filter(fits).collect()
+    }
+
+    /// Scores of feasible nodes.
+    pub fn scores(
+        &self,
+        cluster: &Cluster,
+        profile: &Profile,
+        state: &State,
+        feasible: &[NodeIndex],
+    ) -> Scores {
+        score(self, cluster, profile, state, feasible)
+    }
+}

@@ -1,0 +1,179 @@
+//! Rules that look at the node alone and that placing pods does not change: cordon, name, taints, node affinity, images.
+
+use std::collections::HashMap;
+
+use super::reason::Rejection;
+use crate::cluster::selector::NodeTerm;
+use crate::cluster::{Cluster, Effect, Node, NodeIndex, Pod, Symbol, Taint, Toleration};
+use crate::profile::{Filter, Profile, Version};
+
+/// Smallest sum of image sizes that counts, bytes (`image_locality.go`).
+const IMAGE_LEAST: i64 = 23 * 1024 * 1024;
+/// Size of one container's image above which more does not count, bytes.
+const IMAGE_MOST: i64 = 1000 * 1024 * 1024;
+
+/// What the fixed rules say of every node.
+#[derive(Debug, Clone)]
+pub(crate) struct Fixed {
+    /// Why a node is out for good.
+    pub out: Vec<Option<Out>>,
+    /// Taints that only ask to stay away and are not borne.
+    pub soft_taints: Vec<i64>,
+    /// Weights of preferred node affinity that holds; `None` when the pod has none.
+    pub preferred: Option<Vec<i64>>,
+    /// Image score, 0 to 100.
+    pub images: Vec<i64>,
+}
+
+/// Why a node is out for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Out {
+    NotListed,
+    Cordoned,
+    OtherNode,
+    Taint(Taint),
+    NodeAffinity,
+}
+
+impl Out {
+    pub(crate) fn rejection(self, cluster: &Cluster, version: Version) -> Rejection {
+        match self {
+            Self::NotListed => Rejection::NotListed,
+            Self::Cordoned => Rejection::Cordoned,
+            Self::OtherNode => Rejection::OtherNode,
+            Self::Taint(taint) => Rejection::Taint(match version {
+                Version::V1_34 => {
+                    let (key, value) = (cluster.word(taint.key), cluster.word(taint.value));
+                    format!("node(s) had untolerated taint {{{key}: {value}}}")
+                }
+                Version::V1_36 => "node(s) had untolerated taint(s)".to_owned(),
+            }),
+            Self::NodeAffinity => Rejection::NodeAffinity,
+        }
+    }
+}
+
+impl Fixed {
+    pub(crate) fn new(cluster: &Cluster, profile: &Profile, pod: &Pod) -> Self {
+        let listed = listed_nodes(pod);
+        let out = cluster.nodes.iter().map(|node| out(cluster, profile, pod, listed.as_deref(), node));
+        let soft: Vec<&Toleration> = pod.tolerations.iter().filter(|t| t.is_soft()).collect();
+        let soft_taints = cluster.nodes.iter().map(|node| {
+            let unborne = |taint: &&Taint| {
+                taint.effect == Effect::PreferNoSchedule && !soft.iter().any(|t| t.bears(taint))
+            };
+            node.taints.iter().filter(unborne).count() as i64
+        });
+        let preferred = (!pod.node_preferences.is_empty()).then(|| {
+            cluster.nodes.iter().map(|node| preference(cluster, &pod.node_preferences, node)).collect()
+        });
+        Self {
+            out: out.collect(),
+            soft_taints: soft_taints.collect(),
+            preferred,
+            images: images(cluster, pod),
+        }
+    }
+}
+
+fn preference(cluster: &Cluster, preferences: &[(i64, NodeTerm)], node: &Node) -> i64 {
+    let met = preferences.iter().filter(|(_, term)| term.matches(node.name, &node.labels, &cluster.symbols));
+    met.map(|(weight, _)| *weight).sum()
+}
+
+/// Nodes the pod's affinity lists by name, when every term of it does.
+fn listed_nodes(pod: &Pod) -> Option<Vec<Symbol>> {
+    let terms = pod.node_terms.as_ref().filter(|terms| !terms.0.is_empty())?;
+    let names: Option<Vec<&[Symbol]>> = terms.0.iter().map(NodeTerm::node_names).collect();
+    Some(names?.concat())
+}
+
+fn out(
+    cluster: &Cluster,
+    profile: &Profile,
+    pod: &Pod,
+    listed: Option<&[Symbol]>,
+    node: &Node,
+) -> Option<Out> {
+    let filters = profile.filters;
+    if filters.has(Filter::NodeAffinity) && listed.is_some_and(|names| !names.contains(&node.name)) {
+        return Some(Out::NotListed);
+    }
+    if filters.has(Filter::NodeUnschedulable) && node.unschedulable && !bears_cordon(cluster, pod) {
+        return Some(Out::Cordoned);
+    }
+    if filters.has(Filter::NodeName) && pod.node_name.is_some_and(|name| name != node.name) {
+        return Some(Out::OtherNode);
+    }
+    if filters.has(Filter::TaintToleration)
+        && let Some(taint) = unborne_taint(pod, node)
+    {
+        return Some(Out::Taint(taint));
+    }
+    let affine = !filters.has(Filter::NodeAffinity)
+        || (admits(cluster, pod, node)
+            && profile
+                .added_affinity
+                .as_ref()
+                .is_none_or(|terms| terms.matches(node.name, &node.labels, &cluster.symbols)));
+    (!affine).then_some(Out::NodeAffinity)
+}
+
+fn bears_cordon(cluster: &Cluster, pod: &Pod) -> bool {
+    let taint =
+        Taint { key: cluster.known.unschedulable, value: cluster.known.empty, effect: Effect::NoSchedule };
+    pod.tolerations.iter().any(|toleration| toleration.bears(&taint))
+}
+
+/// The first taint that keeps the pod away.
+pub(super) fn unborne_taint(pod: &Pod, node: &Node) -> Option<Taint> {
+    let keeps_away = |taint: &&Taint| {
+        matches!(taint.effect, Effect::NoSchedule | Effect::NoExecute)
+            && !pod.tolerations.iter().any(|toleration| toleration.bears(taint))
+    };
+    node.taints.iter().find(keeps_away).copied()
+}
+
+/// Whether node selector and required node affinity admit a node.
+pub(super) fn admits(cluster: &Cluster, pod: &Pod, node: &Node) -> bool {
+    let symbols = &cluster.symbols;
+    let selected = pod
+        .node_selector
+        .iter()
+        .all(|requirement| requirement.holds(node.labels.get(requirement.key()), symbols));
+    selected && pod.node_terms.as_ref().is_none_or(|terms| terms.matches(node.name, &node.labels, symbols))
+}
+
+/// Image score of every node: how much of the pod's images is there, weighed by how widely each is spread.
+fn images(cluster: &Cluster, pod: &Pod) -> Vec<i64> {
+    let nodes = cluster.nodes.len();
+    let mut sums = vec![0_i64; nodes];
+    if pod.images.is_empty() || cluster.nodes.iter().all(|node| node.images.is_empty()) {
+        return sums;
+    }
+    let mut known: HashMap<Symbol, Vec<(NodeIndex, i64)>> = HashMap::new();
+    for image in &pod.images {
+        let there = known.entry(*image).or_insert_with(|| holders(cluster, *image)).clone();
+        let share = there.len() as f64 / nodes as f64;
+        for (node, size) in there {
+            sums[node] += (size as f64 * share) as i64;
+        }
+    }
+    let most = IMAGE_MOST * pod.images.len() as i64;
+    sums.into_iter()
+        .map(|sum| 100 * (sum.clamp(IMAGE_LEAST, most) - IMAGE_LEAST) / (most - IMAGE_LEAST))
+        .collect()
+}
+
+/// Nodes that have an image, and its size: the one that the first of them tells holds for all (`cache.go`).
+fn holders(cluster: &Cluster, image: Symbol) -> Vec<(NodeIndex, i64)> {
+    let has = |(at, node): (NodeIndex, &Node)| {
+        let found = node.images.binary_search_by_key(&image, |(name, _)| *name).ok()?;
+        Some((at, node.images[found].1))
+    };
+    let mut holders: Vec<(NodeIndex, i64)> = cluster.nodes.iter().enumerate().filter_map(has).collect();
+    if let Some((_, size)) = holders.first().copied() {
+        holders.iter_mut().for_each(|(_, known)| *known = size);
+    }
+    holders
+}

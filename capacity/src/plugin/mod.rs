@@ -1,0 +1,17 @@
+//! The rules of the scheduler: which nodes a pod may go to, and which of them it should.
+//!
+//! Owned here: every filter and score of the default profile, each prepared once per pod and then kept up to date
+//! with what is placed. Not owned: which of them are on ([`crate::profile`]), the order of questions
+//! ([`crate::engine`]). Source: kube-scheduler v1.36, `pkg/scheduler/framework/plugins`.
+
+mod affinity;
+mod cycle;
+mod local;
+mod reason;
+mod score;
+mod spread;
+mod volume;
+
+pub use cycle::Cycle;
+pub use reason::{Code, Rejection, Short};
+pub use score::{Scores, least_allocated};

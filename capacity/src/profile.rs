@@ -1,0 +1,234 @@
+//! What a scheduler does, as values: which filters and scores, with which weights and arguments.
+//!
+//! The default is kube-scheduler's default profile. Not owned: the rules themselves ([`crate::plugin`]), reading a
+//! configuration file ([`crate::config`]).
+
+use crate::cluster::resources::{CPU, MEMORY, ResourceIndex};
+use crate::cluster::selector::NodeTerms;
+
+/// A filter, in the order of the default profile: the first that refuses a node ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u16)]
+pub enum Filter {
+    /// Cordoned nodes.
+    NodeUnschedulable = 1,
+    /// The node asked for by name.
+    NodeName = 1 << 1,
+    /// Taints.
+    TaintToleration = 1 << 2,
+    /// Node selector and node affinity.
+    NodeAffinity = 1 << 3,
+    /// Host ports.
+    NodePorts = 1 << 4,
+    /// Resources.
+    NodeResourcesFit = 1 << 5,
+    /// Disks and claims that bear one user.
+    VolumeRestrictions = 1 << 6,
+    /// Volumes a node can attach.
+    NodeVolumeLimits = 1 << 7,
+    /// Volumes reachable from the node.
+    VolumeBinding = 1 << 8,
+    /// Zones of volumes.
+    VolumeZone = 1 << 9,
+    /// Spread.
+    PodTopologySpread = 1 << 10,
+    /// Near and away from pods.
+    InterPodAffinity = 1 << 11,
+}
+
+impl Filter {
+    /// Every filter in order.
+    pub const ALL: [Self; 12] = [
+        Self::NodeUnschedulable,
+        Self::NodeName,
+        Self::TaintToleration,
+        Self::NodeAffinity,
+        Self::NodePorts,
+        Self::NodeResourcesFit,
+        Self::VolumeRestrictions,
+        Self::NodeVolumeLimits,
+        Self::VolumeBinding,
+        Self::VolumeZone,
+        Self::PodTopologySpread,
+        Self::InterPodAffinity,
+    ];
+
+    /// The plugin's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NodeUnschedulable => "NodeUnschedulable",
+            Self::NodeName => "NodeName",
+            Self::TaintToleration => "TaintToleration",
+            Self::NodeAffinity => "NodeAffinity",
+            Self::NodePorts => "NodePorts",
+            Self::NodeResourcesFit => "NodeResourcesFit",
+            Self::VolumeRestrictions => "VolumeRestrictions",
+            Self::NodeVolumeLimits => "NodeVolumeLimits",
+            Self::VolumeBinding => "VolumeBinding",
+            Self::VolumeZone => "VolumeZone",
+            Self::PodTopologySpread => "PodTopologySpread",
+            Self::InterPodAffinity => "InterPodAffinity",
+        }
+    }
+}
+
+/// A set of filters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Filters(u16);
+
+impl Filters {
+    /// Every filter.
+    pub const ALL: Self = Self(0xfff);
+
+    /// Whether one is on.
+    pub const fn has(self, filter: Filter) -> bool {
+        self.0 & filter as u16 != 0
+    }
+
+    /// The same without one.
+    #[must_use]
+    pub const fn without(self, filter: Filter) -> Self {
+        Self(self.0 & !(filter as u16))
+    }
+
+    /// The same with one.
+    #[must_use]
+    pub const fn with(self, filter: Filter) -> Self {
+        Self(self.0 | filter as u16)
+    }
+}
+
+/// A score.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Score {
+    /// How much is left, or used.
+    NodeResourcesFit,
+    /// How even the use of resources is.
+    NodeResourcesBalancedAllocation,
+    /// Taints that only ask to stay away.
+    TaintToleration,
+    /// Node affinity that should hold.
+    NodeAffinity,
+    /// Spread that should hold.
+    PodTopologySpread,
+    /// Pods that should be near or away.
+    InterPodAffinity,
+    /// Images already there.
+    ImageLocality,
+}
+
+impl Score {
+    /// The plugin's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NodeResourcesFit => "NodeResourcesFit",
+            Self::NodeResourcesBalancedAllocation => "NodeResourcesBalancedAllocation",
+            Self::TaintToleration => "TaintToleration",
+            Self::NodeAffinity => "NodeAffinity",
+            Self::PodTopologySpread => "PodTopologySpread",
+            Self::InterPodAffinity => "InterPodAffinity",
+            Self::ImageLocality => "ImageLocality",
+        }
+    }
+}
+
+/// How left or used amounts become a score.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FitStrategy {
+    /// The emptier the better.
+    LeastAllocated,
+    /// The fuller the better.
+    MostAllocated,
+    /// By a broken line through points of (use in percent, score 0 to 100).
+    RequestedToCapacityRatio(Vec<(i64, i64)>),
+}
+
+/// Resources and their weights.
+pub type ResourceWeights = Vec<(ResourceIndex, i64)>;
+
+/// Which spread holds for pods that ask for none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DefaultSpread {
+    /// The scheduler's own: hostnames by 3 and zones by 5, should.
+    System,
+    /// From the configuration; the selector is the pod's group.
+    Listed(Vec<ListedSpread>),
+}
+
+/// A default constraint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedSpread {
+    /// Most by which one domain may exceed the least.
+    pub max_skew: i64,
+    /// Node label.
+    pub key: String,
+    /// True = must.
+    pub hard: bool,
+}
+
+/// Rules that changed between versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Version {
+    /// Up to Kubernetes 1.34.
+    V1_34,
+    /// Kubernetes 1.36.
+    #[default]
+    V1_36,
+}
+
+/// What a scheduler does.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    /// Name pods choose it by.
+    pub name: String,
+    /// Filters.
+    pub filters: Filters,
+    /// Scores with their weights.
+    pub scores: Vec<(Score, i64)>,
+    /// How resources are scored.
+    pub fit: FitStrategy,
+    /// Which resources are scored.
+    pub fit_resources: ResourceWeights,
+    /// Which resources are balanced.
+    pub balanced_resources: Vec<ResourceIndex>,
+    /// Node affinity every pod of this profile gets.
+    pub added_affinity: Option<NodeTerms>,
+    /// Spread of pods that ask for none.
+    pub default_spread: DefaultSpread,
+    /// Weight of a required affinity of others that the pod meets.
+    pub hard_pod_affinity_weight: i64,
+    /// Rules that changed.
+    pub version: Version,
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self {
+            name: "default-scheduler".to_owned(),
+            filters: Filters::ALL,
+            scores: vec![
+                (Score::TaintToleration, 3),
+                (Score::NodeAffinity, 2),
+                (Score::PodTopologySpread, 2),
+                (Score::InterPodAffinity, 2),
+                (Score::NodeResourcesFit, 1),
+                (Score::NodeResourcesBalancedAllocation, 1),
+                (Score::ImageLocality, 1),
+            ],
+            fit: FitStrategy::LeastAllocated,
+            fit_resources: vec![(CPU, 1), (MEMORY, 1)],
+            balanced_resources: vec![CPU, MEMORY],
+            added_affinity: None,
+            default_spread: DefaultSpread::System,
+            hard_pod_affinity_weight: 1,
+            version: Version::default(),
+        }
+    }
+}
+
+impl Profile {
+    /// The weight of a score; 0 = off.
+    pub fn weight(&self, score: Score) -> i64 {
+        self.scores.iter().find(|(known, _)| *known == score).map_or(0, |(_, weight)| *weight)
+    }
+}

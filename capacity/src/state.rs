@@ -1,0 +1,119 @@
+//! What is on each node while pods are placed: amounts by resource and node, and who was placed where.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::cluster::resources::{CPU, MEMORY};
+use crate::cluster::{Cluster, HostPort, NodeIndex, Pod};
+
+/// Number of a pod (or of all clones of one shape) in a [`State`].
+pub type PodId = u32;
+
+/// Nodes and what is on them. Cloned to try something.
+#[derive(Debug, Clone)]
+pub struct State {
+    /// What pods may request, by resource, then node.
+    pub allocatable: Vec<Vec<i64>>,
+    /// What they request.
+    pub requested: Vec<Vec<i64>>,
+    /// CPU and memory they request as the scores count it.
+    pub scored: [Vec<i64>; 2],
+    /// Pods.
+    pub pods: Vec<i64>,
+    /// Most pods.
+    pub max_pods: Vec<i64>,
+    /// Host ports in use; empty where nobody uses any.
+    pub ports: Vec<Vec<HostPort>>,
+    /// Pods by number; those that ask for the same share one.
+    pub known: Vec<Arc<Pod>>,
+    /// Whether any of them is near or away from others.
+    pub affine: bool,
+    /// Who is where, in the order of placing.
+    pub placements: Vec<(PodId, u32)>,
+    /// Nodes that are left out of everything.
+    pub excluded: Vec<bool>,
+}
+
+impl State {
+    /// What a snapshot says.
+    pub fn new(cluster: &Cluster) -> Self {
+        let nodes = cluster.nodes.len();
+        let resources = cluster.resources.len();
+        let mut state = Self {
+            allocatable: vec![vec![0; nodes]; resources],
+            requested: vec![vec![0; nodes]; resources],
+            scored: [vec![0; nodes], vec![0; nodes]],
+            pods: vec![0; nodes],
+            max_pods: cluster.nodes.iter().map(|node| node.max_pods).collect(),
+            ports: vec![Vec::new(); nodes],
+            known: Vec::new(),
+            affine: false,
+            placements: Vec::with_capacity(cluster.placed.len()),
+            excluded: vec![false; nodes],
+        };
+        for (at, node) in cluster.nodes.iter().enumerate() {
+            for (resource, amount) in &node.allocatable {
+                state.allocatable[*resource][at] = *amount;
+            }
+        }
+        let mut ids: HashMap<*const Pod, PodId> = HashMap::new();
+        for placed in &cluster.placed {
+            let id =
+                *ids.entry(Arc::as_ptr(&placed.pod)).or_insert_with(|| state.learn(Arc::clone(&placed.pod)));
+            state.place(id, placed.node);
+        }
+        state
+    }
+
+    /// Numbers a pod.
+    pub fn learn(&mut self, pod: Arc<Pod>) -> PodId {
+        let most = pod.requests.plain.iter().map(|(resource, _)| resource + 1).max().unwrap_or(0);
+        let nodes = self.pods.len();
+        while self.requested.len() < most {
+            self.requested.push(vec![0; nodes]);
+            self.allocatable.push(vec![0; nodes]);
+        }
+        self.affine |= pod.is_affine();
+        self.known.push(pod);
+        // As many pods as 32 bits count do not fit into memory.
+        u32::try_from(self.known.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// The pod of a number.
+    pub fn pod(&self, id: PodId) -> &Arc<Pod> {
+        &self.known[id as usize]
+    }
+
+    /// Puts a pod on a node.
+    pub fn place(&mut self, id: PodId, node: NodeIndex) {
+        self.placements.push((id, node as u32));
+        let pod = Arc::clone(&self.known[id as usize]);
+        self.count(&pod, node, 1);
+        self.ports[node].extend(&pod.ports);
+    }
+
+    /// Takes the placement at this index off its node; the order of the others may change.
+    pub fn remove(&mut self, index: usize) -> (PodId, NodeIndex) {
+        let (id, node) = self.placements.swap_remove(index);
+        let node = node as usize;
+        let pod = Arc::clone(&self.known[id as usize]);
+        self.count(&pod, node, -1);
+        for port in &pod.ports {
+            if let Some(at) = self.ports[node].iter().position(|used| used == port) {
+                self.ports[node].swap_remove(at);
+            }
+        }
+        (id, node)
+    }
+
+    #[inline]
+    fn count(&mut self, pod: &Pod, node: NodeIndex, sign: i64) {
+        let add = |slot: &mut i64, amount: i64| *slot = slot.saturating_add(sign.saturating_mul(amount));
+        for (resource, amount) in &pod.requests.plain {
+            add(&mut self.requested[*resource][node], *amount);
+        }
+        add(&mut self.scored[CPU][node], pod.requests.scored[CPU]);
+        add(&mut self.scored[MEMORY][node], pod.requests.scored[MEMORY]);
+        add(&mut self.pods[node], 1);
+    }
+}
