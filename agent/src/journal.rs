@@ -30,6 +30,8 @@ enum Line {
     Boot { boot_id: String },
     /// A knob's value before and after our first write.
     Original { target: Place, knob: String, old: String, new: String, container: Option<Place> },
+    /// The value before was put back: the entry ends.
+    Back { target: Place, knob: String },
     /// A cgroup is about to be frozen.
     Frozen { target: Place },
     /// It was thawed.
@@ -74,6 +76,8 @@ pub(crate) struct Journal {
     frozen: Vec<CgroupRef>,
     pending: String,
     compact_at: usize,
+    /// Entries in the file, of which some may have been replaced by later ones.
+    lines: usize,
     complained: bool,
     /// Told of freezes and thaws as they happen.
     witness: Option<Box<dyn io::Write + Send>>,
@@ -120,12 +124,14 @@ impl Journal {
             frozen: Vec::new(),
             pending: String::new(),
             compact_at: COMPACT_AT,
+            lines: 0,
             complained: false,
             witness: None,
         }
     }
 
-    /// Notes what a knob holds before it is written for the first time; later calls for it change nothing.
+    /// Notes what a knob holds before it is written for the first time. Later calls for it keep that, and note what
+    /// is set now, by which our own value is known from that of somebody else.
     pub(crate) fn note(
         &mut self,
         target: &Target,
@@ -134,9 +140,19 @@ impl Journal {
         container: Option<&CgroupRef>,
     ) {
         let key = (target.clone(), old.knob());
-        if self.originals.contains_key(&key) || self.originals.len() >= MAX_ENTRIES {
+        if let Some(known) = self.originals.get_mut(&key) {
+            if known.new != new {
+                known.new = new;
+                let line = line_of(known);
+                self.lines += 1;
+                self.push(&line);
+            }
             return;
         }
+        if self.originals.len() >= MAX_ENTRIES {
+            return;
+        }
+        self.lines += 1;
         let original = Original { target: target.clone(), old, new, container: container.cloned() };
         self.push(&line_of(&original));
         self.originals.insert(key, original);
@@ -182,7 +198,7 @@ impl Journal {
         match serde_json::from_str(line).ok()? {
             Line::Frozen { target } => cgroup_of(&target).map(Transient::Frozen),
             Line::Thawed { target } => cgroup_of(&target).map(Transient::Thawed),
-            Line::Boot { .. } | Line::Original { .. } => None,
+            Line::Boot { .. } | Line::Original { .. } | Line::Back { .. } => None,
         }
     }
 
@@ -208,9 +224,14 @@ impl Journal {
         self.originals.values()
     }
 
-    /// True when many processes have been noted since the file was last rewritten.
+    /// What one knob held before it was first written, if it was.
+    pub(crate) fn original(&self, target: &Target, knob: Knob) -> Option<&Original> {
+        self.originals.get(&(target.clone(), knob))
+    }
+
+    /// True when many entries have been noted since the file was last rewritten.
     pub(crate) fn wants_compacting(&self) -> bool {
-        self.originals.len() > self.compact_at
+        self.lines.max(self.originals.len()) > self.compact_at
     }
 
     /// Drops entries for which `keep` says no (ended processes, removed cgroups) and rewrites the file.
@@ -224,7 +245,11 @@ impl Journal {
 
     /// Forgets an original that was put back.
     pub(crate) fn forget(&mut self, target: &Target, knob: Knob) {
-        self.originals.remove(&(target.clone(), knob));
+        if self.originals.remove(&(target.clone(), knob)).is_some() {
+            self.lines += 1;
+            self.push(&Line::Back { target: place_of(target), knob: knob.name().to_owned() });
+            self.flush();
+        }
     }
 
     /// Writes a new file beside the old one and takes its place, so that there is always a whole one.
@@ -245,6 +270,7 @@ impl Journal {
         std::fs::rename(&new, &path)?;
         // What was noted and not yet handed over is in the new file.
         self.pending = String::new();
+        self.lines = self.originals.len();
         self.file = Some(file);
         Ok(())
     }
@@ -269,7 +295,13 @@ impl Journal {
                     let original = original(&target, &knob, &old, &new, container.as_ref());
                     if let Some(original) = original.filter(|_| self.originals.len() < MAX_ENTRIES) {
                         let key = (original.target.clone(), original.old.knob());
-                        self.originals.entry(key).or_insert(original);
+                        let new = original.new;
+                        self.originals.entry(key).or_insert(original).new = new;
+                    }
+                }
+                Line::Back { target, knob } => {
+                    if let (Some(target), Ok(knob)) = (target_of(&target), knob.parse()) {
+                        self.originals.remove(&(target, knob));
                     }
                 }
                 Line::Frozen { target } => self.frozen.extend(cgroup_of(&target)),
@@ -296,16 +328,20 @@ fn line_of(original: &Original) -> Line {
 fn original(target: &Place, knob: &str, old: &str, new: &str, container: Option<&Place>) -> Option<Original> {
     let knob: Knob = knob.parse().ok()?;
     Some(Original {
-        target: match target {
-            Place::Process { pid, start_time } => {
-                Target::Process(ProcessId { pid: *pid, start_time: *start_time })
-            }
-            place @ Place::Cgroup { .. } => Target::Cgroup(cgroup_of(place)?),
-            Place::Node { scope: Scope::Machine } => Target::Node,
-        },
+        target: target_of(target)?,
         old: knob.parse(old.as_bytes())?,
         new: knob.parse(new.as_bytes())?,
         container: container.and_then(cgroup_of),
+    })
+}
+
+fn target_of(place: &Place) -> Option<Target> {
+    Some(match place {
+        Place::Process { pid, start_time } => {
+            Target::Process(ProcessId { pid: *pid, start_time: *start_time })
+        }
+        place @ Place::Cgroup { .. } => Target::Cgroup(cgroup_of(place)?),
+        Place::Node { scope: Scope::Machine } => Target::Node,
     })
 }
 

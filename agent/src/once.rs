@@ -49,6 +49,7 @@ pub(crate) fn run(config: Config, output: Output) -> anyhow::Result<bool> {
         changes: None,
         rescan: Arc::clone(&rescan),
         connector: None,
+        holds: None,
         scores_possible: kernel.scores_possible,
     });
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -74,7 +75,7 @@ pub(crate) fn run(config: Config, output: Output) -> anyhow::Result<bool> {
     }
     print(&context, &board, &done, output)?;
     let undone =
-        |view: &ContainerView| view.unmanaged.is_none() && view.state != crate::converge::State::Converged;
+        |view: &ContainerView| view.unmanaged.is_none() && view.state > crate::converge::State::Ineffective;
     Ok(context.config.mode == crate::config::Mode::DryRun || !board.containers().iter().any(undone))
 }
 

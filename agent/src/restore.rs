@@ -10,16 +10,16 @@ use anyhow::{Context as _, bail};
 use evenkeel_host::freeze::freeze_write;
 use evenkeel_host::kernel_reader::KernelReader;
 use evenkeel_host::knob::{Knob, Setting};
-use evenkeel_host::node::boot_id;
+use evenkeel_host::node::{boot_id, page_size};
 use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{CgroupRef, HostWriter, Outcome, Target, Write};
 use serde::Serialize;
 
 use crate::cli::Output;
 use crate::config::Config;
+use crate::converge::{limit_would_kill, rank};
 use crate::journal::{Journal, Original};
 use crate::kernel;
-use crate::systemd::Purpose;
 use crate::transients::{Left, Transients, undo};
 
 /// What became of an original whose process or cgroup has ended.
@@ -51,7 +51,7 @@ pub(crate) fn run(config: &Config, output: Output) -> anyhow::Result<bool> {
     let dir = &config.state_dir;
     let mut journal =
         Journal::open(dir, &boot).with_context(|| format!("cannot use the journal in {}", dir.display()))?;
-    let mut writer = kernel::open_writer_for(Purpose::Restore, config, &roots, &tree)?;
+    let mut writer = kernel::open_writer(config, &roots, &tree)?;
     let reader = KernelReader::new(roots, tree);
     let transients = Transients::open(dir, &boot)
         .with_context(|| format!("cannot use the journal in {}", dir.display()))?;
@@ -99,34 +99,61 @@ fn restore(reader: &dyn HostReader, writer: &mut dyn HostWriter, journal: &mut J
     }
     let mut originals: Vec<Original> = journal.originals().cloned().collect();
     originals.extend(descendants(reader, &originals));
-    originals.sort_by_key(|original| original.target.to_string());
+    originals.sort_by_cached_key(order);
     for original in originals {
-        let outcome = put_back(reader, writer, &original);
-        let report = match &outcome {
-            Ok(outcome) => report(&original.target, original.new, original.old, outcome),
-            Err(why) => told(&original.target, original.new, original.old, (*why).to_owned()),
+        let Original { target, old, new, .. } = &original;
+        let (report, settled) = match put_back(reader, writer, &original) {
+            Back::Tried(outcome) => (report(target, *new, *old, &outcome), outcome.is_done()),
+            Back::Left(why) => (told(target, *new, *old, why.to_owned()), true),
+            Back::Later(why) => (told(target, *new, *old, format!("failed: {why}")), false),
         };
         reports.push(report);
-        if outcome.as_ref().map_or(true, Outcome::is_done) {
-            journal.forget(&original.target, original.old.knob());
+        if settled {
+            journal.forget(target, old.knob());
         }
     }
     reports
 }
 
+/// Leaves first and what gives them their controllers last; within a cgroup as the kernel takes it.
+fn order(original: &Original) -> (u8, std::cmp::Reverse<usize>, String, u8) {
+    let last = matches!(original.old, Setting::SubtreeControl { .. });
+    let depth = match &original.target {
+        Target::Cgroup(at) => at.path.matches('/').count(),
+        Target::Process(_) | Target::Node => 0,
+    };
+    let rank = rank(Some(original.new), original.old, true);
+    (u8::from(last), std::cmp::Reverse(depth), original.target.to_string(), rank)
+}
+
+/// What became of an original.
+#[derive(Debug)]
+pub(crate) enum Back {
+    /// It was written, or tried to be.
+    Tried(Outcome),
+    /// There is nothing to put back, and why.
+    Left(&'static str),
+    /// Not now, and why.
+    Later(String),
+}
+
 /// Writes the original where our value still stands; otherwise says why not.
-fn put_back(
-    reader: &dyn HostReader,
-    writer: &mut dyn HostWriter,
-    original: &Original,
-) -> Result<Outcome, &'static str> {
-    match reader.setting(&original.target, original.old.knob()) {
-        Ok(now) if now == original.old => Err("holds it already"),
-        Ok(now) if now != original.new => Err("changed by somebody else since; left alone"),
-        Err(error) if error.is_gone() => Err(GONE),
+pub(crate) fn put_back(reader: &dyn HostReader, writer: &mut dyn HostWriter, original: &Original) -> Back {
+    let kept = |now: Setting| now == original.new || now == original.new.as_kept(page_size());
+    let found = reader.setting(&original.target, original.old.knob());
+    match found {
+        Ok(now) if now == original.old => return Back::Left("holds it already"),
+        Ok(now) if !kept(now) => return Back::Left("changed by somebody else since; left alone"),
+        Err(error) if error.is_gone() => return Back::Left(GONE),
         // A value that cannot be read is written all the same; the outcome tells.
-        Ok(_) | Err(_) => Ok(writer.apply(&Write { target: original.target.clone(), setting: original.old })),
+        Ok(_) | Err(_) => {}
     }
+    if let Target::Cgroup(place) = &original.target
+        && let Some(why) = limit_would_kill(reader, place, None, original.old)
+    {
+        return Back::Later(why);
+    }
+    Back::Tried(writer.apply(&Write { target: original.target.clone(), setting: original.old }))
 }
 
 /// Processes of journalled containers that hold our score without an entry of their own.

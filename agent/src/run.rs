@@ -322,6 +322,7 @@ fn start(
         changes: sampling.is_ok().then_some(change_sender),
         rescan: Arc::clone(&rescan),
         connector: kernel.connector,
+        holds: Some(Arc::clone(&holds)),
         scores_possible: kernel.scores_possible,
     };
     let beat = threads.beat("converge");

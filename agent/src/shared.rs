@@ -9,6 +9,7 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use evenkeel_host::knob::Knob;
 use evenkeel_model::node::{NodeFacts, NodeKey};
 use evenkeel_model::sample::Sample;
 use evenkeel_model::workload::{SourceKind, Workload};
@@ -367,6 +368,24 @@ pub(crate) struct WriteStats {
     pub failed: Count,
 }
 
+/// What came of writes, by knob.
+#[derive(Debug, Default)]
+pub(crate) struct Writes([WriteStats; Knob::ALL.len()], WriteStats);
+
+impl Writes {
+    /// The counters of one knob.
+    pub(crate) fn of(&self, knob: Knob) -> &WriteStats {
+        let place = Knob::ALL.iter().position(|known| *known == knob);
+        // Knobs that are no knob of ours share the last one.
+        place.and_then(|place| self.0.get(place)).unwrap_or(&self.1)
+    }
+
+    /// Every knob with its counters.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Knob, &WriteStats)> {
+        Knob::ALL.into_iter().zip(&self.0)
+    }
+}
+
 /// Counters of all parts, shown at `/metrics` under `evenkeel_agent_*`. Each is written by one part only.
 #[derive(Default)]
 pub(crate) struct Stats {
@@ -403,18 +422,17 @@ pub(crate) struct Stats {
     pub stream: Mutex<StreamState>,
 
     // Converger.
-    /// `oom_score_adj` writes.
-    pub writes_oom_score_adj: WriteStats,
-    /// `cpu.shares` writes.
-    pub writes_cpu_shares: WriteStats,
-    /// `cpu.weight` writes.
-    pub writes_cpu_weight: WriteStats,
+    /// Writes by knob.
+    pub writes: Writes,
     /// Passes over a container's processes.
     pub converge_passes: Count,
     /// Containers frozen because forks outran the passes.
     pub freezes: Count,
     /// Processes found right by a verifying pass.
     pub processes_verified: Count,
+    /// Time from the start of a container's first process to all of its processes verified at their score, of
+    /// containers that began while the agent ran.
+    pub first_pid_to_right: Histogram,
     /// Time from noticing that a container may be wrong to having verified it.
     pub time_to_right: Histogram,
     /// Process events received from the kernel.
@@ -429,6 +447,10 @@ pub(crate) struct Stats {
     pub containers: Count,
     /// Containers converged.
     pub containers_converged: Count,
+    /// Containers of which some knob is without its effect.
+    pub containers_ineffective: Count,
+    /// Containers of which some knob is contended.
+    pub containers_contended: Count,
     /// Track changes that had to wait because the sampler was behind.
     pub track_changes_deferred: Count,
     /// Sources known and, of these, healthy.

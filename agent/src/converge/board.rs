@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex};
 use evenkeel_model::workload::SourceKind;
 
 use super::container::{Container, State, state_of};
-use super::knob;
+use super::knob::{self, KnobLoop};
 use super::pass::KNOB;
 use super::roster::{Roster, RosterEntry};
 use super::wake::Key;
 use crate::shared::{SourceProblem, Tracked, lock};
+
+/// What to do about two owners of one knob.
+pub(super) const LET_ONE_OWN: &str = "turn the knob off there or in [knobs] here";
 
 /// One container as status shows it.
 #[derive(Debug, Clone)]
@@ -44,6 +47,21 @@ pub(crate) struct KnobView {
     pub state: State,
     /// Why it should be so, or why it is not.
     pub reason: String,
+    /// What is wrong with it for as long as it lasts: contended or without effect.
+    pub trouble: Option<Trouble>,
+}
+
+/// Something that lasts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    /// How often it was seen.
+    pub count: u32,
+    /// When it was seen first, microseconds since 1970.
+    pub since_usec: u64,
+    /// The ancestor that takes the effect away, or the value somebody else writes.
+    pub by: String,
+    /// What a person can do.
+    pub remedy: String,
 }
 
 /// One source as status shows it.
@@ -104,13 +122,14 @@ struct Inner {
 
 impl Board {
     /// Shows a container as it is now.
-    pub(super) fn show(&self, key: Key, container: &Container) {
+    pub(super) fn show(&self, key: Key, container: &mut Container) {
         let mut inner = lock(&self.inner);
         let state = container.state();
         // An audit that found all as before changes a time and a number only.
         if let Some(view) = inner.containers.get_mut(&key)
-            && view.state == State::Converged
-            && state == State::Converged
+            && view.state == state
+            && matches!(state, State::Converged | State::Ineffective)
+            && !container.stale
             && view.generation == container.generation
             && Arc::ptr_eq(&view.tracked, &container.tracked)
         {
@@ -118,6 +137,7 @@ impl Board {
             view.processes = container.processes;
             return;
         }
+        container.stale = false;
         inner.containers.insert(key, view(container));
     }
 
@@ -203,21 +223,10 @@ fn view(container: &Container) -> ContainerView {
         let actual = (scores.state == State::Converged).then(|| wanted.clone());
         let trouble = scores.trouble.as_ref().map(|(why, remedy)| sentence(why, remedy.as_deref()));
         let reason = trouble.unwrap_or_else(|| scores.reason.text.clone());
-        KnobView { name: KNOB.name(), wanted, actual, state: scores.state, reason }
+        let trouble = (scores.state == State::Contended).then(|| scores.contended());
+        KnobView { name: KNOB.name(), wanted, actual, state: scores.state, reason, trouble }
     });
-    let knobs = container.knobs.iter().map(|knob| KnobView {
-        name: knob.knob().name(),
-        wanted: knob.wanted.to_string(),
-        actual: knob.actual.map(|actual| actual.to_string()),
-        state: state_of(&knob.state),
-        reason: match &knob.state {
-            knob::State::Denied { why, remedy } | knob::State::Rejected { why, remedy } => {
-                sentence(why, remedy.as_deref())
-            }
-            knob::State::Contended => "somebody else keeps rewriting it; it is left alone".to_owned(),
-            _ => knob.reason.text.clone(),
-        },
-    });
+    let knobs = container.knobs.all.iter().map(knob_view);
     ContainerView {
         tracked: Arc::clone(&container.tracked),
         state: container.state(),
@@ -226,6 +235,32 @@ fn view(container: &Container) -> ContainerView {
         processes: container.processes,
         knobs: scores.chain(knobs).collect(),
         unmanaged: container.unmanaged.clone(),
+    }
+}
+
+/// One knob of a cgroup.
+pub(super) fn knob_view(knob: &KnobLoop) -> KnobView {
+    let contended = matches!(knob.state, knob::State::Contended).then(|| Trouble {
+        count: knob.rewrites.count,
+        since_usec: knob.rewrites.since_usec,
+        by: knob.actual.map(|value| format!("rewritten to {value}")).unwrap_or_default(),
+        remedy: LET_ONE_OWN.to_owned(),
+    });
+    KnobView {
+        name: knob.knob().name(),
+        wanted: knob.wanted.to_string(),
+        actual: knob.actual.map(|actual| actual.to_string()),
+        state: state_of(knob),
+        reason: match (&knob.state, &knob.ineffective) {
+            (knob::State::Denied { why, remedy } | knob::State::Rejected { why, remedy }, _) => {
+                sentence(why, remedy.as_deref())
+            }
+            (knob::State::Contended, _) => "somebody else keeps rewriting it; it is left alone".to_owned(),
+            (knob::State::Held { why }, _) => why.clone(),
+            (knob::State::Right, Some(ineffective)) => ineffective.reason(),
+            _ => knob.reason.text.clone(),
+        },
+        trouble: contended.or_else(|| knob.ineffective.as_ref().map(|ineffective| ineffective.trouble())),
     }
 }
 

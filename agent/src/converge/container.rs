@@ -6,19 +6,21 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_host::error::HostError;
+use evenkeel_host::error::{Category, HostError};
 use evenkeel_host::knob::Knob;
 use evenkeel_host::snapshot::HostReader;
-use evenkeel_host::write::CgroupRef;
+use evenkeel_host::write::{CgroupRef, Outcome};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_qos::plan::Reason;
 
+use super::board::{LET_ONE_OWN, Trouble};
 use super::env::Env;
 use super::knob::{self, KnobLoop};
+use super::knobs::{Done, Knobs};
 use super::pass::KNOB;
 use super::score::{ScoreLoop, Turn, Verdict};
 use crate::decisions::{Draft, now_usec};
-use crate::shared::{Tracked, WriteStats, micros};
+use crate::shared::{Tracked, micros};
 
 /// Longest time between two tries of what was denied.
 const DENIED_MOST: Duration = Duration::from_secs(600);
@@ -29,6 +31,8 @@ const DENIED_MOST: Duration = Duration::from_secs(600);
 pub(crate) enum State {
     /// Verified to hold what is wished.
     Converged,
+    /// Holds what is wished, but something around it takes the effect away.
+    Ineffective,
     /// Not verified since the wish or the processes changed.
     Dirty,
     /// Being brought there.
@@ -46,6 +50,7 @@ impl State {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Converged => "converged",
+            Self::Ineffective => "ineffective",
             Self::Dirty => "dirty",
             Self::Converging => "converging",
             Self::Contended => "contended",
@@ -64,6 +69,10 @@ pub(super) struct Scores {
     /// Why it is not converged, with the remedy.
     pub(super) trouble: Option<(String, Option<String>)>,
     rewrites: u32,
+    /// When somebody else was first seen to write, microseconds since 1970.
+    rewritten_usec: u64,
+    /// What somebody else wrote last.
+    rewritten_to: Option<String>,
     /// Until then events do not make what was denied tried again.
     quiet_until: Option<Instant>,
     backoff: Duration,
@@ -78,6 +87,8 @@ impl Scores {
             state: State::Dirty,
             trouble: None,
             rewrites: 0,
+            rewritten_usec: 0,
+            rewritten_to: None,
             quiet_until: None,
             backoff: Duration::ZERO,
         }
@@ -85,6 +96,16 @@ impl Scores {
 }
 
 impl Scores {
+    /// Who rewrites them, as status shows it.
+    pub(super) fn contended(&self) -> Trouble {
+        Trouble {
+            count: self.rewrites,
+            since_usec: self.rewritten_usec,
+            by: self.rewritten_to.as_ref().map(|value| format!("rewritten to {value}")).unwrap_or_default(),
+            remedy: LET_ONE_OWN.to_owned(),
+        }
+    }
+
     /// The wish may have changed: nothing is held against it any more.
     pub(super) fn retry(&mut self) {
         self.state = State::Dirty;
@@ -110,13 +131,17 @@ pub(super) struct Container {
     /// Why it is sampled only.
     pub(super) unmanaged: Option<String>,
     pub(super) scores: Option<Scores>,
-    pub(super) knobs: Vec<KnobLoop>,
+    pub(super) knobs: Knobs,
     /// Number of the present wish.
     pub(super) generation: u64,
     pub(super) verified_at_usec: Option<u64>,
     pub(super) processes: u32,
     /// Since when it may be wrong.
     pub(super) noticed: Option<Instant>,
+    /// Its knobs are to be looked at as a whole: something happened to it.
+    pub(super) whole: bool,
+    /// What status shows of it is out of date.
+    pub(super) stale: bool,
 }
 
 /// What a turn wants next.
@@ -141,13 +166,14 @@ impl Container {
         if self.unmanaged.is_some() {
             return State::Unclassified;
         }
-        let knobs = self.knobs.iter().map(|knob| state_of(&knob.state));
+        let knobs = self.knobs.all.iter().map(state_of);
         self.scores.iter().map(|scores| scores.state).chain(knobs).max().unwrap_or(State::Unclassified)
     }
 
     /// Something may have changed: it is to be looked at. False when it need not be before its audit.
     pub(super) fn notice(&mut self, now: Instant) -> bool {
-        let Some(scores) = self.scores.as_mut() else { return !self.knobs.is_empty() };
+        self.whole = true;
+        let Some(scores) = self.scores.as_mut() else { return !self.knobs.all.is_empty() };
         if scores.quiet_until.is_some_and(|until| now < until) || scores.state == State::Contended {
             return false;
         }
@@ -174,10 +200,19 @@ impl Container {
         stats: &Counters<'_>,
     ) -> Result<Next, HostError> {
         let mut next = Next::default();
-        for index in 0..self.knobs.len() {
-            self.knob_turn(env, index, stats, &mut next);
+        let before = self.state();
+        let whole = std::mem::take(&mut self.whole);
+        self.put_back(env, stats, &mut next);
+        for done in self.knobs.turn(env, whole) {
+            self.knob_done(env, done, stats, &mut next);
+        }
+        // A doubted knob is asked about and looked at again soon, whether this turn found it or an earlier one.
+        if self.knobs.all.iter().any(|knob| knob.state == knob::State::Doubted) {
+            next.ask_source = true;
+            next.again = Some(next.again.map_or(ANSWER_WITHIN, |again| again.min(ANSWER_WITHIN)));
         }
         self.score_turn(env, now, stats, &mut next)?;
+        self.stale |= !next.drafts.is_empty() || self.state() != before;
         Ok(next)
     }
 
@@ -230,14 +265,18 @@ impl Container {
         if turn.rewritten_by_others == 0 {
             return;
         }
+        if scores.rewrites == 0 {
+            scores.rewritten_usec = now_usec();
+        }
         scores.rewrites += 1;
+        scores.rewritten_to = turn.first.map(|(_, score)| score.to_string());
         if scores.rewrites >= env.config.contended_after {
             scores.state = State::Contended;
             let why = format!(
                 "somebody else changed scores {} times in a row; they are left alone",
                 scores.rewrites
             );
-            scores.trouble = Some((why.clone(), Some("turn the knob off there or in [knobs] here".into())));
+            scores.trouble = Some((why.clone(), Some(LET_ONE_OWN.into())));
             next.drafts.push(
                 Draft::of(&self.tracked.workload, DecisionKind::Contended, why)
                     .knob(KNOB.name())
@@ -349,17 +388,28 @@ impl Container {
             .result(result)
     }
 
-    fn knob_turn(&mut self, env: &mut Env<'_>, index: usize, stats: &Counters<'_>, next: &mut Next) {
-        let Some(knob) = self.knobs.get_mut(index) else { return };
-        let (event, outcome) = knob.turn(env);
-        if let Some(outcome) = outcome {
+    /// Puts back what knobs held that are no longer wished.
+    fn put_back(&mut self, env: &mut Env<'_>, stats: &Counters<'_>, next: &mut Next) {
+        if self.knobs.withdrawn.is_empty() {
+            return;
+        }
+        for (knob, ours, original, outcome) in self.knobs.put_back(env) {
+            stats.count(knob, &outcome);
+            let reason = "it is no longer wished: what it held before is put back";
+            let draft = Draft::of(&self.tracked.workload, DecisionKind::Set, reason)
+                .knob(knob.name())
+                .values(Some(ours.to_string()), Some(original.to_string()))
+                .result(result_of(&outcome));
+            next.drafts.push(draft);
+        }
+    }
+
+    fn knob_done(&self, env: &Env<'_>, done: Done, stats: &Counters<'_>, next: &mut Next) {
+        let Some(knob) = self.knobs.all.get(done.index) else { return };
+        if let Some(outcome) = done.outcome {
             stats.count(knob.knob(), &outcome);
         }
-        if knob.state == knob::State::Doubted {
-            next.ask_source = true;
-            next.again = Some(next.again.map_or(ANSWER_WITHIN, |again| again.min(ANSWER_WITHIN)));
-        }
-        let Some(event) = event else { return };
+        let Some(event) = done.event else { return };
         let wanted = knob.wanted.to_string();
         let told = |kind, reason: String, result| {
             Draft::of(&self.tracked.workload, kind, reason)
@@ -368,7 +418,7 @@ impl Container {
                 .result(result)
         };
         let draft = match event.state {
-            knob::State::Dirty | knob::State::Doubted => return,
+            knob::State::Dirty | knob::State::Doubted | knob::State::Held { .. } => return,
             knob::State::Right => told(DecisionKind::Set, knob.reason.text.clone(), DecisionResult::Done)
                 .inputs(&knob.reason.inputs),
             knob::State::Would => told(DecisionKind::Set, knob.reason.text.clone(), DecisionResult::WouldDo)
@@ -386,6 +436,8 @@ impl Container {
                 let count = env.config.contended_after;
                 let reason = format!("somebody else rewrote it {count} times in a row; it is left alone");
                 told(DecisionKind::Contended, reason, DecisionResult::Unchanged)
+                    .input("count", knob.rewrites.count)
+                    .input("since_usec", knob.rewrites.since_usec)
             }
         };
         next.drafts.push(draft);
@@ -413,11 +465,30 @@ fn trouble(scores: &mut Scores, state: State, why: String, remedy: Option<String
     news
 }
 
+/// What came of an original put back.
+fn result_of(outcome: &Outcome) -> DecisionResult {
+    match outcome {
+        Outcome::Unchanged { .. } => DecisionResult::Unchanged,
+        Outcome::Written { .. } => DecisionResult::Done,
+        Outcome::WouldWrite { .. } => DecisionResult::WouldDo,
+        Outcome::Refused(_) => DecisionResult::Rejected,
+        Outcome::Failed { error, .. } => match error.category() {
+            Category::Gone => DecisionResult::Gone,
+            Category::Denied => DecisionResult::Denied,
+            Category::Unsupported => DecisionResult::Unsupported,
+            Category::Rejected => DecisionResult::Rejected,
+            Category::Malformed | Category::Partial | Category::Io => DecisionResult::Failed,
+        },
+    }
+}
+
 /// A knob's state in the container's words.
-pub(super) fn state_of(state: &knob::State) -> State {
-    match state {
+pub(super) fn state_of(knob: &KnobLoop) -> State {
+    match &knob.state {
         knob::State::Dirty | knob::State::Doubted | knob::State::Would => State::Dirty,
-        knob::State::Right => State::Converged,
+        knob::State::Right if knob.ineffective.is_some() => State::Ineffective,
+        // Held: what the agent itself set for a while stands, and the wish comes back by itself.
+        knob::State::Right | knob::State::Held { .. } => State::Converged,
         knob::State::Denied { .. } | knob::State::Rejected { .. } => State::Denied,
         knob::State::Contended => State::Contended,
     }
@@ -428,7 +499,7 @@ pub(super) struct Counters<'a>(pub(super) &'a crate::shared::Stats);
 
 impl Counters<'_> {
     fn take_in(&self, turn: &Turn) {
-        let writes = &self.0.writes_oom_score_adj;
+        let writes = self.0.writes.of(Knob::OomScoreAdj);
         self.0.converge_passes.add(u64::from(turn.passes));
         self.0.freezes.add(u64::from(turn.froze));
         writes.done.add(u64::from(turn.written));
@@ -449,13 +520,8 @@ impl Counters<'_> {
         }
     }
 
-    fn count(&self, knob: Knob, outcome: &evenkeel_host::write::Outcome) {
-        use evenkeel_host::error::Category;
-        use evenkeel_host::write::Outcome;
-        let writes: &WriteStats = match knob {
-            Knob::CpuShares => &self.0.writes_cpu_shares,
-            _ => &self.0.writes_cpu_weight,
-        };
+    pub(super) fn count(&self, knob: Knob, outcome: &Outcome) {
+        let writes = self.0.writes.of(knob);
         match outcome {
             Outcome::Written { .. } => writes.done.add(1),
             Outcome::Unchanged { .. } => {}

@@ -102,7 +102,7 @@ impl Converger {
             self.parts.decisions.record(draft, &self.parts.context.stats);
         }
         for key in applied.changed {
-            if let Some(container) = self.table.get(key) {
+            if let Some(container) = self.table.get_mut(key) {
                 self.wake.add(key, &container.processes_at);
                 self.parts.board.show(key, container);
             }

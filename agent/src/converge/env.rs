@@ -5,6 +5,7 @@ use evenkeel_host::write::HostWriter;
 use nix::time::{ClockId, clock_gettime};
 
 use crate::config::Converge;
+use crate::holds::Holds;
 use crate::journal::Journal;
 
 /// Handed down to every step.
@@ -19,6 +20,8 @@ pub(super) struct Env<'a> {
     pub ticks: &'a dyn Fn() -> u64,
     /// How to converge.
     pub config: &'a Converge,
+    /// What the agent itself set for a while; it is left so until it is released.
+    pub holds: Option<&'a Holds>,
 }
 
 /// Clock ticks since boot now, counted as `/proc/PID/stat` counts start times.

@@ -27,9 +27,11 @@ impl Converger {
         let now = Instant::now();
         if now >= self.count_at {
             self.count_at = now + LONGEST_SLEEP;
-            let converged =
-                self.table.iter().filter(|container| container.state() == State::Converged).count();
-            stats.containers_converged.set(converged as u64);
+            let count =
+                |state| self.table.iter().filter(|container| container.state() == state).count() as u64;
+            stats.containers_converged.set(count(State::Converged));
+            stats.containers_ineffective.set(count(State::Ineffective));
+            stats.containers_contended.set(count(State::Contended));
         }
         if self.queue.len() > 4 * (self.due.len() + 16) {
             self.queue = self.due.iter().map(|(key, at)| Reverse((*at, *key))).collect();

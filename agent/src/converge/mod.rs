@@ -8,9 +8,11 @@ mod audit;
 pub(crate) mod board;
 mod container;
 mod desired;
+mod effect;
 mod env;
 mod housekeeping;
 mod knob;
+mod knobs;
 mod members;
 mod pass;
 mod queue;
@@ -20,6 +22,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod wake;
+mod wishes;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -37,11 +40,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use audit::Audit;
 use board::Board;
 pub(crate) use container::State;
+pub(crate) use knob::limit_would_kill;
+pub(crate) use knobs::rank;
 pub(crate) use table::source_name;
 use table::{Rules, Table};
 use wake::{Key, Wake};
 
 use crate::decisions::DecisionLog;
+use crate::holds::Holds;
 use crate::journal::Journal;
 use crate::reconcile::Snapshots;
 use crate::shared::{Context, Heartbeat, Rescan, SourceProblem, SourceUpdate, TrackChange, Waker};
@@ -79,6 +85,8 @@ pub(crate) struct Parts {
     pub rescan: Rescan,
     /// The subscription to process events, made before capabilities were dropped; `None` = turned off.
     pub connector: Option<Result<ProcConnector, HostError>>,
+    /// What the agent itself set for a while; `None` where nobody does.
+    pub holds: Option<Arc<Holds>>,
     /// Whether process numbers mean the same here as in procfs; without that scores cannot be written.
     pub scores_possible: bool,
 }
@@ -119,6 +127,7 @@ impl Converger {
             plan,
             switches: config.knobs,
             score: config.converge.score,
+            own: config.own.clone(),
             detect_weight: config.weight_conversion.is_none(),
         };
         let tree = Arc::clone(parts.reader.tree());
@@ -153,6 +162,7 @@ impl Converger {
             let now = Instant::now();
             self.take_updates(now);
             self.take_events(now);
+            self.take_pokes(now);
             self.reconcile(now);
             self.audit(now);
             self.turns();

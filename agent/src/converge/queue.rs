@@ -13,6 +13,7 @@ use super::container::{Container, Counters, Next};
 use super::env::{Env, ticks_since_boot};
 use super::wake::{Key, Notices};
 use super::{ALL_DIRTY_PERIOD, Converger, TURNS_AT_ONCE};
+use crate::shared::lock;
 
 impl Converger {
     pub(super) fn take_events(&mut self, now: Instant) {
@@ -44,6 +45,23 @@ impl Converger {
             for key in keys {
                 self.notice(key, now);
             }
+        }
+    }
+
+    /// Looks at containers of which a transient setting was let go.
+    pub(super) fn take_pokes(&mut self, now: Instant) {
+        let Some(holds) = self.parts.holds.as_ref() else { return };
+        let poked = std::mem::take(&mut *lock(holds.pokes()));
+        if poked.is_empty() {
+            return;
+        }
+        let keys: Vec<Key> = self.table.keys_of(|container| poked.contains(&container.tracked.inode));
+        for key in keys {
+            if let Some(container) = self.table.get_mut(key) {
+                container.whole = true;
+                container.stale = true;
+            }
+            self.schedule(key, now);
         }
     }
 
@@ -95,6 +113,7 @@ impl Converger {
             journal: &mut self.parts.journal,
             ticks: &ticks_since_boot,
             config: &context.config.converge,
+            holds: self.parts.holds.as_deref(),
         };
         match container.turn(&mut env, now, &Counters(&context.stats)) {
             Ok(next) => {

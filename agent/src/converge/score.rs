@@ -289,11 +289,11 @@ impl ScoreLoop {
         cgroup: &CgroupRef,
         freezer: &CgroupRef,
     ) -> Result<Result<Pass, HostError>, FreezeError> {
-        let (reader, ticks, config) = (env.reader, env.ticks, env.config);
+        let (reader, ticks, config, holds) = (env.reader, env.ticks, env.config, env.holds);
         let journal: &mut Journal = env.journal;
         journal.begin_transient(&freeze_write(freezer, true));
         let result = with_frozen(reader, env.writer, freezer, config.freeze_max, |writer| {
-            let mut inner = Env { reader, writer, journal: &mut *journal, ticks, config };
+            let mut inner = Env { reader, writer, journal: &mut *journal, ticks, config, holds };
             self.frozen_passes(&mut inner, cgroup)
         });
         let thawed = !matches!(&result, Ok((_, outcome)) if !outcome.is_done());

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 
-use evenkeel_host::hierarchy::Hierarchy;
 use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::snapshot::{CgroupFacts, HostReader};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
@@ -15,13 +14,16 @@ use evenkeel_model::node::NodeFacts;
 use evenkeel_model::workload::{Requested, ScorePolicy, SourceKind, Workload};
 use evenkeel_qos::config::PlanConfig;
 use evenkeel_qos::cpu::{WeightConversion, shares_from_milli};
+use evenkeel_qos::own::below;
 use evenkeel_qos::plan::{ContainerPlan, Standing, plan};
 
 use super::container::{Container, Scores};
 use super::knob::KnobLoop;
+use super::knobs::Knobs;
 use super::members::Target;
 use super::score::ScoreLoop;
 use super::wake::Key;
+use super::wishes::{self, place_of};
 use crate::config::sections::knobs::Switches;
 use crate::decisions::Draft;
 use crate::reconcile::Bound;
@@ -36,6 +38,8 @@ pub(super) struct Rules {
     pub(super) plan: PlanConfig,
     pub(super) switches: Switches,
     pub(super) score: ScorePolicy,
+    /// Subtrees given to us.
+    pub(super) own: Vec<String>,
     /// The conversion of weights is to be read from a container the runtime made.
     pub(super) detect_weight: bool,
 }
@@ -120,8 +124,9 @@ impl Table {
 
     fn insert(&mut self, rules: &Rules, bound: Bound, facts: &CgroupFacts, applied: &mut Applied) {
         let Some(processes_at) = facts.processes_at().cloned() else { return };
-        let Some(planned) = plan_one(rules, &bound.workload) else { return };
+        let Some(planned) = plan_one(rules, &bound.workload, facts) else { return };
         let workload = Arc::new(bound.workload);
+        let knobs = rules.knobs(&workload, &planned, facts);
         let tracked = self.track(&workload, &planned, &facts.path, processes_at.inode);
         let key = self.next_key;
         self.next_key += 1;
@@ -137,11 +142,13 @@ impl Table {
             cpu: place_of(facts, Knob::CpuShares).or_else(|| place_of(facts, Knob::CpuWeight)),
             unmanaged: unmanaged(&planned),
             scores: scores(rules, &workload, &planned),
-            knobs: knobs(rules, &planned, facts),
+            knobs: Knobs::new(knobs),
             generation: 1,
             verified_at_usec: None,
             processes: 0,
             noticed: Some(std::time::Instant::now()),
+            whole: true,
+            stale: true,
             processes_at,
             tracked,
         };
@@ -159,13 +166,14 @@ impl Table {
         workload: Workload,
         applied: &mut Applied,
     ) {
-        let Some(planned) = plan_one(rules, &workload) else { return };
         let Some(path) = self.containers.get(&key).map(|container| Arc::clone(&container.tracked.cgroup))
         else {
             return;
         };
         let Ok(facts) = reader.cgroup(&path) else { return };
+        let Some(planned) = plan_one(rules, &workload, &facts) else { return };
         let workload = Arc::new(workload);
+        let fresh_knobs = rules.knobs(&workload, &planned, &facts);
         let old_slot = self.containers.get(&key).map(|container| container.tracked.slot);
         let inode = self.containers.get(&key).map_or(0, |container| container.processes_at.inode);
         let tracked = self.track(&workload, &planned, &path, inode);
@@ -182,9 +190,9 @@ impl Table {
             }
             (_, wish) => container.scores = wish,
         }
-        let fresh = knobs(rules, &planned, &facts);
-        let mut keep = std::mem::take(&mut container.knobs);
-        container.knobs = fresh.into_iter().map(|wish| wish.or_kept(&mut keep)).collect();
+        container.knobs.replace(fresh_knobs);
+        container.whole = true;
+        container.stale = true;
         container.generation += 1;
         container.noticed = Some(std::time::Instant::now());
         applied.drafts.push(classified(&workload, &planned));
@@ -283,6 +291,11 @@ impl Table {
         next.map(|(key, _)| *key)
     }
 
+    /// Keys of the containers of which something holds.
+    pub(super) fn keys_of(&self, holds: impl Fn(&Container) -> bool) -> Vec<Key> {
+        self.containers.iter().filter(|(_, container)| holds(container)).map(|(key, _)| *key).collect()
+    }
+
     /// Every container's key.
     pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
         self.containers.keys().copied()
@@ -299,8 +312,19 @@ impl Table {
     }
 }
 
-fn plan_one(rules: &Rules, workload: &Workload) -> Option<ContainerPlan> {
-    plan(&rules.facts, &rules.plan, std::slice::from_ref(workload)).containers.into_iter().next()
+fn plan_one(rules: &Rules, workload: &Workload, facts: &CgroupFacts) -> Option<ContainerPlan> {
+    // An idle cgroup takes no weight, so the planner must know whether the kernel has the knob.
+    let can_idle = place_of(facts, Knob::CpuIdle).is_some();
+    let config =
+        PlanConfig { cpu_idle_best_effort: rules.plan.cpu_idle_best_effort && can_idle, ..rules.plan };
+    plan(&rules.facts, &config, std::slice::from_ref(workload)).containers.into_iter().next()
+}
+
+impl Rules {
+    fn knobs(&self, workload: &Workload, planned: &ContainerPlan, facts: &CgroupFacts) -> Vec<KnobLoop> {
+        let is_owned = self.own.iter().any(|root| below(root, &facts.path));
+        wishes::knobs(&self.switches, workload, &planned.wishes, facts, is_owned)
+    }
 }
 
 fn unmanaged(planned: &ContainerPlan) -> Option<String> {
@@ -318,31 +342,6 @@ fn scores(rules: &Rules, workload: &Workload, planned: &ContainerPlan) -> Option
         _ => ScorePolicy::Pin,
     };
     Some(Scores::new(ScoreLoop::new(Target { score: wish.value, policy }), wish.reason))
-}
-
-/// The CPU knob of the hierarchy the container's cgroup is in.
-fn knobs(rules: &Rules, planned: &ContainerPlan, facts: &CgroupFacts) -> Vec<KnobLoop> {
-    let mut knobs = Vec::new();
-    if let Some(wish) = planned.wishes.cpu_shares.as_ref().filter(|_| rules.switches.cpu_shares)
-        && let Some(place) = place_of(facts, Knob::CpuShares)
-    {
-        knobs.push(KnobLoop::new(place, Setting::CpuShares(wish.value), wish.reason.clone()));
-    }
-    if let Some(wish) = planned.wishes.cpu_weight.as_ref().filter(|_| rules.switches.cpu_weight)
-        && let Some(place) = place_of(facts, Knob::CpuWeight)
-    {
-        knobs.push(KnobLoop::new(place, Setting::CpuWeight(wish.value), wish.reason.clone()));
-    }
-    knobs
-}
-
-/// Where a knob of this cgroup is, if the machine and the cgroup have it.
-fn place_of(facts: &CgroupFacts, knob: Knob) -> Option<evenkeel_host::write::CgroupRef> {
-    let fact = facts.knob(knob)?;
-    let missing = fact.value.as_ref().err().map(evenkeel_host::error::HostError::category)
-        == Some(evenkeel_host::error::Category::Unsupported);
-    // v2 shows no cpu.weight where the controller is not given on; that is the parent's business.
-    (!missing || fact.place.hierarchy != Hierarchy::V2).then(|| fact.place.clone())
 }
 
 fn classified(workload: &Workload, planned: &ContainerPlan) -> Draft {

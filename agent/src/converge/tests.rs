@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use evenkeel_host::error::{Action, Category, HostError};
 use evenkeel_host::fake::{FakeKernel, FakeState};
-use evenkeel_host::hierarchy::Mode;
+use evenkeel_host::hierarchy::{Hierarchy, Mode};
 use evenkeel_host::knob::{Knob, Setting};
-use evenkeel_host::snapshot::{CgroupFacts, HostReader, ProcessFacts};
+use evenkeel_host::snapshot::{CgroupFacts, HostReader, MemoryUse, ProcessFacts};
 use evenkeel_host::write::{CgroupRef, Target as WriteTarget};
 use evenkeel_model::units::{CpuShares, OomScoreAdj};
 use evenkeel_model::workload::ScorePolicy;
@@ -78,6 +78,7 @@ impl Rig {
             journal: &mut self.journal,
             ticks: &move || ticks,
             config: &self.config,
+            holds: None,
         };
         self.looper.turn(&mut env, facts.processes_at().unwrap(), Some(&freezer)).unwrap()
     }
@@ -210,6 +211,18 @@ impl HostReader for Vanishing {
     fn children(&self, path: &str) -> Result<Vec<String>, HostError> {
         self.0.children(path)
     }
+    fn place(&self, hierarchy: Hierarchy, path: &str) -> Result<CgroupRef, HostError> {
+        self.0.place(hierarchy, path)
+    }
+    fn children_of(&self, cgroup: &CgroupRef) -> Result<Vec<String>, HostError> {
+        self.0.children_of(cgroup)
+    }
+    fn is_populated(&self, cgroup: &CgroupRef) -> Result<bool, HostError> {
+        self.0.is_populated(cgroup)
+    }
+    fn memory(&self, cgroup: &CgroupRef) -> Result<MemoryUse, HostError> {
+        self.0.memory(cgroup)
+    }
     fn pids(&self, cgroup: &CgroupRef) -> Result<Vec<u32>, HostError> {
         self.0.pids(cgroup)
     }
@@ -244,6 +257,7 @@ fn processes_that_end_unseen_prove_nothing() {
                 journal: &mut rig.journal,
                 ticks: &|| 1000,
                 config: &rig.config,
+                holds: None,
             };
             let turn = rig.looper.turn(&mut env, facts.processes_at().unwrap(), Some(&freezer)).unwrap();
             if let Verdict::Verified { .. } = turn.verdict {
@@ -319,6 +333,7 @@ fn a_vanished_cgroup_is_gone_and_a_reused_path_is_another_one() {
         journal: &mut journal,
         ticks: &|| 0,
         config: &rig.config,
+        holds: None,
     };
     let mut looper = ScoreLoop::new(Target { score: score(TARGET), policy: ScorePolicy::Pin });
     assert!(looper.turn(&mut env, &cgroup, None).unwrap_err().is_gone());
@@ -350,6 +365,7 @@ impl KnobRig {
             journal: &mut self.journal,
             ticks: &|| 0,
             config: &self.config,
+            holds: None,
         };
         self.looper.turn(&mut env);
         self.looper.state.clone()

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use evenkeel_host::cgroup::CgroupTree;
 use evenkeel_host::error::HostError;
 use evenkeel_host::events::{CgroupEvent, CgroupWatch, ProcConnector, ProcessEvent};
+use evenkeel_host::knob::Knob;
 use evenkeel_host::process::ProcessHandle;
 use evenkeel_host::roots::Roots;
 use evenkeel_host::write::CgroupRef;
@@ -283,7 +284,7 @@ impl Wake {
         for event in events.drain(..) {
             match event {
                 CgroupEvent::FileWritten { cgroup, file } => {
-                    if ["cgroup.procs", "tasks", "cpu.shares", "cpu.weight"].contains(&file.as_str())
+                    if concerns_us(&file)
                         && let Some(&key) = self.keys.get(&cgroup)
                     {
                         notices.dirty.insert(key);
@@ -332,6 +333,12 @@ impl Budget {
         self.left = self.left.saturating_sub(1);
         has
     }
+}
+
+/// Files whose writing means something for a container: processes put in, knobs turned.
+fn concerns_us(file: &str) -> bool {
+    let is_knob = |knob: Knob| knob.is_of_container() && knob.file() == file;
+    file == "cgroup.procs" || file == "tasks" || Knob::ALL.into_iter().any(is_knob)
 }
 
 fn told(what: &str, error: &HostError) -> String {

@@ -79,6 +79,10 @@ fn knob(view: &KnobView) -> v1::KnobValue {
         actual: view.actual.clone(),
         state: state(view.state).into(),
         reason: view.reason.clone(),
+        count: view.trouble.as_ref().map_or(0, |trouble| trouble.count),
+        since_usec: view.trouble.as_ref().map_or(0, |trouble| trouble.since_usec),
+        by: view.trouble.as_ref().map(|trouble| trouble.by.clone()).unwrap_or_default(),
+        remedy: view.trouble.as_ref().map(|trouble| trouble.remedy.clone()).unwrap_or_default(),
     }
 }
 
@@ -131,6 +135,7 @@ fn stream(agent: &Agent) -> v1::StreamStatus {
 fn state(state: State) -> v1::ConvergeState {
     match state {
         State::Converged => v1::ConvergeState::Converged,
+        State::Ineffective => v1::ConvergeState::Ineffective,
         State::Dirty => v1::ConvergeState::Dirty,
         State::Converging => v1::ConvergeState::Converging,
         State::Contended => v1::ConvergeState::Contended,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use evenkeel_qos::config::{BurstPercent, CpuPeriod};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -72,14 +73,14 @@ pub(crate) enum Excess {
 pub(crate) struct CpuRules {
     /// Who gets excess CPU.
     pub excess: Excess,
-    /// Percent of the quota that may be saved up; 0 = none.
-    pub burst_percent: u16,
+    /// Part of the quota that may be saved up; `None` = no burst.
+    pub burst: Option<BurstPercent>,
     /// BestEffort containers are idle to the scheduler.
     pub idle_best_effort: bool,
     /// Whole-core Guaranteed containers get cores of their own.
     pub exclusive_cores: bool,
-    /// Length of a period, microseconds.
-    pub period_usec: u64,
+    /// Length of a quota's period.
+    pub period: CpuPeriod,
     /// Fair mode: thousandths of a core above which a container is active.
     pub fair_active_above_milli: u32,
     /// Fair mode: time below that after which it is idle.
@@ -95,10 +96,11 @@ pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Cpu) -> CpuRules {
     let period = c.span("cpu.period", raw.period.get(), PERIOD);
     CpuRules {
         excess: raw.excess,
-        burst_percent: raw.burst_percent,
+        burst: BurstPercent::new(raw.burst_percent).ok(),
         idle_best_effort: raw.idle_best_effort,
         exclusive_cores: raw.exclusive_cores,
-        period_usec: crate::shared::micros(period),
+        // Checked above; the default stands in where the check has failed anyway.
+        period: CpuPeriod::new(crate::shared::micros(period)).unwrap_or_default(),
         fair_active_above_milli: raw.fair_active_above_milli,
         fair_idle_after: c.span("cpu.fair_idle_after", raw.fair_idle_after.get(), IDLE_AFTER),
     }

@@ -81,6 +81,11 @@ fn render(stats: &Stats, tick: Option<&LiveTick>, node: &str) -> String {
         "Time from noticing that a container may be wrong to having verified it.",
         &stats.time_to_right,
     );
+    page.histogram(
+        "evenkeel_agent_first_pid_to_right_score_seconds",
+        "Time from the start of a container's first process to all of its processes verified at their score.",
+        &stats.first_pid_to_right,
+    );
     if let Some(tick) = tick {
         containers(&mut page, tick, node);
     }
@@ -143,6 +148,18 @@ fn agent(page: &mut Page, stats: &Stats) {
         ("containers", gauge, "Containers known.", stats.containers.get()),
         ("containers_converged", gauge, "Containers converged.", stats.containers_converged.get()),
         (
+            "containers_ineffective",
+            gauge,
+            "Containers of which some knob is without its effect.",
+            stats.containers_ineffective.get(),
+        ),
+        (
+            "containers_contended",
+            gauge,
+            "Containers of which somebody else keeps rewriting some knob.",
+            stats.containers_contended.get(),
+        ),
+        (
             "track_changes_deferred_total",
             counter,
             "Changes of the tracked set that had to wait for the sampler.",
@@ -174,12 +191,9 @@ fn agent(page: &mut Page, stats: &Stats) {
 fn writes(page: &mut Page, stats: &Stats) {
     const NAME: &str = "evenkeel_agent_writes_total";
     page.family(NAME, Kind::Counter, "Writes to the kernel by knob and result.");
-    for (knob, writes) in [
-        ("oom_score_adj", &stats.writes_oom_score_adj),
-        ("cpu.shares", &stats.writes_cpu_shares),
-        ("cpu.weight", &stats.writes_cpu_weight),
-    ] {
+    for (knob, writes) in stats.writes.iter() {
         let WriteStats { done, would, denied, rejected, gone, failed } = writes;
+        let knob = knob.name();
         for (result, count) in [
             ("done", done),
             ("would-do", would),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use evenkeel_host::knob::Knob;
 use evenkeel_model::sample::Sample;
 
 use super::*;
@@ -13,7 +14,7 @@ fn a_page_has_each_family_once_and_escapes_labels() {
     let stats = Stats::default();
     stats.ticks.add(3);
     stats.tick_lateness.observe(300);
-    stats.writes_cpu_weight.denied.add(2);
+    stats.writes.of(Knob::CpuWeight).denied.add(2);
     let mut sample = Sample::with_interval_usec(1_000_000);
     sample.set(Field::CpuUsageUsec, 1_500_000);
     sample.set(Field::MemoryWorkingSetBytes, 4096);
