@@ -89,20 +89,20 @@ fn plan(raw: &raw::Raw, config: &Config) -> PlanConfig {
             oom_score_adj: on.oom_score_adj,
             cpu_shares: on.cpu_shares || on.cpu_weight,
             cpu_quota: on.cpu_quota,
+            cpu_burst: on.cpu_burst,
             memory_protection: on.memory_protection,
             memory_max: on.memory_max,
-            cpu_burst: on.cpu_burst,
             memory_oom_group: on.memory_oom_group,
+            memory_swap: on.memory_swap,
         },
         memory_high: config.memory.high,
-            memory_swap: on.memory_swap,
         oom_kill: config.memory.oom_kill,
-        ..PlanConfig::default()
-    }
         cpu_period: config.cpu.period,
         cpu_burst: config.cpu.burst,
         cpu_idle_best_effort: config.cpu.idle_best_effort,
         swap_limits: config.memory.swap_limits,
+        ..PlanConfig::default()
+    }
 }
 
 fn sources(c: &mut Checker<'_>, raw: &raw::Sources) -> Sources {
