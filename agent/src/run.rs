@@ -337,7 +337,6 @@ fn start(
     Ok(Runtime { stop })
 }
 
-fn start_sampling(
 /// Starts the thread that looks at the node as a whole. Without it the rest goes on.
 fn start_node(
     context: &Arc<Context>,
@@ -365,6 +364,7 @@ fn start_node(
     Ok(view)
 }
 
+fn start_sampling(
     context: &Arc<Context>,
     changes: std::sync::mpsc::Receiver<crate::shared::TrackChange>,
     decisions: &Arc<DecisionLog>,

@@ -457,6 +457,14 @@ pub(crate) struct Stats {
     pub sources: Count,
     /// Healthy sources.
     pub sources_healthy: Count,
+
+    // Node.
+    /// Daemons found.
+    pub daemons: Count,
+    /// Of these, those that hold the score of infrastructure.
+    pub daemons_protected: Count,
+
+    // Decisions.
     /// Decisions recorded.
     pub decisions: Count,
     /// Decisions that could not be written to disk.
@@ -479,14 +487,6 @@ pub(crate) struct StreamState {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    // Node.
-    /// Daemons found.
-    pub daemons: Count,
-    /// Of these, those that hold the score of infrastructure.
-    pub daemons_protected: Count,
-
-    // Decisions.
 
     #[test]
     fn a_duration_falls_into_the_first_bucket_that_holds_it() {
