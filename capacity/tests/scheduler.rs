@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use evenkeel_capacity::engine::scan::{End, Scan, Step};
+use evenkeel_capacity::engine::step::Placer;
 use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::object;
 use evenkeel_capacity::plugin::Code;
@@ -64,15 +64,28 @@ fn check(sample: &Sample) -> Result<(), String> {
     let pod = Arc::new(cluster.shape(&pod).map_err(|e| e.to_string())?);
     let profile = Profile::default();
     let mut state = State::new(&cluster);
-    let mut scan = Scan::new(&cluster, &profile, &mut state, pod);
     let name = |node: &usize| cluster.word(cluster.nodes[*node].name).to_owned();
-    let mut steps: Vec<Step> = Vec::new();
     let limit = (sample.limit > 0).then_some(sample.limit);
-    let (sequence, end) = scan.run(&mut state, limit, |step| {
+    // Two loops: one asks every node anew for every pod, one looks at what changed.
+    let mut quick_state = state.clone();
+    let quick =
+        Placer::new(&cluster, &profile, &mut quick_state, Arc::clone(&pod)).run(&mut quick_state, limit);
+    let mut placer = Placer::new(&cluster, &profile, &mut state, pod).plain();
+    let (mut steps, mut sequence) = (Vec::new(), Vec::new());
+    while limit.is_none_or(|limit| (sequence.len() as u64) < limit) {
+        let step = placer.look(&state);
+        let best = step.best.first().copied();
         if steps.len() < sample.steps.len() {
-            steps.push(step.clone());
+            steps.push(step);
         }
-    });
+        let Some(best) = best else { break };
+        placer.place(&mut state, best);
+        sequence.push(best);
+    }
+    let rejections = (Some(sequence.len() as u64) != limit).then(|| placer.rejections(&state));
+    if quick != sequence {
+        return Err(format!("{}: the quick loop went another way: {quick:?}, not {sequence:?}", sample.name));
+    }
     let sequence: Vec<String> = sequence.iter().map(&name).collect();
     let same = |what: &str, got: String, wanted: String| {
         if got == wanted {
@@ -111,10 +124,13 @@ fn check(sample: &Sample) -> Result<(), String> {
         *per_node.entry(node).or_default() += 1;
     }
     same("per node", format!("{per_node:?}"), format!("{:?}", sample.per_node))?;
-    match (end, &sample.final_statuses) {
-        (End::Limit, None) => same("message", "LimitReached".into(), sample.message.clone()),
-        (End::Unschedulable(rejections), Some(statuses)) => {
+    match (rejections, &sample.final_statuses) {
+        (None, None) => same("message", "LimitReached".into(), sample.message.clone()),
+        (Some(rejections), Some(statuses)) => {
             for (node, rejection) in rejections.iter().enumerate() {
+                let Some(rejection) = rejection else {
+                    return Err(format!("{}: {} would take it", sample.name, name(&node)));
+                };
                 let wanted = &statuses[&name(&node)];
                 let sorted = |mut reasons: Vec<String>| {
                     reasons.sort();
@@ -130,6 +146,8 @@ fn check(sample: &Sample) -> Result<(), String> {
             }
             Ok(())
         }
-        (end, _) => Err(format!("{}: ended with {end:?}, wanted {}", sample.name, sample.message)),
+        (rejections, _) => {
+            Err(format!("{}: ended with {rejections:?}, wanted {}", sample.name, sample.message))
+        }
     }
 }

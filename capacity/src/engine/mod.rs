@@ -1,3 +1,4 @@
 //! The two ways to an answer: a step loop that places one pod after the other, and closed forms.
 
-pub mod scan;
+mod ranked;
+pub mod step;

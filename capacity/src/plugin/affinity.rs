@@ -51,7 +51,9 @@ pub(crate) struct AffinityRules {
     away_counts: ByKey,
     others_away: ByKey,
     scores: ByKey,
-    /// Terms whose scores were ever touched: without any the score is skipped.
+    /// What one more of its own kind means.
+    own: Option<Box<Effects>>,
+    /// What every other pod means, by its number.
     cache: HashMap<u32, Option<Box<Effects>>>,
     pod: std::sync::Arc<Pod>,
     hard_weight: i64,
@@ -81,10 +83,12 @@ impl AffinityRules {
             away_counts: ByKey::default(),
             others_away: ByKey::default(),
             scores: ByKey::default(),
+            own: None,
             cache: HashMap::new(),
             pod: std::sync::Arc::clone(pod),
             hard_weight: profile.hard_pod_affinity_weight,
         };
+        rules.own = rules.effects(cluster, pod);
         for (id, node) in &state.placements {
             rules.note(cluster, state, *id, *node as usize, 1);
         }
@@ -171,6 +175,23 @@ impl AffinityRules {
         keeps_away.then_some(Rejection::OthersAntiAffinity)
     }
 
+    /// Whether placing this very pod changes nothing but where it wants to be away from its own kind: its own score
+    /// stays as it is, and required neighbours are found already or not asked for.
+    pub(crate) fn is_settled(&self) -> bool {
+        let changes_score = self.own.as_ref().is_some_and(|own| !own.score.is_empty());
+        !changes_score && (self.near.is_empty() || !self.near_counts.0.is_empty())
+    }
+
+    /// Node labels by whose value one of its own kind keeps further ones away.
+    pub(crate) fn closing_keys(&self) -> Vec<Symbol> {
+        let own = self.own.iter();
+        let mut keys: Vec<Symbol> =
+            own.flat_map(|own| own.away.iter().chain(&own.keeps_away)).copied().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
     /// Raw scores of nodes; `None` when nothing adds to any.
     pub(crate) fn raw_scores(&self, cluster: &Cluster, feasible: &[NodeIndex]) -> Option<Vec<i64>> {
         if self.scores.0.is_empty() {
@@ -191,9 +212,11 @@ impl AffinityRules {
 /// Raw scores to 0..=100 by the distance between the least and the most, in the scheduler's own doubles.
 pub(super) fn normalize(raw: &[i64]) -> Vec<i64> {
     let (Some(least), Some(most)) = (raw.iter().min(), raw.iter().max()) else { return Vec::new() };
+    raw.iter().map(|score| spread_over(*score, *least, *most)).collect()
+}
+
+/// Where a score lies between the least (0) and the most (100).
+pub(crate) fn spread_over(score: i64, least: i64, most: i64) -> i64 {
     let span = most - least;
-    let one = |score: &i64| {
-        if span > 0 { (100.0 * ((score - least) as f64 / span as f64)) as i64 } else { 0 }
-    };
-    raw.iter().map(one).collect()
+    if span > 0 { (100.0 * ((score - least) as f64 / span as f64)) as i64 } else { 0 }
 }

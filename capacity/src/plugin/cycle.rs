@@ -10,7 +10,7 @@ use super::spread::{self, SpreadRules};
 use super::volume::{self, VolumeRules};
 use crate::cluster::resources::ResourceIndex;
 use crate::cluster::{Cluster, NodeIndex, Pod};
-use crate::profile::{Filter, Profile};
+use crate::profile::{Filter, Profile, Score};
 use crate::state::{PodId, State};
 
 /// One pod against one cluster.
@@ -34,7 +34,7 @@ impl Cycle {
         let pod = Arc::clone(state.pod(id));
         let on = |filter| profile.filters.has(filter);
         let hard = on(Filter::PodTopologySpread).then(|| spread::rules(cluster, profile, state, &pod, true));
-        let scored = profile.weight(crate::profile::Score::PodTopologySpread) > 0;
+        let scored = profile.weight(Score::PodTopologySpread) > 0;
         let soft = scored.then(|| spread::rules(cluster, profile, state, &pod, false));
         let mut cycle = Self {
             fixed: Arc::new(Fixed::new(cluster, profile, &pod)),
@@ -70,6 +70,14 @@ impl Cycle {
             rules.note(cluster, state, id, node, id == self.id);
         }
         self.find_leasts();
+    }
+
+    /// Whether what is placed elsewhere can matter to it.
+    pub(crate) fn minds_others(&self) -> bool {
+        self.hard_spread.is_some()
+            || self.soft_spread.is_some()
+            || self.affinity.is_some()
+            || self.volumes.is_some()
     }
 
     /// What it asks of a resource.
@@ -119,8 +127,7 @@ impl Cycle {
             return Some(out.rejection(cluster, profile.version));
         }
         let on = |filter| profile.filters.has(filter);
-        let clash = |used: &crate::cluster::HostPort| self.pod.ports.iter().any(|port| port.conflicts(used));
-        if on(Filter::NodePorts) && !self.pod.ports.is_empty() && state.ports[node].iter().any(clash) {
+        if on(Filter::NodePorts) && self.ports_clash(state, node) {
             return Some(Rejection::Ports);
         }
         if on(Filter::NodeResourcesFit)
@@ -142,10 +149,61 @@ impl Cycle {
         rules.refuses(cluster, node)
     }
 
+    /// Whether everything but the spread lets the pod onto a node; cheaper than asking why not.
+    #[inline]
+    pub(crate) fn fits_but_spread(
+        &self,
+        cluster: &Cluster,
+        profile: &Profile,
+        state: &State,
+        node: NodeIndex,
+    ) -> bool {
+        if self.refused.is_some() || self.fixed.out[node].is_some() {
+            return false;
+        }
+        let on = |filter| profile.filters.has(filter);
+        (!on(Filter::NodeResourcesFit) || self.has_room(state, node))
+            && !(on(Filter::NodePorts) && self.ports_clash(state, node))
+            && self.volumes.as_ref().is_none_or(|rules| rules.refuses(cluster, profile, node).is_none())
+            && self
+                .affinity
+                .as_ref()
+                .is_none_or(|rules| !on(Filter::InterPodAffinity) || rules.refuses(cluster, node).is_none())
+    }
+
+    #[inline]
+    fn ports_clash(&self, state: &State, node: NodeIndex) -> bool {
+        !self.pod.ports.is_empty()
+            && state.ports[node].iter().any(|used| self.pod.ports.iter().any(|port| port.conflicts(used)))
+    }
+
+    /// The part of the score that what is on the node alone decides, weighted.
+    #[inline]
+    pub(crate) fn local_score(&self, profile: &Profile, state: &State, node: NodeIndex) -> i64 {
+        let mut sum = 0;
+        for (score, weight) in &profile.scores {
+            sum += weight
+                * match score {
+                    Score::NodeResourcesFit => self.fit_score(profile, state, node),
+                    Score::NodeResourcesBalancedAllocation if self.asks_for(&profile.balanced_resources) => {
+                        self.balanced_score(profile, state, node)
+                    }
+                    Score::ImageLocality => self.fixed.images[node],
+                    _ => 0,
+                };
+        }
+        sum
+    }
+
     /// Nodes the pod may go to.
     pub fn feasible(&self, cluster: &Cluster, profile: &Profile, state: &State) -> Vec<NodeIndex> {
+        let spread_fits = |node: NodeIndex| {
+            self.hard_spread.as_ref().is_none_or(|rules| rules.refuses(node, &self.leasts).is_none())
+        };
         let fits = |node: &NodeIndex| {
-            !state.excluded[*node] && self.refuses(cluster, profile, state, *node).is_none()
+            !state.excluded[*node]
+                && self.fits_but_spread(cluster, profile, state, *node)
+                && spread_fits(*node)
         };
         (0..cluster.nodes.len()).filter(fits).collect()
     }

@@ -12,6 +12,10 @@ mod score;
 mod spread;
 mod volume;
 
+pub(crate) use affinity::spread_over;
 pub use cycle::Cycle;
 pub use reason::{Code, Rejection, Short};
-pub use score::{Scores, least_allocated};
+pub use score::Scores;
+pub(crate) use score::{fewer_is_better, more_is_better};
+pub(crate) use spread::{NO_DOMAIN, SpreadRules};
+pub(crate) use volume::VolumeRules;

@@ -85,7 +85,7 @@ pub(crate) fn more_is_better(weight: i64, most: i64) -> i64 {
 }
 
 /// Share of a resource that is left, 0 to 100, rounded down.
-pub fn least_allocated(requested: i64, allocatable: i64) -> i64 {
+pub(crate) fn least_allocated(requested: i64, allocatable: i64) -> i64 {
     if allocatable == 0 || requested > allocatable { 0 } else { share(allocatable - requested, allocatable) }
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Constraint {
     /// Matching pods of each domain, over nodes that count.
     pub in_domain: Vec<i64>,
     /// Domains with a node that counts.
-    eligible: Vec<bool>,
+    pub eligible: Vec<bool>,
 }
 
 /// Constraints of one pod: all hard, or all soft.
@@ -150,6 +150,11 @@ impl Constraint {
             self.in_domain.iter().zip(&self.eligible).filter(|(_, eligible)| **eligible).map(|(n, _)| *n);
         let domains = self.eligible.iter().filter(|eligible| **eligible).count() as i64;
         if domains < self.rule.min_domains { 0 } else { counts.by_ref().min().unwrap_or(0) }
+    }
+
+    /// Whether the pod itself counts, the skew, and the least number of domains.
+    pub(crate) fn terms(&self) -> (bool, i64, i64) {
+        (self.own > 0, self.rule.max_skew, self.rule.min_domains)
     }
 
     /// Whether one more in this node's domain keeps the skew, the least being known.

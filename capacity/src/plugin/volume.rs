@@ -107,6 +107,11 @@ impl VolumeRules {
         Some(rules)
     }
 
+    /// Whether placing this very pod changes nothing for the next: every claim is bound and bears several pods.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.one_pod.is_empty() && !self.wanted.iter().any(|wanted| matches!(wanted.what, What::Waiting))
+    }
+
     fn note_others(&mut self, cluster: &Cluster, other: &Pod, node: NodeIndex) {
         self.attached[node].extend(other.claims.iter().filter_map(|key| handle(cluster, *key)));
         if !self.disks.is_empty() && !other.disks.is_empty() {

@@ -1,0 +1,124 @@
+//! The step loop: pods of one or more shapes placed one after the other, each where the scheduler would put it.
+
+use std::sync::Arc;
+
+use super::ranked::{Ranked, serves};
+use crate::cluster::{Cluster, NodeIndex, Pod};
+use crate::plugin::{Cycle, Rejection, Scores};
+use crate::profile::Profile;
+use crate::state::{PodId, State};
+
+/// What one placing looks like.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// Nodes that would take the pod.
+    pub feasible: Vec<NodeIndex>,
+    /// Their scores.
+    pub scores: Scores,
+    /// Nodes with the highest total; the first has the smallest name.
+    pub best: Vec<NodeIndex>,
+}
+
+/// Places pods of one shape. Several may take turns on one state.
+#[derive(Debug)]
+pub struct Placer<'a> {
+    cluster: &'a Cluster,
+    profile: &'a Profile,
+    cycle: Cycle,
+    id: PodId,
+    seen: usize,
+    ranked: Option<Ranked>,
+    /// Every node is asked anew for every pod: slow, and what the quick way must agree with.
+    plain: bool,
+}
+
+impl<'a> Placer<'a> {
+    /// Prepares a shape.
+    pub fn new(cluster: &'a Cluster, profile: &'a Profile, state: &mut State, pod: Arc<Pod>) -> Self {
+        let id = state.learn(pod);
+        let cycle = Cycle::new(cluster, profile, state, id);
+        Self { cluster, profile, cycle, id, seen: state.placements.len(), ranked: None, plain: false }
+    }
+
+    /// The same, asking every node anew for every pod.
+    #[must_use]
+    pub fn plain(mut self) -> Self {
+        self.plain = true;
+        self
+    }
+
+    /// The shape.
+    pub fn pod(&self) -> &Arc<Pod> {
+        &self.cycle.pod
+    }
+
+    /// Takes in what others placed meanwhile.
+    fn catch_up(&mut self, state: &State) {
+        while let Some((id, node)) = state.placements.get(self.seen).copied() {
+            self.seen += 1;
+            if self.cycle.minds_others() {
+                self.cycle.note(self.cluster, state, id, node as usize);
+                self.ranked = None;
+            }
+        }
+        if let Some(ranked) = &mut self.ranked {
+            ranked.catch_up(self.cluster, self.profile, state, &self.cycle);
+        }
+    }
+
+    /// Where the next one goes; `None` when no node takes it.
+    pub fn next(&mut self, state: &State) -> Option<NodeIndex> {
+        self.catch_up(state);
+        if self.plain || !serves(&self.cycle) {
+            return self.look(state).best.first().copied();
+        }
+        let ranked =
+            self.ranked.get_or_insert_with(|| Ranked::new(self.cluster, self.profile, state, &self.cycle));
+        ranked.best()
+    }
+
+    /// Looks at every node.
+    pub fn look(&mut self, state: &State) -> Step {
+        self.catch_up(state);
+        let feasible = self.cycle.feasible(self.cluster, self.profile, state);
+        let scores = self.cycle.scores(self.cluster, self.profile, state, &feasible);
+        let most = scores.totals.iter().max();
+        let best = feasible.iter().zip(&scores.totals).filter(|(_, total)| Some(*total) == most);
+        let best = best.map(|(node, _)| *node).collect();
+        Step { feasible, scores, best }
+    }
+
+    /// Puts one on a node.
+    pub fn place(&mut self, state: &mut State, node: NodeIndex) {
+        self.catch_up(state);
+        state.place(self.id, node);
+        self.seen += 1;
+        if self.cycle.minds_others() {
+            self.cycle.note(self.cluster, state, self.id, node);
+        }
+        if let Some(ranked) = &mut self.ranked {
+            ranked.placed(self.cluster, self.profile, state, &self.cycle, node);
+            if !serves(&self.cycle) {
+                self.ranked = None;
+            }
+        }
+    }
+
+    /// Why each node refuses it now, in the order of the nodes; `None` for one that does not.
+    pub fn rejections(&mut self, state: &State) -> Vec<Option<Rejection>> {
+        self.catch_up(state);
+        let why = |node| self.cycle.refuses(self.cluster, self.profile, state, node);
+        (0..self.cluster.nodes.len()).map(why).collect()
+    }
+
+    /// Places one after the other until `limit` are placed or none fits; the sequence of nodes.
+    pub fn run(&mut self, state: &mut State, limit: Option<u64>) -> Vec<NodeIndex> {
+        let mut sequence = Vec::new();
+        while limit.is_none_or(|limit| (sequence.len() as u64) < limit) {
+            let Some(node) = self.next(state) else { break };
+            self.place(state, node);
+            sequence.push(node);
+        }
+        sequence
+    }
+}
