@@ -42,6 +42,7 @@ pub mod process;
 pub mod programs;
 pub mod psi;
 pub mod roots;
+pub mod run_delay;
 pub mod sampler;
 pub mod snapshot;
 pub mod write;

@@ -28,6 +28,8 @@ pub struct MemoryStat {
     pub anon: Option<Bytes>,
     /// Page cache not recently used (`inactive_file`, v1 `total_inactive_file`).
     pub inactive_file: Option<Bytes>,
+    /// Page cache recently used (`active_file`, v1 `total_active_file`).
+    pub active_file: Option<Bytes>,
     /// Swap (v1 `total_swap`; v2 has a file of its own).
     pub swap: Option<Bytes>,
 }
@@ -102,13 +104,13 @@ impl CgroupDir {
     /// As [`CgroupDir::read`].
     pub fn memory_stat(&self) -> Result<MemoryStat, HostError> {
         let text = self.read("memory.stat")?;
-        let keys: [&[u8]; 3] = if self.is_v2() {
-            [b"anon", b"inactive_file", b"swap"]
+        let keys: [&[u8]; 4] = if self.is_v2() {
+            [b"anon", b"inactive_file", b"active_file", b"swap"]
         } else {
-            [b"total_rss", b"total_inactive_file", b"total_swap"]
+            [b"total_rss", b"total_inactive_file", b"total_active_file", b"total_swap"]
         };
-        let [anon, inactive_file, swap] = parse::pick(&text, keys).map(|p| p.value().map(Bytes::new));
-        Ok(MemoryStat { anon, inactive_file, swap })
+        let [anon, inactive_file, active_file, swap] = parse::pick(&text, keys).map(|p| p.value().map(Bytes::new));
+        Ok(MemoryStat { anon, inactive_file, active_file, swap })
     }
 
     /// `memory.events` (v2), of the subtree.
