@@ -11,7 +11,7 @@ use crate::knob::{Knob, Setting};
 use crate::node::node_setting;
 use crate::process::{ProcessHandle, score_of};
 use crate::roots::Roots;
-use crate::snapshot::{CgroupFacts, HostReader, KnobFact, MemoryUse, ProcessFacts};
+use crate::snapshot::{CgroupFacts, Child, Family, HostReader, KnobFact, MemoryUse, ProcessFacts};
 use crate::write::{CgroupRef, Target};
 
 /// Reads the kernel's own files.
@@ -49,6 +49,31 @@ impl KernelReader {
     }
 }
 
+/// What one child is promised; `None` once it is gone.
+fn child(parent: &CgroupDir, name: String) -> Option<Child> {
+    let dir = parent.child(&name).ok()?;
+    let is_populated = dir.is_populated().ok()?;
+    if dir.at().hierarchy != Hierarchy::V2 {
+        return Some(Child { name, is_populated, ..Child::default() });
+    }
+    let promised = |knob| match dir.setting(knob).ok()? {
+        Setting::MemoryMin(limit) | Setting::MemoryLow(limit) => {
+            Some(limit.value().unwrap_or(Bytes::new(u64::MAX)))
+        }
+        _ => None,
+    };
+    let memory_min = promised(Knob::MemoryMin);
+    // Without the controller none of these files is there.
+    let known = memory_min.is_some();
+    Some(Child {
+        name,
+        is_populated,
+        memory_min,
+        memory_low: if known { promised(Knob::MemoryLow) } else { None },
+        memory_current: if known { dir.memory_current().ok() } else { None },
+    })
+}
+
 impl HostReader for KernelReader {
     fn cgroup(&self, path: &str) -> Result<CgroupFacts, HostError> {
         let dirs = self.tree.dirs(path)?;
@@ -77,12 +102,14 @@ impl HostReader for KernelReader {
         self.tree.dir(hierarchy, path).map(|dir| dir.at().clone())
     }
 
-    fn children_of(&self, cgroup: &CgroupRef) -> Result<Vec<String>, HostError> {
-        self.tree.dir_of(cgroup)?.children()
-    }
-
-    fn is_populated(&self, cgroup: &CgroupRef) -> Result<bool, HostError> {
-        self.tree.dir_of(cgroup)?.is_populated()
+    fn family(&self, parent: &CgroupRef) -> Result<Family, HostError> {
+        let dir = self.tree.dir_of(parent)?;
+        let mut names = dir.children()?;
+        names.sort();
+        // A threaded parent does not tell; it has processes then.
+        let processes = dir.procs().map_or(1, |procs| procs.pids.len());
+        let children = names.into_iter().filter_map(|name| child(&dir, name)).collect();
+        Ok(Family { processes, children })
     }
 
     fn memory(&self, cgroup: &CgroupRef) -> Result<MemoryUse, HostError> {

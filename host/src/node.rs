@@ -194,6 +194,19 @@ fn online_cpus(roots: &Roots) -> Result<u64, HostError> {
     }
 }
 
+/// Whether cgroup v2 is mounted with `memory_recursiveprot` (cgroup-v2.rst, "Mounting"; Linux 5.7): protection that
+/// children do not claim is spread over them. Mounts are those of pid 1, because an option holds for all of them.
+pub fn has_recursive_protection(roots: &Roots) -> bool {
+    let told = |pid: &str| std::fs::read_to_string(roots.proc().join(pid).join("mounts")).ok();
+    let mounts = told("1").or_else(|| told("self")).unwrap_or_default();
+    let option = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(2);
+        words.next() == Some("cgroup2")
+            && words.next().is_some_and(|options| options.split(',').any(|o| o == "memory_recursiveprot"))
+    };
+    mounts.lines().any(option)
+}
+
 /// Size of a page of memory.
 pub fn page_size() -> Bytes {
     let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|n| u64::try_from(n).ok());

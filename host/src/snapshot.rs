@@ -72,6 +72,30 @@ impl MemoryUse {
     }
 }
 
+/// A cgroup's processes and children.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Family {
+    /// Processes in the cgroup itself.
+    pub processes: usize,
+    /// Its children, by name.
+    pub children: Vec<Child>,
+}
+
+/// A child among its siblings. Of another hierarchy than the memory controller's v2 one only the first two are known.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Child {
+    /// Name of its directory.
+    pub name: String,
+    /// It or a cgroup below it has a process.
+    pub is_populated: bool,
+    /// `memory.min`; `max` as the largest number.
+    pub memory_min: Option<Bytes>,
+    /// `memory.low`; `max` as the largest number.
+    pub memory_low: Option<Bytes>,
+    /// `memory.current`.
+    pub memory_current: Option<Bytes>,
+}
+
 /// One process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessFacts {
@@ -107,17 +131,12 @@ pub trait HostReader {
     /// `Gone` when there is none; `Unsupported` when the machine lacks the hierarchy.
     fn place(&self, hierarchy: Hierarchy, path: &str) -> Result<CgroupRef, HostError>;
 
-    /// Names of the child cgroups of one cgroup, in no particular order.
+    /// Who competes below a cgroup: its own processes, and its children with what they are promised. A child that
+    /// vanishes meanwhile is left out.
     ///
     /// # Errors
     /// As [`HostReader::pids`].
-    fn children_of(&self, cgroup: &CgroupRef) -> Result<Vec<String>, HostError>;
-
-    /// Whether the cgroup or any below it has a process.
-    ///
-    /// # Errors
-    /// As [`HostReader::pids`].
-    fn is_populated(&self, cgroup: &CgroupRef) -> Result<bool, HostError>;
+    fn family(&self, parent: &CgroupRef) -> Result<Family, HostError>;
 
     /// Memory charged to a cgroup of the memory controller's hierarchy, and what of it is easily let go.
     ///
@@ -167,11 +186,8 @@ impl<R: HostReader + ?Sized> HostReader for &R {
     fn place(&self, hierarchy: Hierarchy, path: &str) -> Result<CgroupRef, HostError> {
         (**self).place(hierarchy, path)
     }
-    fn children_of(&self, cgroup: &CgroupRef) -> Result<Vec<String>, HostError> {
-        (**self).children_of(cgroup)
-    }
-    fn is_populated(&self, cgroup: &CgroupRef) -> Result<bool, HostError> {
-        (**self).is_populated(cgroup)
+    fn family(&self, parent: &CgroupRef) -> Result<Family, HostError> {
+        (**self).family(parent)
     }
     fn memory(&self, cgroup: &CgroupRef) -> Result<MemoryUse, HostError> {
         (**self).memory(cgroup)

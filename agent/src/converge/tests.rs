@@ -7,7 +7,7 @@ use evenkeel_host::error::{Action, Category, HostError};
 use evenkeel_host::fake::{FakeKernel, FakeState};
 use evenkeel_host::hierarchy::{Hierarchy, Mode};
 use evenkeel_host::knob::{Knob, Setting};
-use evenkeel_host::snapshot::{CgroupFacts, HostReader, MemoryUse, ProcessFacts};
+use evenkeel_host::snapshot::{CgroupFacts, Family, HostReader, MemoryUse, ProcessFacts};
 use evenkeel_host::write::{CgroupRef, Target as WriteTarget};
 use evenkeel_model::units::{CpuShares, OomScoreAdj};
 use evenkeel_model::workload::ScorePolicy;
@@ -214,11 +214,8 @@ impl HostReader for Vanishing {
     fn place(&self, hierarchy: Hierarchy, path: &str) -> Result<CgroupRef, HostError> {
         self.0.place(hierarchy, path)
     }
-    fn children_of(&self, cgroup: &CgroupRef) -> Result<Vec<String>, HostError> {
-        self.0.children_of(cgroup)
-    }
-    fn is_populated(&self, cgroup: &CgroupRef) -> Result<bool, HostError> {
-        self.0.is_populated(cgroup)
+    fn family(&self, parent: &CgroupRef) -> Result<Family, HostError> {
+        self.0.family(parent)
     }
     fn memory(&self, cgroup: &CgroupRef) -> Result<MemoryUse, HostError> {
         self.0.memory(cgroup)

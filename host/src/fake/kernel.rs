@@ -10,7 +10,7 @@ use crate::action::{HostActor, refused};
 use crate::error::{Action, Category, HostError};
 use crate::hierarchy::{Controller, Hierarchy, Mode};
 use crate::knob::{BurstUsec, CpuSet, Knob, Overcommit, PeriodUsec, Setting};
-use crate::snapshot::{CgroupFacts, HostReader, KnobFact, MemoryUse, ProcessFacts};
+use crate::snapshot::{CgroupFacts, Child, Family, HostReader, KnobFact, MemoryUse, ProcessFacts};
 use crate::write::{CgroupRef, HostWriter, Outcome, ProcessId, Refusal, Target, Write};
 
 type Hook = Box<dyn FnMut(&mut FakeState) + Send>;
@@ -393,18 +393,37 @@ impl HostReader for FakeKernel {
 
     fn place(&self, hierarchy: Hierarchy, path: &str) -> Result<CgroupRef, HostError> {
         let state = &self.lock().state;
+        if path == "/" {
+            return Ok(state.place(path, hierarchy, 1));
+        }
         let found = state.cgroups.get(path).ok_or_else(|| gone(path))?;
         Ok(state.place(path, hierarchy, found.inode))
     }
 
-    fn children_of(&self, cgroup: &CgroupRef) -> Result<Vec<String>, HostError> {
-        self.lock().state.find(cgroup)?;
-        self.children(&cgroup.path)
-    }
-
-    fn is_populated(&self, cgroup: &CgroupRef) -> Result<bool, HostError> {
+    fn family(&self, parent: &CgroupRef) -> Result<Family, HostError> {
+        let names = self.children(&parent.path)?;
         let state = &self.lock().state;
-        state.find(cgroup).map(|_| !state.pids_below(&cgroup.path).is_empty())
+        if parent.path != "/" {
+            state.find(parent)?;
+        }
+        let v2 = parent.hierarchy == Hierarchy::V2;
+        let child = |name: String| {
+            let path = format!("{}/{name}", parent.path.trim_end_matches('/'));
+            let found = state.cgroups.get(&path);
+            let promised = |knob| match state.value(&path, knob) {
+                Some(Setting::MemoryMin(limit) | Setting::MemoryLow(limit)) if v2 => limit.value(),
+                _ => None,
+            };
+            Child {
+                name,
+                is_populated: !state.pids_below(&path).is_empty(),
+                memory_min: promised(Knob::MemoryMin),
+                memory_low: promised(Knob::MemoryLow),
+                memory_current: found.filter(|_| v2).map(|found| found.memory.current),
+            }
+        };
+        let processes = state.processes.values().filter(|p| p.cgroup == parent.path).count();
+        Ok(Family { processes, children: names.into_iter().map(child).collect() })
     }
 
     fn memory(&self, cgroup: &CgroupRef) -> Result<MemoryUse, HostError> {
