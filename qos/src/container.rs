@@ -9,6 +9,7 @@ use evenkeel_model::workload::{
     ContainerKind, ContainerResources, Managed, OomKill, PodFacts, Requested, SourceKind, Workload,
 };
 
+use crate::formula;
 use crate::plan::{ContainerPlan, PlanConfig, Reason, Standing, Wishes};
 use crate::rules::{PodShape, ResourceClasses, RuleSet, cpu_class, defaulted, memory_class, pod_class};
 use crate::wishes;
@@ -91,21 +92,42 @@ pub(crate) fn ask(rules: RuleSet, subject: &Subject<'_>) -> Ask {
         },
         Requested::Stated(resources) => {
             let resources = defaulted(resources);
-            let classes =
-                ResourceClasses { memory: Some(memory_class(&resources)), cpu: Some(cpu_class(&resources)) };
-            let alone = || pod_class(PodShape::Containers(&[resources]));
-            let pod = subject.facts.qos_class.unwrap_or_else(alone);
-            classified(rules, subject, resources, classes, Some(pod), false)
+            let memory = class_by(RuleSet::Proposal, &resources, None, None);
+            let pod = class_by(RuleSet::Kubelet, &resources, None, subject.facts.qos_class);
+            let classes = ResourceClasses { memory, cpu: Some(cpu_class(&resources)) };
+            classified(rules, subject, resources, classes, pod, None)
         }
         Requested::Estimated(estimate) => {
             let r = estimate.resources;
             // Not defaulted: the record's limits are no requests.
             let cpu = r.cpu_request.map(|_| cpu_class(&r));
-            let by_request = r.memory_request.map(|_| memory_class(&r));
-            let memory = estimate.memory_class.or(by_request);
-            let pod = subject.facts.qos_class.filter(|_| memory.is_some()).or(memory);
-            classified(rules, subject, r, ResourceClasses { memory, cpu }, pod, true)
+            let record = Some(estimate.memory_class);
+            let memory = class_by(RuleSet::Proposal, &r, record, None);
+            let pod = class_by(RuleSet::Kubelet, &r, record, subject.facts.qos_class);
+            classified(rules, subject, r, ResourceClasses { memory, cpu }, pod, record)
         }
+    }
+}
+
+/// The class of a container under `rules`: by memory (proposal), or of its pod (kubelet), which is what is known of
+/// the pod or else the container taken as a pod of its own. `record` is given for what was inverted from a
+/// runtime's record, with the class its score stands for.
+pub(crate) fn class_by(
+    rules: RuleSet,
+    resources: &ContainerResources,
+    record: Option<Option<QosClass>>,
+    of_pod: Option<QosClass>,
+) -> Option<QosClass> {
+    let memory = match record {
+        None => Some(memory_class(resources)),
+        Some(by_score) => by_score.or_else(|| resources.memory_request.map(|_| memory_class(resources))),
+    };
+    match (rules, record) {
+        (RuleSet::Proposal, _) => memory,
+        (RuleSet::Kubelet, None) => {
+            Some(of_pod.unwrap_or_else(|| pod_class(PodShape::Containers(&[*resources]))))
+        }
+        (RuleSet::Kubelet, Some(_)) => of_pod.filter(|_| memory.is_some()).or(memory),
     }
 }
 
@@ -123,14 +145,15 @@ fn classified(
     resources: ContainerResources,
     own: ResourceClasses,
     pod: Option<QosClass>,
-    estimated: bool,
+    record: Option<Option<QosClass>>,
 ) -> Ask {
+    let estimated = record.is_some();
     let (qos_class, classes) = match rules {
         RuleSet::Proposal => (own.memory, own),
         // Kubernetes knows one class, that of the pod, for every container and resource.
         RuleSet::Kubelet => (pod, ResourceClasses { memory: pod, cpu: pod.or(own.cpu) }),
     };
-    let class_reason = class_reason(rules, subject, &resources, qos_class, estimated);
+    let class_reason = class_reason(rules, subject, &resources, qos_class, record);
     Ask { resources, estimated, qos_class, classes, class_reason }
 }
 
@@ -139,8 +162,13 @@ fn class_reason(
     subject: &Subject<'_>,
     r: &ContainerResources,
     class: Option<QosClass>,
-    estimated: bool,
+    record: Option<Option<QosClass>>,
 ) -> Reason {
+    let estimated = record.is_some();
+    let with_class = |reason: Reason, name: &str, class: Option<QosClass>| match class {
+        Some(class) => reason.with(name, class),
+        None => reason,
+    };
     let text = match (rules, class) {
         (_, None) => "no class: the memory request is not known".to_owned(),
         (RuleSet::Proposal, Some(c)) => format!("{c} by memory: {}", memory_words(c)),
@@ -150,12 +178,16 @@ fn class_reason(
         (RuleSet::Kubelet, Some(c)) => format!("{c}: class of the pod, from cpu and memory"),
     };
     let text = if estimated { format!("{text} (estimated from the runtime's record)") } else { text };
-    Reason::new(text)
+    let reason = Reason::new(text)
+        .with("formula", formula::CLASS)
         .with("rules", rules)
+        .with("estimated", estimated)
         .with_known("memory_request", r.memory_request.map(Bytes::get))
         .with_known("memory_limit", r.memory_limit.map(Bytes::get))
         .with_known("cpu_request_milli", r.cpu_request.map(MilliCpu::get))
-        .with_known("cpu_limit_milli", r.cpu_limit.map(MilliCpu::get))
+        .with_known("cpu_limit_milli", r.cpu_limit.map(MilliCpu::get));
+    let reason = with_class(reason, "record_class", record.flatten());
+    with_class(reason, "pod_class", subject.facts.qos_class)
 }
 
 const fn memory_words(class: QosClass) -> &'static str {

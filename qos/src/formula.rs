@@ -1,5 +1,7 @@
 //! Names of the rules behind values: the input `formula` of every reason, by which `replay` finds the rule again.
 
+/// The class of a container.
+pub(crate) const CLASS: &str = "class";
 /// `cpu.shares` from a request.
 pub(crate) const SHARES: &str = "shares";
 /// `cpu.weight` from a request by way of shares.

@@ -19,9 +19,11 @@ pub mod own;
 pub mod plan;
 pub mod pod;
 pub mod pressure;
+pub mod replay;
 pub mod reserve;
 pub mod rules;
 pub mod score;
+pub mod starvation;
 
 mod container;
 mod formula;

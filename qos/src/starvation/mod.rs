@@ -1,0 +1,17 @@
+//! Containers that do not get the CPU they requested, and what is done to those who have more than they asked for.
+//!
+//! Owned here: who starves ([`starves`]), what is done to one offender ([`squeeze`]), and the state machine that
+//! orders both in time ([`Machine`]). Not owned: reading use and pressure, writing anything, the eviction itself.
+//!
+//! A container starves when it uses less than its request although it waits for CPU. One that its own quota stops
+//! does not: it has what it asked for.
+
+mod inputs;
+mod machine;
+mod rule;
+#[cfg(test)]
+mod tests;
+
+pub use inputs::{replay_squeeze, replay_starved};
+pub use machine::{Action, Deed, Machine, Verdict};
+pub use rule::{Case, Evict, Facts, Rules, Squeeze, Starving, squeeze, starves};
