@@ -59,13 +59,15 @@ pub(crate) struct Holds {
     table: Mutex<HashMap<(u64, Knob), Hold>>,
     pokes: Pokes,
     bell: Mutex<Option<Waker>>,
+    /// Held while a setting changes, so that undoing everything is never overtaken; true once it has been undone.
+    ended: Mutex<bool>,
 }
 
 impl Holds {
     /// Nothing is held yet; entries an earlier run left in the journal are for [`Holds::repair`].
     pub(crate) fn new(transients: Transients) -> Self {
-        let (table, bell) = (Mutex::default(), Mutex::default());
-        Self { transients, table, pokes: Pokes::default(), bell }
+        let (table, bell, ended) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { transients, table, pokes: Pokes::default(), bell, ended }
     }
 
     /// The journal behind it.
@@ -118,6 +120,10 @@ impl Holds {
         writer: &mut dyn HostWriter,
         wish: Wish<'_>,
     ) -> Result<Outcome, String> {
+        let ended = lock(&self.ended);
+        if *ended {
+            return Err("the agent ends".to_owned());
+        }
         let Wish { at, value, tracked, by, why } = wish;
         let knob = value.knob();
         let write = Write::cgroup(at.clone(), value);
@@ -156,6 +162,7 @@ impl Holds {
         at: &CgroupRef,
         knob: Knob,
     ) -> Option<Result<Outcome, Left>> {
+        let _changing = lock(&self.ended);
         let hold = self.held(at.inode, knob)?;
         let entry = Entry { at: at.clone(), old: hold.original, ours: vec![hold.value] };
         let result = undo(reader, writer, &entry);
@@ -181,7 +188,14 @@ impl Holds {
         }
     }
 
-    /// Undoes everything: at the end, and what an earlier run left behind at the start.
+    /// Undoes everything at the end; nothing can be held any more after it.
+    pub(crate) fn end(&self, reader: &dyn HostReader, writer: &mut dyn HostWriter) -> usize {
+        let mut ended = lock(&self.ended);
+        *ended = true;
+        self.repair(reader, writer)
+    }
+
+    /// Undoes everything an earlier run left behind.
     pub(crate) fn repair(&self, reader: &dyn HostReader, writer: &mut dyn HostWriter) -> usize {
         let mut count = 0;
         undo_all(reader, writer, &self.transients.to_undo(), |entry, _| {

@@ -163,6 +163,8 @@ pub enum Verdict {
     Done,
     /// Failed; it is not tried again for a while.
     Failed,
+    /// Nobody had time for it; it may be tried again at once.
+    Deferred,
 }
 
 /// A rung that failed for a container is left alone for so long, microseconds.
@@ -179,6 +181,8 @@ pub struct Machine {
     trend: Trend,
     containers: BTreeMap<u32, Memory>,
     signals: Signals,
+    /// Stalled time of containers that are not held, while somebody is.
+    foreign: Option<u32>,
     acted_usec: Option<u64>,
     killed_usec: Option<u64>,
 }
@@ -221,35 +225,24 @@ impl Machine {
 
     /// Takes in one look without containers, the cheap one; true when a whole look is due.
     pub fn glance(&mut self, now_usec: u64, node: &Node, rules: &Rules) -> bool {
-        let mut ahead = self.clone_head();
-        let signals = ahead.look(now_usec, node, rules, None);
-        // Only what brings no grade about is remembered here; anything else is judged with all the facts.
-        let entered = Grade::BAD
-            .iter()
-            .filter_map(|g| rules.bands.of(*g))
-            .any(|b| signals.enters(b, rules.bands.look_ahead_below).is_some());
-        let due = entered || node.fired.is_some() || self.grade() > Grade::Calm || self.holds();
-        if !due {
-            self.trend = ahead.trend;
-            self.signals = signals;
-            self.grader.step(now_usec, &signals, &rules.bands, None);
-        }
-        due
+        let signals = self.look(now_usec, node, rules);
+        let entered = Grade::BAD.iter().filter_map(|grade| rules.bands.of(*grade));
+        let entered = entered.into_iter().any(|b| signals.enters(b, rules.bands.look_ahead_below).is_some());
+        entered || node.fired.is_some() || self.grade() > Grade::Calm || self.holds()
     }
 
-    fn clone_head(&self) -> Self {
-        Self { grader: self.grader.clone(), trend: self.trend.clone(), ..Self::default() }
+    /// True when growth has to be stopped at once.
+    pub fn is_urgent(&self) -> bool {
+        self.urgent(self.grade())
     }
 
     /// Takes in one look and says what is to be done, in order.
     pub fn step(&mut self, seen: &Observation, rules: &Rules) -> Vec<Action> {
         let now = seen.now_usec;
         self.remember(seen, rules);
-        let foreign = self.foreign_stall(seen);
-        let signals = self.look(now, &seen.node, rules, foreign);
-        self.signals = signals;
-        let grade =
-            self.grader.step(now, &signals, &rules.bands, seen.node.fired.filter(|_| foreign.is_none()));
+        self.foreign = self.foreign_stall(seen);
+        self.look(now, &seen.node, rules);
+        let grade = self.grader.grade();
         let mut actions = Vec::new();
         self.undo(seen, rules, &mut actions);
         if let Some(band) = rules.bands.of(grade)
@@ -265,9 +258,9 @@ impl Machine {
     pub fn done(&mut self, now_usec: u64, action: &Action, verdict: Verdict) {
         if let Some(memory) = self.containers.get_mut(&action.key) {
             memory.pending = None;
-            if verdict == Verdict::Failed {
+            if verdict != Verdict::Done {
                 memory.failed();
-                if let Deed::Restrict(step, _) = action.deed {
+                if let (Deed::Restrict(step, _), Verdict::Failed) = (action.deed, verdict) {
                     memory.failing.insert(step.rung(), now_usec.saturating_add(FAILED_FOR_USEC));
                 }
             }
@@ -278,8 +271,8 @@ impl Machine {
         grade >= Grade::High && self.grader.cause() == Some(Cause::Exhaustion)
     }
 
-    /// Judges the node; `foreign` bounds the stalled time by that of containers that are not held.
-    fn look(&mut self, now: u64, node: &Node, rules: &Rules, foreign: Option<u32>) -> Signals {
+    /// Judges the node; what is known of containers that are not held bounds the stalled time.
+    fn look(&mut self, now: u64, node: &Node, rules: &Rules) -> Signals {
         let capped: u64 = self.containers.values().filter_map(Memory::capped).sum();
         self.trend.push(Point {
             time_usec: now,
@@ -289,18 +282,22 @@ impl Machine {
         });
         let (some, full) = self.trend.stalled();
         let most = |a: Option<u32>, b: Option<u32>| a.max(b);
-        let own = |part: Option<u32>| match foreign {
+        let own = |part: Option<u32>| match self.foreign {
             // A container that waits at its cap stalls because it was told to.
             Some(bound) => part.map(|part| part.min(bound)),
             None => part,
         };
-        Signals {
+        self.signals = Signals {
             some: own(most(some, node.some_avg10)),
             full: own(most(full, node.full_avg10)),
             available: node.available,
             basis: rules.bands.basis(node.total),
             exhaustion_usec: self.trend.exhaustion_usec(node.available.get()),
-        }
+        };
+        // What a container at its cap brings about is no news.
+        let fired = node.fired.filter(|_| self.foreign.is_none());
+        self.grader.step(now, &self.signals, &rules.bands, fired);
+        self.signals
     }
 
     /// Brings what is remembered of each container up to date; those that are gone are forgotten.
