@@ -36,6 +36,8 @@ struct Group {
     domain: u32,
     heap: BinaryHeap<Entry>,
     alive: u32,
+    /// Its one entry among the tops of its class that counts.
+    listed: Option<Entry>,
 }
 
 /// Domains of the hard spread.
@@ -160,7 +162,7 @@ impl Ranked {
 
     fn add_group(&mut self, class: u32, domain: u32) -> u32 {
         let group = self.groups.len() as u32;
-        self.groups.push(Group { class, domain, heap: BinaryHeap::new(), alive: 0 });
+        self.groups.push(Group { class, domain, heap: BinaryHeap::new(), alive: 0, listed: None });
         if let Some(domains) = &mut self.domains
             && domain != NO_DOMAIN
         {
@@ -204,7 +206,16 @@ impl Ranked {
         self.local[node] = score;
         entry.heap.push((score, Reverse(node as u32)));
         if open {
-            self.tops[entry.class as usize].push((score, Reverse(node as u32), group));
+            self.list(group, (score, Reverse(node as u32)));
+        }
+    }
+
+    /// Enters a group's best node among the tops of its class, unless a better one of it is there.
+    fn list(&mut self, group: u32, entry: Entry) {
+        let known = &mut self.groups[group as usize];
+        if known.listed.is_none_or(|listed| listed < entry) {
+            known.listed = Some(entry);
+            self.tops[known.class as usize].push((entry.0, entry.1, group));
         }
     }
 
@@ -253,8 +264,8 @@ impl Ranked {
             let alive = u64::from(self.groups[group as usize].alive);
             if open {
                 self.feasible[class] += alive;
-                if let Some((score, node)) = self.top_of(group) {
-                    self.tops[class].push((score, node, group));
+                if let Some(top) = self.top_of(group) {
+                    self.list(group, top);
                 }
             } else {
                 self.feasible[class] -= alive;
@@ -277,14 +288,19 @@ impl Ranked {
     /// The best node of a class.
     fn top_of_class(&mut self, class: usize) -> Option<Entry> {
         while let Some(&(score, node, group)) = self.tops[class].peek() {
-            let open = self.is_open(self.groups[group as usize].domain);
-            let top = if open { self.top_of(group) } else { None };
-            if top == Some((score, node)) {
-                return top;
-            }
-            self.tops[class].pop();
-            if let Some((score, node)) = top.filter(|top| *top < (score, node)) {
-                self.tops[class].push((score, node, group));
+            if self.groups[group as usize].listed == Some((score, node)) {
+                let open = self.is_open(self.groups[group as usize].domain);
+                let top = if open { self.top_of(group) } else { None };
+                if top == Some((score, node)) {
+                    return top;
+                }
+                self.groups[group as usize].listed = None;
+                self.tops[class].pop();
+                if let Some(top) = top {
+                    self.list(group, top);
+                }
+            } else {
+                self.tops[class].pop();
             }
         }
         None
