@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use evenkeel_model::units::{Bytes, OomScoreAdj};
 
-use crate::cgroup::{CgroupDir, CgroupTree};
+use crate::cgroup::{CgroupDir, CgroupTree, Recent};
 use crate::error::{Action, Category, HostError};
 use crate::hierarchy::Hierarchy;
 use crate::knob::{Knob, Setting};
@@ -19,12 +19,13 @@ use crate::write::{CgroupRef, Target};
 pub struct KernelReader {
     roots: Roots,
     tree: Arc<CgroupTree>,
+    recent: Recent,
 }
 
 impl KernelReader {
     /// A reader of an opened tree.
-    pub const fn new(roots: Roots, tree: Arc<CgroupTree>) -> Self {
-        Self { roots, tree }
+    pub fn new(roots: Roots, tree: Arc<CgroupTree>) -> Self {
+        Self { roots, tree, recent: Recent::default() }
     }
 
     /// The tree it reads.
@@ -119,7 +120,7 @@ impl HostReader for KernelReader {
     }
 
     fn pids(&self, cgroup: &CgroupRef) -> Result<Vec<u32>, HostError> {
-        let found = self.tree.dir_of(cgroup)?.subtree_procs()?;
+        let found = self.recent.with(&self.tree, cgroup, CgroupDir::subtree_procs)?;
         if found.truncated {
             // A list that is not whole must not pass for one: somebody may conclude that all is well.
             let why = "cgroups are nested deeper than 64 levels below it";
@@ -142,7 +143,9 @@ impl HostReader for KernelReader {
             (Target::Process(id), Knob::OomScoreAdj) => {
                 ProcessHandle::open_same(&self.roots, *id)?.oom_score_adj().map(Setting::OomScoreAdj)
             }
-            (Target::Cgroup(at), knob) if knob.exists_in(at.hierarchy) => self.tree.dir_of(at)?.setting(knob),
+            (Target::Cgroup(at), knob) if knob.exists_in(at.hierarchy) => {
+                self.recent.with(&self.tree, at, |dir| dir.setting(knob))
+            }
             (Target::Node, Knob::OvercommitMemory) => node_setting(&self.roots, knob),
             _ => Err(HostError::of_text(
                 Category::Unsupported,
@@ -154,6 +157,6 @@ impl HostReader for KernelReader {
     }
 
     fn is_frozen(&self, cgroup: &CgroupRef) -> Result<bool, HostError> {
-        self.tree.dir_of(cgroup)?.is_frozen()
+        self.recent.with(&self.tree, cgroup, CgroupDir::is_frozen)
     }
 }

@@ -109,7 +109,8 @@ impl CgroupDir {
         } else {
             [b"total_rss", b"total_inactive_file", b"total_active_file", b"total_swap"]
         };
-        let [anon, inactive_file, active_file, swap] = parse::pick(&text, keys).map(|p| p.value().map(Bytes::new));
+        let [anon, inactive_file, active_file, swap] =
+            parse::pick(&text, keys).map(|p| p.value().map(Bytes::new));
         Ok(MemoryStat { anon, inactive_file, active_file, swap })
     }
 
@@ -192,7 +193,8 @@ impl CgroupDir {
     /// # Errors
     /// As [`CgroupDir::read`]; `Malformed`.
     pub fn setting(&self, knob: Knob) -> Result<Setting, HostError> {
-        knob.parse(&self.read(knob.file())?).ok_or_else(|| self.malformed(knob.file()))
+        let mut buffer = [0; 4096];
+        knob.parse(self.read_line(knob.file(), &mut buffer)?).ok_or_else(|| self.malformed(knob.file()))
     }
 
     /// Writes a knob. Crate-private: everybody else goes through a `HostWriter`, which refuses what must not be

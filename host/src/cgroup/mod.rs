@@ -6,10 +6,12 @@
 mod dir;
 mod files;
 mod procs;
+mod recent;
 mod tree;
 
 pub use dir::CgroupDir;
 pub(crate) use dir::normal;
 pub use files::{CpuStat, MemoryEvents, MemoryStat};
 pub use procs::Procs;
+pub(crate) use recent::Recent;
 pub use tree::CgroupTree;

@@ -85,6 +85,9 @@ impl CgroupDir {
     }
 
     fn append_children(&self, found: &mut Procs, depth: usize) -> Result<(), HostError> {
+        if self.is_leaf() {
+            return Ok(());
+        }
         for name in self.children()? {
             if depth >= DEEPEST {
                 found.truncated = true;

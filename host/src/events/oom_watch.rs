@@ -319,7 +319,7 @@ fn append(dir: &CgroupDir, into: &mut BTreeMap<u64, u64>, depth: usize) -> Resul
         return Err(HostError::of_text(Category::Unsupported, Action::Read, dir.at().to_string(), why));
     };
     into.insert(dir.at().inode, kills);
-    if v2 || depth >= 64 {
+    if v2 || depth >= 64 || dir.is_leaf() {
         return Ok(());
     }
     for name in dir.children()? {
