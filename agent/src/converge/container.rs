@@ -140,6 +140,8 @@ pub(super) struct Container {
     pub(super) noticed: Option<Instant>,
     /// Its knobs are to be looked at as a whole: something happened to it.
     pub(super) whole: bool,
+    /// The survey its knobs were last judged by; 0 = not since one was written.
+    pub(super) judged: u64,
     /// What status shows of it is out of date.
     pub(super) stale: bool,
 }
@@ -204,6 +206,7 @@ impl Container {
         let whole = std::mem::take(&mut self.whole);
         self.put_back(env, stats, &mut next);
         for done in self.knobs.turn(env, whole) {
+            self.judged = 0;
             self.knob_done(env, done, stats, &mut next);
         }
         // A doubted knob is asked about and looked at again soon, whether this turn found it or an earlier one.

@@ -34,12 +34,14 @@ use std::time::{Duration, Instant};
 use evenkeel_host::error::HostError;
 use evenkeel_host::events::ProcConnector;
 use evenkeel_host::kernel_reader::KernelReader;
+use evenkeel_host::node::has_recursive_protection;
 use evenkeel_host::write::HostWriter;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use audit::Audit;
 use board::Board;
 pub(crate) use container::State;
+use effect::Survey;
 pub(crate) use knob::limit_would_kill;
 pub(crate) use knobs::rank;
 pub(crate) use table::source_name;
@@ -99,6 +101,7 @@ pub(crate) struct Converger {
     table: Table,
     wake: Wake,
     audit: Audit,
+    survey: Survey,
     /// Containers to look at, soonest first, and when each is due.
     queue: BinaryHeap<Reverse<(Instant, Key)>>,
     due: HashMap<Key, Instant>,
@@ -134,12 +137,15 @@ impl Converger {
         let wake = Wake::open(parts.connector.take(), tree, parts.reader.roots().clone());
         let changes = parts.changes.take();
         let audit = Audit::new(config.converge.audit_period, Instant::now());
+        let recursive = has_recursive_protection(parts.reader.roots());
+        let survey = Survey::new(recursive, config.own.clone(), config.converge.audit_period, Instant::now());
         Self {
             rules,
             snapshots: Snapshots::default(),
             table: Table::new(changes),
             wake,
             audit,
+            survey,
             queue: BinaryHeap::new(),
             due: HashMap::new(),
             merge_at: None,
@@ -166,6 +172,7 @@ impl Converger {
             self.reconcile(now);
             self.audit(now);
             self.turns();
+            self.survey(now);
             self.finish_round();
         }
         self.compact_journal();
@@ -201,8 +208,12 @@ impl Converger {
     /// Sleeps until something happens or something is due.
     fn wait(&self) {
         let now = Instant::now();
-        let next =
-            [self.queue.peek().map(|Reverse((at, _))| *at), self.audit.due(self.table.len()), self.merge_at];
+        let next = [
+            self.queue.peek().map(|Reverse((at, _))| *at),
+            self.audit.due(self.table.len()),
+            self.merge_at,
+            self.survey.due(),
+        ];
         let next = next.into_iter().flatten().min().unwrap_or(now + LONGEST_SLEEP);
         let sleep = next.saturating_duration_since(now).min(LONGEST_SLEEP);
         // Rounded up, or the last fraction of a millisecond would be spent in a busy loop.

@@ -33,6 +33,7 @@ impl Converger {
             self.notice(key, now);
         }
         if notices.tree_changed {
+            self.survey.tree_changed(now);
             self.parts.rescan.ring();
             if !self.parts.board.waiting().is_empty() {
                 self.merge_at.get_or_insert(now);
@@ -45,6 +46,23 @@ impl Converger {
             for key in keys {
                 self.notice(key, now);
             }
+        }
+    }
+
+    /// Reads the families around the containers again when that is due, and judges every knob by them.
+    pub(super) fn survey(&mut self, now: Instant) {
+        if !self.survey.refresh(&self.parts.reader, now) {
+            return;
+        }
+        let mut drafts = Vec::new();
+        for (key, container) in self.table.iter_mut() {
+            drafts.extend(self.survey.judge(&self.parts.reader, container));
+            if container.stale {
+                self.parts.board.show(key, container);
+            }
+        }
+        for draft in drafts {
+            self.parts.decisions.record(draft, &self.parts.context.stats);
         }
     }
 
@@ -116,7 +134,10 @@ impl Converger {
             holds: self.parts.holds.as_deref(),
         };
         match container.turn(&mut env, now, &Counters(&context.stats)) {
-            Ok(next) => {
+            Ok(mut next) => {
+                if container.judged != self.survey.epoch {
+                    next.drafts.extend(self.survey.judge(&self.parts.reader, container));
+                }
                 self.wake.learn(key, container.pids_to_learn());
                 self.parts.board.show(key, container);
                 self.take_next(key, next, now);

@@ -148,6 +148,7 @@ impl Table {
             processes: 0,
             noticed: Some(std::time::Instant::now()),
             whole: true,
+            judged: 0,
             stale: true,
             processes_at,
             tracked,
@@ -192,6 +193,7 @@ impl Table {
         }
         container.knobs.replace(fresh_knobs);
         container.whole = true;
+        container.judged = 0;
         container.stale = true;
         container.generation += 1;
         container.noticed = Some(std::time::Instant::now());
@@ -299,6 +301,11 @@ impl Table {
     /// Every container's key.
     pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
         self.containers.keys().copied()
+    }
+
+    /// Every container, to be changed.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut Container)> {
+        self.containers.iter_mut().map(|(key, container)| (*key, container))
     }
 
     /// Every container.
