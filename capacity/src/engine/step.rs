@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::closed::{self, Closed};
 use super::ranked::{Ranked, serves};
 use crate::cluster::{Cluster, NodeIndex, Pod};
 use crate::plugin::{Cycle, Rejection, Scores};
@@ -64,6 +65,12 @@ impl<'a> Placer<'a> {
         if let Some(ranked) = &mut self.ranked {
             ranked.catch_up(self.cluster, self.profile, state, &self.cycle);
         }
+    }
+
+    /// How many more fit, by a closed form; `None` where none applies.
+    pub fn closed(&mut self, state: &State) -> Option<Closed> {
+        self.catch_up(state);
+        closed::count(self.cluster, self.profile, state, &self.cycle)
     }
 
     /// Where the next one goes; `None` when no node takes it.

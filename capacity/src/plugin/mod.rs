@@ -17,5 +17,5 @@ pub use cycle::Cycle;
 pub use reason::{Code, Rejection, Short};
 pub use score::Scores;
 pub(crate) use score::{fewer_is_better, more_is_better};
-pub(crate) use spread::{NO_DOMAIN, SpreadRules};
+pub(crate) use spread::{Constraint, NO_DOMAIN, SpreadRules};
 pub(crate) use volume::VolumeRules;
