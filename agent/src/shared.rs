@@ -9,7 +9,9 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use evenkeel_host::error::Category;
 use evenkeel_host::knob::Knob;
+use evenkeel_host::write::Outcome;
 use evenkeel_model::node::{NodeFacts, NodeKey};
 use evenkeel_model::sample::Sample;
 use evenkeel_model::workload::{SourceKind, Workload};
@@ -394,6 +396,24 @@ pub(crate) struct Stats {
     pub ticks: Count,
     /// Deadlines that passed without a tick.
     pub ticks_missed: Count,
+impl WriteStats {
+    /// Counts what came of one write.
+    pub(crate) fn count(&self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Written { .. } => self.done.add(1),
+            Outcome::Unchanged { .. } => {}
+            Outcome::WouldWrite { .. } => self.would.add(1),
+            Outcome::Refused(_) => self.rejected.add(1),
+            Outcome::Failed { error, .. } => match error.category() {
+                Category::Gone => self.gone.add(1),
+                Category::Denied => self.denied.add(1),
+                Category::Unsupported | Category::Rejected => self.rejected.add(1),
+                Category::Malformed | Category::Partial | Category::Io => self.failed.add(1),
+            },
+        }
+    }
+}
+
     /// Ticks whose buffer could not be handed over because the report thread was behind.
     pub ticks_dropped: Count,
     /// How late ticks began.
@@ -492,6 +512,10 @@ mod tests {
     fn a_duration_falls_into_the_first_bucket_that_holds_it() {
         let h = Histogram::default();
         for usec in [0, 100, 101, 30_000_000, 30_000_001] {
+    /// The cap of all workloads, bytes; 0 = off.
+    pub workloads_cap_bytes: Count,
+    /// What everything outside the workloads' cgroup uses and cannot give back, bytes.
+    pub outside_workloads_bytes: Count,
             h.observe(usec);
         }
         let counts: Vec<u64> = h.buckets.iter().map(Count::get).collect();

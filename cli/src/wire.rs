@@ -45,8 +45,9 @@ pub(crate) fn state(state: i32) -> &'static str {
 /// A cell in the colour of its state.
 pub(crate) fn toned(state: &str) -> Cell {
     let tone = match state {
-        "converged" | "ok" | "done" | "connected" => Tone::Good,
-        "dirty" | "converging" | "contended" | "ineffective" | "warn" | "would-do" => Tone::Warn,
+        "converged" | "ok" | "done" | "connected" | "protected" => Tone::Good,
+        "dirty" | "converging" | "contended" | "ineffective" | "warn" | "would-do" | "would-set"
+        | "would-protect" | "waiting" => Tone::Warn,
         "denied" | "unsupported" | "fail" | "failed" | "rejected" | "disconnected" => Tone::Bad,
         _ => Tone::Faint,
     };

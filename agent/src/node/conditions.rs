@@ -12,8 +12,8 @@ use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{HostWriter, Outcome, Target, Write};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::qos_class::QosClass;
-use evenkeel_model::quantity::Quantity;
 use evenkeel_model::units::Bytes;
+use evenkeel_qos::checks::{self, Finding};
 
 use crate::config::sections::node_memory::Overcommit;
 use crate::converge::board::NodeKnob;
@@ -87,22 +87,17 @@ fn unread(why: &str) -> Condition {
     )
 }
 
-fn judged(found: Mode) -> Condition {
-    let why = match found {
-        Mode::Never => {
-            "it is 2: memory is refused to whoever asks next, Guaranteed containers too, and no score decides"
-        }
-        Mode::Heuristic | Mode::Always => {
-            "it is 0: a large request may be refused where another container should give way"
-        }
-    };
-    let state = if found == Mode::Never { "fail" } else { "warn" };
-    Condition::new(
-        OVERCOMMIT,
-        state,
-        why.into(),
-        "set memory.overcommit = \"set\", or sysctl -w vm.overcommit_memory=1",
-    )
+/// A finding as a row; a promise that is broken for everybody is a failure.
+fn found(name: &'static str, state: &'static str, finding: &Finding) -> Condition {
+    Condition::new(name, state, format!("{}: {}", finding.what, finding.why), &finding.remedy)
+}
+
+fn judged(mode: Mode) -> Condition {
+    let state = if mode == Mode::Never { "fail" } else { "warn" };
+    match checks::overcommit(mode.get()) {
+        Some(finding) => found(OVERCOMMIT, state, &finding),
+        None => Condition::new(OVERCOMMIT, "ok", mode.to_string(), ""),
+    }
 }
 
 fn set_overcommit(found: Mode, writer: &mut dyn HostWriter, journal: &mut Journal) -> Condition {
@@ -141,17 +136,12 @@ fn remedy_of(error: &HostError) -> &'static str {
 /// Looks at `vm.panic_on_oom`: with anything but 0 a shortage ends the machine, and no score matters.
 pub(super) fn panic_on_oom(roots: &Roots) -> Condition {
     match evenkeel_host::node::panic_on_oom(roots) {
-        Ok(0) => Condition::new(PANIC, "ok", "0".into(), ""),
-        Ok(found) => {
-            let why =
-                format!("it is {found}: a shortage of memory ends the machine, whatever the scores say");
-            let remedy = "sysctl -w vm.panic_on_oom=0, and set it in /etc/sysctl.d";
-            Condition::new(PANIC, "fail", why, remedy).told(
-                &found.to_string(),
-                "0",
-                DecisionResult::Unchanged,
-            )
-        }
+        Ok(value) => match checks::panic_on_oom(u8::try_from(value).unwrap_or(u8::MAX)) {
+            None => Condition::new(PANIC, "ok", value.to_string(), ""),
+            Some(finding) => {
+                found(PANIC, "fail", &finding).told(&value.to_string(), "0", DecisionResult::Unchanged)
+            }
+        },
         Err(error) => Condition::new(
             PANIC,
             "unsupported",
@@ -180,23 +170,12 @@ fn count(roster: &[RosterEntry]) -> (usize, usize) {
 }
 
 fn swap_of(total: Bytes, (guaranteed, burstable): (usize, usize), limited: bool) -> Condition {
-    if total.is_zero() {
+    let Some(mut finding) = checks::swap(total, limited) else {
         return Condition::new(SWAP, "ok", "off".into(), "");
-    }
-    let size = Quantity::from_bytes(total.get());
-    let held = if limited {
-        "; Guaranteed and BestEffort containers are kept out of it by memory.swap_limits"
-    } else {
-        ""
     };
-    let why = format!(
-        "{size} are on, so memory that was requested may be on disk: {guaranteed} Guaranteed and {burstable} \
-         Burstable containers are promised what does not hold{held}"
-    );
-    let remedy =
-        "swapoff -a, and take its line out of fstab; or limit it by memory.swap_limits and knobs.memory_swap";
+    finding.why.push_str(&format!("; here {guaranteed} Guaranteed and {burstable} Burstable containers"));
     let state = if limited { "warn" } else { "fail" };
-    Condition::new(SWAP, state, why, remedy).told(&total.get().to_string(), "0", DecisionResult::Unchanged)
+    found(SWAP, state, &finding).told(&total.get().to_string(), "0", DecisionResult::Unchanged)
 }
 
 #[cfg(test)]
@@ -232,10 +211,7 @@ mod tests {
         assert_eq!(swap_of(Bytes::ZERO, (1, 1), false).row.state, "ok");
         let found = swap_of(Bytes::new(1 << 30), (2, 3), false);
         assert_eq!(found.row.state, "fail");
-        assert!(
-            found.row.why.contains("1Gi") && found.row.why.contains("2 Guaranteed and 3 Burstable"),
-            "{found:?}"
-        );
+        assert!(found.row.why.contains("2 Guaranteed and 3 Burstable"), "{found:?}");
         assert_eq!(swap_of(Bytes::new(1 << 30), (2, 3), true).row.state, "warn");
     }
 }

@@ -3,6 +3,7 @@
 //! A thread of its own, so that a scan of procfs never holds up a container. Owned here: when each of these is looked
 //! at, and telling it. Not owned: containers ([`crate::converge`]).
 
+pub(crate) mod cap;
 mod conditions;
 pub(crate) mod daemons;
 
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 use evenkeel_host::action::HostDriver;
 use evenkeel_host::kernel_reader::KernelReader;
 use evenkeel_host::knob::Knob;
+use evenkeel_host::node::meminfo;
+use evenkeel_model::units::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::config::sections::node_memory::Overcommit;
@@ -21,8 +24,9 @@ use crate::converge::board::Board;
 use crate::decisions::{DecisionLog, Draft};
 use crate::journal::Journal;
 use crate::kernel::{self, Kernel};
-use crate::shared::{Context, Heartbeat, Waker, lock};
+use crate::shared::{Context, Heartbeat, Waker, lock, micros};
 
+use cap::{Cap, CapView};
 use conditions::Condition;
 use daemons::{Daemon, Guard};
 
@@ -39,12 +43,18 @@ const COMPACT_AFTER: u32 = 360;
 #[derive(Debug, Default)]
 pub(crate) struct View {
     daemons: Mutex<Vec<Daemon>>,
+    cap: Mutex<Option<CapView>>,
 }
 
 impl View {
     /// Every daemon found.
     pub(crate) fn daemons(&self) -> Vec<Daemon> {
         lock(&self.daemons).clone()
+    }
+
+    /// The cap of all workloads; `None` where it is off.
+    pub(crate) fn cap(&self) -> Option<CapView> {
+        lock(&self.cap).clone()
     }
 }
 
@@ -68,6 +78,9 @@ pub(crate) struct NodeLoop {
     parts: Parts,
     journal: Journal,
     guard: Option<Guard>,
+    cap: Option<Cap>,
+    /// A clock that does not go back begins here.
+    started: Instant,
     audits: u32,
     /// State last told, by row.
     told: HashMap<&'static str, &'static str>,
@@ -88,6 +101,8 @@ impl NodeLoop {
         let reader = kernel.reader.clone();
         let writer = kernel::open_writer(&context.config, reader.roots(), reader.tree())?;
         let guard = Guard::new(&context.config, &reader).filter(|_| kernel.scores_possible);
+        let rules = &context.config.node_memory;
+        let cap = rules.cap.clone().map(|cap| Cap::new(cap, context.config.converge.contended_after));
         let parts = Parts {
             context: Arc::clone(context),
             reader,
@@ -96,7 +111,8 @@ impl NodeLoop {
             board: Arc::clone(board),
             view: Arc::clone(view),
         };
-        Ok(Self { parts, journal: open_journal(context), guard, audits: 0, told: HashMap::new() })
+        let (journal, started) = (open_journal(context), Instant::now());
+        Ok(Self { parts, journal, guard, cap, started, audits: 0, told: HashMap::new() })
     }
 
     /// Runs until the agent ends; `waker` ends the sleep.
@@ -114,6 +130,7 @@ impl NodeLoop {
                 audit_at = now + period;
                 self.daemons();
             }
+            self.cap();
             sleep(waker, (now + TICK).saturating_duration_since(Instant::now()));
         }
     }
@@ -122,6 +139,40 @@ impl NodeLoop {
     pub(crate) fn once(&mut self) {
         self.conditions();
         self.daemons();
+        self.cap();
+    }
+
+    fn cap(&mut self) {
+        let Some(cap) = self.cap.as_mut() else { return };
+        let (context, reader) = (&self.parts.context, &self.parts.reader);
+        let memory = match meminfo(reader.roots()) {
+            Ok(memory) => memory,
+            Err(error) => {
+                tracing::debug!(%error, "ignoring: memory cannot be measured; the cap stays as it is");
+                return;
+            }
+        };
+        let kubelet = self.guard.as_ref().is_some_and(Guard::has_kubelet);
+        let round = cap.round(
+            micros(self.started.elapsed()),
+            &memory,
+            context.facts.page_bytes,
+            (reader.tree().layout(), kubelet),
+            (reader, &mut *self.parts.writer, &mut self.journal),
+        );
+        let (row, view) = (cap.row(), cap.view().clone());
+        let stats = &context.stats;
+        stats.workloads_cap_bytes.set(view.cap.map_or(0, Bytes::get));
+        stats.outside_workloads_bytes.set(view.outside.get());
+        if let Some((knob, outcome)) = &round.wrote {
+            stats.writes.of(*knob).count(outcome);
+        }
+        if self.told.insert(row.name, row.state) != Some(row.state) && !matches!(row.state, "ok") {
+            tracing::warn!(what = row.name, why = row.why, remedy = row.remedy, "the node");
+        }
+        self.parts.board.show_knob(row);
+        *lock(&self.parts.view.cap) = Some(view);
+        self.record(round.draft.into_iter().collect());
     }
 
     fn conditions(&mut self) {
@@ -148,10 +199,10 @@ impl NodeLoop {
         self.parts.board.show_knob(row);
         let stats = &self.parts.context.stats;
         stats.writes.of(Knob::OvercommitMemory).done.add(u64::from(wrote));
-        if news || wrote {
-            for draft in draft {
-                self.parts.decisions.record(draft, stats);
-            }
+        if (news || wrote)
+            && let Some(draft) = draft
+        {
+            self.parts.decisions.record(draft, stats);
         }
     }
 

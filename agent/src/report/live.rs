@@ -7,8 +7,12 @@ use evenkeel_model::sample::{Field, Sample};
 use evenkeel_model::usage::UsageRecord;
 
 use super::recent::Recent;
-use crate::decisions::DecisionLog;
-use crate::shared::{LiveContainer, LiveTick, Stats, Tick, TrackChange, Tracked};
+use super::throttled::Throttling;
+use crate::oom::{Hint, HintSender};
+use crate::shared::{LiveContainer, LiveTick, Tick, TrackChange, Tracked};
+
+/// Containers that ended whose last minute is still told, for kills seen after the end; 350 KiB.
+const ENDED: usize = 256;
 
 /// The latest sample of every tracked container.
 #[derive(Debug, Default)]
@@ -32,8 +36,29 @@ impl Latest {
         self.containers.get(at)?.recent.record()
     }
 
-    /// Takes in a tick; OOM kills since the sample before become decisions.
-    pub(super) fn take(&mut self, tick: &Tick, decisions: &DecisionLog, stats: &Stats) {
+    /// The last `span` of a container before a moment, microseconds since 1970; also of one that ended lately.
+    pub(crate) fn before(&self, slot: u32, time_usec: u64, span: Duration) -> Option<LastSeconds> {
+        let place = self.containers.binary_search_by_key(&slot, |c| c.tracked.slot);
+        let container = match place {
+            Ok(at) => self.containers.get(at),
+            Err(_) => self.ended.iter().find(|c| c.tracked.slot == slot),
+        }?;
+        let bytes = |field| container.last.as_ref().and_then(|last| last.get(field)).map(Bytes::new);
+        Some(LastSeconds {
+            usage: bytes(Field::MemoryCurrentBytes),
+            working_set: bytes(Field::MemoryWorkingSetBytes),
+            text: container.recent.text(time_usec, span),
+        })
+    }
+
+    /// How far its CPU limit held a container back in the last minute.
+    pub(crate) fn throttling(&self, slot: u32) -> Option<Throttling> {
+        let at = self.containers.binary_search_by_key(&slot, |c| c.tracked.slot).ok()?;
+        self.containers.get(at)?.recent.throttling()
+    }
+
+    /// Takes in a tick; where a counter of OOM kills grew, `hint` is told.
+    pub(super) fn take(&mut self, tick: &Tick, hint: &mut dyn FnMut(Hint)) {
         for change in &tick.changes {
             self.change(change);
         }

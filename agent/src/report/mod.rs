@@ -11,6 +11,7 @@ mod outbox;
 mod recent;
 mod spool;
 mod stream;
+mod throttled;
 #[cfg(test)]
 pub(crate) mod test_support;
 
@@ -26,7 +27,8 @@ use crate::sample::Ticks;
 use crate::shared::{Context, Heartbeat, LiveBus, Tick, lock};
 
 use frames::Framer;
-pub(crate) use live::Latest;
+pub(crate) use live::{LastSeconds, Latest};
+pub(crate) use throttled::Throttling;
 use outbox::Outbox;
 use spool::Spool;
 

@@ -1,10 +1,13 @@
 //! The last minute of one container, from which the agent answers with the resource model's usage record.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use evenkeel_model::name::ResourceName;
 use evenkeel_model::sample::{Field, Sample};
 use evenkeel_model::usage::{Confidence, Stats, UsageRecord, UsageWindow};
+
+use super::throttled::{Throttled, Throttling};
 
 /// Ticks kept: a minute at the default interval, 1.2 KiB a container.
 const KEPT: usize = 60;
@@ -21,17 +24,34 @@ struct Second {
     memory_kib: Option<u32>,
 }
 
+impl Second {
+    fn text(&self, age: u64) -> String {
+        let mut text = if age == 0 { "0s".to_owned() } else { format!("-{age}s") };
+        if let Some(kib) = self.memory_kib {
+            text += &match kib {
+                0..10_240 => format!(" {kib}Ki"),
+                _ => format!(" {}Mi", kib / 1024),
+            };
+        }
+        if let Some(milli) = self.cpu_milli {
+            text += &format!(" {milli}m");
+        }
+        text
+    }
+}
+
 /// A ring of the latest ticks; made once, never grown.
 #[derive(Debug)]
 pub(super) struct Recent {
     ring: Vec<Second>,
     next: usize,
     interval_usec: u64,
+    throttled: Throttled,
 }
 
 impl Recent {
     pub(super) fn new() -> Self {
-        Self { ring: Vec::with_capacity(KEPT), next: 0, interval_usec: 0 }
+        Self { ring: Vec::with_capacity(KEPT), next: 0, interval_usec: 0, throttled: Throttled::default() }
     }
 
     /// Takes in a sample taken at `time_usec` since 1970.
@@ -50,6 +70,23 @@ impl Recent {
             None => self.ring.push(second),
         }
         self.next = (self.next + 1) % KEPT;
+        self.throttled.take(time_usec, sample);
+    }
+
+    /// How far its CPU limit held it back; `None` without one.
+    pub(super) fn throttling(&self) -> Option<Throttling> {
+        self.throttled.told()
+    }
+
+    /// What was used in the last `span` before a moment, microseconds since 1970, oldest first: `-1s 64Mi 250m`.
+    pub(super) fn text(&self, time_usec: u64, span: Duration) -> String {
+        let now = time_usec / 1_000_000;
+        let (newer, older) = self.ring.split_at(self.next.min(self.ring.len()));
+        let told = older.iter().chain(newer).filter_map(|second| {
+            let age = now.checked_sub(u64::from(second.time))?;
+            (age <= span.as_secs() && !span.is_zero()).then(|| second.text(age))
+        });
+        told.collect::<Vec<_>>().join(", ")
     }
 
     /// What was used; `None` before the first sample.
@@ -92,7 +129,6 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn the_last_minute_is_told_with_what_is_missing() {

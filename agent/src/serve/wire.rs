@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use evenkeel_model::sample::Sample;
+use evenkeel_model::units::Bytes;
 use evenkeel_model::usage::UsageRecord;
 use evenkeel_proto::convert::{Identity, usage_record};
 use evenkeel_proto::v1;
@@ -11,6 +12,10 @@ use super::Agent;
 use crate::converge::board::{ContainerView, KnobView, NodeKnob, SourceView};
 use crate::converge::{State, source_name};
 use crate::shared::{LiveTick, Tracked, lock, micros};
+use crate::node::cap::CapView;
+use crate::node::daemons::{Daemon, DaemonState};
+use crate::oom::evictions::Offer;
+use crate::report::Throttling;
 
 /// Everything status shows.
 pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
@@ -36,6 +41,8 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
             why: wake.why.unwrap_or_default(),
         }),
         sources: board.sources().iter().map(source).collect(),
+        daemons: agent.node.daemons().into_iter().map(daemon).collect(),
+        workloads_cap: agent.node.cap().map(cap),
     }
 }
 
@@ -43,10 +50,18 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
 pub(super) fn containers(agent: &Agent) -> Vec<v1::ContainerStatus> {
     let latest = lock(&agent.usage);
     let views = agent.board.containers();
-    views.iter().map(|view| container(view, latest.record(view.tracked.slot))).collect()
+    let of = |view: &ContainerView| {
+        let slot = view.tracked.slot;
+        container(view, latest.record(slot), latest.throttling(slot))
+    };
+    views.iter().map(of).collect()
 }
 
-fn container(view: &ContainerView, usage: Option<UsageRecord>) -> v1::ContainerStatus {
+fn container(
+    view: &ContainerView,
+    usage: Option<UsageRecord>,
+    throttling: Option<Throttling>,
+) -> v1::ContainerStatus {
     let workload = &view.tracked.workload;
     let usage = usage.map(|record| {
         usage_record(&record, &workload.pod.namespace, &workload.workload, &workload.container)
@@ -66,6 +81,12 @@ fn container(view: &ContainerView, usage: Option<UsageRecord>) -> v1::ContainerS
     }
 }
 
+        throttling: throttling.map(|t| v1::Throttling {
+            window_seconds: u32::try_from(t.seconds).unwrap_or(u32::MAX),
+            periods: t.periods,
+            throttled_periods: t.throttled_periods,
+            throttled_usec: t.throttled_usec,
+        }),
 /// Who a container is.
 pub(super) fn identity(tracked: &Tracked) -> v1::ContainerIdentity {
     let classes = tracked.classes;
@@ -92,6 +113,39 @@ fn node_knob(knob: NodeKnob) -> v1::KnobStatus {
         state: knob.state.to_owned(),
         why: knob.why,
         remedy: knob.remedy,
+    }
+}
+
+fn daemon(daemon: Daemon) -> v1::DaemonStatus {
+    v1::DaemonStatus {
+        state: daemon.state.as_str().to_owned(),
+        why: match daemon.state {
+            DaemonState::Denied(why) => why,
+            DaemonState::Managed(name) => format!("it is in the container {name}, whose score it has"),
+            DaemonState::Contended => "somebody else keeps changing its score; it is left alone".to_owned(),
+            DaemonState::Protected | DaemonState::Would => String::new(),
+        },
+        name: daemon.name,
+        pid: daemon.pid,
+        found_by: daemon.by,
+        cgroup: daemon.cgroup.unwrap_or_default(),
+        wanted: daemon.wanted.get().into(),
+        actual: daemon.actual.map(|score| score.get().into()),
+    }
+}
+
+fn cap(cap: CapView) -> v1::WorkloadsCapStatus {
+    v1::WorkloadsCapStatus {
+        cgroup: cap.cgroup,
+        state: cap.state.to_owned(),
+        why: cap.why,
+        remedy: cap.remedy,
+        reserve_bytes: cap.reserve.get(),
+        cap_bytes: cap.cap.map(Bytes::get),
+        inside_bytes: cap.inside.get(),
+        outside_bytes: cap.outside.get(),
+        rewrites: cap.rewrites,
+        since_usec: cap.since_usec.unwrap_or(0),
     }
 }
 

@@ -134,6 +134,11 @@ impl Guard {
         self.known.values().map(|known| known.shown.clone()).collect()
     }
 
+    /// A kubelet is among them.
+    pub(super) fn has_kubelet(&self) -> bool {
+        self.known.values().any(|known| known.shown.name == "kubelet")
+    }
+
     /// How many hold the score.
     pub(super) fn protected(&self) -> usize {
         self.known.values().filter(|known| known.shown.actual == Some(self.score)).count()

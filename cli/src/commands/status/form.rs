@@ -1,6 +1,6 @@
 //! The pinned form of an agent's status, and making it from the wire's.
 
-use evenkeel_proto::v1::{ContainerStatus, GetStatusResponse, KnobValue};
+use evenkeel_proto::v1::{ContainerStatus, DaemonStatus, GetStatusResponse, KnobValue, WorkloadsCapStatus};
 use serde::Serialize;
 
 use crate::wire::{self, Classes, known};
@@ -20,6 +20,8 @@ pub(super) struct Status {
     pub(super) wake: Option<Wake>,
     pub(super) sources: Vec<Source>,
     pub(super) stream: Option<Stream>,
+    pub(super) daemons: Vec<Daemon>,
+    pub(super) workloads_cap: Option<Cap>,
     pub(super) containers: Vec<Container>,
 }
 
@@ -69,6 +71,52 @@ pub(super) struct Stream {
     pub(super) last_error: Option<String>,
 }
 
+/// A daemon the node cannot live without.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Daemon {
+    pub(super) name: String,
+    pub(super) pid: u32,
+    pub(super) found_by: String,
+    pub(super) cgroup: Option<String>,
+    pub(super) oom_score_adj: Score,
+    pub(super) state: String,
+    pub(super) why: Option<String>,
+}
+
+/// A score wished and there.
+#[derive(Serialize)]
+pub(super) struct Score {
+    pub(super) wanted: i32,
+    pub(super) actual: Option<i32>,
+}
+
+/// The limit of the cgroup that holds all workloads.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Cap {
+    pub(super) cgroup: String,
+    pub(super) state: String,
+    pub(super) why: Option<String>,
+    pub(super) remedy: Option<String>,
+    pub(super) cap_bytes: Option<u64>,
+    pub(super) reserve_bytes: u64,
+    pub(super) inside_bytes: u64,
+    pub(super) outside_bytes: u64,
+    pub(super) rewrites: u32,
+    pub(super) since: Option<String>,
+}
+
+/// How far a CPU limit held a container back.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Throttling {
+    pub(super) window_seconds: u32,
+    pub(super) periods: u64,
+    pub(super) throttled_periods: u64,
+    pub(super) throttled_usec: u64,
+}
+
 /// One container of the agent.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -88,6 +136,7 @@ pub(crate) struct Container {
     pub(super) generation: u64,
     pub(super) verified_at: Option<String>,
     pub(super) processes: u32,
+    pub(super) throttling: Option<Throttling>,
     pub(super) knobs: Vec<ContainerKnob>,
 }
 
@@ -99,6 +148,11 @@ pub(super) struct ContainerKnob {
     pub(super) actual: Option<String>,
     pub(super) state: &'static str,
     pub(super) reason: String,
+    /// How often it was seen contended or without effect; `None` = neither.
+    pub(super) count: Option<u32>,
+    pub(super) since: Option<String>,
+    pub(super) by: Option<String>,
+    pub(super) remedy: Option<String>,
 }
 
 impl Container {
@@ -154,7 +208,40 @@ impl From<GetStatusResponse> for Status {
                 frames_dropped: s.frames_dropped,
                 last_error: some(s.last_error),
             }),
+            daemons: r.daemons.into_iter().map(Daemon::from).collect(),
+            workloads_cap: r.workloads_cap.map(Cap::from),
             containers: r.containers.into_iter().map(Container::from).collect(),
+        }
+    }
+}
+
+impl From<DaemonStatus> for Daemon {
+    fn from(d: DaemonStatus) -> Self {
+        Self {
+            name: d.name,
+            pid: d.pid,
+            found_by: d.found_by,
+            cgroup: some(d.cgroup),
+            oom_score_adj: Score { wanted: d.wanted, actual: d.actual },
+            state: d.state,
+            why: some(d.why),
+        }
+    }
+}
+
+impl From<WorkloadsCapStatus> for Cap {
+    fn from(c: WorkloadsCapStatus) -> Self {
+        Self {
+            cgroup: c.cgroup,
+            state: c.state,
+            why: some(c.why),
+            remedy: some(c.remedy),
+            cap_bytes: c.cap_bytes,
+            reserve_bytes: c.reserve_bytes,
+            inside_bytes: c.inside_bytes,
+            outside_bytes: c.outside_bytes,
+            rewrites: c.rewrites,
+            since: wire::time(c.since_usec),
         }
     }
 }
@@ -178,6 +265,12 @@ impl From<ContainerStatus> for Container {
             generation: c.generation,
             verified_at: wire::time(c.verified_at_usec),
             processes: c.processes,
+            throttling: c.throttling.map(|t| Throttling {
+                window_seconds: t.window_seconds,
+                periods: t.periods,
+                throttled_periods: t.throttled_periods,
+                throttled_usec: t.throttled_usec,
+            }),
             knobs: c.knobs.into_iter().map(ContainerKnob::from).collect(),
         }
     }
@@ -191,6 +284,10 @@ impl From<KnobValue> for ContainerKnob {
             actual: k.actual,
             state: wire::state(k.state),
             reason: k.reason,
+            count: (k.count > 0).then_some(k.count),
+            since: wire::time(k.since_usec),
+            by: some(k.by),
+            remedy: some(k.remedy),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::form::{Container, Status};
 use crate::output::Output;
 use crate::table::{Cell, Table, clean};
-use crate::wire;
+use crate::{units, wire};
 
 /// Everything, in a few lines and three tables.
 pub(super) fn status(status: &Status, output: &Output) -> String {
@@ -19,8 +19,14 @@ pub(super) fn status(status: &Status, output: &Output) -> String {
     let held = if status.capabilities.is_empty() { "none".into() } else { status.capabilities.join(", ") };
     text.push_str(&format!("capabilities: {held}\n"));
     text.push_str(&stream_text(status));
-    let tables = [knob_table(status), source_table(status), container_table(status, output.is_wide())];
-    for table in tables {
+    text.push_str(&cap_text(status));
+    let tables = [
+        Some(knob_table(status)),
+        Some(source_table(status)),
+        (!status.daemons.is_empty()).then(|| daemon_table(status)),
+        Some(container_table(status, output.is_wide())),
+    ];
+    for table in tables.into_iter().flatten() {
         text.push('\n');
         text.push_str(&table.render(output.has_colour()));
     }
@@ -53,6 +59,41 @@ fn stream_text(status: &Status) -> String {
     text
 }
 
+fn cap_text(status: &Status) -> String {
+    let Some(c) = &status.workloads_cap else { return String::new() };
+    let cap = c.cap_bytes.map_or_else(|| "not yet".to_owned(), units::bytes);
+    format!(
+        "workloads: {} capped at {cap} ({}), using {}; {} kept for everything else, which uses {}\n",
+        clean(&c.cgroup),
+        c.state,
+        units::bytes(c.inside_bytes),
+        units::bytes(c.reserve_bytes),
+        units::bytes(c.outside_bytes),
+    )
+}
+
+fn daemon_table(status: &Status) -> Table {
+    let mut table = Table::new(&["DAEMON", "PID", "FOUND-BY", "STATE", "OOM-SCORE-ADJ", "CGROUP", "WHY"]);
+    for daemon in &status.daemons {
+        let score = &daemon.oom_score_adj;
+        let score = match score.actual {
+            Some(actual) if actual == score.wanted => actual.to_string(),
+            Some(actual) => format!("{actual} (want {})", score.wanted),
+            None => format!("(want {})", score.wanted),
+        };
+        table.row(vec![
+            daemon.name.as_str().into(),
+            daemon.pid.to_string().into(),
+            daemon.found_by.as_str().into(),
+            wire::toned(&daemon.state),
+            score.into(),
+            daemon.cgroup.as_deref().unwrap_or("-").into(),
+            daemon.why.as_deref().unwrap_or("").into(),
+        ]);
+    }
+    table
+}
+
 fn knob_table(status: &Status) -> Table {
     let mut table = Table::new(&["KNOB", "STATE", "WHY", "REMEDY"]);
     for knob in &status.knobs {
@@ -82,10 +123,19 @@ fn source_table(status: &Status) -> Table {
 }
 
 fn container_table(status: &Status, wide: bool) -> Table {
-    let mut titles =
-        vec!["POD", "CONTAINER", "CLASS", "STATE", "OOM-SCORE-ADJ", "SHARES", "WEIGHT", "PROCESSES"];
+    let mut titles = vec![
+        "POD",
+        "CONTAINER",
+        "CLASS",
+        "CPU-CLASS",
+        "STATE",
+        "OOM-SCORE-ADJ",
+        "SHARES",
+        "WEIGHT",
+        "PROCESSES",
+    ];
     if wide {
-        titles.extend(["KIND", "CPU-CLASS", "SOURCE", "GENERATION", "VERIFIED", "INODE", "CGROUP", "WHY"]);
+        titles.extend(["KIND", "THROTTLED", "SOURCE", "GENERATION", "VERIFIED", "INODE", "CGROUP", "WHY"]);
     }
     let mut table = Table::new(&titles);
     for c in &status.containers {
@@ -93,6 +143,7 @@ fn container_table(status: &Status, wide: bool) -> Table {
             c.pod.as_str().into(),
             c.container.as_str().into(),
             estimated(c).into(),
+            c.classes.cpu.unwrap_or("-").into(),
             wire::toned(c.state),
             c.knob("oom_score_adj").into(),
             c.knob("cpu.shares").into(),
@@ -102,7 +153,7 @@ fn container_table(status: &Status, wide: bool) -> Table {
         if wide {
             row.extend([
                 Cell::from(c.kind.unwrap_or("-")),
-                c.classes.cpu.unwrap_or("-").into(),
+                c.throttled().into(),
                 c.source.as_str().into(),
                 c.generation.to_string().into(),
                 c.verified_at.as_deref().unwrap_or("-").into(),
@@ -133,11 +184,36 @@ impl Container {
         }
     }
 
+    /// Part of its periods in which its CPU limit held it back, in the last minute.
+    fn throttled(&self) -> String {
+        match &self.throttling {
+            Some(t) if t.periods > 0 => {
+                let tenths = t.throttled_periods.saturating_mul(1000) / t.periods;
+                format!("{}.{} %", tenths / 10, tenths % 10)
+            }
+            Some(_) => "0.0 %".to_owned(),
+            None => "-".to_owned(),
+        }
+    }
+
+    /// The same in words.
+    fn throttled_words(&self) -> String {
+        let Some(t) = &self.throttling else { return "no CPU limit, or not measured yet".to_owned() };
+        format!(
+            "in {} of {} periods of the last {} s, for {:.3} s in all",
+            t.throttled_periods,
+            t.periods,
+            t.window_seconds,
+            t.throttled_usec as f64 / 1e6,
+        )
+    }
+
     /// All that is known of it, for a person.
     pub(crate) fn describe(&self, colour: bool) -> String {
         let mut text = format!(
             "pod:         {}\ncontainer:   {} ({})\nid:          {}\ncgroup:      {} (inode {})\nsource:      {}\n\
-             class:       {} by memory, {} by cpu{}\nstate:       {}{}\nverified:    {} with {} processes, generation {}\n\n",
+             class:       {} by memory, {} by cpu{}\nstate:       {}{}\nverified:    {} with {} processes, generation {}\n\
+             throttled:   {}\n\n",
             clean(&self.pod),
             clean(&self.container),
             self.kind.unwrap_or("unknown kind"),
@@ -153,6 +229,7 @@ impl Container {
             self.verified_at.as_deref().unwrap_or("never"),
             self.processes,
             self.generation,
+            self.throttled_words(),
         );
         let mut table = Table::new(&["KNOB", "WANTED", "ACTUAL", "STATE", "REASON"]);
         for knob in &self.knobs {

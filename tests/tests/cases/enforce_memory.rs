@@ -1,0 +1,290 @@
+//! Who dies and who stays when memory runs out: the promises of the classes under a real OOM killer, in a guest small
+//! enough to run out of memory.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use evenkeel_proto::v1::ConvergeState;
+use evenkeel_tests::cgroups::{TestCgroup, Tier};
+use evenkeel_tests::processes::{is_alive, memory, memory_total, score, vm_event};
+use evenkeel_tests::product::{Heard, Manifest, Site, await_score};
+use evenkeel_tests::{figures, machine, places, wait};
+
+const MIB: u64 = 1 << 20;
+
+/// A part of the machine's memory as a manifest writes it.
+fn percent(part: u64) -> Result<String> {
+    Ok(format!("{}Mi", memory_total()? * part / 100 / MIB))
+}
+
+/// A site whose scores alone decide: the loop that would step in earlier is off.
+fn site() -> Result<Site> {
+    Ok(Site::new()?.with(|agent| agent.set("pressure.enabled", "false")))
+}
+
+/// A daemon of the node, and the agent told of it.
+fn daemon(site: Site) -> Result<(Site, Heard)> {
+    let cgroup = site.tree().group("system/daemon")?;
+    let path = cgroup.path();
+    let mut site = site.with(|agent| agent.set("daemons.cgroups", &format!("[{path:?}]")));
+    let heard = site.run_heard(&cgroup, &["hold", "8Mi"])?;
+    ensure!(heard.await_word_or_end("holding")?, "the daemon did not start");
+    Ok((site, heard))
+}
+
+/// Cgroup of a container named as its pod.
+fn container(site: &Site, tier: Tier, pod: &str) -> Result<TestCgroup> {
+    site.tree().container(tier, pod, "main")
+}
+
+/// A Guaranteed container that holds `part` percent of memory, four fifths of what it asked for.
+fn guaranteed(site: &mut Site, pod: &str, part: u64) -> Result<(TestCgroup, Heard)> {
+    let cgroup = container(site, Tier::Guaranteed, pod)?;
+    site.bind(&Manifest::guaranteed(pod, &cgroup.path(), "100m", &percent(part * 5 / 4)?))?;
+    let heard = site.run_heard(&cgroup, &["hold", &format!("{part}%")])?;
+    Ok((cgroup, heard))
+}
+
+/// A BestEffort container that takes `part` percent of memory.
+fn best_effort(site: &mut Site, pod: &str, part: u64) -> Result<(TestCgroup, Heard)> {
+    let path = format!("{}/{}/main", site.tree().path(), Tier::BestEffort.pod_path(pod));
+    // Known before it runs, as a kubelet knows its pods.
+    site.bind(&Manifest::best_effort(pod, &path))?;
+    let cgroup = container(site, Tier::BestEffort, pod)?;
+    let heard = site.run_heard(&cgroup, &["hold", &format!("{part}%")])?;
+    Ok((cgroup, heard))
+}
+
+/// The proposal's first demonstration.
+pub(crate) fn guaranteed_containers_survive_a_barrage_of_best_effort_ones() -> Result<()> {
+    let (mut site, daemon) = daemon(site()?)?;
+    let kept = [guaranteed(&mut site, "safe-1", 10)?.1, guaranteed(&mut site, "safe-2", 10)?.1];
+    let agent = site.start()?;
+    for heard in &kept {
+        ensure!(heard.await_word_or_end("holding")?, "a Guaranteed container did not start");
+        await_score(heard.pid, -999)?;
+    }
+    await_score(daemon.pid, -999)?;
+    let (before, mut killed, mut held) = (vm_event("oom_kill")?, 0, 0);
+    let rounds = machine::scaled(5, 20);
+    for round in 0..rounds {
+        let names: Vec<String> = (0..4).map(|hog| format!("hog-{round}-{hog}")).collect();
+        let mut hogs = Vec::new();
+        for name in &names {
+            hogs.push(best_effort(&mut site, name, 35)?);
+        }
+        for (cgroup, hog) in &hogs {
+            held += u64::from(hog.await_word_or_end("holding")?);
+            killed += cgroup.oom_kills()?;
+        }
+        ensure!(kept.iter().chain([&daemon]).all(Heard::is_alive), "round {round}: a protected one died");
+        for (name, (cgroup, _)) in names.iter().zip(&hogs) {
+            cgroup.remove()?;
+            site.unbind(name)?;
+        }
+    }
+    let kills = vm_event("oom_kill")? - before;
+    figures::show(&format!(
+        "barrage: {rounds} rounds of 4 BestEffort hogs of 35 %: {kills} OOM kills, {killed} of them hogs, {held} hogs held their memory; Guaranteed alive 2 of 2, daemon alive"
+    ));
+    ensure!(kills >= rounds, "memory never ran out");
+    ensure!(kills == killed, "{} of {kills} OOM kills took somebody else", kills - killed);
+    for heard in &kept {
+        ensure!(score(heard.pid)? == -999, "a Guaranteed container lost its score");
+    }
+    agent.stop()
+}
+
+/// The proposal's second demonstration.
+pub(crate) fn a_node_full_of_best_effort_gives_way_to_guaranteed_newcomers() -> Result<()> {
+    let (mut site, daemon) = daemon(site()?)?;
+    let agent = site.start()?;
+    await_score(daemon.pid, -999)?;
+    let before = vm_event("oom_kill")?;
+    let rounds = machine::scaled(5, 20);
+    let (mut filled, mut killed) = (0, 0);
+    for round in 0..rounds {
+        let (mut old, mut names) = (Vec::new(), Vec::new());
+        while memory("MemAvailable")? > memory_total()? / 100 * 12 {
+            let name = format!("old-{round}-{}", names.len());
+            let (cgroup, heard) = best_effort(&mut site, &name, 6)?;
+            heard.await_word_or_end("holding")?;
+            names.push(name);
+            old.push((cgroup, heard));
+        }
+        filled += old.len();
+        let mut newcomers = Vec::new();
+        for number in 0..3 {
+            let name = format!("new-{round}-{number}");
+            newcomers.push(guaranteed(&mut site, &name, 15)?);
+            names.push(name);
+        }
+        for (_, heard) in &newcomers {
+            ensure!(heard.await_word_or_end("holding")?, "round {round}: a Guaranteed newcomer died");
+            await_score(heard.pid, -999)?;
+        }
+        ensure!(daemon.is_alive(), "round {round}: the daemon died");
+        killed += old.iter().filter(|(_, heard)| !heard.is_alive()).count();
+        for (cgroup, _) in old.iter().chain(&newcomers) {
+            cgroup.remove()?;
+        }
+        for name in &names {
+            site.unbind(name)?;
+        }
+    }
+    let kills = vm_event("oom_kill")? - before;
+    figures::show(&format!(
+        "newcomers: {rounds} rounds, {filled} BestEffort filled the node, {killed} of them gave way to {} Guaranteed of 15 %, all of which run; {kills} OOM kills; daemon and agent alive",
+        3 * rounds
+    ));
+    ensure!(killed > 0, "nobody had to give way");
+    agent.stop()
+}
+
+/// Both hold the same; one asked for less than that and one for more. A third, protected, then takes the rest.
+pub(crate) fn a_burstable_container_over_its_request_dies_before_one_within() -> Result<()> {
+    let rounds = machine::scaled(5, 20);
+    let mut first = 0;
+    for round in 0..rounds {
+        let mut site = site()?;
+        let agent = site.start()?;
+        let mut both = Vec::new();
+        for (name, request) in [("over", 8), ("within", 30)] {
+            let cgroup = container(&site, Tier::Burstable, name)?;
+            site.bind(&Manifest::burstable(name, &cgroup.path(), "100m", &percent(request)?))?;
+            let heard = site.run_heard(&cgroup, &["hold", "22%"])?;
+            ensure!(heard.await_word_or_end("holding")?, "{name} did not start");
+            agent.await_state(name, ConvergeState::Converged)?;
+            both.push(heard);
+        }
+        let (cgroup, taker) = {
+            let cgroup = container(&site, Tier::Guaranteed, "taker")?;
+            site.bind(&Manifest::guaranteed("taker", &cgroup.path(), "100m", &percent(60)?))?;
+            let heard = site.run_heard(&cgroup, &["sleep"])?;
+            await_score(heard.pid, -999)?;
+            heard.await_word_or_end("sleeping")?;
+            (cgroup.path(), site.run_heard(&cgroup, &["grow", "60", "55%"])?)
+        };
+        ensure!(taker.await_word_or_end("grown")?, "round {round}: {cgroup}, Guaranteed, died");
+        let [over, within] = [both[0].is_alive(), both[1].is_alive()];
+        ensure!(!over, "round {round}: memory did not run out");
+        first += u32::from(within);
+        agent.stop()?;
+    }
+    figures::show(&format!("burstable order: the one over its request died alone in {first} of {rounds}"));
+    ensure!(
+        first == u32::try_from(rounds)?,
+        "one within its request died {} times",
+        rounds - i32::try_from(first)?
+    );
+    Ok(())
+}
+
+/// Two processes, one of which runs into its container's limit: both go where that is asked for, one where it is not.
+pub(crate) fn a_container_that_loses_one_process_is_gone_as_a_whole_when_asked() -> Result<()> {
+    let rounds = machine::scaled(5, 20);
+    for (wish, whole) in [("container", true), ("process", false)] {
+        let mut gone = 0;
+        for round in 0..rounds {
+            let mut site = site()?;
+            let agent = site.start()?;
+            let cgroup = container(&site, Tier::Burstable, "family")?;
+            let asked = serde_json::json!({"requests": {"memory": "8Mi"}, "limits": {"memory": "32Mi"}});
+            let family = Manifest::new("family", &cgroup.path(), &asked);
+            site.bind(&family.annotation("evenkeel.dev/oom-kill", wish))?;
+            let parent = site.run(&cgroup, &["sleep"])?;
+            agent.await_state("family", ConvergeState::Converged)?;
+            let mut shell = Command::new("/bin/sh");
+            let workload = places::program("evenkeel-workload")?;
+            shell.args(["-c", &format!("{} hold 64Mi; exec sleep 1000000", workload.display())]);
+            site.spawn(&cgroup, &shell)?;
+            wait::until_true("the OOM killer", || cgroup.oom_kills().is_ok_and(|kills| kills > 0))?;
+            if whole {
+                let left =
+                    || cgroup.processes().map(|all| all.into_iter().filter(|pid| is_alive(*pid)).count());
+                wait::until(
+                    "all of the container to go",
+                    wait::PATIENCE,
+                    || Ok((left()? == 0).then_some(())),
+                )
+                .with_context(|| format!("round {round}; the agent's log:\n{}", agent.log_end()))?;
+            } else {
+                // The shell goes on after its child, which is long after a kill of the whole would have come.
+                wait::until_true("the shell to go on", || {
+                    cgroup
+                        .processes()
+                        .is_ok_and(|all| all.iter().filter(|pid| name_of(**pid) == "sleep").count() == 1)
+                })?;
+            }
+            gone += u32::from(!is_alive(parent));
+            agent.stop()?;
+        }
+        let expected = if whole { u32::try_from(rounds)? } else { 0 };
+        figures::show(&format!("oom-kill = {wish}: whole container gone in {gone} of {rounds}"));
+        ensure!(gone == expected, "oom-kill = {wish}: {gone} of {rounds} containers went as a whole");
+    }
+    Ok(())
+}
+
+fn name_of(pid: nix::unistd::Pid) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string()
+}
+
+/// Pages of a file in two containers that asked for them; the cgroups above grant it to one of them only.
+pub(crate) fn memory_protection_holds_below_a_granting_ancestor_and_is_told_where_it_is_not() -> Result<()> {
+    let mut site = site()?;
+    let grants = |path: &str| -> Result<()> {
+        for level in path.match_indices('/').map(|(at, _)| &path[..at]).skip(2) {
+            site.tree().group(level.trim_start_matches(&site.tree().path()))?.set(
+                "memory",
+                "memory.min",
+                "256M",
+            )?;
+        }
+        Ok(())
+    };
+    let granted = site.tree().group("grants/pod/main")?;
+    site.tree().group("")?.set("memory", "memory.min", "256M")?;
+    grants(&granted.path())?;
+    let refused = site.tree().group("refuses/pod/main")?;
+    let reader = site.tree().group("reader/pod/main")?;
+    for (name, cgroup) in [("granted", &granted), ("refused", &refused)] {
+        site.bind(&Manifest::guaranteed(name, &cgroup.path(), "100m", "64Mi"))?;
+    }
+    site.bind(&Manifest::best_effort("reader", &reader.path()))?;
+    let agent = site.start()?;
+    for (cgroup, offset) in [(&granted, "0Mi"), (&refused, "64Mi")] {
+        let heard = site.run_heard(cgroup, &["read", "/dev/vda", offset, "40Mi"])?;
+        ensure!(heard.await_word_or_end("read ")?, "a reader ended");
+    }
+    agent.await_state("granted", ConvergeState::Converged)?;
+    let told = agent.await_container("refused", "found without effect", |found| {
+        found.knobs.iter().any(|knob| knob.name == "memory.min" && knob.state() == ConvergeState::Ineffective)
+    })?;
+    let knob = told.knobs.iter().find(|knob| knob.name == "memory.min").context("no memory.min")?;
+    let file = |cgroup: &TestCgroup| cgroup.stat("memory", "memory.stat", "file");
+    let before = [file(&granted)?, file(&refused)?];
+    let (scanned, total) = (vm_event("pgsteal_kswapd")? + vm_event("pgsteal_direct")?, memory_total()?);
+    site.run(&reader, &["read", "/dev/vda", "256Mi", "1Gi", "again"])?;
+    wait::until("memory to be reclaimed three times over", wait::PATIENCE, || {
+        let now = vm_event("pgsteal_kswapd")? + vm_event("pgsteal_direct")?;
+        Ok(((now - scanned) * 4096 > 3 * total).then_some(()))
+    })?;
+    let after = [file(&granted)?, file(&refused)?];
+    figures::show(&format!(
+        "protection: {} of {} MiB kept below a granting ancestor, {} of {} MiB below another; reported: {} ({})",
+        after[0] / MIB,
+        before[0] / MIB,
+        after[1] / MIB,
+        before[1] / MIB,
+        knob.reason,
+        knob.by
+    ));
+    ensure!(after[0] * 100 >= before[0] * 98, "protected pages were reclaimed: {before:?} to {after:?}");
+    ensure!(
+        after[1] * 2 < before[1],
+        "nothing was reclaimed from the unprotected one: {before:?} to {after:?}"
+    );
+    ensure!(knob.by.contains("refuses"), "not the ancestor that refuses: {knob:?}");
+    agent.stop()
+}
