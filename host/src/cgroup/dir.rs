@@ -1,6 +1,6 @@
 //! [`CgroupDir`]: opening below a root, identity, children, single files.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
@@ -56,6 +56,46 @@ impl CgroupDir {
     /// False once the cgroup was removed, even while the directory is held open.
     pub fn is_standing(&self) -> bool {
         fstatat(&self.fd, "cgroup.procs", AtFlags::AT_SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// Whether systemd has given it to somebody else (`Delegate=`): it says so in an extended attribute, `user.delegate`
+    /// since version 251, `trusted.delegate` before, which only the privileged can read.
+    pub fn is_delegated(&self) -> bool {
+        [c"user.delegate", c"trusted.delegate"].into_iter().any(|name| {
+            let mut value = [0u8; 8];
+            // SAFETY: the descriptor is open, the name ends in a zero, and at most `value.len()` bytes are written to
+            // `value`, which lives until the call returns.
+            #[allow(unsafe_code)]
+            let length = unsafe {
+                nix::libc::fgetxattr(
+                    self.fd.as_raw_fd(),
+                    name.as_ptr(),
+                    value.as_mut_ptr().cast(),
+                    value.len(),
+                )
+            };
+            length == 1 && value.first() == Some(&b'1')
+        })
+    }
+
+    /// Whether systemd has given it to somebody else (`Delegate=`): it says so in an extended attribute, `user.delegate`
+    /// since version 251, `trusted.delegate` before, which only the privileged can read.
+    pub fn is_delegated(&self) -> bool {
+        [c"user.delegate", c"trusted.delegate"].into_iter().any(|name| {
+            let mut value = [0u8; 8];
+            // SAFETY: the descriptor is open, the name ends in a zero, and at most `value.len()` bytes are written to
+            // `value`, which lives until the call returns.
+            #[allow(unsafe_code)]
+            let length = unsafe {
+                nix::libc::fgetxattr(
+                    self.fd.as_raw_fd(),
+                    name.as_ptr(),
+                    value.as_mut_ptr().cast(),
+                    value.len(),
+                )
+            };
+            length == 1 && value.first() == Some(&b'1')
+        })
     }
 
     /// Opens a child cgroup by name.
