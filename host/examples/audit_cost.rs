@@ -58,10 +58,6 @@ fn main() {
     each("list its processes", Box::new(|i| drop(black_box(reader.pids(&places[i])))));
     each("read one score", Box::new(|i| drop(black_box(reader.score(pids[i])))));
     each("read one knob", Box::new(|i| drop(black_box(reader.setting(&knobs[i].0, knobs[i].1)))));
-    for n in 0..all_knobs[0].len() {
-        let name = format!("  {}", all_knobs[0][n].1);
-        each(&name, Box::new(|i| drop(black_box(reader.setting(&all_knobs[i][n].0, all_knobs[i][n].1)))));
-    }
     let of_all = format!("processes, score and {} knobs", all_knobs[0].len());
     let audit = |i: usize| {
         drop(black_box(reader.pids(&places[i])));

@@ -241,10 +241,22 @@ fn forks_and_execs_wake_us() {
         connector.read(&mut events).unwrap();
         events.iter().any(forked) && events.contains(&ProcessEvent::Exec { pid })
     }));
+    // Nothing arrives while it pauses, and nothing of it afterwards.
+    connector.pause().unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
+    let mut unseen = std::process::Command::new("true").spawn().unwrap();
+    unseen.wait().unwrap();
+    events.clear();
+    assert_eq!(connector.read(&mut events), Ok(0));
+    connector.resume().unwrap();
+    let mut seen = std::process::Command::new("true").spawn().unwrap();
+    seen.wait().unwrap();
+    let exec = |pid| ProcessEvent::Exec { pid };
     assert!(wait_for(|| {
         connector.read(&mut events).unwrap();
-        events.contains(&ProcessEvent::Exit { pid })
+        events.contains(&exec(seen.id()))
     }));
+    assert!(!events.contains(&exec(unseen.id())));
+    assert!(!events.iter().any(|e| matches!(e, ProcessEvent::Exit { .. })), "ends are not asked for");
 }

@@ -7,6 +7,7 @@
 mod cgroup_watch;
 mod oom_watch;
 mod proc_connector;
+mod proc_filter;
 mod proc_message;
 mod v1_eventfd;
 mod v1_pressure;

@@ -3,6 +3,9 @@
 //! A netlink socket of the connector family (Documentation/driver-api/connector.rst, include/uapi/linux/cn_proc.h).
 //! It must be born in the initial network namespace by a process of the initial user and process namespaces that
 //! holds CAP_NET_ADMIN; it goes on working after capabilities are dropped.
+//!
+//! Forks and execs are let through, and everything else (ends, changes of users, sessions and names, threads) is
+//! dropped by a filter in the kernel; where a filter cannot be set, ends are told too.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -12,6 +15,7 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, NetlinkAddr, bind, recvfrom, send, setsockopt, sockopt};
 
+use super::proc_filter;
 use super::proc_message::{self, Message, ProcessEvent};
 use crate::error::{Action, Category, HostError};
 
@@ -41,6 +45,8 @@ impl ProcConnector {
     /// on kernels without CONFIG_PROC_EVENTS. Each with its remedy.
     pub fn open() -> Result<Self, HostError> {
         let fd = connector_socket().map_err(failed)?;
+        // A wish as well: without it there is more to read.
+        let _wish = proc_filter::wanted_only(&fd);
         bind(fd.as_raw_fd(), &NetlinkAddr::new(0, CN_IDX_PROC)).map_err(failed)?;
         // A larger buffer is a wish: without CAP_NET_ADMIN the default stays, and overruns are reported.
         let _wish = setsockopt(&fd, sockopt::RcvBufForce, &RECEIVE_BUFFER);
@@ -98,6 +104,31 @@ impl ProcConnector {
             taken += 1;
         }
         Ok(taken)
+    }
+
+    /// Lets nothing arrive until [`ProcConnector::resume`], and forgets what has arrived. What happens meanwhile is
+    /// lost and costs nobody anything.
+    ///
+    /// # Errors
+    /// `Io` when the kernel takes no filter: then messages go on arriving until the buffer is full.
+    pub fn pause(&self) -> Result<(), HostError> {
+        proc_filter::nothing(&self.fd).map_err(failed)?;
+        // At most what fits into the buffer, of which each message takes some hundred bytes.
+        for _ in 0..RECEIVE_BUFFER / 128 {
+            // What was lost is forgotten with the rest.
+            if matches!(self.receive(), Err(Errno::EAGAIN)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets events arrive again.
+    ///
+    /// # Errors
+    /// As [`ProcConnector::pause`].
+    pub fn resume(&self) -> Result<(), HostError> {
+        proc_filter::wanted_only(&self.fd).map_err(failed)
     }
 
     /// One datagram; the kernel puts one event into each. Datagrams not sent by the kernel are passed over.

@@ -35,20 +35,20 @@ pub(super) enum Message {
 }
 
 const NLMSG_DONE: u16 = 3;
-const CN_IDX_PROC: u32 = 1;
+pub(super) const CN_IDX_PROC: u32 = 1;
 const CN_VAL_PROC: u32 = 1;
 const PROC_CN_MCAST_LISTEN: u32 = 1;
 
-const PROC_EVENT_NONE: u32 = 0;
-const PROC_EVENT_FORK: u32 = 1;
-const PROC_EVENT_EXEC: u32 = 2;
+pub(super) const PROC_EVENT_NONE: u32 = 0;
+pub(super) const PROC_EVENT_FORK: u32 = 1;
+pub(super) const PROC_EVENT_EXEC: u32 = 2;
 const PROC_EVENT_EXIT: u32 = 0x8000_0000;
 
 /// Offsets from the start of the datagram: `nlmsghdr` is 16 bytes, `cn_msg` 20, the head of `proc_event` 16.
-const NETLINK_HEADER: usize = 16;
+pub(super) const NETLINK_HEADER: usize = 16;
 const CONNECTOR_HEADER: usize = 20;
-const EVENT: usize = NETLINK_HEADER + CONNECTOR_HEADER;
-const EVENT_DATA: usize = EVENT + 16;
+pub(super) const EVENT: usize = NETLINK_HEADER + CONNECTOR_HEADER;
+pub(super) const EVENT_DATA: usize = EVENT + 16;
 
 /// The datagram that subscribes.
 pub(super) fn listen_request() -> Vec<u8> {
@@ -94,10 +94,10 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn datagram(what: u32, data: &[u32]) -> Vec<u8> {
+    pub(in super::super) fn datagram(what: u32, data: &[u32]) -> Vec<u8> {
         let mut bytes = listen_request();
         bytes.truncate(EVENT);
         bytes.extend(what.to_ne_bytes());
