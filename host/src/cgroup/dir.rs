@@ -78,26 +78,6 @@ impl CgroupDir {
         })
     }
 
-    /// Whether systemd has given it to somebody else (`Delegate=`): it says so in an extended attribute, `user.delegate`
-    /// since version 251, `trusted.delegate` before, which only the privileged can read.
-    pub fn is_delegated(&self) -> bool {
-        [c"user.delegate", c"trusted.delegate"].into_iter().any(|name| {
-            let mut value = [0u8; 8];
-            // SAFETY: the descriptor is open, the name ends in a zero, and at most `value.len()` bytes are written to
-            // `value`, which lives until the call returns.
-            #[allow(unsafe_code)]
-            let length = unsafe {
-                nix::libc::fgetxattr(
-                    self.fd.as_raw_fd(),
-                    name.as_ptr(),
-                    value.as_mut_ptr().cast(),
-                    value.len(),
-                )
-            };
-            length == 1 && value.first() == Some(&b'1')
-        })
-    }
-
     /// Opens a child cgroup by name.
     ///
     /// # Errors
