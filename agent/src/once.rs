@@ -50,6 +50,7 @@ pub(crate) fn run(config: Config, output: Output) -> anyhow::Result<bool> {
         rescan: Arc::clone(&rescan),
         connector: None,
         holds: None,
+        usage: None,
         scores_possible: kernel.scores_possible,
     });
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -297,6 +297,8 @@ fn start(
         );
     }
     let node = start_node(&context, &kernel, &board, &decisions, threads)?;
+    let pressure = start_pressure(&context, &kernel, &board, &decisions, &holds, threads)?;
+    let sampled = Arc::clone(&usage);
     let names: Vec<String> = kernel.capabilities.iter().map(Held::to_string).collect();
     let agent = Arc::new(serve::Agent {
         context: Arc::clone(&context),
@@ -323,6 +325,7 @@ fn start(
         rescan: Arc::clone(&rescan),
         connector: kernel.connector,
         holds: Some(Arc::clone(&holds)),
+        usage: sampling.is_ok().then_some(sampled),
         scores_possible: kernel.scores_possible,
     };
     let beat = threads.beat("converge");

@@ -180,7 +180,7 @@ impl Board {
     }
 
     /// Replaces the list that other threads look at.
-    pub(super) fn publish_roster(&self, entries: Vec<RosterEntry>) {
+    pub(crate) fn publish_roster(&self, entries: Vec<RosterEntry>) {
         let mut inner = lock(&self.inner);
         inner.roster.generation += 1;
         inner.roster.entries = entries.into();

@@ -15,6 +15,7 @@ use evenkeel_qos::plan::Reason;
 
 use super::board::{LET_ONE_OWN, Trouble};
 use super::env::Env;
+use super::fair::Part;
 use super::knob::{self, KnobLoop};
 use super::knobs::{Done, Knobs};
 use super::pass::KNOB;
@@ -142,6 +143,8 @@ pub(super) struct Container {
     pub(super) whole: bool,
     /// The survey its knobs were last judged by; 0 = not since one was written.
     pub(super) judged: u64,
+    /// Its part of the CPU where that does not follow from its request alone.
+    pub(super) part: Option<Part>,
     /// What status shows of it is out of date.
     pub(super) stale: bool,
 }
@@ -391,6 +394,30 @@ impl Container {
             .result(result)
     }
 
+    /// Whether its weight is ours.
+    pub(super) fn has_weight(&self) -> bool {
+        self.knobs.all.iter().any(|knob| matches!(knob.knob(), Knob::CpuWeight | Knob::CpuShares))
+    }
+
+    /// Takes another part of the CPU. True when a knob is to be written.
+    pub(super) fn take_part(&mut self, part: Part) -> bool {
+        self.part = Some(part);
+        self.keep_part()
+    }
+
+    /// Puts its part of the CPU in the place of what follows from its request.
+    pub(super) fn keep_part(&mut self) -> bool {
+        let Some(part) = &self.part else { return false };
+        let mut changed = false;
+        for knob in &mut self.knobs.all {
+            if let Some((value, reason)) = part.of(knob.wanted) {
+                changed |= knob.rewish(value, reason);
+            }
+        }
+        self.stale |= changed;
+        changed
+    }
+
     /// Puts back what knobs held that are no longer wished.
     fn put_back(&mut self, env: &mut Env<'_>, stats: &Counters<'_>, next: &mut Next) {
         if self.knobs.withdrawn.is_empty() {
@@ -469,7 +496,7 @@ fn trouble(scores: &mut Scores, state: State, why: String, remedy: Option<String
 }
 
 /// What came of an original put back.
-fn result_of(outcome: &Outcome) -> DecisionResult {
+pub(super) fn result_of(outcome: &Outcome) -> DecisionResult {
     match outcome {
         Outcome::Unchanged { .. } => DecisionResult::Unchanged,
         Outcome::Written { .. } => DecisionResult::Done,

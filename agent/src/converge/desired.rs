@@ -92,7 +92,10 @@ impl Converger {
     }
 
     pub(super) fn take_in(&mut self, applied: Applied, now: Instant) {
-        self.roster_changed |= !(applied.removed.is_empty() && applied.changed.is_empty());
+        if !(applied.removed.is_empty() && applied.changed.is_empty()) {
+            self.roster_changed = true;
+            self.owned.changed(now);
+        }
         for (key, container) in applied.removed {
             self.wake.remove(key, &container.processes_at);
             self.parts.board.remove(key);

@@ -1,6 +1,7 @@
 //! What is done at the end of each round, and once at start: counting, the journal's size, freezes left behind.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use evenkeel_host::freeze::freeze_write;
@@ -9,8 +10,11 @@ use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{HostWriter, Outcome, Target as WriteTarget};
 
 use super::board::WakeView;
-use super::container::State;
+use super::container::{Counters, State};
+use super::env::{Env, ticks_since_boot};
+use super::own::Wishes;
 use super::{Converger, LONGEST_SLEEP, roster};
+use crate::decisions::now_usec;
 
 impl Converger {
     pub(super) fn finish_round(&mut self) {
@@ -35,6 +39,43 @@ impl Converger {
         }
         if self.queue.len() > 4 * (self.due.len() + 16) {
             self.queue = self.due.iter().map(|(key, at)| Reverse((*at, *key))).collect();
+        }
+    }
+
+    /// Gives active and idle containers their parts of the CPU, in the fair mode.
+    pub(super) fn fair(&mut self, now: Instant) {
+        let Some(fair) = self.fair.as_mut() else { return };
+        let cpu = self.parts.context.facts.cpu_milli;
+        let changed = fair.turn(&mut self.table, cpu, now_usec(), now);
+        if changed.inner {
+            self.owned.changed(now);
+        }
+        for key in changed.keys {
+            self.schedule(key, now);
+        }
+    }
+
+    /// Brings the cgroups between an owned root and its containers to their sums.
+    pub(super) fn inner(&mut self, now: Instant) {
+        let (context, none) = (&self.parts.context, BTreeMap::new());
+        let mut env = Env {
+            reader: &self.parts.reader,
+            writer: &mut *self.parts.writer,
+            journal: &mut self.parts.journal,
+            ticks: &ticks_since_boot,
+            config: &context.config.converge,
+            holds: self.parts.holds.as_deref(),
+        };
+        let wishes = Wishes {
+            on: &context.config.knobs,
+            conversion: self.rules.plan.cpu_weight,
+            cpu: context.facts.cpu_milli,
+            cpu_parts: self.fair.as_ref().map_or(&none, |fair| &fair.inner),
+        };
+        let drafts =
+            self.owned.turn(&mut env, &wishes, self.table.iter(), &Counters(&context.stats), now);
+        for draft in drafts {
+            self.parts.decisions.record(draft, &self.parts.context.stats);
         }
     }
 
@@ -64,10 +105,10 @@ impl Converger {
         let wake = WakeView {
             process_events: self.wake.has_process_events(),
             cgroup_events: self.wake.has_cgroup_events(),
-            why: self.wake.why.clone(),
+            why: self.wake.why(),
         };
         if let Some(why) = &wake.why {
-            tracing::warn!(why, "new processes may be noticed by the audit only");
+            tracing::warn!(why, "some new processes are noticed later");
         }
         self.parts.board.show_wake(wake);
     }

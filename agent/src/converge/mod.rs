@@ -10,14 +10,17 @@ mod container;
 mod desired;
 mod effect;
 mod env;
+mod fair;
 mod housekeeping;
 mod knob;
 mod knobs;
 mod members;
+mod own;
 mod pass;
 mod queue;
 pub(crate) mod roster;
 mod score;
+mod shed;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -31,8 +34,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
+use evenkeel_host::cgroup::CgroupTree;
 use evenkeel_host::error::HostError;
 use evenkeel_host::events::ProcConnector;
+use evenkeel_host::hierarchy::Controller;
 use evenkeel_host::kernel_reader::KernelReader;
 use evenkeel_host::node::has_recursive_protection;
 use evenkeel_host::write::HostWriter;
@@ -42,16 +47,21 @@ use audit::Audit;
 use board::Board;
 pub(crate) use container::State;
 use effect::Survey;
+use fair::FairMode;
+use own::{Homes, Owned};
 pub(crate) use knob::limit_would_kill;
 pub(crate) use knobs::rank;
 pub(crate) use table::source_name;
 use table::{Rules, Table};
 use wake::{Key, Wake};
 
+use crate::config::sections::cpu::Excess;
 use crate::decisions::DecisionLog;
 use crate::holds::Holds;
 use crate::journal::Journal;
 use crate::reconcile::Snapshots;
+use crate::report::Usage;
+use crate::systemd;
 use crate::shared::{Context, Heartbeat, Rescan, SourceProblem, SourceUpdate, TrackChange, Waker};
 
 /// Longest sleep: the thread says at least so often that it lives, and sees the stop flag.
@@ -89,6 +99,8 @@ pub(crate) struct Parts {
     pub connector: Option<Result<ProcConnector, HostError>>,
     /// What the agent itself set for a while; `None` where nobody does.
     pub holds: Option<Arc<Holds>>,
+    /// The latest samples; `None` where nobody samples.
+    pub usage: Option<Usage>,
     /// Whether process numbers mean the same here as in procfs; without that scores cannot be written.
     pub scores_possible: bool,
 }
@@ -102,6 +114,8 @@ pub(crate) struct Converger {
     wake: Wake,
     audit: Audit,
     survey: Survey,
+    owned: Owned,
+    fair: Option<FairMode>,
     /// Containers to look at, soonest first, and when each is due.
     queue: BinaryHeap<Reverse<(Instant, Key)>>,
     due: HashMap<Key, Instant>,
@@ -134,10 +148,21 @@ impl Converger {
             detect_weight: config.weight_conversion.is_none(),
         };
         let tree = Arc::clone(parts.reader.tree());
-        let wake = Wake::open(parts.connector.take(), tree, parts.reader.roots().clone());
+        let wake = Wake::open(parts.connector.take(), Arc::clone(&tree), parts.reader.roots().clone());
         let changes = parts.changes.take();
         let audit = Audit::new(config.converge.audit_period, Instant::now());
         let recursive = has_recursive_protection(parts.reader.roots());
+        let layout = tree.layout();
+        let homes = Homes { cpu: layout.home(Controller::Cpu), memory: layout.home(Controller::Memory) };
+        let claimed = |path: &str| claimed_by_systemd(&tree, path);
+        let owned = Owned::new(&config.own, homes, config.converge.audit_period, Instant::now(), claimed);
+        for (path, why, remedy) in owned.refused() {
+            tracing::warn!(path, why, remedy, "this subtree is not written");
+        }
+        let fair = match config.cpu.excess {
+            Excess::Fair => parts.usage.clone().map(|usage| FairMode::new(&config.cpu, &config.own, usage, Instant::now())),
+            Excess::Proportional => None,
+        };
         let survey = Survey::new(recursive, config.own.clone(), config.converge.audit_period, Instant::now());
         Self {
             rules,
@@ -146,6 +171,8 @@ impl Converger {
             wake,
             audit,
             survey,
+            owned,
+            fair,
             queue: BinaryHeap::new(),
             due: HashMap::new(),
             merge_at: None,
@@ -170,6 +197,8 @@ impl Converger {
             self.take_events(now);
             self.take_pokes(now);
             self.reconcile(now);
+            self.fair(now);
+            self.inner(now);
             self.audit(now);
             self.turns();
             self.survey(now);
@@ -213,6 +242,8 @@ impl Converger {
             self.audit.due(self.table.len()),
             self.merge_at,
             self.survey.due(),
+            self.owned.due(),
+            self.fair.as_ref().map(FairMode::due),
         ];
         let next = next.into_iter().flatten().min().unwrap_or(now + LONGEST_SLEEP);
         let sleep = next.saturating_duration_since(now).min(LONGEST_SLEEP);
@@ -227,4 +258,24 @@ impl Converger {
             std::thread::sleep(sleep.max(Duration::from_millis(10)));
         }
     }
+}
+
+/// Why a subtree cannot be ours on a machine systemd runs, with the remedy: a service or scope is systemd's own unless
+/// it is delegated (systemd.resource-control(5), `Delegate=`). Knobs of slices are set through systemd.
+fn claimed_by_systemd(tree: &CgroupTree, path: &str) -> Option<(String, String)> {
+    if !systemd::is_booted() {
+        return None;
+    }
+    let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
+    let is_unit = |path: &&str| path.ends_with(".service") || path.ends_with(".scope");
+    let unit = ends.filter_map(|end| path.get(..end)).filter(is_unit).last()?;
+    let dir = tree.layout().mounts().iter().find_map(|mount| tree.dir(mount.hierarchy, unit).ok())?;
+    if dir.is_delegated() {
+        return None;
+    }
+    let name = unit.rsplit('/').next().unwrap_or(unit);
+    Some((
+        format!("it is in {name}, which systemd manages and has not delegated"),
+        format!("set Delegate=yes in {name}, or name a slice"),
+    ))
 }

@@ -19,6 +19,9 @@ impl Converger {
     pub(super) fn take_events(&mut self, now: Instant) {
         let mut notices = Notices::default();
         self.wake.read(now, &self.parts.context.stats, &mut notices);
+        if self.wake.take_changed() {
+            self.show_wake();
+        }
         for key in notices.removed {
             self.schedule(key, now);
         }

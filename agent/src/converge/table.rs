@@ -14,10 +14,11 @@ use evenkeel_model::node::NodeFacts;
 use evenkeel_model::workload::{Requested, ScorePolicy, SourceKind, Workload};
 use evenkeel_qos::config::PlanConfig;
 use evenkeel_qos::cpu::{WeightConversion, shares_from_milli};
-use evenkeel_qos::own::below;
+use evenkeel_qos::own::{below, leaf_weight};
 use evenkeel_qos::plan::{ContainerPlan, Standing, plan};
 
 use super::container::{Container, Scores};
+use super::fair::request_of;
 use super::knob::KnobLoop;
 use super::knobs::Knobs;
 use super::members::Target;
@@ -150,6 +151,7 @@ impl Table {
             whole: true,
             judged: 0,
             stale: true,
+            part: None,
             processes_at,
             tracked,
         };
@@ -192,6 +194,7 @@ impl Table {
             (_, wish) => container.scores = wish,
         }
         container.knobs.replace(fresh_knobs);
+        container.keep_part();
         container.whole = true;
         container.judged = 0;
         container.stale = true;
@@ -303,6 +306,11 @@ impl Table {
         self.containers.keys().copied()
     }
 
+    /// Every container with its key.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (Key, &Container)> {
+        self.containers.iter().map(|(key, container)| (*key, container))
+    }
+
     /// Every container, to be changed.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut Container)> {
         self.containers.iter_mut().map(|(key, container)| (*key, container))
@@ -329,8 +337,14 @@ fn plan_one(rules: &Rules, workload: &Workload, facts: &CgroupFacts) -> Option<C
 
 impl Rules {
     fn knobs(&self, workload: &Workload, planned: &ContainerPlan, facts: &CgroupFacts) -> Vec<KnobLoop> {
-        let is_owned = self.own.iter().any(|root| below(root, &facts.path));
-        wishes::knobs(&self.switches, workload, &planned.wishes, facts, is_owned)
+        if !self.own.iter().any(|root| below(root, &facts.path)) {
+            return wishes::knobs(&self.switches, workload, &planned.wishes, facts, false);
+        }
+        // Every sibling is ours there, so weights need not compare with what a runtime wrote.
+        let mut wishes = planned.wishes.clone();
+        let request = request_of(workload).filter(|_| wishes.cpu_weight.is_some());
+        wishes.cpu_weight = request.map(|request| leaf_weight(request, self.facts.cpu_milli));
+        wishes::knobs(&self.switches, workload, &wishes, facts, true)
     }
 }
 

@@ -20,6 +20,7 @@ use evenkeel_host::process::ProcessHandle;
 use evenkeel_host::roots::Roots;
 use evenkeel_host::write::CgroupRef;
 
+use super::shed::{Shed, Step};
 use crate::shared::Stats;
 
 /// Number of a container in the converger's table; never reused.
@@ -65,6 +66,9 @@ pub(super) struct Wake {
     pids: HashMap<u32, Key>,
     lookups: Budget,
     checks: Checks,
+    shed: Shed,
+    /// What is promised has changed since it was last shown.
+    changed: bool,
     processes: Vec<ProcessEvent>,
     cgroups: Vec<CgroupEvent>,
 }
@@ -115,6 +119,8 @@ impl Wake {
             pids: HashMap::new(),
             lookups: Budget::of(LOOKUPS_PER_SECOND),
             checks: Checks::new(),
+            shed: Shed::new(Instant::now()),
+            changed: false,
             processes: Vec::new(),
             cgroups: Vec::new(),
         }
@@ -122,7 +128,24 @@ impl Wake {
 
     /// True when process events arrive.
     pub(super) fn has_process_events(&self) -> bool {
-        self.connector.is_some()
+        self.connector.is_some() && !self.shed.is_shut()
+    }
+
+    /// Why an event source is missing or shut, with what is promised instead.
+    pub(super) fn why(&self) -> Option<String> {
+        let shut = (self.connector.is_some() && self.shed.is_shut()).then(Shed::promise);
+        let parts: Vec<String> = self.why.clone().into_iter().chain(shut).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
+    /// Whether what arrives has changed since it was last asked.
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// When to read though nothing wakes us.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.connector.as_ref().and_then(|_| self.shed.due())
     }
 
     /// True when changes of the tree arrive.
@@ -132,7 +155,8 @@ impl Wake {
 
     /// Descriptors to poll for reading.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.connector.iter().map(AsFd::as_fd).chain(self.watch.iter().map(AsFd::as_fd))
+        let listening = self.connector.iter().filter(|_| self.shed.is_listening());
+        listening.map(AsFd::as_fd).chain(self.watch.iter().map(AsFd::as_fd))
     }
 
     /// Begins to watch a container: its cgroup for processes put in and for removal, its parents for siblings.
@@ -207,6 +231,18 @@ impl Wake {
 
     fn read_processes(&mut self, now: Instant, stats: &Stats, notices: &mut Notices) {
         let Some(connector) = self.connector.as_ref() else { return };
+        match self.shed.step(now) {
+            Step::Wait => return,
+            Step::Read => {}
+            Step::Resume => {
+                if let Err(error) = connector.resume() {
+                    tracing::debug!(%error, "ignoring: process events stay shut until the next try");
+                }
+                self.pids.clear();
+                notices.all = true;
+                self.changed = true;
+            }
+        }
         let mut events = std::mem::take(&mut self.processes);
         if let Err(error) = connector.read(&mut events) {
             self.why = Some(told("process events", &error));
@@ -214,12 +250,16 @@ impl Wake {
             self.connector = None;
         }
         stats.process_events.add(events.len() as u64);
+        self.shut_in_storm(events.len(), now, stats);
         for event in events.drain(..) {
             match event {
                 ProcessEvent::Fork { parent, child } => {
                     if let Some(&key) = self.pids.get(&parent) {
                         self.pids.insert(child, key);
                         self.suspect(key, child, now, notices);
+                    } else {
+                        // The number was that of a process that has ended.
+                        self.pids.remove(&child);
                     }
                 }
                 ProcessEvent::Exec { .. } if self.keys.is_empty() => {}
@@ -242,6 +282,19 @@ impl Wake {
             }
         }
         self.processes = events;
+    }
+
+    /// Shuts the stream when there is too much of it.
+    fn shut_in_storm(&mut self, events: usize, now: Instant, stats: &Stats) {
+        if !self.shed.took(events, now) {
+            return;
+        }
+        let Some(connector) = self.connector.as_ref() else { return };
+        if let Err(error) = connector.pause() {
+            tracing::debug!(%error, "ignoring: process events are not read, though they arrive");
+        }
+        stats.process_events_paused.add(1);
+        self.changed = true;
     }
 
     /// Has a process of a container checked while there is something left for it.

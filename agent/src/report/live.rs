@@ -19,6 +19,21 @@ const ENDED: usize = 256;
 pub(crate) struct Latest {
     /// Ascending by slot.
     containers: Vec<Container>,
+    /// Those that ended last, oldest first.
+    ended: VecDeque<Container>,
+    /// Of the latest tick, microseconds since 1970.
+    time_usec: u64,
+}
+
+/// A container's last seconds before a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LastSeconds {
+    /// Memory charged at the last sample.
+    pub usage: Option<Bytes>,
+    /// Working set at the last sample.
+    pub working_set: Option<Bytes>,
+    /// `-2s 61Mi 250m, -1s 64Mi 251m`: seconds before, working set, CPU.
+    pub text: String,
 }
 
 #[derive(Debug)]
@@ -51,6 +66,20 @@ impl Latest {
         })
     }
 
+    /// Time of the latest tick, microseconds since 1970; 0 before the first.
+    pub(crate) const fn time_usec(&self) -> u64 {
+        self.time_usec
+    }
+
+    /// The latest sample of every container, with its CPU use since the one before in thousandths of a core.
+    pub(crate) fn each(&self, mut take: impl FnMut(&Arc<Tracked>, &Sample, Option<u64>)) {
+        for container in &self.containers {
+            if let Some(last) = &container.last {
+                take(&container.tracked, last, container.cpu_milli);
+            }
+        }
+    }
+
     /// How far its CPU limit held a container back in the last minute.
     pub(crate) fn throttling(&self, slot: u32) -> Option<Throttling> {
         let at = self.containers.binary_search_by_key(&slot, |c| c.tracked.slot).ok()?;
@@ -59,6 +88,7 @@ impl Latest {
 
     /// Takes in a tick; where a counter of OOM kills grew, `hint` is told.
     pub(super) fn take(&mut self, tick: &Tick, hint: &mut dyn FnMut(Hint)) {
+        self.time_usec = tick.time_usec;
         for change in &tick.changes {
             self.change(change);
         }
