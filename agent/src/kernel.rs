@@ -11,6 +11,7 @@ use evenkeel_host::dry_run::DryRunWriter;
 use evenkeel_host::error::HostError;
 use evenkeel_host::events::ProcConnector;
 use evenkeel_host::hierarchy::{Controller, Hierarchy};
+use evenkeel_host::kernel_log::KernelLog;
 use evenkeel_host::kernel_reader::KernelReader;
 use evenkeel_host::kernel_writer::KernelWriter;
 use evenkeel_host::roots::Roots;
@@ -32,6 +33,8 @@ pub(crate) struct Kernel {
     pub writer: Box<dyn HostWriter + Send>,
     /// Process events; `None` = turned off.
     pub connector: Option<Result<ProcConnector, HostError>>,
+    /// The kernel's log, where it is on and can be opened.
+    pub kernel_log: Option<KernelLog>,
     /// Whether scores can be written at all from here.
     pub scores_possible: bool,
     /// Capabilities held from now on.
@@ -96,6 +99,7 @@ pub(crate) fn open(config: &Config, board: &Board) -> anyhow::Result<Kernel> {
     let (roots, tree) = open_tree(config)?;
     let writer = open_writer(config, &roots, &tree)?;
     let connector = config.features.proc_connector.then(ProcConnector::open);
+    let kernel_log = open_kernel_log(config, &roots);
     let features = features(config);
     let capabilities = match drop_all_except(&needed(features.iter().copied())) {
         Ok(kept) => kept,
@@ -127,18 +131,28 @@ pub(crate) fn open(config: &Config, board: &Board) -> anyhow::Result<Kernel> {
         );
     }
     let reader = KernelReader::new(roots, tree);
-    Ok(Kernel { reader, writer, connector, scores_possible, capabilities })
+    Ok(Kernel { reader, writer, connector, kernel_log, scores_possible, capabilities })
+}
+
+/// The kernel's log from now on. Reading it needs no capability, opening it does.
+fn open_kernel_log(config: &Config, roots: &Roots) -> Option<KernelLog> {
+    let log = config.features.kernel_log.then(|| KernelLog::open(roots))?;
+    log.inspect_err(|error| {
+        let (why, remedy) = (error.to_string(), error.remedy());
+        tracing::info!(why, remedy, "OOM kills are counted without the names of their victims");
+    })
+    .ok()
 }
 
 /// Features that are on.
 fn features(config: &Config) -> Vec<Feature> {
+    // Not the kernel's log: it is opened before capabilities are dropped, and everything works without it.
     let on = [
         (config.plan.knobs.oom_score_adj && config.mode == Mode::Enforce, Feature::LowScores),
         (config.features.short_psi, Feature::ShortPressureWindows),
         (config.mode == Mode::Enforce, Feature::OtherUsersFiles),
         (config.features.v1_kill, Feature::Kill),
         (config.features.proc_connector, Feature::ProcessEvents),
-        (config.features.kernel_log, Feature::KernelLog),
     ];
     on.into_iter().filter(|(on, _)| *on).map(|(_, feature)| feature).collect()
 }

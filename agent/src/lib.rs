@@ -25,6 +25,7 @@ mod journal;
 mod kernel;
 mod node;
 mod once;
+mod oom;
 mod program;
 mod reconcile;
 mod report;

@@ -26,12 +26,15 @@ use tokio::sync::{broadcast, watch};
 use crate::config::{Config, Mode};
 use crate::converge::board::Board;
 use crate::converge::{Converger, Parts};
+use crate::decisions::kept::Kept;
 use crate::decisions::{DecisionLog, Draft};
 use crate::holds::Holds;
 use crate::journal::Journal;
 use crate::kernel::{self, Kernel, with_remedy};
 use crate::node::daemons::protect_ourselves;
 use crate::node::{self, NodeLoop};
+use crate::oom::evictions::Evictions;
+use crate::oom::{self, HintSender, OomWatcher};
 use crate::shared::{
     Context, Heartbeat, LIVE_TICKS_CAP, LiveBus, Rescan, SOURCE_UPDATES_CAP, Stats, Stop, TRACK_CHANGES_CAP,
     UpdateSender, Waker,
@@ -76,7 +79,8 @@ pub(crate) fn open(config: Config) -> anyhow::Result<Opened> {
     // Before the guardian and every thread, which inherit it.
     protect_ourselves(&config, &roots);
     make_state_dir(&config)?;
-    let decisions = open_decisions(&config)?;
+    let epoch = random()?;
+    let decisions = open_decisions(&config, epoch)?;
     let mut journal = open_journal(&config, &boot_id)?;
     let transients = open_transients(&config, &boot_id)?;
     if config.mode == Mode::Enforce
@@ -90,15 +94,8 @@ pub(crate) fn open(config: Config) -> anyhow::Result<Opened> {
     let board = Arc::new(Board::default());
     let kernel = kernel::open(&config, &board)?;
     let node = NodeKey { cluster: config.cluster.clone(), node };
-    let context = Context {
-        config,
-        node,
-        boot_id,
-        epoch: random()?,
-        facts,
-        stats: Stats::default(),
-        stop: Stop::default(),
-    };
+    let context =
+        Context { config, node, boot_id, epoch, facts, stats: Stats::default(), stop: Stop::default() };
     let holds = Arc::new(Holds::new(transients));
     undo_leftovers(&context.config, &kernel, &holds)?;
     Ok(Opened { context: Arc::new(context), kernel, journal, decisions: Arc::new(decisions), board, holds })
@@ -118,15 +115,21 @@ fn make_state_dir(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn open_decisions(config: &Config) -> anyhow::Result<DecisionLog> {
-    let streamed = config.stream.recommender.is_some();
-    match DecisionLog::open(&config.state_dir.join("decisions"), streamed) {
+fn open_decisions(config: &Config, epoch: u64) -> anyhow::Result<DecisionLog> {
+    let kept = config.stream.recommender.is_some().then(|| {
+        Kept::open(&config.state_dir.join("events"), epoch).unwrap_or_else(|error| {
+            tracing::error!(%error, "events that must arrive are kept in memory only");
+            Kept::in_memory(epoch)
+        })
+    });
+    match DecisionLog::open(&config.state_dir.join("decisions"), kept) {
         Ok(log) => Ok(log),
         Err(error @ LogError::Locked { .. }) => Err(error).context("another agent uses this state_dir"),
         Err(error) if config.strict => Err(error).context("cannot open the decision log"),
         Err(error) => {
             tracing::error!(%error, "decisions are kept in memory only");
-            Ok(DecisionLog::in_memory())
+            let kept = config.stream.recommender.is_some().then(|| Kept::in_memory(epoch));
+            Ok(DecisionLog::in_memory_with(kept))
         }
     }
 }
@@ -209,6 +212,7 @@ pub(crate) fn daemon(config: Config, reread: impl Fn()) -> anyhow::Result<()> {
     runtime.stop.send_replace(true);
     let drained = threads.drain(&signals, Instant::now() + DRAIN);
     decisions.record(Draft::node(DecisionKind::Agent, "the agent ends"), stats);
+    decisions.make_durable(stats);
     decisions.sync(stats);
     drop(socket);
     drained?;
@@ -274,7 +278,7 @@ fn start(
     listener: std::os::unix::net::UnixListener,
     threads: &mut Threads,
 ) -> anyhow::Result<Runtime> {
-    let Opened { context, kernel, journal, decisions, board, holds } = opened;
+    let Opened { context, mut kernel, journal, decisions, board, holds } = opened;
     let waker = Waker::new().context("no descriptor for the converge thread's bell")?;
     context.stop.register(waker.clone());
     holds.set_bell(waker.clone());
@@ -289,13 +293,35 @@ fn start(
         .build()
         .context("cannot start the asynchronous runtime")?;
     // The sampler and the report first: they must not miss the first containers. Without them the rest goes on.
-    let sampling = start_sampling(&context, changes, &decisions, (&live, &usage), runtime.handle(), threads);
+    let bell = Waker::new().context("no descriptor for the oom thread's bell")?;
+    context.stop.register(bell.clone());
+    let (hint_sender, hints) = oom::hints(&bell);
+    let reporting = (live.clone(), &usage, hint_sender);
+    let sampling = start_sampling(&context, changes, &decisions, reporting, runtime.handle(), threads);
     if let Err(error) = &sampling {
         tracing::error!(
             error = format!("{error:#}"),
             "sampling is off; scores and shares are kept all the same"
         );
     }
+    let rehearsal = context.config.mode == Mode::DryRun;
+    let evictions = Arc::new(Evictions::new(context.config.eviction, rehearsal, &decisions.rulings()));
+    let oom = oom::Parts {
+        context: Arc::clone(&context),
+        tree: Arc::clone(kernel.reader.tree()),
+        actor: kernel::open_writer(&context.config, kernel.reader.roots(), kernel.reader.tree())?,
+        log: kernel.kernel_log.take(),
+        may_kill: kernel.capabilities.contains(&Held::Kill),
+        board: Arc::clone(&board),
+        decisions: Arc::clone(&decisions),
+        usage: Arc::clone(&usage),
+        evictions: Arc::clone(&evictions),
+        hints,
+        waker: bell,
+    };
+    let beat = threads.beat("oom");
+    let watcher = spawn("oom", move || OomWatcher::new(oom).run(&beat))?;
+    threads.handles.push(("oom", watcher));
     let node = start_node(&context, &kernel, &board, &decisions, threads)?;
     let pressure = start_pressure(&context, &kernel, &board, &decisions, &holds, threads)?;
     let sampled = Arc::clone(&usage);
@@ -306,6 +332,7 @@ fn start(
         decisions: Arc::clone(&decisions),
         live: live.clone(),
         usage,
+        evictions,
         capabilities: names,
         node,
     });
@@ -371,7 +398,7 @@ fn start_sampling(
     context: &Arc<Context>,
     changes: std::sync::mpsc::Receiver<crate::shared::TrackChange>,
     decisions: &Arc<DecisionLog>,
-    (live, usage): (&LiveBus, &report::Usage),
+    reporting: (LiveBus, &report::Usage, HintSender),
     runtime: &tokio::runtime::Handle,
     threads: &mut Threads,
 ) -> anyhow::Result<()> {
@@ -380,7 +407,7 @@ fn start_sampling(
     threads.handles.push(("sample", handle));
     threads.beats.push(beat);
     let beat = Arc::new(Heartbeat::new("report", PATIENCE));
-    let handle = report::start(context, ticks, decisions, live.clone(), usage, Arc::clone(&beat), runtime)?;
+    let handle = report::start(context, ticks, decisions, reporting, Arc::clone(&beat), runtime)?;
     threads.handles.push(("report", handle));
     threads.beats.push(beat);
     Ok(())

@@ -13,6 +13,7 @@ use evenkeel_host::error::Category;
 use evenkeel_host::knob::Knob;
 use evenkeel_host::write::Outcome;
 use evenkeel_model::node::{NodeFacts, NodeKey};
+use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::sample::Sample;
 use evenkeel_model::workload::{SourceKind, Workload};
 use evenkeel_qos::rules::ResourceClasses;
@@ -353,6 +354,31 @@ impl Histogram {
     }
 }
 
+/// A counter for each class by memory, and one for containers of none.
+#[derive(Debug, Default)]
+pub(crate) struct ByClass {
+    /// BestEffort.
+    pub best_effort: Count,
+    /// Burstable.
+    pub burstable: Count,
+    /// Guaranteed.
+    pub guaranteed: Count,
+    /// Containers about whose requests nothing is known.
+    pub unclassified: Count,
+}
+
+impl ByClass {
+    /// The counter of a class.
+    pub(crate) const fn of(&self, class: Option<QosClass>) -> &Count {
+        match class {
+            Some(QosClass::BestEffort) => &self.best_effort,
+            Some(QosClass::Burstable) => &self.burstable,
+            Some(QosClass::Guaranteed) => &self.guaranteed,
+            None => &self.unclassified,
+        }
+    }
+}
+
 /// What came of writes, for one knob.
 #[derive(Debug, Default)]
 pub(crate) struct WriteStats {
@@ -368,6 +394,24 @@ pub(crate) struct WriteStats {
     pub gone: Count,
     /// Failed otherwise.
     pub failed: Count,
+}
+
+impl WriteStats {
+    /// Counts what came of one write.
+    pub(crate) fn count(&self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Written { .. } => self.done.add(1),
+            Outcome::Unchanged { .. } => {}
+            Outcome::WouldWrite { .. } => self.would.add(1),
+            Outcome::Refused(_) => self.rejected.add(1),
+            Outcome::Failed { error, .. } => match error.category() {
+                Category::Gone => self.gone.add(1),
+                Category::Denied => self.denied.add(1),
+                Category::Unsupported | Category::Rejected => self.rejected.add(1),
+                Category::Malformed | Category::Partial | Category::Io => self.failed.add(1),
+            },
+        }
+    }
 }
 
 /// What came of writes, by knob.
@@ -396,24 +440,6 @@ pub(crate) struct Stats {
     pub ticks: Count,
     /// Deadlines that passed without a tick.
     pub ticks_missed: Count,
-impl WriteStats {
-    /// Counts what came of one write.
-    pub(crate) fn count(&self, outcome: &Outcome) {
-        match outcome {
-            Outcome::Written { .. } => self.done.add(1),
-            Outcome::Unchanged { .. } => {}
-            Outcome::WouldWrite { .. } => self.would.add(1),
-            Outcome::Refused(_) => self.rejected.add(1),
-            Outcome::Failed { error, .. } => match error.category() {
-                Category::Gone => self.gone.add(1),
-                Category::Denied => self.denied.add(1),
-                Category::Unsupported | Category::Rejected => self.rejected.add(1),
-                Category::Malformed | Category::Partial | Category::Io => self.failed.add(1),
-            },
-        }
-    }
-}
-
     /// Ticks whose buffer could not be handed over because the report thread was behind.
     pub ticks_dropped: Count,
     /// How late ticks began.
@@ -461,6 +487,8 @@ impl WriteStats {
     pub process_events_overrun: Count,
     /// Execs of unknown processes that were not looked up, because there were too many at once.
     pub process_events_shed: Count,
+    /// Times process events were not read for some seconds, because there were too many.
+    pub process_events_paused: Count,
     /// Changes of the cgroup tree received from the kernel.
     pub cgroup_events: Count,
     /// Containers known.
@@ -483,6 +511,10 @@ impl WriteStats {
     pub daemons: Count,
     /// Of these, those that hold the score of infrastructure.
     pub daemons_protected: Count,
+    /// The cap of all workloads, bytes; 0 = off.
+    pub workloads_cap_bytes: Count,
+    /// What everything outside the workloads' cgroup uses and cannot give back, bytes.
+    pub outside_workloads_bytes: Count,
 
     // Decisions.
     /// Decisions recorded.
@@ -491,6 +523,20 @@ impl WriteStats {
     pub decisions_not_stored: Count,
     /// Decisions dropped from the queue for the stream.
     pub decisions_not_streamed: Count,
+    /// Events that must arrive and were not acknowledged yet.
+    pub events_waiting: Count,
+    /// Events that must arrive and were dropped for want of room.
+    pub events_dropped: Count,
+
+    // OOM kills.
+    /// Processes of containers taken by the OOM killer.
+    pub oom_kills: ByClass,
+    /// Containers of which the agent ended the rest.
+    pub rests_ended: Count,
+    /// Rulings that a pod should go.
+    pub evictions: ByClass,
+    /// Rulings that a container should be started again.
+    pub restarts: ByClass,
 }
 
 /// What status says about the stream to the recommender; written by the stream client.
@@ -512,10 +558,6 @@ mod tests {
     fn a_duration_falls_into_the_first_bucket_that_holds_it() {
         let h = Histogram::default();
         for usec in [0, 100, 101, 30_000_000, 30_000_001] {
-    /// The cap of all workloads, bytes; 0 = off.
-    pub workloads_cap_bytes: Count,
-    /// What everything outside the workloads' cgroup uses and cannot give back, bytes.
-    pub outside_workloads_bytes: Count,
             h.observe(usec);
         }
         let counts: Vec<u64> = h.buckets.iter().map(Count::get).collect();

@@ -61,6 +61,8 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
         allocatable: node::check(&mut c, &raw.node),
         own: own::check(&mut c, &raw.own, &raw.manage.deny),
         dynamic_scores: raw.scores == raw::Scores::Dynamic,
+        oom: oom::check(&mut c, &raw.oom),
+        eviction: eviction::check(&mut c, &raw.eviction),
         converge: converge(&mut c, &raw.converge),
         sample: Sample { interval: c.span("sample.interval", raw.sample.interval.get(), INTERVAL) },
         stream: stream(&mut c, &raw.stream),
@@ -69,7 +71,7 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
         features: Features {
             proc_connector: raw.features.proc_connector,
             short_psi: raw.features.short_psi,
-            v1_kill: raw.features.v1_kill,
+            v1_kill: raw.features.v1_kill || raw.memory.oom_kill == OomScope::Container,
             kernel_log: raw.features.kernel_log,
         },
     };

@@ -176,10 +176,11 @@ section! {
         proc_connector: bool = true,
         /// Pressure windows shorter than two seconds (CAP_SYS_RESOURCE).
         short_psi: bool = true,
-        /// Killing the rest of a container on cgroup v1 (CAP_KILL).
+        /// Killing the rest of a container on cgroup v1 (CAP_KILL); on in any case where memory.oom_kill asks for it.
         v1_kill: bool = false,
-        /// OOM reports from the kernel log (CAP_SYSLOG).
-        kernel_log: bool = false,
+        /// Victims of OOM kills from the kernel log, where it can be opened (CAP_SYSLOG, /dev/kmsg). Default: on, because
+        /// it is opened before capabilities are dropped and kills are counted without it.
+        kernel_log: bool = true,
     }
 }
 

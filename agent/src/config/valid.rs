@@ -9,15 +9,16 @@ use std::time::Duration;
 use evenkeel_model::workload::ScorePolicy;
 use evenkeel_qos::config::PlanConfig;
 use evenkeel_qos::cpu::WeightConversion;
+use evenkeel_qos::eviction;
 
 use super::sections::cpu::CpuRules;
-use super::sections::knobs::Switches;
 use super::sections::daemons::DaemonRules;
+use super::sections::knobs::Switches;
 use super::sections::memory::MemoryRules;
-use super::sections::systemd::Units;
 use super::sections::node::Allocatable;
 use super::sections::node_memory::NodeMemory;
 use super::sections::oom::OomRules;
+use super::sections::systemd::Units;
 
 /// Everything an operator chooses, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,16 +47,20 @@ pub(crate) struct Config {
     pub cpu: CpuRules,
     /// How memory is kept and limited.
     pub memory: MemoryRules,
-    /// Subtrees in which inner cgroups are written too: normal paths, none inside another.
     /// The machine's memory as a whole.
     pub node_memory: NodeMemory,
     /// What the node cannot live without.
     pub daemons: DaemonRules,
     /// What the node gives to pods.
     pub allocatable: Allocatable,
+    /// Subtrees in which inner cgroups are written too: normal paths, none inside another.
     pub own: Vec<String>,
     /// Burstable scores follow use and priority.
     pub dynamic_scores: bool,
+    /// What is told of OOM kills.
+    pub oom: OomRules,
+    /// What is offered for a container that was OOM-killed.
+    pub eviction: eviction::Policy,
     /// The converge loop.
     pub converge: Converge,
     /// The sampler.
@@ -197,6 +202,6 @@ pub(crate) struct Features {
     pub short_psi: bool,
     /// Killing the rest of a container on cgroup v1 (KILL).
     pub v1_kill: bool,
-    /// OOM reports from the kernel log (SYSLOG).
+    /// Victims of OOM kills from the kernel log (opened before SYSLOG is dropped).
     pub kernel_log: bool,
 }

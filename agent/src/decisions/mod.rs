@@ -1,10 +1,11 @@
 //! The decision log: every change made, refused or only proposed, with its reason and its numbers.
 //!
 //! Owned here: numbering (growing by one, also across restarts), the bounded log on disk, a small ring in memory
-//! that keeps answering when the disk does not, and the two ways out: live watchers and the stream's queue. Not
-//! owned: what is decided.
+//! that keeps answering when the disk does not, and the ways out: live watchers, the stream's queue, and for what
+//! must arrive ([`kept`]) a file of its own. Not owned: what is decided.
 
 mod draft;
+pub(crate) mod kept;
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -16,7 +17,8 @@ use tokio::sync::broadcast;
 
 pub(crate) use draft::Draft;
 
-use crate::shared::{Stats, Tracked, lock};
+use crate::shared::{Stats, lock};
+use kept::{Kept, must_arrive};
 
 /// Decisions kept in memory, for when the disk does not answer.
 const RING: usize = 256;
@@ -24,8 +26,8 @@ const RING: usize = 256;
 const WATCH_CAP: usize = 256;
 /// Decisions that may wait for the stream; the oldest go first, counted.
 const STREAM_CAP: usize = 4096;
-/// OOM kills remembered for `ListOomKills`.
-const OOM_KILLS: usize = 256;
+/// OOM kills remembered for `ListOomKills`, and rulings for `ListEvictions`.
+const REMEMBERED: usize = 256;
 /// Bound of the log on disk, bytes: about 60,000 decisions.
 const DISK_BYTES: u64 = 16 << 20;
 
@@ -33,6 +35,8 @@ const DISK_BYTES: u64 = 16 << 20;
 pub(crate) struct DecisionLog {
     inner: Mutex<Inner>,
     live: broadcast::Sender<Arc<Decision>>,
+    /// What must arrive, where somebody takes decisions for a stream.
+    kept: Option<Kept>,
 }
 
 struct Inner {
@@ -40,8 +44,8 @@ struct Inner {
     disk: Option<Disk>,
     ring: VecDeque<Arc<Decision>>,
     for_stream: VecDeque<Arc<Decision>>,
-    streamed: bool,
     oom_kills: VecDeque<Arc<Decision>>,
+    rulings: VecDeque<Arc<Decision>>,
     /// The last failure of the disk was logged and nothing has been stored since.
     complained: bool,
 }
@@ -60,12 +64,12 @@ pub(crate) struct History {
 }
 
 impl DecisionLog {
-    /// A log kept in `dir`, going on after its last number. `streamed` says that somebody takes decisions for the
-    /// stream; otherwise none are queued.
+    /// A log kept in `dir`, going on after its last number. `kept` says that somebody takes decisions for the stream;
+    /// otherwise none are queued.
     ///
     /// # Errors
     /// When the directory cannot be used or another agent has it open.
-    pub(crate) fn open(dir: &Path, streamed: bool) -> Result<Self, LogError> {
+    pub(crate) fn open(dir: &Path, kept: Option<Kept>) -> Result<Self, LogError> {
         let options = Options {
             segment_bytes: DISK_BYTES / 8,
             max_bytes: DISK_BYTES,
@@ -78,39 +82,48 @@ impl DecisionLog {
         for damage in &recovery.damage {
             tracing::warn!(%damage, "the decision log was damaged; what is before the damage is kept");
         }
-        let mut oom_kills = VecDeque::new();
+        let (mut oom_kills, mut rulings) = (VecDeque::new(), VecDeque::new());
         let mut last: Option<(u64, u64)> = None;
         if let Some(first) = log.first() {
             for record in log.iter_from(first).flatten() {
                 let Ok(decision) = serde_json::from_slice::<Decision>(&record.payload) else { continue };
                 last = Some((decision.seq, record.seq.get()));
-                if decision.kind == DecisionKind::OomKill {
-                    push_bounded(&mut oom_kills, Arc::new(decision), OOM_KILLS);
-                }
+                remember(Arc::new(decision), &mut oom_kills, &mut rulings);
             }
         }
         let lead = last.map_or(0, |(decision, record)| decision.saturating_sub(record));
         let next = last.map_or(1, |(decision, _)| decision.saturating_add(1));
         let next = next.max(log.last().map_or(1, |seq| seq.get().saturating_add(1)));
-        Ok(Self::with(next, Some(Disk { log, lead }), oom_kills, streamed))
+        Ok(Self::with(next, Some(Disk { log, lead }), (oom_kills, rulings), kept))
     }
 
     /// A log in memory alone, for a run that may not keep state.
+    #[cfg(test)]
     pub(crate) fn in_memory() -> Self {
-        Self::with(1, None, VecDeque::new(), true)
+        Self::in_memory_with(Some(Kept::in_memory(1)))
     }
 
-    fn with(next: u64, disk: Option<Disk>, oom_kills: VecDeque<Arc<Decision>>, streamed: bool) -> Self {
+    /// A log in memory alone, for a run that may not keep state; `kept` as in [`open`](Self::open).
+    pub(crate) fn in_memory_with(kept: Option<Kept>) -> Self {
+        Self::with(1, None, (VecDeque::new(), VecDeque::new()), kept)
+    }
+
+    fn with(
+        next: u64,
+        disk: Option<Disk>,
+        (oom_kills, rulings): (VecDeque<Arc<Decision>>, VecDeque<Arc<Decision>>),
+        kept: Option<Kept>,
+    ) -> Self {
         let inner = Inner {
             next,
             disk,
             ring: VecDeque::new(),
             for_stream: VecDeque::new(),
-            streamed,
             oom_kills,
+            rulings,
             complained: false,
         };
-        Self { inner: Mutex::new(inner), live: broadcast::Sender::new(WATCH_CAP) }
+        Self { inner: Mutex::new(inner), live: broadcast::Sender::new(WATCH_CAP), kept }
     }
 
     /// Records one decision made now; returns it with its number.
@@ -121,43 +134,48 @@ impl DecisionLog {
         stats.decisions.add(1);
         inner.store(&decision, stats);
         push_bounded(&mut inner.ring, Arc::clone(&decision), RING);
-        if inner.streamed && push_bounded(&mut inner.for_stream, Arc::clone(&decision), STREAM_CAP) {
-            stats.decisions_not_streamed.add(1);
+        if let Some(kept) = &self.kept {
+            if must_arrive(decision.kind) {
+                let kept = kept.add(&decision);
+                inner.judge(kept.err(), stats);
+                // Not merely buffered: it must survive this process.
+                inner.flush(stats);
+            } else if push_bounded(&mut inner.for_stream, Arc::clone(&decision), STREAM_CAP) {
+                stats.decisions_not_streamed.add(1);
+            }
+        } else if must_arrive(decision.kind) {
+            inner.flush(stats);
         }
-        if decision.kind == DecisionKind::OomKill {
-            push_bounded(&mut inner.oom_kills, Arc::clone(&decision), OOM_KILLS);
-        }
+        let Inner { oom_kills, rulings, .. } = &mut *inner;
+        remember(Arc::clone(&decision), oom_kills, rulings);
         // Sent under the lock, so that watchers see numbers in order. Without watchers there is nobody to send to.
         let _ = self.live.send(Arc::clone(&decision));
         decision
     }
 
-    /// Records that processes of a container were killed: `killed` since the last look, `total` since its cgroup
-    /// was made.
-    pub(crate) fn record_oom_kill(&self, tracked: &Tracked, killed: u64, total: u64, stats: &Stats) {
-        let class = tracked.classes.memory.map_or("unclassified", |class| class.as_str());
-        let draft = Draft::of(
-            &tracked.workload,
-            DecisionKind::OomKill,
-            format!("the OOM killer killed {killed} of this {class} container's processes"),
-        )
-        .input("killed", killed)
-        .input("total", total)
-        .input("class", class)
-        .input("cgroup", &tracked.cgroup);
-        self.record(draft, stats);
-        self.flush(stats);
-    }
-
     /// Writes what was recorded to the kernel; called once per pass.
     pub(crate) fn flush(&self, stats: &Stats) {
-        let mut inner = lock(&self.inner);
-        let Some(disk) = inner.disk.as_mut() else { return };
-        let result = disk.log.flush();
-        if let Some(dropped) = disk.log.take_dropped() {
-            tracing::debug!(first = %dropped.first, last = %dropped.last, "old decisions made room for new ones");
+        lock(&self.inner).flush(stats);
+    }
+
+    /// Makes what must arrive durable, where it is not yet. Waits for the disk, but keeps nobody else from recording.
+    pub(crate) fn make_durable(&self, stats: &Stats) {
+        let Some(handle) = self.kept.as_ref().and_then(Kept::unsynced) else { return };
+        let log = {
+            let mut inner = lock(&self.inner);
+            inner.flush(stats);
+            inner.disk.as_ref().map(|disk| disk.log.sync_handle())
+        };
+        let synced = [Some(handle), log].into_iter().flatten().map(|handle| handle.sync().err());
+        let failed = synced.fold(None, |failed, error| failed.or(error));
+        if failed.is_some() {
+            lock(&self.inner).judge(failed, stats);
         }
-        inner.judge(result.err(), stats);
+    }
+
+    /// What must arrive; `None` where nobody streams.
+    pub(crate) fn kept(&self) -> Option<&Kept> {
+        self.kept.as_ref()
     }
 
     /// Makes everything durable, before the agent ends.
@@ -196,6 +214,11 @@ impl DecisionLog {
     pub(crate) fn oom_kills(&self) -> Vec<Arc<Decision>> {
         lock(&self.inner).oom_kills.iter().cloned().collect()
     }
+
+    /// Rulings of the eviction policy remembered, oldest first.
+    pub(crate) fn rulings(&self) -> Vec<Arc<Decision>> {
+        lock(&self.inner).rulings.iter().cloned().collect()
+    }
 }
 
 impl Inner {
@@ -208,6 +231,16 @@ impl Inner {
         }
         if result.is_err() {
             stats.decisions_not_stored.add(1);
+        }
+        self.judge(result.err(), stats);
+    }
+
+    /// Writes what was recorded to the kernel.
+    fn flush(&mut self, stats: &Stats) {
+        let Some(disk) = self.disk.as_mut() else { return };
+        let result = disk.log.flush();
+        if let Some(dropped) = disk.log.take_dropped() {
+            tracing::debug!(first = %dropped.first, last = %dropped.last, "old decisions made room for new ones");
         }
         self.judge(result.err(), stats);
     }
@@ -261,6 +294,19 @@ impl History {
     }
 }
 
+/// Puts what is listed later with its like.
+fn remember(
+    decision: Arc<Decision>,
+    oom_kills: &mut VecDeque<Arc<Decision>>,
+    rulings: &mut VecDeque<Arc<Decision>>,
+) {
+    match decision.kind {
+        DecisionKind::OomKill => push_bounded(oom_kills, decision, REMEMBERED),
+        DecisionKind::Evict | DecisionKind::Restart => push_bounded(rulings, decision, REMEMBERED),
+        _ => false,
+    };
+}
+
 /// Appends, dropping the oldest when full; true when one was dropped.
 fn push_bounded<T>(queue: &mut VecDeque<T>, item: T, cap: usize) -> bool {
     let full = queue.len() >= cap;
@@ -298,13 +344,13 @@ mod tests {
     fn numbers_go_on_after_a_restart_and_history_comes_from_disk() {
         let dir = tempfile::tempdir().unwrap();
         let stats = Stats::default();
-        let log = DecisionLog::open(dir.path(), true).unwrap();
+        let log = DecisionLog::open(dir.path(), None).unwrap();
         for n in 0..3 {
             log.record(note(n), &stats);
         }
         assert_eq!(all(&log, 0), [1, 2, 3]);
         drop(log);
-        let log = DecisionLog::open(dir.path(), true).unwrap();
+        let log = DecisionLog::open(dir.path(), None).unwrap();
         log.record(note(3), &stats);
         assert_eq!(all(&log, 0), [1, 2, 3, 4]);
         assert_eq!(all(&log, 3), [3, 4]);
@@ -325,7 +371,7 @@ mod tests {
     #[test]
     fn only_one_agent_has_the_log() {
         let dir = tempfile::tempdir().unwrap();
-        let _log = DecisionLog::open(dir.path(), true).unwrap();
-        assert!(matches!(DecisionLog::open(dir.path(), true), Err(LogError::Locked { .. })));
+        let _log = DecisionLog::open(dir.path(), None).unwrap();
+        assert!(matches!(DecisionLog::open(dir.path(), None), Err(LogError::Locked { .. })));
     }
 }

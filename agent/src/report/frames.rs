@@ -28,7 +28,7 @@ impl Framer {
         self.must_key = true;
     }
 
-    /// The frame of a tick, without its sequence number.
+    /// The frame of a tick, without its sequence number. `kept` are decisions that must arrive.
     ///
     /// # Errors
     /// Samples the codec refuses; the tick is lost.
@@ -36,6 +36,7 @@ impl Framer {
         &mut self,
         tick: &Tick,
         decisions: &[Arc<Decision>],
+        kept: Vec<v1::Decision>,
     ) -> Result<v1::Frame, FrameError> {
         let key = self.must_key || self.since_key == 0 || self.since_key >= KEY_EVERY;
         let middle = tick.samples.get(tick.samples.len() / 2).map_or(0, |(_, s)| s.interval_usec());
@@ -51,7 +52,7 @@ impl Framer {
             samples: samples.into(),
             announced: announced(&tick.changes),
             gone: gone(&tick.changes),
-            decisions: decisions.iter().map(|d| Decision::clone(d).into()).collect(),
+            decisions: kept.into_iter().chain(decisions.iter().map(|d| Decision::clone(d).into())).collect(),
         })
     }
 }
@@ -97,7 +98,7 @@ mod tests {
             if second == 70 {
                 framer.start_anew();
             }
-            let frame = framer.frame(&tick(second, 1..3), &[]).unwrap();
+            let frame = framer.frame(&tick(second, 1..3), &[], Vec::new()).unwrap();
             if peek(&frame.samples).unwrap().key {
                 keys.push(second);
             }
@@ -109,7 +110,7 @@ mod tests {
     fn changes_travel_with_their_tick() {
         let mut tick = first_tick(1, 1..3);
         tick.changes.push(TrackChange::Removed { slot: 9 });
-        let frame = Framer::default().frame(&tick, &[]).unwrap();
+        let frame = Framer::default().frame(&tick, &[], Vec::new()).unwrap();
         let names: Vec<_> =
             frame.announced.iter().map(|a| a.identity.as_ref().unwrap().pod.as_str()).collect();
         assert_eq!((names, frame.gone), (vec!["pod-1", "pod-2"], vec![9]));

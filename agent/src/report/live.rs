@@ -1,14 +1,17 @@
-//! Live use: what each tracked container did last, for watchers and metrics, and the OOM kills seen in samples.
+//! Live use: what each tracked container did last, for watchers and metrics, and a hint to who tells of OOM kills
+//! where a sample shows one.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use evenkeel_model::sample::{Field, Sample};
-
+use evenkeel_model::units::Bytes;
 use evenkeel_model::usage::UsageRecord;
 
 use super::recent::Recent;
 use super::throttled::Throttling;
-use crate::oom::{Hint, HintSender};
+use crate::oom::Hint;
 use crate::shared::{LiveContainer, LiveTick, Tick, TrackChange, Tracked};
 
 /// Containers that ended whose last minute is still told, for kills seen after the end; 350 KiB.
@@ -98,10 +101,10 @@ impl Latest {
             while samples.next_if(|(s, _)| *s < slot).is_some() {}
             let Some((_, sample)) = samples.next_if(|(s, _)| *s == slot) else { continue };
             container.cpu_milli = container.last.and_then(|last| sample.cpu_milli(&last));
-            let killed = container.last.and_then(|last| sample.delta(&last, Field::OomKills));
-            if let Some(killed) = killed.filter(|killed| *killed > 0) {
-                let total = sample.get(Field::OomKills).unwrap_or(killed);
-                decisions.record_oom_kill(&container.tracked, killed, total, stats);
+            let total = sample.get(Field::OomKills).unwrap_or(0);
+            let new = container.last.map(|last| sample.delta(&last, Field::OomKills).unwrap_or(0));
+            if total > 0 && new != Some(0) {
+                hint(Hint { tracked: Arc::clone(&container.tracked), total, new });
             }
             container.last = Some(*sample);
             container.recent.take(tick.time_usec, sample, container.cpu_milli);
@@ -120,7 +123,12 @@ impl Latest {
                 let container = Container { tracked, last: None, cpu_milli: None, recent: Recent::new() };
                 self.containers.insert(at, container);
             }
-            (Ok(at), None) => drop(self.containers.remove(at)),
+            (Ok(at), None) => {
+                if self.ended.len() >= ENDED {
+                    self.ended.pop_front();
+                }
+                self.ended.push_back(self.containers.remove(at));
+            }
             // Announced or ended twice: nothing changes.
             (Ok(_), Some(_)) | (Err(_), None) => {}
         }
@@ -146,27 +154,31 @@ mod tests {
     use crate::report::test_support::{first_tick, tick};
 
     #[test]
-    fn live_use_follows_the_ticks_and_a_kill_is_a_decision() {
-        let (mut latest, decisions, stats) = (Latest::default(), DecisionLog::in_memory(), Stats::default());
+    fn live_use_follows_the_ticks_and_a_kill_is_hinted_at() {
+        let (mut latest, mut hints) = (Latest::default(), Vec::new());
         let killed = |mut tick: Tick, total: u64| {
             for (slot, sample) in &mut tick.samples {
                 sample.set(Field::OomKills, if *slot == 2 { total } else { 0 });
             }
             tick
         };
-        let seen = |latest: &mut Latest, tick: &Tick| {
-            latest.take(tick, &decisions, &stats);
+        let mut seen = |latest: &mut Latest, tick: &Tick| {
+            latest.take(tick, &mut |hint| hints.push((hint.tracked.slot, hint.total, hint.new)));
             let live = latest.live(tick);
-            live.containers.iter().map(|c| (c.tracked.slot, c.cpu_milli)).collect::<Vec<_>>()
+            let live = live.containers.iter().map(|c| (c.tracked.slot, c.cpu_milli)).collect::<Vec<_>>();
+            (live, std::mem::take(&mut hints))
         };
-        // Kills from before the container was known are not news.
-        assert_eq!(seen(&mut latest, &killed(first_tick(1, 1..4), 5)), [(1, None), (2, None), (3, None)]);
-        assert_eq!(decisions.oom_kills().len(), 0);
+        let (live, hint) = seen(&mut latest, &killed(first_tick(1, 1..4), 5));
+        assert_eq!((live, hint), (vec![(1, None), (2, None), (3, None)], vec![(2, 5, None)]));
         let second = killed(tick(2, 1..4), 7);
-        assert_eq!(seen(&mut latest, &second), [(1, Some(1)), (2, Some(2)), (3, Some(3))]);
-        assert_eq!(decisions.oom_kills()[0].inputs["killed"], "2");
+        let (live, hint) = seen(&mut latest, &second);
+        assert_eq!((live, hint), (vec![(1, Some(1)), (2, Some(2)), (3, Some(3))], vec![(2, 7, Some(2))]));
         let third = Tick { changes: vec![TrackChange::Removed { slot: 1 }], ..killed(tick(3, 2..3), 7) };
-        assert_eq!(seen(&mut latest, &third), [(2, Some(2))]);
-        assert_eq!(decisions.oom_kills().len(), 1);
+        assert_eq!(seen(&mut latest, &third), (vec![(2, Some(2))], vec![]));
+        // The one that ended is still told of.
+        let before = |slot, time, span| latest.before(slot, time, Duration::from_secs(span)).map(|b| b.text);
+        assert_eq!(before(1, 3_500_000, 10).unwrap(), "-2s 1024Ki, -1s 1024Ki 1m");
+        assert_eq!(before(2, 3_500_000, 1).unwrap(), "-1s 2048Ki 2m, 0s 2048Ki 2m");
+        assert_eq!((before(2, 3_500_000, 0).unwrap(), before(9, 3_500_000, 10)), (String::new(), None));
     }
 }

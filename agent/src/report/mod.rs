@@ -11,9 +11,9 @@ mod outbox;
 mod recent;
 mod spool;
 mod stream;
-mod throttled;
 #[cfg(test)]
 pub(crate) mod test_support;
+mod throttled;
 
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
@@ -23,14 +23,15 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::decisions::DecisionLog;
+use crate::oom::HintSender;
 use crate::sample::Ticks;
 use crate::shared::{Context, Heartbeat, LiveBus, Tick, lock};
 
 use frames::Framer;
 pub(crate) use live::{LastSeconds, Latest};
-pub(crate) use throttled::Throttling;
 use outbox::Outbox;
 use spool::Spool;
+pub(crate) use throttled::Throttling;
 
 /// The latest samples, written by the report thread once a tick and read by whoever answers questions.
 pub(crate) type Usage = Arc<Mutex<Latest>>;
@@ -40,6 +41,9 @@ const SPOOL_DIR: &str = "spool";
 
 /// Decisions attached to one frame at most; the rest goes with the next ones.
 const DECISIONS_PER_FRAME: usize = 256;
+
+/// Decisions that must arrive, attached to one frame at most.
+const KEPT_PER_FRAME: usize = 64;
 
 /// The thread shows that it lives at least this often, also when no tick comes.
 const BEAT: Duration = Duration::from_secs(2);
@@ -53,8 +57,7 @@ pub(crate) fn start(
     context: &Arc<Context>,
     ticks: Ticks,
     decisions: &Arc<DecisionLog>,
-    live: LiveBus,
-    usage: &Usage,
+    (live, usage, hints): (LiveBus, &Usage, HintSender),
     heartbeat: Arc<Heartbeat>,
     runtime: &tokio::runtime::Handle,
 ) -> anyhow::Result<JoinHandle<()>> {
@@ -75,6 +78,7 @@ pub(crate) fn start(
         framer: Framer::default(),
         latest: Arc::clone(usage),
         live,
+        hints,
     };
     let work = move || {
         loop {
@@ -120,12 +124,13 @@ struct Reporter {
     framer: Framer,
     latest: Usage,
     live: LiveBus,
+    hints: HintSender,
 }
 
 impl Reporter {
     fn take(&mut self, tick: &Tick) {
         let mut latest = lock(&self.latest);
-        latest.take(tick, &self.decisions, &self.context.stats);
+        latest.take(tick, &mut |hint| self.hints.send(hint));
         if self.live.receiver_count() > 0 {
             // The last watcher may leave in between.
             let _ignored = self.live.send(Arc::new(latest.live(tick)));
@@ -142,16 +147,19 @@ impl Reporter {
             self.framer.start_anew();
         }
         let decisions = self.decisions.take_for_stream(DECISIONS_PER_FRAME);
-        let frame = match self.framer.frame(tick, &decisions) {
+        let kept = self.decisions.kept().map(|kept| kept.take(KEPT_PER_FRAME)).unwrap_or_default();
+        let frame = match self.framer.frame(tick, &decisions, kept) {
             Ok(frame) => frame,
             Err(error) => {
                 self.framer.start_anew();
+                self.carried(None);
                 stats.frames_dropped.add(1);
                 tracing::error!(%error, "a tick could not be encoded and is lost");
                 return;
             }
         };
         let (result, news, bytes) = outbox.with(|s| (s.append(frame), s.take_news(), s.bytes()));
+        self.carried(result.as_ref().ok().copied());
         match result {
             Ok(_) => stats.frames_written.add(1),
             Err(error) => {
@@ -161,5 +169,11 @@ impl Reporter {
         }
         Outbox::tell(news, bytes, &self.decisions, stats);
         outbox.appended.notify_one();
+    }
+    /// What was kept is in this frame, or in none.
+    fn carried(&self, sequence: Option<u64>) {
+        if let Some(kept) = self.decisions.kept() {
+            kept.carried(sequence);
+        }
     }
 }

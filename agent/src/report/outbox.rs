@@ -53,6 +53,7 @@ impl Outbox {
     /// Tells what was folded and lost, as counters and decisions.
     pub(super) fn tell(news: News, bytes: u64, decisions: &DecisionLog, stats: &Stats) {
         stats.spool_bytes.set(bytes);
+        Self::tell_kept(&news, decisions, stats);
         if news.folded > 0 {
             stats.frames_folded.add(news.folded);
             tracing::info!(frames = news.folded, "spooled seconds were folded into minutes to make room");
@@ -70,5 +71,22 @@ impl Outbox {
             .input("first", first.first)
             .input("spool_bytes", bytes);
         decisions.record(draft, stats);
+    }
+    /// What lost frames carried of what must arrive goes with the next ones.
+    fn tell_kept(news: &News, decisions: &DecisionLog, stats: &Stats) {
+        let Some(kept) = decisions.kept() else { return };
+        news.lost.iter().for_each(|lost| kept.lost(lost.epoch, lost.first, lost.last));
+        kept.left_out(&news.left_out);
+        stats.events_waiting.set(kept.len() as u64);
+        let dropped = kept.take_dropped();
+        if dropped == 0 {
+            return;
+        }
+        stats.events_dropped.add(dropped);
+        let reason = "events that the recommender never acknowledged made room for newer ones, the oldest first; \
+                      they are in the decision log of this node only: reconnect the recommender";
+        tracing::warn!(dropped, "{reason}");
+        let draft = Draft::node(DecisionKind::Agent, reason).result(DecisionResult::Failed);
+        decisions.record(draft.input("events", dropped), stats);
     }
 }

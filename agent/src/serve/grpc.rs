@@ -17,6 +17,7 @@ use super::watch::{self, Messages};
 use super::{admit, wire};
 use crate::converge::board::Board;
 use crate::decisions::DecisionLog;
+use crate::oom::evictions::Evictions;
 use crate::report::Usage;
 use crate::shared::{Context, LiveBus};
 
@@ -35,6 +36,8 @@ pub(crate) struct Agent {
     pub live: LiveBus,
     /// Use in the last minute.
     pub usage: Usage,
+    /// What is offered for containers that failed.
+    pub evictions: Arc<Evictions>,
     /// Capabilities held.
     pub capabilities: Vec<String>,
     /// The node as a whole.
@@ -73,7 +76,8 @@ impl AgentService for Service {
         &self,
         request: Request<v1::WatchDecisionsRequest>,
     ) -> Result<Response<Self::WatchDecisionsStream>, Status> {
-        Ok(Response::new(watch::decisions(Arc::clone(&self.0), request.into_inner())))
+        let request = watch::check(request.into_inner()).map_err(Status::invalid_argument)?;
+        Ok(Response::new(watch::decisions(Arc::clone(&self.0), request)))
     }
 
     async fn list_oom_kills(
@@ -84,6 +88,15 @@ impl AgentService for Service {
         Ok(Response::new(v1::ListOomKillsResponse { kills }))
     }
 
+    async fn list_evictions(
+        &self,
+        request: Request<v1::ListEvictionsRequest>,
+    ) -> Result<Response<v1::ListEvictionsResponse>, Status> {
+        let offers = self.0.evictions.offers(request.into_inner().all);
+        let offers = offers.iter().map(wire::offer).collect();
+        Ok(Response::new(v1::ListEvictionsResponse { offers }))
+    }
+
     async fn admit(&self, request: Request<v1::AdmitRequest>) -> Result<Response<v1::AdmitResponse>, Status> {
         let pods = read_pods(&request.into_inner().pod, "pod")
             .map_err(|e| Status::invalid_argument(e.to_string()))?;
@@ -92,7 +105,7 @@ impl AgentService for Service {
         };
         let present = self.0.board.containers();
         let workloads = present.iter().map(|view| &*view.tracked.workload);
-        let short = admit::shortages(&self.0.context.facts, workloads, pod);
+        let short = admit::shortages(&admit::allocatable(&self.0.context), workloads, pod);
         Ok(Response::new(v1::AdmitResponse { fits: short.is_empty(), short }))
     }
 }

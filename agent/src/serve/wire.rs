@@ -11,11 +11,11 @@ use evenkeel_proto::v1;
 use super::Agent;
 use crate::converge::board::{ContainerView, KnobView, NodeKnob, SourceView};
 use crate::converge::{State, source_name};
-use crate::shared::{LiveTick, Tracked, lock, micros};
 use crate::node::cap::CapView;
 use crate::node::daemons::{Daemon, DaemonState};
 use crate::oom::evictions::Offer;
 use crate::report::Throttling;
+use crate::shared::{LiveTick, Tracked, lock, micros};
 
 /// Everything status shows.
 pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
@@ -78,15 +78,15 @@ fn container(
         why: view.unmanaged.clone().unwrap_or_default(),
         cgroup: view.tracked.cgroup.to_string(),
         usage,
-    }
-}
-
         throttling: throttling.map(|t| v1::Throttling {
             window_seconds: u32::try_from(t.seconds).unwrap_or(u32::MAX),
             periods: t.periods,
             throttled_periods: t.throttled_periods,
             throttled_usec: t.throttled_usec,
         }),
+    }
+}
+
 /// Who a container is.
 pub(super) fn identity(tracked: &Tracked) -> v1::ContainerIdentity {
     let classes = tracked.classes;
@@ -195,6 +195,26 @@ fn state(state: State) -> v1::ConvergeState {
         State::Contended => v1::ConvergeState::Contended,
         State::Denied => v1::ConvergeState::Denied,
         State::Unclassified => v1::ConvergeState::Unclassified,
+    }
+}
+
+/// A restart or an eviction that is offered.
+pub(super) fn offer(offer: &Offer) -> v1::EvictionOffer {
+    let pod = &offer.container.pod;
+    v1::EvictionOffer {
+        action: offer.remedy.as_str().to_owned(),
+        namespace: pod.namespace.clone(),
+        pod: pod.name.clone(),
+        pod_uid: pod.uid.clone().unwrap_or_default(),
+        container: offer.container.container.clone(),
+        id: offer.id.clone(),
+        cgroup_inode: offer.inode,
+        restarts: offer.restarts,
+        restarts_allowed: offer.allowed,
+        window_usec: offer.window_usec,
+        actor: offer.actor.clone(),
+        standing: offer.standing,
+        decision: Some((*offer.decision).clone().into()),
     }
 }
 

@@ -37,6 +37,11 @@ const RESULTS: [(DecisionResult, &str); 8] = [
     (DecisionResult::Failed, "failed"),
 ];
 
+/// Every kind as it is written on the wire and in JSON.
+pub fn decision_kinds() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().map(|(_, text)| *text)
+}
+
 fn text_of<T: PartialEq>(table: &[(T, &'static str)], value: &T) -> &'static str {
     // A member missing from its table would show as empty; a test walks all of them.
     table.iter().find(|(member, _)| member == value).map_or("", |(_, text)| text)
@@ -66,6 +71,7 @@ impl From<Decision> for v1::Decision {
             inputs: decision.inputs,
             result: text_of(&RESULTS, &decision.result).to_owned(),
             node: String::new(),
+            epoch: 0,
         }
     }
 }

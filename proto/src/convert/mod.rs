@@ -16,6 +16,7 @@ use evenkeel_model::units::{Bytes, MilliCpu};
 
 use crate::v1;
 
+pub use decision::decision_kinds;
 pub use identity::Identity;
 pub use usage::usage_record;
 

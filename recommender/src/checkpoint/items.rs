@@ -15,7 +15,7 @@ use crate::state::{Counters, Event, PanicSwitch, RestoredSlot, State};
 /// One item; a checkpoint is a sequence of them. A slot belongs to the stream before it.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Item {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7")]
     pub(super) kind: Option<Kind>,
 }
 
@@ -33,6 +33,8 @@ pub(super) enum Kind {
     Series(SeriesItem),
     #[prost(message, tag = "6")]
     Event(EventItem),
+    #[prost(message, tag = "7")]
+    Repeats(RepeatsItem),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -168,6 +170,19 @@ pub(super) struct EventItem {
     decision: v1::Decision,
 }
 
+/// Decisions of a node that may be sent again: epoch and number in turn.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RepeatsItem {
+    #[prost(string, tag = "1")]
+    cluster: String,
+    #[prost(string, tag = "2")]
+    node: String,
+    #[prost(fixed64, repeated, tag = "3")]
+    epochs: Vec<u64>,
+    #[prost(uint64, repeated, tag = "4")]
+    seqs: Vec<u64>,
+}
+
 /// Calls `write` with every item of the state, in the order reading needs.
 pub(super) fn export(state: &State, mut write: impl FnMut(Kind)) {
     write(Kind::Meta(meta(state)));
@@ -198,6 +213,11 @@ pub(super) fn export(state: &State, mut write: impl FnMut(Kind)) {
     for Event { node, decision } in &state.events {
         let (cluster, node) = (node.cluster.clone(), node.node.clone());
         write(Kind::Event(EventItem { cluster, node, decision: decision.clone() }));
+    }
+    for (node, ids) in state.repeats.all() {
+        let (cluster, node) = (node.cluster.clone(), node.node.clone());
+        let (epochs, seqs) = ids.iter().copied().unzip();
+        write(Kind::Repeats(RepeatsItem { cluster, node, epochs, seqs }));
     }
 }
 
@@ -282,6 +302,12 @@ impl<'a> Importer<'a> {
             Kind::Series(item) => return self.series(item),
             Kind::Event(EventItem { cluster, node, decision }) => {
                 self.state.events.push_back(Event { node: NodeKey { cluster, node }, decision });
+            }
+            Kind::Repeats(RepeatsItem { cluster, node, epochs, seqs }) => {
+                let node = NodeKey { cluster, node };
+                for (epoch, seq) in epochs.into_iter().zip(seqs) {
+                    self.state.repeats.is_first(&node, epoch, seq);
+                }
             }
         }
         Ok(())

@@ -6,6 +6,7 @@
 pub mod history;
 pub mod image;
 pub mod minute;
+pub(crate) mod repeats;
 pub mod slots;
 pub mod stream;
 
@@ -20,6 +21,7 @@ use crate::ingest::stream_state::Range;
 use history::{Bounds, History, Minutes, Requested, SeriesId, SeriesKey};
 use image::Image;
 use minute::MINUTE_USEC;
+use repeats::Repeats;
 use slots::Slot;
 use stream::{Node, NodeKey, Staging, Stream};
 
@@ -106,6 +108,8 @@ pub struct State {
     /// The past.
     pub history: Minutes,
     pub(crate) events: VecDeque<Event>,
+    /// Decisions that may be sent again.
+    pub(crate) repeats: Repeats,
     /// The panic switch.
     pub panic: PanicSwitch,
     /// What has been counted.
@@ -126,6 +130,7 @@ impl State {
             nodes: BTreeMap::new(),
             history: Minutes::new(limits.history),
             events: VecDeque::new(),
+            repeats: Repeats::default(),
             panic: PanicSwitch::default(),
             counters: Counters::default(),
             containers: 0,
@@ -231,6 +236,7 @@ impl State {
         let same = |k: &Key| k.cluster == key.cluster && k.node == key.node;
         if !self.by_key.keys().any(same) {
             self.nodes.remove(&NodeKey::of(&key));
+            self.repeats.forget(&NodeKey::of(&key));
         }
     }
 
@@ -391,8 +397,13 @@ impl State {
 
     fn decided(&mut self, key: &Key, decisions: Vec<v1::Decision>) {
         for mut decision in decisions {
+            let node = NodeKey::of(key);
+            // An agent sends what must arrive until it knows that it has.
+            if decision.epoch != 0 && !self.repeats.is_first(&node, decision.epoch, decision.seq) {
+                continue;
+            }
             decision.node.clone_from(&key.node);
-            self.events.push_back(Event { node: NodeKey::of(key), decision });
+            self.events.push_back(Event { node, decision });
         }
         let excess = self.events.len().saturating_sub(self.limits.events);
         self.events.drain(..excess);

@@ -15,14 +15,17 @@ const UNITS: usize = 10;
 /// Rollups a folded frame is begun to be kept below, half of what the format allows: one more run may add.
 const ENOUGH_ROLLUPS: usize = MAX_ROLLUPS / 2;
 
-/// Most bytes of decisions a folded frame carries on; the older ones of a longer time are left out.
+/// Most bytes of decisions a folded frame carries on; those that must arrive come first, then the newest. The older
+/// ones of a longer time are left out.
 const DECISION_BYTES: usize = 1 << 20;
 
 /// What folding did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Folded {
     /// Frames that became one.
     pub frames: u64,
+    /// Decisions that must arrive and were left out, by epoch and number.
+    pub left_out: Vec<(u64, u64)>,
 }
 
 /// Folds the oldest run of frames that were never sent and are complete. Nothing where there is none.
@@ -40,7 +43,7 @@ pub(super) fn fold_oldest(epoch: &mut Epoch) -> Result<Option<Folded>, SpoolErro
         let Some(next) = next else { break };
         (begin, end) = (end, next);
     }
-    let frame = folding.finish(&epoch.entries[start], &epoch.entries[end - 1])?;
+    let (frame, left_out) = folding.finish(&epoch.entries[start], &epoch.entries[end - 1])?;
     // Everything before goes over unchanged, so that the order of the two logs stays that of the sequence.
     for at in 0..start {
         let entry = epoch.entries[at];
@@ -55,7 +58,7 @@ pub(super) fn fold_oldest(epoch: &mut Epoch) -> Result<Option<Folded>, SpoolErro
     epoch.entries.drain(start..end);
     epoch.entries.insert(start, entry);
     epoch.trim(Place::Seconds)?;
-    Ok(Some(Folded { frames: (end - start) as u64 }))
+    Ok(Some(Folded { frames: (end - start) as u64, left_out }))
 }
 
 /// The oldest complete run of a key frame that was never sent and has not been moved over: once in the other log,
@@ -100,24 +103,46 @@ impl Folding {
         Ok(())
     }
 
-    fn finish(mut self, first: &Entry, last: &Entry) -> Result<v1::Frame, SpoolError> {
+    fn finish(mut self, first: &Entry, last: &Entry) -> Result<(v1::Frame, Vec<(u64, u64)>), SpoolError> {
         let mut samples = Vec::new();
         self.folder.finish(&mut samples)?;
-        let mut room = DECISION_BYTES;
-        let newest = self.decisions.iter().rev().take_while(|decision| {
-            let fits = decision.encoded_len() <= room;
-            room = room.saturating_sub(decision.encoded_len());
-            fits
-        });
-        let left_out = self.decisions.len() - newest.count();
-        Ok(v1::Frame {
+        let (decisions, left_out) = fitting(self.decisions);
+        let frame = v1::Frame {
             sequence: last.last,
             replaces_first: first.first,
             samples_crc32c: crc32c::crc32c(&samples),
             samples: samples.into(),
             announced: self.announced,
             gone: self.gone,
-            decisions: self.decisions.split_off(left_out),
-        })
+            decisions,
+        };
+        Ok((frame, left_out))
     }
+}
+
+/// The decisions a folded frame has room for, in their order, and which of those that must arrive it has not.
+fn fitting(decisions: Vec<v1::Decision>) -> (Vec<v1::Decision>, Vec<(u64, u64)>) {
+    let mut room = DECISION_BYTES;
+    let mut fits = vec![false; decisions.len()];
+    // Only decisions that must arrive bear their epoch.
+    for must in [true, false] {
+        for (decision, fits) in decisions.iter().zip(&mut fits).rev().filter(|(d, _)| (d.epoch != 0) == must)
+        {
+            let bytes = decision.encoded_len();
+            if bytes > room {
+                break;
+            }
+            room -= bytes;
+            *fits = true;
+        }
+    }
+    let (mut kept, mut left_out) = (Vec::new(), Vec::new());
+    for (decision, fits) in decisions.into_iter().zip(fits) {
+        if fits {
+            kept.push(decision);
+        } else if decision.epoch != 0 {
+            left_out.push((decision.epoch, decision.seq));
+        }
+    }
+    (kept, left_out)
 }

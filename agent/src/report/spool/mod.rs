@@ -78,6 +78,8 @@ pub(super) struct News {
     pub folded: u64,
     /// Frames dropped for want of room.
     pub lost: Vec<Lost>,
+    /// Decisions that must arrive and found no room in a fold, by epoch and number.
+    pub left_out: Vec<(u64, u64)>,
 }
 
 /// All epochs of this node.
@@ -184,7 +186,11 @@ impl Spool {
         let seconds = self.current.entries.iter().filter(|e| !e.folded).count();
         if self.bytes() > self.limit / 4 * 3 || seconds > MAX_FRAMES {
             match fold::fold_oldest(&mut self.current) {
-                Ok(folded) => self.news.folded += folded.map_or(0, |f| f.frames),
+                Ok(folded) => {
+                    let folded = folded.unwrap_or_default();
+                    self.news.folded += folded.frames;
+                    self.news.left_out.extend(folded.left_out);
+                }
                 // Frames that cannot be read again make way when their turn comes.
                 Err(error) => tracing::warn!(%error, "spooled frames could not be folded"),
             }

@@ -48,7 +48,7 @@ impl Filler {
         for _ in 0..seconds {
             self.second += 1;
             let make = if self.second == 1 { first_tick } else { tick };
-            let frame = self.framer.frame(&make(self.second, 1..self.slots + 1), &[]).unwrap();
+            let frame = self.framer.frame(&make(self.second, 1..self.slots + 1), &[], Vec::new()).unwrap();
             assert_eq!(self.spool.append(frame).unwrap(), self.second);
         }
         self
@@ -100,7 +100,7 @@ fn seconds_never_sent_are_folded_exactly_and_others_are_not() {
     assert_eq!(filler.spool.read(EPOCH, 0, 70, usize::MAX).len(), 70);
     let folded = fold::fold_oldest(&mut filler.spool.current).unwrap();
     // 121..=300: what was sent ends inside the second run, the last run may still grow.
-    assert_eq!(folded, Some(fold::Folded { frames: 180 }));
+    assert_eq!(folded, Some(fold::Folded { frames: 180, left_out: vec![] }));
     assert_eq!(fold::fold_oldest(&mut filler.spool.current).unwrap(), None);
     let (all, ranges) = filler.tally();
     assert_eq!(all, whole(5, 305));
@@ -130,7 +130,10 @@ fn after_a_handshake_what_did_not_arrive_may_be_folded() {
     assert_eq!(filler.spool.read(EPOCH, 0, 185, usize::MAX).len(), 185);
     assert_eq!(fold::fold_oldest(&mut filler.spool.current).unwrap(), None);
     filler.spool.resume(EPOCH, 60).unwrap();
-    assert_eq!(fold::fold_oldest(&mut filler.spool.current).unwrap(), Some(fold::Folded { frames: 120 }));
+    assert_eq!(
+        fold::fold_oldest(&mut filler.spool.current).unwrap(),
+        Some(fold::Folded { frames: 120, left_out: vec![] })
+    );
     assert_eq!(filler.tally().1[0], (61, 180));
 }
 
@@ -167,7 +170,7 @@ fn an_ended_slot_is_forgotten_with_the_last_frame_that_may_speak_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut filler = Filler::new(dir.path(), EPOCH, 8 << 20, 2);
     filler.fill(10);
-    let frame = v1::Frame { gone: vec![2], ..filler.framer.frame(&tick(11, 1..2), &[]).unwrap() };
+    let frame = v1::Frame { gone: vec![2], ..filler.framer.frame(&tick(11, 1..2), &[], Vec::new()).unwrap() };
     filler.spool.append(frame).unwrap();
     filler.second = 11;
     filler.slots = 1;
@@ -183,7 +186,7 @@ fn only_so_many_earlier_runs_are_kept() {
     for epoch in 1..=MAX_EPOCHS as u64 + 2 {
         let mut filler = Filler::new(dir.path(), epoch, 8 << 20, 1);
         filler.second = epoch * 100;
-        let frame = filler.framer.frame(&first_tick(epoch * 100, 1..2), &[]).unwrap();
+        let frame = filler.framer.frame(&first_tick(epoch * 100, 1..2), &[], Vec::new()).unwrap();
         filler.spool.append(frame).unwrap();
     }
     let mut spool = Spool::open(dir.path(), 1000, 8 << 20).unwrap();

@@ -188,6 +188,7 @@ impl Client {
     async fn resume(&self, resume: &v1::Resume) -> anyhow::Result<Delivery> {
         let (epoch, last) = (resume.epoch, resume.last_seq);
         self.outbox.with_later(move |spool| spool.resume(epoch, last)).await?;
+        self.arrived(epoch, last);
         let current = epoch == self.context.epoch;
         if current && last > 0 && !resume.knows_slots {
             // It kept the number but not what later frames are coded against.
@@ -286,6 +287,7 @@ impl Client {
 
     async fn acknowledge(&self, epoch: u64, last: u64) -> anyhow::Result<()> {
         self.outbox.with_later(move |spool| spool.acknowledge(epoch, last)).await?;
+        self.arrived(epoch, last);
         if epoch == self.context.epoch {
             let mut state = lock(&self.context.stats.stream);
             let newly = last.saturating_sub(state.last_acknowledged);
@@ -293,6 +295,14 @@ impl Client {
             self.context.stats.frames_acknowledged.add(newly);
         }
         Ok(())
+    }
+
+    /// What frames up to `last` carried is with the recommender.
+    fn arrived(&self, epoch: u64, last: u64) {
+        if let Some(kept) = self.decisions.kept() {
+            kept.acknowledged(epoch, last);
+            self.context.stats.events_waiting.set(kept.len() as u64);
+        }
     }
 
     /// A frame that can never be accepted is passed over: told, and followed by a key frame as soon as may be.
@@ -308,6 +318,9 @@ impl Client {
         .input("sequence", sequence);
         self.decisions.record(draft, &self.context.stats);
         self.outbox.want_key();
+        if let Some(kept) = self.decisions.kept() {
+            kept.lost(*epoch, *sequence, *sequence);
+        }
         self.acknowledge(*epoch, *sequence).await
     }
 }

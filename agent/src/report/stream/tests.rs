@@ -198,7 +198,7 @@ impl Agent {
             if self.outbox.take_key_wish() {
                 self.framer.start_anew();
             }
-            let frame = self.framer.frame(&make(self.second, 1..4), &[]).unwrap();
+            let frame = self.framer.frame(&make(self.second, 1..4), &[], Vec::new()).unwrap();
             self.outbox.with(|spool| spool.append(frame)).unwrap();
             self.outbox.appended.notify_one();
         }

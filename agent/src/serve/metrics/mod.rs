@@ -70,6 +70,7 @@ fn render(stats: &Stats, tick: Option<&LiveTick>, node: &str) -> String {
     let mut page = Page::default();
     agent(&mut page, stats);
     writes(&mut page, stats);
+    by_class(&mut page, stats);
     own::process(&mut page);
     page.histogram(
         "evenkeel_agent_tick_lateness_seconds",
@@ -144,6 +145,12 @@ fn agent(page: &mut Page, stats: &Stats) {
             "Times the kernel dropped process events.",
             stats.process_events_overrun.get(),
         ),
+        (
+            "process_events_paused_total",
+            counter,
+            "Times process events were not read for five seconds, because there were too many.",
+            stats.process_events_paused.get(),
+        ),
         ("cgroup_events_total", counter, "Changes of the cgroup tree.", stats.cgroup_events.get()),
         ("containers", gauge, "Containers known.", stats.containers.get()),
         ("containers_converged", gauge, "Containers converged.", stats.containers_converged.get()),
@@ -180,6 +187,24 @@ fn agent(page: &mut Page, stats: &Stats) {
             "Decisions dropped before they were streamed.",
             stats.decisions_not_streamed.get(),
         ),
+        (
+            "events_waiting",
+            gauge,
+            "Kills and rulings the recommender has not acknowledged.",
+            stats.events_waiting.get(),
+        ),
+        (
+            "events_dropped_total",
+            counter,
+            "Kills and rulings dropped before they were acknowledged.",
+            stats.events_dropped.get(),
+        ),
+        (
+            "rests_ended_total",
+            counter,
+            "Containers whose rest was ended after an OOM kill.",
+            stats.rests_ended.get(),
+        ),
     ];
     for (name, kind, help, value) in rows {
         let name = format!("evenkeel_agent_{name}");
@@ -203,6 +228,24 @@ fn writes(page: &mut Page, stats: &Stats) {
             ("failed", failed),
         ] {
             page.sample(NAME, &[("knob", knob), ("result", result)], count.get());
+        }
+    }
+}
+
+fn by_class(page: &mut Page, stats: &Stats) {
+    for (name, help, counts) in [
+        ("evenkeel_agent_oom_kills_total", "Processes of containers taken by the OOM killer.", &stats.oom_kills),
+        ("evenkeel_agent_evictions_total", "Rulings that a pod should go.", &stats.evictions),
+        ("evenkeel_agent_restarts_total", "Rulings that a container should start again.", &stats.restarts),
+    ] {
+        page.family(name, Kind::Counter, help);
+        for (class, count) in [
+            ("BestEffort", &counts.best_effort),
+            ("Burstable", &counts.burstable),
+            ("Guaranteed", &counts.guaranteed),
+            ("unclassified", &counts.unclassified),
+        ] {
+            page.sample(name, &[("class", class)], count.get());
         }
     }
 }

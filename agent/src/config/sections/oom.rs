@@ -1,0 +1,34 @@
+//! `[oom]`: what is told of OOM kills. What dies with a process is `memory.oom_kill`, the kernel's log is
+//! `features.kernel_log`.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::check::Checker;
+use super::super::scalar::Span;
+
+/// The sampler keeps a minute.
+const HISTORY: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(60));
+
+section! {
+    /// What is told of OOM kills.
+    Oom {
+        /// Length of the samples told with a kill, at most 60s; "0s" tells none. Default: enough to see whether memory
+        /// grew slowly or at once.
+        history: Span = Span::seconds(10),
+    }
+}
+
+/// The valid section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OomRules {
+    /// Length of the samples told with a kill.
+    pub history: Duration,
+}
+
+/// Checks the section.
+pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Oom) -> OomRules {
+    OomRules { history: c.span("oom.history", raw.history.get(), HISTORY) }
+}
