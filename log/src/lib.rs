@@ -107,6 +107,7 @@ mod scan;
 mod segment;
 mod seq;
 mod shared;
+mod snapshot;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -117,4 +118,5 @@ pub use options::{MAX_RECORD_BYTES, Options, Overflow};
 pub use reader::{Reader, Record};
 pub use recovery::{Damage, DamageReason, Outcome, Recovery};
 pub use seq::Seq;
+pub use snapshot::{Snapshot, Torn};
 pub use sync::SyncHandle;

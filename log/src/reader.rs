@@ -39,7 +39,7 @@ pub struct Reader {
 
 /// The segment being read.
 #[derive(Debug)]
-struct Open {
+pub(crate) struct Open {
     file: File,
     path: PathBuf,
     seed: Seed,
@@ -118,28 +118,9 @@ impl Reader {
             }
             Err(e) => return Err(LogError::io("open", &path, e)),
         };
-        let mut header = [0; SEGMENT_HEADER];
-        file.read_exact_at(&mut header, 0).at("read", &path)?;
-        let seed = format::decode_header(&header, first).map_err(|_| LogError::Damaged {
-            path: path.clone(),
-            offset: 0,
-            reason: DamageReason::Header,
-        })?;
-        Ok(Open {
-            file,
-            path,
-            seed,
-            first,
-            at: first,
-            offset: SEGMENT_HEADER as u64,
-            limit,
-            limit_next,
-            chunk: Vec::new(),
-            used: 0,
-        })
+        Open::new(file, path, first, limit, limit_next)
     }
 }
-
 impl Iterator for Reader {
     type Item = Result<Record, LogError>;
 
@@ -159,6 +140,40 @@ impl Iterator for Reader {
 }
 
 impl Open {
+    /// The segment in `file`, of which `limit` bytes with the records below `limit_next` may be read.
+    pub(crate) fn new(
+        file: File,
+        path: PathBuf,
+        first: Seq,
+        limit: u64,
+        limit_next: Seq,
+    ) -> Result<Self, LogError> {
+        let mut header = [0; SEGMENT_HEADER];
+        file.read_exact_at(&mut header, 0).at("read", &path)?;
+        let seed = format::decode_header(&header, first).map_err(|_| LogError::Damaged {
+            path: path.clone(),
+            offset: 0,
+            reason: DamageReason::Header,
+        })?;
+        Ok(Self {
+            file,
+            path,
+            seed,
+            first,
+            at: first,
+            offset: SEGMENT_HEADER as u64,
+            limit,
+            limit_next,
+            chunk: Vec::new(),
+            used: 0,
+        })
+    }
+
+    /// The number of the record that [`read`](Self::read) reads next.
+    pub(crate) fn at(&self) -> Seq {
+        self.at
+    }
+
     /// Passes over the record at `offset`.
     fn skip(&mut self) -> Result<(), LogError> {
         let header = self.header()?;
@@ -171,7 +186,7 @@ impl Open {
     }
 
     /// Reads the record at `offset`.
-    fn read(&mut self, payload: &mut Vec<u8>) -> Result<(), LogError> {
+    pub(crate) fn read(&mut self, payload: &mut Vec<u8>) -> Result<(), LogError> {
         let start = self.offset;
         let header = self.header()?;
         payload.clear();
