@@ -50,7 +50,7 @@ pub(crate) enum Place {
 /// What a knob that is not of a cgroup or process belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Scope {
+pub(crate) enum Scope {
     Machine,
 }
 

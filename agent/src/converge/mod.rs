@@ -242,6 +242,7 @@ impl Converger {
             self.audit.due(self.table.len()),
             self.merge_at,
             self.survey.due(),
+            self.wake.due(),
             self.owned.due(),
             self.fair.as_ref().map(FairMode::due),
         ];
