@@ -3,6 +3,8 @@
 //! [`object`] are Kubernetes objects as written, [`cluster`] the same as numbers, [`state`] what is where while pods are
 //! placed, [`plugin`] the scheduler's rules, [`profile`] which of them are on, [`engine`] the two ways to an answer.
 
+pub mod admission;
+pub mod answer;
 pub mod cluster;
 pub mod engine;
 pub mod fit;

@@ -232,3 +232,25 @@ impl Profile {
         self.scores.iter().find(|(known, _)| *known == score).map_or(0, |(_, weight)| *weight)
     }
 }
+
+/// Profiles of one scheduler; never empty.
+#[derive(Debug, Clone)]
+pub struct Profiles(Vec<Profile>);
+
+impl Default for Profiles {
+    fn default() -> Self {
+        Self(vec![Profile::default()])
+    }
+}
+
+impl Profiles {
+    /// These profiles; the default one where there are none.
+    pub fn new(profiles: Vec<Profile>) -> Self {
+        if profiles.is_empty() { Self::default() } else { Self(profiles) }
+    }
+
+    /// The profile a pod asks for by scheduler name; the first one where the name is not known.
+    pub fn of(&self, name: &str) -> &Profile {
+        self.0.iter().find(|profile| profile.name == name).unwrap_or(&self.0[0])
+    }
+}

@@ -1,5 +1,7 @@
 //! The closed forms, the quick step loop and the plain one agree, on random clusters.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::sync::Arc;
 
 use evenkeel_capacity::engine::step::Placer;

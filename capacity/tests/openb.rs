@@ -1,6 +1,8 @@
 //! A production cluster: 1,523 nodes, 8,152 tasks (see `data/README.md`). The answers were recorded with
 //! kube-scheduler v1.36.2.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -12,6 +12,7 @@ mod symbols;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::admission::Charge;
 use crate::object::{self, Object};
 use pod::{Compiler, claim_key};
 pub use pod::{Effect, HostPort, Pod, Spread, Taint, Term, Toleration, Weighted};
@@ -96,6 +97,8 @@ pub struct Cluster {
     pub groups: Vec<Group>,
     /// Volumes.
     pub storage: Storage,
+    /// What pods that have not ended are charged by quotas, with how many alike there are.
+    pub(crate) charges: HashMap<Charge, i64>,
     /// Quotas as written; few.
     pub quotas: Vec<object::ResourceQuota>,
     /// Limit ranges as written; few.
@@ -197,6 +200,7 @@ impl Builder {
             namespaces: HashMap::new(),
             groups: Vec::new(),
             storage: Storage::default(),
+            charges: HashMap::new(),
             quotas: Vec::new(),
             limit_ranges: Vec::new(),
             namespace_objects: Vec::new(),
@@ -355,6 +359,8 @@ impl Builder {
             self.ended += 1;
             return Ok(());
         }
+        let charge = Charge::of(written, &mut self.cluster.resources, &mut self.cluster.symbols);
+        *self.cluster.charges.entry(charge).or_default() += 1;
         if written.spec.node_name.is_empty() {
             self.pending += 1;
             return Ok(());

@@ -145,6 +145,33 @@ pub fn pod_requests(pod: &Pod, names: &mut ResourceNames, symbols: &mut Symbols)
     }
 }
 
+/// The effective limits of a pod, by the same rules; a container without one adds nothing.
+pub fn pod_limits(
+    pod: &Pod,
+    names: &mut ResourceNames,
+    symbols: &mut Symbols,
+) -> Box<[(ResourceIndex, i64)]> {
+    let mut sum = aggregate(pod, &mut |container| {
+        let mut sum = Sum::default();
+        for (name, quantity) in &container.resources.limits {
+            *sum.slot(names.index(name, symbols)) = amount(name, *quantity);
+        }
+        sum
+    });
+    for (name, quantity) in pod.spec.resources.iter().flat_map(|whole| &whole.limits) {
+        if is_pod_level(name) {
+            *sum.slot(names.index(name, symbols)) = amount(name, *quantity);
+        }
+    }
+    for (name, quantity) in &pod.spec.overhead {
+        let slot = sum.slot(names.index(name, symbols));
+        if *slot > 0 {
+            *slot = slot.saturating_add(amount(name, *quantity));
+        }
+    }
+    sum.positive()
+}
+
 /// Resources that may be asked for by the pod as a whole.
 fn is_pod_level(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")

@@ -53,6 +53,26 @@ impl<'a> Placer<'a> {
         &self.cycle.pod
     }
 
+    /// The profile it is placed by.
+    pub fn profile(&self) -> &'a Profile {
+        self.profile
+    }
+
+    /// Nodes that no fixed rule keeps it from: cordon, name, taints, node affinity.
+    pub fn never_out(&self, state: &State) -> Vec<NodeIndex> {
+        let refused = self.cycle.refused.is_some();
+        let out =
+            |node: &NodeIndex| refused || state.excluded[*node] || self.cycle.fixed.out[*node].is_some();
+        (0..self.cluster.nodes.len()).filter(|node| !out(node)).collect()
+    }
+
+    /// Nodes that can attach its volumes (and that no fixed rule keeps it from); `None` when it has none.
+    pub fn attachable(&self, state: &State) -> Option<u64> {
+        let rules = self.cycle.volumes.as_ref()?;
+        let nodes = self.never_out(state).into_iter().filter(|node| rules.attaches(self.cluster, *node));
+        Some(nodes.count() as u64)
+    }
+
     /// Takes in what others placed meanwhile.
     fn catch_up(&mut self, state: &State) {
         while let Some((id, node)) = state.placements.get(self.seen).copied() {

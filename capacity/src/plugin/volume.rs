@@ -166,6 +166,11 @@ impl VolumeRules {
         (on(Filter::VolumeZone) && self.in_other_zone(cluster, node)).then_some(Rejection::Zone)
     }
 
+    /// Whether a node has attachments free for what is not attached there yet.
+    pub(crate) fn attaches(&self, cluster: &Cluster, node: NodeIndex) -> bool {
+        !self.exceeds_limit(cluster, node)
+    }
+
     fn exceeds_limit(&self, cluster: &Cluster, node: NodeIndex) -> bool {
         let attached = &self.attached[node];
         let mut new: HashMap<Symbol, HashSet<Handle>> = HashMap::new();

@@ -1,0 +1,243 @@
+//! Quotas: how many more of a pod each leaves room for.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::quantity::Quantity;
+
+use crate::cluster::resources::{ResourceIndex, ResourceNames, pod_limits, pod_requests};
+use crate::cluster::{Cluster, Symbol, Symbols};
+use crate::object::{Pod, ResourceList, ResourceQuota, ScopeRequirement};
+
+/// What one quota says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaBound {
+    /// Name of the quota.
+    pub name: String,
+    /// How many more it admits.
+    pub count: u64,
+    /// The resource that runs out first, as the quota names it.
+    pub resource: String,
+    requested: Quantity,
+    used: Quantity,
+    hard: Quantity,
+}
+
+impl QuotaBound {
+    /// The API server's words for the first pod that is too many.
+    pub fn message(&self, pod: &str) -> String {
+        let used = self
+            .used
+            .saturating_add(self.requested.saturating_mul(i64::try_from(self.count).unwrap_or(i64::MAX)));
+        let resource = &self.resource;
+        format!(
+            "pods \"{pod}\" is forbidden: exceeded quota: {}, requested: {resource}={}, used: {resource}={}, limited: \
+             {resource}={}",
+            self.name,
+            self.requested.canonical(),
+            used.canonical(),
+            self.hard.canonical(),
+        )
+    }
+}
+
+/// Every quota that counts the pod, with its bound.
+///
+/// # Errors
+/// What a quota demands to be named and the pod does not.
+pub(super) fn bounds(cluster: &Cluster, namespace: &str, pod: &Pod) -> Result<Vec<QuotaBound>, String> {
+    let charge = charge(pod);
+    let mut bounds = Vec::new();
+    let quotas = cluster.quotas.iter().filter(|quota| super::is_of(&quota.metadata, namespace));
+    for quota in quotas.filter(|quota| applies(quota, pod)) {
+        demand(quota, pod)?;
+        let used = used(cluster, quota, namespace);
+        let one = |(resource, hard): (&String, &Quantity)| {
+            let requested = *charge.get(resource).filter(|requested| requested.nano() > 0)?;
+            let used = used.get(resource).copied().unwrap_or(Quantity::from_units(0));
+            let left = hard.saturating_sub(used).nano().max(0);
+            let count = u64::try_from(left / requested.nano()).unwrap_or(u64::MAX);
+            let name = quota.metadata.name.clone();
+            let requested = requested.with_format(hard.format());
+            Some(QuotaBound { name, count, resource: resource.clone(), requested, used, hard: *hard })
+        };
+        bounds.extend(quota.spec.hard.iter().filter_map(one).min_by_key(|bound| bound.count));
+    }
+    Ok(bounds)
+}
+
+/// What one pod is charged, by every name a quota may use.
+fn charge(pod: &Pod) -> BTreeMap<String, Quantity> {
+    let mut symbols = Symbols::default();
+    let mut names = ResourceNames::new(&mut symbols);
+    let requests = pod_requests(pod, &mut names, &mut symbols).plain;
+    let limits = pod_limits(pod, &mut names, &mut symbols);
+    named(&requests, &limits, &names, &symbols)
+}
+
+type Amounts = [(ResourceIndex, i64)];
+
+fn named(
+    requests: &Amounts,
+    limits: &Amounts,
+    names: &ResourceNames,
+    symbols: &Symbols,
+) -> BTreeMap<String, Quantity> {
+    let mut charge = BTreeMap::from([
+        ("pods".to_owned(), Quantity::from_units(1)),
+        ("count/pods".to_owned(), Quantity::from_units(1)),
+    ]);
+    let quantity = |name: &str, amount: i64| {
+        if name == "cpu" { Quantity::from_milli(amount) } else { Quantity::from_units(amount) }
+    };
+    for (resource, amount) in requests {
+        let name = names.name(*resource, symbols);
+        charge.insert(format!("requests.{name}"), quantity(name, *amount));
+        if matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-") {
+            charge.insert(name.to_owned(), quantity(name, *amount));
+        }
+    }
+    for (resource, amount) in limits {
+        let name = names.name(*resource, symbols);
+        charge.insert(format!("limits.{name}"), quantity(name, *amount));
+    }
+    charge
+}
+
+/// What is used: as the quota itself says, else counted over the pods of the namespace.
+fn used(cluster: &Cluster, quota: &ResourceQuota, namespace: &str) -> ResourceList {
+    if !quota.status.used.is_empty() {
+        return quota.status.used.clone();
+    }
+    let mut used = ResourceList::new();
+    let Some(namespace) = cluster.symbols.find(namespace) else { return used };
+    let counted = |charge: &(&Charge, &i64)| charge.0.namespace == namespace && charge.0.scopes.apply(quota);
+    for (charge, pods) in cluster.charges.iter().filter(counted) {
+        for (name, amount) in named(&charge.requests, &charge.limits, &cluster.resources, &cluster.symbols) {
+            let slot = used.entry(name).or_insert(Quantity::from_units(0));
+            *slot = slot.saturating_add(amount.saturating_mul(*pods));
+        }
+    }
+    used
+}
+
+/// A quota on CPU or memory makes naming it mandatory for every container.
+fn demand(quota: &ResourceQuota, pod: &Pod) -> Result<(), String> {
+    let mut missing: Vec<String> = Vec::new();
+    for resource in quota.spec.hard.keys() {
+        let (limits, name) = match resource.as_str() {
+            "cpu" | "memory" => (false, resource.as_str()),
+            other => match other.split_once('.') {
+                Some(("requests", name @ ("cpu" | "memory"))) => (false, name),
+                Some(("limits", name @ ("cpu" | "memory"))) => (true, name),
+                _ => continue,
+            },
+        };
+        let whole = pod.spec.resources.as_ref();
+        let lists = |r: &crate::object::Requirements| {
+            if limits {
+                r.limits.contains_key(name)
+            } else {
+                r.requests.contains_key(name) || r.limits.contains_key(name)
+            }
+        };
+        if whole.is_some_and(lists) {
+            continue;
+        }
+        let all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
+        let lacking: Vec<&str> = all.filter(|c| !lists(&c.resources)).map(|c| c.name.as_str()).collect();
+        if !lacking.is_empty() {
+            missing.push(format!("{resource} for: {}", lacking.join(",")));
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(format!("failed quota: {}: must specify {}", quota.metadata.name, missing.join("; ")))
+}
+
+/// What of a pod decides which quotas count it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Scopes {
+    best_effort: bool,
+    terminating: bool,
+    priority_class: String,
+    crosses: bool,
+}
+
+impl Scopes {
+    fn of(pod: &Pod) -> Self {
+        let all = || pod.spec.init_containers.iter().chain(&pod.spec.containers);
+        let asks = |r: &crate::object::Requirements| {
+            let mut amounts = r.requests.iter().chain(&r.limits);
+            amounts.any(|(name, amount)| matches!(name.as_str(), "cpu" | "memory") && !amount.is_zero())
+        };
+        let affinity = &pod.spec.affinity;
+        let terms = [&affinity.pod_affinity, &affinity.pod_anti_affinity];
+        let crosses = terms.iter().any(|rules| {
+            let preferred = rules.preferred.iter().map(|weighted| &weighted.pod_affinity_term);
+            rules
+                .required
+                .iter()
+                .chain(preferred)
+                .any(|t| !t.namespaces.is_empty() || t.namespace_selector.is_some())
+        });
+        Self {
+            best_effort: !all().any(|container| asks(&container.resources))
+                && !pod.spec.resources.as_ref().is_some_and(asks),
+            terminating: pod.spec.active_deadline_seconds.is_some(),
+            priority_class: pod.spec.priority_class_name.clone(),
+            crosses,
+        }
+    }
+
+    fn apply(&self, quota: &ResourceQuota) -> bool {
+        let plain = quota.spec.scopes.iter().all(|name| self.matches(name, "Exists", &[]));
+        let chosen = quota.spec.scope_selector.match_expressions.iter();
+        plain
+            && chosen.into_iter().all(|ScopeRequirement { scope_name, operator, values }| {
+                self.matches(scope_name, operator, values)
+            })
+    }
+
+    fn matches(&self, scope: &str, operator: &str, values: &[String]) -> bool {
+        match scope {
+            "BestEffort" => self.best_effort,
+            "NotBestEffort" => !self.best_effort,
+            "Terminating" => self.terminating,
+            "NotTerminating" => !self.terminating,
+            "CrossNamespacePodAffinity" => self.crosses,
+            "PriorityClass" => match operator {
+                "In" => values.contains(&self.priority_class),
+                "NotIn" => !values.contains(&self.priority_class),
+                "DoesNotExist" => self.priority_class.is_empty(),
+                _ => !self.priority_class.is_empty(),
+            },
+            _ => false,
+        }
+    }
+}
+
+fn applies(quota: &ResourceQuota, pod: &Pod) -> bool {
+    Scopes::of(pod).apply(quota)
+}
+
+/// What one pod of a namespace is charged; like ones are counted together.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Charge {
+    namespace: Symbol,
+    scopes: Scopes,
+    requests: Box<Amounts>,
+    limits: Box<Amounts>,
+}
+
+impl Charge {
+    /// Of a pod that has not ended.
+    pub(crate) fn of(pod: &Pod, names: &mut ResourceNames, symbols: &mut Symbols) -> Self {
+        Self {
+            namespace: symbols.intern(pod.metadata.namespace_or_default()),
+            scopes: Scopes::of(pod),
+            requests: pod_requests(pod, names, symbols).plain,
+            limits: pod_limits(pod, names, symbols),
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! Asking: shapes in, an [`Answer`] out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::help::{help, text};
+use super::message::fit_error;
+use super::place::{PlacedPod, place};
+use super::{Answer, Fragmentation, NodeAnswer, ScoreAnswer, ShapeAnswer, StatusAnswer, StepAnswer, Stop};
+use crate::admission::{Admitted, QuotaBound, admit};
+use crate::cluster::selector::SelectorError;
+use crate::cluster::{Cluster, NodeIndex};
+use crate::engine::step::Placer;
+use crate::object::Pod;
+use crate::plugin::Rejection;
+use crate::profile::Profiles;
+use crate::state::State;
+
+/// Placings between two looks at whether whoever asked is still there.
+const BETWEEN_LOOKS: u64 = 256;
+
+/// Which steps are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Steps {
+    /// None.
+    #[default]
+    None,
+    /// The first ones in detail.
+    First(usize),
+    /// The node of every placing.
+    All,
+}
+
+/// A shape and how many of it belong to a set.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// The pod.
+    pub pod: Pod,
+    /// How many; 1 for a single shape.
+    pub wanted: u64,
+}
+
+/// The question.
+#[derive(Debug, Default)]
+pub struct Ask {
+    /// Shapes, at least one.
+    pub shapes: Vec<Shape>,
+    /// Pods placed first, in order.
+    pub first: Vec<Pod>,
+    /// Stop after so many (sets); `None` = until none fits.
+    pub max: Option<u64>,
+    /// Which steps are told.
+    pub steps: Steps,
+    /// Whether changes that would help are looked for.
+    pub help: bool,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// A selector of a pod cannot be used.
+    #[error("pod {pod}: {error}")]
+    Selector {
+        /// The pod.
+        pod: String,
+        /// Why.
+        error: SelectorError,
+    },
+    /// There is nothing to place.
+    #[error("no pod is given; give at least one")]
+    NoShape,
+    /// It would never end.
+    #[error("pod {0} asks for nothing that any node runs out of; give a limit")]
+    Endless(String),
+}
+
+/// Counts. `state` is what is placed already and has what was placed afterwards; `going` says whether the answer is
+/// still wanted, with how many are placed so far.
+///
+/// # Errors
+/// [`AskError`]; nothing was placed then.
+pub fn ask(
+    cluster: &mut Cluster,
+    profiles: &Profiles,
+    state: &mut State,
+    ask: &Ask,
+    going: &mut dyn FnMut(u64) -> bool,
+) -> Result<Answer, AskError> {
+    if ask.shapes.is_empty() {
+        return Err(AskError::NoShape);
+    }
+    let name = |pod: &Pod| pod.metadata.name.clone();
+    let first = place(cluster, profiles, state, &ask.first)
+        .map_err(|error| AskError::Selector { pod: "placed first".to_owned(), error })?;
+    let admitted: Vec<Admitted> = ask.shapes.iter().map(|shape| admit(cluster, shape.pod.clone())).collect();
+    let mut compiled = Vec::with_capacity(admitted.len());
+    for admitted in &admitted {
+        let pod = cluster.shape(&admitted.pod);
+        compiled
+            .push(pod.map(Arc::new).map_err(|error| AskError::Selector { pod: name(&admitted.pod), error })?);
+    }
+    let counted = {
+        let cluster = &*cluster;
+        let mut placers: Vec<Placer<'_>> = Vec::with_capacity(compiled.len());
+        for pod in &compiled {
+            let profile = profiles.of(cluster.word(pod.scheduler));
+            placers.push(Placer::new(cluster, profile, state, Arc::clone(pod)));
+        }
+        Counter { cluster, ask, admitted: &admitted, placers, state, going }.run()?
+    };
+    let mut answer = counted.answer;
+    answer.placed = (!ask.first.is_empty()).then_some(first);
+    if ask.help && answer.stop == Stop::Unschedulable {
+        let pod = &admitted[counted.failed].pod;
+        answer.help = help(cluster, profiles, state, pod, &counted.rejections);
+    }
+    Ok(answer)
+}
+
+struct Counted {
+    answer: Answer,
+    /// The shape that did not fit.
+    failed: usize,
+    rejections: Vec<Option<Rejection>>,
+}
+
+struct Counter<'a, 'b> {
+    cluster: &'a Cluster,
+    ask: &'b Ask,
+    admitted: &'b [Admitted],
+    placers: Vec<Placer<'a>>,
+    state: &'b mut State,
+    going: &'b mut dyn FnMut(u64) -> bool,
+}
+
+/// How the placing ended.
+enum End {
+    Full(usize),
+    Limit,
+    Quota(String),
+    Cancelled,
+}
+
+impl Counter<'_, '_> {
+    fn run(mut self) -> Result<Counted, AskError> {
+        let nodes = self.cluster.nodes.len();
+        let single = self.ask.shapes.len() == 1;
+        let nodes_bound = if single { self.nodes_bound()? } else { None };
+        let fragmentation = if single { self.fragmentation() } else { None };
+        let steps = match self.ask.steps {
+            Steps::First(most) => Some(self.first_steps(most)),
+            _ => None,
+        };
+        let attachable = self.placers.iter().filter_map(|placer| placer.attachable(self.state)).min();
+        let mut per_shape = vec![vec![0_u64; nodes]; self.ask.shapes.len()];
+        let mut sequence: Vec<NodeIndex> = Vec::new();
+        let (sets, end) = self.place(&mut per_shape, &mut sequence);
+        let failed = if let End::Full(shape) = end { shape } else { 0 };
+        let rejections = if matches!(end, End::Full(_)) {
+            self.placers[failed].rejections(self.state)
+        } else {
+            Vec::new()
+        };
+        let mut bounds = self.bounds(nodes_bound, sets, &end);
+        bounds.extend(attachable.map(|nodes| ("attachments".to_owned(), nodes)));
+        if let Some(fragmentation) = &fragmentation {
+            bounds.insert("aggregate".to_owned(), fragmentation.aggregate);
+        }
+        let refused = self.admitted.iter().find_map(|admitted| admitted.refused.clone());
+        let (stop, message, binding) = match &end {
+            End::Full(_) => (Stop::Unschedulable, fit_error(self.cluster, &rejections), "nodes".to_owned()),
+            End::Limit => (Stop::LimitReached, "LimitReached".to_owned(), "limit".to_owned()),
+            End::Cancelled => (Stop::Cancelled, "the caller went away".to_owned(), String::new()),
+            End::Quota(name) => {
+                let message = refused.unwrap_or_else(|| self.quota_message(name, sets));
+                (Stop::QuotaExceeded, message, name.clone())
+            }
+        };
+        let all: Vec<u64> =
+            (0..nodes).map(|node| per_shape.iter().map(|counts| counts[node]).sum()).collect();
+        let per_node = self.by_name(&all);
+        let shapes = (!single).then(|| self.shapes(&per_shape, failed, &message));
+        let pre_filter_msg = rejections.iter().flatten().find_map(|rejection| match rejection {
+            Rejection::Pod(text) => Some(text.clone()),
+            _ => None,
+        });
+        let answer = Answer {
+            count: sets,
+            per_node,
+            sequence: (self.ask.steps == Steps::All)
+                .then(|| sequence.iter().map(|node| self.name(*node)).collect()),
+            stop,
+            message,
+            pre_filter_msg: pre_filter_msg.unwrap_or_default(),
+            bounds,
+            binding,
+            nodes: self.node_answers(&rejections),
+            steps,
+            placed: None::<Vec<PlacedPod>>,
+            shapes,
+            fragmentation,
+            help: Vec::new(),
+            changes: self.admitted.iter().flat_map(|admitted| admitted.changes.clone()).collect(),
+        };
+        Ok(Counted { answer, failed, rejections })
+    }
+
+    /// How many the nodes hold, where a closed form tells.
+    fn nodes_bound(&mut self) -> Result<Option<u64>, AskError> {
+        let closed = self.placers[0].closed(self.state);
+        let endless = closed.as_ref().is_some_and(|closed| closed.count > 1 << 40);
+        if endless && self.ask.max.is_none() && self.quota_bound().is_none() {
+            return Err(AskError::Endless(self.ask.shapes[0].pod.metadata.name.clone()));
+        }
+        Ok(closed.map(|closed| closed.count))
+    }
+
+    /// The tightest quota, in sets.
+    fn quota_bound(&self) -> Option<(u64, String)> {
+        if let Some(refusing) = self.admitted.iter().find(|admitted| admitted.refused.is_some()) {
+            return Some((0, format!("namespace/{}", refusing.pod.metadata.namespace_or_default())));
+        }
+        let of =
+            |quota: &QuotaBound, wanted: u64| (quota.count / wanted.max(1), format!("quota/{}", quota.name));
+        let all = self.admitted.iter().zip(&self.ask.shapes);
+        all.flat_map(|(admitted, shape)| admitted.quotas.iter().map(move |quota| of(quota, shape.wanted)))
+            .min()
+    }
+
+    fn place(&mut self, per_shape: &mut [Vec<u64>], sequence: &mut Vec<NodeIndex>) -> (u64, End) {
+        let quota = self.quota_bound();
+        let keep = self.ask.steps == Steps::All;
+        let (mut sets, mut placed) = (0, 0_u64);
+        loop {
+            if let Some((bound, name)) = &quota
+                && sets >= *bound
+            {
+                return (sets, End::Quota(name.clone()));
+            }
+            if self.ask.max.is_some_and(|max| sets >= max) {
+                return (sets, End::Limit);
+            }
+            for (shape, counts) in per_shape.iter_mut().enumerate() {
+                for _ in 0..self.ask.shapes[shape].wanted {
+                    let Some(node) = self.placers[shape].next(self.state) else {
+                        return (sets, End::Full(shape));
+                    };
+                    self.placers[shape].place(self.state, node);
+                    counts[node] += 1;
+                    placed += 1;
+                    if keep {
+                        sequence.push(node);
+                    }
+                    if placed.is_multiple_of(BETWEEN_LOOKS) && !(self.going)(placed) {
+                        return (sets, End::Cancelled);
+                    }
+                }
+            }
+            sets += 1;
+        }
+    }
+
+    fn bounds(&self, nodes: Option<u64>, sets: u64, end: &End) -> BTreeMap<String, u64> {
+        let mut bounds = BTreeMap::new();
+        match (nodes, end) {
+            (Some(nodes), _) => drop(bounds.insert("nodes".to_owned(), nodes)),
+            (None, End::Full(_)) => drop(bounds.insert("nodes".to_owned(), sets)),
+            // Only known by placing on, which nobody asked for.
+            (None, _) => {}
+        }
+        bounds.extend(self.ask.max.map(|max| ("limit".to_owned(), max)));
+        for (admitted, shape) in self.admitted.iter().zip(&self.ask.shapes) {
+            let namespace = admitted.pod.metadata.namespace_or_default();
+            bounds.extend(admitted.refused.as_ref().map(|_| (format!("namespace/{namespace}"), 0)));
+            for quota in &admitted.quotas {
+                let bound = quota.count / shape.wanted.max(1);
+                let slot = bounds.entry(format!("quota/{}", quota.name)).or_insert(bound);
+                *slot = (*slot).min(bound);
+            }
+        }
+        bounds
+    }
+
+    fn quota_message(&self, binding: &str, sets: u64) -> String {
+        let named = self.admitted.iter().find_map(|admitted| {
+            let quota = admitted.quotas.iter().find(|quota| format!("quota/{}", quota.name) == binding)?;
+            Some(quota.message(&format!("{}-{sets}", admitted.pod.metadata.name)))
+        });
+        named.unwrap_or_default()
+    }
+
+    fn first_steps(&mut self, most: usize) -> Vec<StepAnswer> {
+        let mut state = self.state.clone();
+        let pod = Arc::clone(self.placers[0].pod());
+        let mut placer = Placer::new(self.cluster, self.placers[0].profile(), &mut state, pod);
+        let mut steps = Vec::new();
+        while steps.len() < most {
+            let step = placer.look(&state);
+            let rejections = placer.rejections(&state);
+            let infeasible = rejections.iter().enumerate().filter_map(|(node, rejection)| {
+                let rejection = rejection.as_ref()?;
+                let status =
+                    StatusAnswer { code: rejection.code(), reasons: rejection.reasons(self.cluster) };
+                Some((self.name(node), status))
+            });
+            let score = |at: usize| ScoreAnswer {
+                total: step.scores.totals[at],
+                weighted: step
+                    .scores
+                    .by_plugin
+                    .iter()
+                    .map(|(plugin, all)| (plugin.name(), all[at]))
+                    .collect(),
+            };
+            steps.push(StepAnswer {
+                best: step.best.iter().map(|node| self.name(*node)).collect(),
+                feasible: step
+                    .feasible
+                    .iter()
+                    .enumerate()
+                    .map(|(at, node)| (self.name(*node), score(at)))
+                    .collect(),
+                infeasible: infeasible.collect(),
+            });
+            let Some(best) = step.best.first() else { break };
+            placer.place(&mut state, *best);
+        }
+        steps
+    }
+
+    fn shapes(&self, per_shape: &[Vec<u64>], failed: usize, message: &str) -> Vec<ShapeAnswer> {
+        let one = |(index, counts): (usize, &Vec<u64>)| ShapeAnswer {
+            name: self.ask.shapes[index].pod.metadata.name.clone(),
+            wanted: self.ask.shapes[index].wanted,
+            placed: counts.iter().sum(),
+            per_node: self.by_name(counts),
+            message: if index == failed { message.to_owned() } else { String::new() },
+        };
+        per_shape.iter().enumerate().map(one).collect()
+    }
+
+    fn node_answers(&self, rejections: &[Option<Rejection>]) -> Vec<NodeAnswer> {
+        let one = |(node, rejection): (usize, &Option<Rejection>)| {
+            let rejection = rejection.as_ref()?;
+            let mut short = BTreeMap::new();
+            if let Rejection::Resources { pods, short: lacking } = rejection {
+                short.extend(pods.then(|| ("pods".to_owned(), "1".to_owned())));
+                short.extend(lacking.iter().map(|lack| {
+                    let name = self.cluster.resources.name(lack.resource, &self.cluster.symbols).to_owned();
+                    let by = text(&name, lack.by);
+                    (name, by)
+                }));
+            }
+            let (code, reasons) = (rejection.code(), rejection.reasons(self.cluster));
+            Some(NodeAnswer { node: self.name(node), code, reasons, short })
+        };
+        rejections.iter().enumerate().filter_map(one).collect()
+    }
+
+    /// What the sum of all nodes that could ever take it would hold.
+    fn fragmentation(&mut self) -> Option<Fragmentation> {
+        let closed = self.placers[0].closed(self.state)?.count;
+        let pod = Arc::clone(self.placers[0].pod());
+        let nodes: Vec<NodeIndex> = self.placers[0].never_out(self.state);
+        let free = |resource: usize| {
+            nodes.iter().fold(0_i64, |sum, node| {
+                let free = self.state.allocatable[resource][*node] - self.state.requested[resource][*node];
+                sum.saturating_add(free.max(0))
+            })
+        };
+        let pods: i64 =
+            nodes.iter().map(|node| (self.state.max_pods[*node] - self.state.pods[*node]).max(0)).sum();
+        let name = |resource| self.cluster.resources.name(resource, &self.cluster.symbols).to_owned();
+        let by_resource =
+            pod.requests.plain.iter().map(|(resource, amount)| (free(*resource) / amount, name(*resource)));
+        let (aggregate, resource) = by_resource.chain([(pods, "pods".to_owned())]).min()?;
+        let aggregate = u64::try_from(aggregate).unwrap_or(0);
+        Some(Fragmentation { aggregate, nodes: closed, lost: aggregate.saturating_sub(closed), resource })
+    }
+
+    fn by_name(&self, counts: &[u64]) -> BTreeMap<String, u64> {
+        counts
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count > 0)
+            .map(|(node, count)| (self.name(node), *count))
+            .collect()
+    }
+
+    fn name(&self, node: NodeIndex) -> String {
+        self.cluster.word(self.cluster.nodes[node].name).to_owned()
+    }
+}

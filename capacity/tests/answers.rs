@@ -1,0 +1,193 @@
+//! Whole answers: the design document's use cases, quotas, limit ranges, fragmentation, help.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use evenkeel_capacity::answer::{Answer, Ask, Shape, Steps, Stop, ask};
+use evenkeel_capacity::load::Loader;
+use evenkeel_capacity::profile::Profiles;
+use evenkeel_capacity::state::State;
+use serde_json::{Value, json};
+
+fn node(name: &str, cpu: &str, memory: &str, labels: Value) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": labels},
+        "status": {"allocatable": {"cpu": cpu, "memory": memory, "pods": "110"}},
+    })
+}
+
+fn pod(namespace: &str, resources: Value) -> Value {
+    json!({
+        "metadata": {"name": "sim", "namespace": namespace},
+        "spec": {"containers": [{"name": "c", "resources": resources}]},
+    })
+}
+
+fn answer(snapshot: &Value, pods: &[Value], max: Option<u64>) -> Answer {
+    let mut loader = Loader::new();
+    loader.document(snapshot).unwrap();
+    let mut cluster = loader.finish().0;
+    let mut state = State::new(&cluster);
+    let shape = |pod: &Value| Shape { pod: serde_json::from_value(pod.clone()).unwrap(), wanted: 1 };
+    let question = Ask {
+        shapes: pods.iter().map(shape).collect(),
+        max,
+        steps: Steps::None,
+        help: true,
+        ..Ask::default()
+    };
+    ask(&mut cluster, &Profiles::default(), &mut state, &question, &mut |_| true).unwrap()
+}
+
+/// Nodes of two regions, three of them for computing in region1.
+fn regions(quota: Value) -> Value {
+    let compute = |region: &str| json!({"region": region, "type": "compute"});
+    json!({
+        "namespaces": [{"metadata": {"name": "team", "annotations": {"openshift.io/node-selector": "region=region1,type=compute"}}}],
+        "resourceQuotas": [{"metadata": {"name": "team", "namespace": "team"}, "spec": {"hard": quota}}],
+        "nodes": [
+            node("n1", "8", "16Gi", compute("region1")),
+            node("n2", "8", "16Gi", compute("region1")),
+            node("n3", "8", "16Gi", compute("region1")),
+            node("n4", "8", "64Gi", compute("region2")),
+        ],
+    })
+}
+
+#[test]
+fn use_case_1_a_namespace_of_40_gb_and_pods_of_4() {
+    let four = json!({"limits": {"memory": "4Gi"}});
+    let got = answer(&regions(json!({"limits.memory": "40Gi"})), &[pod("team", four)], None);
+    assert_eq!((got.count, got.stop, got.binding.as_str()), (10, Stop::QuotaExceeded, "quota/team"));
+    assert_eq!((got.bounds["quota/team"], got.bounds["nodes"]), (10, 12));
+    assert_eq!(
+        got.message,
+        "pods \"sim-10\" is forbidden: exceeded quota: team, requested: limits.memory=4Gi, used: limits.memory=40Gi, \
+         limited: limits.memory=40Gi"
+    );
+    assert!(!got.per_node.contains_key("n4"), "not on nodes the namespace does not select");
+}
+
+#[test]
+fn use_case_2_a_namespace_of_4_cpus_and_pods_of_half() {
+    let half = json!({"requests": {"cpu": "500m"}});
+    let got = answer(&regions(json!({"requests.cpu": "4"})), &[pod("team", half)], None);
+    assert_eq!((got.count, got.bounds["nodes"], got.binding.as_str()), (8, 48, "quota/team"));
+}
+
+#[test]
+fn use_case_3_a_pod_with_a_claim_and_nodes_with_attachments() {
+    let mut snapshot = regions(json!({}));
+    let limit = |node: &str, count: u32| json!({"metadata": {"name": node}, "spec": {"drivers": [{"name": "d", "allocatable": {"count": count}}]}});
+    snapshot["csiNodes"] = json!([limit("n1", 0), limit("n2", 1), limit("n3", 2), limit("n4", 5)]);
+    snapshot["pvs"] =
+        json!([{"metadata": {"name": "pv"}, "spec": {"csi": {"driver": "d", "volumeHandle": "h"}}}]);
+    snapshot["pvcs"] = json!([{
+        "metadata": {"name": "data", "namespace": "team", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+        "spec": {"volumeName": "pv"},
+    }]);
+    let mut pod = pod("team", json!({"requests": {"cpu": "4"}}));
+    pod["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let got = answer(&snapshot, &[pod], None);
+    assert_eq!(got.bounds["attachments"], 2, "n2 and n3 have one free and are selected by the namespace");
+    assert_eq!(got.count, 4);
+}
+
+/// 32 GiB and 16 cores, of which team A uses 20 GiB and 10 cores, team B 10 GiB and 4 cores; 2 and 2 are held back.
+#[test]
+fn the_documents_example_of_two_teams_and_a_reserve() {
+    let used = |name: &str, memory: &str, cpu: &str| {
+        json!({
+            "metadata": {"name": name, "namespace": name},
+            "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]},
+        })
+    };
+    let snapshot = |reserve: bool| {
+        let mut pods = vec![used("a", "20Gi", "10"), used("b", "10Gi", "4")];
+        if reserve {
+            pods.push(used("reserve", "2Gi", "2"));
+        }
+        json!({"nodes": [node("n", "16", "32Gi", json!({}))], "pods": pods})
+    };
+    let shape = pod("a", json!({"requests": {"cpu": "1", "memory": "1Gi"}}));
+    assert_eq!(answer(&snapshot(false), std::slice::from_ref(&shape), None).count, 2);
+    let got = answer(&snapshot(true), &[shape], None);
+    assert_eq!(
+        (got.count, got.message.as_str()),
+        (0, "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory.")
+    );
+}
+
+#[test]
+fn the_largest_pod_of_a_namespace_is_what_its_limit_range_allows() {
+    let snapshot = json!({
+        "nodes": [node("n", "16", "32Gi", json!({}))],
+        "limitRanges": [{"metadata": {"name": "r", "namespace": "team"}, "spec": {"limits": [
+            {"type": "Pod", "max": {"cpu": "4", "memory": "6Gi"}},
+            {"type": "Pod", "max": {"memory": "8Gi"}},
+        ]}}],
+    });
+    let mut loader = Loader::new();
+    loader.document(&snapshot).unwrap();
+    let cluster = loader.finish().0;
+    let pod = evenkeel_capacity::admission::largest(&cluster, "team").unwrap();
+    let requests = &pod.spec.containers[0].resources.requests;
+    assert_eq!((requests["cpu"].canonical(), requests["memory"].canonical()), ("4".into(), "6Gi".into()));
+    assert!(evenkeel_capacity::admission::largest(&cluster, "other").unwrap_err().contains("no limit range"));
+}
+
+#[test]
+fn a_limit_range_fills_in_and_refuses() {
+    let snapshot = |most: &str| {
+        json!({
+            "nodes": [node("n", "4", "8Gi", json!({}))],
+            "limitRanges": [{"metadata": {"name": "r"}, "spec": {"limits": [
+                {"type": "Container", "defaultRequest": {"cpu": "500m"}, "default": {"cpu": "1"}, "max": {"cpu": most}},
+            ]}}],
+        })
+    };
+    let got = answer(&snapshot("2"), &[pod("default", json!({}))], None);
+    assert_eq!((got.count, got.changes.len()), (8, 2));
+    let got = answer(&snapshot("2"), &[pod("default", json!({"limits": {"cpu": "3"}}))], None);
+    assert_eq!((got.count, got.stop, got.bounds["namespace/default"]), (0, Stop::QuotaExceeded, 0));
+    assert_eq!(
+        got.message,
+        "pods \"sim\" is forbidden: [maximum cpu usage per Container is 2, but limit is 3, maximum cpu usage per Container is 2, but request is 3]"
+    );
+}
+
+#[test]
+fn borders_between_nodes_cost_and_help_is_offered() {
+    let nodes: Vec<Value> =
+        (0..3).map(|i| node(&format!("n{i}"), "5", "64Gi", json!({"pool": "a"}))).collect();
+    let mut snapshot = json!({"nodes": nodes});
+    snapshot["nodes"][2]["spec"] =
+        json!({"taints": [{"key": "gpu", "value": "only", "effect": "NoSchedule"}]});
+    let got = answer(&snapshot, &[pod("default", json!({"requests": {"cpu": "3"}}))], None);
+    let fragmentation = got.fragmentation.unwrap();
+    assert_eq!((got.count, fragmentation.aggregate, fragmentation.lost), (2, 3, 1));
+    assert_eq!(got.bounds["aggregate"], 3);
+    let help: Vec<(String, u64)> = got.help.into_iter().map(|help| (help.change, help.admits)).collect();
+    assert_eq!(help, [("lower the cpu request to 2".into(), 2), ("tolerate the taint gpu=only".into(), 1)]);
+    assert_eq!(got.nodes[0].short["cpu"], "1");
+}
+
+#[test]
+fn several_shapes_are_counted_in_complete_sets() {
+    let snapshot = json!({"nodes": [node("n", "10", "64Gi", json!({}))]});
+    let (big, mut small) = (
+        pod("default", json!({"requests": {"cpu": "3"}})),
+        pod("default", json!({"requests": {"cpu": "1"}})),
+    );
+    small["metadata"]["name"] = "small".into();
+    let got = answer(&snapshot, &[big, small], None);
+    let shapes = got.shapes.unwrap();
+    assert_eq!((got.count, shapes[0].placed, shapes[1].placed), (2, 2, 2));
+    assert_eq!(shapes[0].message, "0/1 nodes are available: 1 Insufficient cpu.");
+}
+
+#[test]
+fn a_quota_demands_what_it_bounds() {
+    let got =
+        answer(&regions(json!({"limits.cpu": "4"})), &[pod("team", json!({"requests": {"cpu": "1"}}))], None);
+    assert_eq!(got.message, "pods \"sim\" is forbidden: failed quota: team: must specify limits.cpu for: c");
+}
