@@ -15,6 +15,7 @@
 //! ```
 
 mod allocator;
+mod changes;
 mod cli;
 mod config;
 mod converge;

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use evenkeel_model::decision::Decision;
 use serde_json::{Value, json};
 
+use crate::changes;
 use crate::cli::Output;
 use crate::config::Config;
 use crate::converge::board::{Board, ContainerView};
@@ -74,7 +75,7 @@ pub(crate) fn run(config: Config, output: Output) -> anyhow::Result<bool> {
         }
         done.extend(chunk);
     }
-    print(&context, &board, &done, output)?;
+    print(&context, (&board, &view), &done, output)?;
     let undone =
         |view: &ContainerView| view.unmanaged.is_none() && view.state > crate::converge::State::Ineffective;
     Ok(context.config.mode == crate::config::Mode::DryRun || !board.containers().iter().any(undone))
@@ -82,7 +83,7 @@ pub(crate) fn run(config: Config, output: Output) -> anyhow::Result<bool> {
 
 fn print(
     context: &Context,
-    board: &Board,
+    (board, view): (&Board, &node::View),
     decisions: &[Arc<Decision>],
     output: Output,
 ) -> anyhow::Result<()> {
@@ -96,6 +97,7 @@ fn print(
             "node": context.node.node,
             "mode": context.config.mode.as_str(),
             "rules": context.config.plan.rules.as_str(),
+            "nodeState": changes::node_json(board, view),
             "containers": containers,
             "waiting": board.waiting(),
             "decisions": decisions,
@@ -103,32 +105,7 @@ fn print(
         writeln!(out, "{}", serde_json::to_string_pretty(&whole)?)?;
         return Ok(());
     }
-    for view in board.containers() {
-        let workload = &view.tracked.workload;
-        let name = format!("{}/{}/{}", workload.pod.namespace, workload.pod.name, workload.container);
-        let class = view.tracked.classes.memory.map_or("-", |class| class.as_str());
-        writeln!(out, "{name}  {class}  {}  {} processes", view.state.as_str(), view.processes)?;
-        if let Some(why) = &view.unmanaged {
-            writeln!(out, "  not written: {why}")?;
-        }
-        for knob in &view.knobs {
-            let actual = knob.actual.as_deref().unwrap_or("-");
-            writeln!(
-                out,
-                "  {} wanted {} actual {actual} {}: {}",
-                knob.name,
-                knob.wanted,
-                knob.state.as_str(),
-                knob.reason
-            )?;
-        }
-    }
-    for name in board.waiting() {
-        writeln!(out, "{name}  waiting: its cgroup does not exist")?;
-    }
-    if board.containers().is_empty() && board.waiting().is_empty() {
-        writeln!(out, "no container found")?;
-    }
+    out.write_all(changes::table(context.config.mode, board, view).as_bytes())?;
     Ok(())
 }
 

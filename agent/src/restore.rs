@@ -59,6 +59,13 @@ pub(crate) fn run(config: &Config, output: Output) -> anyhow::Result<bool> {
     reports.extend(restore(&reader, &mut *writer, &mut journal));
     journal.rewrite().context("cannot rewrite the journal")?;
     print(&reports, output)?;
+    let dir = crate::node::journal_dir(dir);
+    if dir.exists() {
+        let mut journal = Journal::open(&dir, &boot)
+            .with_context(|| format!("cannot use the journal in {}", dir.display()))?;
+        reports.extend(restore(&reader, &mut *writer, &mut journal));
+        journal.rewrite().context("cannot rewrite the journal of the node")?;
+    }
     Ok(reports.iter().all(|report| !report.result.starts_with("failed")))
 }
 
@@ -87,7 +94,7 @@ fn undo_transients(
     reports
 }
 
-fn restore(reader: &dyn HostReader, writer: &mut dyn HostWriter, journal: &mut Journal) -> Vec<Report> {
+pub(crate) fn restore(reader: &dyn HostReader, writer: &mut dyn HostWriter, journal: &mut Journal) -> Vec<Report> {
     let mut reports = Vec::new();
     for at in journal.left_frozen().to_vec() {
         let outcome = writer.apply(&freeze_write(&at, false));

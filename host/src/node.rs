@@ -156,6 +156,19 @@ pub fn panic_on_oom(roots: &Roots) -> Result<u64, HostError> {
         .ok_or_else(|| HostError::malformed(&path, "it is not a number"))
 }
 
+/// Huge pages of the default size: size of one, and how many there are (`Hugepagesize` and `HugePages_Total` of
+/// `meminfo`); `None` where the kernel has none.
+///
+/// # Errors
+/// `Gone`, `Denied` or `Io` when it cannot be read.
+pub fn hugepages(roots: &Roots) -> Result<Option<(Bytes, u64)>, HostError> {
+    let text = bytes(&roots.proc().join("meminfo"))?;
+    let of = |wanted: &[u8]| parse::key_values(&text).find(|(key, _)| *key == wanted).map(|(_, value)| value);
+    let size = of(b"Hugepagesize:").and_then(kib);
+    let count = of(b"HugePages_Total:").and_then(parse::uint);
+    Ok(size.zip(count))
+}
+
 /// Where a knob of the machine is.
 fn knob_path(roots: &Roots, knob: Knob) -> std::path::PathBuf {
     roots.proc().join("sys/vm").join(knob.file())
@@ -271,6 +284,10 @@ mod tests {
         assert_eq!(memory.committed, Some(Bytes::new(7 * 1024)));
         assert_eq!((memory.swap_free, memory.free, memory.commit_limit), (None, None, None));
         assert_eq!(parse_meminfo(b"MemFree: 3 kB\n"), None);
+        let tmp = tempfile::tempdir().unwrap();
+        std::fs::write(tmp.path().join("meminfo"), "HugePages_Total:      12\nHugepagesize:   2048 kB\n").unwrap();
+        let roots = Roots::new(tmp.path(), tmp.path());
+        assert_eq!(hugepages(&roots), Ok(Some((Bytes::new(2 << 20), 12))));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::requirements::ResourceList;
 use crate::units::{Bytes, MilliCpu};
 
 /// The pod (or service) a container belongs to.
@@ -175,4 +176,7 @@ pub struct PodFacts {
     pub pod_memory_limit: Option<Bytes>,
     /// Pod-level CPU limit, likewise.
     pub pod_cpu_limit: Option<MilliCpu>,
+    /// What the whole pod takes of a node, of every resource: its effective requests with init containers and
+    /// overhead, where its manifest is known.
+    pub requests: Option<ResourceList>,
 }

@@ -150,6 +150,7 @@ fn facts() -> impl Strategy<Value = PodFacts> {
             memory_share_per_container: b.map(Bytes::new),
             pod_memory_limit: m.map(Bytes::new),
             pod_cpu_limit: p.map(MilliCpu::new),
+            requests: None,
         },
     )
 }

@@ -1,70 +1,171 @@
-//! Whether a pod fits this node by the sum of requests.
+//! Whether a pod fits this node by the sum of requests, resource by resource.
+//!
+//! Owned here: what the node has to give, what the pods on it take of that, and the comparison. Every container found
+//! counts, whether it is managed or not, because it takes its room either way. Not owned: what a pod requests
+//! (`evenkeel-model`).
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use evenkeel_host::node::hugepages;
+use evenkeel_host::roots::Roots;
 use evenkeel_model::name::ResourceName;
 use evenkeel_model::node::NodeFacts;
 use evenkeel_model::pod::Pod;
 use evenkeel_model::quantity::{Format, Quantity};
+use evenkeel_model::requirements::ResourceList;
 use evenkeel_model::workload::{ContainerKind, ContainerResources, Requested, Workload};
 use evenkeel_proto::v1;
 use evenkeel_qos::rules::defaulted;
 
-/// What a pod lacks, resource by resource; empty when it fits. Every container found counts, whether it is managed
-/// or not, because it takes its room either way. Resources this node keeps no account of are short as a whole.
+use crate::config::sections::node::Allocatable;
+use crate::shared::Context;
+
+/// Pods a node takes where nobody says otherwise: the kubelet's default (`maxPods`).
+const PODS: i64 = 110;
+
+/// What this node gives to pods: the machine's own amounts, those of the configuration in their place or beside them,
+/// less what is reserved.
+pub(super) fn allocatable(context: &Context) -> ResourceList {
+    let config = &context.config;
+    let roots = Roots::new(&config.roots.proc, &config.roots.cgroup);
+    let mut machine = of_machine(&context.facts);
+    if let Some(disk) = disk(&config.state_dir) {
+        machine.set(ResourceName::EPHEMERAL_STORAGE, Quantity::from_bytes(disk));
+    }
+    if let Ok(Some((size, count))) = hugepages(&roots)
+        && let Ok(name) = ResourceName::parse(&format!("hugepages-{}", Quantity::from_bytes(size.get())))
+    {
+        machine.set(name, Quantity::from_bytes(size.get().saturating_mul(count)));
+    }
+    with_config(machine, &config.allocatable)
+}
+
+fn of_machine(facts: &NodeFacts) -> ResourceList {
+    let cpu = i64::try_from(facts.cpu_milli.get()).unwrap_or(i64::MAX);
+    [
+        (ResourceName::CPU, Quantity::from_milli(cpu)),
+        (ResourceName::MEMORY, Quantity::from_bytes(facts.memory_bytes.get())),
+        (ResourceName::PODS, Quantity::from_units(PODS)),
+    ]
+    .into_iter()
+    .collect()
+}
+
+/// Size of the file system that holds the agent's state: the node's own disk, as the kubelet counts it.
+fn disk(state_dir: &Path) -> Option<u64> {
+    let found = state_dir.ancestors().find_map(|dir| nix::sys::statvfs::statvfs(dir).ok())?;
+    // The types differ between machines.
+    #[allow(clippy::useless_conversion, clippy::unnecessary_fallible_conversions)]
+    let (blocks, size) = (u64::try_from(found.blocks()).ok()?, u64::try_from(found.fragment_size()).ok()?);
+    blocks.checked_mul(size)
+}
+
+fn with_config(mut list: ResourceList, config: &Allocatable) -> ResourceList {
+    for (name, amount) in config.stated.iter() {
+        list.set(name.clone(), amount);
+    }
+    for (name, kept) in config.reserved.iter() {
+        let left = list.get_or_zero(name).saturating_sub(kept);
+        list.set(name.clone(), if left.is_negative() { Quantity::ZERO } else { left });
+    }
+    list
+}
+
+/// What a pod lacks, resource by resource; empty when it fits. A resource of which this node keeps no account is
+/// short as a whole.
 pub(super) fn shortages<'a>(
-    facts: &NodeFacts,
+    allocatable: &ResourceList,
     present: impl Iterator<Item = &'a Workload>,
     pod: &Pod,
 ) -> Vec<v1::Shortage> {
-    let (cpu, memory) = requested(present);
-    let free =
-        |capacity: u64, taken: u128| u64::try_from(u128::from(capacity).saturating_sub(taken)).unwrap_or(0);
-    let cpu_free = i64::try_from(free(facts.cpu_milli.get(), cpu)).unwrap_or(i64::MAX);
-    let memory_free = free(facts.memory_bytes.get(), memory);
-    let requests = pod.effective_requests();
-    requests
-        .iter()
-        .filter_map(|(name, asked)| {
-            let free = if *name == ResourceName::CPU {
-                Quantity::from_milli(cpu_free)
-            } else if *name == ResourceName::MEMORY {
-                Quantity::from_bytes(memory_free)
-            } else {
-                Quantity::ZERO.with_format(Format::DecimalSI)
-            };
-            (asked > free).then(|| v1::Shortage {
-                resource: name.to_string(),
-                requested: asked.canonical(),
-                free: free.canonical(),
-                by: asked.saturating_sub(free).canonical(),
-            })
-        })
-        .collect()
+    let taken = requested(present);
+    let mut asked = pod.effective_requests();
+    asked.set(ResourceName::PODS, Quantity::from_units(1));
+    asked.iter().filter_map(|(name, asked)| shortage(name, asked, allocatable.get(name), &taken)).collect()
 }
 
-/// Requests of CPU (thousandths) and memory (bytes): for each pod the larger of its ordinary containers and
-/// sidecars together and its largest init container.
-fn requested<'a>(present: impl Iterator<Item = &'a Workload>) -> (u128, u128) {
-    let mut pods: BTreeMap<(&str, &str), [(u128, u128); 2]> = BTreeMap::new();
+fn shortage(
+    name: &ResourceName,
+    asked: Quantity,
+    all: Option<Quantity>,
+    taken: &ResourceList,
+) -> Option<v1::Shortage> {
+    let left = all.unwrap_or(Quantity::ZERO).saturating_sub(taken.get_or_zero(name));
+    let free = if left.is_negative() { Quantity::ZERO } else { left };
+    let free = if free.is_zero() { free.with_format(asked.format()) } else { free };
+    let why = match all {
+        None => format!("this node keeps no account of {name}; state it in node.allocatable"),
+        Some(_) => String::new(),
+    };
+    (asked > free).then(|| v1::Shortage {
+        resource: name.to_string(),
+        requested: asked.canonical(),
+        free: free.canonical(),
+        by: asked.saturating_sub(free).canonical(),
+        why,
+    })
+}
+
+/// What the pods on this node take. For a pod whose manifest is known that is what it says; for others, of CPU and
+/// memory, the larger of the ordinary containers and sidecars together and of the largest init container.
+fn requested<'a>(present: impl Iterator<Item = &'a Workload>) -> ResourceList {
+    let mut pods: BTreeMap<(&str, &str), Present> = BTreeMap::new();
     for workload in present {
+        let pod = pods.entry((&workload.pod.namespace, &workload.pod.name)).or_default();
+        pod.take(workload);
+    }
+    let mut sum = ResourceList::new();
+    for pod in pods.values() {
+        sum.add(&pod.requests());
+    }
+    let count = i64::try_from(pods.len()).unwrap_or(i64::MAX);
+    sum.set(ResourceName::PODS, Quantity::from_units(count));
+    sum
+}
+
+/// What is known of one pod on this node.
+#[derive(Debug, Default)]
+struct Present<'a> {
+    whole: Option<&'a ResourceList>,
+    running: ResourceList,
+    init: ResourceList,
+}
+
+impl<'a> Present<'a> {
+    fn take(&mut self, workload: &'a Workload) {
+        self.whole = self.whole.or(workload.pod_facts.requests.as_ref());
         let resources = match workload.requested {
             Requested::Stated(resources) => defaulted(resources),
             Requested::Estimated(estimate) => estimate.resources,
             Requested::Unknown => ContainerResources::default(),
         };
-        let cpu = resources.cpu_request.map_or(0, |v| u128::from(v.get()));
-        let memory = resources.memory_request.map_or(0, |v| u128::from(v.get()));
-        let [running, init] = pods.entry((&workload.pod.namespace, &workload.pod.name)).or_default();
+        let milli = |value: u64| Quantity::from_milli(i64::try_from(value).unwrap_or(i64::MAX));
+        let cpu = resources.cpu_request.map_or(Quantity::ZERO, |cpu| milli(cpu.get()));
+        let memory = resources.memory_request.map_or(0, |memory| memory.get());
+        let own: ResourceList = [
+            (ResourceName::CPU, cpu.with_format(Format::DecimalSI)),
+            (ResourceName::MEMORY, Quantity::from_bytes(memory)),
+        ]
+        .into_iter()
+        .collect();
         if workload.kind == ContainerKind::Init {
-            *init = (init.0.max(cpu), init.1.max(memory));
+            self.init.raise_to(&own);
         } else {
-            *running = (running.0 + cpu, running.1 + memory);
+            self.running.add(&own);
         }
     }
-    pods.values().fold((0, 0), |(cpu, memory), [running, init]| {
-        (cpu + running.0.max(init.0), memory + running.1.max(init.1))
-    })
+
+    fn requests(&self) -> ResourceList {
+        match self.whole {
+            Some(whole) => whole.clone(),
+            None => {
+                let mut peak = self.running.clone();
+                peak.raise_to(&self.init);
+                peak
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -74,23 +175,84 @@ mod tests {
     use evenkeel_model::pod::read_pods;
     use evenkeel_model::units::{Bytes, MilliCpu};
 
-    #[test]
-    fn a_pod_fits_into_what_requests_leave() {
-        let facts = NodeFacts::of_size(Bytes::new(1 << 30), MilliCpu::new(1000));
+    /// A pod with one container of these requests, an init container and an overhead where given.
+    fn pod(requests: &str, init: &str, overhead: &str) -> Pod {
+        let text = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec:\n  overhead: {{{overhead}}}\n  initContainers: [{{name: i, \
+             image: i, resources: {{requests: {{{init}}}}}}}]\n  containers: [{{name: c, image: i, resources: {{requests: \
+             {{{requests}}}, limits: {{}}}}}}]"
+        );
+        read_pods(&text, "test").unwrap().remove(0)
+    }
+
+    fn list(entries: &[(&str, &str)]) -> ResourceList {
+        let parse = |(name, amount): &(&str, &str)| {
+            (ResourceName::parse(name).unwrap(), Quantity::parse(amount).unwrap())
+        };
+        entries.iter().map(parse).collect()
+    }
+
+    /// Two cores and 2 GiB, two GPUs, three pods; a core and 512 MiB are taken by two pods.
+    fn short(requests: &str, init: &str, overhead: &str) -> Vec<(String, String, String)> {
+        let all = list(&[
+            ("cpu", "2"),
+            ("memory", "2Gi"),
+            ("pods", "3"),
+            ("nvidia.com/gpu", "2"),
+            ("ephemeral-storage", "10Gi"),
+            ("hugepages-2Mi", "4Mi"),
+        ]);
         let present = [workload("a"), workload("b")];
-        let pod = |cpu: &str, memory: &str| {
-            let text = format!(
-                "apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{containers: [{{name: c, image: i, \
-                 resources: {{requests: {{cpu: {cpu}, memory: {memory}}}}}}}]}}"
-            );
-            read_pods(&text, "test").unwrap().remove(0)
+        let short = shortages(&all, present.iter(), &pod(requests, init, overhead));
+        short.into_iter().map(|s| (s.resource, s.free, s.by)).collect()
+    }
+
+    #[test]
+    fn each_resource_is_compared_with_what_requests_leave() {
+        let none: &[(&str, &str, &str)] = &[];
+        let table: [(&str, &str, &str, &[(&str, &str, &str)]); 9] = [
+            ("cpu: 1, memory: 1536Mi", "", "", none),
+            ("cpu: 1100m, memory: 1537Mi", "", "", &[("cpu", "1", "100m"), ("memory", "1536Mi", "1Mi")]),
+            ("cpu: 500m", "cpu: 1500m", "", &[("cpu", "1", "500m")]),
+            ("cpu: 1", "", "cpu: 250m", &[("cpu", "1", "250m")]),
+            ("nvidia.com/gpu: 2", "", "", none),
+            ("nvidia.com/gpu: 3", "", "", &[("nvidia.com/gpu", "2", "1")]),
+            ("example.com/fpga: 1", "", "", &[("example.com/fpga", "0", "1")]),
+            ("ephemeral-storage: 11Gi", "", "", &[("ephemeral-storage", "10Gi", "1Gi")]),
+            ("hugepages-2Mi: 6Mi", "", "", &[("hugepages-2Mi", "4Mi", "2Mi")]),
+        ];
+        for (requests, init, overhead, want) in table {
+            let got = short(requests, init, overhead);
+            let got: Vec<(&str, &str, &str)> =
+                got.iter().map(|(a, b, c)| (a.as_str(), b.as_str(), c.as_str())).collect();
+            assert_eq!(got, want, "{requests} / {init} / {overhead}");
+        }
+    }
+
+    #[test]
+    fn a_pod_takes_a_place_and_what_its_manifest_says() {
+        let all = list(&[("cpu", "8"), ("memory", "8Gi"), ("pods", "2"), ("nvidia.com/gpu", "2")]);
+        let mut known = workload("a");
+        known.pod_facts.requests = Some(list(&[("cpu", "7"), ("nvidia.com/gpu", "1")]));
+        let mut sidecar = known.clone();
+        sidecar.kind = ContainerKind::Sidecar;
+        let asks = pod("cpu: 2, nvidia.com/gpu: 2", "", "");
+        let short = shortages(&all, [&known, &sidecar].into_iter(), &asks);
+        let by: Vec<(&str, &str)> = short.iter().map(|s| (s.resource.as_str(), s.by.as_str())).collect();
+        assert_eq!(by, [("cpu", "1"), ("nvidia.com/gpu", "1")]);
+        let full = shortages(&all, [&known, &workload("b")].into_iter(), &pod("", "", ""));
+        assert_eq!((full.len(), full[0].resource.as_str(), full[0].why.as_str()), (1, "pods", ""));
+    }
+
+    #[test]
+    fn the_configuration_stands_in_for_the_machine_and_keeps_a_part() {
+        let facts = NodeFacts::of_size(Bytes::new(4 << 30), MilliCpu::new(4000));
+        let config = Allocatable {
+            stated: list(&[("memory", "3Gi"), ("nvidia.com/gpu", "2")]),
+            reserved: list(&[("cpu", "500m"), ("memory", "4Gi")]),
         };
-        let short = |cpu, memory| {
-            let short = shortages(&facts, present.iter(), &pod(cpu, memory));
-            short.into_iter().map(|s| (s.resource, s.free, s.by)).collect::<Vec<_>>()
-        };
-        assert_eq!(short("0", "512Mi"), []);
-        let text = |a: &str, b: &str, c: &str| (a.to_owned(), b.to_owned(), c.to_owned());
-        assert_eq!(short("100m", "513Mi"), [text("cpu", "0", "100m"), text("memory", "512Mi", "1Mi")]);
+        let given = with_config(of_machine(&facts), &config);
+        let text: Vec<String> = given.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
+        assert_eq!(text, ["cpu=3500m", "memory=0", "pods=110", "nvidia.com/gpu=2"]);
     }
 }

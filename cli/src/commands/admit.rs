@@ -35,6 +35,8 @@ struct Short {
     requested: String,
     free: String,
     by: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    why: String,
 }
 
 pub(crate) async fn run(args: &AdmitArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
@@ -45,7 +47,13 @@ pub(crate) async fn run(args: &AdmitArgs, address: &Address, output: &Output) ->
     let admission = Admission {
         fits: answer.fits,
         short: short
-            .map(|s| Short { resource: s.resource, requested: s.requested, free: s.free, by: s.by })
+            .map(|s| Short {
+                resource: s.resource,
+                requested: s.requested,
+                free: s.free,
+                by: s.by,
+                why: s.why,
+            })
             .collect(),
     };
     output.answer_text(&admission, || text(&admission, output.has_colour()))?;
@@ -56,9 +64,9 @@ fn text(admission: &Admission, colour: bool) -> String {
     if admission.fits {
         return "it fits\n".to_owned();
     }
-    let mut table = Table::new(&["RESOURCE", "REQUESTED", "FREE", "SHORT-BY"]);
+    let mut table = Table::new(&["RESOURCE", "REQUESTED", "FREE", "SHORT-BY", "WHY"]);
     for s in &admission.short {
-        table.row([&s.resource, &s.requested, &s.free, &s.by].map(|t| Cell::from(t.as_str())).into());
+        table.row([&s.resource, &s.requested, &s.free, &s.by, &s.why].map(|t| Cell::from(t.as_str())).into());
     }
     format!("it does not fit\n\n{}", table.render(colour))
 }

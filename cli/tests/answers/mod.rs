@@ -213,8 +213,13 @@ impl AgentService for Agent {
 
     async fn admit(&self, r: Request<AdmitRequest>) -> Answer<AdmitResponse> {
         let fits = r.into_inner().pod == "small";
-        let short =
-            Shortage { resource: "cpu".into(), requested: "4".into(), free: "1".into(), by: "3".into() };
+        let short = Shortage {
+            resource: "cpu".into(),
+            requested: "4".into(),
+            free: "1".into(),
+            by: "3".into(),
+            why: String::new(),
+        };
         Ok(Response::new(AdmitResponse { fits, short: if fits { vec![] } else { vec![short] } }))
     }
 }
