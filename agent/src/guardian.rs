@@ -50,7 +50,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     ignore_signals()?;
     // Opened now: when it is needed, memory may be what is short.
     let (roots, tree) = crate::kernel::open_tree(config)?;
-    let mut writer = crate::kernel::open_writer(config, &roots, &tree)?;
+    let mut writer = crate::kernel::open_direct(config, &roots, &tree)?;
     let reader = KernelReader::new(roots, tree);
     let mut passes: BTreeSet<CgroupRef> = BTreeSet::new();
     let mut ledger = Ledger::default();

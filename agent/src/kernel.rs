@@ -91,6 +91,26 @@ pub(crate) fn open_writer_for(
     })
 }
 
+/// A writer that never goes through systemd: for what is only set for a while and has to be set, or put back, at
+/// once. systemd need not know of it, since it does not stay.
+///
+/// # Errors
+/// As [`open_writer`].
+pub(crate) fn open_direct(
+    config: &Config,
+    roots: &Roots,
+    tree: &Arc<CgroupTree>,
+) -> anyhow::Result<Box<dyn HostDriver + Send>> {
+    let writer = KernelWriter::new(roots.clone(), Arc::clone(tree), &config.manage.deny)
+        .map_err(with_remedy)
+        .context("cannot tell our own process from others")?
+        .owning(&config.own);
+    Ok(match config.mode {
+        Mode::DryRun => Box::new(DryRunWriter::new(writer)),
+        Mode::Enforce => Box::new(writer),
+    })
+}
+
 /// Opens everything and drops what is not needed. Must be called before any thread starts.
 ///
 /// # Errors

@@ -27,6 +27,7 @@ mod kernel;
 mod node;
 mod once;
 mod oom;
+mod pressure;
 mod program;
 mod reconcile;
 mod report;

@@ -40,7 +40,7 @@ use crate::shared::{
     UpdateSender, Waker,
 };
 use crate::transients::Transients;
-use crate::{guardian, report, sample, serve, sources};
+use crate::{guardian, pressure, report, sample, serve, sources};
 
 /// Time for draining after SIGTERM. The unit's own limit is 15 s.
 const DRAIN: Duration = Duration::from_secs(8);
@@ -168,7 +168,7 @@ fn undo_leftovers(config: &Config, kernel: &Kernel, holds: &Holds) -> anyhow::Re
         return Ok(());
     }
     let tree = kernel.reader.tree();
-    let mut writer = kernel::open_writer(config, kernel.reader.roots(), tree)?;
+    let mut writer = kernel::open_direct(config, kernel.reader.roots(), tree)?;
     let count = holds.repair(&kernel.reader, &mut *writer);
     tracing::warn!(count, "an earlier run left settings that were meant for a while; they are undone");
     Ok(())
@@ -335,6 +335,8 @@ fn start(
         evictions,
         capabilities: names,
         node,
+        pressure,
+        holds: Arc::clone(&holds),
     });
     let sender = UpdateSender { sender: update_sender, waker: waker.clone() };
     let (stop, stopped) = watch::channel(false);
@@ -391,6 +393,24 @@ fn start_node(
             );
         }
     }
+    Ok(view)
+}
+
+/// Starts the loop against pressure and starvation with its worker.
+fn start_pressure(
+    context: &Arc<Context>,
+    kernel: &Kernel,
+    board: &Arc<Board>,
+    decisions: &Arc<DecisionLog>,
+    holds: &Arc<Holds>,
+    threads: &mut Threads,
+) -> anyhow::Result<Arc<pressure::view::View>> {
+    let view = Arc::new(pressure::view::View::default());
+    let reader = &kernel.reader;
+    let parts = pressure::Parts { context, reader, board, decisions, holds, view: &view };
+    let beats = (threads.beat("pressure"), threads.beat("pressure-worker"));
+    let [eyes, hands] = pressure::start(&parts, beats)?;
+    threads.handles.extend([("pressure", eyes), ("pressure-worker", hands)]);
     Ok(view)
 }
 

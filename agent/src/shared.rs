@@ -467,6 +467,9 @@ pub(crate) struct Stats {
     /// State of the stream, for status.
     pub stream: Mutex<StreamState>,
 
+    /// Pressure loop.
+    pub pressure: crate::pressure::view::PressureStats,
+
     // Converger.
     /// Writes by knob.
     pub writes: Writes,

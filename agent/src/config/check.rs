@@ -13,7 +13,7 @@ use super::raw;
 use super::sections::cpu::Conversion;
 use super::sections::memory::OomScope;
 use super::sections::{cpu, daemons, memory, node, node_memory, own, systemd};
-use super::sections::{eviction, oom};
+use super::sections::{eviction, oom, pressure, starvation};
 use super::valid::{
     Config, Converge, Features, FreezeWhen, Manage, Mode, Roots, Sample, Serve, Sources, Stream,
 };
@@ -61,6 +61,8 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
         allocatable: node::check(&mut c, &raw.node),
         own: own::check(&mut c, &raw.own, &raw.manage.deny),
         dynamic_scores: raw.scores == raw::Scores::Dynamic,
+        pressure: pressure::check(&mut c, &raw.pressure),
+        starvation: starvation::check(&mut c, &raw.starvation),
         oom: oom::check(&mut c, &raw.oom),
         eviction: eviction::check(&mut c, &raw.eviction),
         converge: converge(&mut c, &raw.converge),

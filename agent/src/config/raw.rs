@@ -17,6 +17,8 @@ use super::sections::knobs::Knobs;
 use super::sections::memory::Memory;
 use super::sections::node::Node;
 use super::sections::oom::Oom;
+use super::sections::pressure::Pressure;
+use super::sections::starvation::Starvation;
 use super::sections::systemd::Systemd;
 
 section! {
@@ -52,6 +54,10 @@ section! {
         memory: Memory = Memory::default(),
         /// Daemons the node cannot live without.
         daemons: Daemons = Daemons::default(),
+        /// What is done about memory that runs short.
+        pressure: Pressure = Pressure::default(),
+        /// What is done when a container does not get the CPU it requested.
+        starvation: Starvation = Starvation::default(),
         /// What is told of OOM kills.
         oom: Oom = Oom::default(),
         /// What is offered for a container that was OOM-killed.

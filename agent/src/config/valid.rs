@@ -18,6 +18,8 @@ use super::sections::memory::MemoryRules;
 use super::sections::node::Allocatable;
 use super::sections::node_memory::NodeMemory;
 use super::sections::oom::OomRules;
+use super::sections::pressure::PressureRules;
+use super::sections::starvation::StarvationRules;
 use super::sections::systemd::Units;
 
 /// Everything an operator chooses, checked.
@@ -57,6 +59,10 @@ pub(crate) struct Config {
     pub own: Vec<String>,
     /// Burstable scores follow use and priority.
     pub dynamic_scores: bool,
+    /// What is done about memory that runs short.
+    pub pressure: PressureRules,
+    /// What is done when a container starves of CPU.
+    pub starvation: StarvationRules,
     /// What is told of OOM kills.
     pub oom: OomRules,
     /// What is offered for a container that was OOM-killed.

@@ -42,6 +42,10 @@ pub(crate) struct Agent {
     pub capabilities: Vec<String>,
     /// The node as a whole.
     pub node: Arc<crate::node::View>,
+    /// Memory pressure and CPU starvation.
+    pub pressure: Arc<crate::pressure::view::View>,
+    /// What is set for a while.
+    pub holds: Arc<crate::holds::Holds>,
 }
 
 struct Service(Arc<Agent>);

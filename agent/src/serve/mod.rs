@@ -6,6 +6,7 @@
 mod admit;
 mod grpc;
 pub(crate) mod metrics;
+mod pressure;
 mod socket;
 mod watch;
 mod wire;

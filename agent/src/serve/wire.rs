@@ -8,7 +8,7 @@ use evenkeel_model::usage::UsageRecord;
 use evenkeel_proto::convert::{Identity, usage_record};
 use evenkeel_proto::v1;
 
-use super::Agent;
+use super::{Agent, pressure};
 use crate::converge::board::{ContainerView, KnobView, NodeKnob, SourceView};
 use crate::converge::{State, source_name};
 use crate::node::cap::CapView;
@@ -41,6 +41,8 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
             why: wake.why.unwrap_or_default(),
         }),
         sources: board.sources().iter().map(source).collect(),
+        pressure: Some(pressure::status(&agent.pressure)),
+        holds: agent.holds.list().iter().map(pressure::hold).collect(),
         daemons: agent.node.daemons().into_iter().map(daemon).collect(),
         workloads_cap: agent.node.cap().map(cap),
     }

@@ -223,6 +223,11 @@ impl Machine {
         self.containers.values().any(Memory::holds)
     }
 
+    /// True while something of this container is held.
+    pub fn holds_key(&self, key: u32) -> bool {
+        self.containers.get(&key).is_some_and(Memory::holds)
+    }
+
     /// Takes in one look without containers, the cheap one; true when a whole look is due.
     pub fn glance(&mut self, now_usec: u64, node: &Node, rules: &Rules) -> bool {
         let signals = self.look(now_usec, node, rules);

@@ -9,4 +9,6 @@ pub(crate) mod node;
 pub(crate) mod node_memory;
 pub(crate) mod oom;
 pub(crate) mod own;
+pub(crate) mod pressure;
+pub(crate) mod starvation;
 pub(crate) mod systemd;

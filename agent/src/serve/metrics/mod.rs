@@ -6,6 +6,7 @@
 
 mod own;
 mod page;
+mod pressure;
 #[cfg(test)]
 mod tests;
 
@@ -71,6 +72,7 @@ fn render(stats: &Stats, tick: Option<&LiveTick>, node: &str) -> String {
     agent(&mut page, stats);
     writes(&mut page, stats);
     by_class(&mut page, stats);
+    pressure::render(&mut page, &stats.pressure);
     own::process(&mut page);
     page.histogram(
         "evenkeel_agent_tick_lateness_seconds",

@@ -1,0 +1,152 @@
+//! One thing that has memory of its own to run short of: the node, or an owned subtree with a limit.
+
+use evenkeel_host::write::CgroupRef;
+use evenkeel_model::qos_class::QosClass;
+use evenkeel_model::units::Bytes;
+use evenkeel_model::workload::{ContainerKind, ContainerResources, Requested};
+use evenkeel_qos::pressure::{Action, Facts, Grade, Machine, Node, Observation, Rules, Switches, Verdict};
+
+use super::sight::Sight;
+use super::view::DomainView;
+use crate::converge::roster::RosterEntry;
+use crate::decisions::now_usec;
+
+/// A look at every container takes at most this part of the time, one in so many.
+const PART_OF_TIME: u64 = 20;
+/// Shortest time between two looks at every container, microseconds.
+const BETWEEN_LOOKS_USEC: u64 = 100_000;
+
+/// The domain.
+pub(super) struct Domain {
+    pub(super) tier: Option<CgroupRef>,
+    pub(super) rules: Rules,
+    machine: Machine,
+    node: Node,
+    next_look_usec: u64,
+}
+
+/// The rules less what this machine cannot do.
+pub(super) fn within(mut rules: Rules, can: Switches) -> Rules {
+    let wished = rules.can;
+    rules.can = Switches {
+        reclaim: wished.reclaim && can.reclaim,
+        high: wished.high && can.high,
+        soft_limit: wished.soft_limit && can.soft_limit,
+        freeze: wished.freeze && can.freeze,
+        kill: wished.kill && can.kill,
+    };
+    rules
+}
+
+impl Domain {
+    pub(super) fn new(tier: Option<CgroupRef>, rules: Rules) -> Self {
+        Self { tier, rules, machine: Machine::default(), node: Node::default(), next_look_usec: 0 }
+    }
+
+    pub(super) fn grade(&self) -> Grade {
+        self.machine.grade()
+    }
+
+    pub(super) fn is_urgent(&self) -> bool {
+        self.machine.is_urgent()
+    }
+
+    /// Whether this domain holds anything of a container.
+    pub(super) fn holds(&self, key: u32) -> bool {
+        self.machine.holds_key(key)
+    }
+
+    pub(super) fn done(&mut self, sight: &dyn Sight, action: &Action, verdict: Verdict) {
+        self.machine.done(sight.now_usec(), action, verdict);
+    }
+
+    /// The cheap look; true when every container should be looked at.
+    pub(super) fn glance(&mut self, sight: &mut dyn Sight, fired: Option<(Grade, u64)>) -> bool {
+        let Some(node) = sight.domain(self.tier.as_ref()) else { return false };
+        self.node = Node { fired, ..node };
+        self.machine.glance(sight.now_usec(), &self.node, &self.rules)
+    }
+
+    /// The look at every container, unless the last one was so dear that it has to wait.
+    pub(super) fn look(
+        &mut self,
+        sight: &mut dyn Sight,
+        roster: &[RosterEntry],
+        fired: bool,
+    ) -> Vec<(Action, RosterEntry)> {
+        let begun = sight.now_usec();
+        if begun < self.next_look_usec && !fired && !self.machine.is_urgent() {
+            return Vec::new();
+        }
+        let inside: Vec<&RosterEntry> = roster.iter().filter(|entry| self.contains(entry)).collect();
+        let containers = inside.iter().filter_map(|entry| facts(sight, entry)).collect();
+        let now = sight.now_usec();
+        let cost = now.saturating_sub(begun).saturating_mul(PART_OF_TIME);
+        self.next_look_usec = now.saturating_add(cost.max(BETWEEN_LOOKS_USEC));
+        let seen = Observation { now_usec: now, node: self.node, containers };
+        let actions = self.machine.step(&seen, &self.rules);
+        let entry_of = |action: Action| {
+            let entry = inside.iter().find(|entry| entry.tracked.slot == action.key)?;
+            Some((action, (*entry).clone()))
+        };
+        actions.into_iter().filter_map(entry_of).collect()
+    }
+
+    fn contains(&self, entry: &RosterEntry) -> bool {
+        let Some(tier) = &self.tier else { return true };
+        let below = entry.memory.as_ref().and_then(|at| at.path.strip_prefix(tier.path.as_str()));
+        below.is_some_and(|rest| rest.starts_with('/'))
+    }
+
+    pub(super) fn view(&self, sight: &dyn Sight, wake: &'static str) -> DomainView {
+        let ago = sight.now_usec().saturating_sub(self.machine.since_usec());
+        DomainView {
+            cgroup: self.tier.as_ref().map(|tier| tier.path.clone()).unwrap_or_default(),
+            grade: self.machine.grade(),
+            cause: self.machine.cause().map_or("", |cause| cause.as_str()),
+            since_usec: now_usec().saturating_sub(ago),
+            signals: *self.machine.signals(),
+            total: self.node.total,
+            wake,
+        }
+    }
+}
+
+/// What a container asked for; `None` where nothing is known.
+pub(super) fn asked(entry: &RosterEntry) -> Option<ContainerResources> {
+    match entry.tracked.workload.requested {
+        Requested::Stated(resources) => Some(resources),
+        Requested::Estimated(estimate) => Some(estimate.resources),
+        Requested::Unknown => None,
+    }
+}
+
+/// Whether anything may be done to it at all.
+pub(super) fn may_be_touched(entry: &RosterEntry) -> bool {
+    entry.managed && entry.tracked.workload.kind != ContainerKind::Infrastructure
+}
+
+/// A container's numbers, read now. Those that nothing could ever be done to cost no read.
+fn facts(sight: &mut dyn Sight, entry: &RosterEntry) -> Option<Facts> {
+    let class = entry.tracked.classes.memory?;
+    let asked = asked(entry)?;
+    let managed = may_be_touched(entry);
+    let request = asked.memory_request.unwrap_or(Bytes::ZERO);
+    let mut now = sight.memory(entry, class == QosClass::BestEffort).ok()?;
+    if class == QosClass::Burstable && now.current > request {
+        now = sight.memory(entry, true).ok()?;
+    }
+    let (anon, file) = now.parts.unwrap_or((now.current, Bytes::ZERO));
+    Some(Facts {
+        key: entry.tracked.slot,
+        managed,
+        class,
+        request,
+        limit: now.limit.or(asked.memory_limit),
+        current: now.current,
+        anon,
+        file,
+        some_usec: now.some_usec,
+        read_usec: now.read_usec,
+    })
+}

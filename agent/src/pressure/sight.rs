@@ -1,0 +1,195 @@
+//! What the pressure loop reads of the kernel, freshly, each time it decides.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use evenkeel_host::cgroup::{CgroupDir, CgroupTree};
+use evenkeel_host::error::{Category, HostError};
+use evenkeel_host::hierarchy::{Controller, Hierarchy};
+use evenkeel_host::knob::{Knob, Setting};
+use evenkeel_host::node::{CpuTimes, cpu_times, meminfo};
+use evenkeel_host::psi::{self, Place, Pressure, Resource};
+use evenkeel_host::roots::Roots;
+use evenkeel_host::run_delay::waited_usec;
+use evenkeel_host::write::CgroupRef;
+use evenkeel_model::units::{Bytes, Limit};
+use evenkeel_qos::pressure::{Node, Switches};
+
+use crate::converge::roster::RosterEntry;
+use crate::shared::micros;
+
+/// Threads of one container asked for their waiting on v1.
+const THREADS: usize = 512;
+
+/// Memory of one container, read now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct MemoryNow {
+    pub(super) current: Bytes,
+    /// Anonymous memory and pages of files, where they were asked for.
+    pub(super) parts: Option<(Bytes, Bytes)>,
+    pub(super) limit: Option<Bytes>,
+    pub(super) some_usec: Option<u64>,
+    pub(super) read_usec: u64,
+}
+
+/// CPU of one container, cumulative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct CpuNow {
+    pub(super) usage_usec: u64,
+    pub(super) throttled: u64,
+    pub(super) waited_usec: Option<u64>,
+    pub(super) least_weight: bool,
+    pub(super) can_idle: bool,
+    pub(super) read_usec: u64,
+}
+
+/// The loop's eyes.
+pub(super) trait Sight: Send {
+    /// Monotonic time, microseconds.
+    fn now_usec(&self) -> u64;
+    /// The node, or an owned subtree that has a limit; `None` when there is nothing to judge it by.
+    fn domain(&mut self, tier: Option<&CgroupRef>) -> Option<Node>;
+    /// A container's memory; with `parts` also what it consists of.
+    fn memory(&mut self, entry: &RosterEntry, parts: bool) -> Result<MemoryNow, HostError>;
+    /// The node's CPU times.
+    fn cpu_times(&mut self) -> Option<CpuTimes>;
+    /// A container's CPU.
+    fn cpu(&mut self, entry: &RosterEntry) -> Result<CpuNow, HostError>;
+    /// What this machine can do.
+    fn can(&self) -> Switches;
+}
+
+/// The real eyes.
+pub(super) struct KernelSight {
+    roots: Roots,
+    tree: Arc<CgroupTree>,
+    start: Instant,
+}
+
+impl KernelSight {
+    pub(super) fn new(roots: Roots, tree: Arc<CgroupTree>) -> Self {
+        Self { roots, tree, start: Instant::now() }
+    }
+
+    fn tier(&self, at: &CgroupRef) -> Option<Node> {
+        let dir = self.tree.dir_of(at).ok()?;
+        // Without a limit of its own it is as short of memory as the node.
+        let Ok(Limit::Value(total)) = dir.memory_limit() else { return None };
+        let stat = dir.memory_stat().ok()?;
+        let file =
+            stat.inactive_file.unwrap_or_default().saturating_add(stat.active_file.unwrap_or_default());
+        let free = total.saturating_sub(dir.memory_current().ok()?);
+        // Half of the page cache, as MemAvailable counts it (mm/show_mem.c, si_mem_available).
+        let available = free.saturating_add(Bytes::new(file.get() / 2)).min(total);
+        let swap_free = meminfo(&self.roots).ok()?.swap_free.unwrap_or_default();
+        let node = Node { total, available, swap_free, ..Node::default() };
+        Some(with_pressure(node, psi::read(Place::Cgroup(&dir), Resource::Memory).ok()))
+    }
+}
+
+fn with_pressure(node: Node, pressure: Option<Pressure>) -> Node {
+    let Some(pressure) = pressure else { return node };
+    let hundredths = |percent: f64| (percent * 100.0).round().clamp(0.0, 10_000.0) as u32;
+    Node {
+        some_usec: Some(pressure.some.total_usec),
+        full_usec: pressure.full.map(|full| full.total_usec),
+        some_avg10: Some(hundredths(pressure.some.avg10)),
+        full_avg10: pressure.full.map(|full| hundredths(full.avg10)),
+        ..node
+    }
+}
+
+impl Sight for KernelSight {
+    fn now_usec(&self) -> u64 {
+        micros(self.start.elapsed())
+    }
+
+    fn domain(&mut self, tier: Option<&CgroupRef>) -> Option<Node> {
+        if let Some(at) = tier {
+            return self.tier(at);
+        }
+        let memory = meminfo(&self.roots).ok()?;
+        let node = Node {
+            total: memory.total,
+            available: memory.available?,
+            swap_free: memory.swap_free.unwrap_or_default(),
+            ..Node::default()
+        };
+        Some(with_pressure(node, psi::read(Place::Node(&self.roots), Resource::Memory).ok()))
+    }
+
+    fn memory(&mut self, entry: &RosterEntry, parts: bool) -> Result<MemoryNow, HostError> {
+        let dir = place(&self.tree, entry.memory.as_ref(), entry)?;
+        let mut now = MemoryNow { current: dir.memory_current()?, ..MemoryNow::default() };
+        if parts {
+            let stat = dir.memory_stat()?;
+            let file =
+                stat.inactive_file.unwrap_or_default().saturating_add(stat.active_file.unwrap_or_default());
+            now.parts = Some((stat.anon.unwrap_or_default(), file));
+            now.limit = match dir.memory_limit() {
+                Ok(Limit::Value(limit)) => Some(limit),
+                Ok(Limit::Max) | Err(_) => None,
+            };
+        }
+        if dir.at().hierarchy == Hierarchy::V2 {
+            now.some_usec = dir.pressure_some_usec("memory").ok();
+        }
+        now.read_usec = self.now_usec();
+        Ok(now)
+    }
+
+    fn cpu_times(&mut self) -> Option<CpuTimes> {
+        cpu_times(&self.roots).ok()
+    }
+
+    fn cpu(&mut self, entry: &RosterEntry) -> Result<CpuNow, HostError> {
+        let dir = place(&self.tree, entry.cpu.as_ref(), entry)?;
+        let stat = dir.cpu_stat()?;
+        let v2 = dir.at().hierarchy == Hierarchy::V2;
+        let (usage_usec, waited) = if v2 {
+            (stat.usage_usec.unwrap_or(0), dir.pressure_some_usec("cpu").ok())
+        } else {
+            let account = self.tree.layout().home(Controller::Cpuacct);
+            let account = account.and_then(|h| self.tree.dir(h, &entry.tracked.cgroup).ok());
+            let usage = account.map_or(Ok(0), |dir| dir.cpuacct_usage_usec())?;
+            (usage, Some(waited_usec(&self.roots, &dir.subtree_procs()?.pids, THREADS)))
+        };
+        let weight = dir.setting(if v2 { Knob::CpuWeight } else { Knob::CpuShares });
+        let least_weight = match weight {
+            Ok(Setting::CpuWeight(weight)) => weight.get() <= 1,
+            Ok(Setting::CpuShares(shares)) => shares.get() <= 2,
+            // An idle cgroup shows a weight of zero.
+            _ => true,
+        };
+        Ok(CpuNow {
+            usage_usec,
+            throttled: stat.nr_throttled.unwrap_or(0),
+            waited_usec: waited,
+            least_weight,
+            can_idle: dir.setting(Knob::CpuIdle).is_ok_and(|idle| idle == Setting::CpuIdle(false)),
+            read_usec: self.now_usec(),
+        })
+    }
+
+    fn can(&self) -> Switches {
+        let layout = self.tree.layout();
+        let v2 = layout.home(Controller::Memory) == Some(Hierarchy::V2);
+        let v1 = matches!(layout.home(Controller::Memory), Some(Hierarchy::V1(_)));
+        let freeze = layout.home(Controller::Freezer).is_some();
+        // A kernel before 5.19 refuses memory.reclaim container by container; that is remembered there.
+        Switches { reclaim: v2, high: v2, soft_limit: v1, freeze, kill: true }
+    }
+}
+
+fn place(tree: &CgroupTree, at: Option<&CgroupRef>, entry: &RosterEntry) -> Result<CgroupDir, HostError> {
+    let at = at.ok_or_else(|| {
+        let why = "this machine lacks the controller";
+        HostError::of_text(
+            Category::Unsupported,
+            evenkeel_host::error::Action::Read,
+            entry.tracked.cgroup.to_string(),
+            why,
+        )
+    })?;
+    tree.dir_of(at)
+}
