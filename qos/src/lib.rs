@@ -24,7 +24,6 @@ pub mod reserve;
 pub mod rules;
 pub mod score;
 pub mod starvation;
-pub mod starvation;
 
 mod container;
 mod formula;
