@@ -27,7 +27,7 @@ const GONE: &str = "gone";
 
 /// What became of one original.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Report {
+pub(crate) struct Report {
     target: String,
     knob: &'static str,
     /// What the agent had set.

@@ -57,6 +57,9 @@ impl Converger {
 
     /// Brings the cgroups between an owned root and its containers to their sums.
     pub(super) fn inner(&mut self, now: Instant) {
+        if self.owned.due().is_none_or(|due| now < due) {
+            return;
+        }
         let (context, none) = (&self.parts.context, BTreeMap::new());
         let mut env = Env {
             reader: &self.parts.reader,
@@ -72,10 +75,12 @@ impl Converger {
             cpu: context.facts.cpu_milli,
             cpu_parts: self.fair.as_ref().map_or(&none, |fair| &fair.inner),
         };
-        let drafts =
-            self.owned.turn(&mut env, &wishes, self.table.iter(), &Counters(&context.stats), now);
+        let drafts = self.owned.turn(&mut env, &wishes, self.table.iter(), &Counters(&context.stats), now);
         for draft in drafts {
             self.parts.decisions.record(draft, &self.parts.context.stats);
+        }
+        if let Some(standing) = self.owned.standing() {
+            self.parts.board.show_knob(standing);
         }
     }
 

@@ -9,6 +9,8 @@ pub(crate) mod board;
 mod container;
 mod desired;
 mod effect;
+#[cfg(test)]
+mod enforce_tests;
 mod env;
 mod fair;
 mod housekeeping;
@@ -48,9 +50,9 @@ use board::Board;
 pub(crate) use container::State;
 use effect::Survey;
 use fair::FairMode;
-use own::{Homes, Owned};
 pub(crate) use knob::limit_would_kill;
 pub(crate) use knobs::rank;
+use own::{Homes, Owned};
 pub(crate) use table::source_name;
 use table::{Rules, Table};
 use wake::{Key, Wake};
@@ -61,8 +63,8 @@ use crate::holds::Holds;
 use crate::journal::Journal;
 use crate::reconcile::Snapshots;
 use crate::report::Usage;
-use crate::systemd;
 use crate::shared::{Context, Heartbeat, Rescan, SourceProblem, SourceUpdate, TrackChange, Waker};
+use crate::systemd;
 
 /// Longest sleep: the thread says at least so often that it lives, and sees the stop flag.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -156,11 +158,17 @@ impl Converger {
         let homes = Homes { cpu: layout.home(Controller::Cpu), memory: layout.home(Controller::Memory) };
         let claimed = |path: &str| claimed_by_systemd(&tree, path);
         let owned = Owned::new(&config.own, homes, config.converge.audit_period, Instant::now(), claimed);
+        if let Some(standing) = owned.standing() {
+            parts.board.show_knob(standing);
+        }
         for (path, why, remedy) in owned.refused() {
             tracing::warn!(path, why, remedy, "this subtree is not written");
         }
         let fair = match config.cpu.excess {
-            Excess::Fair => parts.usage.clone().map(|usage| FairMode::new(&config.cpu, &config.own, usage, Instant::now())),
+            Excess::Fair => parts
+                .usage
+                .clone()
+                .map(|usage| FairMode::new(&config.cpu, &config.own, usage, Instant::now())),
             Excess::Proportional => None,
         };
         let survey = Survey::new(recursive, config.own.clone(), config.converge.audit_period, Instant::now());

@@ -17,6 +17,7 @@ use evenkeel_qos::cpu::WeightConversion;
 use evenkeel_qos::own::{self, Current, Inner, Leaf, Rule, Value, below};
 use evenkeel_qos::plan::Reason;
 
+use super::board::{LET_ONE_OWN, NodeKnob};
 use super::container::{Container, Counters, result_of};
 use super::env::Env;
 use super::fair::request_of;
@@ -87,9 +88,27 @@ impl Owned {
         })
     }
 
-    /// Inner cgroups with their knobs.
-    pub(super) fn inner(&self) -> impl Iterator<Item = (&str, &[KnobLoop])> {
-        self.inner.iter().map(|(path, knobs)| (path.as_str(), knobs.all.as_slice()))
+    /// How the subtrees stand as a whole: `None` where none is configured; else the worst, why and the remedy.
+    pub(super) fn standing(&self) -> Option<NodeKnob> {
+        let shown =
+            |state, why: String, remedy: &str| NodeKnob { name: "own", state, why, remedy: remedy.into() };
+        if let Some((path, why, remedy)) = self.refused().next() {
+            return Some(shown("denied", format!("{path}: {why}"), remedy));
+        }
+        self.roots.first()?;
+        let all = self.inner.iter().flat_map(|(path, knobs)| knobs.all.iter().map(move |knob| (path, knob)));
+        let trouble = all.filter_map(|(path, knob)| {
+            let (state, why, remedy) = match &knob.state {
+                State::Denied { why, remedy } => ("denied", why.as_str(), remedy.as_deref().unwrap_or("")),
+                State::Rejected { why, remedy } => {
+                    ("unsupported", why.as_str(), remedy.as_deref().unwrap_or(""))
+                }
+                State::Contended => ("contended", "somebody else keeps rewriting it", LET_ONE_OWN),
+                _ => return None,
+            };
+            Some(shown(state, format!("{} of {path}: {why}", knob.knob()), remedy))
+        });
+        Some(trouble.into_iter().next().unwrap_or_else(|| shown("ok", String::new(), "")))
     }
 
     /// Sums may have changed.
@@ -120,13 +139,14 @@ impl Owned {
         let mut wanted: BTreeMap<String, Inner> = BTreeMap::new();
         for root in self.roots.iter().filter(|root| root.refused.is_none()) {
             // As the kubelet gives its own tier all that may be allocated.
-            let rule =
-                Rule { conversion: wishes.conversion, root_request: wishes.cpu, node: wishes.cpu };
+            let rule = Rule { conversion: wishes.conversion, root_request: wishes.cpu, node: wishes.cpu };
             wanted.extend(own::inner(&root.path, rule, &leaves));
         }
         self.plan(env.reader, wishes, &wanted);
         for (path, at) in self.order(&wanted) {
-            let Some(knob) = self.inner.get_mut(&path).and_then(|knobs| knobs.all.get_mut(at)) else { continue };
+            let Some(knob) = self.inner.get_mut(&path).and_then(|knobs| knobs.all.get_mut(at)) else {
+                continue;
+            };
             let (event, outcome) = knob.turn(env);
             if let Some(outcome) = &outcome {
                 stats.count(knob.knob(), outcome);
@@ -270,10 +290,7 @@ fn loops(
 }
 
 fn given(controller: Controller) -> Reason {
-    Reason {
-        text: format!("containers below it have {} knobs", controller.name()),
-        inputs: BTreeMap::new(),
-    }
+    Reason { text: format!("containers below it have {} knobs", controller.name()), inputs: BTreeMap::new() }
 }
 
 fn told(path: &str, knob: &KnobLoop, event: Event) -> Option<Draft> {
