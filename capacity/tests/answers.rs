@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use evenkeel_capacity::answer::{Answer, Ask, Shape, Steps, Stop, ask};
+use evenkeel_capacity::answer::{Answer, Ask, Shape, Stop, ask};
 use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::profile::Profiles;
 use evenkeel_capacity::state::State;
@@ -23,18 +23,16 @@ fn pod(namespace: &str, resources: Value) -> Value {
 }
 
 fn answer(snapshot: &Value, pods: &[Value], max: Option<u64>) -> Answer {
+    answer_with(snapshot, pods, Ask { max, ..Ask::default() })
+}
+
+fn answer_with(snapshot: &Value, pods: &[Value], question: Ask) -> Answer {
     let mut loader = Loader::new();
     loader.document(snapshot).unwrap();
     let mut cluster = loader.finish().0;
     let mut state = State::new(&cluster);
     let shape = |pod: &Value| Shape { pod: serde_json::from_value(pod.clone()).unwrap(), wanted: 1 };
-    let question = Ask {
-        shapes: pods.iter().map(shape).collect(),
-        max,
-        steps: Steps::None,
-        help: true,
-        ..Ask::default()
-    };
+    let question = Ask { shapes: pods.iter().map(shape).collect(), help: true, ..question };
     ask(&mut cluster, &Profiles::default(), &mut state, &question, &mut |_| true).unwrap()
 }
 
@@ -101,20 +99,17 @@ fn the_documents_example_of_two_teams_and_a_reserve() {
             "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]},
         })
     };
-    let snapshot = |reserve: bool| {
-        let mut pods = vec![used("a", "20Gi", "10"), used("b", "10Gi", "4")];
-        if reserve {
-            pods.push(used("reserve", "2Gi", "2"));
-        }
-        json!({"nodes": [node("n", "16", "32Gi", json!({}))], "pods": pods})
-    };
+    let snapshot = json!({
+        "nodes": [node("n", "16", "32Gi", json!({}))],
+        "pods": [used("a", "20Gi", "10"), used("b", "10Gi", "4")],
+    });
     let shape = pod("a", json!({"requests": {"cpu": "1", "memory": "1Gi"}}));
-    assert_eq!(answer(&snapshot(false), std::slice::from_ref(&shape), None).count, 2);
-    let got = answer(&snapshot(true), &[shape], None);
-    assert_eq!(
-        (got.count, got.message.as_str()),
-        (0, "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory.")
-    );
+    assert_eq!(answer(&snapshot, std::slice::from_ref(&shape), None).count, 2);
+    let reserve =
+        [("cpu", "2"), ("memory", "2Gi")].map(|(name, amount)| (name.to_owned(), amount.parse().unwrap()));
+    let got = answer_with(&snapshot, &[shape], Ask { reserve: reserve.into(), ..Ask::default() });
+    assert_eq!((got.count, got.binding.as_str(), got.bounds["nodes"]), (0, "reserve", 2));
+    assert_eq!(got.message, "what must stay free (cpu=2, memory=2Gi) would be used");
 }
 
 #[test]

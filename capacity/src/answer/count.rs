@@ -8,10 +8,11 @@ use super::message::fit_error;
 use super::place::{PlacedPod, place};
 use super::{Answer, Fragmentation, NodeAnswer, ScoreAnswer, ShapeAnswer, StatusAnswer, StepAnswer, Stop};
 use crate::admission::{Admitted, QuotaBound, admit};
+use crate::cluster::resources::amount;
 use crate::cluster::selector::SelectorError;
 use crate::cluster::{Cluster, NodeIndex};
 use crate::engine::step::Placer;
-use crate::object::Pod;
+use crate::object::{Pod, ResourceList};
 use crate::plugin::Rejection;
 use crate::profile::Profiles;
 use crate::state::State;
@@ -47,6 +48,8 @@ pub struct Ask {
     pub shapes: Vec<Shape>,
     /// Pods placed first, in order.
     pub first: Vec<Pod>,
+    /// Amounts that must stay free over all nodes together.
+    pub reserve: ResourceList,
     /// Stop after so many (sets); `None` = until none fits.
     pub max: Option<u64>,
     /// Which steps are told.
@@ -137,6 +140,7 @@ struct Counter<'a, 'b> {
 enum End {
     Full(usize),
     Limit,
+    Reserve,
     Quota(String),
     Cancelled,
 }
@@ -169,6 +173,11 @@ impl Counter<'_, '_> {
         let refused = self.admitted.iter().find_map(|admitted| admitted.refused.clone());
         let (stop, message, binding) = match &end {
             End::Full(_) => (Stop::Unschedulable, fit_error(self.cluster, &rejections), "nodes".to_owned()),
+            End::Reserve => {
+                let message =
+                    format!("what must stay free ({}) would be used", reserve_text(&self.ask.reserve));
+                (Stop::Unschedulable, message, "reserve".to_owned())
+            }
             End::Limit => (Stop::LimitReached, "LimitReached".to_owned(), "limit".to_owned()),
             End::Cancelled => (Stop::Cancelled, "the caller went away".to_owned(), String::new()),
             End::Quota(name) => {
@@ -231,6 +240,7 @@ impl Counter<'_, '_> {
         let quota = self.quota_bound();
         let keep = self.ask.steps == Steps::All;
         let (mut sets, mut placed) = (0, 0_u64);
+        let mut reserve = Reserve::new(self.cluster, self.state, &self.ask.reserve);
         loop {
             if let Some((bound, name)) = &quota
                 && sets >= *bound
@@ -245,6 +255,9 @@ impl Counter<'_, '_> {
                     let Some(node) = self.placers[shape].next(self.state) else {
                         return (sets, End::Full(shape));
                     };
+                    if !reserve.allows(self.placers[shape].pod()) {
+                        return (sets, End::Reserve);
+                    }
                     self.placers[shape].place(self.state, node);
                     counts[node] += 1;
                     placed += 1;
@@ -268,6 +281,7 @@ impl Counter<'_, '_> {
             // Only known by placing on, which nobody asked for.
             (None, _) => {}
         }
+        bounds.extend(matches!(end, End::Reserve).then(|| ("reserve".to_owned(), sets)));
         bounds.extend(self.ask.max.map(|max| ("limit".to_owned(), max)));
         for (admitted, shape) in self.admitted.iter().zip(&self.ask.shapes) {
             let namespace = admitted.pod.metadata.namespace_or_default();
@@ -390,4 +404,42 @@ impl Counter<'_, '_> {
     fn name(&self, node: NodeIndex) -> String {
         self.cluster.word(self.cluster.nodes[node].name).to_owned()
     }
+}
+
+/// What must stay free, watched while placing.
+struct Reserve {
+    /// Resource, free over all nodes now, least that must stay.
+    watched: Vec<(usize, i64, i64)>,
+}
+
+impl Reserve {
+    fn new(cluster: &Cluster, state: &State, reserve: &ResourceList) -> Self {
+        let watched = reserve.iter().filter_map(|(name, quantity)| {
+            let resource = cluster.resources.find(name, &cluster.symbols)?;
+            let free = (0..cluster.nodes.len()).fold(0_i64, |sum, node| {
+                let free = state.allocatable[resource][node].saturating_sub(state.requested[resource][node]);
+                sum.saturating_add(free.max(0))
+            });
+            Some((resource, free, amount(name, *quantity)))
+        });
+        Self { watched: watched.collect() }
+    }
+
+    /// Takes a pod's requests off when that leaves enough.
+    fn allows(&mut self, pod: &crate::cluster::Pod) -> bool {
+        let of = |resource: usize| {
+            pod.requests.plain.iter().find(|(known, _)| *known == resource).map_or(0, |(_, n)| *n)
+        };
+        let enough = self.watched.iter().all(|(resource, free, least)| free - of(*resource) >= *least);
+        if enough {
+            self.watched.iter_mut().for_each(|(resource, free, _)| *free -= of(*resource));
+        }
+        enough
+    }
+}
+
+fn reserve_text(reserve: &ResourceList) -> String {
+    let parts: Vec<String> =
+        reserve.iter().map(|(name, amount)| format!("{name}={}", amount.canonical())).collect();
+    parts.join(", ")
 }

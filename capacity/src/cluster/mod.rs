@@ -52,6 +52,8 @@ pub struct Placed {
     pub name: Symbol,
     /// Start time as text, which sorts by time; empty when it never started.
     pub started: Symbol,
+    /// Who manages it, as kind/name; empty when nobody does.
+    pub owner: Symbol,
     /// Where it is.
     pub node: NodeIndex,
 }
@@ -146,12 +148,22 @@ pub struct Oddity {
 /// Most oddities that are told one by one; further ones are counted.
 const ODDITIES_TOLD: usize = 100;
 
+/// A pod and the name of its node.
+#[derive(Debug)]
+struct Bound {
+    pod: Arc<Pod>,
+    name: Symbol,
+    started: Symbol,
+    owner: Symbol,
+    node: Symbol,
+}
+
 /// Collects objects into a cluster.
 #[derive(Debug)]
 pub struct Builder {
     cluster: Cluster,
-    /// Pods whose node has not been seen yet, if it ever will: pod, name, start, node.
-    bound: Vec<(Arc<Pod>, Symbol, Symbol, Symbol)>,
+    /// Pods whose node has not been seen yet, if it ever will.
+    bound: Vec<Bound>,
     /// Each different pod once.
     shapes: HashSet<Arc<Pod>>,
     seen: HashSet<(&'static str, Symbol)>,
@@ -380,7 +392,9 @@ impl Builder {
                 pod
             }
         };
-        self.bound.push((pod, name, started, node));
+        let owner = written.metadata.controller().map_or(String::new(), |o| format!("{}/{}", o.kind, o.name));
+        let owner = symbols.intern(&owner);
+        self.bound.push(Bound { pod, name, started, owner, node });
         Ok(())
     }
 
@@ -400,9 +414,9 @@ impl Builder {
             self.cluster.nodes.iter().enumerate().map(|(at, node)| (node.name, at)).collect();
         let bound = std::mem::take(&mut self.bound);
         let mut missing = Vec::new();
-        for (pod, name, started, node) in bound {
+        for Bound { pod, name, started, owner, node } in bound {
             match index.get(&node) {
-                Some(at) => self.cluster.placed.push(Placed { pod, name, started, node: *at }),
+                Some(at) => self.cluster.placed.push(Placed { pod, name, started, owner, node: *at }),
                 None => missing.push((pod, name, node)),
             }
         }
@@ -453,6 +467,38 @@ impl Cluster {
     /// [`SelectorError`] when one of its selectors cannot be used.
     pub fn shape(&mut self, written: &object::Pod) -> Result<Pod, SelectorError> {
         compile(self, written)
+    }
+
+    /// Keeps only some nodes, with what is on them, as if the others had never been.
+    pub fn keep_nodes(&mut self, keep: impl Fn(&Self, &Node) -> bool) {
+        let kept: Vec<bool> = self.nodes.iter().map(|node| keep(self, node)).collect();
+        let mut index = 0;
+        let place: Vec<Option<NodeIndex>> = kept
+            .iter()
+            .map(|kept| {
+                kept.then(|| {
+                    index += 1;
+                    index - 1
+                })
+            })
+            .collect();
+        let mut at = 0;
+        self.nodes.retain(|_| {
+            at += 1;
+            kept[at - 1]
+        });
+        self.placed.retain_mut(|placed| match place[placed.node] {
+            Some(node) => {
+                placed.node = node;
+                true
+            }
+            None => false,
+        });
+    }
+
+    /// The node of a name.
+    pub fn node(&self, name: &str) -> Option<NodeIndex> {
+        self.nodes.binary_search_by(|node| self.word(node.name).cmp(name)).ok()
     }
 
     /// Labels of a namespace; none where it is not in the snapshot.
