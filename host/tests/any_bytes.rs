@@ -1,13 +1,21 @@
 //! Whatever a kernel file says, reading it never panics, and what is understood is in range.
 
-use evenkeel_host::knob::Knob;
-use evenkeel_host::parse;
+use evenkeel_host::knob::{CpuSet, Knob};
+use evenkeel_host::psi::Pressure;
+use evenkeel_host::{node, parse};
 use proptest::prelude::*;
 
 /// Bytes that look like kernel files often enough to get past the first check.
 fn kernel_like() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         Just(b"some avg10=0.00 total=".to_vec()),
+        Just(b"some avg10=1.00 avg60=0.00 avg300=99.99 total=".to_vec()),
+        Just(b"\nfull avg10=".to_vec()),
+        Just(b"MemTotal: ".to_vec()),
+        Just(b" kB\n".to_vec()),
+        Just(b"cpu  ".to_vec()),
+        Just(b"+cpu".to_vec()),
+        Just(b"0-3,7".to_vec()),
         Just(b"oom_kill ".to_vec()),
         Just(b"max".to_vec()),
         Just(b"-".to_vec()),
@@ -29,6 +37,13 @@ proptest! {
         let (mut pids, mut malformed) = (Vec::new(), 0);
         prop_assert!(parse::procs(&bytes, &mut pids, &mut malformed) <= bytes.len());
         prop_assert!(!pids.contains(&0));
+        let _any = (node::parse_meminfo(&bytes), node::parse_cpu_times(&bytes, 100));
+        if let Some(pressure) = Pressure::parse(&bytes) {
+            prop_assert!((0.0..1000.0).contains(&pressure.some.avg10));
+        }
+        if let Some(set) = CpuSet::parse(&bytes) {
+            prop_assert_eq!(CpuSet::parse(set.to_string().as_bytes()), Some(set));
+        }
         for knob in Knob::ALL {
             if let Some(setting) = knob.parse(&bytes) {
                 prop_assert_eq!(knob.parse(setting.to_string().as_bytes()), Some(setting));
