@@ -4,6 +4,7 @@
 //! groups and moves the processes, as it stands for the libraries other programs use; the code under test never does.
 
 use std::collections::HashSet;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -144,13 +145,22 @@ impl CgroupTree {
         shell.arg(command.get_program()).args(command.get_args());
         // What it says is nobody's: standard output may be carrying somebody's JSON.
         shell.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
-        let child = shell.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        let mut child = shell.spawn().with_context(|| format!("cannot start {command:?}"))?;
         let pid = Pid::from_raw(i32::try_from(child.id()).context("a process id out of range")?);
+        let entered = wait::until(&format!("{pid} to enter {}", cgroup.path()), wait::PATIENCE, || {
+            if cgroup.processes().is_ok_and(|members| members.contains(&pid)) {
+                return Ok(Some(()));
+            }
+            let ended = child.try_wait().context("cannot see to a child")?;
+            match ended.map(|status| (status, status.signal())) {
+                // Killed, as a hog is, before anybody saw it there.
+                Some((_, Some(_))) => Ok(Some(())),
+                Some((status, None)) => bail!("{command:?} ended with {status}"),
+                None => Ok(None),
+            }
+        });
         self.children.push(child);
-        wait::until_true(&format!("{pid} to enter {}", cgroup.path()), || {
-            cgroup.processes().is_ok_and(|members| members.contains(&pid))
-        })?;
-        Ok(pid)
+        entered.map(|()| pid)
     }
 
     /// Ends one of the processes started here with SIGTERM and reaps it.
@@ -285,6 +295,53 @@ impl TestCgroup {
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         Ok(text.trim().to_string())
+    }
+
+    /// A number from a file of names and numbers, such as `anon` in memory.stat.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it is not there.
+    pub fn stat(&self, controller: &str, file: &str, name: &str) -> Result<u64> {
+        let text = self.read(controller, file)?;
+        let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let number = found.with_context(|| format!("no {name} in {file} of {}", self.path()))?;
+        number.parse().with_context(|| format!("{name} is not a number: {number}"))
+    }
+
+    /// CPU time used so far here and below, in microseconds.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it cannot be read.
+    pub fn cpu_usec(&self) -> Result<u64> {
+        if self.is_v2() {
+            return self.stat("cpu", "cpu.stat", "usage_usec");
+        }
+        let nsec: u64 = self.read("cpuacct", "cpuacct.usage")?.parse().context("cpuacct.usage")?;
+        Ok(nsec / 1000)
+    }
+
+    /// Processes killed for want of memory here and below; on v1, which counts them since Linux 4.13, here alone.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it cannot be read.
+    pub fn oom_kills(&self) -> Result<u64> {
+        let file = if self.is_v2() { "memory.events" } else { "memory.oom_control" };
+        self.stat("memory", file, "oom_kill")
+    }
+
+    /// Whether its processes are stopped by the freezer.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it cannot be read.
+    pub fn is_frozen(&self) -> Result<bool> {
+        if self.is_v2() {
+            return Ok(self.stat("freezer", "cgroup.events", "frozen")? == 1);
+        }
+        Ok(self.read("freezer", "freezer.state")? != "THAWED")
     }
 
     /// Kills whatever is left in this cgroup and removes it everywhere.

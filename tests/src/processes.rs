@@ -11,11 +11,31 @@ use nix::unistd::Pid;
 ///
 /// Fails when it cannot be read.
 pub fn memory_total() -> Result<u64> {
+    memory("MemTotal")
+}
+
+/// Bytes of a field of /proc/meminfo.
+///
+/// # Errors
+///
+/// Fails when it cannot be read.
+pub fn memory(field: &str) -> Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib =
-        line.and_then(|line| line.trim().strip_suffix(" kB")).context("no MemTotal in /proc/meminfo")?;
-    Ok(kib.trim().parse::<u64>().context("MemTotal is not a number")? * 1024)
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    let kib = kib.with_context(|| format!("no {field} in /proc/meminfo"))?;
+    Ok(kib.trim().parse::<u64>().with_context(|| format!("{field} is not a number"))? * 1024)
+}
+
+/// A counter of /proc/vmstat, such as `oom_kill`.
+///
+/// # Errors
+///
+/// Fails when it cannot be read.
+pub fn vm_event(name: &str) -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/vmstat").context("cannot read /proc/vmstat")?;
+    let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    found.with_context(|| format!("no {name} in /proc/vmstat"))?.parse().context("not a number")
 }
 
 /// `oom_score_adj` of a process.

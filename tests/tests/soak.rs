@@ -1,10 +1,13 @@
 //! Suite `soak`: the same thing many times, for what only shows then. `EVENKEEL_FULL=1` makes it many times more.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use evenkeel_proto::v1::ConvergeState;
 use evenkeel_tests::cgroups::{CgroupTree, Tier};
-use evenkeel_tests::{machine, places, require, wait};
+use evenkeel_tests::product::{Manifest, Site};
+use evenkeel_tests::{figures, machine, places, require, wait};
 
 #[test]
 fn trees_full_of_forking_processes_are_removed_every_time() -> Result<()> {
@@ -18,4 +21,69 @@ fn trees_full_of_forking_processes_are_removed_every_time() -> Result<()> {
         tree.remove()?;
     }
     Ok(())
+}
+
+/// Files an agent has open.
+fn descriptors(pid: nix::unistd::Pid) -> Result<usize> {
+    let path = format!("/proc/{pid}/fd");
+    Ok(std::fs::read_dir(&path).with_context(|| format!("cannot list {path}"))?.count())
+}
+
+/// A hundred containers a second come, are found, and go.
+#[test]
+fn containers_that_come_and_go_leave_no_descriptor_behind() -> Result<()> {
+    const PER_SECOND: u32 = 100;
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = Site::new()?;
+    let (quiet, _) = site.sleeper("quiet")?;
+    site.bind(&Manifest::burstable("quiet", &quiet.path(), "100m", "64Mi"))?;
+    let names: Vec<String> = (0..PER_SECOND).map(|number| format!("fly-{number}")).collect();
+    for name in &names {
+        let path = format!("{}/{}/main", site.tree().path(), Tier::BestEffort.pod_path(name));
+        site.bind(&Manifest::best_effort(name, &path))?;
+    }
+    let agent = site.start()?;
+    agent.await_state("quiet", ConvergeState::Converged)?;
+    let pid = agent.daemon().pid()?;
+    let settle = || -> Result<usize> {
+        wait::until("the agent to be alone with one container", wait::PATIENCE, || {
+            Ok((agent.ask().status()?.containers.len() == 1).then_some(()))
+        })?;
+        descriptors(pid)
+    };
+    let before = settle()?;
+    let (start, time) = (Instant::now(), Duration::from_secs(machine::scaled(20, 180)));
+    let (mut made, mut most) = (0_u32, 0);
+    while start.elapsed() < time {
+        let mut alive = Vec::new();
+        for (index, name) in names.iter().enumerate() {
+            alive.push(site.tree().container(Tier::BestEffort, name, "main")?);
+            made += 1;
+            // Half live for the time it takes to make ten others, half go at once.
+            if index % 2 == 0 || alive.len() > 10 {
+                alive.remove(0).remove()?;
+            }
+            if let Some(early) =
+                (start + made * Duration::from_secs(1) / PER_SECOND).checked_duration_since(Instant::now())
+            {
+                std::thread::sleep(early);
+            }
+        }
+        most = most.max(descriptors(pid)?);
+        for cgroup in alive {
+            cgroup.remove()?;
+        }
+    }
+    let rate = f64::from(made) / start.elapsed().as_secs_f64();
+    let mut after = settle()?;
+    // A connection that was just closed may still be counted.
+    let back = wait::until("the descriptors to be as many as before", wait::PATIENCE, || {
+        after = descriptors(pid)?;
+        Ok((after <= before).then_some(()))
+    });
+    figures::show(&format!(
+        "coming and going: {made} containers, {rate:.0} a second; {before} descriptors before, {most} at most, {after} after"
+    ));
+    back.with_context(|| format!("{before} descriptors before, {after} after"))?;
+    agent.stop()
 }

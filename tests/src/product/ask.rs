@@ -92,7 +92,7 @@ impl AskAgent {
     ///
     /// Fails when it does not answer, or leaves some out.
     pub fn decisions(&self) -> Result<Vec<Decision>> {
-        let request = WatchDecisionsRequest { from_seq: 0, no_follow: true };
+        let request = WatchDecisionsRequest { no_follow: true, ..WatchDecisionsRequest::default() };
         let mut stream = self
             .0
             .call("WatchDecisions", |mut client| async move { client.watch_decisions(request).await })?;
@@ -132,6 +132,17 @@ impl AskAgent {
             }
             Ok(found)
         })
+    }
+
+    /// When the container `main` of a pod was sampled, `count` times from now on, in microseconds since 1970.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the stream ends before.
+    pub fn sample_times(&self, pod: &str, count: usize) -> Result<Vec<u64>> {
+        let of_pod = |usage: &ContainerUsage| usage.identity.as_ref().is_some_and(|i| i.pod == pod);
+        let ticks = self.usage(count)?;
+        Ok(ticks.iter().flatten().filter(|usage| of_pod(usage)).map(|usage| usage.time_usec).collect())
     }
 }
 

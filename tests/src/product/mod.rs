@@ -26,7 +26,7 @@ pub use manifest::Manifest;
 pub use metrics::{Series, parse_metrics};
 pub use pair::{Kept, Pair, await_acknowledged, await_written, kept};
 pub use recommender::{Recommender, RecommenderSetup};
-pub use site::{Site, await_score, scores};
+pub use site::{Heard, Site, await_score, scores};
 
 /// A short directory for sockets: their paths are at most 107 bytes long (unix(7)).
 ///

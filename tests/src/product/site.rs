@@ -1,8 +1,9 @@
 //! A place for one test: a directory, cgroups, and an agent set up for both.
 
+use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
@@ -17,6 +18,41 @@ pub struct Site {
     /// The agent to be started; changed by the test as it likes.
     pub agent: AgentSetup,
     directory: TempDir,
+    heard: u32,
+}
+
+/// A workload and what it says.
+#[derive(Debug, Clone)]
+pub struct Heard {
+    /// Its process.
+    pub pid: Pid,
+    said: PathBuf,
+}
+
+impl Heard {
+    /// What it has said so far.
+    pub fn said(&self) -> String {
+        crate::daemon::read_lossy(&self.said)
+    }
+
+    /// Whether it runs.
+    pub fn is_alive(&self) -> bool {
+        processes::is_alive(self.pid)
+    }
+
+    /// Waits until it has said a word, or is gone; true for the first.
+    ///
+    /// # Errors
+    ///
+    /// Fails when neither happens in time.
+    pub fn await_word_or_end(&self, word: &str) -> Result<bool> {
+        wait::until(&format!("{} to say {word:?}", self.pid), wait::PATIENCE, || {
+            if self.said().contains(word) {
+                return Ok(Some(true));
+            }
+            Ok((!self.is_alive()).then_some(false))
+        })
+    }
 }
 
 impl Site {
@@ -28,7 +64,7 @@ impl Site {
     pub fn new() -> Result<Site> {
         let directory = directory()?;
         let agent = AgentSetup::new(directory.path())?;
-        Ok(Site { tree: CgroupTree::new()?, agent, directory })
+        Ok(Site { tree: CgroupTree::new()?, agent, directory, heard: 0 })
     }
 
     /// Changes the agent to be started.
@@ -76,6 +112,20 @@ impl Site {
         self.tree.spawn(cgroup, command)
     }
 
+    /// Starts the workload in a cgroup; what it says goes to the file returned.
+    ///
+    /// # Errors
+    ///
+    /// As [`Site::run`].
+    pub fn run_heard(&mut self, cgroup: &TestCgroup, words: &[&str]) -> Result<Heard> {
+        self.heard += 1;
+        let said = self.directory.path().join(format!("said-{}", self.heard));
+        let mut shell = Command::new("/bin/sh");
+        shell.arg("-c").arg(format!("exec \"$0\" \"$@\" > '{}'", said.display()));
+        shell.arg(places::program("evenkeel-workload")?).args(words);
+        Ok(Heard { pid: self.tree.spawn(cgroup, &shell)?, said })
+    }
+
     /// A container with one process that sleeps.
     ///
     /// # Errors
@@ -103,6 +153,16 @@ impl Site {
     /// Fails when it cannot be written.
     pub fn bind(&self, manifest: &Manifest) -> Result<()> {
         self.agent.bind(manifest)
+    }
+
+    /// Takes the manifest of a pod away.
+    ///
+    /// # Errors
+    ///
+    /// Fails when there is none.
+    pub fn unbind(&self, pod: &str) -> Result<()> {
+        let file = self.agent.manifests().join(format!("{pod}.json"));
+        std::fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))
     }
 
     /// Starts the agent.

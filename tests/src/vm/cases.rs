@@ -15,6 +15,9 @@ pub type Case = (&'static str, fn() -> Result<()>);
 /// Programs every guest with cases gets.
 const PROGRAMS: [&str; 4] = ["evenkeel-agent", "evenkeel-recommender", "evenkeel", "evenkeel-workload"];
 
+/// Names the one case to run, for whoever works on it.
+const ONLY: &str = "EVENKEEL_CASE";
+
 /// Outside, boots `guest` with all programs and runs the test `test` of this program there; inside, that test runs the
 /// cases one after another and fails with all that failed.
 ///
@@ -30,8 +33,9 @@ pub fn in_guest(test: &str, guest: VmBuilder, cases: &[Case]) -> Result<()> {
         guest = guest.program(places::program(name)?, &format!("bin/{name}"));
     }
     let full = if machine::full() { "EVENKEEL_FULL=1 " } else { "" };
+    let only = std::env::var(ONLY).map(|case| format!("{ONLY}='{case}' ")).unwrap_or_default();
     let script = format!(
-        "CI=true EVENKEEL_EMULATED=1 {full}EVENKEEL_SEED={} /bin/cases --exact {test} --nocapture 2>&1; status=$?
+        "CI=true EVENKEEL_EMULATED=1 {full}{only}EVENKEEL_SEED={} /bin/cases --exact {test} --nocapture 2>&1; status=$?
         find /sys/fs/cgroup -maxdepth 2 -name 'ek-*' | sed 's/^/left: /'; exit $status",
         Chance::seed()
     );
@@ -49,7 +53,7 @@ pub fn in_guest(test: &str, guest: VmBuilder, cases: &[Case]) -> Result<()> {
 
 /// Runs all cases, also after one that fails.
 fn run(cases: &[Case]) -> Result<()> {
-    let only = std::env::var("EVENKEEL_CASE").ok();
+    let only = std::env::var(ONLY).ok();
     let mut failed = Vec::new();
     for (name, case) in cases.iter().filter(|(name, _)| only.as_deref().is_none_or(|only| only == *name)) {
         let start = Instant::now();

@@ -4,11 +4,12 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use evenkeel_proto::v1::ConvergeState;
+use evenkeel_proto::v1::{ConvergeState, Decision};
 use evenkeel_tests::cgroups::{TestCgroup, Tier};
 use evenkeel_tests::processes::{is_alive, memory, memory_total, score, vm_event};
 use evenkeel_tests::product::{Heard, Manifest, Site, await_score};
-use evenkeel_tests::{figures, machine, places, wait};
+use evenkeel_tests::{figures, machine, places, require, wait};
+use serde_json::json;
 
 const MIB: u64 = 1 << 20;
 
@@ -40,7 +41,7 @@ fn container(site: &Site, tier: Tier, pod: &str) -> Result<TestCgroup> {
 /// A Guaranteed container that holds `part` percent of memory, four fifths of what it asked for.
 fn guaranteed(site: &mut Site, pod: &str, part: u64) -> Result<(TestCgroup, Heard)> {
     let cgroup = container(site, Tier::Guaranteed, pod)?;
-    site.bind(&Manifest::guaranteed(pod, &cgroup.path(), "100m", &percent(part * 5 / 4)?))?;
+    site.bind(&Manifest::guaranteed(pod, &cgroup.path(), "1", &percent(part * 5 / 4)?))?;
     let heard = site.run_heard(&cgroup, &["hold", &format!("{part}%")])?;
     Ok((cgroup, heard))
 }
@@ -78,10 +79,10 @@ pub(crate) fn guaranteed_containers_survive_a_barrage_of_best_effort_ones() -> R
             killed += cgroup.oom_kills()?;
         }
         ensure!(kept.iter().chain([&daemon]).all(Heard::is_alive), "round {round}: a protected one died");
-        for (name, (cgroup, _)) in names.iter().zip(&hogs) {
-            cgroup.remove()?;
-            site.unbind(name)?;
-        }
+        clear(
+            &site,
+            &names.into_iter().zip(hogs).map(|(name, (cgroup, _))| (name, cgroup)).collect::<Vec<_>>(),
+        )?;
     }
     let kills = vm_event("oom_kill")? - before;
     figures::show(&format!(
@@ -125,12 +126,8 @@ pub(crate) fn a_node_full_of_best_effort_gives_way_to_guaranteed_newcomers() -> 
         }
         ensure!(daemon.is_alive(), "round {round}: the daemon died");
         killed += old.iter().filter(|(_, heard)| !heard.is_alive()).count();
-        for (cgroup, _) in old.iter().chain(&newcomers) {
-            cgroup.remove()?;
-        }
-        for name in &names {
-            site.unbind(name)?;
-        }
+        let cgroups = old.into_iter().chain(newcomers).map(|(cgroup, _)| cgroup);
+        clear(&site, &names.into_iter().zip(cgroups).collect::<Vec<_>>())?;
     }
     let kills = vm_event("oom_kill")? - before;
     figures::show(&format!(
@@ -143,57 +140,63 @@ pub(crate) fn a_node_full_of_best_effort_gives_way_to_guaranteed_newcomers() -> 
 
 /// Both hold the same; one asked for less than that and one for more. A third, protected, then takes the rest.
 pub(crate) fn a_burstable_container_over_its_request_dies_before_one_within() -> Result<()> {
+    let mut site = site()?;
+    let agent = site.start()?;
     let rounds = machine::scaled(5, 20);
-    let mut first = 0;
+    let mut alone = 0;
     for round in 0..rounds {
-        let mut site = site()?;
-        let agent = site.start()?;
+        let mut cgroups = Vec::new();
         let mut both = Vec::new();
         for (name, request) in [("over", 8), ("within", 30)] {
-            let cgroup = container(&site, Tier::Burstable, name)?;
-            site.bind(&Manifest::burstable(name, &cgroup.path(), "100m", &percent(request)?))?;
+            let name = format!("{name}-{round}");
+            let cgroup = container(&site, Tier::Burstable, &name)?;
+            site.bind(&Manifest::burstable(&name, &cgroup.path(), "100m", &percent(request)?))?;
             let heard = site.run_heard(&cgroup, &["hold", "22%"])?;
             ensure!(heard.await_word_or_end("holding")?, "{name} did not start");
-            agent.await_state(name, ConvergeState::Converged)?;
+            agent.await_state(&name, ConvergeState::Converged)?;
             both.push(heard);
+            cgroups.push((name, cgroup));
         }
-        let (cgroup, taker) = {
-            let cgroup = container(&site, Tier::Guaranteed, "taker")?;
-            site.bind(&Manifest::guaranteed("taker", &cgroup.path(), "100m", &percent(60)?))?;
-            let heard = site.run_heard(&cgroup, &["sleep"])?;
-            await_score(heard.pid, -999)?;
-            heard.await_word_or_end("sleeping")?;
-            (cgroup.path(), site.run_heard(&cgroup, &["grow", "60", "55%"])?)
-        };
-        ensure!(taker.await_word_or_end("grown")?, "round {round}: {cgroup}, Guaranteed, died");
-        let [over, within] = [both[0].is_alive(), both[1].is_alive()];
-        ensure!(!over, "round {round}: memory did not run out");
-        first += u32::from(within);
-        agent.stop()?;
+        let name = format!("taker-{round}");
+        let cgroup = container(&site, Tier::Guaranteed, &name)?;
+        site.bind(&Manifest::guaranteed(&name, &cgroup.path(), "1", &percent(60)?))?;
+        let taker = site.run_heard(&cgroup, &["grow", "60", "55%"])?;
+        ensure!(taker.await_word_or_end("grown")?, "round {round}: the Guaranteed one died");
+        ensure!(score(taker.pid)? == -999, "it was not Guaranteed");
+        cgroups.push((name, cgroup));
+        ensure!(!both[0].is_alive(), "round {round}: memory did not run out");
+        alone += u32::from(both[1].is_alive());
+        clear(&site, &cgroups)?;
     }
-    figures::show(&format!("burstable order: the one over its request died alone in {first} of {rounds}"));
-    ensure!(
-        first == u32::try_from(rounds)?,
-        "one within its request died {} times",
-        rounds - i32::try_from(first)?
-    );
-    Ok(())
+    figures::show(&format!("burstable order: the one over its request died alone in {alone} of {rounds}"));
+    ensure!(alone == rounds, "one within its request died {} times", rounds - alone);
+    agent.stop()
+}
+
+/// Takes containers and their pods away.
+fn clear(site: &Site, cgroups: &[(String, TestCgroup)]) -> Result<()> {
+    cgroups.iter().try_for_each(|(name, cgroup)| {
+        cgroup.remove()?;
+        site.unbind(name)
+    })
 }
 
 /// Two processes, one of which runs into its container's limit: both go where that is asked for, one where it is not.
 pub(crate) fn a_container_that_loses_one_process_is_gone_as_a_whole_when_asked() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = site()?;
+    let agent = site.start()?;
     let rounds = machine::scaled(5, 20);
     for (wish, whole) in [("container", true), ("process", false)] {
         let mut gone = 0;
         for round in 0..rounds {
-            let mut site = site()?;
-            let agent = site.start()?;
-            let cgroup = container(&site, Tier::Burstable, "family")?;
-            let asked = serde_json::json!({"requests": {"memory": "8Mi"}, "limits": {"memory": "32Mi"}});
-            let family = Manifest::new("family", &cgroup.path(), &asked);
+            let name = format!("{wish}-{round}");
+            let cgroup = container(&site, Tier::Burstable, &name)?;
+            let asked = json!({"requests": {"memory": "8Mi"}, "limits": {"memory": "32Mi"}});
+            let family = Manifest::new(&name, &cgroup.path(), &asked);
             site.bind(&family.annotation("evenkeel.dev/oom-kill", wish))?;
             let parent = site.run(&cgroup, &["sleep"])?;
-            agent.await_state("family", ConvergeState::Converged)?;
+            agent.await_state(&name, ConvergeState::Converged)?;
             let mut shell = Command::new("/bin/sh");
             let workload = places::program("evenkeel-workload")?;
             shell.args(["-c", &format!("{} hold 64Mi; exec sleep 1000000", workload.display())]);
@@ -209,21 +212,26 @@ pub(crate) fn a_container_that_loses_one_process_is_gone_as_a_whole_when_asked()
                 )
                 .with_context(|| format!("round {round}; the agent's log:\n{}", agent.log_end()))?;
             } else {
-                // The shell goes on after its child, which is long after a kill of the whole would have come.
+                // The shell goes on after its child, and the agent has told of the kill: nothing more will come.
                 wait::until_true("the shell to go on", || {
-                    cgroup
-                        .processes()
-                        .is_ok_and(|all| all.iter().filter(|pid| name_of(**pid) == "sleep").count() == 1)
+                    cgroup.processes().is_ok_and(|all| all.iter().any(|pid| name_of(*pid) == "sleep"))
+                })?;
+                wait::until("the agent to tell of it", wait::PATIENCE, || {
+                    let told = agent.ask().decisions()?;
+                    let pod = format!("default/{name}");
+                    let of_pod =
+                        |d: &Decision| d.kind == "oom-kill" && d.pod.as_deref() == Some(pod.as_str());
+                    Ok(told.iter().any(of_pod).then_some(()))
                 })?;
             }
             gone += u32::from(!is_alive(parent));
-            agent.stop()?;
+            clear(&site, &[(name, cgroup)])?;
         }
-        let expected = if whole { u32::try_from(rounds)? } else { 0 };
+        let expected = if whole { rounds } else { 0 };
         figures::show(&format!("oom-kill = {wish}: whole container gone in {gone} of {rounds}"));
         ensure!(gone == expected, "oom-kill = {wish}: {gone} of {rounds} containers went as a whole");
     }
-    Ok(())
+    agent.stop()
 }
 
 fn name_of(pid: nix::unistd::Pid) -> String {
@@ -249,7 +257,7 @@ pub(crate) fn memory_protection_holds_below_a_granting_ancestor_and_is_told_wher
     let refused = site.tree().group("refuses/pod/main")?;
     let reader = site.tree().group("reader/pod/main")?;
     for (name, cgroup) in [("granted", &granted), ("refused", &refused)] {
-        site.bind(&Manifest::guaranteed(name, &cgroup.path(), "100m", "64Mi"))?;
+        site.bind(&Manifest::guaranteed(name, &cgroup.path(), "1", "64Mi"))?;
     }
     site.bind(&Manifest::best_effort("reader", &reader.path()))?;
     let agent = site.start()?;

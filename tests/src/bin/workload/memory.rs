@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::hint::black_box;
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, SeekFrom};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -76,21 +76,39 @@ fn keep_growing(step: usize, most: usize) -> Outcome {
     }
 }
 
-/// Reads the first `size` bytes of a file, block by block, once or for ever.
-pub(crate) fn read(path: &str, size: usize, again: bool) -> Outcome {
+/// A part of a file.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    offset: u64,
+    size: usize,
+}
+
+impl Part {
+    pub(crate) fn new(offset: &str, size: &str) -> Result<Part, String> {
+        Ok(Part { offset: bytes(offset)? as u64, size: bytes(size)? })
+    }
+
+    /// The first so many bytes.
+    pub(crate) fn first(size: usize) -> Part {
+        Part { offset: 0, size }
+    }
+}
+
+/// Reads a part of a file, block by block, once or for ever.
+pub(crate) fn read(path: &str, part: Part, again: bool) -> Outcome {
     let mut file = File::open(path).map_err(|error| format!("cannot open {path}: {error}"))?;
-    read_through(&mut file, size).map_err(|error| format!("cannot read {path}: {error}"))?;
-    announce(&format!("read {size} bytes of {path}"))?;
+    read_through(&mut file, part).map_err(|error| format!("cannot read {path}: {error}"))?;
+    announce(&format!("read {} bytes of {path}", part.size))?;
     if again {
-        thread::spawn(move || while read_through(&mut file, size).is_ok() {});
+        thread::spawn(move || while read_through(&mut file, part).is_ok() {});
     }
     until_told()
 }
 
-/// Reads the first `size` bytes, or all there are.
-pub(crate) fn read_through(file: &mut File, size: usize) -> std::io::Result<()> {
-    file.rewind()?;
-    let (mut block, mut left) = (vec![0; BLOCK], size);
+/// Reads a part, or what there is of it.
+pub(crate) fn read_through(file: &mut File, part: Part) -> std::io::Result<()> {
+    file.seek(SeekFrom::Start(part.offset))?;
+    let (mut block, mut left) = (vec![0; BLOCK], part.size);
     while left > 0 {
         let wanted = left.min(BLOCK);
         match file.read(&mut block[..wanted])? {

@@ -78,7 +78,7 @@ impl Probe {
         fresh.write_all(&self.part)?;
         fresh.set_len(0)?;
         std::io::Seek::rewind(&mut fresh)?;
-        self.file.as_mut().map_or(Ok(()), |file| memory::read_through(file, READ))
+        self.file.as_mut().map_or(Ok(()), |file| memory::read_through(file, memory::Part::first(READ)))
     }
 }
 
