@@ -64,6 +64,7 @@ pub(crate) enum Command {
     Top(commands::top::TopArgs),
     Events(commands::events::EventsArgs),
     Describe(commands::describe::DescribeArgs),
+    Replay(commands::replay::ReplayArgs),
     Admit(commands::admit::AdmitArgs),
     Recommend(commands::recommend::RecommendArgs),
     Usage(commands::usage::UsageArgs),

@@ -111,7 +111,7 @@ async fn watch(
     let mut agent = client::agent(address).await?;
     let status = agent.get_status(GetStatusRequest {}).await.map_err(|e| address.failed(&e))?;
     let node = status.into_inner().node;
-    let request = WatchDecisionsRequest { from_seq: 0, no_follow: !args.follow };
+    let request = WatchDecisionsRequest { no_follow: !args.follow, ..Default::default() };
     let mut stream = agent.watch_decisions(request).await.map_err(|e| address.failed(&e))?.into_inner();
     let mut kept = Vec::new();
     let mut is_live = false;

@@ -12,6 +12,7 @@ pub(crate) mod nodes;
 pub(crate) mod qos;
 pub(crate) mod quantity;
 pub(crate) mod recommend;
+pub(crate) mod replay;
 pub(crate) mod status;
 pub(crate) mod top;
 pub(crate) mod usage;
@@ -38,6 +39,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Top(args) => block_on(top::run(&args, &agent, &output)),
         Command::Events(args) => block_on(events::run(&args, &peers, &output)),
         Command::Describe(args) => block_on(describe::run(&args, &agent, &output)),
+        Command::Replay(args) => block_on(replay::run(&args, &agent, &output)),
         Command::Admit(args) => block_on(admit::run(&args, &agent, &output)),
         Command::Recommend(args) => block_on(recommend::run(&args, &recommender, &output)),
         Command::Usage(args) => block_on(usage::run(&args, &peers, &output)),
