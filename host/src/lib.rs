@@ -45,4 +45,5 @@ pub mod roots;
 pub mod run_delay;
 pub mod sampler;
 pub mod snapshot;
+pub mod topology;
 pub mod write;

@@ -39,6 +39,11 @@ impl Roots {
         &self.cgroup
     }
 
+    /// Directory of sysfs that tells of processors and their places.
+    pub fn devices(&self) -> &Path {
+        Path::new("/sys/devices/system")
+    }
+
     /// The device of the kernel's log.
     pub fn kernel_log(&self) -> &Path {
         Path::new("/dev/kmsg")

@@ -17,8 +17,10 @@ pub struct CpuSet {
 }
 
 impl CpuSet {
-    /// One more than the largest processor number that can be held. The largest machines sold have 896.
-    pub const MOST: usize = 1024;
+    /// One more than the largest processor number that can be held. Settings are kept by the ten thousand and are as
+    /// large as the largest of them, so this is not the 896 of the largest machines sold; on those a list that
+    /// names more is not understood and exclusive processors cannot be given.
+    pub const MOST: usize = 256;
 
     /// No processor. In a v2 `cpuset.cpus` it means "those of the parent".
     pub const EMPTY: Self = Self { bits: [0; WORDS] };
@@ -146,7 +148,7 @@ impl fmt::Display for CpuSet {
 
 /// Text that is no list of processors.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("\"{0}\" is not a list of processors such as 0-3,7 with numbers below 1024")]
+#[error("\"{0}\" is not a list of processors such as 0-3,7 with numbers below 256")]
 pub struct NotACpuSet(pub String);
 
 impl FromStr for CpuSet {
@@ -172,12 +174,12 @@ mod tests {
             ("0-3,7", "0-3,7"),
             ("7,0-1,2,3", "0-3,7"),
             ("63-64", "63-64"),
-            ("1023", "1023"),
-            ("0-1023", "0-1023"),
+            ("255", "255"),
+            ("0-255", "0-255"),
         ] {
             assert_eq!(CpuSet::parse(text.as_bytes()).unwrap().to_string(), want, "{text:?}");
         }
-        for text in ["x", "1-", "-1", "3-1", "1024", "0-1024", "1,,2", "1 2", "0-3:1/2", "1-2-3"] {
+        for text in ["x", "1-", "-1", "3-1", "256", "0-256", "1,,2", "1 2", "0-3:1/2", "1-2-3"] {
             assert_eq!(CpuSet::parse(text.as_bytes()), None, "{text:?}");
         }
     }
@@ -194,7 +196,7 @@ mod tests {
         let mut c = a;
         c.remove(0);
         c.remove(5000);
-        assert!(!c.insert(1024));
+        assert!(!c.insert(256));
         assert_eq!(c.to_string(), "1-3");
     }
 

@@ -216,3 +216,14 @@ impl fmt::Display for Setting {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node keeps some tens of thousands of them.
+    #[test]
+    fn a_setting_stays_small() {
+        assert!(size_of::<Setting>() <= 40, "{}", size_of::<Setting>());
+    }
+}
