@@ -514,6 +514,10 @@ pub(crate) struct Stats {
     pub daemons: Count,
     /// Of these, those that hold the score of infrastructure.
     pub daemons_protected: Count,
+    /// `vm.overcommit_memory` as last read.
+    pub overcommit: Count,
+    /// Swap that is on, bytes.
+    pub swap_bytes: Count,
     /// The cap of all workloads, bytes; 0 = off.
     pub workloads_cap_bytes: Count,
     /// What everything outside the workloads' cgroup uses and cannot give back, bytes.

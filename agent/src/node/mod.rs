@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 
 use evenkeel_host::action::HostDriver;
 use evenkeel_host::kernel_reader::KernelReader;
-use evenkeel_host::knob::Knob;
+use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::node::meminfo;
+use evenkeel_host::snapshot::HostReader as _;
+use evenkeel_host::write::Target;
 use evenkeel_model::units::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -181,11 +183,23 @@ impl NodeLoop {
         let policy = config.node_memory.overcommit;
         let overcommit =
             conditions::overcommit(policy, &self.parts.reader, &mut *self.parts.writer, &mut self.journal);
+        self.measure();
         let limited = config.memory.swap_limits && config.knobs.memory_swap;
         let swap = conditions::swap(roots, &self.parts.board.roster(), limited);
         let panic = (policy != Overcommit::Off).then(|| conditions::panic_on_oom(roots));
         for condition in [Some(overcommit), Some(swap), panic].into_iter().flatten() {
             self.take(condition);
+        }
+    }
+
+    /// What the conditions are, for the metrics.
+    fn measure(&self) {
+        let (stats, reader) = (&self.parts.context.stats, &self.parts.reader);
+        if let Ok(Setting::OvercommitMemory(mode)) = reader.setting(&Target::Node, Knob::OvercommitMemory) {
+            stats.overcommit.set(mode.get().into());
+        }
+        if let Ok(memory) = meminfo(reader.roots()) {
+            stats.swap_bytes.set(memory.swap_total.map_or(0, Bytes::get));
         }
     }
 
@@ -234,9 +248,7 @@ impl NodeLoop {
     }
 }
 
-fn still_there(reader: &KernelReader, target: &evenkeel_host::write::Target) -> bool {
-    use evenkeel_host::snapshot::HostReader as _;
-    use evenkeel_host::write::Target;
+fn still_there(reader: &KernelReader, target: &Target) -> bool {
     match target {
         Target::Process(id) => reader.process(id.pid).is_ok_and(|facts| facts.id == *id),
         Target::Cgroup(_) | Target::Node => true,

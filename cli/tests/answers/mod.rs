@@ -76,6 +76,7 @@ fn container() -> ContainerStatus {
         actual: Some(actual.into()),
         state: state.into(),
         reason: reason.into(),
+        ..Default::default()
     };
     ContainerStatus {
         identity: Some(identity()),
@@ -86,12 +87,38 @@ fn container() -> ContainerStatus {
         knobs: vec![
             knob("oom_score_adj", "750", "750", ConvergeState::Converged, "Burstable: 1000 - 250"),
             knob("cpu.shares", "1024", "2", ConvergeState::Denied, "cpu request"),
+            KnobValue {
+                count: 3,
+                since_usec: TIME,
+                by: "rewritten to 100000".into(),
+                remedy: "turn the knob off there or in [knobs] here".into(),
+                ..knob("cpu.cfs_quota_us", "50000", "100000", ConvergeState::Contended, "left alone")
+            },
         ],
         source: "cri".into(),
         managed: true,
         why: String::new(),
         cgroup: "/kubepods/burstable/pod1/c0ffee".into(),
-        usage: None,
+        throttling: Some(Throttling {
+            window_seconds: 60,
+            periods: 600,
+            throttled_periods: 75,
+            throttled_usec: 1_234_567,
+        }),
+        ..Default::default()
+    }
+}
+
+fn daemon(name: &str, actual: i32, state: &str, why: &str) -> DaemonStatus {
+    DaemonStatus {
+        name: name.into(),
+        pid: 700,
+        found_by: format!("unit {name}.service"),
+        cgroup: format!("/system.slice/{name}.service"),
+        wanted: -999,
+        actual: Some(actual),
+        state: state.into(),
+        why: why.into(),
     }
 }
 
@@ -134,6 +161,35 @@ fn status() -> GetStatusResponse {
             containers: 1,
             ..Default::default()
         }],
+        daemons: vec![
+            daemon("kubelet", -999, "protected", ""),
+            daemon("containerd", 0, "denied", "permission denied (EACCES)"),
+        ],
+        workloads_cap: Some(WorkloadsCapStatus {
+            cgroup: "/machine.slice".into(),
+            state: "ok".into(),
+            reserve_bytes: 512 << 20,
+            cap_bytes: Some(3584 << 20),
+            inside_bytes: 1 << 30,
+            outside_bytes: 300 << 20,
+            ..Default::default()
+        }),
+        pressure: Some(PressureStatus {
+            enabled: true,
+            starving: 1,
+            domains: vec![PressureDomain { grade: "high".into(), ..Default::default() }],
+            ..Default::default()
+        }),
+        holds: vec![HoldStatus {
+            container: "shop/batch/main".into(),
+            cgroup: "/kubepods/besteffort/pod2/main".into(),
+            knob: "memory.high".into(),
+            value: "67108864".into(),
+            original: "max".into(),
+            since_usec: TIME,
+            by: "pressure".into(),
+            why: "BestEffort first".into(),
+        }],
     }
 }
 
@@ -151,6 +207,7 @@ fn decision(seq: u64, kind: &str, pod: Option<&str>) -> Decision {
         inputs: [("memory_request".to_owned(), "1073741824".to_owned())].into(),
         result: "done".into(),
         node: String::new(),
+        epoch: 0,
     }
 }
 
@@ -208,6 +265,10 @@ impl AgentService for Agent {
     }
 
     async fn list_oom_kills(&self, _: Request<ListOomKillsRequest>) -> Answer<ListOomKillsResponse> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn list_evictions(&self, _: Request<ListEvictionsRequest>) -> Answer<ListEvictionsResponse> {
         Err(Status::unimplemented("not here"))
     }
 

@@ -90,6 +90,7 @@ fn render(stats: &Stats, tick: Option<&LiveTick>, node: &str) -> String {
         &stats.first_pid_to_right,
     );
     if let Some(tick) = tick {
+        classes(&mut page, tick, node);
         containers(&mut page, tick, node);
     }
     page.text
@@ -176,6 +177,27 @@ fn agent(page: &mut Page, stats: &Stats) {
         ),
         ("sources", gauge, "Sources of containers known.", stats.sources.get()),
         ("sources_healthy", gauge, "Sources of these that are healthy.", stats.sources_healthy.get()),
+        ("daemons", gauge, "Daemons found that the node cannot live without.", stats.daemons.get()),
+        (
+            "daemons_protected",
+            gauge,
+            "Of these, those at the score of infrastructure.",
+            stats.daemons_protected.get(),
+        ),
+        ("node_overcommit_memory", gauge, "vm.overcommit_memory; 1 is wished.", stats.overcommit.get()),
+        ("node_swap_bytes", gauge, "Swap that is on.", stats.swap_bytes.get()),
+        (
+            "workloads_cap_bytes",
+            gauge,
+            "Limit of the cgroup that holds all workloads; 0 where it is not set.",
+            stats.workloads_cap_bytes.get(),
+        ),
+        (
+            "outside_workloads_bytes",
+            gauge,
+            "What everything outside that cgroup uses and cannot give back.",
+            stats.outside_workloads_bytes.get(),
+        ),
         ("decisions_total", counter, "Decisions recorded.", stats.decisions.get()),
         (
             "decisions_not_stored_total",
@@ -278,6 +300,24 @@ fn containers(page: &mut Page, tick: &LiveTick, node: &str) {
     for (name, help, field, in_seconds) in CONTAINER {
         let kind = if field.is_counter() { Kind::Counter } else { Kind::Gauge };
         page.family(name, kind, help);
+/// One series a container, always 1: the classes are in the labels.
+fn classes(page: &mut Page, tick: &LiveTick, node: &str) {
+    const NAME: &str = "evenkeel_agent_container_qos_info";
+    page.family(NAME, Kind::Gauge, "QoS classes of a container, by memory and by CPU.");
+    for container in &tick.containers {
+        let (workload, classes) = (&container.tracked.workload, container.tracked.classes);
+        let labels = [
+            ("namespace", workload.pod.namespace.as_str()),
+            ("pod", workload.pod.name.as_str()),
+            ("container", workload.container.as_str()),
+            ("node", node),
+            ("memory_class", classes.memory.map_or("", |class| class.as_str())),
+            ("cpu_class", classes.cpu.map_or("", |class| class.as_str())),
+        ];
+        page.sample(NAME, &labels, 1);
+    }
+}
+
         for container in &tick.containers {
             let Some(value) = container.sample.get(field) else { continue };
             let workload = &container.tracked.workload;

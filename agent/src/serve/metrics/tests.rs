@@ -19,6 +19,7 @@ fn a_page_has_each_family_once_and_escapes_labels() {
     sample.set(Field::CpuUsageUsec, 1_500_000);
     sample.set(Field::MemoryWorkingSetBytes, 4096);
     let tracked = Arc::new(tracked(1, "web \"x\""));
+    let class = tracked.classes.memory.map_or("", |class| class.as_str());
     let containers = vec![LiveContainer { tracked, sample, cpu_milli: None }];
     let page = render(&stats, Some(&LiveTick { time_usec: 1, containers }), "n1");
 
@@ -32,6 +33,10 @@ fn a_page_has_each_family_once_and_escapes_labels() {
         "evenkeel_agent_tick_lateness_seconds_sum 0.0003".to_owned(),
         format!("container_cpu_usage_seconds_total{labels} 1.5"),
         format!("container_memory_working_set_bytes{labels} 4096"),
+        format!(
+            "evenkeel_agent_container_qos_info{},memory_class=\"{class}\",cpu_class=\"\"}} 1",
+            labels.trim_end_matches('}')
+        ),
     ] {
         assert!(page.lines().any(|l| l == line), "{line} is not in\n{page}");
     }

@@ -3,6 +3,7 @@
 use evenkeel_host::hierarchy::{Controller, Layout};
 use evenkeel_host::node::node_facts;
 use evenkeel_host::roots::Roots;
+use evenkeel_qos::checks;
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
 use super::{Finding, State};
@@ -15,7 +16,13 @@ const GOOD_KERNEL: (u32, u32) = (5, 9);
 pub(super) fn findings(roots: &Roots) -> Vec<Finding> {
     let mut findings = vec![system(), kernel(roots)];
     findings.extend(cgroups(roots));
-    findings.extend([pressure(roots), machine(roots), overcommit(roots), hidepid(roots)]);
+    findings.extend([
+        pressure(roots),
+        machine(roots),
+        overcommit(roots),
+        panic_on_oom(roots),
+        hidepid(roots),
+    ]);
     findings
 }
 
@@ -112,26 +119,39 @@ fn machine(roots: &Roots) -> Finding {
             let size = units::bytes(facts.memory_bytes.get());
             Finding::ok("swap", format!("off; {size} memory, {} CPU", units::cpu(facts.cpu_milli.get())))
         }
-        Ok(facts) => Finding::warn(
-            "swap",
-            format!("{} on: memory guarantees do not hold", units::bytes(facts.swap_total_bytes.get())),
-            "turn it off (swapoff -a, and its line in fstab)",
-        ),
+        Ok(facts) => match checks::swap(facts.swap_total_bytes, false) {
+            None => Finding::ok("swap", "off"),
+            Some(found) => judged("swap", found),
+        },
     }
 }
 
+/// A setting that breaks a promise.
+fn judged(check: &str, finding: checks::Finding) -> Finding {
+    Finding::warn(check, format!("{}: {}", finding.what, finding.why), finding.remedy)
+}
+
 fn overcommit(roots: &Roots) -> Finding {
-    let check = "overcommit";
-    match value(roots, "sys/vm/overcommit_memory").as_deref() {
-        Some("1") => Finding::ok(check, "vm.overcommit_memory is 1"),
-        Some(other) => Finding::warn(
-            check,
-            format!(
-                "vm.overcommit_memory is {other}: an allocation may fail where another container should give way"
-            ),
-            "sysctl -w vm.overcommit_memory=1, and set it in /etc/sysctl.d",
-        ),
-        None => Finding::warn(check, "vm.overcommit_memory cannot be read", "mount the node's procfs"),
+    setting(roots, "overcommit", "vm.overcommit_memory", "sys/vm/overcommit_memory", checks::overcommit)
+}
+
+fn panic_on_oom(roots: &Roots) -> Finding {
+    setting(roots, "panic on OOM", "vm.panic_on_oom", "sys/vm/panic_on_oom", checks::panic_on_oom)
+}
+
+fn setting(
+    roots: &Roots,
+    check: &str,
+    name: &str,
+    file: &str,
+    judge: impl Fn(u8) -> Option<checks::Finding>,
+) -> Finding {
+    let Some(found) = value(roots, file).and_then(|text| text.parse().ok()) else {
+        return Finding::warn(check, format!("{name} cannot be read"), "mount the node's procfs");
+    };
+    match judge(found) {
+        None => Finding::ok(check, format!("{name} is {found}")),
+        Some(finding) => judged(check, finding),
     }
 }
 
@@ -208,6 +228,9 @@ mod tests {
         assert_eq!(overcommit(&roots).state, State::Warn);
         assert_eq!(pressure(&roots).state, State::Warn);
         assert_eq!(cgroups(&roots)[0].state, State::Fail);
+        assert_eq!(panic_on_oom(&roots).state, State::Warn);
+        write("sys/vm/panic_on_oom", "0\n");
+        assert_eq!(panic_on_oom(&roots).state, State::Ok);
         write("sys/vm/overcommit_memory", "1\n");
         write("pressure/memory", "some avg10=0.00\n");
         assert_eq!(overcommit(&roots).state, State::Ok);

@@ -1,8 +1,9 @@
 //! `evenkeel doctor`: what this node's kernel and permissions allow.
 //!
-//! Owned here: the list of findings and its form. What is looked at is in `kernel` (the machine), `rights` (this
-//! process) and `neighbours` (other programs). Nothing is changed but this process's own descriptor limit.
+//! Owned here: the list of findings and its form. What is looked at is in `kernel` (the machine), `enforce`
+//! (knobs and events), `rights` (this process) and `neighbours` (other programs). Nothing is changed but this process's own descriptor limit.
 
+mod enforce;
 mod kernel;
 mod neighbours;
 mod rights;
@@ -89,6 +90,7 @@ impl Finding {
 pub(crate) async fn run(args: &DoctorArgs, peers: &Peers<'_>, output: &Output) -> Result<Answer, Failure> {
     let roots = roots(args);
     let mut findings = kernel::findings(&roots);
+    findings.extend(enforce::findings(&roots));
     findings.extend(rights::findings(&roots));
     findings.extend(neighbours::findings(&roots, peers).await);
     output.answer(&findings, || table(&findings))?;

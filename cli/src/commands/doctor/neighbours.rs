@@ -18,6 +18,9 @@ const RUNTIME_SOCKETS: [(&str, &str); 4] = [
     ("Podman", "/run/podman/podman.sock"),
 ];
 
+/// Where the kubelet keeps what its CPU manager does (`pkg/kubelet/cm/cpumanager`, `cpu_manager_state`).
+const CPU_MANAGER_STATE: &str = "var/lib/kubelet/cpu_manager_state";
+
 pub(super) async fn findings(roots: &Roots, peers: &Peers<'_>) -> Vec<Finding> {
     let rules = agent_rules(peers.agent).await;
     let agent = match &rules {
@@ -28,7 +31,11 @@ pub(super) async fn findings(roots: &Roots, peers: &Peers<'_>) -> Vec<Finding> {
         Ok(count) => Finding::ok("recommender", format!("answers at {}, {count} nodes", peers.recommender)),
         Err(failure) => unreachable("recommender", &failure),
     };
-    vec![runtimes(Path::new("/")), kubelet(roots, rules.ok().as_deref()), agent, recommender]
+    let root = Path::new("/");
+    let mut findings = vec![runtimes(root), kubelet(roots, rules.ok().as_deref())];
+    findings.extend(cpu_manager(root));
+    findings.extend([agent, recommender]);
+    findings
 }
 
 fn runtimes(root: &Path) -> Finding {
@@ -68,6 +75,21 @@ fn kubelet(roots: &Roots, agent_rules: Option<&str>) -> Finding {
             "set rules = \"kubelet\" in the agent's configuration",
         ),
     }
+}
+
+/// The kubelet's static CPU manager owns cpusets; `None` where no kubelet keeps a state of it.
+fn cpu_manager(root: &Path) -> Option<Finding> {
+    let check = "CPU manager";
+    let text = std::fs::read_to_string(root.join(CPU_MANAGER_STATE)).ok()?;
+    let state: serde_json::Value = serde_json::from_str(&text).ok()?;
+    Some(match state["policyName"].as_str()? {
+        "none" => Finding::ok(check, "the kubelet gives no exclusive cores"),
+        policy => Finding::warn(
+            check,
+            format!("the kubelet's policy is {policy}: it owns cpusets, and cpu.exclusive_cores stays off"),
+            "leave cpu.exclusive_cores off, or set cpuManagerPolicy: none in the kubelet's configuration",
+        ),
+    })
 }
 
 /// Whether a process of this name runs.
@@ -113,6 +135,21 @@ mod tests {
         assert_eq!(kubelet(&roots, Some("proposal")).state, State::Warn);
         assert_eq!(kubelet(&roots, None).state, State::Warn);
         assert_eq!(kubelet(&roots, Some("kubelet")).state, State::Ok);
+    }
+
+    #[test]
+    fn a_static_cpu_manager_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(cpu_manager(dir.path()).is_none());
+        let state = |text: &str| {
+            let path = dir.path().join(CPU_MANAGER_STATE);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+            cpu_manager(dir.path()).map(|finding| finding.state)
+        };
+        assert_eq!(state(r#"{"policyName":"none"}"#), Some(State::Ok));
+        assert_eq!(state(r#"{"policyName":"static","defaultCpuSet":"0-1"}"#), Some(State::Warn));
+        assert_eq!(state("nonsense"), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use evenkeel_proto::v1::{ContainerStatus, DaemonStatus, GetStatusResponse, KnobValue, WorkloadsCapStatus};
 use serde::Serialize;
 
+use super::pressure::{Hold, Pressure};
 use crate::wire::{self, Classes, known};
 
 /// Everything an agent says of itself.
@@ -20,6 +21,8 @@ pub(super) struct Status {
     pub(super) wake: Option<Wake>,
     pub(super) sources: Vec<Source>,
     pub(super) stream: Option<Stream>,
+    pub(super) pressure: Option<Pressure>,
+    pub(super) holds: Vec<Hold>,
     pub(super) daemons: Vec<Daemon>,
     pub(super) workloads_cap: Option<Cap>,
     pub(super) containers: Vec<Container>,
@@ -208,6 +211,8 @@ impl From<GetStatusResponse> for Status {
                 frames_dropped: s.frames_dropped,
                 last_error: some(s.last_error),
             }),
+            pressure: r.pressure.map(Pressure::from),
+            holds: r.holds.into_iter().map(Hold::from).collect(),
             daemons: r.daemons.into_iter().map(Daemon::from).collect(),
             workloads_cap: r.workloads_cap.map(Cap::from),
             containers: r.containers.into_iter().map(Container::from).collect(),

@@ -1,6 +1,7 @@
 //! `evenkeel status`: what an agent does, can do and cannot.
 
 mod form;
+mod pressure;
 mod text;
 
 use clap::Args;

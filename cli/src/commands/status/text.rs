@@ -20,9 +20,13 @@ pub(super) fn status(status: &Status, output: &Output) -> String {
     text.push_str(&format!("capabilities: {held}\n"));
     text.push_str(&stream_text(status));
     text.push_str(&cap_text(status));
+    if let Some(pressure) = &status.pressure {
+        text.push_str(&pressure.text());
+    }
     let tables = [
         Some(knob_table(status)),
         Some(source_table(status)),
+        (!status.holds.is_empty()).then(|| super::pressure::table(&status.holds)),
         (!status.daemons.is_empty()).then(|| daemon_table(status)),
         Some(container_table(status, output.is_wide())),
     ];
@@ -231,14 +235,20 @@ impl Container {
             self.generation,
             self.throttled_words(),
         );
-        let mut table = Table::new(&["KNOB", "WANTED", "ACTUAL", "STATE", "REASON"]);
+        let mut table = Table::new(&["KNOB", "WANTED", "ACTUAL", "STATE", "SEEN", "SINCE", "BY", "REASON"]);
         for knob in &self.knobs {
             table.row(vec![
                 knob.name.as_str().into(),
                 knob.wanted.as_deref().unwrap_or("-").into(),
                 knob.actual.as_deref().unwrap_or("-").into(),
                 wire::toned(knob.state),
-                knob.reason.as_str().into(),
+                knob.count.map_or_else(String::new, |count| format!("{count}x")).into(),
+                knob.since.as_deref().unwrap_or("").into(),
+                knob.by.as_deref().unwrap_or("").into(),
+                match &knob.remedy {
+                    Some(remedy) => format!("{}; {remedy}", knob.reason).into(),
+                    None => knob.reason.as_str().into(),
+                },
             ]);
         }
         text.push_str(&table.render(colour));
