@@ -17,7 +17,7 @@ mod score;
 
 use evenkeel_model::decision::{Decision, DecisionKind};
 
-use crate::{eviction, formula, pressure};
+use crate::{eviction, formula, pressure, starvation};
 use inputs::{Case, Unreplayable};
 
 /// What came of replaying a decision.
@@ -63,6 +63,8 @@ const RULES: &[(&str, Rule)] = &[
     (formula::CAP, memory::cap),
     ("pressure-step", |case| case.by(pressure::replay_relieve)),
     ("pressure-release", |case| case.by(pressure::replay_release)),
+    ("starves", starves),
+    ("squeeze", |case| case.by(starvation::replay_squeeze)),
 ];
 
 /// Decides again from a decision's inputs and compares.
@@ -72,7 +74,7 @@ pub fn replay(decision: &Decision) -> Replayed {
     }
     let case = Case::of(decision);
     let outcome = match decision.kind {
-        DecisionKind::Evict | DecisionKind::Restart => evicted(&case),
+        DecisionKind::Evict | DecisionKind::Restart if case.text("formula").is_err() => evicted(&case),
         _ => by_formula(&case).and_then(|now| Ok((case.recorded()?.to_owned(), now))),
     };
     match outcome {
@@ -95,10 +97,26 @@ const fn observation(kind: DecisionKind) -> Option<&'static str> {
 }
 
 fn by_formula(case: &Case<'_>) -> Result<String, Unreplayable> {
-    let name = case.text("formula").map_err(|_| Unreplayable("names no rule in its inputs".to_owned()))?;
+    let name = case.text("formula").map_err(|_| Unreplayable(without_rule(case.kind()).to_owned()))?;
     let rule = RULES.iter().find(|(known, _)| *known == name);
     let (_, rule) = rule.ok_or_else(|| Unreplayable(format!("its rule {name} is not known here")))?;
     rule(case)
+}
+
+/// Why a decision of a kind may name no rule.
+const fn without_rule(kind: DecisionKind) -> &'static str {
+    match kind {
+        DecisionKind::Denied => "tells that the kernel or the configuration refused",
+        DecisionKind::Contended => "tells that somebody else rewrites a knob",
+        _ => "names no rule in its inputs",
+    }
+}
+
+/// A container that starves is reported; where nobody is left to be squeezed, offered to be evicted.
+fn starves(case: &Case<'_>) -> Result<String, Unreplayable> {
+    let now = case.by(starvation::replay_starved)?;
+    let is_evicted = case.kind() == DecisionKind::Evict && now == "starving";
+    Ok(if is_evicted { "evict".to_owned() } else { now })
 }
 
 /// The kind itself is what an eviction decided.

@@ -314,6 +314,29 @@ fn rulings_on_failed_containers_come_out_again() {
 }
 
 #[test]
+fn starvation_comes_out_again() {
+    let numbers = [
+        ("formula", "starves"),
+        ("request_milli", "500"),
+        ("usage_milli", "100"),
+        ("waited", "3000"),
+        ("throttled", "false"),
+        ("node_busy", "10000"),
+        ("below", "9000"),
+        ("pressure", "1000"),
+        ("busy", "9500"),
+    ];
+    let inputs = numbers.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let reason = Reason { text: String::new(), inputs };
+    assert_eq!(replay(&decision(DecisionKind::Starved, "cpu", "starving", &reason)), Replayed::Same);
+    assert_eq!(replay(&decision(DecisionKind::Evict, "cpu", "evict", &reason)), Replayed::Same);
+    assert!(matches!(
+        replay(&decision(DecisionKind::Evict, "cpu", "starving", &reason)),
+        Replayed::Differs { .. }
+    ));
+}
+
+#[test]
 fn what_cannot_be_decided_again_says_why() {
     let inputs = |of: &[(&str, &str)]| -> BTreeMap<String, String> {
         of.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
@@ -338,6 +361,11 @@ fn what_cannot_be_decided_again_says_why() {
             "records no value that was decided",
         ),
         (Decision { kind: DecisionKind::OomKill, ..with(&[]) }, "tells what the kernel did"),
+        (
+            Decision { kind: DecisionKind::Denied, ..with(&[]) },
+            "tells that the kernel or the configuration refused",
+        ),
+        (Decision { kind: DecisionKind::Contended, ..with(&[]) }, "tells that somebody else rewrites a knob"),
         (Decision { kind: DecisionKind::Evict, ..with(&[]) }, "its inputs are not those of its rule"),
     ];
     for (made, why) in table {
