@@ -12,4 +12,5 @@ pub mod load;
 pub mod object;
 pub mod plugin;
 pub mod profile;
+pub mod scenario;
 pub mod state;

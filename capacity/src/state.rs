@@ -92,17 +92,33 @@ impl State {
         self.ports[node].extend(&pod.ports);
     }
 
+    /// Takes a pod's amounts and ports off a node (or puts them back) without touching the list of placements: to try
+    /// something that is undone at once.
+    pub(crate) fn lift(&mut self, id: PodId, node: NodeIndex, back: bool) {
+        let pod = Arc::clone(&self.known[id as usize]);
+        self.count(&pod, node, if back { 1 } else { -1 });
+        if back {
+            self.ports[node].extend(&pod.ports);
+        } else {
+            self.release_ports(&pod, node);
+        }
+    }
+
+    fn release_ports(&mut self, pod: &Pod, node: NodeIndex) {
+        for port in &pod.ports {
+            if let Some(at) = self.ports[node].iter().position(|used| used == port) {
+                self.ports[node].swap_remove(at);
+            }
+        }
+    }
+
     /// Takes the placement at this index off its node; the order of the others may change.
     pub fn remove(&mut self, index: usize) -> (PodId, NodeIndex) {
         let (id, node) = self.placements.swap_remove(index);
         let node = node as usize;
         let pod = Arc::clone(&self.known[id as usize]);
         self.count(&pod, node, -1);
-        for port in &pod.ports {
-            if let Some(at) = self.ports[node].iter().position(|used| used == port) {
-                self.ports[node].swap_remove(at);
-            }
-        }
+        self.release_ports(&pod, node);
         (id, node)
     }
 

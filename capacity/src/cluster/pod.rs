@@ -189,7 +189,7 @@ pub struct Pod {
     pub preempts: bool,
     /// It is being deleted.
     pub terminating: bool,
-    /// Managed by a daemon set: it comes and goes with its node.
+    /// A daemon's or static pod: it comes and goes with its node.
     pub daemon: bool,
 }
 
@@ -258,7 +258,9 @@ impl Compiler<'_> {
             priority: spec.priority.unwrap_or(0),
             preempts: spec.preemption_policy != "Never",
             terminating: meta.deletion_timestamp.is_some(),
-            daemon: meta.controller().is_some_and(|owner| owner.kind == "DaemonSet"),
+            daemon: meta
+                .controller()
+                .is_some_and(|owner| matches!(owner.kind.as_str(), "DaemonSet" | "Node")),
             labels,
         })
     }

@@ -31,6 +31,8 @@ pub struct Placer<'a> {
     ranked: Option<Ranked>,
     /// Every node is asked anew for every pod: slow, and what the quick way must agree with.
     plain: bool,
+    /// Ties fall by chance from here on; `None` = to the smallest name.
+    chance: Option<u64>,
 }
 
 impl<'a> Placer<'a> {
@@ -38,13 +40,29 @@ impl<'a> Placer<'a> {
     pub fn new(cluster: &'a Cluster, profile: &'a Profile, state: &mut State, pod: Arc<Pod>) -> Self {
         let id = state.learn(pod);
         let cycle = Cycle::new(cluster, profile, state, id);
-        Self { cluster, profile, cycle, id, seen: state.placements.len(), ranked: None, plain: false }
+        Self {
+            cluster,
+            profile,
+            cycle,
+            id,
+            seen: state.placements.len(),
+            ranked: None,
+            plain: false,
+            chance: None,
+        }
     }
 
     /// The same, asking every node anew for every pod.
     #[must_use]
     pub fn plain(mut self) -> Self {
         self.plain = true;
+        self
+    }
+
+    /// The same, ties falling by chance: the same seed gives the same answer.
+    #[must_use]
+    pub fn seeded(mut self, seed: u64) -> Self {
+        self.chance = Some(seed);
         self
     }
 
@@ -96,6 +114,11 @@ impl<'a> Placer<'a> {
     /// Where the next one goes; `None` when no node takes it.
     pub fn next(&mut self, state: &State) -> Option<NodeIndex> {
         self.catch_up(state);
+        if let Some(chance) = &mut self.chance {
+            let draw = split_mix(chance);
+            let best = self.look(state).best;
+            return best.get(usize::try_from(draw % (best.len().max(1) as u64)).unwrap_or(0)).copied();
+        }
         if self.plain || !serves(&self.cycle) {
             return self.look(state).best.first().copied();
         }
@@ -138,6 +161,13 @@ impl<'a> Placer<'a> {
         (0..self.cluster.nodes.len()).map(why).collect()
     }
 
+    /// Whether a node takes it, for a state whose amounts alone differ from what was seen so far; `None` when more than
+    /// amounts matter to this shape.
+    pub(crate) fn fits_by_amounts(&self, state: &State, node: NodeIndex) -> Option<bool> {
+        let local = !self.cycle.minds_others();
+        local.then(|| self.cycle.fits_but_spread(self.cluster, self.profile, state, node))
+    }
+
     /// Places one after the other until `limit` are placed or none fits; the sequence of nodes.
     pub fn run(&mut self, state: &mut State, limit: Option<u64>) -> Vec<NodeIndex> {
         let mut sequence = Vec::new();
@@ -148,4 +178,13 @@ impl<'a> Placer<'a> {
         }
         sequence
     }
+}
+
+/// The next number of a sequence that looks like chance (SplitMix64, Steele et al. 2014).
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }

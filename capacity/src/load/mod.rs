@@ -4,6 +4,8 @@
 //! deserialiser (so this works for JSON from a stream and for YAML from a text alike). An object is turned into numbers
 //! as soon as it was read: a snapshot is never in memory as a whole.
 
+mod shapes;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -12,6 +14,8 @@ use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 use serde_json::Value;
+
+pub use shapes::{ShapeError, shapes};
 
 use crate::cluster::{Builder, Cluster, Counts, Oddity};
 use crate::object::Object;

@@ -123,6 +123,9 @@ impl Cycle {
         if let Some(text) = &self.refused {
             return Some(Rejection::Pod(text.clone()));
         }
+        if state.excluded[node] {
+            return Some(Rejection::Cordoned);
+        }
         if let Some(out) = self.fixed.out[node] {
             return Some(out.rejection(cluster, profile.version));
         }

@@ -1,0 +1,120 @@
+//! Nodes that go: which of their pods find another place, by priority, and which do not.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::answer::fit_error;
+use crate::cluster::{Cluster, NodeIndex, Pod, Symbol};
+use crate::engine::step::Placer;
+use crate::profile::Profiles;
+use crate::state::State;
+
+/// What became of the pods of nodes that go.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Displaced {
+    /// The nodes.
+    pub nodes: Vec<String>,
+    /// Pods that had to move.
+    pub pods: usize,
+    /// How many of them found a place.
+    pub placed: usize,
+    /// Pods that go with their node: daemons and static pods.
+    pub daemons: usize,
+    /// Those that found none.
+    pub failed: Vec<FailedPod>,
+    /// Disruption budgets that would not allow it at once.
+    pub budgets: Vec<String>,
+}
+
+/// A pod that found no place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FailedPod {
+    /// Namespace and name.
+    pub pod: String,
+    /// Why.
+    pub message: String,
+}
+
+/// Takes nodes away and places their pods elsewhere, the highest priority first.
+pub fn displace(cluster: &Cluster, profiles: &Profiles, state: &State, nodes: &[NodeIndex]) -> Displaced {
+    let mut state = state.clone();
+    let known = cluster.placed.len();
+    let leaving: Vec<usize> = (0..known.min(state.placements.len()))
+        .filter(|at| nodes.contains(&(state.placements[*at].1 as usize)))
+        .collect();
+    let mut moving: Vec<(Arc<Pod>, Symbol)> = Vec::new();
+    let mut daemons = 0;
+    for at in leaving.into_iter().rev() {
+        let name = cluster.placed[at].name;
+        let (id, _) = state.remove(at);
+        let pod = Arc::clone(state.pod(id));
+        if pod.daemon { daemons += 1 } else { moving.push((pod, name)) }
+    }
+    nodes.iter().for_each(|node| state.excluded[*node] = true);
+    moving
+        .sort_by_key(|(pod, name)| (Reverse(pod.priority), cluster.word(pod.namespace), cluster.word(*name)));
+    let budgets = broken_budgets(cluster, moving.iter().map(|(pod, _)| &**pod));
+    let mut placers: HashMap<*const Pod, Placer<'_>> = HashMap::new();
+    let mut failed = Vec::new();
+    for (pod, name) in &moving {
+        let profile = profiles.of(cluster.word(pod.scheduler));
+        let placer = placers
+            .entry(Arc::as_ptr(pod))
+            .or_insert_with(|| Placer::new(cluster, profile, &mut state, Arc::clone(pod)));
+        match placer.next(&state) {
+            Some(node) => placer.place(&mut state, node),
+            None => {
+                let message = fit_error(cluster, &placer.rejections(&state));
+                failed.push(FailedPod {
+                    pod: format!("{}/{}", cluster.word(pod.namespace), cluster.word(*name)),
+                    message,
+                });
+            }
+        }
+    }
+    Displaced {
+        nodes: nodes.iter().map(|node| cluster.word(cluster.nodes[*node].name).to_owned()).collect(),
+        pods: moving.len(),
+        placed: moving.len() - failed.len(),
+        daemons,
+        failed,
+        budgets,
+    }
+}
+
+/// Budgets that allow fewer disruptions than these pods would be.
+fn broken_budgets<'a>(cluster: &Cluster, pods: impl Iterator<Item = &'a Pod> + Clone) -> Vec<String> {
+    let broken = cluster.budgets.iter().filter_map(|(budget, selector)| {
+        let meta = &budget.metadata;
+        let counts = |pod: &&Pod| {
+            cluster.word(pod.namespace) == meta.namespace_or_default()
+                && selector.matches(&pod.labels, &cluster.symbols)
+        };
+        let disrupted = pods.clone().filter(counts).count() as i64;
+        let allowed = budget.status.disruptions_allowed;
+        (disrupted > allowed).then(|| {
+            format!(
+                "{}/{} allows {allowed} at once, {disrupted} would go",
+                meta.namespace_or_default(),
+                meta.name
+            )
+        })
+    });
+    broken.collect()
+}
+
+/// Nodes by the value of a label; nodes without it are in none.
+pub fn groups(cluster: &Cluster, key: &str) -> BTreeMap<String, Vec<NodeIndex>> {
+    let mut groups: BTreeMap<String, Vec<NodeIndex>> = BTreeMap::new();
+    let Some(key) = cluster.symbols.find(key) else { return groups };
+    for (at, node) in cluster.nodes.iter().enumerate() {
+        if let Some(value) = node.labels.get(key) {
+            groups.entry(cluster.word(value).to_owned()).or_default().push(at);
+        }
+    }
+    groups
+}

@@ -1,0 +1,246 @@
+//! How many fit at a priority, others being displaced (`preemption.go`).
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::cluster::{Cluster, NodeIndex, Pod};
+use crate::engine::step::Placer;
+use crate::plugin::Code;
+use crate::profile::Profiles;
+use crate::state::{PodId, State};
+
+/// The answer with displacing.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Preemption {
+    /// How many fit in all.
+    pub count: u64,
+    /// How many of them without displacing anybody.
+    pub without: u64,
+    /// Who is displaced, in order.
+    pub victims: Vec<Victim>,
+}
+
+/// A displaced pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Victim {
+    /// Namespace and name; a clone of the asked pod never is one.
+    pub pod: String,
+    /// Where it was.
+    pub node: String,
+    /// Its priority.
+    pub priority: i32,
+    /// Displacing it breaks a disruption budget.
+    pub breaks_budget: bool,
+}
+
+/// Pods on one node that would go, and what the choice among nodes goes by.
+struct Candidate {
+    node: NodeIndex,
+    /// Placements, by index.
+    victims: Vec<usize>,
+    broken: usize,
+    highest: i32,
+    sum: i64,
+    /// Latest start among those of the highest priority.
+    latest: String,
+}
+
+/// One placement with its name and start, kept beside the state.
+#[derive(Clone)]
+struct Named {
+    pod: String,
+    started: String,
+}
+
+/// Places as many as fit, displacing pods of lower priority where that is needed.
+pub fn preempt(
+    cluster: &Cluster,
+    profiles: &Profiles,
+    state: &State,
+    pod: &Arc<Pod>,
+    max: Option<u64>,
+    going: &mut dyn FnMut(u64) -> bool,
+) -> Preemption {
+    let profile = profiles.of(cluster.word(pod.scheduler));
+    let mut state = state.clone();
+    let mut names: Vec<Option<Named>> = cluster
+        .placed
+        .iter()
+        .map(|placed| {
+            let pod = format!("{}/{}", cluster.word(placed.pod.namespace), cluster.word(placed.name));
+            Some(Named { pod, started: cluster.word(placed.started).to_owned() })
+        })
+        .collect();
+    names.resize(state.placements.len(), None);
+    let mut placer = Placer::new(cluster, profile, &mut state, Arc::clone(pod));
+    let mut answer = Preemption { count: 0, without: 0, victims: Vec::new() };
+    while max.is_none_or(|max| answer.count < max) && going(answer.count) {
+        if let Some(node) = placer.next(&state) {
+            placer.place(&mut state, node);
+            names.push(None);
+            answer.count += 1;
+            if answer.victims.is_empty() {
+                answer.without += 1;
+            }
+            continue;
+        }
+        let resolvable: Vec<NodeIndex> = placer
+            .rejections(&state)
+            .iter()
+            .enumerate()
+            .filter(|(_, rejection)| rejection.as_ref().is_some_and(|r| r.code() == Code::Unschedulable))
+            .map(|(node, _)| node)
+            .collect();
+        let mut scratch = state.clone();
+        let on_node = by_node(cluster, &state, pod.priority);
+        let look = Look { cluster, profiles, placer: &placer, state: &state, names: &names, pod };
+        let candidates =
+            resolvable.into_iter().filter_map(|node| look.candidate(&mut scratch, node, &on_node[node]));
+        let best = candidates
+            .min_by_key(|c| (c.broken, c.highest, c.sum, c.victims.len(), Reverse(c.latest.clone()), c.node));
+        let Some(best) = best.filter(|_| pod.preempts) else { break };
+        let mut victims = best.victims;
+        victims.sort_unstable();
+        for at in victims.into_iter().rev() {
+            let (id, node) = state.remove(at);
+            let named = names.swap_remove(at);
+            answer.victims.push(Victim {
+                pod: named.map(|named| named.pod).unwrap_or_default(),
+                node: cluster.word(cluster.nodes[node].name).to_owned(),
+                priority: state.pod(id).priority,
+                breaks_budget: breaks_budget(cluster, state.pod(id)),
+            });
+        }
+        placer = Placer::new(cluster, profile, &mut state, Arc::clone(pod));
+        placer.place(&mut state, best.node);
+        names.push(None);
+        answer.count += 1;
+    }
+    answer
+}
+
+fn breaks_budget(cluster: &Cluster, pod: &Pod) -> bool {
+    cluster.budgets.iter().any(|(budget, selector)| {
+        budget.metadata.namespace_or_default() == cluster.word(pod.namespace)
+            && selector.matches(&pod.labels, &cluster.symbols)
+            && budget.status.disruptions_allowed <= 0
+    })
+}
+
+/// Placements of lower priority, by node.
+fn by_node(cluster: &Cluster, state: &State, priority: i32) -> Vec<Vec<(usize, PodId)>> {
+    let mut nodes = vec![Vec::new(); cluster.nodes.len()];
+    for (at, (id, node)) in state.placements.iter().enumerate() {
+        if state.pod(*id).priority < priority {
+            nodes[*node as usize].push((at, *id));
+        }
+    }
+    nodes
+}
+
+/// What a look at one node needs.
+struct Look<'a> {
+    cluster: &'a Cluster,
+    profiles: &'a Profiles,
+    placer: &'a Placer<'a>,
+    state: &'a State,
+    names: &'a [Option<Named>],
+    pod: &'a Arc<Pod>,
+}
+
+impl Look<'_> {
+    /// The fewest and least important pods whose going lets the pod onto a node.
+    fn candidate(&self, scratch: &mut State, node: NodeIndex, lower: &Lower) -> Option<Candidate> {
+        let Self { cluster, profiles, placer, state, names, pod } = *self;
+        if lower.is_empty() {
+            return None;
+        }
+        let mut lower = lower.to_vec();
+        let started = |at: usize| names[at].as_ref().map_or("", |named| &named.started);
+        // Given back first: those whose going breaks a budget, then the more important, then the longer running.
+        lower.sort_by_key(|(at, id)| {
+            let other = state.pod(*id);
+            (Reverse(breaks_budget(cluster, other)), Reverse(other.priority), started(*at))
+        });
+        let victims = if placer.fits_by_amounts(state, node).is_some() {
+            by_amounts(placer, scratch, node, &lower)?
+        } else {
+            by_rules(cluster, profiles, state, pod, node, &lower)?
+        };
+        let priorities = || victims.iter().map(|(_, id)| state.pod(*id).priority);
+        let highest = priorities().max()?;
+        let latest = victims
+            .iter()
+            .filter(|(_, id)| state.pod(*id).priority == highest)
+            .map(|(at, _)| started(*at))
+            .min();
+        Some(Candidate {
+            node,
+            broken: victims.iter().filter(|(_, id)| breaks_budget(cluster, state.pod(*id))).count(),
+            highest,
+            sum: priorities().map(|priority| i64::from(priority) + (1 << 31)).sum(),
+            latest: latest.unwrap_or("").to_owned(),
+            victims: victims.into_iter().map(|(at, _)| at).collect(),
+        })
+    }
+}
+
+type Lower = [(usize, PodId)];
+
+/// Where amounts alone matter: everybody goes, then all come back who still fit beside the pod.
+fn by_amounts(
+    placer: &Placer<'_>,
+    scratch: &mut State,
+    node: NodeIndex,
+    lower: &Lower,
+) -> Option<Vec<(usize, PodId)>> {
+    lower.iter().for_each(|(_, id)| scratch.lift(*id, node, false));
+    let mut victims = Vec::new();
+    let possible = placer.fits_by_amounts(scratch, node) == Some(true);
+    for (at, id) in lower {
+        scratch.lift(*id, node, true);
+        if possible && placer.fits_by_amounts(scratch, node) != Some(true) {
+            scratch.lift(*id, node, false);
+            victims.push((*at, *id));
+        }
+    }
+    victims.iter().for_each(|(_, id)| scratch.lift(*id, node, true));
+    possible.then_some(victims)
+}
+
+/// The same where spread, affinity or volumes matter: they are prepared anew for every try.
+fn by_rules(
+    cluster: &Cluster,
+    profiles: &Profiles,
+    state: &State,
+    pod: &Arc<Pod>,
+    node: NodeIndex,
+    lower: &Lower,
+) -> Option<Vec<(usize, PodId)>> {
+    let mut scratch = state.clone();
+    let mut indices: Vec<usize> = lower.iter().map(|(at, _)| *at).collect();
+    indices.sort_unstable();
+    for at in indices.into_iter().rev() {
+        scratch.remove(at);
+    }
+    let profile = profiles.of(cluster.word(pod.scheduler));
+    let fits = |scratch: &mut State| {
+        let mut placer = Placer::new(cluster, profile, scratch, Arc::clone(pod));
+        placer.rejections(scratch)[node].is_none()
+    };
+    if !fits(&mut scratch) {
+        return None;
+    }
+    let mut victims = Vec::new();
+    for (at, id) in lower {
+        scratch.place(*id, node);
+        if !fits(&mut scratch) {
+            scratch.remove(scratch.placements.len() - 1);
+            victims.push((*at, *id));
+        }
+    }
+    Some(victims)
+}

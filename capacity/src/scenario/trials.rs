@@ -1,0 +1,49 @@
+//! How much the answer depends on how ties fall.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::cluster::{Cluster, Pod};
+use crate::engine::step::Placer;
+use crate::profile::Profiles;
+use crate::state::State;
+
+/// Counts over many ways in which ties may fall.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Trials {
+    /// How many.
+    pub trials: u64,
+    /// Smallest count.
+    pub min: u64,
+    /// Middle one.
+    pub median: u64,
+    /// Largest one.
+    pub max: u64,
+}
+
+/// Places the shape `trials` times, ties falling by seed, seed + 1 and so on.
+pub fn trials(
+    cluster: &Cluster,
+    profiles: &Profiles,
+    state: &State,
+    pod: &Arc<Pod>,
+    max: Option<u64>,
+    (seed, trials): (u64, u64),
+) -> Trials {
+    let profile = profiles.of(cluster.word(pod.scheduler));
+    let mut counts: Vec<u64> = (0..trials.max(1))
+        .map(|trial| {
+            let mut state = state.clone();
+            let placer = Placer::new(cluster, profile, &mut state, Arc::clone(pod));
+            placer.seeded(seed.wrapping_add(trial)).run(&mut state, max).len() as u64
+        })
+        .collect();
+    counts.sort_unstable();
+    Trials {
+        trials: counts.len() as u64,
+        min: counts[0],
+        median: counts[counts.len() / 2],
+        max: counts[counts.len() - 1],
+    }
+}
