@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::converge::{limit_would_kill, rank};
 use crate::journal::{Journal, Original};
 use crate::kernel;
+use crate::systemd::Purpose;
 use crate::transients::{Left, Transients, undo};
 
 /// What became of an original whose process or cgroup has ended.
@@ -51,7 +52,7 @@ pub(crate) fn run(config: &Config, output: Output) -> anyhow::Result<bool> {
     let dir = &config.state_dir;
     let mut journal =
         Journal::open(dir, &boot).with_context(|| format!("cannot use the journal in {}", dir.display()))?;
-    let mut writer = kernel::open_writer(config, &roots, &tree)?;
+    let mut writer = kernel::open_writer_for(Purpose::Restore, config, &roots, &tree)?;
     let reader = KernelReader::new(roots, tree);
     let transients = Transients::open(dir, &boot)
         .with_context(|| format!("cannot use the journal in {}", dir.display()))?;
@@ -107,6 +108,8 @@ pub(crate) fn restore(reader: &dyn HostReader, writer: &mut dyn HostWriter, jour
     let mut originals: Vec<Original> = journal.originals().cloned().collect();
     originals.extend(descendants(reader, &originals));
     originals.sort_by_cached_key(order);
+    // What ended goes last: a unit's cgroup may have been followed by one with an original of its own.
+    originals.sort_by_cached_key(|original| is_ended(reader, original));
     for original in originals {
         let Original { target, old, new, .. } = &original;
         let (report, settled) = match put_back(reader, writer, &original) {
@@ -133,6 +136,11 @@ fn order(original: &Original) -> (u8, std::cmp::Reverse<usize>, String, u8) {
     (u8::from(last), std::cmp::Reverse(depth), original.target.to_string(), rank)
 }
 
+/// Whether its cgroup or process is no more.
+fn is_ended(reader: &dyn HostReader, original: &Original) -> bool {
+    reader.setting(&original.target, original.old.knob()).is_err_and(|error| error.is_gone())
+}
+
 /// What became of an original.
 #[derive(Debug)]
 pub(crate) enum Back {
@@ -151,6 +159,14 @@ pub(crate) fn put_back(reader: &dyn HostReader, writer: &mut dyn HostWriter, ori
     match found {
         Ok(now) if now == original.old => return Back::Left("holds it already"),
         Ok(now) if !kept(now) => return Back::Left("changed by somebody else since; left alone"),
+        // The writer may know a unit by its name.
+        Err(error) if error.is_gone() && matches!(original.target, Target::Cgroup(_)) => {
+            let write = Write { target: original.target.clone(), setting: original.old };
+            return match writer.apply(&write) {
+                Outcome::Refused(_) => Back::Left(GONE),
+                outcome => Back::Tried(outcome),
+            };
+        }
         Err(error) if error.is_gone() => return Back::Left(GONE),
         // A value that cannot be read is written all the same; the outcome tells.
         Ok(_) | Err(_) => {}

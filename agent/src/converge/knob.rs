@@ -216,8 +216,8 @@ impl KnobLoop {
             let news = !matches!(before, State::Rejected { .. });
             return (news.then(|| Event { old: self.actual, state: self.state.clone() }), None);
         }
-        // Read in this turn; what cannot be read has no original.
-        if let Some(old) = self.actual {
+        // Read in this turn; what cannot be read has no original, unless systemd is about to bring it.
+        if let Some(old) = self.actual.or_else(|| crate::systemd::assumed(&self.target, self.knob())) {
             env.journal.note(&self.target, old, self.wanted, None);
             env.journal.flush();
         }

@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 use evenkeel_host::cgroup::CgroupTree;
 use evenkeel_host::hierarchy::Hierarchy;
+use evenkeel_host::knob::{Knob, Setting};
+use evenkeel_host::write::Target;
 
 pub(crate) use blocking::Bus;
 pub(crate) use writer::{Purpose, SystemdWriter, remedy};
@@ -36,4 +38,13 @@ pub(crate) fn is_booted() -> bool {
 /// written directly.
 pub(crate) fn manages(tree: &Arc<CgroupTree>) -> bool {
     is_booted() && tree.dir(Hierarchy::V2, INIT_SCOPE).is_ok()
+}
+
+/// What a knob that cannot be read held before it is first set: a unit whose cgroup lacks the controller gets it with
+/// the property, and it goes when the property is unset.
+pub(crate) fn assumed(target: &Target, knob: Knob) -> Option<Setting> {
+    let Target::Cgroup(at) = target else { return None };
+    let is_unit =
+        at.hierarchy == Hierarchy::V2 && matches!(names::standing(&at.path), names::Standing::Unit(_));
+    (is_unit && is_booted()).then(|| property::default_of(knob)).flatten()
 }

@@ -3,7 +3,7 @@
 //! Pure. A knob without a property here is written directly: `oom_score_adj` belongs to processes, burst is unknown to
 //! systemd, `memory.oom.group` follows OOMPolicy=, which cannot be changed while a unit runs.
 
-use evenkeel_host::knob::Setting;
+use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_model::units::{Bytes, Limit};
 
 /// First release whose `CPUWeight=` takes `idle` (its NEWS).
@@ -120,10 +120,22 @@ pub(crate) fn unset(setting: &Setting) -> Option<Vec<Property>> {
     }
 }
 
+/// What the kernel gives a unit nobody said anything about: the value before, where the unit's cgroup lacked the
+/// controller and setting the property brought it.
+pub(crate) fn default_of(knob: Knob) -> Option<Setting> {
+    let text = match knob {
+        Knob::CpuWeight => "100",
+        Knob::CpuMax => "max 100000",
+        Knob::MemoryMin | Knob::MemoryLow => "0",
+        Knob::MemoryHigh | Knob::MemoryMax | Knob::MemorySwapMax => "max",
+        _ => return None,
+    };
+    knob.parse(text.as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_host::knob::Knob;
 
     fn parsed(knob: Knob, text: &str) -> Setting {
         knob.parse(text.as_bytes()).unwrap()
@@ -179,6 +191,14 @@ mod tests {
     fn an_old_systemd_does_not_know_idle() {
         assert_eq!(properties(&parsed(Knob::CpuIdle, "1"), Some(251)), None);
         assert_eq!(properties(&parsed(Knob::CpuIdle, "1"), None), None);
+    }
+
+    #[test]
+    fn what_a_unit_is_assumed_to_have_had_is_unset_again() {
+        for knob in [Knob::CpuWeight, Knob::CpuMax, Knob::MemoryLow, Knob::MemoryMax, Knob::MemorySwapMax] {
+            assert!(unset(&default_of(knob).unwrap()).is_some(), "{knob}");
+        }
+        assert_eq!(default_of(Knob::MemoryOomGroup), None);
     }
 
     #[test]

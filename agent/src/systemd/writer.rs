@@ -9,7 +9,7 @@ use evenkeel_host::error::{Category, HostError};
 use evenkeel_host::hierarchy::{Controller, Hierarchy};
 use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::snapshot::HostReader;
-use evenkeel_host::write::{CgroupRef, HostWriter, Outcome, Target, Write};
+use evenkeel_host::write::{CgroupRef, HostWriter, Outcome, Refusal, Target, Write};
 use evenkeel_model::units::Bytes;
 
 use super::blocking::SetProperties;
@@ -90,6 +90,9 @@ where
     fn through_systemd(&mut self, write: &Write, request: &Request) -> Outcome {
         let old = match self.rehearsal.apply(write) {
             Outcome::WouldWrite { old } => old,
+            ended if self.purpose == Purpose::Restore && is_ended(&ended) => {
+                return self.restore_ended(write, request, ended);
+            }
             refused_or_right => return refused_or_right,
         };
         let unit = &request.unit;
@@ -113,6 +116,37 @@ where
             }
             Err(error) => Outcome::Failed { old, error },
         }
+    }
+}
+
+impl<D, H, R, B> SystemdWriter<D, H, R, B>
+where
+    D: HostWriter,
+    H: HostWriter,
+    R: HostReader,
+    B: SetProperties,
+{
+    /// The cgroup ended, but its unit may have been started again or be started later, with what we set.
+    fn restore_ended(&mut self, write: &Write, request: &Request, ended: Outcome) -> Outcome {
+        match self.bus.set(&request.unit, &request.properties) {
+            Ok(()) => {
+                if request.unset {
+                    revert::forget(&request.unit, &request.properties);
+                }
+                Outcome::Written { old: None, new: write.setting }
+            }
+            // A transient unit ends with all that was set.
+            Err(_) => ended,
+        }
+    }
+}
+
+/// Whether the target is no more, or another one has its path.
+fn is_ended(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Failed { error, .. } => error.is_gone(),
+        Outcome::Refused(refusal) => *refusal == Refusal::Replaced,
+        _ => false,
     }
 }
 
@@ -316,6 +350,25 @@ mod tests {
         let request = writer(&kernel, &mut bus, Purpose::Keep).route(&back).unwrap();
         assert_eq!((request.properties[0].value.clone(), request.unset), (Value::Number(100), false));
         assert!(writer(&kernel, &mut bus, Purpose::Restore).apply(&back).is_done());
+    }
+
+    #[test]
+    fn a_unit_started_again_is_restored_by_name() {
+        let (mut kernel, mut bus) = machine();
+        apply(&mut kernel, UNIT, 39);
+        let mut back = write(&kernel, UNIT, weight(100));
+        if let Target::Cgroup(at) = &mut back.target {
+            at.inode += 1000;
+        }
+        let mut rehearsal = writer(&kernel, &mut bus, Purpose::Restore);
+        let ended = Outcome::Refused(Refusal::Replaced);
+        let request = rehearsal.route(&back).unwrap();
+        assert!(matches!(rehearsal.restore_ended(&back, &request, ended.clone()), Outcome::Written { .. }));
+        bus.fails.push_back(BusError::NoUnit("db.service".into()));
+        let outcome =
+            writer(&kernel, &mut bus, Purpose::Restore).restore_ended(&back, &request, ended.clone());
+        assert_eq!(outcome, ended);
+        assert!(is_ended(&ended) && !is_ended(&Outcome::Refused(Refusal::RootCgroup)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod archive;
 mod cases;
 mod initramfs;
 mod kernel;
+mod systemd;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -68,6 +69,7 @@ impl Vm {
             cgroups: Cgroups::V2,
             kernel: Release::Own,
             disk_mib: None,
+            systemd: false,
             files: Vec::new(),
             contents: Vec::new(),
             programs: Vec::new(),
@@ -113,6 +115,7 @@ pub struct VmBuilder {
     cgroups: Cgroups,
     kernel: Release,
     disk_mib: Option<u64>,
+    systemd: bool,
     files: Vec<Staged>,
     contents: Vec<(String, u32, String)>,
     programs: Vec<(PathBuf, String)>,
@@ -176,6 +179,13 @@ impl VmBuilder {
     #[must_use]
     pub fn cgroup_v1(mut self) -> VmBuilder {
         self.cgroups = Cgroups::V1;
+        self
+    }
+
+    /// Boots Debian's systemd, with a system bus; the script is run by a service.
+    #[must_use]
+    pub fn systemd(mut self) -> VmBuilder {
+        self.systemd = true;
         self
     }
 
@@ -283,6 +293,13 @@ impl VmBuilder {
         let mut root = Initramfs::default();
         for directory in ["bin", "sbin", "dev", "etc", "proc", "sys", "root"] {
             root.directory(directory)?;
+        }
+        if self.systemd {
+            root.content("init", 0o755, systemd::INIT.as_bytes())?;
+            root.file(systemd::TAR, &systemd::tar()?)?;
+            for (target, mode, content) in systemd::files() {
+                root.content(target, mode, content.as_bytes())?;
+            }
         }
         root.content("init", 0o755, INIT.as_bytes())?;
         root.content("run.sh", 0o755, self.script.as_bytes())?;

@@ -228,7 +228,9 @@ pub(crate) fn a_missing_controller_is_named_with_its_remedy() -> Result<()> {
     unit_file("poor.service", &format!("{HOLD}Slice=lacking.slice\n{section}"))?;
     systemctl(&["daemon-reload"])?;
     systemctl(&["start", "poor.service"])?;
-    let poor = await_unit("poor.service", "told", |c| c.knobs.iter().any(|knob| knob.remedy.contains("CPUAccounting=")))?;
+    let poor = await_unit("poor.service", "told", |c| {
+        c.knobs.iter().any(|knob| knob.remedy.contains("CPUAccounting="))
+    })?;
     assert!(poor.knobs.iter().any(|knob| knob.remedy.contains("MemoryAccounting=")), "{poor:#?}");
     let both = |source: &SourceStatus| {
         ["cpu of poor.service", "memory of poor.service"].iter().all(|text| source.why.contains(text))
@@ -274,7 +276,10 @@ pub(crate) fn a_delegated_subtree_is_written_directly() -> Result<()> {
         std::fs::write(runtime.join("manager/cgroup.procs"), pid)?;
     }
     std::fs::write(runtime.join("cgroup.subtree_control"), "+cpu +memory")?;
-    write("/etc/evenkeel/manifests/inner.json", &manifest("inner", "cgroup", "/system.slice/runtime.service/c1"))?;
+    write(
+        "/etc/evenkeel/manifests/inner.json",
+        &manifest("inner", "cgroup", "/system.slice/runtime.service/c1"),
+    )?;
     wait::until_true("the inner cgroup to have its weight", || {
         std::fs::read_to_string(runtime.join("c1/cpu.weight")).is_ok_and(|weight| weight.trim() == "35")
     })
@@ -287,7 +292,8 @@ pub(crate) fn a_delegated_subtree_is_written_directly() -> Result<()> {
 /// A manifest that names a unit goes over silence, and is set through systemd as well.
 pub(crate) fn a_manifest_binds_a_unit() -> Result<()> {
     write("/etc/evenkeel/manifests/plain.json", &manifest("plain", "unit", "plain.service"))?;
-    let bound = await_unit("plain", "converged", |c| c.state() == ConvergeState::Converged && c.processes > 0)?;
+    let bound =
+        await_unit("plain", "converged", |c| c.state() == ConvergeState::Converged && c.processes > 0)?;
     assert_eq!((bound.source.as_str(), bound.cgroup.as_str()), ("manifests", "/system.slice/plain.service"));
     await_knob("plain.service", "cpu.weight", "35")?;
     assert_eq!(property("plain.service", "CPUWeight")?, "35");
@@ -337,7 +343,9 @@ pub(crate) fn restoring_leaves_units_as_they_were() -> Result<()> {
     let restored = Ended::of(Command::new("evenkeel-agent").args(["restore", "-o", "json"]))?;
     ensure!(restored.status == Some(0), "{restored:#?}");
     for unit in ["db.service", r"web@a\x2db.service", "plain.service"] {
-        for (name, value) in [("CPUWeight", "[not set]"), ("CPUQuotaPerSecUSec", "infinity"), ("MemoryMax", "infinity")] {
+        for (name, value) in
+            [("CPUWeight", "[not set]"), ("CPUQuotaPerSecUSec", "infinity"), ("MemoryMax", "infinity")]
+        {
             assert_eq!(property(unit, name)?, value, "{name} of {unit}: {}", restored.stdout);
         }
         for (name, value) in [("MemoryLow", "0"), ("MemoryMin", "0")] {
