@@ -14,7 +14,7 @@ use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_qos::plan::Reason;
 
 use super::board::{LET_ONE_OWN, Trouble};
-use super::env::Env;
+use super::env::{Env, ticks_per_second};
 use super::fair::Part;
 use super::knob::{self, KnobLoop};
 use super::knobs::{Done, Knobs};
@@ -125,6 +125,10 @@ pub(super) struct Container {
     pub(super) processes_at: CgroupRef,
     /// Its place in the freezer's hierarchy.
     pub(super) freezer: Option<CgroupRef>,
+    /// Processors of its own that it asks for.
+    pub(super) cores: Option<usize>,
+    /// Its place in the cpuset controller's hierarchy.
+    pub(super) cpuset: Option<CgroupRef>,
     /// Its place in the memory controller's hierarchy.
     pub(super) memory: Option<CgroupRef>,
     /// Its place in the CPU controller's hierarchy.
@@ -137,6 +141,8 @@ pub(super) struct Container {
     pub(super) generation: u64,
     pub(super) verified_at_usec: Option<u64>,
     pub(super) processes: u32,
+    /// Until it was first seen right: when the agent started, clock ticks since boot.
+    pub(super) agent_started: Option<u64>,
     /// Since when it may be wrong.
     pub(super) noticed: Option<Instant>,
     /// Its knobs are to be looked at as a whole: something happened to it.
@@ -316,6 +322,13 @@ impl Container {
                 self.verified_at_usec = Some(now_usec());
                 self.processes = *processes;
                 stats.verified(*processes, self.noticed.take());
+                // Of those that began before the agent nobody can tell how long it would have taken.
+                if let Some(began) = turn.oldest
+                    && let Some(agent_started) = self.agent_started.take()
+                    && began >= agent_started
+                {
+                    stats.first_right((env.ticks)().saturating_sub(began));
+                }
                 if before != State::Converged || turn.written > 0 {
                     next.drafts.push(self.converged(*processes, *respected));
                 }
@@ -541,6 +554,11 @@ impl Counters<'_> {
             Verdict::Failed(_) => writes.failed.add(1),
             _ => {}
         }
+    }
+
+    /// A new container is right, so many clock ticks after its first process began.
+    fn first_right(&self, ticks: u64) {
+        self.0.first_pid_to_right.observe(ticks.saturating_mul(1_000_000) / ticks_per_second().max(1));
     }
 
     fn verified(&self, processes: u32, noticed: Option<Instant>) {

@@ -9,7 +9,7 @@ use evenkeel_model::decision::{DecisionKind, DecisionResult};
 
 use super::board::SourceView;
 use super::table::{Applied, source_name};
-use super::{Converger, WAITING_PERIOD};
+use super::{Converger, WAITING_PERIOD, cores};
 use crate::decisions::Draft;
 use crate::reconcile::bind::Binder;
 use crate::reconcile::merge;
@@ -84,11 +84,26 @@ impl Converger {
             self.merge_at = Some(now + WAITING_PERIOD);
         }
         self.take_in(applied, now);
+        self.divide_cores(now);
         if self.rules.plan.cpu_weight != weight {
             let again = self.table.replan_all(&self.parts.reader, &self.rules);
             self.take_in(again, now);
         }
         self.show_sources(Some(waiting));
+    }
+
+    /// Gives whole-core Guaranteed containers their processors, and everybody else the rest.
+    fn divide_cores(&mut self, now: Instant) {
+        let Some(cores) = self.cores.as_mut() else { return };
+        let allocation = cores.allocate(&self.table, &self.parts.journal);
+        if allocation == self.rules.allocation {
+            return;
+        }
+        self.parts.board.show_knob(cores::shown(allocation.as_ref()));
+        self.rules.allocation = allocation;
+        for key in self.table.renew(&self.parts.reader, &self.rules) {
+            self.schedule(key, now);
+        }
     }
 
     pub(super) fn take_in(&mut self, applied: Applied, now: Instant) {

@@ -14,7 +14,8 @@ use evenkeel_host::write::CgroupRef;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::{Bytes, Limit};
 use evenkeel_qos::effective::{
-    Node, Path, ProtectionKnob, Verdict, WeightLevel, WeightVerdict, competition, effective,
+    Node, Path, ProtectionKnob, Verdict, WeightLevel, WeightVerdict, competition, effective, protection_inputs,
+    weight_inputs,
 };
 use evenkeel_qos::own::below;
 
@@ -43,6 +44,8 @@ pub(super) struct Ineffective {
     pub(super) since_usec: u64,
     /// Looks that found it so.
     pub(super) count: u32,
+    /// Every number of the verdict that told it last.
+    pub(super) inputs: BTreeMap<String, String>,
 }
 
 impl Ineffective {
@@ -183,7 +186,8 @@ impl Survey {
         match competition(&levels)? {
             WeightVerdict::Granted(_) | WeightVerdict::Carried(_) => None,
             WeightVerdict::Ineffective { ancestor, remedy } => {
-                Some(Found { by: ancestor, what: "it has no effect here".into(), remedy })
+                let what = "it has no effect here".into();
+                Some(Found { by: ancestor, what, remedy, inputs: weight_inputs(&levels) })
             }
         }
     }
@@ -213,16 +217,18 @@ impl Survey {
                 siblings_claim: claims.saturating_sub(child.map_or(Bytes::ZERO, |child| child.claim(knob))),
             });
         }
-        let protected = effective(knob, Path { nodes: &nodes, recursive: self.recursive });
+        let path = Path { nodes: &nodes, recursive: self.recursive };
+        let protected = effective(knob, path);
+        let inputs = || protection_inputs(knob, path);
         match protected.verdict {
             Verdict::Granted => None,
             Verdict::Partly { granted, by, remedy } => {
                 let what = format!("only {granted} of {value} hold: {by} grants no more");
-                Some(Found { by, what, remedy })
+                Some(Found { by, what, remedy, inputs: inputs() })
             }
             Verdict::Ineffective { ancestor, remedy } => {
                 let what = format!("nothing of it holds: {ancestor} does not grant it");
-                Some(Found { by: ancestor, what, remedy })
+                Some(Found { by: ancestor, what, remedy, inputs: inputs() })
             }
         }
     }
@@ -271,6 +277,7 @@ struct Found {
     by: String,
     what: String,
     remedy: String,
+    inputs: BTreeMap<String, String>,
 }
 
 fn read(reader: &dyn HostReader, (hierarchy, parent): &(Hierarchy, String)) -> Known {
@@ -300,17 +307,18 @@ fn levels_of(path: &str) -> impl Iterator<Item = (&str, &str, &str)> {
 
 /// Takes in what was found of a knob; true when that is news.
 fn take_in(knob: &mut KnobLoop, found: Option<Found>) -> bool {
-    let Some(Found { by, what, remedy }) = found else { return knob.ineffective.take().is_some() };
+    let Some(Found { by, what, remedy, inputs }) = found else { return knob.ineffective.take().is_some() };
     match knob.ineffective.as_deref_mut() {
         Some(known) => {
             known.count = known.count.saturating_add(1);
             let moved = known.by != by;
-            (known.by, known.what, known.remedy) = (by, what, remedy);
+            (known.by, known.what, known.remedy, known.inputs) = (by, what, remedy, inputs);
             moved
         }
         None => {
             let since_usec = now_usec();
-            knob.ineffective = Some(Box::new(Ineffective { by, what, remedy, since_usec, count: 1 }));
+            let found = Ineffective { by, what, remedy, since_usec, count: 1, inputs };
+            knob.ineffective = Some(Box::new(found));
             true
         }
     }
@@ -318,16 +326,16 @@ fn take_in(knob: &mut KnobLoop, found: Option<Found>) -> bool {
 
 fn decision(workload: &evenkeel_model::workload::Workload, knob: &KnobLoop) -> Draft {
     let value = Some(knob.wanted.to_string());
-    let (reason, by, result) = match &knob.ineffective {
-        Some(found) => (found.reason(), Some(found.by.clone()), DecisionResult::Unchanged),
+    let (reason, found, result) = match &knob.ineffective {
+        Some(found) => (found.reason(), Some(found), DecisionResult::Unchanged),
         None => ("it has its effect now".to_owned(), None, DecisionResult::Done),
     };
     let draft = Draft::of(workload, DecisionKind::Ineffective, reason)
         .knob(knob.knob().name())
         .values(value.clone(), value)
         .result(result);
-    match by {
-        Some(by) => draft.input("by", by),
+    match found {
+        Some(found) => draft.inputs(&found.inputs).input("by", &found.by),
         None => draft,
     }
 }

@@ -9,6 +9,7 @@ use evenkeel_host::fake::{FakeKernel, FakeState};
 use evenkeel_host::hierarchy::{Controller, Hierarchy, Mode};
 use evenkeel_host::knob::{BurstUsec, Knob, PeriodUsec, QuotaUsec, Setting};
 use evenkeel_model::node::NodeFacts;
+use evenkeel_model::sample::Field;
 use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, Limit, MilliCpu, OomScoreAdj};
 use evenkeel_model::workload::{ContainerResources, Requested, ScorePolicy, Workload};
 use evenkeel_qos::config::PlanConfig;
@@ -16,15 +17,19 @@ use evenkeel_qos::cpu::WeightConversion;
 
 use super::board::{Board, ContainerView, KnobView};
 use super::container::{Counters, State};
+use super::cores::Cores;
 use super::effect::Survey;
 use super::env::Env;
+use super::fair::FairMode;
 use super::own::{Homes, Owned, Wishes};
 use super::table::{Rules, Table};
+use crate::config::sections::cpu::{CpuRules, Excess};
 use crate::config::sections::knobs::Switches;
 use crate::config::{Converge, FreezeWhen};
 use crate::holds::{Holder, Holds};
 use crate::journal::Journal;
 use crate::reconcile::Bound;
+use crate::report::test_support::{first_tick, tick};
 use crate::shared::Stats;
 use crate::testing::workload;
 use crate::transients::Transients;
@@ -95,6 +100,8 @@ impl Rig {
                 switches: ON,
                 score: ScorePolicy::Respect,
                 own: own.clone(),
+                agent_started: 50_000,
+                allocation: None,
                 detect_weight: false,
             },
             table: Table::new(None),
@@ -163,6 +170,7 @@ impl Rig {
             on: &ON,
             conversion: WeightConversion::Quadratic,
             cpu: self.rules.facts.cpu_milli,
+            cores: false,
             cpu_parts: parts,
         };
         self.owned.changed(Instant::now());
@@ -220,6 +228,25 @@ fn requesting(name: &str, cpu: u64, memory_mib: u64) -> Workload {
         ..ContainerResources::default()
     };
     asking(name, resources)
+}
+
+#[test]
+fn a_new_container_is_timed_from_its_first_process() {
+    let mut rig = Rig::with(Mode::V2, &[], &["/old"]);
+    rig.kernel.with(|state| {
+        state.add_cgroup("/new");
+        for (pid, start) in [(20, 99_000), (21, 99_700)] {
+            state.add_process(pid, start, OomScoreAdj::clamped(0), "/new");
+        }
+    });
+    rig.apply(&[(requesting("old", 100, 64), "/old"), (requesting("new", 100, 64), "/new")]);
+    for _ in 0..3 {
+        rig.turn();
+    }
+    let seen = &rig.stats.first_pid_to_right;
+    assert_eq!(seen.buckets.iter().map(|bucket| bucket.get()).sum::<u64>(), 1, "the old one began before us");
+    let ticks = super::env::ticks_per_second();
+    assert_eq!(seen.sum_usec.get(), 1000 * 1_000_000 / ticks);
 }
 
 #[test]
@@ -452,4 +479,112 @@ fn restoring_puts_an_owned_subtree_back_leaves_first() {
     let at = |text: &str| order.iter().position(|write| write == text).unwrap();
     assert!(at("cpu.max.burst 0") < at("cpu.max max 100000"));
     assert!(at("memory.low 0") < at("cgroup.subtree_control:memory -memory"), "{order:?}");
+}
+
+/// A tick of the first `count` slots at `second`, each using so many thousandths of a core.
+fn ticked(second: u64, milli: &[u64]) -> crate::shared::Tick {
+    let slots = 1..u32::try_from(milli.len()).unwrap() + 1;
+    let mut tick = match second {
+        1 => first_tick(1, slots),
+        _ => tick(second, slots),
+    };
+    tick.time_usec = second * 1_000_000;
+    for ((_, sample), milli) in tick.samples.iter_mut().zip(milli) {
+        sample.set(Field::CpuUsageUsec, second * milli * 1000);
+        sample.clear(Field::CpuPressureUsec);
+    }
+    tick
+}
+
+#[test]
+fn fair_weights_follow_who_is_active() {
+    for (mode, knob) in [(Mode::V2, Knob::CpuWeight), (Mode::V1, Knob::CpuShares)] {
+        let mut rig = Rig::with(mode, &[], &["/pods/a", "/pods/b"]);
+        rig.state(|state| state.add_cgroup("/pods"));
+        rig.apply(&[(requesting("a", 500, 64), "/pods/a"), (requesting("b", 0, 64), "/pods/b")]);
+        let usage = crate::report::Usage::default();
+        let rules = CpuRules {
+            excess: Excess::Fair,
+            burst: None,
+            idle_best_effort: false,
+            exclusive_cores: false,
+            kubelet_dir: "/nonexistent".into(),
+            period: evenkeel_qos::config::CpuPeriod::default(),
+            fair_active_above_milli: 10,
+            fair_idle_after: Duration::from_secs(2),
+        };
+        let start = Instant::now();
+        let mut fair = FairMode::new(&rules, &[], Arc::clone(&usage), start);
+        let cpu = MilliCpu::new(1000);
+        let mut second = 0;
+        let mut pass = |rig: &mut Rig, milli: &[u64]| {
+            second += 1;
+            crate::shared::lock(&usage).take(&ticked(second, milli), &mut |_| ());
+            let now = start + Duration::from_secs(second);
+            let changed = fair.turn(&mut rig.table, cpu, second * 1_000_000 + 1, now).keys.len();
+            rig.turn();
+            changed
+        };
+        let ratio = |rig: &Rig| {
+            let value = |path: &str| rig.value(path, knob).parse::<f64>().unwrap();
+            value("/pods/a") / value("/pods/b")
+        };
+        // Both at work: half a core each of the excess, so 75 % and 25 %.
+        pass(&mut rig, &[700, 200]);
+        pass(&mut rig, &[700, 200]);
+        assert!((ratio(&rig) - 3.0).abs() < 0.05, "{}", ratio(&rig));
+        assert_eq!(pass(&mut rig, &[700, 200]), 0, "nothing is written while nobody comes or goes");
+        // The other pauses: its weight is kept until it has been idle for a while.
+        assert_eq!(pass(&mut rig, &[700, 0]), 0);
+        let changed: usize = (0..4).map(|_| pass(&mut rig, &[700, 0])).sum();
+        assert!(changed > 0 && ratio(&rig) > 3.5, "{}", ratio(&rig));
+        assert_eq!(rig.knob("a", knob).state, State::Converged);
+        assert!(rig.knob("a", knob).reason.starts_with("fair excess"), "{}", rig.knob("a", knob).reason);
+        // A new request is no rewrite by somebody else, and old samples change nothing.
+        rig.apply(&[(requesting("a", 600, 64), "/pods/a"), (requesting("b", 0, 64), "/pods/b")]);
+        assert!(rig.knob("a", knob).reason.starts_with("fair excess"));
+    }
+}
+
+#[test]
+fn whole_cores_are_given_and_taken_back() {
+    let mut rig = Rig::with(Mode::V2, &[], &["/web", "/db"]);
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("cpu")).unwrap();
+    std::fs::write(dir.path().join("cpu/online"), "0-3\n").unwrap();
+    let mut cores = Cores::open(dir.path(), dir.path()).unwrap();
+    let guaranteed = |cpu: u64| {
+        let (cpu, memory) = (Some(MilliCpu::new(cpu)), Some(Bytes::new(64 * MIB)));
+        asking(
+            "db",
+            ContainerResources {
+                cpu_request: cpu,
+                cpu_limit: cpu,
+                memory_request: memory,
+                memory_limit: memory,
+            },
+        )
+    };
+    let mut divide = |rig: &mut Rig| {
+        rig.rules.allocation = cores.allocate(&rig.table, &rig.journal);
+        rig.table.renew(&rig.kernel, &rig.rules);
+        rig.turn();
+    };
+    rig.apply(&[(limited("web", 500, 128), "/web"), (guaranteed(2000), "/db")]);
+    assert_eq!(rig.value("/db", Knob::CpuMax), "200000 100000");
+    divide(&mut rig);
+    assert_eq!(rig.value("/db", Knob::CpusetCpus), "2-3");
+    assert_eq!(rig.value("/web", Knob::CpusetCpus), "0-1");
+    assert_eq!(rig.value("/db", Knob::CpuMax), "max 100000");
+    assert_eq!(rig.value("/web", Knob::CpuMax), "50000 100000");
+    // An agent that starts again finds who has which in the journal.
+    let found = Cores::open(dir.path(), dir.path()).unwrap().allocate(&rig.table, &rig.journal).unwrap();
+    assert_eq!(found.exclusive["default/db/main"].cpus.to_string(), "2-3");
+    // No whole cores any more: everything is as it was, but for the quota that follows from the limit.
+    rig.apply(&[(limited("web", 500, 128), "/web"), (guaranteed(1500), "/db")]);
+    divide(&mut rig);
+    for path in ["/web", "/db"] {
+        assert_eq!(rig.value(path, Knob::CpusetCpus), "", "{path}");
+    }
+    assert_eq!(rig.value("/db", Knob::CpuMax), "150000 100000");
 }

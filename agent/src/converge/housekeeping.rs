@@ -73,6 +73,7 @@ impl Converger {
             on: &context.config.knobs,
             conversion: self.rules.plan.cpu_weight,
             cpu: context.facts.cpu_milli,
+            cores: self.cores.is_some(),
             cpu_parts: self.fair.as_ref().map_or(&none, |fair| &fair.inner),
         };
         let drafts = self.owned.turn(&mut env, &wishes, self.table.iter(), &Counters(&context.stats), now);

@@ -7,6 +7,7 @@
 mod audit;
 pub(crate) mod board;
 mod container;
+mod cores;
 mod desired;
 mod effect;
 #[cfg(test)]
@@ -48,6 +49,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use audit::Audit;
 use board::Board;
 pub(crate) use container::State;
+use cores::Cores;
 use effect::Survey;
 use fair::FairMode;
 pub(crate) use knob::limit_would_kill;
@@ -117,6 +119,7 @@ pub(crate) struct Converger {
     audit: Audit,
     survey: Survey,
     owned: Owned,
+    cores: Option<Cores>,
     fair: Option<FairMode>,
     /// Containers to look at, soonest first, and when each is due.
     queue: BinaryHeap<Reverse<(Instant, Key)>>,
@@ -147,6 +150,8 @@ impl Converger {
             switches: config.knobs,
             score: config.converge.score,
             own: config.own.clone(),
+            agent_started: env::ticks_since_boot(),
+            allocation: None,
             detect_weight: config.weight_conversion.is_none(),
         };
         let tree = Arc::clone(parts.reader.tree());
@@ -164,6 +169,18 @@ impl Converger {
         for (path, why, remedy) in owned.refused() {
             tracing::warn!(path, why, remedy, "this subtree is not written");
         }
+        let cores = match config
+            .cpu
+            .exclusive_cores
+            .then(|| Cores::open(parts.reader.roots().devices(), &config.cpu.kubelet_dir))
+        {
+            Some(Err(off)) => {
+                tracing::warn!(why = off.why, remedy = off.remedy, "no container gets cores of its own");
+                parts.board.show_knob(off);
+                None
+            }
+            on => on.and_then(Result::ok),
+        };
         let fair = match config.cpu.excess {
             Excess::Fair => parts
                 .usage
@@ -180,6 +197,7 @@ impl Converger {
             audit,
             survey,
             owned,
+            cores,
             fair,
             queue: BinaryHeap::new(),
             due: HashMap::new(),

@@ -27,7 +27,7 @@ use crate::config::sections::knobs::Switches;
 use crate::decisions::Draft;
 
 /// Controllers given on inside: those of the knobs that are written below.
-const GIVEN: [Controller; 2] = [Controller::Cpu, Controller::Memory];
+const GIVEN: [Controller; 3] = [Controller::Cpu, Controller::Memory, Controller::Cpuset];
 
 /// One subtree.
 #[derive(Debug)]
@@ -63,6 +63,8 @@ pub(super) struct Wishes<'a> {
     pub(super) conversion: WeightConversion,
     /// What the machine has.
     pub(super) cpu: MilliCpu,
+    /// Containers may be given processors of their own.
+    pub(super) cores: bool,
     /// Weights and shares that come from somewhere else than requests: the fair mode.
     pub(super) cpu_parts: &'a BTreeMap<String, (Setting, Setting, Reason)>,
 }
@@ -253,8 +255,10 @@ fn loops(
 ) -> Vec<KnobLoop> {
     let mut all = Vec::new();
     let on = wishes.on;
-    for (controller, place) in GIVEN.into_iter().zip([&cpu, &memory]) {
-        if let Some(place) = place.as_ref().filter(|place| place.hierarchy == Hierarchy::V2) {
+    // Processors are confined as an option only.
+    let cpuset = cpu.as_ref().filter(|_| wishes.cores);
+    for (controller, place) in GIVEN.into_iter().zip([cpu.as_ref(), memory.as_ref(), cpuset]) {
+        if let Some(place) = place.filter(|place| place.hierarchy == Hierarchy::V2) {
             let setting = Setting::SubtreeControl { controller, on: true };
             all.push(KnobLoop::new(place.clone(), setting, given(controller)));
         }

@@ -41,6 +41,8 @@ pub(super) struct Pass {
     pub unjudged: u32,
     /// When the youngest of the right ones began, clock ticks since boot.
     pub youngest: Option<u64>,
+    /// When the oldest of them began.
+    pub oldest: Option<u64>,
     /// First refusal for lack of permission, and how many.
     pub denied: Option<(HostError, u32)>,
     /// First refusal of the writer itself.
@@ -50,6 +52,11 @@ pub(super) struct Pass {
 }
 
 impl Pass {
+    fn saw_right(&mut self, start_time: u64) {
+        self.youngest = self.youngest.max(Some(start_time));
+        self.oldest = Some(self.oldest.map_or(start_time, |oldest| oldest.min(start_time)));
+    }
+
     /// True when nothing was wrong and everything could be read.
     pub(super) fn is_clean(&self) -> bool {
         self.wrong == 0 && self.failed.is_none()
@@ -84,12 +91,12 @@ pub(super) fn pass(
             _ if !listed => {}
             Verdict::Right => {
                 pass.right += 1;
-                pass.youngest = pass.youngest.max(Some(facts.id.start_time));
+                pass.saw_right(facts.id.start_time);
                 members.remember(facts.id, (env.ticks)(), None);
             }
             Verdict::Respected => {
                 pass.right += 1;
-                pass.youngest = pass.youngest.max(Some(facts.id.start_time));
+                pass.saw_right(facts.id.start_time);
                 pass.respected += 1;
                 members.remember(facts.id, (env.ticks)(), Some(facts.score));
             }

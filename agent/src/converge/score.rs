@@ -97,6 +97,8 @@ pub(super) struct Turn {
     pub rewritten_by_others: u32,
     /// First wrong process and the score it had.
     pub first: Option<(u32, OomScoreAdj)>,
+    /// When the oldest process seen right began, clock ticks since boot.
+    pub oldest: Option<u64>,
     /// The container was frozen for a pass.
     pub froze: bool,
     /// The container was to be frozen, and this is why it was not.
@@ -335,6 +337,7 @@ impl Turn {
             gone: 0,
             rewritten_by_others: 0,
             first: None,
+            oldest: None,
             froze: false,
             not_frozen: None,
         }
@@ -347,6 +350,7 @@ impl Turn {
         self.rewritten_by_others += pass.rewritten_by_others;
         self.denied += pass.denied.as_ref().map_or(0, |(_, count)| *count);
         self.first = self.first.or(pass.first);
+        self.oldest = pass.oldest.or(self.oldest);
     }
 }
 

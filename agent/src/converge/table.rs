@@ -13,6 +13,7 @@ use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::node::NodeFacts;
 use evenkeel_model::workload::{Requested, ScorePolicy, SourceKind, Workload};
 use evenkeel_qos::config::PlanConfig;
+use evenkeel_qos::cores::{Allocation, apply, wanted};
 use evenkeel_qos::cpu::{WeightConversion, shares_from_milli};
 use evenkeel_qos::own::{below, leaf_weight};
 use evenkeel_qos::plan::{ContainerPlan, Standing, plan};
@@ -41,6 +42,10 @@ pub(super) struct Rules {
     pub(super) score: ScorePolicy,
     /// Subtrees given to us.
     pub(super) own: Vec<String>,
+    /// Who has processors of its own; `None` while nobody has.
+    pub(super) allocation: Option<Allocation>,
+    /// When the agent started, clock ticks since boot.
+    pub(super) agent_started: u64,
     /// The conversion of weights is to be read from a container the runtime made.
     pub(super) detect_weight: bool,
 }
@@ -139,6 +144,8 @@ impl Table {
         applied.drafts.push(classified(&workload, &planned));
         let container = Container {
             freezer: place_of(facts, Knob::FreezerState).or_else(|| place_of(facts, Knob::CgroupFreeze)),
+            cores: cores_of(&planned, &workload, facts),
+            cpuset: place_of(facts, Knob::CpusetCpus),
             memory: place_of(facts, Knob::MemoryLimit).or_else(|| place_of(facts, Knob::MemoryMax)),
             cpu: place_of(facts, Knob::CpuShares).or_else(|| place_of(facts, Knob::CpuWeight)),
             unmanaged: unmanaged(&planned),
@@ -147,6 +154,7 @@ impl Table {
             generation: 1,
             verified_at_usec: None,
             processes: 0,
+            agent_started: Some(rules.agent_started),
             noticed: Some(std::time::Instant::now()),
             whole: true,
             judged: 0,
@@ -183,6 +191,7 @@ impl Table {
         self.pending.extend(old_slot.map(|slot| TrackChange::Removed { slot }));
         let Some(container) = self.containers.get_mut(&key) else { return };
         container.tracked = tracked;
+        container.cores = cores_of(&planned, &workload, &facts);
         container.unmanaged = unmanaged(&planned);
         let fresh = scores(rules, &workload, &planned);
         match (container.scores.as_mut(), fresh) {
@@ -214,6 +223,29 @@ impl Table {
             }
         }
         applied
+    }
+
+    /// Takes new wishes for every container whose requirements are as before: something around them changed. Keys of
+    /// those that wish something else now.
+    pub(super) fn renew(&mut self, reader: &dyn HostReader, rules: &Rules) -> Vec<Key> {
+        let mut changed = Vec::new();
+        for (key, container) in &mut self.containers {
+            let Ok(facts) = reader.cgroup(&container.tracked.cgroup) else { continue };
+            let workload = &container.tracked.workload;
+            let Some(planned) = plan_one(rules, workload, &facts) else { continue };
+            let fresh = rules.knobs(workload, &planned, &facts);
+            let same = fresh.len() == container.knobs.all.len()
+                && fresh.iter().all(|wish| container.knobs.all.iter().any(|had| had.wanted == wish.wanted));
+            if same {
+                continue;
+            }
+            container.knobs.replace(fresh);
+            container.keep_part();
+            container.generation += 1;
+            (container.judged, container.whole, container.stale) = (0, true, true);
+            changed.push(*key);
+        }
+        changed
     }
 
     /// A container's cgroup is gone, whatever the sources still say.
@@ -332,19 +364,29 @@ fn plan_one(rules: &Rules, workload: &Workload, facts: &CgroupFacts) -> Option<C
     let can_idle = place_of(facts, Knob::CpuIdle).is_some();
     let config =
         PlanConfig { cpu_idle_best_effort: rules.plan.cpu_idle_best_effort && can_idle, ..rules.plan };
-    plan(&rules.facts, &config, std::slice::from_ref(workload)).containers.into_iter().next()
+    let mut planned = plan(&rules.facts, &config, std::slice::from_ref(workload));
+    if let Some(allocation) = &rules.allocation {
+        apply(&mut planned, allocation);
+    }
+    planned.containers.into_iter().next()
+}
+
+/// How many processors of its own a container asks for, where its cgroup can be confined to them.
+fn cores_of(planned: &ContainerPlan, workload: &Workload, facts: &CgroupFacts) -> Option<usize> {
+    wanted(planned, &workload.requested).filter(|_| place_of(facts, Knob::CpusetCpus).is_some())
 }
 
 impl Rules {
     fn knobs(&self, workload: &Workload, planned: &ContainerPlan, facts: &CgroupFacts) -> Vec<KnobLoop> {
+        let alone = self.allocation.as_ref().is_some_and(|a| a.exclusive.contains_key(&workload.id));
         if !self.own.iter().any(|root| below(root, &facts.path)) {
-            return wishes::knobs(&self.switches, workload, &planned.wishes, facts, false);
+            return wishes::knobs(&self.switches, workload, &planned.wishes, facts, (false, alone));
         }
         // Every sibling is ours there, so weights need not compare with what a runtime wrote.
         let mut wishes = planned.wishes.clone();
         let request = request_of(workload).filter(|_| wishes.cpu_weight.is_some());
         wishes.cpu_weight = request.map(|request| leaf_weight(request, self.facts.cpu_milli));
-        wishes::knobs(&self.switches, workload, &wishes, facts, true)
+        wishes::knobs(&self.switches, workload, &wishes, facts, (true, alone))
     }
 }
 

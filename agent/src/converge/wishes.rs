@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use evenkeel_host::error::Category;
 use evenkeel_host::hierarchy::Hierarchy;
-use evenkeel_host::knob::{BurstUsec, Knob, PeriodUsec, QuotaUsec, Setting};
+use evenkeel_host::knob::{BurstUsec, CpuSet, Knob, PeriodUsec, QuotaUsec, Setting};
 use evenkeel_host::snapshot::CgroupFacts;
 use evenkeel_host::write::{CgroupRef, Target};
 use evenkeel_model::units::{Bytes, Limit};
@@ -27,17 +27,21 @@ struct Gather<'a> {
     knobs: Vec<KnobLoop>,
 }
 
-/// Every knob that is wished of a container and that its cgroup has. `is_owned`: in a subtree given to us.
+/// Every knob that is wished of a container and that its cgroup has. `is_owned`: in a subtree given to us; `alone`: on
+/// processors of its own, where a quota would only stall it, whoever set that.
 pub(super) fn knobs(
     on: &Switches,
     workload: &Workload,
     wishes: &Wishes,
     facts: &CgroupFacts,
-    is_owned: bool,
+    (is_owned, alone): (bool, bool),
 ) -> Vec<KnobLoop> {
     let mut all = Gather { facts, is_owned, targets: Vec::new(), knobs: Vec::new() };
     all.cpu(on, wishes);
     all.memory(wishes);
+    if alone {
+        all.without_quota(wishes);
+    }
     // A limit of a cgroup has one owner: who made the container, where that one sets limits itself.
     if !matches!(workload.source, SourceKind::Cri | SourceKind::Kubernetes) {
         all.limits(wishes);
@@ -54,6 +58,19 @@ impl Gather<'_> {
             self.add(&wishes.cpu_weight, Knob::CpuWeight, |weight| Some(Setting::CpuWeight(*weight)));
             self.add(&wishes.cpu_idle, Knob::CpuIdle, |idle| Some(Setting::CpuIdle(*idle)));
         }
+        self.add(&wishes.cpuset_cpus, Knob::CpusetCpus, |cpus| {
+            let number = |cpu: u32| usize::try_from(cpu).ok();
+            Some(Setting::CpusetCpus(cpus.iter().filter_map(number).collect::<CpuSet>()))
+        });
+    }
+
+    /// No quota at all, which is a wish of its own here.
+    fn without_quota(&mut self, wishes: &Wishes) {
+        self.add(&wishes.cpu_quota, Knob::CpuMax, |quota| {
+            let period = PeriodUsec::new(quota.period_usec).ok()?;
+            Some(Setting::CpuMax { quota: Limit::Max, period })
+        });
+        self.add(&wishes.cpu_quota, Knob::CpuCfsQuota, |_| Some(Setting::CpuCfsQuota(Limit::Max)));
     }
 
     fn memory(&mut self, wishes: &Wishes) {
@@ -183,7 +200,7 @@ mod tests {
         kernel.with(|state| state.add_cgroup("/c"));
         let facts = kernel.cgroup("/c").unwrap();
         let workload = Workload { source, ..workload("web") };
-        let all = knobs(&ON, &workload, wishes, &facts, false);
+        let all = knobs(&ON, &workload, wishes, &facts, (false, false));
         all.iter().map(|knob| format!("{} {}", knob.knob(), knob.wanted)).collect()
     }
 

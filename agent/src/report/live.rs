@@ -90,7 +90,7 @@ impl Latest {
     }
 
     /// Takes in a tick; where a counter of OOM kills grew, `hint` is told.
-    pub(super) fn take(&mut self, tick: &Tick, hint: &mut dyn FnMut(Hint)) {
+    pub(crate) fn take(&mut self, tick: &Tick, hint: &mut dyn FnMut(Hint)) {
         self.time_usec = tick.time_usec;
         for change in &tick.changes {
             self.change(change);

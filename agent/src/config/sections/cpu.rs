@@ -1,5 +1,6 @@
 //! `[cpu]`: how CPU is given: weight, excess, burst, idle, exclusive cores.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_qos::config::{BurstPercent, CpuPeriod};
@@ -32,6 +33,8 @@ section! {
         /// Guaranteed containers that request whole cores get cores of their own. Off beside a kubelet with the static
         /// CPU manager, which owns cpusets.
         exclusive_cores: bool = false,
+        /// Where the kubelet keeps the state of its CPU manager, if there is one.
+        kubelet_dir: PathBuf = "/var/lib/kubelet".into(),
         /// Length of a quota's period. Default: the kernel's and the kubelet's.
         period: Span = Span::millis(100),
         /// Fair mode: a container that uses more than this many thousandths of a core is active. Default: a hundredth
@@ -69,7 +72,7 @@ pub(crate) enum Excess {
 }
 
 /// The valid section.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CpuRules {
     /// Who gets excess CPU.
     pub excess: Excess,
@@ -79,6 +82,8 @@ pub(crate) struct CpuRules {
     pub idle_best_effort: bool,
     /// Whole-core Guaranteed containers get cores of their own.
     pub exclusive_cores: bool,
+    /// Where the kubelet keeps the state of its CPU manager.
+    pub kubelet_dir: PathBuf,
     /// Length of a quota's period.
     pub period: CpuPeriod,
     /// Fair mode: thousandths of a core above which a container is active.
@@ -99,6 +104,7 @@ pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Cpu) -> CpuRules {
         burst: BurstPercent::new(raw.burst_percent).ok(),
         idle_best_effort: raw.idle_best_effort,
         exclusive_cores: raw.exclusive_cores,
+        kubelet_dir: c.absolute("cpu.kubelet_dir", &raw.kubelet_dir),
         // Checked above; the default stands in where the check has failed anyway.
         period: CpuPeriod::new(crate::shared::micros(period)).unwrap_or_default(),
         fair_active_above_milli: raw.fair_active_above_milli,
