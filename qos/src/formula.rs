@@ -38,5 +38,9 @@ pub(crate) const LIMIT: &str = "limit";
 pub(crate) const OOM_GROUP: &str = "oom-group";
 /// Swap limit by class.
 pub(crate) const SWAP: &str = "swap";
+/// What a protection comes to along its path.
+pub(crate) const EFFECTIVE_PROTECTION: &str = "effective-protection";
+/// Where a weight competes.
+pub(crate) const EFFECTIVE_WEIGHT: &str = "effective-weight";
 /// The cap of all workloads.
 pub(crate) const CAP: &str = "workloads-cap";

@@ -17,7 +17,7 @@ mod score;
 
 use evenkeel_model::decision::{Decision, DecisionKind};
 
-use crate::{eviction, formula, pressure, starvation};
+use crate::{effective, eviction, formula, pressure, starvation};
 use inputs::{Case, Unreplayable};
 
 /// What came of replaying a decision.
@@ -61,6 +61,8 @@ const RULES: &[(&str, Rule)] = &[
     (formula::OOM_GROUP, memory::oom_group),
     (formula::SWAP, memory::swap),
     (formula::CAP, memory::cap),
+    (formula::EFFECTIVE_PROTECTION, |case| case.by(effective::replay_protection)),
+    (formula::EFFECTIVE_WEIGHT, |case| case.by(effective::replay_weight)),
     ("pressure-step", |case| case.by(pressure::replay_relieve)),
     ("pressure-release", |case| case.by(pressure::replay_release)),
     ("starves", starves),
@@ -75,6 +77,8 @@ pub fn replay(decision: &Decision) -> Replayed {
     let case = Case::of(decision);
     let outcome = match decision.kind {
         DecisionKind::Evict | DecisionKind::Restart if case.text("formula").is_err() => evicted(&case),
+        // What is decided is not the value but who takes its effect away.
+        DecisionKind::Ineffective => by_formula(&case).and_then(|now| Ok((case.text("by")?.to_owned(), now))),
         _ => by_formula(&case).and_then(|now| Ok((case.recorded()?.to_owned(), now))),
     };
     match outcome {
@@ -107,6 +111,7 @@ fn by_formula(case: &Case<'_>) -> Result<String, Unreplayable> {
 const fn without_rule(kind: DecisionKind) -> &'static str {
     match kind {
         DecisionKind::Denied => "tells that the kernel or the configuration refused",
+        DecisionKind::Ineffective => "tells that a knob has its effect again",
         DecisionKind::Contended => "tells that somebody else rewrites a knob",
         _ => "names no rule in its inputs",
     }

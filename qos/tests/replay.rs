@@ -15,6 +15,7 @@ use evenkeel_qos::config::{BurstPercent, CpuPeriod, MemoryHighFactor, PlanConfig
 use evenkeel_qos::cores::{Cpu, Request, allocate, apply, wanted};
 use evenkeel_qos::cpu::WeightConversion;
 use evenkeel_qos::dynamic::{Candidate, Dynamic, DynamicRule};
+use evenkeel_qos::effective::{Node, Path, ProtectionKnob, WeightLevel, protection_inputs, weight_inputs};
 use evenkeel_qos::eviction::{Policy, rule};
 use evenkeel_qos::fair::{Fair, Hysteresis, Layout, Member, MicroCpu};
 use evenkeel_qos::own::{self, Leaf, Rule};
@@ -334,6 +335,36 @@ fn starvation_comes_out_again() {
         replay(&decision(DecisionKind::Evict, "cpu", "starving", &reason)),
         Replayed::Differs { .. }
     ));
+}
+
+#[test]
+fn verdicts_on_effect_come_out_again() {
+    let node = |path: &str, setting| Node {
+        path: path.into(),
+        setting: Bytes::new(setting),
+        usage: Bytes::new(1 << 30),
+        siblings_claim: Bytes::ZERO,
+    };
+    let told = |by: &str, mut inputs: BTreeMap<String, String>| {
+        inputs.insert("by".to_owned(), by.to_owned());
+        let reason = Reason { text: String::new(), inputs };
+        replay(&decision(DecisionKind::Ineffective, "memory.min", "1", &reason))
+    };
+    let nodes = [node("/a b", 1 << 20), node("/a b/c", 0), node("/a b/c/d", 1 << 20)];
+    let path = Path { nodes: &nodes, recursive: false };
+    assert_eq!(told("/a b/c", protection_inputs(ProtectionKnob::Min, path)), Replayed::Same);
+    let now = "/a b/c".to_owned();
+    let differs = Replayed::Differs { recorded: "/a b".to_owned(), now };
+    assert_eq!(told("/a b", protection_inputs(ProtectionKnob::Low, path)), differs);
+    let level = |path: &str, siblings| WeightLevel {
+        path: path.into(),
+        populated_siblings: siblings,
+        processes_beside: 0,
+        is_ours: false,
+    };
+    let levels = [level("/a b", 1), level("/a b/c", 3), level("/a b/c/d", 0)];
+    assert_eq!(told("/a b/c", weight_inputs(&levels)), Replayed::Same);
+    assert!(matches!(told("/a b/c", weight_inputs(&[])), Replayed::NotADecision(_)));
 }
 
 #[test]

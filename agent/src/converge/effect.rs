@@ -14,8 +14,8 @@ use evenkeel_host::write::CgroupRef;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::{Bytes, Limit};
 use evenkeel_qos::effective::{
-    Node, Path, ProtectionKnob, Verdict, WeightLevel, WeightVerdict, competition, effective, protection_inputs,
-    weight_inputs,
+    Node, Path, ProtectionKnob, Verdict, WeightLevel, WeightVerdict, competition, effective,
+    protection_inputs, weight_inputs,
 };
 use evenkeel_qos::own::below;
 
