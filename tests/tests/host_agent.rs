@@ -4,6 +4,8 @@
 mod input;
 #[path = "cases/agent_life.rs"]
 mod life;
+#[path = "cases/agent_node.rs"]
+mod node;
 #[path = "cases/agent_scope.rs"]
 mod scope;
 #[path = "cases/agent_scores.rs"]
@@ -11,10 +13,11 @@ mod scores;
 
 /// Makes tests of cases that are run elsewhere too. One that is forgotten here is unused, which is an error.
 macro_rules! tests_of {
-    ($($case:ident,)*) => { $(#[test] fn $case() -> anyhow::Result<()> { scores::$case() })* };
+    ($cases:ident: $($case:ident,)*) => { $(#[test] fn $case() -> anyhow::Result<()> { $cases::$case() })* };
 }
 
 tests_of!(
+    scores:
     every_process_gets_its_containers_score_and_every_cgroup_its_share,
     a_guaranteed_container_is_protected_or_its_denial_is_told_once,
     a_process_moved_in_and_a_knob_changed_become_right_again,
@@ -22,4 +25,13 @@ tests_of!(
     a_self_raised_score_is_respected_unless_pinned,
     no_live_process_is_wrong_once_converged_under_fork_churn,
     a_changed_manifest_is_a_new_generation_and_a_vanished_cgroup_is_gone,
+);
+
+tests_of!(
+    node:
+    a_daemon_found_by_its_program_is_protected_and_nothing_beside_it,
+    a_daemon_found_by_its_cgroup_is_the_first_process_in_it,
+    overcommit_and_swap_are_told_and_a_rehearsal_says_what_it_would_set,
+    workloads_are_capped_until_somebody_else_owns_the_limit,
+    a_pod_is_admitted_by_every_resource,
 );

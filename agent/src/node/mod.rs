@@ -36,6 +36,8 @@ use daemons::{Daemon, Guard};
 const JOURNAL: &str = "node";
 /// Time between two looks at the machine's conditions: somebody turns swap on once a year.
 const CONDITIONS: Duration = Duration::from_secs(60);
+/// Time the sources have to say what they see, before daemons are looked for.
+const DISCOVERY: Duration = Duration::from_secs(3);
 /// Time between two beats.
 const TICK: Duration = Duration::from_secs(1);
 /// Originals are rewritten without those of ended processes after so many audits.
@@ -128,7 +130,7 @@ impl NodeLoop {
                 conditions_at = now + CONDITIONS;
                 self.conditions();
             }
-            if now >= audit_at {
+            if now >= audit_at && self.knows_containers() {
                 audit_at = now + period;
                 self.daemons();
             }
@@ -142,6 +144,12 @@ impl NodeLoop {
         self.conditions();
         self.daemons();
         self.cap();
+    }
+
+    /// Who is in a container must be known before a daemon is told from its imitation: every source has had time to
+    /// say what it sees, and the converger to take it in.
+    fn knows_containers(&self) -> bool {
+        self.started.elapsed() >= DISCOVERY
     }
 
     fn cap(&mut self) {

@@ -21,8 +21,8 @@ pub struct AgentSetup {
 }
 
 impl AgentSetup {
-    /// An agent that keeps everything in `directory`, reads manifests there, asks no runtime, streams to nobody and
-    /// audits every second.
+    /// An agent that keeps everything in `directory`, reads manifests there, asks no runtime, protects no
+    /// daemon, streams to nobody and audits every second.
     ///
     /// # Errors
     ///
@@ -37,6 +37,8 @@ impl AgentSetup {
             ("state_dir", quoted(directory.join("agent").display())),
             ("sources.manifests.dir", quoted(setup.manifests().display())),
             ("sources.cri.enabled", "false".to_string()),
+            // The machine's own daemons are nobody's business here.
+            ("daemons.enabled", "false".to_string()),
             ("converge.audit_period", quoted("1s")),
             ("stream.recommender", quoted("")),
             ("serve.socket", quoted(setup.socket().display())),
@@ -210,6 +212,17 @@ impl Agent {
     /// As [`Agent::await_container`].
     pub fn await_state(&self, pod: &str, state: ConvergeState) -> Result<ContainerStatus> {
         self.await_container(pod, state.as_str_name(), |c| c.state() == state)
+    }
+
+    /// Waits until all that can be done for the container `main` of a pod is done: it is as wished, or what is not is
+    /// refused by the kernel or without effect where it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Agent::await_container`].
+    pub fn await_settled(&self, pod: &str) -> Result<ContainerStatus> {
+        use ConvergeState::{Converged, Denied, Ineffective};
+        self.await_container(pod, "settled", |c| matches!(c.state(), Converged | Denied | Ineffective))
     }
 
     /// Waits until its status is as wanted and returns it.

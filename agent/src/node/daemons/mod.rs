@@ -83,6 +83,8 @@ pub(crate) struct Daemon {
 struct Known {
     shown: Daemon,
     rewrites: u32,
+    /// What it had before we wrote it.
+    original: Option<OomScoreAdj>,
 }
 
 /// Keeps every daemon at its score.
@@ -121,12 +123,36 @@ impl Guard {
         journal: &mut Journal,
     ) -> Vec<Draft> {
         let found = self.finder.look(roster, &self.excluded);
-        self.known.retain(|id, _| found.iter().any(|one| one.id == *id));
         let mut drafts = Vec::new();
+        let lost: Vec<ProcessId> =
+            self.known.keys().filter(|id| !found.iter().any(|one| one.id == **id)).copied().collect();
+        for id in lost {
+            drafts.extend(self.known.remove(&id).and_then(|known| self.let_go(id, &known, writer)));
+        }
         for one in found {
             drafts.extend(self.one(one, roster, writer, journal));
         }
         drafts
+    }
+
+    /// One that is no daemon any more, because it turned out to be in a container: it gets back what it had.
+    fn let_go(&self, id: ProcessId, known: &Known, writer: &mut dyn HostWriter) -> Option<Draft> {
+        let original = known.original?;
+        let facts = self.reader.process(id.pid).ok().filter(|facts| facts.id == id)?;
+        if facts.score != self.score {
+            return None;
+        }
+        let outcome = writer.apply(&Write::process(id, Setting::OomScoreAdj(original)));
+        let result = if outcome.is_done() { DecisionResult::Done } else { DecisionResult::Failed };
+        let reason =
+            format!("{}: it is no daemon of the node; what it had before is put back", known.shown.name);
+        Some(
+            Draft::node(DecisionKind::Set, reason)
+                .knob(Knob::OomScoreAdj.name())
+                .values(Some(facts.score.to_string()), Some(original.to_string()))
+                .input("pid", id.pid)
+                .result(result),
+        )
     }
 
     /// Every daemon.
@@ -176,6 +202,7 @@ impl Guard {
     ) -> Option<Draft> {
         let before = self.known.remove(&found.id);
         let rewrites = before.as_ref().map_or(0, |known| known.rewrites);
+        let original = before.as_ref().and_then(|known| known.original);
         let state = before.as_ref().map(|known| known.shown.state.clone());
         let facts = self.reader.process(found.id.pid).ok().filter(|facts| facts.id == found.id)?;
         let mut known = Known {
@@ -189,6 +216,7 @@ impl Guard {
                 state: state.clone().unwrap_or(DaemonState::Would),
             },
             rewrites,
+            original,
         };
         let draft = if let Some(name) = manager(known.shown.cgroup.as_deref(), roster) {
             known.shown.state = DaemonState::Managed(name);
@@ -231,6 +259,7 @@ impl Guard {
             Outcome::Written { new, .. } | Outcome::Unchanged { value: new } => {
                 let Setting::OomScoreAdj(new) = new else { return None };
                 known.shown.actual = Some(new);
+                known.original = known.original.or(Some(old));
                 (DaemonState::Protected, DecisionKind::Set, DecisionResult::Done)
             }
             Outcome::WouldWrite { .. } => (DaemonState::Would, DecisionKind::Set, DecisionResult::WouldDo),

@@ -1,0 +1,229 @@
+//! The node as a whole: daemons, overcommit, the cap of all workloads, admission. Run on this machine and in a guest.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use evenkeel_proto::v1::{ConvergeState, DaemonStatus, GetStatusResponse, KnobStatus};
+use evenkeel_tests::cgroups::TestCgroup;
+use evenkeel_tests::processes::score;
+use evenkeel_tests::product::{Agent, Manifest, Site};
+use evenkeel_tests::{machine, places, require, wait};
+use nix::unistd::Pid;
+
+/// A program of a name that nobody else on this machine has, as a copy of the workload.
+fn program(site: &Site) -> Result<(String, std::path::PathBuf)> {
+    let name = format!("ekd-{}", std::process::id());
+    let path = site.directory().join(&name);
+    std::fs::copy(places::program("evenkeel-workload")?, &path).context("cannot copy the workload")?;
+    Ok((name, path))
+}
+
+fn daemon<'a>(status: &'a GetStatusResponse, pid: Pid) -> Option<&'a DaemonStatus> {
+    status.daemons.iter().find(|daemon| i64::from(daemon.pid) == i64::from(pid.as_raw()))
+}
+
+fn row<'a>(status: &'a GetStatusResponse, name: &str) -> Option<&'a KnobStatus> {
+    status.knobs.iter().find(|knob| knob.name == name)
+}
+
+/// Waits until a daemon is found, and checks that it is protected or says why not.
+fn await_protected(agent: &Agent, pid: Pid, by: &str) -> Result<()> {
+    let status = agent.await_status("the daemon to be found", |s| daemon(s, pid).is_some())?;
+    let found = daemon(&status, pid).context("it was there")?;
+    assert!(found.found_by.starts_with(by), "{found:?}");
+    if machine::may_lower_scores() {
+        assert_eq!((found.state.as_str(), found.actual), ("protected", Some(-999)), "{found:?}");
+        assert_eq!(score(pid)?, -999);
+        return Ok(());
+    }
+    assert_eq!((found.state.as_str(), score(pid)?), ("denied", 0), "{found:?}");
+    let row = row(&status, "oom_score_adj of daemons").context("no row")?;
+    assert!(row.state == "denied" && row.remedy.contains("CAP_SYS_RESOURCE"), "{row:?}");
+    Ok(())
+}
+
+fn spawn(site: &mut Site, cgroup: &TestCgroup, path: &std::path::Path) -> Result<Pid> {
+    let mut command = Command::new(path);
+    command.arg("sleep");
+    site.spawn(cgroup, &command)
+}
+
+pub(crate) fn a_daemon_found_by_its_program_is_protected_and_nothing_beside_it() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = Site::new()?;
+    let (name, path) = program(&site)?;
+    let home = site.tree().group("daemon.service")?;
+    let pid = spawn(&mut site, &home, &path)?;
+    let helper = site.run(&home, &["sleep"])?;
+    // A container's imitation of it, and the same without a container's requests.
+    let (web, plain) =
+        (site.cgroup("web")?, site.tree().group(&format!("docker-{:064x}.scope", pid.as_raw()))?);
+    let imitation = spawn(&mut site, &web, &path)?;
+    let unknown = spawn(&mut site, &plain, &path)?;
+    site.bind(&Manifest::best_effort("web", &web.path()))?;
+    let site = site.with(|agent| {
+        agent
+            .set("daemons.enabled", "true")
+            .set("daemons.units", "[]")
+            .set("daemons.executables", &format!("[{name:?}]"))
+    });
+    let agent = site.start()?;
+    await_protected(&agent, pid, &format!("program {name}"))?;
+    agent.await_state("web", ConvergeState::Converged)?;
+    // The containers are known by now: whoever was taken for a daemon before is none any more.
+    let known = |s: &GetStatusResponse| daemon(s, imitation).is_none() && daemon(s, unknown).is_none();
+    agent.await_status("imitations to be told from the daemon", known)?;
+    assert_eq!((score(helper)?, score(imitation)?), (0, 1000));
+    agent.stop()?;
+    let restored = site.agent.run(&["restore"])?;
+    assert_eq!((restored.status, score(pid)?), (Some(0), 0), "{}", restored.said());
+    Ok(())
+}
+
+pub(crate) fn a_daemon_found_by_its_cgroup_is_the_first_process_in_it() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = Site::new()?;
+    let (_, path) = program(&site)?;
+    let home = site.tree().group("daemon")?;
+    let inner = site.tree().group("daemon/container")?;
+    let pid = spawn(&mut site, &home, &path)?;
+    let helper = site.run(&home, &["sleep"])?;
+    let inside = spawn(&mut site, &inner, &path)?;
+    let cgroups = format!("[{:?}]", home.path());
+    let site = site.with(|agent| {
+        agent
+            .set("daemons.enabled", "true")
+            .set("daemons.units", "[]")
+            .set("daemons.executables", "[]")
+            .set("daemons.cgroups", &cgroups)
+    });
+    let agent = site.start()?;
+    await_protected(&agent, pid, &format!("cgroup {}", home.path()))?;
+    let status = agent.ask().status()?;
+    assert_eq!((daemon(&status, helper), daemon(&status, inside)), (None, None));
+    assert_eq!((score(helper)?, score(inside)?), (0, 0));
+    if machine::may_lower_scores() {
+        assert_eq!(score(agent.daemon().pid()?)?, -999);
+    }
+    agent.stop()
+}
+
+pub(crate) fn overcommit_and_swap_are_told_and_a_rehearsal_says_what_it_would_set() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mode = std::fs::read_to_string("/proc/sys/vm/overcommit_memory").context("no overcommit_memory")?;
+    let mode = mode.trim();
+    let site = Site::new()?;
+    let agent = site.start()?;
+    let rows = ["vm.overcommit_memory", "vm.panic_on_oom", "swap"];
+    let status =
+        agent.await_status("the node to be looked at", |s| rows.iter().all(|name| row(s, name).is_some()))?;
+    let found = row(&status, "vm.overcommit_memory").context("it was there")?;
+    let wanted = match mode {
+        "1" => "ok",
+        "2" => "fail",
+        _ => "warn",
+    };
+    assert_eq!(found.state, wanted, "{found:?}");
+    assert!(wanted == "ok" || found.remedy.contains("overcommit"), "{found:?}");
+    let told = agent.ask().decisions()?.iter().any(|d| d.kind == "node" && d.knob == Some(rows[0].into()));
+    assert_eq!(told, wanted != "ok");
+    agent.stop()?;
+
+    let site = site.with(|agent| agent.set("memory.overcommit", "\"set\""));
+    let rehearsed = site.agent.run(&["--once", "--dry-run"])?;
+    let word = if mode == "1" { "ok" } else { "would-set" };
+    let line = rehearsed.stdout.lines().find(|line| line.contains("vm.overcommit_memory"));
+    assert!(line.is_some_and(|line| line.contains(word)), "{}", rehearsed.said());
+    assert_eq!(std::fs::read_to_string("/proc/sys/vm/overcommit_memory")?.trim(), mode);
+    Ok(())
+}
+
+/// The file of the limit, and what it holds without one.
+fn limit_of(cgroup: &TestCgroup) -> Result<(&'static str, String)> {
+    let file = if cgroup.is_v2() { "memory.max" } else { "memory.limit_in_bytes" };
+    Ok((file, cgroup.read("memory", file)?))
+}
+
+pub(crate) fn workloads_are_capped_until_somebody_else_owns_the_limit() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = Site::new()?;
+    let all = site.tree().group("workloads")?;
+    let inner = site.tree().group("workloads/one")?;
+    site.run(&inner, &["sleep"])?;
+    let (file, before) = limit_of(&all)?;
+    let path = all.path();
+    let site = site.with(|agent| {
+        agent
+            .set("memory.workloads_cap.enabled", "true")
+            .set("memory.workloads_cap.cgroup", &format!("{path:?}"))
+            .set("memory.workloads_cap.reserve", "\"256Mi\"")
+    });
+    let agent = site.start()?;
+    let capped = |s: &GetStatusResponse| s.workloads_cap.as_ref().is_some_and(|cap| cap.state == "ok");
+    let status = agent.await_status("the cap to be set", capped)?;
+    let cap = status.workloads_cap.context("it was there")?;
+    let page = 65_536;
+    let total = status.facts.context("no facts")?.memory_bytes;
+    assert!(cap.reserve_bytes + page >= 256 << 20 && cap.reserve_bytes <= total / 2 + page, "{cap:?}");
+    let limit: u64 = all.read("memory", file)?.trim().parse().context("no limit")?;
+    assert!(limit.abs_diff(cap.cap_bytes.unwrap_or(0)) <= page, "{limit} {cap:?}");
+
+    agent.stop()?;
+    let restored = site.agent.run(&["restore"])?;
+    assert_eq!(
+        (restored.status, all.read("memory", file)?),
+        (Some(0), before.clone()),
+        "{}",
+        restored.said()
+    );
+
+    // Whoever rewrites it often enough has it.
+    let agent = site.start()?;
+    let other = before.trim();
+    wait::until("the cap to be contended", wait::PATIENCE, || {
+        let status = agent.ask().status()?;
+        let state = status.workloads_cap.map(|cap| cap.state).unwrap_or_default();
+        if state != "contended" && all.read("memory", file)?.trim() != other {
+            all.set("memory", file, if other.starts_with("922") { "-1" } else { other })?;
+        }
+        Ok((state == "contended").then_some(()))
+    })?;
+    let cap = agent.ask().status()?.workloads_cap.context("no cap")?;
+    assert!(cap.rewrites >= 3 && cap.since_usec > 0 && !cap.remedy.is_empty(), "{cap:?}");
+    assert_eq!(all.read("memory", file)?.trim(), other);
+    agent.stop()
+}
+
+pub(crate) fn a_pod_is_admitted_by_every_resource() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = Site::new()?;
+    let (web, _) = site.sleeper("web")?;
+    site.bind(&Manifest::burstable("web", &web.path(), "500m", "64Mi"))?;
+    let allocatable = r#"{cpu = 2, memory = "1Gi", pods = 2, "nvidia.com/gpu" = 1}"#;
+    let site = site
+        .with(|agent| agent.set("node.allocatable", allocatable).set("node.reserve", r#"{cpu = "500m"}"#));
+    let agent = site.start()?;
+    agent.await_state("web", ConvergeState::Converged)?;
+    let ask = |requests: &str| -> Result<(Option<i32>, serde_json::Value)> {
+        let pod = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{overhead: {{cpu: 100m}}, containers: [{{name: c, \
+             image: i, resources: {{limits: {{{requests}}}}}}}]}}"
+        );
+        let file = site.directory().join("pod.yaml");
+        std::fs::write(&file, pod).context("cannot write the pod")?;
+        let ended = agent.cli().run(&["admit", "-f", &file.display().to_string(), "-o", "json"])?;
+        Ok((ended.status, serde_json::from_str(&ended.stdout).with_context(|| ended.said())?))
+    };
+    let (status, answer) = ask("cpu: 900m, nvidia.com/gpu: 1")?;
+    assert_eq!((status, &answer["fits"]), (Some(0), &true.into()), "{answer}");
+    let (status, answer) = ask("cpu: 1, memory: 1Gi, nvidia.com/gpu: 2, example.com/fpga: 1")?;
+    let by = |name: &str| {
+        let of = answer["short"].as_array().and_then(|all| all.iter().find(|s| s["resource"] == name));
+        of.and_then(|short| short["by"].as_str()).map(str::to_owned)
+    };
+    assert_eq!((status, &answer["fits"]), (Some(1), &false.into()), "{answer}");
+    let found = ["cpu", "memory", "nvidia.com/gpu", "example.com/fpga", "pods"].map(by);
+    let wanted = [Some("100m"), Some("64Mi"), Some("1"), Some("1"), None];
+    assert_eq!(found.each_ref().map(Option::as_deref), wanted, "{answer}");
+    agent.stop()
+}
