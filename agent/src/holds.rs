@@ -90,12 +90,6 @@ impl Holds {
         lock(&self.table).get(&(inode, knob)).cloned()
     }
 
-    /// True while the cgroup (a place in the freezer's hierarchy) is frozen by the pressure loop.
-    pub(crate) fn is_frozen(&self, inode: u64) -> bool {
-        let table = lock(&self.table);
-        [Knob::FreezerState, Knob::CgroupFreeze].iter().any(|knob| table.contains_key(&(inode, *knob)))
-    }
-
     /// Everything held, oldest first.
     pub(crate) fn list(&self) -> Vec<Hold> {
         let mut all: Vec<Hold> = lock(&self.table).values().cloned().collect();
@@ -293,7 +287,7 @@ mod tests {
         let (holds, who) = (holds(), Arc::new(tracked("c")));
         let error = holds.hold(&kernel, &mut kernel.clone(), wish(&at, Setting::CgroupFreeze(true), &who));
         assert!(error.unwrap_err().contains("by somebody else"));
-        assert!(!holds.is_frozen(at.inode));
+        assert!(holds.held(at.inode, Knob::CgroupFreeze).is_none());
     }
 
     #[test]
@@ -306,7 +300,7 @@ mod tests {
         for value in [high(1), Setting::CgroupFreeze(true)] {
             holds.hold(&kernel, &mut writer, wish(&at, value, &who)).unwrap();
         }
-        assert!(holds.is_frozen(at.inode));
+        assert!(holds.held(at.inode, Knob::CgroupFreeze).is_some());
         assert_eq!(holds.repair(&kernel, &mut writer), 2);
         assert_eq!(holds.len(), 0);
         assert_eq!(kernel.with(|s| s.value("/c", Knob::CgroupFreeze)), Some(Setting::CgroupFreeze(false)));

@@ -101,11 +101,6 @@ impl Ledger {
         self.entries.retain(|entry| !entry.is(at, knob));
     }
 
-    /// True when nothing is in force.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
     /// Everything in force in the order in which it has to be undone: frozen processes first, then the newest.
     pub(crate) fn to_undo(&self) -> Vec<Entry> {
         let is_freeze = |entry: &Entry| matches!(entry.old.knob(), Knob::FreezerState | Knob::CgroupFreeze);
@@ -417,6 +412,6 @@ mod tests {
         assert_eq!(ledger.to_undo(), [Entry { at: at.clone(), old: high(1), ours: vec![high(2)] }]);
         let target = place_of(&Target::Cgroup(at));
         ledger.read(&tell(&Line::Released { target, knob: "memory.high".into() }));
-        assert!(ledger.is_empty());
+        assert!(ledger.to_undo().is_empty());
     }
 }

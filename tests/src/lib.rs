@@ -20,5 +20,6 @@ pub mod product;
 pub mod runtime;
 pub mod skip;
 pub mod stage;
+pub mod thrash;
 pub mod vm;
 pub mod wait;

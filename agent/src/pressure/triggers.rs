@@ -59,6 +59,7 @@ impl Triggers {
         let place = dir.as_ref().map_or(Place::Node(roots), Place::Cgroup);
         let wished = [
             (Grade::Warning, Stall::Some, bands.warning.some.enter),
+            (Grade::High, Stall::Some, bands.high.some.enter),
             (Grade::High, Stall::Full, bands.high.full.enter),
             (Grade::Critical, Stall::Full, bands.critical.full.enter),
         ];

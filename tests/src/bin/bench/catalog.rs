@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::figure::Figure;
 use crate::options::Options;
 use crate::run::{self, Run};
-use crate::{converge, ingest, sample};
+use crate::{converge, ingest, pressure, sample};
 
 /// One run and the figures it gives.
 pub(crate) struct Bench {
@@ -15,7 +15,7 @@ pub(crate) struct Bench {
     run: fn(&Run) -> anyhow::Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 9] = [
+const BENCHES: [Bench; 10] = [
     Bench {
         figures: &[
             ("sample/sampler-vs-pread", "CPU time of the sampler against bare preads of the same files"),
@@ -74,6 +74,13 @@ const BENCHES: [Bench; 9] = [
             ("ingest/wire-bytes-idle", "bytes on the socket for a sample in which none does"),
         ],
         run: ingest::run,
+    },
+    Bench {
+        figures: &[(
+            "pressure/first-write",
+            "memory is short by the kernel's word until the first write is done",
+        )],
+        run: pressure::run,
     },
 ];
 

@@ -15,6 +15,7 @@ mod ingest;
 mod nursery;
 mod options;
 mod pair;
+mod pressure;
 mod run;
 mod sample;
 mod usage;

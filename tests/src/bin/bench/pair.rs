@@ -102,12 +102,21 @@ impl Agent {
     /// Starts one that reads the place's manifests and streams to the recommender, if there is one. Scores are
     /// pinned, so that one set too high by the measurement counts as wrong like one too low.
     pub(crate) fn start(place: &Place, recommender: Option<&Recommender>) -> Result<Agent> {
+        Agent::start_with(place, recommender, "")
+    }
+
+    /// The same with more tables in its configuration.
+    pub(crate) fn start_with(
+        place: &Place,
+        recommender: Option<&Recommender>,
+        tables: &str,
+    ) -> Result<Agent> {
         let metrics = free_port()?;
         let address = recommender.map_or_else(String::new, |r| format!("http://127.0.0.1:{}", r.port()));
         let text = format!(
             "state_dir = {:?}\n[sources.manifests]\ndir = {:?}\n[sources.cri]\nenabled = false\n\
              [converge]\nscore = \"pin\"\n[stream]\nrecommender = {address:?}\n\
-             [serve]\nsocket = {:?}\nmetrics = \"127.0.0.1:{metrics}\"\n",
+             [serve]\nsocket = {:?}\nmetrics = \"127.0.0.1:{metrics}\"\n{tables}",
             place.path("agent"),
             place.manifests(),
             place.agent_socket(),
