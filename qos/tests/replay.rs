@@ -266,6 +266,8 @@ fn fair_parts_owned_subtrees_caps_and_dynamic_scores_come_out_again() {
         same("memory.low", inner.low.value.get(), &inner.low.reason);
         same("cpu.weight", inner.weight.value, &inner.weight.reason);
         same("cpu.shares", inner.shares.value, &inner.shares.reason);
+        // One reason may serve both versions.
+        same("cpu.shares", inner.shares.value, &inner.weight.reason);
     }
     let wish = own::leaf_weight(MilliCpu::new(1500), MilliCpu::new(4000));
     same("cpu.weight", wish.value, &wish.reason);

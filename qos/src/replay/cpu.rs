@@ -9,15 +9,26 @@ use crate::cpu::{CpuQuota, shares_from_milli};
 use crate::fair::{Competitor, Level, MicroCpu, Scale};
 use crate::own::scaled_weight;
 
+/// The knob of v1.
+const SHARES: &str = "cpu.shares";
+
 pub(super) fn shares(case: &Case<'_>) -> Result<String, Unreplayable> {
     Ok(shares_from_milli(case.milli("cpu_request_milli")?).to_string())
 }
 
+/// A weight of v2; on v1 the same request is shares, whatever the conversion.
 pub(super) fn weight(case: &Case<'_>) -> Result<String, Unreplayable> {
+    if case.knob() == SHARES {
+        return shares(case);
+    }
     Ok(case.conversion()?.weight_from_milli(case.milli("cpu_request_milli")?).to_string())
 }
 
+/// Likewise.
 pub(super) fn scaled(case: &Case<'_>) -> Result<String, Unreplayable> {
+    if case.knob() == SHARES {
+        return shares(case);
+    }
     Ok(scaled_weight(case.milli("cpu_request_milli")?, case.milli("node_cpu_milli")?).to_string())
 }
 
@@ -31,7 +42,7 @@ pub(super) fn fair(case: &Case<'_>) -> Result<String, Unreplayable> {
     let one = Competitor { request: case.milli("cpu_request_milli")?, is_active: case.get("active")? };
     let (target, scale) = (level.target(one), case.get::<Scale>("scale")?);
     Ok(match case.knob() {
-        "cpu.shares" => scale.shares(target).to_string(),
+        SHARES => scale.shares(target).to_string(),
         _ => scale.weight(target).to_string(),
     })
 }
