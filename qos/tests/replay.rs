@@ -386,7 +386,10 @@ fn what_cannot_be_decided_again_says_why() {
             "its input cpu_request_milli cannot be read: many",
         ),
         (
-            with(&[("formula", "weight"), ("conversion", "cubic"), ("cpu_request_milli", "1")]),
+            Decision {
+                knob: Some("cpu.weight".into()),
+                ..with(&[("formula", "weight"), ("conversion", "cubic"), ("cpu_request_milli", "1")])
+            },
             "its input conversion cannot be read: cubic",
         ),
         (
