@@ -2,5 +2,7 @@
 
 #[path = "cases/stream_answers.rs"]
 mod answers;
+#[path = "cases/stream_events.rs"]
+mod events;
 #[path = "cases/stream_losses.rs"]
 mod losses;

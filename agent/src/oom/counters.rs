@@ -108,7 +108,7 @@ mod tests {
             assert_eq!(known.of(inode, path), count, "{path}");
         }
         assert_eq!(Counters::read(&file, "b2").of(2, "/with a blank"), None);
-        std::fs::write(&file, b"\xff\xfe").unwrap();
+        fs::write(&file, b"\xff\xfe").unwrap();
         assert_eq!(Counters::read(&file, "b1").of(1, "/a"), None);
     }
 }

@@ -90,3 +90,63 @@ impl Outbox {
         decisions.record(draft.input("events", dropped), stats);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_proto::v1;
+
+    use super::super::frames::Framer;
+    use super::super::test_support::{first_tick, tick};
+    use super::*;
+    use crate::decisions::kept::Kept;
+
+    const EPOCH: u64 = 7;
+    /// Containers of each frame, so that a small spool is full soon.
+    const SLOTS: std::ops::Range<u32> = 1..301;
+
+    /// What the report thread does with one tick.
+    fn second(spool: &mut Spool, framer: &mut Framer, log: &DecisionLog, stats: &Stats, second: u64) {
+        let kept = log.kept().unwrap();
+        let tick = if second == 1 { first_tick(1, SLOTS) } else { tick(second, SLOTS) };
+        let frame = framer.frame(&tick, &[], kept.take(64)).unwrap();
+        kept.carried(spool.append(frame).ok());
+        Outbox::tell(spool.take_news(), spool.bytes(), log, stats);
+    }
+
+    fn carried(spool: &mut Spool) -> Vec<v1::Decision> {
+        let frames = spool.read(EPOCH, 0, usize::MAX, usize::MAX);
+        frames.into_iter().flat_map(|frame| frame.decisions).filter(|d| d.epoch != 0).collect()
+    }
+
+    fn fill(is_read: bool, until: impl Fn(&Stats) -> bool) -> Vec<v1::Decision> {
+        let (dir, stats) = (tempfile::tempdir().unwrap(), Stats::default());
+        let log = DecisionLog::in_memory_with(Some(Kept::in_memory(EPOCH)));
+        let (mut spool, mut framer) = (Spool::open(dir.path(), EPOCH, 1 << 20).unwrap(), Framer::default());
+        log.record(Draft::node(DecisionKind::OomKill, "a kill"), &stats);
+        for time in 1..20_000 {
+            second(&mut spool, &mut framer, &log, &stats, time);
+            if is_read {
+                // Sent and never acknowledged: it may not be folded, only dropped.
+                spool.read(EPOCH, 0, usize::MAX, usize::MAX);
+            }
+            if until(&stats) {
+                second(&mut spool, &mut framer, &log, &stats, time + 1);
+                assert_eq!(stats.events_waiting.get(), 1);
+                return carried(&mut spool);
+            }
+        }
+        panic!("the spool never became full");
+    }
+
+    #[test]
+    fn what_must_arrive_outlives_the_frame_that_was_dropped_for_want_of_room() {
+        let carried = fill(true, |stats| stats.frames_dropped.get() > 0);
+        assert_eq!(carried.iter().map(|d| (d.epoch, d.seq)).collect::<Vec<_>>(), [(EPOCH, 1)]);
+    }
+
+    #[test]
+    fn what_must_arrive_is_in_the_minutes_that_seconds_became() {
+        let carried = fill(false, |stats| stats.frames_folded.get() > 0);
+        assert_eq!(carried.iter().map(|d| (d.epoch, d.seq)).collect::<Vec<_>>(), [(EPOCH, 1)]);
+    }
+}

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use clap::Args;
+use evenkeel_proto::convert::decision_kinds;
 use evenkeel_proto::v1::watch_decisions_response::Event as Watched;
 use evenkeel_proto::v1::{GetStatusRequest, ListEventsRequest, WatchDecisionsRequest};
 use jiff::{SignedDuration, Timestamp};
@@ -18,6 +19,7 @@ use crate::wire::{self, Event};
 #[command(after_help = "Examples:
   evenkeel events
   evenkeel events --pod shop/web --kind set --since 10m
+  evenkeel events --kind oom-kill,kill,evict,restart --limit 20
   evenkeel events --follow -o json
   evenkeel events --all-nodes")]
 pub(crate) struct EventsArgs {
@@ -27,13 +29,16 @@ pub(crate) struct EventsArgs {
     /// Only of this container.
     #[arg(long, value_name = "NAME")]
     container: Option<String>,
-    /// Only of these kinds: found, gone, classified, set, converged, denied, contended, ineffective, oom-kill,
-    /// source, agent.
-    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    /// Only of these kinds: found, gone, classified, set, converged, denied, contended, ineffective, oom-kill, relieve,
+    /// release, starved, kill, evict, restart, node, source, agent.
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kind)]
     kind: Vec<String>,
     /// Only since a moment (RFC 3339) or for a while (10m, 2h).
     #[arg(long, value_name = "WHEN", value_parser = since)]
     since: Option<Since>,
+    /// Only the newest N; with --follow, of those that are there already.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
     /// Wait for new ones; JSON and YAML then come one object at a time.
     #[arg(long)]
     follow: bool,
@@ -47,6 +52,12 @@ pub(crate) struct EventsArgs {
 enum Since {
     Moment(Timestamp),
     Ago(SignedDuration),
+}
+
+fn kind(text: &str) -> Result<String, String> {
+    let known: Vec<&str> = decision_kinds().collect();
+    let found = known.contains(&text).then(|| text.to_owned());
+    found.ok_or_else(|| format!("there are {}", known.join(", ")))
 }
 
 fn since(text: &str) -> Result<Since, String> {
@@ -94,7 +105,8 @@ pub(crate) async fn run(args: &EventsArgs, peers: &Peers<'_>, output: &Output) -
         let request = ListEventsRequest::default();
         let answer = recommender.list_events(request).await.map_err(|e| peers.recommender.failed(&e))?;
         let decisions = answer.into_inner().events.into_iter().filter(|d| filter.takes(d));
-        let events: Vec<Event> = decisions.map(|d| Event::of(d, "")).collect();
+        let mut events: Vec<Event> = decisions.map(|d| Event::of(d, "")).collect();
+        newest(&mut events, args.limit);
         output.answer(&events, || table(&events, output.is_wide(), true))?;
         return Ok(Answer::Yes);
     }
@@ -111,7 +123,15 @@ async fn watch(
     let mut agent = client::agent(address).await?;
     let status = agent.get_status(GetStatusRequest {}).await.map_err(|e| address.failed(&e))?;
     let node = status.into_inner().node;
-    let request = WatchDecisionsRequest { no_follow: !args.follow, ..Default::default() };
+    // The agent filters, so that little comes over; what an older one leaves in is left out here.
+    let request = WatchDecisionsRequest {
+        from_seq: 0,
+        no_follow: !args.follow,
+        kinds: args.kind.clone(),
+        pod: args.pod.clone().unwrap_or_default(),
+        since_usec: filter.from_usec,
+        limit: if args.container.is_none() { args.limit.unwrap_or(0) } else { 0 },
+    };
     let mut stream = agent.watch_decisions(request).await.map_err(|e| address.failed(&e))?.into_inner();
     let mut kept = Vec::new();
     let mut is_live = false;
@@ -120,11 +140,15 @@ async fn watch(
             Some(Watched::Decision(d)) if filter.takes(&d) => kept.push(Event::of(d, &node)),
             Some(Watched::Bookmark(_)) if args.follow => {
                 is_live = true;
+                newest(&mut kept, args.limit);
                 show(&kept, output, true)?;
                 kept.clear();
                 continue;
             }
-            Some(Watched::Bookmark(_)) => break,
+            Some(Watched::Bookmark(_)) => {
+                newest(&mut kept, args.limit);
+                break;
+            }
             Some(Watched::Missed(n)) => missed(n),
             Some(Watched::Decision(_)) | None => {}
         }
@@ -137,6 +161,11 @@ async fn watch(
         output.answer(&kept, || table(&kept, output.is_wide(), true))?;
     }
     Ok(Answer::Yes)
+}
+
+/// Leaves the newest.
+fn newest(events: &mut Vec<Event>, limit: Option<u32>) {
+    events.drain(..limit.map_or(0, |limit| events.len().saturating_sub(limit as usize)));
 }
 
 /// Tells of a gap where it does not disturb the answer.

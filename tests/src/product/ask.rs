@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use evenkeel_proto::v1;
 use evenkeel_proto::v1::agent_service_client::AgentServiceClient;
 use evenkeel_proto::v1::capacity_service_client::CapacityServiceClient;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
@@ -109,6 +110,32 @@ impl AskAgent {
             }
             Ok(found)
         })
+    }
+
+    /// OOM kills it has seen in a pod.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it does not answer.
+    pub fn oom_kills(&self, pod: &str) -> Result<Vec<Decision>> {
+        let list = |mut client: AgentServiceClient<Channel>| async move {
+            client.list_oom_kills(v1::ListOomKillsRequest {}).await
+        };
+        let kills = self.0.call("ListOomKills", list)?.kills;
+        Ok(kills.into_iter().filter(|kill| kill.pod == Some(format!("default/{pod}"))).collect())
+    }
+
+    /// Restarts and evictions it offers for a pod; those acted on too where `all` is wished.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it does not answer.
+    pub fn offers(&self, pod: &str, all: bool) -> Result<Vec<v1::EvictionOffer>> {
+        let list = |mut client: AgentServiceClient<Channel>| async move {
+            client.list_evictions(v1::ListEvictionsRequest { all }).await
+        };
+        let offers = self.0.call("ListEvictions", list)?.offers;
+        Ok(offers.into_iter().filter(|offer| offer.pod == pod).collect())
     }
 
     /// Live use of all containers at `ticks` moments after the bookmark.

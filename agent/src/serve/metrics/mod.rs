@@ -258,7 +258,11 @@ fn writes(page: &mut Page, stats: &Stats) {
 
 fn by_class(page: &mut Page, stats: &Stats) {
     for (name, help, counts) in [
-        ("evenkeel_agent_oom_kills_total", "Processes of containers taken by the OOM killer.", &stats.oom_kills),
+        (
+            "evenkeel_agent_oom_kills_total",
+            "Processes of containers taken by the OOM killer.",
+            &stats.oom_kills,
+        ),
         ("evenkeel_agent_evictions_total", "Rulings that a pod should go.", &stats.evictions),
         ("evenkeel_agent_restarts_total", "Rulings that a container should start again.", &stats.restarts),
     ] {
@@ -296,10 +300,6 @@ const CONTAINER: [(&str, &str, Field, bool); 13] = [
     ("container_threads", "Processes and threads.", Field::Pids, false),
 ];
 
-fn containers(page: &mut Page, tick: &LiveTick, node: &str) {
-    for (name, help, field, in_seconds) in CONTAINER {
-        let kind = if field.is_counter() { Kind::Counter } else { Kind::Gauge };
-        page.family(name, kind, help);
 /// One series a container, always 1: the classes are in the labels.
 fn classes(page: &mut Page, tick: &LiveTick, node: &str) {
     const NAME: &str = "evenkeel_agent_container_qos_info";
@@ -318,6 +318,10 @@ fn classes(page: &mut Page, tick: &LiveTick, node: &str) {
     }
 }
 
+fn containers(page: &mut Page, tick: &LiveTick, node: &str) {
+    for (name, help, field, in_seconds) in CONTAINER {
+        let kind = if field.is_counter() { Kind::Counter } else { Kind::Gauge };
+        page.family(name, kind, help);
         for container in &tick.containers {
             let Some(value) = container.sample.get(field) else { continue };
             let workload = &container.tracked.workload;

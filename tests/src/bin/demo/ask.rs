@@ -50,7 +50,8 @@ impl Asking {
 
     /// Decisions since the last call.
     pub(crate) fn new_decisions(&mut self) -> Result<Vec<Decision>> {
-        let request = WatchDecisionsRequest { from_seq: self.next_decision, no_follow: true };
+        let request =
+            WatchDecisionsRequest { from_seq: self.next_decision, no_follow: true, ..Default::default() };
         let (runtime, agent) = (&self.runtime, &mut self.agent);
         let found = runtime.block_on(async {
             let mut stream = agent.watch_decisions(request).await?.into_inner();

@@ -1,0 +1,42 @@
+//! Suite `vm`: OOM kills inside containers, on cgroup v2 with whole-container kills by the kernel, and on v1 of another
+//! kernel than the machine's.
+
+#[path = "cases/agent_oom_global.rs"]
+mod global;
+#[path = "cases/agent_oom.rs"]
+mod oom;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use evenkeel_tests::vm::{self, Case, Vm, VmBuilder};
+use evenkeel_tests::{machine, require};
+
+const CASES: &[Case] = &[
+    ("told once", oom::a_kill_is_told_once_with_its_victim_its_numbers_and_the_seconds_before),
+    ("the rest", oom::the_rest_of_a_container_goes_with_a_process_where_that_is_wished),
+    ("rulings", oom::a_best_effort_pod_goes_at_once_and_a_burstable_one_after_three_restarts),
+    ("restart", oom::kills_are_known_after_a_restart_and_those_in_between_are_told),
+    ("brief", oom::no_kill_is_lost_or_told_twice_when_its_cgroup_goes_at_once),
+    ("the machine's", global::a_kill_for_want_of_the_machines_memory_is_told_as_such),
+];
+
+fn guest() -> VmBuilder {
+    Vm::builder().memory_mib(768).timeout(Duration::from_secs(600))
+}
+
+#[test]
+fn oom_kills_are_told_on_v2() -> Result<()> {
+    require!(machine::is_emulated() || vm::impossible().is_none(), vm::impossible().unwrap_or_default());
+    vm::in_guest("oom_kills_are_told_on_v2", guest(), CASES)
+}
+
+#[test]
+fn oom_kills_are_told_on_v1() -> Result<()> {
+    if !machine::is_emulated() {
+        require!(vm::impossible().is_none(), vm::impossible().unwrap_or_default());
+        let why = "the kernel of this Debian release has no cgroup v1 memory controller";
+        require!(Vm::has_cgroup_v1()?, why);
+    }
+    vm::in_guest("oom_kills_are_told_on_v1", guest().cgroup_v1(), CASES)
+}
