@@ -10,7 +10,7 @@ use super::knob::{self, KnobLoop};
 use super::pass::KNOB;
 use super::roster::{Roster, RosterEntry};
 use super::wake::Key;
-use crate::shared::{SourceProblem, Tracked, lock};
+use crate::shared::{SourceProblem, Tracked, Waker, lock};
 
 /// What to do about two owners of one knob.
 pub(super) const LET_ONE_OWN: &str = "turn the knob off there or in [knobs] here";
@@ -118,6 +118,8 @@ struct Inner {
     /// Containers whose cgroup is not there, by name.
     waiting: Vec<String>,
     roster: Roster,
+    /// Rung when the roster changes.
+    bells: Vec<Waker>,
 }
 
 impl Board {
@@ -184,6 +186,12 @@ impl Board {
         let mut inner = lock(&self.inner);
         inner.roster.generation += 1;
         inner.roster.entries = entries.into();
+        inner.bells.iter().for_each(Waker::wake);
+    }
+
+    /// Registers a thread that is to be woken when the roster changes.
+    pub(crate) fn on_roster(&self, bell: Waker) {
+        lock(&self.inner).bells.push(bell);
     }
 
     /// Every container as other threads need it. Cheap: the list is shared, and made anew only when it changes.

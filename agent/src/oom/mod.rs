@@ -166,6 +166,7 @@ impl OomWatcher {
             tracing::warn!(error, remedy, "OOM kills are seen by the sampler only");
         });
         parts.say_what_is_missing();
+        parts.board.on_roster(parts.waker.clone());
         let file = counters::path(&parts.context.config.state_dir);
         let earlier = Counters::read(&file, &parts.context.boot_id);
         let now = Instant::now();

@@ -73,8 +73,15 @@ impl OomWatcher {
         for at in gone {
             self.end(now, &at);
         }
-        self.parts.evictions.settle(&roster, now_usec());
+        self.settle(now);
         self.changed = true;
+    }
+
+    /// Settles offers by what is there, once everything that is there has been found.
+    fn settle(&self, now: Instant) {
+        if now.duration_since(self.started) >= STARTING {
+            self.parts.evictions.settle(&self.parts.board.roster(), now_usec());
+        }
     }
 
     fn begin(&mut self, now: Instant, entry: &RosterEntry, at: &CgroupRef) {
@@ -148,8 +155,11 @@ impl OomWatcher {
             }
             if now >= self.audit_at {
                 watch.check(&mut events);
-                self.audit_at = now + AUDIT;
             }
+        }
+        if now >= self.audit_at {
+            self.audit_at = now + AUDIT;
+            self.settle(now);
         }
         self.take(now, &events);
         events.clear();
