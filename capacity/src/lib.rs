@@ -6,6 +6,7 @@
 pub mod admission;
 pub mod answer;
 pub mod cluster;
+pub mod config;
 pub mod engine;
 pub mod fit;
 pub mod load;

@@ -66,6 +66,7 @@ pub(crate) enum Command {
     Describe(commands::describe::DescribeArgs),
     Replay(commands::replay::ReplayArgs),
     Admit(commands::admit::AdmitArgs),
+    Capacity(Box<commands::capacity::CapacityArgs>),
     Recommend(commands::recommend::RecommendArgs),
     Usage(commands::usage::UsageArgs),
     Nodes(commands::nodes::NodesArgs),

@@ -18,7 +18,7 @@ use serde_json::Value;
 pub use shapes::{ShapeError, shapes};
 
 use crate::cluster::{Builder, Cluster, Counts, Oddity};
-use crate::object::Object;
+use crate::object::{Object, Pod};
 
 /// Kinds this crate understands, with the key of an object that holds one list for each.
 const KINDS: [(&str, &str); 18] = [
@@ -57,18 +57,27 @@ pub struct Report {
 }
 
 /// Collects documents into a cluster.
-#[derive(Debug, Default)]
-pub struct Loader {
+#[derive(Default)]
+pub struct Loader<'a> {
     builder: Builder,
     skipped: BTreeMap<String, usize>,
     /// Where the reading is, for errors.
     place: String,
+    /// Changes every pod as it is read.
+    change: Option<&'a dyn Fn(&mut Pod)>,
 }
 
-impl Loader {
+impl<'a> Loader<'a> {
     /// Nothing read yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same, every pod being changed as it is read: what if it asked for something else?
+    #[must_use]
+    pub fn changing(mut self, change: &'a dyn Fn(&mut Pod)) -> Self {
+        self.change = Some(change);
+        self
     }
 
     /// Reads one document.
@@ -108,7 +117,7 @@ impl Loader {
                 ))
             };
         }
-        let object = match kind {
+        let mut object = match kind {
             "Node" => read!(Node),
             "Pod" => read!(Pod),
             "Namespace" => read!(Namespace),
@@ -130,6 +139,9 @@ impl Loader {
                 return IgnoredAny::deserialize(deserializer).map(|_| ());
             }
         };
+        if let (Object::Pod(pod), Some(change)) = (&mut object, self.change) {
+            change(pod);
+        }
         self.builder.add(&object).map_err(|error| self.at(kind, D::Error::custom(error)))
     }
 
@@ -144,11 +156,11 @@ impl Loader {
 }
 
 /// A whole document: one object, a list, or one list for each kind.
-struct DocumentVisitor<'a> {
-    loader: &'a mut Loader,
+struct DocumentVisitor<'a, 'b> {
+    loader: &'a mut Loader<'b>,
 }
 
-impl<'de> Visitor<'de> for DocumentVisitor<'_> {
+impl<'de> Visitor<'de> for DocumentVisitor<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -223,13 +235,13 @@ impl<'de> Visitor<'de> for DocumentVisitor<'_> {
 }
 
 /// A list of objects, of one kind or each telling its own.
-struct ListSeed<'a> {
-    loader: &'a mut Loader,
+struct ListSeed<'a, 'b> {
+    loader: &'a mut Loader<'b>,
     list: &'a str,
     kind: Option<&'a str>,
 }
 
-impl<'de> DeserializeSeed<'de> for ListSeed<'_> {
+impl<'de> DeserializeSeed<'de> for ListSeed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -237,7 +249,7 @@ impl<'de> DeserializeSeed<'de> for ListSeed<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for ListSeed<'_> {
+impl<'de> Visitor<'de> for ListSeed<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -264,12 +276,12 @@ impl<'de> Visitor<'de> for ListSeed<'_> {
 }
 
 /// One object of a list.
-struct ElementSeed<'a> {
-    loader: &'a mut Loader,
+struct ElementSeed<'a, 'b> {
+    loader: &'a mut Loader<'b>,
     kind: Option<&'a str>,
 }
 
-impl<'de> DeserializeSeed<'de> for ElementSeed<'_> {
+impl<'de> DeserializeSeed<'de> for ElementSeed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -280,7 +292,7 @@ impl<'de> DeserializeSeed<'de> for ElementSeed<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for ElementSeed<'_> {
+impl<'de> Visitor<'de> for ElementSeed<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,6 +1,7 @@
 //! The commands, one file each: options, question, answer.
 
 pub(crate) mod admit;
+pub(crate) mod capacity;
 pub(crate) mod check;
 pub(crate) mod completion;
 pub(crate) mod config;
@@ -40,6 +41,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Events(args) => block_on(events::run(&args, &peers, &output)),
         Command::Describe(args) => block_on(describe::run(&args, &agent, &output)),
         Command::Replay(args) => block_on(replay::run(&args, &agent, &output)),
+        Command::Capacity(args) => block_on(capacity::run(&args, &recommender, &output)),
         Command::Admit(args) => block_on(admit::run(&args, &agent, &output)),
         Command::Recommend(args) => block_on(recommend::run(&args, &recommender, &output)),
         Command::Usage(args) => block_on(usage::run(&args, &peers, &output)),

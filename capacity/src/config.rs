@@ -1,0 +1,363 @@
+//! Profiles from a scheduler configuration (`KubeSchedulerConfiguration`, `kubescheduler.config.k8s.io/v1`).
+//!
+//! Plugins that decide nothing here (queueing, binding, preemption) are read over; a filter or score nobody knows is an
+//! error, since the answer would not be that scheduler's.
+
+use serde_json::Value;
+
+use crate::cluster::Cluster;
+use crate::cluster::selector::{NodeTerm, NodeTerms};
+use crate::object::NodeSelector;
+use crate::profile::{
+    DefaultSpread, Filter, Filters, FitStrategy, ListedSpread, Profile, Profiles, Score, Version,
+};
+
+/// Why a configuration cannot be used: the field, and what is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {why}")]
+pub struct ConfigError {
+    /// Path of the field.
+    pub field: String,
+    /// What is wrong.
+    pub why: String,
+}
+
+fn error<T>(field: impl Into<String>, why: impl Into<String>) -> Result<T, ConfigError> {
+    Err(ConfigError { field: field.into(), why: why.into() })
+}
+
+/// Plugins without a say in where a pod fits.
+const SILENT: [&str; 8] = [
+    "SchedulingGates",
+    "PrioritySort",
+    "DefaultPreemption",
+    "DefaultBinder",
+    "DynamicResources",
+    "NodeDeclaredFeatures",
+    "GangScheduling",
+    "DeferredPodScheduling",
+];
+
+/// Reads the profiles of a configuration; one without any is the default one.
+///
+/// # Errors
+/// [`ConfigError`] with the field.
+pub fn profiles(config: &Value, version: Version, cluster: &mut Cluster) -> Result<Profiles, ConfigError> {
+    let kind = config["kind"].as_str().unwrap_or("");
+    if kind != "KubeSchedulerConfiguration" {
+        return error("kind", format!("{kind:?} is not KubeSchedulerConfiguration"));
+    }
+    let Some(written) = config["profiles"].as_array() else {
+        return Ok(Profiles::new(vec![Profile { version, ..Profile::default() }]));
+    };
+    let read =
+        |(index, written): (usize, &Value)| profile(&format!("profiles[{index}]"), written, version, cluster);
+    written.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>().map(Profiles::new)
+}
+
+fn profile(
+    field: &str,
+    written: &Value,
+    version: Version,
+    cluster: &mut Cluster,
+) -> Result<Profile, ConfigError> {
+    let mut profile = Profile { version, ..Profile::default() };
+    if let Some(name) = written["schedulerName"].as_str() {
+        name.clone_into(&mut profile.name);
+    }
+    let plugins = &written["plugins"];
+    for point in ["multiPoint", "filter", "score"] {
+        let field = format!("{field}.plugins.{point}");
+        for (index, plugin) in list(&plugins[point]["disabled"]).iter().enumerate() {
+            disable(&mut profile, point, plugin["name"].as_str().unwrap_or(""))
+                .or_else(|why| error(format!("{field}.disabled[{index}]"), why))?;
+        }
+        for (index, plugin) in list(&plugins[point]["enabled"]).iter().enumerate() {
+            enable(&mut profile, point, plugin)
+                .or_else(|why| error(format!("{field}.enabled[{index}]"), why))?;
+        }
+    }
+    for (index, config) in list(&written["pluginConfig"]).iter().enumerate() {
+        let field = format!("{field}.pluginConfig[{index}].args");
+        arguments(&field, &mut profile, config["name"].as_str().unwrap_or(""), &config["args"], cluster)?;
+    }
+    Ok(profile)
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+const SCORES: [Score; 7] = [
+    Score::NodeResourcesFit,
+    Score::NodeResourcesBalancedAllocation,
+    Score::TaintToleration,
+    Score::NodeAffinity,
+    Score::PodTopologySpread,
+    Score::InterPodAffinity,
+    Score::ImageLocality,
+];
+
+fn filter_of(name: &str) -> Option<Filter> {
+    Filter::ALL.into_iter().find(|filter| filter.name() == name)
+}
+
+fn score_of(name: &str) -> Option<Score> {
+    SCORES.into_iter().find(|score| score.name() == name)
+}
+
+fn disable(profile: &mut Profile, point: &str, name: &str) -> Result<(), String> {
+    let (filters, scores) = (point != "score", point != "filter");
+    if name == "*" {
+        if filters {
+            profile.filters = Filter::ALL.into_iter().fold(profile.filters, Filters::without);
+        }
+        if scores {
+            profile.scores.clear();
+        }
+        return Ok(());
+    }
+    known(name)?;
+    if let Some(filter) = filter_of(name).filter(|_| filters) {
+        profile.filters = profile.filters.without(filter);
+    }
+    if let Some(score) = score_of(name).filter(|_| scores) {
+        profile.scores.retain(|(known, _)| *known != score);
+    }
+    Ok(())
+}
+
+fn enable(profile: &mut Profile, point: &str, plugin: &Value) -> Result<(), String> {
+    let name = plugin["name"].as_str().unwrap_or("");
+    known(name)?;
+    if let Some(filter) = filter_of(name).filter(|_| point != "score") {
+        profile.filters = profile.filters.with(filter);
+    }
+    if let Some(score) = score_of(name).filter(|_| point != "filter") {
+        let default = Profile::default().weight(score);
+        let weight = match plugin["weight"].as_i64() {
+            None | Some(0) => default.max(1),
+            Some(weight) if weight > 0 && weight <= 1 << 20 => weight,
+            Some(weight) => return Err(format!("weight {weight} is not between 1 and 1048576")),
+        };
+        profile.scores.retain(|(known, _)| *known != score);
+        profile.scores.push((score, weight));
+    }
+    Ok(())
+}
+
+fn known(name: &str) -> Result<(), String> {
+    let known = filter_of(name).is_some() || score_of(name).is_some() || SILENT.contains(&name);
+    if known {
+        Ok(())
+    } else {
+        Err(format!("plugin {name:?} is not known here, so the answer would not be this scheduler's"))
+    }
+}
+
+fn arguments(
+    field: &str,
+    profile: &mut Profile,
+    plugin: &str,
+    args: &Value,
+    cluster: &mut Cluster,
+) -> Result<(), ConfigError> {
+    match plugin {
+        "NodeResourcesFit" => fit(field, profile, args, cluster),
+        "NodeResourcesBalancedAllocation" => {
+            if let Some(resources) = args["resources"].as_array() {
+                let index = |resource: &Value| {
+                    cluster.resources.index(resource["name"].as_str().unwrap_or(""), &mut cluster.symbols)
+                };
+                profile.balanced_resources = resources.iter().map(index).collect();
+            }
+            Ok(())
+        }
+        "NodeAffinity" => added_affinity(field, profile, &args["addedAffinity"], cluster),
+        "PodTopologySpread" => default_spread(field, profile, args, cluster),
+        "InterPodAffinity" => {
+            if let Some(weight) = args["hardPodAffinityWeight"].as_i64() {
+                if !(0..=100).contains(&weight) {
+                    return error(
+                        format!("{field}.hardPodAffinityWeight"),
+                        format!("{weight} is not between 0 and 100"),
+                    );
+                }
+                profile.hard_pod_affinity_weight = weight;
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn fit(field: &str, profile: &mut Profile, args: &Value, cluster: &mut Cluster) -> Result<(), ConfigError> {
+    let strategy = &args["scoringStrategy"];
+    if strategy.is_null() {
+        return Ok(());
+    }
+    let field = format!("{field}.scoringStrategy");
+    if let Some(resources) = strategy["resources"].as_array() {
+        let mut weights = Vec::new();
+        for (index, resource) in resources.iter().enumerate() {
+            let weight = resource["weight"].as_i64().filter(|weight| *weight != 0).unwrap_or(1);
+            if !(1..=100).contains(&weight) {
+                return error(
+                    format!("{field}.resources[{index}].weight"),
+                    format!("{weight} is not between 1 and 100"),
+                );
+            }
+            let name = resource["name"].as_str().unwrap_or("");
+            weights.push((cluster.resources.index(name, &mut cluster.symbols), weight));
+        }
+        profile.fit_resources = weights;
+    }
+    profile.fit = match strategy["type"].as_str().unwrap_or("LeastAllocated") {
+        "LeastAllocated" => FitStrategy::LeastAllocated,
+        "MostAllocated" => FitStrategy::MostAllocated,
+        "RequestedToCapacityRatio" => {
+            let shape = list(&strategy["requestedToCapacityRatio"]["shape"]);
+            FitStrategy::RequestedToCapacityRatio(points(
+                &format!("{field}.requestedToCapacityRatio.shape"),
+                shape,
+            )?)
+        }
+        other => return error(format!("{field}.type"), format!("{other:?} is not a scoring strategy")),
+    };
+    Ok(())
+}
+
+/// Points of the broken line; scores are written as 0 to 10.
+fn points(field: &str, shape: &[Value]) -> Result<Vec<(i64, i64)>, ConfigError> {
+    if shape.is_empty() {
+        return error(field, "at least one point is needed");
+    }
+    let mut points: Vec<(i64, i64)> = Vec::new();
+    for (index, point) in shape.iter().enumerate() {
+        let (used, score) =
+            (point["utilization"].as_i64().unwrap_or(-1), point["score"].as_i64().unwrap_or(-1));
+        if !(0..=100).contains(&used) || !(0..=10).contains(&score) {
+            return error(format!("{field}[{index}]"), "utilization is 0 to 100 and score 0 to 10");
+        }
+        if points.last().is_some_and(|(before, _)| *before >= used) {
+            return error(format!("{field}[{index}]"), "utilization must grow from point to point");
+        }
+        points.push((used, score * 10));
+    }
+    Ok(points)
+}
+
+fn added_affinity(
+    field: &str,
+    profile: &mut Profile,
+    written: &Value,
+    cluster: &mut Cluster,
+) -> Result<(), ConfigError> {
+    let required = &written["requiredDuringSchedulingIgnoredDuringExecution"];
+    if required.is_null() {
+        return Ok(());
+    }
+    let field = format!("{field}.addedAffinity");
+    let selector: NodeSelector =
+        serde_json::from_value(required.clone()).or_else(|why| error(field.clone(), why.to_string()))?;
+    let terms = selector.node_selector_terms.iter().map(|term| NodeTerm::new(term, &mut cluster.symbols));
+    let terms = terms.collect::<Result<_, _>>().or_else(|why| error(field, why.to_string()))?;
+    profile.added_affinity = Some(NodeTerms(terms));
+    Ok(())
+}
+
+fn default_spread(
+    field: &str,
+    profile: &mut Profile,
+    args: &Value,
+    cluster: &mut Cluster,
+) -> Result<(), ConfigError> {
+    let listed = list(&args["defaultConstraints"]);
+    let kind = args["defaultingType"].as_str().unwrap_or(if listed.is_empty() { "System" } else { "List" });
+    match kind {
+        "System" if listed.is_empty() => profile.default_spread = DefaultSpread::System,
+        "List" => {
+            let one = |written: &Value| {
+                let key = written["topologyKey"].as_str().unwrap_or("").to_owned();
+                cluster.symbols.intern(&key);
+                ListedSpread {
+                    max_skew: written["maxSkew"].as_i64().unwrap_or(1).max(1),
+                    key,
+                    hard: written["whenUnsatisfiable"].as_str() == Some("DoNotSchedule"),
+                }
+            };
+            profile.default_spread = DefaultSpread::Listed(listed.iter().map(one).collect());
+        }
+        "System" => {
+            return error(
+                format!("{field}.defaultConstraints"),
+                "constraints are listed, but defaultingType is System",
+            );
+        }
+        other => {
+            return error(format!("{field}.defaultingType"), format!("{other:?} is neither System nor List"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Builder;
+    use serde_json::json;
+
+    fn read(profile: Value) -> Result<Profile, ConfigError> {
+        let mut cluster = Builder::new().finish().0;
+        let config = json!({"kind": "KubeSchedulerConfiguration", "profiles": [profile]});
+        profiles(&config, Version::V1_36, &mut cluster).map(|profiles| profiles.of("x").clone())
+    }
+
+    #[test]
+    fn a_profile_is_read_as_values() {
+        let got = read(json!({
+            "schedulerName": "pack",
+            "plugins": {"score": {"disabled": [{"name": "NodeResourcesBalancedAllocation"}], "enabled": [{"name": "ImageLocality", "weight": 7}]},
+                        "filter": {"disabled": [{"name": "VolumeZone"}]}},
+            "pluginConfig": [
+                {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "RequestedToCapacityRatio",
+                    "resources": [{"name": "cpu", "weight": 3}, {"name": "nvidia.com/gpu"}],
+                    "requestedToCapacityRatio": {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}}}},
+                {"name": "InterPodAffinity", "args": {"hardPodAffinityWeight": 9}},
+                {"name": "PodTopologySpread", "args": {"defaultConstraints": [
+                    {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}], "defaultingType": "List"}},
+            ],
+        }))
+        .unwrap();
+        assert_eq!(got.name, "pack");
+        assert_eq!(
+            (got.weight(Score::NodeResourcesBalancedAllocation), got.weight(Score::ImageLocality)),
+            (0, 7)
+        );
+        assert!(!got.filters.has(Filter::VolumeZone) && got.filters.has(Filter::NodeAffinity));
+        assert_eq!(got.fit, FitStrategy::RequestedToCapacityRatio(vec![(0, 0), (100, 100)]));
+        assert_eq!((got.fit_resources[0].1, got.fit_resources[1].1, got.hard_pod_affinity_weight), (3, 1, 9));
+        assert!(matches!(got.default_spread, DefaultSpread::Listed(listed) if listed[0].max_skew == 2));
+    }
+
+    #[test]
+    fn what_is_not_known_is_named() {
+        let table = [
+            (
+                json!({"plugins": {"filter": {"enabled": [{"name": "Mine"}]}}}),
+                "profiles[0].plugins.filter.enabled[0]",
+            ),
+            (
+                json!({"pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "Best"}}}]}),
+                "profiles[0].pluginConfig[0].args.scoringStrategy.type",
+            ),
+            (
+                json!({"pluginConfig": [{"name": "InterPodAffinity", "args": {"hardPodAffinityWeight": 101}}]}),
+                "profiles[0].pluginConfig[0].args.hardPodAffinityWeight",
+            ),
+        ];
+        for (profile, field) in table {
+            assert_eq!(read(profile).unwrap_err().field, field);
+        }
+    }
+}

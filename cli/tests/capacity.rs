@@ -1,0 +1,186 @@
+//! `evenkeel capacity`, run as people run it.
+#![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::{Run, run};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+struct Files(TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        let path: PathBuf = self.0.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    /// The answer's text without the directory's name, which is another one each time.
+    fn hide(&self, text: &str) -> String {
+        text.replace(&self.0.path().display().to_string(), "DIR")
+    }
+}
+
+const POD: &str = "
+kind: Pod
+metadata: {name: web}
+spec: {containers: [{name: c, resources: {requests: {cpu: 300m, memory: 1Gi}}}]}
+";
+
+const CLUSTER: &str = "
+apiVersion: v1
+kind: List
+items:
+- kind: Node
+  metadata: {name: big, labels: {pool: a, topology.kubernetes.io/zone: z1}}
+  status: {allocatable: {cpu: 2, memory: 8Gi, pods: 110}}
+- kind: Node
+  metadata: {name: small, labels: {pool: b, topology.kubernetes.io/zone: z2}}
+  status: {allocatable: {cpu: 1, memory: 8Gi, pods: 110}}
+- kind: Pod
+  metadata: {name: old, namespace: default}
+  spec: {nodeName: big, containers: [{name: c, resources: {requests: {cpu: 500m}}}]}
+- kind: ConfigMap
+  metadata: {name: settings}
+";
+
+fn ask(files: &Files, more: &[&str]) -> Run {
+    let (pod, cluster) = (files.write("pod.yaml", POD), files.write("cluster.yaml", CLUSTER));
+    let mut arguments = vec!["capacity", "-f", &pod, "--snapshot", &cluster];
+    arguments.extend(more);
+    run(&arguments)
+}
+
+#[test]
+fn people_get_the_count_the_places_and_the_reason() {
+    let files = Files::new();
+    let found = ask(&files, &["--lose", "any", "-o", "wide"]);
+    assert_eq!(found.status, 0, "{found:?}");
+    insta::assert_snapshot!("capacity_wide", found.out);
+}
+
+#[test]
+fn scripts_get_json_and_the_exit_status() {
+    let files = Files::new();
+    let found = ask(&files, &["-o", "json", "--steps", "all", "--need", "9"]);
+    assert_eq!(found.status, 1, "fewer than needed");
+    let answer = found.json();
+    assert_eq!((&answer["count"], &answer["perNode"]), (&json!(8), &json!({"big": 5, "small": 3})));
+    assert_eq!(answer["message"], "0/2 nodes are available: 2 Insufficient cpu.");
+    assert_eq!(answer["sequence"].as_array().unwrap().len(), 8);
+    assert_eq!(answer["snapshot"]["skipped"], json!({"ConfigMap": 1}));
+    let limited = ask(&files, &["-o", "json", "--max", "2"]).json();
+    assert_eq!(
+        (&limited["count"], &limited["stop"], &limited["bounds"]["nodes"]),
+        (&json!(2), &json!("LimitReached"), &json!(8))
+    );
+}
+
+#[test]
+fn nodes_are_chosen_left_out_and_kept_free() {
+    let files = Files::new();
+    let count = |more: &[&str]| {
+        let mut all = vec!["-o", "json"];
+        all.extend(more);
+        ask(&files, &all).json()["count"].clone()
+    };
+    assert_eq!(count(&["--nodes", "pool=b"]), 3);
+    assert_eq!(count(&["--nodes", "pool!=b"]), 5);
+    assert_eq!(count(&["--exclude-nodes", "big"]), 3);
+    assert_eq!(count(&["--reserve", "cpu=1500m"]), 3);
+    assert_eq!(count(&["--scheduler-version", "1.34"]), 8);
+    let wrong = ask(&files, &["--exclude-nodes", "none"]);
+    assert!(wrong.status == 1 && wrong.err.contains("no node of the snapshot is named none"), "{wrong:?}");
+}
+
+#[test]
+fn pods_are_placed_first_in_file_order() {
+    let files = Files::new();
+    let job = "kind: Pod\nmetadata: {name: job}\nspec: {containers: [{name: c, resources: {requests: {cpu: 1}}}]}\n";
+    let first = files.write(
+        "first.yaml",
+        &format!("{job}---\n{}", job.replace("name: job", "name: huge").replace("cpu: 1", "cpu: 9")),
+    );
+    let answer = ask(&files, &["-o", "json", "--place", &first]).json();
+    let message = "0/2 nodes are available: 2 Insufficient cpu.";
+    assert_eq!(
+        answer["placed"],
+        json!([{"pod": "job", "node": "big", "message": ""}, {"pod": "huge", "node": null, "message": message}])
+    );
+    assert_eq!(answer["count"], 4);
+}
+
+#[test]
+fn what_if_answers_stand_under_their_own_names() {
+    let files = Files::new();
+    let types = files.write("types.csv", "name,cpu,memory,pods,price\nhuge,8,32Gi,110,1.5\n");
+    let recommended = files.write(
+        "recommended.json",
+        &json!([{"namespace": "default", "workload": "old", "container": "c", "resource": "cpu", "request": 100}]).to_string(),
+    );
+    let answer = ask(
+        &files,
+        &[
+            "-o",
+            "json",
+            "--need",
+            "40",
+            "--add",
+            &types,
+            "--drain",
+            "big",
+            "--lose",
+            "zone=z2",
+            "--trials",
+            "3",
+            "--daemonset",
+            "--preempt",
+            "--what-if",
+            &recommended,
+        ],
+    )
+    .json();
+    assert_eq!(answer["add"], json!([{"type": "huge", "perNode": 26, "nodes": 2, "price": 3.0}]));
+    assert_eq!((&answer["drain"][0]["placed"], &answer["lose"][0]["nodes"]), (&json!(1), &json!(["small"])));
+    assert_eq!(
+        (&answer["trials"]["min"], &answer["daemonset"]["fits"], &answer["preempt"]["count"]),
+        (&json!(8), &json!(2), &json!(8))
+    );
+    assert_eq!(answer["recommended"]["count"], 9, "the old pod asks for less");
+}
+
+#[test]
+fn broken_input_is_named_by_file_place_and_kind() {
+    let files = Files::new();
+    let pod = files.write("pod.yaml", POD);
+    let try_one = |name: &str, text: &str| {
+        let file = files.write(name, text);
+        let found = run(&["capacity", "-f", &pod, "--snapshot", &file, "-o", "json"]);
+        assert_eq!((found.status, found.out.as_str()), (1, ""), "{found:?}");
+        let error: Value = serde_json::from_str(&found.err).unwrap();
+        files.hide(&format!(
+            "{}: {}",
+            error["error"]["where"].as_str().unwrap(),
+            error["error"]["why"].as_str().unwrap()
+        ))
+    };
+    let node = json!({"kind": "Node", "metadata": {"name": "n"}});
+    let twice = try_one("twice.json", &json!({"kind": "List", "items": [node, node]}).to_string());
+    assert!(twice.contains("DIR/twice.json: items[1] (Node): Node n is there twice"), "{twice}");
+    let bad = json!({"nodes": [{"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "lots"}}}]});
+    let bad = try_one("bad.json", &bad.to_string());
+    assert!(bad.contains("DIR/bad.json: nodes[0] (Node)") && bad.contains("lots"), "{bad}");
+    let kindless = try_one("kindless.json", "{\"items\": [{\"metadata\": {}}]}");
+    assert!(kindless.contains("items[0]: kind is missing"), "{kindless}");
+    let deep = try_one("deep.yaml", &format!("a: {}", "[".repeat(5000)));
+    assert!(deep.contains("deep.yaml"), "{deep}");
+    let cut = try_one("cut.json", "{\"nodes\": [");
+    assert!(cut.contains("EOF"), "{cut}");
+}
