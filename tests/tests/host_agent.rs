@@ -2,6 +2,8 @@
 
 #[path = "cases/agent_input.rs"]
 mod input;
+#[path = "cases/agent_knobs.rs"]
+mod knobs;
 #[path = "cases/agent_life.rs"]
 mod life;
 #[path = "cases/agent_node.rs"]
@@ -25,6 +27,16 @@ tests_of!(
     a_self_raised_score_is_respected_unless_pinned,
     no_live_process_is_wrong_once_converged_under_fork_churn,
     a_changed_manifest_is_a_new_generation_and_a_vanished_cgroup_is_gone,
+);
+
+tests_of!(
+    knobs:
+    limits_of_a_manifest_are_applied_counted_and_put_back,
+    a_limit_below_use_is_refused_by_name_and_kills_nobody,
+    who_keeps_rewriting_a_knob_is_told_and_not_fought,
+    what_has_no_effect_is_told_with_the_ancestor_and_the_remedy,
+    an_owned_subtree_holds_the_sums_and_is_put_back,
+    a_container_that_starts_under_pressure_is_scored_before_the_audit,
 );
 
 tests_of!(

@@ -1,5 +1,7 @@
 //! Suite `vm`: the programs in a guest with cgroup v2 and every capability, and in one with cgroup v1.
 
+#[path = "cases/agent_knobs.rs"]
+mod knobs;
 #[path = "cases/agent_scores.rs"]
 mod scores;
 
@@ -20,7 +22,13 @@ fn guest() -> Result<VmBuilder> {
 }
 
 /// What is run in guests: the same as on the host, where scores below 0 are allowed and CPU has a weight.
-const CASES: [fn() -> Result<()>; 7] = [
+const CASES: [fn() -> Result<()>; 13] = [
+    knobs::limits_of_a_manifest_are_applied_counted_and_put_back,
+    knobs::a_limit_below_use_is_refused_by_name_and_kills_nobody,
+    knobs::who_keeps_rewriting_a_knob_is_told_and_not_fought,
+    knobs::what_has_no_effect_is_told_with_the_ancestor_and_the_remedy,
+    knobs::an_owned_subtree_holds_the_sums_and_is_put_back,
+    knobs::a_container_that_starts_under_pressure_is_scored_before_the_audit,
     scores::every_process_gets_its_containers_score_and_every_cgroup_its_share,
     scores::a_guaranteed_container_is_protected_or_its_denial_is_told_once,
     scores::a_process_moved_in_and_a_knob_changed_become_right_again,

@@ -130,7 +130,7 @@ impl Board {
         // An audit that found all as before changes a time and a number only.
         if let Some(view) = inner.containers.get_mut(&key)
             && view.state == state
-            && matches!(state, State::Converged | State::Ineffective)
+            && state == State::Converged
             && !container.stale
             && view.generation == container.generation
             && Arc::ptr_eq(&view.tracked, &container.tracked)

@@ -172,13 +172,23 @@ pub(super) struct Next {
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 impl Container {
-    /// The worst of its parts.
+    /// The worst of its parts. That a knob has no effect where it is says nothing about whether it holds what is wished:
+    /// it is told of the knob, not of the container.
     pub(super) fn state(&self) -> State {
         if self.unmanaged.is_some() {
             return State::Unclassified;
         }
-        let knobs = self.knobs.all.iter().map(state_of);
+        let of = |knob| match state_of(knob) {
+            State::Ineffective => State::Converged,
+            state => state,
+        };
+        let knobs = self.knobs.all.iter().map(of);
         self.scores.iter().map(|scores| scores.state).chain(knobs).max().unwrap_or(State::Unclassified)
+    }
+
+    /// Whether any of its knobs is in this state.
+    pub(super) fn has(&self, state: State) -> bool {
+        self.knobs.all.iter().any(|knob| state_of(knob) == state)
     }
 
     /// Something may have changed: it is to be looked at. False when it need not be before its audit.

@@ -10,7 +10,7 @@ use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{HostWriter, Outcome, Target as WriteTarget};
 
 use super::board::WakeView;
-use super::container::{Counters, State};
+use super::container::{Container, Counters, State};
 use super::env::{Env, ticks_since_boot};
 use super::own::Wishes;
 use super::{Converger, LONGEST_SLEEP, roster};
@@ -32,10 +32,12 @@ impl Converger {
         if now >= self.count_at {
             self.count_at = now + LONGEST_SLEEP;
             let count =
-                |state| self.table.iter().filter(|container| container.state() == state).count() as u64;
-            stats.containers_converged.set(count(State::Converged));
-            stats.containers_ineffective.set(count(State::Ineffective));
-            stats.containers_contended.set(count(State::Contended));
+                |holds: &dyn Fn(&Container) -> bool| self.table.iter().filter(|c| holds(c)).count() as u64;
+            stats.containers_converged.set(count(&|c| c.state() == State::Converged));
+            stats.containers_ineffective.set(count(&|c| c.has(State::Ineffective)));
+            stats
+                .containers_contended
+                .set(count(&|c| c.state() == State::Contended || c.has(State::Contended)));
         }
         if self.queue.len() > 4 * (self.due.len() + 16) {
             self.queue = self.due.iter().map(|(key, at)| Reverse((*at, *key))).collect();
