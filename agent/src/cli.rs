@@ -9,8 +9,8 @@ use figment::value::Value;
 
 use crate::config::Flag;
 
-/// Keeps the containers of this node on an even keel: oom_score_adj and CPU shares from requests, samples every
-/// second, streamed to a recommender.
+/// Keeps the containers of this node on an even keel: scores, CPU and memory by their requests, pressure relieved before
+/// the OOM killer has to, samples every second, streamed to a recommender.
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel-agent", version, args_conflicts_with_subcommands = false)]
 pub(crate) struct Args {
@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// Configuration file [default: /etc/evenkeel/agent.toml, if it is there].
     #[arg(long, value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
-    /// Take the whole road and write nothing.
+    /// Take the whole road and write nothing; with --once, show what would change.
     #[arg(long, global = true)]
     pub dry_run: bool,
     /// Find containers, bring them to their wish once, print what was done and end.

@@ -1,4 +1,4 @@
-//! The node daemon: finds containers, keeps their `oom_score_adj` and CPU shares as their requests ask, samples
+//! The node daemon: finds containers, gives them score, CPU and memory by their requests, relieves pressure, samples
 //! them every second, streams what it saw, and answers on a socket.
 //!
 //! Owned here: threads, the desired state, the decision log, everything that touches the node. Not owned: rules
@@ -12,6 +12,7 @@
 //!                                                    | LiveTick
 //!                                                    v
 //!                                                serve (async): gRPC, /metrics
+//! roster (from converge) -> pressure thread -> worker -> holds; oom thread -> decisions; node thread -> daemons, cap
 //! ```
 
 mod allocator;

@@ -154,6 +154,12 @@ fn agent(page: &mut Page, stats: &Stats) {
             "Times process events were not read for five seconds, because there were too many.",
             stats.process_events_paused.get(),
         ),
+        (
+            "process_events_shed_total",
+            counter,
+            "Execs of unknown processes not looked up, because there were too many at once.",
+            stats.process_events_shed.get(),
+        ),
         ("cgroup_events_total", counter, "Changes of the cgroup tree.", stats.cgroup_events.get()),
         ("containers", gauge, "Containers known.", stats.containers.get()),
         ("containers_converged", gauge, "Containers converged.", stats.containers_converged.get()),
