@@ -127,7 +127,7 @@ mod tests {
             second(&mut spool, &mut framer, &log, &stats, time);
             if is_read {
                 // Sent and never acknowledged: it may not be folded, only dropped.
-                spool.read(EPOCH, 0, usize::MAX, usize::MAX);
+                spool.read(EPOCH, time - 1, usize::MAX, usize::MAX);
             }
             if until(&stats) {
                 second(&mut spool, &mut framer, &log, &stats, time + 1);

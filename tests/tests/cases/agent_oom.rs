@@ -1,7 +1,7 @@
 //! What the agent makes of OOM kills inside containers, on whatever kernel this runs.
 
 use anyhow::{Context, Result, ensure};
-use evenkeel_proto::v1::{ConvergeState, Decision, EvictionOffer};
+use evenkeel_proto::v1::{Decision, EvictionOffer};
 use evenkeel_tests::cgroups::TestCgroup;
 use evenkeel_tests::product::{Agent, Manifest, Site, parse_metrics};
 use evenkeel_tests::{machine, require, wait};
