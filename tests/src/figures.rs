@@ -15,7 +15,9 @@ pub fn show(text: &str) {
 /// Shows the figures and the duration of each case in a guest's output, with the test's name before them.
 pub fn forward(test: &str, output: &str) {
     for line in output.lines() {
-        if let Some(figure) = line.strip_prefix(MARK).or_else(|| line.strip_prefix("case ")) {
+        // The harness may be in the middle of a line of its own.
+        let figure = line.split_once(MARK).map(|(_, figure)| figure);
+        if let Some(figure) = figure.or_else(|| line.strip_prefix("case ")) {
             show(&format!("{test}: {figure}"));
         }
     }

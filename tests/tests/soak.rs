@@ -4,7 +4,6 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use evenkeel_proto::v1::ConvergeState;
 use evenkeel_tests::cgroups::{CgroupTree, Tier};
 use evenkeel_tests::product::{Manifest, Site};
 use evenkeel_tests::{figures, machine, places, require, wait};
@@ -43,7 +42,7 @@ fn containers_that_come_and_go_leave_no_descriptor_behind() -> Result<()> {
         site.bind(&Manifest::best_effort(name, &path))?;
     }
     let agent = site.start()?;
-    agent.await_state("quiet", ConvergeState::Converged)?;
+    agent.await_settled("quiet")?;
     let pid = agent.daemon().pid()?;
     let settle = || -> Result<usize> {
         wait::until("the agent to be alone with one container", wait::PATIENCE, || {

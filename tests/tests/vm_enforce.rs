@@ -8,6 +8,8 @@ mod cpu;
 mod crash;
 #[path = "cases/enforce_memory.rs"]
 mod memory;
+#[path = "cases/enforce_pressure.rs"]
+mod pressure;
 
 use std::time::Duration;
 
@@ -54,4 +56,16 @@ fn the_agent_is_killed_and_bombed() -> Result<()> {
     require!(machine::is_emulated() || vm::impossible().is_none(), vm::impossible().unwrap_or_default());
     let guest = Vm::builder().memory_mib(2048).timeout(Duration::from_secs(3600));
     vm::in_guest("the_agent_is_killed_and_bombed", guest, STORMS)
+}
+
+const PRESSURE: &[Case] = &[
+    ("a growing hog", pressure::a_growing_hog_is_contained_and_the_probe_beside_it_stays_prompt),
+    ("an instantaneous hog", pressure::an_instantaneous_hog_is_its_own_victim),
+];
+
+#[test]
+fn a_hog_is_contained_beside_a_prompt_probe() -> Result<()> {
+    require!(machine::is_emulated() || vm::impossible().is_none(), vm::impossible().unwrap_or_default());
+    let guest = Vm::builder().memory_mib(1024).disk_mib(256).timeout(Duration::from_secs(1800));
+    vm::in_guest("a_hog_is_contained_beside_a_prompt_probe", guest, PRESSURE)
 }

@@ -1,7 +1,6 @@
 //! A fork bomb, and the agent's tick beside it.
 
 use anyhow::{Context, Result, ensure};
-use evenkeel_proto::v1::ConvergeState;
 use evenkeel_tests::cgroups::Tier;
 use evenkeel_tests::product::{Manifest, Site};
 use evenkeel_tests::{figures, machine, require, wait};
@@ -20,9 +19,7 @@ pub(crate) fn a_fork_bomb_never_stops_the_tick() -> Result<()> {
     site.bind(&Manifest::best_effort("bomb", &bomb.path()))?;
     bomb.set("pids", "pids.max", &BOMB.to_string())?;
     let agent = site.start()?;
-    agent.await_container("quiet", "settled", |found| {
-        matches!(found.state(), ConvergeState::Converged | ConvergeState::Denied)
-    })?;
+    agent.await_settled("quiet")?;
     site.run(&bomb, &["bomb", "1000000"])?;
     let mut most = 0;
     wait::until("the bomb to fill its container", 5 * wait::PATIENCE, || {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use evenkeel_proto::v1::ConvergeState;
 use evenkeel_tests::cgroups::{TestCgroup, Tier};
 use evenkeel_tests::chance::Chance;
 use evenkeel_tests::processes::memory_total;
@@ -95,10 +94,7 @@ fn settled(site: &Site, cgroups: &[(&str, TestCgroup)], turn: usize) -> Result<V
     bind(site, cgroups, turn)?;
     let agent = site.start()?;
     for (name, _) in cgroups {
-        let settled = |state| {
-            matches!(state, ConvergeState::Converged | ConvergeState::Denied | ConvergeState::Ineffective)
-        };
-        agent.await_container(name, "settled", |found| settled(found.state()))?;
+        agent.await_settled(name)?;
     }
     let found = values(cgroups)?;
     agent.stop()?;
@@ -173,7 +169,7 @@ pub(crate) fn kill_nine_leaves_old_or_new_values_and_the_next_start_repairs() ->
         if point % 10 == 9 || point + 1 == points {
             let agent = site.start()?;
             await_right(&agent, &cgroups, &wanted[point % 2])?;
-            agent.await_state("churn", ConvergeState::Converged)?;
+            agent.await_settled("churn")?;
             let one: Vec<_> = scores(&cgroups[0].1)?;
             ensure!(!one.is_empty(), "nobody is left");
             agent.stop()?;

@@ -153,7 +153,7 @@ pub(crate) fn a_burstable_container_over_its_request_dies_before_one_within() ->
             site.bind(&Manifest::burstable(&name, &cgroup.path(), "100m", &percent(request)?))?;
             let heard = site.run_heard(&cgroup, &["hold", "22%"])?;
             ensure!(heard.await_word_or_end("holding")?, "{name} did not start");
-            agent.await_state(&name, ConvergeState::Converged)?;
+            agent.await_settled(&name)?;
             both.push(heard);
             cgroups.push((name, cgroup));
         }
@@ -196,7 +196,7 @@ pub(crate) fn a_container_that_loses_one_process_is_gone_as_a_whole_when_asked()
             let family = Manifest::new(&name, &cgroup.path(), &asked);
             site.bind(&family.annotation("evenkeel.dev/oom-kill", wish))?;
             let parent = site.run(&cgroup, &["sleep"])?;
-            agent.await_state(&name, ConvergeState::Converged)?;
+            agent.await_settled(&name)?;
             let mut shell = Command::new("/bin/sh");
             let workload = places::program("evenkeel-workload")?;
             shell.args(["-c", &format!("{} hold 64Mi; exec sleep 1000000", workload.display())]);
@@ -265,7 +265,7 @@ pub(crate) fn memory_protection_holds_below_a_granting_ancestor_and_is_told_wher
         let heard = site.run_heard(cgroup, &["read", "/dev/vda", offset, "40Mi"])?;
         ensure!(heard.await_word_or_end("read ")?, "a reader ended");
     }
-    agent.await_state("granted", ConvergeState::Converged)?;
+    agent.await_settled("granted")?;
     let told = agent.await_container("refused", "found without effect", |found| {
         found.knobs.iter().any(|knob| knob.name == "memory.min" && knob.state() == ConvergeState::Ineffective)
     })?;

@@ -1,0 +1,192 @@
+//! A BestEffort hog beside containers with promises, with the pressure loop and without it. Sizes are parts of a guest
+//! that is small enough to run out of memory; lateness is that of a service woken every 10 ms.
+
+use anyhow::{Context, Result, ensure};
+use evenkeel_tests::cgroups::TestCgroup;
+use evenkeel_tests::processes::{memory_total, score, vm_event};
+use evenkeel_tests::product::{Agent, Heard, Manifest, Site, await_score};
+use evenkeel_tests::{figures, machine, wait};
+use nix::sys::signal::{Signal, kill};
+
+const MIB: u64 = 1 << 20;
+/// Part of memory the hog wants: more than there is beside the tenant, and less than there is without it.
+const WANTED: &str = "50%";
+/// Part of memory the tenant holds.
+const TENANT: u64 = 40;
+/// Growth in percent of memory per second, one per repetition.
+const RATES: [&str; 5] = ["10", "5", "10", "3", "10"];
+
+/// A Guaranteed probe, and a Burstable tenant within its request, in a subtree of the agent's.
+struct House {
+    site: Site,
+    probe: Heard,
+}
+
+impl House {
+    fn new() -> Result<House> {
+        let site = Site::new()?;
+        let own = site.tree().group("own")?.path();
+        let mut site = site.with(|agent| agent.set("own", &format!("[{own:?}]")));
+        let cgroup = site.tree().group("own/probe")?;
+        site.bind(&Manifest::guaranteed("probe", &cgroup.path(), "1", "96Mi"))?;
+        let probe = site.run_heard(&cgroup, &["probe", "10", "32Mi", "/dev/vda"])?;
+        ensure!(probe.await_word_or_end("holding")?, "the probe did not start");
+        Ok(House { site, probe })
+    }
+
+    /// Starts the agent, with the loop or without.
+    fn agent(&mut self, looping: bool) -> Result<Agent> {
+        self.site.agent = self.site.agent.clone().set("pressure.enabled", &looping.to_string());
+        let agent = self.site.start()?;
+        await_score(self.probe.pid, -999)?;
+        Ok(agent)
+    }
+
+    fn tenant(&mut self, name: &str) -> Result<(TestCgroup, Heard)> {
+        let cgroup = self.site.tree().group(&format!("own/{name}"))?;
+        let asked = format!("{}Mi", memory_total()? * (TENANT + 2) / 100 / MIB);
+        self.site.bind(&Manifest::burstable(name, &cgroup.path(), "100m", &asked))?;
+        let heard = self.site.run_heard(&cgroup, &["hold", &format!("{TENANT}%")])?;
+        ensure!(heard.await_word_or_end("holding")?, "the tenant did not start");
+        Ok((cgroup, heard))
+    }
+
+    fn hog(&mut self, name: &str, words: &[&str]) -> Result<(TestCgroup, Heard)> {
+        let path = format!("{}/own/{name}", self.site.tree().path());
+        self.site.bind(&Manifest::best_effort(name, &path))?;
+        let cgroup = self.site.tree().group(&format!("own/{name}"))?;
+        let heard = self.site.run_heard(&cgroup, words)?;
+        Ok((cgroup, heard))
+    }
+
+    /// The 99th percentile of the probe's lateness since the last question, in milliseconds, and all it told.
+    fn lateness(&self) -> Result<(f64, String)> {
+        let lines = |said: &str| said.lines().filter(|line| line.contains("late n=")).count();
+        let before = lines(&self.probe.said());
+        kill(self.probe.pid, Signal::SIGUSR1).context("the probe is gone")?;
+        wait::until("the probe to tell", wait::PATIENCE, || {
+            let said = self.probe.said();
+            if lines(&said) == before {
+                return Ok(None);
+            }
+            let line = said.lines().last().unwrap_or_default().to_string();
+            let p99 = line.split(' ').find_map(|word| word.strip_prefix("p99="));
+            let usec: f64 = p99.context("no p99")?.parse().context("p99 is not a number")?;
+            let told = line.split_once("late ").map_or(line.as_str(), |(_, told)| told).to_string();
+            Ok(Some((usec / 1000.0, told)))
+        })
+    }
+
+    fn clear(&self, name: &str, cgroup: &TestCgroup) -> Result<()> {
+        cgroup.remove()?;
+        self.site.unbind(name)
+    }
+}
+
+/// Whether anything holds a container back.
+fn is_held(cgroup: &TestCgroup) -> Result<bool> {
+    Ok(cgroup.is_frozen()? || cgroup.read("memory", "memory.high")? != "max")
+}
+
+/// What was decided about a pod's memory, by kind.
+fn decided(agent: &Agent, pod: &str, kind: &str) -> Result<usize> {
+    let pod = format!("default/{pod}");
+    let all = agent.ask().decisions()?;
+    Ok(all.iter().filter(|d| d.kind == kind && d.pod.as_deref() == Some(pod.as_str())).count())
+}
+
+/// One repetition: the hog grows into the tenant's memory, is held, and is let go when the tenant leaves.
+fn contain(house: &mut House, agent: &Agent, round: usize) -> Result<String> {
+    let (tenant, hog, rate) = (format!("tenant-{round}"), format!("hog-{round}"), RATES[round % RATES.len()]);
+    let (tenant_at, tenant_runs) = house.tenant(&tenant)?;
+    let killed = vm_event("oom_kill")?;
+    let (hog_at, hog_runs) = house.hog(&hog, &["grow", rate, WANTED])?;
+    let held = wait::until("the hog to be held", wait::PATIENCE, || {
+        ensure!(hog_runs.is_alive(), "the hog is gone");
+        ensure!(!hog_runs.said().contains("grown"), "nothing held the hog back");
+        is_held(&hog_at)?.then(|| hog_at.read("memory", "memory.current")).transpose()
+    });
+    let held: u64 = held.with_context(|| format!("the agent's log:\n{}", agent.log_end()))?.parse()?;
+    // It stays held while the tenant is there, three seconds of which are enough to outgrow what is left.
+    agent.ask().usage(3)?;
+    ensure!(hog_runs.is_alive() && !hog_runs.said().contains("grown"), "the hog was not contained");
+    ensure!(tenant_runs.is_alive(), "the tenant is gone");
+    tenant_at.remove()?;
+    let grown = hog_runs.await_word_or_end("grown");
+    let grown = grown.with_context(|| format!("not let go; the agent's log:\n{}", agent.log_end()))?;
+    ensure!(grown, "the hog was killed after the tenant left");
+    wait::until("the hog to be let go", wait::PATIENCE, || Ok((!is_held(&hog_at)?).then_some(())))?;
+    let kills = [vm_event("oom_kill")? - killed, decided(agent, &hog, "kill")? as u64];
+    ensure!(kills == [0, 0], "killed by the kernel and by the agent: {kills:?}");
+    let told =
+        format!("{rate} %/s held at {} MiB after {} steps", held / MIB, decided(agent, &hog, "relieve")?);
+    house.clear(&hog, &hog_at)?;
+    house.site.unbind(&tenant)?;
+    Ok(told)
+}
+
+pub(crate) fn a_growing_hog_is_contained_and_the_probe_beside_it_stays_prompt() -> Result<()> {
+    let mut house = House::new()?;
+    let agent = house.agent(true)?;
+    house.lateness()?;
+    agent.ask().usage(8)?;
+    let (quiet, quiet_told) = house.lateness()?;
+    let mut told = Vec::new();
+    for round in 0..machine::scaled(5, 20) {
+        told.push(contain(&mut house, &agent, round).with_context(|| format!("repetition {round}"))?);
+    }
+    let (with, with_told) = house.lateness()?;
+    agent.stop()?;
+    figures::show(&format!(
+        "growing hog: contained without a kill and let go {} times: {}",
+        told.len(),
+        told.join("; ")
+    ));
+
+    let agent = house.agent(false)?;
+    let (tenant_at, _tenant) = house.tenant("tenant")?;
+    house.lateness()?;
+    let killed = vm_event("oom_kill")?;
+    let (hog_at, _hog) = house.hog("hog", &["grow", "10", "95%"])?;
+    let out = wait::until("memory to run out", 2 * wait::PATIENCE, || {
+        Ok((vm_event("oom_kill")? > killed).then_some(()))
+    });
+    let (without, without_told) = house.lateness()?;
+    figures::show(&format!(
+        "probe of 10 ms, lateness in usec: quiet {quiet_told}; with the loop {with_told}; without {without_told}"
+    ));
+    for (name, cgroup) in [("hog", &hog_at), ("tenant", &tenant_at)] {
+        house.clear(name, cgroup)?;
+    }
+    agent.stop()?;
+    out?;
+    ensure!(with < 2.0 * quiet + 20.0, "p99 {with:.1} ms with the loop, {quiet:.1} ms when it was quiet");
+    ensure!(with < without / 2.0, "p99 {with:.1} ms with the loop, {without:.1} ms without");
+    Ok(())
+}
+
+/// All of the memory at once leaves no time to act in. Whoever acts, the hog is what goes.
+pub(crate) fn an_instantaneous_hog_is_its_own_victim() -> Result<()> {
+    let mut house = House::new()?;
+    let agent = house.agent(true)?;
+    let (_, tenant) = house.tenant("tenant")?;
+    let before = vm_event("oom_kill")?;
+    let (mut by_kernel, mut by_agent) = (0, 0);
+    let rounds = machine::scaled(5, 20);
+    for round in 0..rounds {
+        let name = format!("now-{round}");
+        let (cgroup, hog) = house.hog(&name, &["hold", "90%"])?;
+        ensure!(!hog.await_word_or_end("holding")?, "there was room for the hog");
+        by_kernel += cgroup.oom_kills()?;
+        by_agent += decided(&agent, &name, "kill")?;
+        ensure!(tenant.is_alive() && house.probe.is_alive(), "round {round}: somebody else died");
+        house.clear(&name, &cgroup)?;
+    }
+    let all = vm_event("oom_kill")? - before;
+    figures::show(&format!(
+        "instantaneous hog: gone {rounds} of {rounds} times, {by_kernel} by the kernel and {by_agent} by the agent; {all} OOM kills in all; probe and tenant alive"
+    ));
+    ensure!(all == by_kernel, "{} OOM kills took somebody else", all - by_kernel);
+    ensure!(score(house.probe.pid)? == -999, "the probe lost its score");
+    agent.stop()
+}
