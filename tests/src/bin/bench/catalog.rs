@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::figure::Figure;
 use crate::options::Options;
 use crate::run::{self, Run};
-use crate::{converge, ingest, pressure, sample};
+use crate::{capacity, converge, ingest, pressure, sample};
 
 /// One run and the figures it gives.
 pub(crate) struct Bench {
@@ -15,7 +15,7 @@ pub(crate) struct Bench {
     run: fn(&Run) -> anyhow::Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 10] = [
+const BENCHES: [Bench; 12] = [
     Bench {
         figures: &[
             ("sample/sampler-vs-pread", "CPU time of the sampler against bare preads of the same files"),
@@ -81,6 +81,22 @@ const BENCHES: [Bench; 10] = [
             "memory is short by the kernel's word until the first write is done",
         )],
         run: pressure::run,
+    },
+    Bench {
+        figures: &[
+            ("capacity/closed-form", "one shape counted in closed form on 5,000 nodes"),
+            ("capacity/step-local", "placements a second of a shape whose rules are local to a node"),
+            ("capacity/step-spread", "placements a second with one spread constraint"),
+            ("capacity/step-anti-affinity", "placements a second, one of a kind on each node"),
+        ],
+        run: capacity::step,
+    },
+    Bench {
+        figures: &[
+            ("capacity/load", "a snapshot of 5,000 nodes and 150,000 pods is read and asked"),
+            ("capacity/load-memory", "memory that takes"),
+        ],
+        run: capacity::load,
     },
 ];
 
