@@ -120,10 +120,13 @@ impl Gather<'_> {
         self.knobs.push(KnobLoop::at(target, setting, shared(&wish.reason)));
     }
 
-    /// Where a knob will be once its controller is given on.
+    /// Where a knob will be once its controller is given on: by us where we own the subtree, by systemd with the first
+    /// property of a unit that needs it.
     fn to_come(&self, knob: Knob) -> Option<CgroupRef> {
         let core = matches!(knob, Knob::CpuIdle | Knob::CpuMaxBurst);
-        self.facts.knob(knob).filter(|_| self.is_owned && !core).map(|fact| fact.place.clone())
+        let place = self.facts.knob(knob)?.place.clone();
+        let systemd_brings = || crate::systemd::assumed(&Target::Cgroup(place.clone()), knob).is_some();
+        ((self.is_owned && !core) || systemd_brings()).then_some(place)
     }
 
     /// One place for all knobs of a directory.

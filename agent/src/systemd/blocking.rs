@@ -1,13 +1,16 @@
-//! The bus as a plain thread uses it: a call blocks for [`CALL`](super::bus::CALL) at most, and while the bus is away
-//! nobody waits for it.
+//! The bus as a plain thread uses it: a call blocks for [`PATIENCE`] at most, and while the bus is away nobody waits
+//! for it.
 
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::bus::{BusError, CALL, Manager};
+use super::bus::{BusError, Manager};
 use super::property::Property;
 
+/// A healthy manager answers in milliseconds. One that reads its files again may take longer; then the kernel is
+/// written directly.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// First and longest time without another try after an outage.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
@@ -75,7 +78,7 @@ impl SetProperties for Bus {
     fn set(&mut self, unit: &str, properties: &[Property]) -> Result<(), BusError> {
         let (runtime, manager) = self.link()?;
         let done = runtime.block_on(async {
-            tokio::time::timeout(CALL, manager.set(unit, properties)).await.unwrap_or(Err(BusError::Late))
+            tokio::time::timeout(PATIENCE, manager.set(unit, properties)).await.unwrap_or(Err(BusError::Late))
         });
         match &done {
             Err(error) if error.is_outage() => self.begin_outage(error),
@@ -91,6 +94,6 @@ fn connect() -> Result<(Runtime, Manager), BusError> {
     }
     let away = |error: std::io::Error| BusError::Away(error.to_string());
     let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build().map_err(away)?;
-    let manager = runtime.block_on(Manager::connect())?;
+    let manager = runtime.block_on(Manager::connect(PATIENCE))?;
     Ok((runtime, manager))
 }

@@ -24,7 +24,11 @@ pub(super) const TAR: &str = "system.tar";
 /// What is asked for; libraries come along.
 const PACKAGES: [&str; 2] = ["systemd", "dbus"];
 /// What neither systemd nor the bus reads.
-const UNUSED: [&str; 9] = [
+const UNUSED: [&str; 13] = [
+    "usr/lib/systemd/system/sysinit.target.wants/dev-hugepages.mount",
+    "usr/lib/systemd/system/sysinit.target.wants/dev-mqueue.mount",
+    "usr/lib/systemd/system/sysinit.target.wants/sys-kernel-debug.mount",
+    "usr/lib/systemd/system/sysinit.target.wants/sys-kernel-tracing.mount",
     "usr/share/doc",
     "usr/share/man",
     "usr/share/locale",
@@ -92,7 +96,10 @@ fn make(cache: &Path, tar: &Path) -> Result<()> {
         }
     }
     for unused in UNUSED {
-        match std::fs::remove_dir_all(root.join(unused)) {
+        let path = root.join(unused);
+        let removed =
+            if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        match removed {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(error).with_context(|| format!("cannot remove {unused}"));
             }

@@ -37,6 +37,8 @@ const SECOND_LOOK: Duration = Duration::from_secs(3);
 const SETTLE: Duration = Duration::from_millis(50);
 /// First and longest wait before connecting again.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// Nobody waits for a listing, and a manager that reads its files again answers no one for seconds on a slow machine.
+const CALL: Duration = Duration::from_secs(20);
 /// Unit files larger than this are refused; systemd's own limit is 1 MiB.
 const MAX_FILE: u64 = 1 << 20;
 /// Units looked at most.
@@ -266,7 +268,7 @@ fn update(workloads: Vec<Workload>, problems: Vec<SourceProblem>, healthy: bool)
 
 /// A connection whose signals are taken by a task of their own: a queue nobody empties would stop the answers too.
 async fn connect() -> Result<(Manager, Arc<Signals>), BusError> {
-    let manager = Manager::connect().await?;
+    let manager = Manager::connect(CALL).await?;
     let signals = Arc::new(Signals::default());
     let taker = Arc::clone(&signals);
     let following = manager.follow(move |change| taker.take_in(change)).await?;

@@ -11,7 +11,9 @@ cd /root-of-guest || exit 1
 mkdir -p dev proc sys run tmp var/tmp root usr/bin
 chmod 1777 tmp var/tmp
 # What the packages have wins over busybox, and what the guest was given over both.
-busybox --install -s usr/bin
+/bin/busybox --install -s /root-of-guest/usr/bin
+# It would be a link to itself.
+rm -f usr/bin/busybox
 tar -xf /system.tar
 for directory in bin sbin lib lib64 usr etc; do
     [ ! -d /$directory ] || cp -a /$directory/. $directory/
@@ -23,5 +25,5 @@ while read -r module; do
     insmod "$module" || echo "cannot load $module"
 done < /modules
 cd /
-umount /dev
+mount --move /dev /root-of-guest/dev
 exec switch_root /root-of-guest /lib/systemd/systemd
