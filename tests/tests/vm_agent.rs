@@ -2,6 +2,8 @@
 
 #[path = "cases/agent_knobs.rs"]
 mod knobs;
+#[path = "cases/agent_node.rs"]
+mod node;
 #[path = "cases/agent_scores.rs"]
 mod scores;
 
@@ -22,13 +24,19 @@ fn guest() -> Result<VmBuilder> {
 }
 
 /// What is run in guests: the same as on the host, where scores below 0 are allowed and CPU has a weight.
-const CASES: [fn() -> Result<()>; 13] = [
+const CASES: [fn() -> Result<()>; 19] = [
     knobs::limits_of_a_manifest_are_applied_counted_and_put_back,
     knobs::a_limit_below_use_is_refused_by_name_and_kills_nobody,
     knobs::who_keeps_rewriting_a_knob_is_told_and_not_fought,
     knobs::what_has_no_effect_is_told_with_the_ancestor_and_the_remedy,
     knobs::an_owned_subtree_holds_the_sums_and_is_put_back,
     knobs::a_container_that_starts_under_pressure_is_scored_before_the_audit,
+    node::a_daemon_found_by_its_program_is_protected_and_nothing_beside_it,
+    node::a_daemon_found_by_its_cgroup_is_the_first_process_in_it,
+    node::overcommit_and_swap_are_told_and_a_rehearsal_says_what_it_would_set,
+    node::overcommit_is_set_and_put_back,
+    node::workloads_are_capped_until_somebody_else_owns_the_limit,
+    node::a_pod_is_admitted_by_every_resource,
     scores::every_process_gets_its_containers_score_and_every_cgroup_its_share,
     scores::a_guaranteed_container_is_protected_or_its_denial_is_told_once,
     scores::a_process_moved_in_and_a_knob_changed_become_right_again,

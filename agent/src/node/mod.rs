@@ -243,7 +243,7 @@ impl NodeLoop {
         *lock(&self.parts.view.daemons) = guard.daemons();
         self.record(drafts);
         self.audits = self.audits.wrapping_add(1);
-        if self.audits % COMPACT_AFTER == 0 {
+        if self.audits.is_multiple_of(COMPACT_AFTER) {
             let reader = &self.parts.reader;
             self.journal.compact(|target| still_there(reader, target));
         }

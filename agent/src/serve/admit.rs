@@ -209,8 +209,9 @@ mod tests {
 
     #[test]
     fn each_resource_is_compared_with_what_requests_leave() {
-        let none: &[(&str, &str, &str)] = &[];
-        let table: [(&str, &str, &str, &[(&str, &str, &str)]); 9] = [
+        let none = &[];
+        type Short<'a> = (&'a str, &'a str, &'a str);
+        let table: [(&str, &str, &str, &[Short<'_>]); 9] = [
             ("cpu: 1, memory: 1536Mi", "", "", none),
             ("cpu: 1100m, memory: 1537Mi", "", "", &[("cpu", "1", "100m"), ("memory", "1536Mi", "1Mi")]),
             ("cpu: 500m", "cpu: 1500m", "", &[("cpu", "1", "500m")]),

@@ -138,6 +138,27 @@ pub(crate) fn overcommit_and_swap_are_told_and_a_rehearsal_says_what_it_would_se
     Ok(())
 }
 
+pub(crate) fn overcommit_is_set_and_put_back() -> Result<()> {
+    require!(machine::is_emulated(), "it changes a setting of the whole machine");
+    let file = "/proc/sys/vm/overcommit_memory";
+    // Not 2: other tests run beside this one, and would be refused memory.
+    std::fs::write(file, "0").context("cannot set overcommit_memory")?;
+    let site = Site::new()?.with(|agent| agent.set("memory.overcommit", "\"set\""));
+    let agent = site.start()?;
+    let set = |s: &GetStatusResponse| row(s, "vm.overcommit_memory").is_some_and(|row| row.state == "ok");
+    agent.await_status("overcommit to be set", set)?;
+    assert_eq!(std::fs::read_to_string(file)?.trim(), "1");
+    let told = |d: &evenkeel_proto::v1::Decision| {
+        (d.kind.as_str(), d.old.as_deref(), d.result.as_str()) == ("node", Some("0"), "done")
+    };
+    assert!(agent.ask().decisions()?.iter().any(told));
+    agent.kill()?;
+    let restored = site.agent.run(&["restore"])?;
+    assert_eq!(restored.status, Some(0), "{}", restored.said());
+    assert_eq!(std::fs::read_to_string(file)?.trim(), "0", "{}", restored.said());
+    Ok(())
+}
+
 /// The file of the limit, and what it holds without one.
 fn limit_of(cgroup: &TestCgroup) -> Result<(&'static str, String)> {
     let file = if cgroup.is_v2() { "memory.max" } else { "memory.limit_in_bytes" };

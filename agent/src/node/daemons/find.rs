@@ -116,7 +116,7 @@ impl Finder {
         if names.is_empty() {
             return Vec::new();
         }
-        if self.looks % LOOK_AGAIN == 0 {
+        if self.looks.is_multiple_of(LOOK_AGAIN) {
             self.strangers.clear();
         }
         self.looks = self.looks.wrapping_add(1);
@@ -130,8 +130,8 @@ impl Finder {
         let mut strangers = HashSet::with_capacity(all.len());
         let mut candidates = Vec::new();
         for pid in all {
-            let stranger = self.strangers.contains(&pid)
-                || comm_of(roots, pid).is_ok_and(|comm| !names.iter().any(|name| *name == comm));
+            let stranger =
+                self.strangers.contains(&pid) || comm_of(roots, pid).is_ok_and(|comm| !names.contains(&comm));
             if stranger {
                 strangers.insert(pid);
             } else {

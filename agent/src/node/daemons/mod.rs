@@ -187,7 +187,8 @@ impl Guard {
                     daemon.name
                 )
             }
-            _ => format!("{} protected at {}", self.known.len(), self.score),
+            _ if self.known.is_empty() => "none found".to_owned(),
+            _ => format!("{} of {} are at {}", self.protected(), self.known.len(), self.score),
         };
         let (state, remedy) = if denied.is_empty() { ("ok", "") } else { ("denied", REMEDY) };
         NodeKnob { name: ROW, state, why, remedy: remedy.to_owned() }

@@ -113,7 +113,11 @@ fn of_file(tree: &CgroupTree, file: &File) -> Finding {
             format!("no {name} in the {home} hierarchy: {}", file.without),
             file.remedy,
         ),
-        None => Finding::ok(file.check, "not known: no cgroup is there to look at".to_owned()),
+        None => Finding::warn(
+            file.check,
+            "not known: no cgroup is there to look at",
+            "start a container and ask again",
+        ),
     }
 }
 
