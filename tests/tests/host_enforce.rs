@@ -4,6 +4,8 @@
 mod cpu;
 #[path = "cases/enforce_crash.rs"]
 mod crash;
+#[path = "cases/enforce_whole.rs"]
+mod whole;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -35,4 +37,9 @@ fn without_a_request_the_whole_cpu_alone_and_little_beside_one_with() -> Result<
 #[test]
 fn kill_nine_leaves_old_or_new_values_and_the_next_start_repairs() -> Result<()> {
     alone(crash::kill_nine_leaves_old_or_new_values_and_the_next_start_repairs)
+}
+
+#[test]
+fn a_container_that_loses_one_process_is_gone_as_a_whole_when_asked() -> Result<()> {
+    whole::a_container_that_loses_one_process_is_gone_as_a_whole_when_asked()
 }

@@ -10,6 +10,8 @@ mod crash;
 mod memory;
 #[path = "cases/enforce_pressure.rs"]
 mod pressure;
+#[path = "cases/enforce_whole.rs"]
+mod whole;
 
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ const MEMORY: &[Case] = &[
     ("a barrage", memory::guaranteed_containers_survive_a_barrage_of_best_effort_ones),
     ("newcomers", memory::a_node_full_of_best_effort_gives_way_to_guaranteed_newcomers),
     ("burstable order", memory::a_burstable_container_over_its_request_dies_before_one_within),
-    ("whole container", memory::a_container_that_loses_one_process_is_gone_as_a_whole_when_asked),
+    ("whole container", whole::a_container_that_loses_one_process_is_gone_as_a_whole_when_asked),
     ("protection", memory::memory_protection_holds_below_a_granting_ancestor_and_is_told_where_it_is_not),
 ];
 

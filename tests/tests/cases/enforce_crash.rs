@@ -132,7 +132,6 @@ fn released(cgroups: &[(&str, TestCgroup)], killed: Instant) -> Result<Duration>
 pub(crate) fn kill_nine_leaves_old_or_new_values_and_the_next_start_repairs() -> Result<()> {
     require!(machine::is_root(), "making cgroups needs root");
     let mut chance = Chance::of("kill -9");
-    // Where two listings in a row are never clean, the second already freezes.
     let mut site = Site::new()?;
     let cgroups: Vec<(&str, TestCgroup)> = ["safe", "burst", "churn"]
         .into_iter()

@@ -1,15 +1,12 @@
 //! Who dies and who stays when memory runs out: the promises of the classes under a real OOM killer, in a guest small
 //! enough to run out of memory.
 
-use std::process::Command;
-
 use anyhow::{Context, Result, ensure};
-use evenkeel_proto::v1::{ConvergeState, Decision};
+use evenkeel_proto::v1::ConvergeState;
 use evenkeel_tests::cgroups::{TestCgroup, Tier};
-use evenkeel_tests::processes::{is_alive, memory, memory_total, score, vm_event};
+use evenkeel_tests::processes::{memory, memory_total, score, vm_event};
 use evenkeel_tests::product::{Heard, Manifest, Site, await_score};
-use evenkeel_tests::{figures, machine, places, require, wait};
-use serde_json::json;
+use evenkeel_tests::{figures, machine, wait};
 
 const MIB: u64 = 1 << 20;
 
@@ -20,6 +17,11 @@ fn percent(part: u64) -> Result<String> {
 
 /// A site whose scores alone decide: the loop that would step in earlier is off.
 fn site() -> Result<Site> {
+    if machine::is_emulated() {
+        // Names and inodes that are freed again and again count as progress, and put off the OOM killer for minutes
+        // where the processor is slow (sysctl/vm.rst, "vfs_cache_pressure").
+        std::fs::write("/proc/sys/vm/vfs_cache_pressure", "0").context("cannot keep names and inodes")?;
+    }
     Ok(Site::new()?.with(|agent| agent.set("pressure.enabled", "false")))
 }
 
@@ -69,10 +71,10 @@ pub(crate) fn guaranteed_containers_survive_a_barrage_of_best_effort_ones() -> R
     let (before, mut killed, mut held) = (vm_event("oom_kill")?, 0, 0);
     let rounds = machine::scaled(5, 20);
     for round in 0..rounds {
-        let names: Vec<String> = (0..4).map(|hog| format!("hog-{round}-{hog}")).collect();
+        let names: Vec<String> = (0..3).map(|hog| format!("hog-{round}-{hog}")).collect();
         let mut hogs = Vec::new();
         for name in &names {
-            hogs.push(best_effort(&mut site, name, 35)?);
+            hogs.push(best_effort(&mut site, name, 40)?);
         }
         for (cgroup, hog) in &hogs {
             held += u64::from(hog.await_word_or_end("holding")?);
@@ -86,7 +88,7 @@ pub(crate) fn guaranteed_containers_survive_a_barrage_of_best_effort_ones() -> R
     }
     let kills = vm_event("oom_kill")? - before;
     figures::show(&format!(
-        "barrage: {rounds} rounds of 4 BestEffort hogs of 35 %: {kills} OOM kills, {killed} of them hogs, {held} hogs held their memory; Guaranteed alive 2 of 2, daemon alive"
+        "barrage: {rounds} rounds of 3 BestEffort hogs of 40 %: {kills} OOM kills, {killed} of them hogs, {held} hogs held their memory; Guaranteed alive 2 of 2, daemon alive"
     ));
     ensure!(kills >= rounds, "memory never ran out");
     ensure!(kills == killed, "{} of {kills} OOM kills took somebody else", kills - killed);
@@ -106,18 +108,18 @@ pub(crate) fn a_node_full_of_best_effort_gives_way_to_guaranteed_newcomers() -> 
     let (mut filled, mut killed) = (0, 0);
     for round in 0..rounds {
         let (mut old, mut names) = (Vec::new(), Vec::new());
-        while memory("MemAvailable")? > memory_total()? / 100 * 12 {
+        while memory("MemAvailable")? > memory_total()? / 100 * 15 {
             let name = format!("old-{round}-{}", names.len());
-            let (cgroup, heard) = best_effort(&mut site, &name, 6)?;
+            let (cgroup, heard) = best_effort(&mut site, &name, 11)?;
             heard.await_word_or_end("holding")?;
             names.push(name);
             old.push((cgroup, heard));
         }
         filled += old.len();
         let mut newcomers = Vec::new();
-        for number in 0..3 {
+        for number in 0..2 {
             let name = format!("new-{round}-{number}");
-            newcomers.push(guaranteed(&mut site, &name, 15)?);
+            newcomers.push(guaranteed(&mut site, &name, 20)?);
             names.push(name);
         }
         for (_, heard) in &newcomers {
@@ -131,8 +133,8 @@ pub(crate) fn a_node_full_of_best_effort_gives_way_to_guaranteed_newcomers() -> 
     }
     let kills = vm_event("oom_kill")? - before;
     figures::show(&format!(
-        "newcomers: {rounds} rounds, {filled} BestEffort filled the node, {killed} of them gave way to {} Guaranteed of 15 %, all of which run; {kills} OOM kills; daemon and agent alive",
-        3 * rounds
+        "newcomers: {rounds} rounds, {filled} BestEffort filled the node, {killed} of them gave way to {} Guaranteed of 20 %, all of which run; {kills} OOM kills; daemon and agent alive",
+        2 * rounds
     ));
     ensure!(killed > 0, "nobody had to give way");
     agent.stop()
@@ -179,63 +181,6 @@ fn clear(site: &Site, cgroups: &[(String, TestCgroup)]) -> Result<()> {
         cgroup.remove()?;
         site.unbind(name)
     })
-}
-
-/// Two processes, one of which runs into its container's limit: both go where that is asked for, one where it is not.
-pub(crate) fn a_container_that_loses_one_process_is_gone_as_a_whole_when_asked() -> Result<()> {
-    require!(machine::is_root(), "making cgroups needs root");
-    let mut site = site()?;
-    let agent = site.start()?;
-    let rounds = machine::scaled(5, 20);
-    for (wish, whole) in [("container", true), ("process", false)] {
-        let mut gone = 0;
-        for round in 0..rounds {
-            let name = format!("{wish}-{round}");
-            let cgroup = container(&site, Tier::Burstable, &name)?;
-            let asked = json!({"requests": {"memory": "8Mi"}, "limits": {"memory": "32Mi"}});
-            let family = Manifest::new(&name, &cgroup.path(), &asked);
-            site.bind(&family.annotation("evenkeel.dev/oom-kill", wish))?;
-            let parent = site.run(&cgroup, &["sleep"])?;
-            agent.await_settled(&name)?;
-            let mut shell = Command::new("/bin/sh");
-            let workload = places::program("evenkeel-workload")?;
-            shell.args(["-c", &format!("{} hold 64Mi; exec sleep 1000000", workload.display())]);
-            site.spawn(&cgroup, &shell)?;
-            wait::until_true("the OOM killer", || cgroup.oom_kills().is_ok_and(|kills| kills > 0))?;
-            if whole {
-                let left =
-                    || cgroup.processes().map(|all| all.into_iter().filter(|pid| is_alive(*pid)).count());
-                wait::until(
-                    "all of the container to go",
-                    wait::PATIENCE,
-                    || Ok((left()? == 0).then_some(())),
-                )
-                .with_context(|| format!("round {round}; the agent's log:\n{}", agent.log_end()))?;
-            } else {
-                // The shell goes on after its child, and the agent has told of the kill: nothing more will come.
-                wait::until_true("the shell to go on", || {
-                    cgroup.processes().is_ok_and(|all| all.iter().any(|pid| name_of(*pid) == "sleep"))
-                })?;
-                wait::until("the agent to tell of it", wait::PATIENCE, || {
-                    let told = agent.ask().decisions()?;
-                    let pod = format!("default/{name}");
-                    let of_pod =
-                        |d: &Decision| d.kind == "oom-kill" && d.pod.as_deref() == Some(pod.as_str());
-                    Ok(told.iter().any(of_pod).then_some(()))
-                })?;
-            }
-            gone += u32::from(!is_alive(parent));
-            clear(&site, &[(name, cgroup)])?;
-        }
-        let expected = if whole { rounds } else { 0 };
-        figures::show(&format!("oom-kill = {wish}: whole container gone in {gone} of {rounds}"));
-        ensure!(gone == expected, "oom-kill = {wish}: {gone} of {rounds} containers went as a whole");
-    }
-    agent.stop()
-}
-
-fn name_of(pid: nix::unistd::Pid) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string()
 }
 
 /// Pages of a file in two containers that asked for them; the cgroups above grant it to one of them only.
