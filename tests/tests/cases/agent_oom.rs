@@ -220,7 +220,8 @@ pub(crate) fn kills_are_known_after_a_restart_and_those_in_between_are_told() ->
     require!(machine::is_root(), "making cgroups needs root");
     let mut site = Site::new()?;
     let web = container(&mut site, "web")?;
-    site.bind(&Manifest::guaranteed("web", &web.path(), "100m", "48Mi"))?;
+    // A whole processor: its limit is a quota.
+    site.bind(&Manifest::guaranteed("web", &web.path(), "1", "48Mi"))?;
     let agent = site.start()?;
     await_known(&agent, "web")?;
     oom(&mut site, &web)?;
