@@ -391,7 +391,7 @@ mod tests {
         let at = place(&kernel);
         let old = Setting::MemoryHigh(Limit::Max);
         let ours = Entry { at: at.clone(), old, ours: vec![high(100), high(90)] };
-        let theirs = Entry { at: at.clone(), old, ours: vec![high(100)] };
+        let theirs = Entry { at, old, ours: vec![high(100)] };
         let mut writer = kernel.clone();
         assert_eq!(undo(&kernel, &mut writer, &theirs), Err(Left::Theirs(high(90))));
         assert!(undo(&kernel, &mut writer, &ours).unwrap().is_done());

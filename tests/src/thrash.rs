@@ -15,7 +15,7 @@ use crate::cgroups::{CgroupTree, TestCgroup};
 use crate::places;
 
 /// Memory the cgroup has, and what its processes want of it.
-const HAS: &str = "48Mi";
+const HAS: usize = 48 << 20;
 const WANTS: usize = 128 << 20;
 /// Readers: enough to stall most of the time, few enough to leave others a processor.
 const READERS: usize = 3;
@@ -39,14 +39,13 @@ impl Thrash {
         let program = places::program("evenkeel-workload")?;
         let mut command = Command::new(program);
         if cgroup.is_v2() {
-            cgroup.set("memory", "memory.high", "16Mi")?;
+            cgroup.set("memory", "memory.high", &(16 << 20).to_string())?;
             command.args(["grow", "5", "25%"]);
             return Ok(Thrash { pids: vec![tree.spawn(cgroup, &command)?] });
         }
-        cgroup.set("memory", "memory.limit_in_bytes", &(48 << 20).to_string())?;
+        cgroup.set("memory", "memory.limit_in_bytes", &HAS.to_string())?;
         let file = directory.join("thrashed");
-        uncached(&file)
-            .with_context(|| format!("cannot make {} ({HAS} of memory for it)", file.display()))?;
+        uncached(&file).with_context(|| format!("cannot make {}", file.display()))?;
         command.arg("read").arg(&file).args(["0", &WANTS.to_string(), "again"]);
         let pids = (0..READERS).map(|_| tree.spawn(cgroup, &command)).collect::<Result<_>>()?;
         Ok(Thrash { pids })

@@ -1,6 +1,6 @@
 //! Looking for containers that starve of CPU.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use evenkeel_host::node::CpuTimes;
 use evenkeel_model::qos_class::QosClass;
@@ -14,12 +14,17 @@ use crate::converge::roster::RosterEntry;
 /// Time between two looks, microseconds: several within the shortest time that counts as starving.
 const BETWEEN_LOOKS_USEC: u64 = 2_000_000;
 
+/// Containers whose threads are asked how long they waited, at one look (v1): more wait for a later one.
+const SUSPECTS: usize = 64;
+
 /// The look and its memory.
 #[derive(Default)]
 pub(super) struct CpuLook {
     machine: Machine,
     node: Option<CpuTimes>,
     before: HashMap<u32, CpuNow>,
+    /// Who used less than it asked for at the last look: only of these the waiting is asked where that is dear.
+    suspects: BTreeSet<u32>,
     next_usec: u64,
 }
 
@@ -50,6 +55,7 @@ impl CpuLook {
         };
         if busy < rules.busy && !self.machine.holds() && self.machine.starving() == 0 {
             self.before.clear();
+            self.suspects.clear();
             // Whoever was on the way to starving begins anew.
             self.machine = Machine::default();
             return Vec::new();
@@ -57,11 +63,15 @@ impl CpuLook {
         let mut before = std::mem::take(&mut self.before);
         let mut seen = Vec::new();
         for entry in roster {
-            let Ok(read) = sight.cpu(entry) else { continue };
             let slot = entry.tracked.slot;
+            let Ok(read) = sight.cpu(entry, self.suspects.contains(&slot)) else { continue };
             seen.extend(before.remove(&slot).and_then(|then| facts(entry, then, read)));
             self.before.insert(slot, read);
         }
+        let short = |facts: &&Facts| {
+            facts.usage_milli < facts.request_milli.saturating_mul(u64::from(rules.below)) / 10_000
+        };
+        self.suspects = seen.iter().filter(short).map(|facts| facts.key).take(SUSPECTS).collect();
         let actions = self.machine.step(now, busy, &seen, rules);
         let entry_of = |action: Action| {
             let entry = roster.iter().find(|entry| entry.tracked.slot == action.key)?;

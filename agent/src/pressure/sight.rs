@@ -53,8 +53,8 @@ pub(super) trait Sight: Send {
     fn memory(&mut self, entry: &RosterEntry, parts: bool) -> Result<MemoryNow, HostError>;
     /// The node's CPU times.
     fn cpu_times(&mut self) -> Option<CpuTimes>;
-    /// A container's CPU.
-    fn cpu(&mut self, entry: &RosterEntry) -> Result<CpuNow, HostError>;
+    /// A container's CPU; `waited` asks for its waiting also where that is dear (v1: thread by thread).
+    fn cpu(&mut self, entry: &RosterEntry, waited: bool) -> Result<CpuNow, HostError>;
     /// What this machine can do.
     fn can(&self) -> Switches;
 }
@@ -142,17 +142,18 @@ impl Sight for KernelSight {
         cpu_times(&self.roots).ok()
     }
 
-    fn cpu(&mut self, entry: &RosterEntry) -> Result<CpuNow, HostError> {
+    fn cpu(&mut self, entry: &RosterEntry, waited: bool) -> Result<CpuNow, HostError> {
         let dir = place(&self.tree, entry.cpu.as_ref(), entry)?;
         let stat = dir.cpu_stat()?;
         let v2 = dir.at().hierarchy == Hierarchy::V2;
-        let (usage_usec, waited) = if v2 {
+        let (usage_usec, waited_so_far) = if v2 {
             (stat.usage_usec.unwrap_or(0), dir.pressure_some_usec("cpu").ok())
         } else {
             let account = self.tree.layout().home(Controller::Cpuacct);
             let account = account.and_then(|h| self.tree.dir(h, &entry.tracked.cgroup).ok());
             let usage = account.map_or(Ok(0), |dir| dir.cpuacct_usage_usec())?;
-            (usage, Some(waited_usec(&self.roots, &dir.subtree_procs()?.pids, THREADS)))
+            let procs = if waited { Some(dir.subtree_procs()?.pids) } else { None };
+            (usage, procs.map(|pids| waited_usec(&self.roots, &pids, THREADS)))
         };
         let weight = dir.setting(if v2 { Knob::CpuWeight } else { Knob::CpuShares });
         let least_weight = match weight {
@@ -164,7 +165,7 @@ impl Sight for KernelSight {
         Ok(CpuNow {
             usage_usec,
             throttled: stat.nr_throttled.unwrap_or(0),
-            waited_usec: waited,
+            waited_usec: waited_so_far,
             least_weight,
             can_idle: dir.setting(Knob::CpuIdle).is_ok_and(|idle| idle == Setting::CpuIdle(false)),
             read_usec: self.now_usec(),

@@ -62,7 +62,7 @@ impl Sight for FakeSight {
     fn cpu_times(&mut self) -> Option<CpuTimes> {
         lock(&self.scene).times
     }
-    fn cpu(&mut self, entry: &RosterEntry) -> Result<CpuNow, HostError> {
+    fn cpu(&mut self, entry: &RosterEntry, _waited: bool) -> Result<CpuNow, HostError> {
         let scene = lock(&self.scene);
         let found = scene.cpu.iter().find(|(slot, _)| *slot == entry.tracked.slot);
         let gone = || HostError::of_text(Category::Gone, Tried::Read, "fake".to_owned(), "gone");

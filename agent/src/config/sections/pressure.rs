@@ -65,6 +65,7 @@ section! {
         /// Freeze a container for a while, when nothing else stops memory from running out.
         freeze: bool = true,
         /// Kill a container, when nothing milder frees memory and available memory is below kill_below.
+        /// On v1 processes of other users need features.v1_kill.
         kill: bool = true,
     }
 }
