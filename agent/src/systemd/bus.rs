@@ -277,7 +277,9 @@ mod tests {
         assert_eq!((change(&reloading(true)), change(&reloading(false))), (None, Some(Change::Reloaded)));
         let changed = |name: &str| {
             let values = HashMap::from([(name.to_owned(), Value::from("active"))]);
-            signal(object, PROPERTIES, "PropertiesChanged").build(&(UNIT, values, [""; 0])).unwrap()
+            signal(object, PROPERTIES, "PropertiesChanged")
+                .build(&(UNIT, values, Vec::<String>::new()))
+                .unwrap()
         };
         assert_eq!(change(&changed("ActiveState")), Some(Change::Unit("db.service".into())));
         assert_eq!(change(&changed("Job")), None);

@@ -138,7 +138,10 @@ fn quantity(key: Key, said: &Said, problems: &mut Vec<SourceProblem>) -> Option<
     match Quantity::parse(&said.text) {
         Ok(amount) => Some(amount),
         Err(error) => {
-            problems.push(problem(said.place.clone(), key.name(), error.to_string(), error.remedy()));
+            // The text ends with the remedy, which is told apart here.
+            let text = error.to_string();
+            let why = text.strip_suffix(&format!("; {}", error.remedy())).unwrap_or(&text).to_owned();
+            problems.push(problem(said.place.clone(), key.name(), why, error.remedy()));
             None
         }
     }
@@ -278,6 +281,12 @@ mod tests {
         let mut lines: Vec<String> =
             problems.iter().map(|p| format!("{} {}: {}; {}", p.where_, p.what, p.why, p.remedy)).collect();
         lines.sort();
-        insta::assert_snapshot!(lines.join("\n"));
+        insta::assert_snapshot!(lines.join("\n"), @r#"
+        /etc/db.service:2 read MemoryRequest of [X-Evenkeel]: quantity "64Mb" at byte 2: "Mb" is not a suffix; the unit is implied by the resource: leave the B away (64Mi, 64M); then run systemctl daemon-reload
+        /etc/db.service:3 read CPURequest of [X-Evenkeel]: 2: the request is above the limit 1 of /etc/db.service:4; lower the request or raise the limit; then run systemctl daemon-reload
+        /etc/db.service:5 read Memorylimit of [X-Evenkeel]: [X-Evenkeel] has no such key; write CPURequest=, CPULimit=, MemoryRequest=, MemoryLimit= or Manage=; then run systemctl daemon-reload
+        /etc/db.service:6 read a line of [X-Evenkeel]: `nonsense` is no assignment; write KEY=VALUE; then run systemctl daemon-reload
+        /etc/db.service:7 read MemoryLimit of [X-Evenkeel]: -1: the amount is negative; write an amount of zero or more; then run systemctl daemon-reload
+        "#);
     }
 }
