@@ -160,8 +160,8 @@ pub(crate) fn the_rest_of_a_container_goes_with_a_process_where_that_is_wished()
     ensure!(part.processes()?.len() == 1, "the other container lost more than a process");
     let rest = decisions(&agent, "whole", "kill")?;
     if whole.is_v2() {
-        // The kernel took them all, and counted them.
-        ensure!(counted == 3 && rest.is_empty(), "{counted} killed, {rest:#?}");
+        // The kernel took all three, and may count the one it chose again with its group (mm/oom_kill.c).
+        ensure!((3..=4).contains(&counted) && rest.is_empty(), "{counted} killed, {rest:#?}");
     } else {
         ensure!(counted == 1 && rest.len() == 1 && rest[0].result == "done", "{counted} killed, {rest:#?}");
         ensure!(
