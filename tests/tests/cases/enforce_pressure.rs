@@ -29,7 +29,7 @@ impl House {
         let mut site = site.with(|agent| agent.set("own", &format!("[{own:?}]")));
         let cgroup = site.tree().group("own/probe")?;
         site.bind(&Manifest::guaranteed("probe", &cgroup.path(), "1", "96Mi"))?;
-        let probe = site.run_heard(&cgroup, &["probe", "10", "32Mi", "/dev/vda"])?;
+        let probe = site.run_heard(&cgroup, &["probe", "10", "16Mi", "/dev/vda"])?;
         ensure!(probe.await_word_or_end("holding")?, "the probe did not start");
         Ok(House { site, probe })
     }

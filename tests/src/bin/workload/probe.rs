@@ -17,7 +17,7 @@ const PAGE: usize = 4096;
 /// Fresh memory taken in each period: a request's worth.
 const FRESH: usize = 1 << 18;
 /// How much of its file is read in each period.
-const READ: usize = 1 << 20;
+const READ: usize = 1 << 18;
 /// More latenesses than a probe ever measures between two questions, so that it takes no memory while it measures.
 const KEPT: usize = 1 << 18;
 
