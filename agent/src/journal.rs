@@ -63,6 +63,8 @@ pub(crate) struct Original {
     pub old: Setting,
     /// What we set.
     pub new: Setting,
+    /// What we had set before that: it still stands where the last write was noted and not made.
+    pub was: Option<Setting>,
     /// For a process, the container it was in.
     pub container: Option<CgroupRef>,
 }
@@ -142,6 +144,7 @@ impl Journal {
         let key = (target.clone(), old.knob());
         if let Some(known) = self.originals.get_mut(&key) {
             if known.new != new {
+                known.was = Some(known.new);
                 known.new = new;
                 let line = line_of(known);
                 self.lines += 1;
@@ -153,7 +156,8 @@ impl Journal {
             return;
         }
         self.lines += 1;
-        let original = Original { target: target.clone(), old, new, container: container.cloned() };
+        let original =
+            Original { target: target.clone(), old, new, was: None, container: container.cloned() };
         self.push(&line_of(&original));
         self.originals.insert(key, original);
     }
@@ -262,7 +266,7 @@ impl Journal {
         let frozen =
             self.frozen.iter().map(|at| Line::Frozen { target: place_of(&Target::Cgroup(at.clone())) });
         let first = Line::Boot { boot_id: self.boot_id.clone() };
-        for line in [first].into_iter().chain(self.originals.values().map(line_of)).chain(frozen) {
+        for line in [first].into_iter().chain(self.originals.values().flat_map(lines_of)).chain(frozen) {
             serde_json::to_writer(&mut out, &line)?;
             out.write_all(b"\n")?;
         }
@@ -296,7 +300,11 @@ impl Journal {
                     if let Some(original) = original.filter(|_| self.originals.len() < MAX_ENTRIES) {
                         let key = (original.target.clone(), original.old.knob());
                         let new = original.new;
-                        self.originals.entry(key).or_insert(original).new = new;
+                        let known = self.originals.entry(key).or_insert(original);
+                        if known.new != new {
+                            known.was = Some(known.new);
+                            known.new = new;
+                        }
                     }
                 }
                 Line::Back { target, knob } => {
@@ -315,6 +323,12 @@ impl Journal {
     }
 }
 
+/// All that has to be read back: the value before the last one too.
+fn lines_of(original: &Original) -> impl Iterator<Item = Line> {
+    let before = original.was.map(|was| line_of(&Original { new: was, ..original.clone() }));
+    before.into_iter().chain([line_of(original)])
+}
+
 fn line_of(original: &Original) -> Line {
     Line::Original {
         target: place_of(&original.target),
@@ -331,6 +345,7 @@ fn original(target: &Place, knob: &str, old: &str, new: &str, container: Option<
         target: target_of(target)?,
         old: knob.parse(old.as_bytes())?,
         new: knob.parse(new.as_bytes())?,
+        was: None,
         container: container.and_then(cgroup_of),
     })
 }
@@ -403,5 +418,28 @@ mod tests {
         assert_eq!((journal.originals().count(), journal.left_frozen().len()), (1, 0));
         let other = Journal::open(dir.path(), "another").unwrap();
         assert_eq!(other.originals().count(), 0);
+    }
+
+    #[test]
+    fn the_value_before_the_last_is_known_after_a_restart_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = Target::Cgroup(cgroup());
+        let shares = |n| Setting::CpuShares(CpuShares::clamped(n));
+        let mut journal = Journal::open(dir.path(), "boot").unwrap();
+        journal.note(&at, shares(1024), shares(512), None);
+        journal.note(&at, shares(512), shares(256), None);
+        journal.flush();
+        // The first reading is of the lines as they came, the second of the file written anew.
+        for _ in 0..2 {
+            let journal = Journal::open(dir.path(), "boot").unwrap();
+            let original = journal.original(&at, Knob::CpuShares).unwrap();
+            assert_eq!(
+                (original.old, original.new, original.was),
+                (shares(1024), shares(256), Some(shares(512)))
+            );
+        }
+        let mut journal = Journal::open(dir.path(), "boot").unwrap();
+        journal.forget(&at, Knob::CpuShares);
+        assert_eq!(Journal::open(dir.path(), "boot").unwrap().originals().count(), 0);
     }
 }

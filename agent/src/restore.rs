@@ -59,7 +59,6 @@ pub(crate) fn run(config: &Config, output: Output) -> anyhow::Result<bool> {
     let mut reports = undo_transients(&reader, &mut *writer, &transients);
     reports.extend(restore(&reader, &mut *writer, &mut journal));
     journal.rewrite().context("cannot rewrite the journal")?;
-    print(&reports, output)?;
     let dir = crate::node::journal_dir(dir);
     if dir.exists() {
         let mut journal = Journal::open(&dir, &boot)
@@ -67,6 +66,7 @@ pub(crate) fn run(config: &Config, output: Output) -> anyhow::Result<bool> {
         reports.extend(restore(&reader, &mut *writer, &mut journal));
         journal.rewrite().context("cannot rewrite the journal of the node")?;
     }
+    print(&reports, output)?;
     Ok(reports.iter().all(|report| !report.result.starts_with("failed")))
 }
 
@@ -95,7 +95,11 @@ fn undo_transients(
     reports
 }
 
-pub(crate) fn restore(reader: &dyn HostReader, writer: &mut dyn HostWriter, journal: &mut Journal) -> Vec<Report> {
+pub(crate) fn restore(
+    reader: &dyn HostReader,
+    writer: &mut dyn HostWriter,
+    journal: &mut Journal,
+) -> Vec<Report> {
     let mut reports = Vec::new();
     for at in journal.left_frozen().to_vec() {
         let outcome = writer.apply(&freeze_write(&at, false));
@@ -154,7 +158,9 @@ pub(crate) enum Back {
 
 /// Writes the original where our value still stands; otherwise says why not.
 pub(crate) fn put_back(reader: &dyn HostReader, writer: &mut dyn HostWriter, original: &Original) -> Back {
-    let kept = |now: Setting| now == original.new || now == original.new.as_kept(page_size());
+    let is_ours = |ours: Setting, now: Setting| now == ours || now == ours.as_kept(page_size());
+    // An agent killed between its note and its write leaves what it had set before.
+    let kept = |now: Setting| is_ours(original.new, now) || original.was.is_some_and(|was| is_ours(was, now));
     let found = reader.setting(&original.target, original.old.knob());
     match found {
         Ok(now) if now == original.old => return Back::Left("holds it already"),
@@ -195,7 +201,7 @@ fn descendants(reader: &dyn HostReader, originals: &[Original]) -> Vec<Original>
             let target = Target::Process(facts.id);
             let ours = Setting::OomScoreAdj(facts.score) == new && !facts.zombie;
             if ours && !known.iter().any(|original| original.target == target) {
-                found.push(Original { target, old, new, container: Some(container.clone()) });
+                found.push(Original { target, old, new, was: None, container: Some(container.clone()) });
             }
         }
     }

@@ -168,6 +168,9 @@ pub struct PodFacts {
     pub qos_class: Option<crate::qos_class::QosClass>,
     /// Node-critical: high priority (or static or mirror) and `system-node-critical`.
     pub node_critical: bool,
+    /// The pod's priority, as its class or its spec has it.
+    #[serde(default)]
+    pub priority: Option<i32>,
     /// Smallest memory request of an ordinary container of the pod (the sidecar rule).
     pub min_regular_memory_request: Option<Bytes>,
     /// Each container's part of a pod-level memory request that its containers do not account for.

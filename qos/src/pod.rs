@@ -29,6 +29,7 @@ pub fn qos_class(pod: &Pod) -> QosClass {
 pub fn facts(pod: &Pod) -> PodFacts {
     let whole = pod.pod_level_defaulted().map(|r| cpu_and_memory(&r));
     PodFacts {
+        priority: priority(pod),
         qos_class: Some(qos_class(pod)),
         node_critical: is_node_critical(pod),
         min_regular_memory_request: pod.containers.iter().map(memory_request).min(),
@@ -76,4 +77,14 @@ fn milli(q: Option<Quantity>) -> Option<MilliCpu> {
 /// Capped at `u64`; a negative amount counts as absent.
 fn bytes(q: Option<Quantity>) -> Option<Bytes> {
     q.filter(|q| !q.is_negative()).map(|q| Bytes::new(q.to_u64().unwrap_or(u64::MAX)))
+}
+
+/// The pod's priority: stated, or that of a class every cluster has (`pkg/apis/scheduling/types.go`).
+fn priority(pod: &Pod) -> Option<i32> {
+    let named = || match pod.priority_class_name.as_deref()? {
+        "system-node-critical" => Some(2_000_001_000),
+        "system-cluster-critical" => Some(2_000_000_000),
+        _ => None,
+    };
+    pod.priority.or_else(named)
 }

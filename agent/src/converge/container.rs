@@ -11,13 +11,15 @@ use evenkeel_host::knob::Knob;
 use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{CgroupRef, Outcome};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
-use evenkeel_qos::plan::Reason;
+use evenkeel_model::units::OomScoreAdj;
+use evenkeel_qos::plan::{Reason, Wish};
 
 use super::board::{LET_ONE_OWN, Trouble};
 use super::env::{Env, ticks_per_second};
 use super::fair::Part;
 use super::knob::{self, KnobLoop};
 use super::knobs::{Done, Knobs};
+use super::members::Target;
 use super::pass::KNOB;
 use super::score::{ScoreLoop, Turn, Verdict};
 use crate::decisions::{Draft, now_usec};
@@ -149,6 +151,8 @@ pub(super) struct Container {
     pub(super) whole: bool,
     /// The survey its knobs were last judged by; 0 = not since one was written.
     pub(super) judged: u64,
+    /// Its score where that follows its use.
+    pub(super) dynamic: Option<Wish<OomScoreAdj>>,
     /// Its part of the CPU where that does not follow from its request alone.
     pub(super) part: Option<Part>,
     /// What status shows of it is out of date.
@@ -415,6 +419,30 @@ impl Container {
                 scores.map(|scores| scores.looper.target().score.to_string()),
             )
             .result(result)
+    }
+
+    /// Takes another score than its rules give. True when processes may have to be written.
+    pub(super) fn take_score(&mut self, wish: Wish<OomScoreAdj>) -> bool {
+        self.dynamic = Some(wish);
+        self.keep_score()
+    }
+
+    /// Puts its score by use and priority in the place of what follows from its request.
+    pub(super) fn keep_score(&mut self) -> bool {
+        let (Some(wish), Some(scores)) = (&self.dynamic, self.scores.as_mut()) else { return false };
+        let target = Target { score: wish.value, ..scores.looper.target() };
+        scores.reason = wish.reason.clone();
+        if target == scores.looper.target() {
+            return false;
+        }
+        scores.looper.retarget(target);
+        // A rewrite by ourselves; who is contended stays so.
+        if scores.state != State::Contended {
+            scores.retry();
+        }
+        self.generation += 1;
+        self.stale = true;
+        true
     }
 
     /// Whether its weight is ours.

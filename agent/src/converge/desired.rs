@@ -66,8 +66,9 @@ impl Converger {
         let mut binder = Binder::default();
         let reader = &self.parts.reader;
         let manage = &self.parts.context.config.manage;
-        let merged =
-            merge(self.snapshots.workloads(), manage, &mut |binding| binder.resolve(reader, binding));
+        let merged = merge(self.snapshots.workloads(), manage, &self.rules.facts, &mut |binding| {
+            binder.resolve(reader, binding)
+        });
         for problem in merged.problems.iter().filter(|problem| !self.conflicts.contains(problem)) {
             self.tell_problem("reconcile", problem);
         }

@@ -14,10 +14,12 @@ use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, Limit, MilliCpu, OomSco
 use evenkeel_model::workload::{ContainerResources, Requested, ScorePolicy, Workload};
 use evenkeel_qos::config::PlanConfig;
 use evenkeel_qos::cpu::WeightConversion;
+use evenkeel_qos::rules::RuleSet;
 
 use super::board::{Board, ContainerView, KnobView};
 use super::container::{Counters, State};
 use super::cores::Cores;
+use super::dynamic::DynamicScores;
 use super::effect::Survey;
 use super::env::Env;
 use super::fair::FairMode;
@@ -587,4 +589,47 @@ fn whole_cores_are_given_and_taken_back() {
         assert_eq!(rig.value(path, Knob::CpusetCpus), "", "{path}");
     }
     assert_eq!(rig.value("/db", Knob::CpuMax), "150000 100000");
+}
+
+#[test]
+fn dynamic_scores_follow_use_and_priority_and_survive_a_new_manifest() {
+    let mut rig = Rig::with(Mode::V2, &[], &["/over", "/within", "/meek"]);
+    let mut meek = requesting("meek", 100, 64);
+    meek.pod_facts.priority = Some(-10);
+    let all = [
+        (requesting("over", 100, 64), "/over"),
+        (requesting("within", 100, 512), "/within"),
+        (meek, "/meek"),
+    ];
+    rig.apply(&all);
+    let usage = crate::report::Usage::default();
+    let now = Instant::now();
+    let mut dynamic = DynamicScores::new(RuleSet::Proposal, Arc::clone(&usage), now);
+    let mut pass = |rig: &mut Rig, second: u64, mib: [u64; 3]| {
+        let mut tick = ticked(second, &[1, 1, 1]);
+        for ((slot, sample), mib) in tick.samples.iter_mut().zip(mib) {
+            assert!(*slot > 0);
+            sample.set(Field::MemoryWorkingSetBytes, mib * MIB);
+        }
+        crate::shared::lock(&usage).take(&tick, &mut |_| ());
+        let later = now + Duration::from_secs(second * 10);
+        let memory = rig.rules.facts.memory_bytes;
+        let changed = dynamic.turn(&mut rig.table, memory, second * 1_000_000 + 1, later).len();
+        rig.turn();
+        changed
+    };
+    let scores = |rig: &Rig| [10, 11, 12].map(|pid| rig.state(|state| state.score(pid)).unwrap().get());
+    let by_formula = scores(&rig);
+    assert_eq!(pass(&mut rig, 1, [128, 64, 130]), 2, "the third has the formula's score");
+    let [over, within, meek] = scores(&rig);
+    // What counts is the sum of score and memory, in thousandths of the machine.
+    let sum = |score: i16, mib: i16| score + mib * 10 / 41;
+    assert!(within <= by_formula[1] && sum(within, 64) < sum(over, 128), "{over} {within} {meek}");
+    assert!(meek > over, "the less important of two that exceed alike goes first: {over} {meek}");
+    assert_eq!(pass(&mut rig, 2, [128, 65, 130]), 0, "next to no change is no write");
+    // A manifest that changes something else does not take the rank away.
+    let mut again = all.clone();
+    again[0].0.image = Some("another".into());
+    rig.apply(&again);
+    assert_eq!(scores(&rig), [over, within, meek]);
 }

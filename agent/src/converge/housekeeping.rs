@@ -57,6 +57,15 @@ impl Converger {
         }
     }
 
+    /// Ranks Burstable containers by use and priority, where scores are dynamic.
+    pub(super) fn rank(&mut self, now: Instant) {
+        let Some(dynamic) = self.dynamic.as_mut() else { return };
+        let memory = self.parts.context.facts.memory_bytes;
+        for key in dynamic.turn(&mut self.table, memory, now_usec(), now) {
+            self.schedule(key, now);
+        }
+    }
+
     /// Brings the cgroups between an owned root and its containers to their sums.
     pub(super) fn inner(&mut self, now: Instant) {
         if self.owned.due().is_none_or(|due| now < due) {

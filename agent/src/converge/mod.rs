@@ -9,6 +9,7 @@ pub(crate) mod board;
 mod container;
 mod cores;
 mod desired;
+mod dynamic;
 mod effect;
 #[cfg(test)]
 mod enforce_tests;
@@ -50,6 +51,7 @@ use audit::Audit;
 use board::Board;
 pub(crate) use container::State;
 use cores::Cores;
+use dynamic::DynamicScores;
 use effect::Survey;
 use fair::FairMode;
 pub(crate) use knob::limit_would_kill;
@@ -121,6 +123,7 @@ pub(crate) struct Converger {
     owned: Owned,
     cores: Option<Cores>,
     fair: Option<FairMode>,
+    dynamic: Option<DynamicScores>,
     /// Containers to look at, soonest first, and when each is due.
     queue: BinaryHeap<Reverse<(Instant, Key)>>,
     due: HashMap<Key, Instant>,
@@ -188,6 +191,8 @@ impl Converger {
                 .map(|usage| FairMode::new(&config.cpu, &config.own, usage, Instant::now())),
             Excess::Proportional => None,
         };
+        let ranked = parts.usage.clone().filter(|_| config.dynamic_scores);
+        let dynamic = ranked.map(|usage| DynamicScores::new(config.plan.rules, usage, Instant::now()));
         let survey = Survey::new(recursive, config.own.clone(), config.converge.audit_period, Instant::now());
         Self {
             rules,
@@ -199,6 +204,7 @@ impl Converger {
             owned,
             cores,
             fair,
+            dynamic,
             queue: BinaryHeap::new(),
             due: HashMap::new(),
             merge_at: None,
@@ -224,6 +230,7 @@ impl Converger {
             self.take_pokes(now);
             self.reconcile(now);
             self.fair(now);
+            self.rank(now);
             self.inner(now);
             self.audit(now);
             self.turns();
@@ -271,6 +278,7 @@ impl Converger {
             self.wake.due(),
             self.owned.due(),
             self.fair.as_ref().map(FairMode::due),
+            self.dynamic.as_ref().map(DynamicScores::due),
         ];
         let next = next.into_iter().flatten().min().unwrap_or(now + LONGEST_SLEEP);
         let sleep = next.saturating_duration_since(now).min(LONGEST_SLEEP);

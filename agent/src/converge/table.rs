@@ -11,6 +11,7 @@ use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::snapshot::{CgroupFacts, HostReader};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::node::NodeFacts;
+use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::workload::{Requested, ScorePolicy, SourceKind, Workload};
 use evenkeel_qos::config::PlanConfig;
 use evenkeel_qos::cores::{Allocation, apply, wanted};
@@ -159,6 +160,7 @@ impl Table {
             whole: true,
             judged: 0,
             stale: true,
+            dynamic: None,
             part: None,
             processes_at,
             tracked,
@@ -202,6 +204,10 @@ impl Table {
             }
             (_, wish) => container.scores = wish,
         }
+        if planned.classes.memory != Some(QosClass::Burstable) {
+            container.dynamic = None;
+        }
+        container.keep_score();
         container.knobs.replace(fresh_knobs);
         container.keep_part();
         container.whole = true;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_model::workload::{CgroupBinding, Managed, SourceKind, Workload};
+use evenkeel_model::node::NodeFacts;
+use evenkeel_model::workload::{CgroupBinding, Managed, Requested, SourceKind, Workload};
+use evenkeel_qos::rules::defaulted;
 
 use crate::config::Manage;
 use crate::shared::SourceProblem;
@@ -32,6 +34,7 @@ pub(crate) struct Merged {
 pub(crate) fn merge<'a>(
     workloads: impl Iterator<Item = &'a Workload>,
     manage: &Manage,
+    node: &NodeFacts,
     resolve: &mut dyn FnMut(&CgroupBinding) -> Option<String>,
 ) -> Merged {
     let mut merged = Merged::default();
@@ -49,6 +52,9 @@ pub(crate) fn merge<'a>(
     }
     one_per_id(&mut merged);
     outer_gives_way(&mut merged);
+    for bound in &mut merged.bound {
+        too_large(bound, node, &mut merged.problems);
+    }
     for bound in &mut merged.bound {
         exclude(bound, manage);
     }
@@ -121,6 +127,30 @@ fn outer_gives_way(merged: &mut Merged) {
     }
 }
 
+/// More than the whole node cannot be kept for anybody: nothing of such a container is written, rather than a part.
+fn too_large(bound: &mut Bound, node: &NodeFacts, problems: &mut Vec<SourceProblem>) {
+    let workload = &mut bound.workload;
+    let Requested::Stated(stated) = workload.requested else { return };
+    let resources = defaulted(stated);
+    let memory = resources.memory_request.filter(|request| *request > node.memory_bytes);
+    let cpu = resources.cpu_request.filter(|request| *request > node.cpu_milli);
+    let why = match (memory, cpu) {
+        _ if workload.managed != Managed::Yes => return,
+        (Some(request), _) => {
+            format!("it requests {request} of memory and the node has {}", node.memory_bytes)
+        }
+        (None, Some(request)) => format!("it requests {request} of cpu and the node has {}", node.cpu_milli),
+        (None, None) => return,
+    };
+    problems.push(SourceProblem {
+        what: format!("manage {}", name_of(workload)),
+        where_: bound.path.clone(),
+        why: why.clone(),
+        remedy: "lower the request, or run it on a larger node; until then it is sampled only".into(),
+    });
+    workload.managed = Managed::No(why);
+}
+
 /// Exclusion by configuration; a source's own reason stays.
 fn exclude(bound: &mut Bound, manage: &Manage) {
     let workload = &mut bound.workload;
@@ -146,13 +176,16 @@ fn is_at_or_below(path: &str, prefix: &str) -> bool {
 mod tests {
     use super::*;
     use crate::testing::workload;
+    use evenkeel_model::units::{Bytes, MilliCpu};
+    use evenkeel_model::workload::ContainerResources;
 
     fn none() -> Manage {
         Manage { exclude_namespaces: Vec::new(), deny: Vec::new() }
     }
 
     fn merged(workloads: &[Workload], manage: &Manage) -> Merged {
-        merge(workloads.iter(), manage, &mut |binding| match binding {
+        let node = NodeFacts::of_size(Bytes::new(1 << 30), MilliCpu::new(2000));
+        merge(workloads.iter(), manage, &node, &mut |binding| match binding {
             CgroupBinding::Path(path) => Some(path.clone()),
             CgroupBinding::Unit(_) => None,
         })
@@ -237,6 +270,31 @@ mod tests {
             |path: &str| merged.bound.iter().find(|b| b.path == path).unwrap().workload.managed.clone();
         assert_eq!(managed("/pod"), Managed::No("the container at /pod/inner is inside its cgroup".into()));
         assert_eq!((managed("/pod-2"), managed("/pod/inner")), (Managed::Yes, Managed::Yes));
+    }
+
+    #[test]
+    fn a_request_above_the_node_is_refused_by_name_as_a_whole() {
+        let asking = |name: &str, milli: u64, mib: u64| {
+            let resources = ContainerResources {
+                cpu_request: Some(MilliCpu::new(milli)),
+                memory_limit: Some(Bytes::new(mib << 20)),
+                ..ContainerResources::default()
+            };
+            let requested = Requested::Stated(resources);
+            Workload { requested, ..at(name, SourceKind::Manifests, &format!("/{name}")) }
+        };
+        let merged = merged(&[asking("a", 2000, 1024), asking("b", 2001, 1), asking("c", 1, 1025)], &none());
+        let managed: Vec<bool> = merged.bound.iter().map(|b| b.workload.managed == Managed::Yes).collect();
+        assert_eq!(managed, [true, false, false]);
+        let said: Vec<&str> = merged.problems.iter().map(|problem| problem.why.as_str()).collect();
+        assert_eq!(
+            said,
+            [
+                "it requests 2001m of cpu and the node has 2000m",
+                "it requests 1074790400 bytes of memory and the node has 1073741824 bytes",
+            ]
+        );
+        assert_eq!(merged.problems[0].what, "manage default/b/main");
     }
 
     #[test]
