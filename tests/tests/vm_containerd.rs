@@ -9,21 +9,14 @@ use anyhow::Result;
 use evenkeel_tests::vm::{self, Case, Vm};
 use evenkeel_tests::{machine, require, runtime};
 
+/// Those that differ most from the host first: classes by what a runtime was told, -999 among them, and a pod's place.
+/// An emulated runtime takes 15 seconds to start, so the others, which the host has as well, are for a full run.
 const CASES: &[Case] = &[
-    (
-        "what_a_pod_states_goes_over_what_its_runtime_was_told",
-        agent::what_a_pod_states_goes_over_what_its_runtime_was_told,
-    ),
-    (
-        "without_a_statement_the_runtimes_record_is_turned_around",
-        agent::without_a_statement_the_runtimes_record_is_turned_around,
-    ),
-    ("an_update_in_place_is_seen", agent::an_update_in_place_is_seen),
-    (
-        "containers_are_kept_while_their_runtime_is_away",
-        agent::containers_are_kept_while_their_runtime_is_away,
-    ),
-    ("an_agent_inside_a_pod_manages_another_pod", agent::an_agent_inside_a_pod_manages_another_pod),
+    ("estimated classes", agent::without_a_statement_the_runtimes_record_is_turned_around),
+    ("an agent in a pod", agent::an_agent_inside_a_pod_manages_another_pod),
+    ("stated classes", agent::what_a_pod_states_goes_over_what_its_runtime_was_told),
+    ("update in place", agent::an_update_in_place_is_seen),
+    ("runtime away", agent::containers_are_kept_while_their_runtime_is_away),
 ];
 
 #[test]
@@ -34,5 +27,5 @@ fn the_agents_cases_beside_containerd_hold_on_v2_with_every_capability() -> Resu
     }
     let guest = Vm::builder().memory_mib(2048).containers()?.timeout(Duration::from_secs(600));
     let test = "the_agents_cases_beside_containerd_hold_on_v2_with_every_capability";
-    vm::in_guest(test, guest, CASES)
+    vm::in_guest(test, guest, &CASES[..machine::scaled(2, CASES.len())])
 }
