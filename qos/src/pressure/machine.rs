@@ -171,7 +171,8 @@ pub enum Verdict {
 const FAILED_FOR_USEC: u64 = 60_000_000;
 /// Restrictions at one look when growth has to be stopped at once.
 const AT_ONCE: usize = 16;
-/// Part of the basis by which a cap is raised at a time, hundredths of a percent.
+/// Part of the basis by which a cap is raised at least at a time, hundredths of a percent; half of what is to spare
+/// where that is more.
 const RAISE: u32 = 200;
 
 /// The machine.
@@ -463,7 +464,7 @@ impl Machine {
                 cap: memory.cap.map(|cap| cap.at).filter(|_| held != Held::SoftLimit),
                 held_for_usec: now.saturating_sub(since),
                 freeze_at_most_usec: rules.freeze_at_most_usec,
-                raise: part_of(basis, RAISE),
+                raise: part_of(basis, RAISE).max(part_of(available.saturating_sub(reserve), 5000)),
             };
             if !memory.may_let_go(now, &giving) {
                 continue;
