@@ -14,7 +14,7 @@ use evenkeel_host::write::{CgroupRef, Outcome};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::{Bytes, Limit, MilliCpu};
 use evenkeel_qos::cpu::WeightConversion;
-use evenkeel_qos::own::{self, Current, Inner, Leaf, Rule, Value, below};
+use evenkeel_qos::own::{self, Current, Inner, Leaf, Rule, Value};
 use evenkeel_qos::plan::Reason;
 
 use super::board::{LET_ONE_OWN, NodeKnob};
@@ -335,9 +335,4 @@ fn sentence(why: String, remedy: Option<String>) -> String {
         Some(remedy) => format!("{why}; {remedy}"),
         None => why,
     }
-}
-
-/// Whether a path lies in one of the subtrees, or is one.
-pub(super) fn is_within(roots: &[String], path: &str) -> bool {
-    roots.iter().any(|root| root == path || below(root, path))
 }
