@@ -29,7 +29,8 @@ fn site() -> Result<Site> {
 fn daemon(site: Site) -> Result<(Site, Heard)> {
     let cgroup = site.tree().group("system/daemon")?;
     let path = cgroup.path();
-    let mut site = site.with(|agent| agent.set("daemons.cgroups", &format!("[{path:?}]")));
+    let mut site = site
+        .with(|agent| agent.set("daemons.enabled", "true").set("daemons.cgroups", &format!("[{path:?}]")));
     let heard = site.run_heard(&cgroup, &["hold", "8Mi"])?;
     ensure!(heard.await_word_or_end("holding")?, "the daemon did not start");
     Ok((site, heard))
@@ -149,11 +150,11 @@ pub(crate) fn a_burstable_container_over_its_request_dies_before_one_within() ->
     for round in 0..rounds {
         let mut cgroups = Vec::new();
         let mut both = Vec::new();
-        for (name, request) in [("over", 8), ("within", 30)] {
+        for (name, request) in [("over", 8), ("within", 25)] {
             let name = format!("{name}-{round}");
             let cgroup = container(&site, Tier::Burstable, &name)?;
             site.bind(&Manifest::burstable(&name, &cgroup.path(), "100m", &percent(request)?))?;
-            let heard = site.run_heard(&cgroup, &["hold", "22%"])?;
+            let heard = site.run_heard(&cgroup, &["hold", "18%"])?;
             ensure!(heard.await_word_or_end("holding")?, "{name} did not start");
             agent.await_settled(&name)?;
             both.push(heard);
@@ -161,8 +162,8 @@ pub(crate) fn a_burstable_container_over_its_request_dies_before_one_within() ->
         }
         let name = format!("taker-{round}");
         let cgroup = container(&site, Tier::Guaranteed, &name)?;
-        site.bind(&Manifest::guaranteed(&name, &cgroup.path(), "1", &percent(60)?))?;
-        let taker = site.run_heard(&cgroup, &["grow", "60", "55%"])?;
+        site.bind(&Manifest::guaranteed(&name, &cgroup.path(), "1", &percent(50)?))?;
+        let taker = site.run_heard(&cgroup, &["grow", "60", "45%"])?;
         ensure!(taker.await_word_or_end("grown")?, "round {round}: the Guaranteed one died");
         ensure!(score(taker.pid)? == -999, "it was not Guaranteed");
         cgroups.push((name, cgroup));
