@@ -285,7 +285,8 @@ mod tests {
         assert_eq!((memory.swap_free, memory.free, memory.commit_limit), (None, None, None));
         assert_eq!(parse_meminfo(b"MemFree: 3 kB\n"), None);
         let tmp = tempfile::tempdir().unwrap();
-        std::fs::write(tmp.path().join("meminfo"), "HugePages_Total:      12\nHugepagesize:   2048 kB\n").unwrap();
+        std::fs::write(tmp.path().join("meminfo"), "HugePages_Total:      12\nHugepagesize:   2048 kB\n")
+            .unwrap();
         let roots = Roots::new(tmp.path(), tmp.path());
         assert_eq!(hugepages(&roots), Ok(Some((Bytes::new(2 << 20), 12))));
     }

@@ -68,7 +68,8 @@ impl Counters {
     /// CPU used since `before`, `interval` microseconds ago, and whether it waited for more. A tenth of the time without
     /// a CPU is waiting for one; less is what any wake-up costs.
     fn since(self, before: Self, interval: u64) -> (MicroCpu, bool) {
-        let used = u128::from(self.usage.saturating_sub(before.usage)) * 1_000_000 / u128::from(interval.max(1));
+        let used =
+            u128::from(self.usage.saturating_sub(before.usage)) * 1_000_000 / u128::from(interval.max(1));
         let stalled = self.stalled.zip(before.stalled).map_or(0, |(now, before)| now.saturating_sub(before));
         (MicroCpu::new(u64::try_from(used).unwrap_or(u64::MAX)), stalled > interval / 10)
     }
