@@ -114,6 +114,7 @@ pub(crate) fn restore(
     originals.sort_by_cached_key(order);
     // What ended goes last: a unit's cgroup may have been followed by one with an original of its own.
     originals.sort_by_cached_key(|original| is_ended(reader, original));
+    originals.sort_by_cached_key(|original| last_the_oldest(reader, original));
     for original in originals {
         let Original { target, old, new, .. } = &original;
         let (report, settled) = match put_back(reader, writer, &original) {
@@ -143,6 +144,16 @@ fn order(original: &Original) -> (u8, std::cmp::Reverse<usize>, String, u8) {
 /// Whether its cgroup or process is no more.
 fn is_ended(reader: &dyn HostReader, original: &Original) -> bool {
     reader.setting(&original.target, original.old.knob()).is_err_and(|error| error.is_gone())
+}
+
+/// What ended goes last, and of that the oldest: a unit's cgroup may have been followed by others with originals of
+/// their own, and what the first one held is what the unit had. The kernel numbers cgroups upwards.
+fn last_the_oldest(reader: &dyn HostReader, original: &Original) -> std::cmp::Reverse<u64> {
+    let ended = || reader.setting(&original.target, original.old.knob()).is_err_and(|error| error.is_gone());
+    match &original.target {
+        Target::Cgroup(at) if ended() => std::cmp::Reverse(at.inode),
+        Target::Cgroup(_) | Target::Process(_) | Target::Node => std::cmp::Reverse(u64::MAX),
+    }
 }
 
 /// What became of an original.

@@ -324,7 +324,11 @@ pub(crate) fn a_killed_agent_comes_back_and_repairs() -> Result<()> {
 
 /// Without the bus knobs are kept all the same, and the source says what is wrong until the bus is back.
 pub(crate) fn without_the_bus_knobs_are_written_directly() -> Result<()> {
-    systemctl(&["stop", "dbus.socket", "dbus.service"])?;
+    // The service goes with its socket, but leaves its process behind on purpose.
+    let pid = property("dbus.service", "MainPID")?;
+    systemctl(&["stop", "dbus.socket"])?;
+    // An error says that it has ended after all.
+    let _ = machine::run(Command::new("kill").args(["-KILL", &pid]));
     let lost = await_source("lost", |source| !source.healthy)?;
     assert!(lost.remedy.contains("dbus.service") && lost.containers > 0, "{lost:#?}");
     std::fs::write(directory("db.service")?.join("cpu.weight"), "778")?;
