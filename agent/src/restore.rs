@@ -112,8 +112,6 @@ pub(crate) fn restore(
     let mut originals: Vec<Original> = journal.originals().cloned().collect();
     originals.extend(descendants(reader, &originals));
     originals.sort_by_cached_key(order);
-    // What ended goes last: a unit's cgroup may have been followed by one with an original of its own.
-    originals.sort_by_cached_key(|original| is_ended(reader, original));
     originals.sort_by_cached_key(|original| last_the_oldest(reader, original));
     for original in originals {
         let Original { target, old, new, .. } = &original;
@@ -139,11 +137,6 @@ fn order(original: &Original) -> (u8, std::cmp::Reverse<usize>, String, u8) {
     };
     let rank = rank(Some(original.new), original.old, true);
     (u8::from(last), std::cmp::Reverse(depth), original.target.to_string(), rank)
-}
-
-/// Whether its cgroup or process is no more.
-fn is_ended(reader: &dyn HostReader, original: &Original) -> bool {
-    reader.setting(&original.target, original.old.knob()).is_err_and(|error| error.is_gone())
 }
 
 /// What ended goes last, and of that the oldest: a unit's cgroup may have been followed by others with originals of
