@@ -29,7 +29,7 @@ impl House {
         let mut site = site.with(|agent| agent.set("own", &format!("[{own:?}]")));
         let cgroup = site.tree().group("own/probe")?;
         site.bind(&Manifest::guaranteed("probe", &cgroup.path(), "1", "96Mi"))?;
-        let probe = site.run_heard(&cgroup, &["probe", "10", "16Mi", "/dev/vda"])?;
+        let probe = site.run_heard(&cgroup, &["probe", "10", "4Mi", "/dev/vda"])?;
         ensure!(probe.await_word_or_end("holding")?, "the probe did not start");
         Ok(House { site, probe })
     }
@@ -99,6 +99,8 @@ fn decided(agent: &Agent, pod: &str, kind: &str) -> Result<usize> {
 fn contain(house: &mut House, agent: &Agent, round: usize) -> Result<String> {
     let (tenant, hog, rate) = (format!("tenant-{round}"), format!("hog-{round}"), RATES[round % RATES.len()]);
     let (tenant_at, tenant_runs) = house.tenant(&tenant)?;
+    // The tenant came all at once, which looks like memory that runs out; that has to be forgotten first.
+    agent.ask().usage(8)?;
     let killed = vm_event("oom_kill")?;
     let (hog_at, hog_runs) = house.hog(&hog, &["grow", rate, WANTED])?;
     let held = wait::until("the hog to be held", wait::PATIENCE, || {

@@ -15,9 +15,9 @@ use crate::{Outcome, announce, block, memory};
 
 const PAGE: usize = 4096;
 /// Fresh memory taken in each period: a request's worth.
-const FRESH: usize = 1 << 18;
+const FRESH: usize = 1 << 16;
 /// How much of its file is read in each period.
-const READ: usize = 1 << 18;
+const READ: usize = 1 << 16;
 /// More latenesses than a probe ever measures between two questions, so that it takes no memory while it measures.
 const KEPT: usize = 1 << 18;
 
@@ -52,8 +52,8 @@ struct Probe {
 }
 
 impl Probe {
-    /// Every period has a moment; one that could not be kept is worked off late and counts with all of its lateness, so
-    /// that a long stall weighs as many periods as it lasted.
+    /// Every period has a moment. One that is passed while the probe is late counts with its own lateness, so that a
+    /// long stall weighs as many periods as it lasted; the probe then goes on with the next to come.
     fn measure(&mut self, period: Duration, into: &Measured) -> Outcome {
         let mut due = Instant::now() + period;
         loop {
@@ -61,12 +61,14 @@ impl Probe {
                 thread::sleep(rest);
             }
             self.work().map_err(|error| format!("cannot probe: {error}"))?;
-            let late = Instant::now().saturating_duration_since(due);
+            let now = Instant::now();
             let mut all = into.lock().unwrap_or_else(PoisonError::into_inner);
-            if all.len() < KEPT {
-                all.push(u32::try_from(late.as_micros()).unwrap_or(u32::MAX));
+            while due <= now {
+                if all.len() < KEPT {
+                    all.push(u32::try_from((now - due).as_micros()).unwrap_or(u32::MAX));
+                }
+                due += period;
             }
-            due += period;
         }
     }
 
