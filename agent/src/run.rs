@@ -323,7 +323,7 @@ fn start(
     let watcher = spawn("oom", move || OomWatcher::new(oom).run(&beat))?;
     threads.handles.push(("oom", watcher));
     let node = start_node(&context, &kernel, &board, &decisions, threads)?;
-    let pressure = start_pressure(&context, &kernel, &board, &decisions, &holds, threads)?;
+    let pressure = start_pressure((&context, &kernel), &board, (&decisions, &evictions), &holds, threads)?;
     let sampled = Arc::clone(&usage);
     let names: Vec<String> = kernel.capabilities.iter().map(Held::to_string).collect();
     let agent = Arc::new(serve::Agent {
@@ -398,16 +398,15 @@ fn start_node(
 
 /// Starts the loop against pressure and starvation with its worker.
 fn start_pressure(
-    context: &Arc<Context>,
-    kernel: &Kernel,
+    (context, kernel): (&Arc<Context>, &Kernel),
     board: &Arc<Board>,
-    decisions: &Arc<DecisionLog>,
+    (decisions, evictions): (&Arc<DecisionLog>, &Arc<Evictions>),
     holds: &Arc<Holds>,
     threads: &mut Threads,
 ) -> anyhow::Result<Arc<pressure::view::View>> {
     let view = Arc::new(pressure::view::View::default());
     let reader = &kernel.reader;
-    let parts = pressure::Parts { context, reader, board, decisions, holds, view: &view };
+    let parts = pressure::Parts { context, reader, board, decisions, holds, view: &view, evictions };
     let beats = (threads.beat("pressure"), threads.beat("pressure-worker"));
     let [eyes, hands] = pressure::start(&parts, beats)?;
     threads.handles.extend([("pressure", eyes), ("pressure-worker", hands)]);

@@ -117,10 +117,10 @@ const fn without_rule(kind: DecisionKind) -> &'static str {
     }
 }
 
-/// A container that starves is reported; where nobody is left to be squeezed, offered to be evicted.
+/// A container that starves is reported; where nobody is left to be squeezed, somebody goes to the eviction policy.
 fn starves(case: &Case<'_>) -> Result<String, Unreplayable> {
     let now = case.by(starvation::replay_starved)?;
-    let is_evicted = case.kind() == DecisionKind::Evict && now == "starving";
+    let is_evicted = case.recorded()? == "evict" && now == "starving";
     Ok(if is_evicted { "evict".to_owned() } else { now })
 }
 

@@ -31,6 +31,7 @@ use crate::converge::roster::RosterEntry;
 use crate::decisions::DecisionLog;
 use crate::holds::Holds;
 use crate::kernel;
+use crate::oom::evictions::Evictions;
 use crate::shared::{Context, Heartbeat, Waker};
 
 use cpu::CpuLook;
@@ -55,6 +56,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) decisions: &'a Arc<DecisionLog>,
     pub(crate) holds: &'a Arc<Holds>,
     pub(crate) view: &'a Arc<View>,
+    pub(crate) evictions: &'a Arc<Evictions>,
 }
 
 /// Starts both threads.
@@ -65,7 +67,7 @@ pub(crate) fn start(
     parts: &Parts<'_>,
     beats: (Arc<Heartbeat>, Arc<Heartbeat>),
 ) -> anyhow::Result<[JoinHandle<()>; 2]> {
-    let Parts { context, reader, board, decisions, holds, view } = *parts;
+    let Parts { context, reader, board, decisions, holds, view, evictions } = *parts;
     let bell = Waker::new().context("no descriptor for the pressure loop's bell")?;
     context.stop.register(bell.clone());
     let (job_sender, jobs) = sync_channel(JOBS);
@@ -78,6 +80,7 @@ pub(crate) fn start(
         holds: Arc::clone(holds),
         decisions: Arc::clone(decisions),
         view: Arc::clone(view),
+        evictions: Arc::clone(evictions),
         jobs,
         finished,
         bell: bell.clone(),

@@ -21,6 +21,7 @@ use super::view::View;
 use super::worker::Worker;
 use super::*;
 use crate::holds::Holds;
+use crate::oom::evictions::Evictions;
 use crate::report::test_support::context;
 use crate::shared::lock;
 use crate::testing::tracked;
@@ -133,6 +134,7 @@ fn rig(mode: Mode) -> Rig {
         holds: Arc::clone(&holds),
         decisions: Arc::clone(&decisions),
         view: Arc::clone(&view),
+        evictions: Arc::new(Evictions::new(evenkeel_qos::eviction::Policy::default(), false, &[])),
         jobs,
         finished,
         bell: Waker::new().unwrap(),

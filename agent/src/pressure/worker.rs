@@ -22,8 +22,9 @@ use evenkeel_qos::starvation;
 use super::squeeze;
 use super::view::{LastStep, View};
 use crate::converge::roster::RosterEntry;
-use crate::decisions::{DecisionLog, Draft};
+use crate::decisions::{DecisionLog, Draft, now_usec};
 use crate::holds::{Holder, Holds, Wish};
+use crate::oom::evictions::{Cause, Evictions};
 use crate::shared::{Context, Heartbeat, Waker, micros};
 use crate::transients::Left;
 
@@ -60,6 +61,8 @@ pub(super) struct Worker {
     pub(super) holds: Arc<Holds>,
     pub(super) decisions: Arc<DecisionLog>,
     pub(super) view: Arc<View>,
+    /// Who is killed, or starves without end, goes to the eviction policy.
+    pub(super) evictions: Arc<Evictions>,
     pub(super) jobs: Receiver<Job>,
     pub(super) finished: SyncSender<Finished>,
     pub(super) bell: Waker,
@@ -187,7 +190,10 @@ impl Worker {
         if let Some(usec) = waited {
             draft = draft.input("poll_to_write_usec", usec);
         }
-        self.tell(draft, action.knob(v2), action.value(), done, entry);
+        let seq = self.tell(draft, action.knob(v2), action.value(), done, entry);
+        if verdict && matches!(action.deed, Deed::Restrict(Step::Kill, _)) {
+            self.failed(entry, "pressure", "was killed because memory was short", seq);
+        }
         if verdict { Verdict::Done } else { Verdict::Failed }
     }
 
@@ -195,7 +201,7 @@ impl Worker {
         let reason = action.reason();
         let (kind, knob, done) = match action.deed {
             starvation::Deed::Report(_) => (DecisionKind::Starved, "cpu", None),
-            starvation::Deed::Evict(_) => (DecisionKind::Evict, "cpu", None),
+            starvation::Deed::Evict(_) => (DecisionKind::Starved, "cpu", None),
             starvation::Deed::Squeeze(step, ..) => {
                 self.context.stats.pressure.squeezes.add(1);
                 (DecisionKind::Relieve, squeeze::knob(step, entry), Some(self.squeeze(step, entry, &reason)))
@@ -207,11 +213,21 @@ impl Worker {
         let done = done.unwrap_or(Done { old: None, result: DecisionResult::Done, note: None });
         let fine = done.is_fine();
         let draft = Draft::of(&entry.tracked.workload, kind, reason).inputs(&action.inputs());
-        self.tell(draft, knob, action.value(), done, entry);
+        let seq = self.tell(draft, knob, action.value(), done, entry);
+        if matches!(action.deed, starvation::Deed::Evict(_)) {
+            self.failed(entry, "starvation", "is chosen because a container does not get its CPU", seq);
+        }
         if fine { starvation::Verdict::Done } else { starvation::Verdict::Failed }
     }
 
-    fn tell(&self, draft: Draft, knob: &str, value: String, done: Done, entry: &RosterEntry) {
+    /// What becomes of a container now, by the eviction policy.
+    fn failed(&self, entry: &RosterEntry, name: &'static str, what: &str, seq: u64) {
+        let cause = Cause { name, what, time_usec: now_usec(), decision: Some(seq) };
+        self.evictions.failed(&entry.tracked, cause, &self.decisions, &self.context.stats);
+    }
+
+    /// Records a decision; its number.
+    fn tell(&self, draft: Draft, knob: &str, value: String, done: Done, entry: &RosterEntry) -> u64 {
         let workload = &entry.tracked.workload;
         let mut draft = draft.knob(knob).values(done.old, Some(value.clone())).result(done.result);
         if let Some((name, text)) = done.note {
@@ -234,6 +250,7 @@ impl Worker {
             value,
             why: decision.reason.clone(),
         });
+        decision.seq
     }
 
     fn restrict(&mut self, step: Step, entry: &RosterEntry, why: &str) -> Done {
