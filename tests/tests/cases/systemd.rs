@@ -7,13 +7,13 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use evenkeel_proto::v1::{ContainerStatus, ConvergeState, SourceStatus};
 use evenkeel_tests::product::{AskAgent, Ended};
-use evenkeel_tests::{machine, wait};
+use evenkeel_tests::{machine, places, wait};
 
 const AGENT: &str = "evenkeel-agent.service";
 const UNITS: &str = "/etc/systemd/system";
 const ROOT: &str = "/sys/fs/cgroup";
 const HOLD: &str = "[Service]\nExecStart=/bin/evenkeel-workload hold 16Mi\nExecReload=/bin/true\n";
-/// A quarter of a second's worth of audits: what systemd itself keeps must not be put right by the agent.
+/// The packaged defaults, but for what these cases are not about.
 const CONFIG: &str = "converge.audit_period = \"1s\"\ncpu.weight_conversion = \"quadratic\"\nsources.cri.enabled = false\n\
                       stream.recommender = \"\"\nsources.systemd.enabled = true\n";
 
@@ -342,7 +342,7 @@ pub(crate) fn without_the_bus_knobs_are_written_directly() -> Result<()> {
 /// Everything is put back, in the kernel and in the manager, and no drop-in hides what unit files say.
 pub(crate) fn restoring_leaves_units_as_they_were() -> Result<()> {
     systemctl(&["stop", AGENT])?;
-    let restored = Ended::of(Command::new("evenkeel-agent").args(["restore", "-o", "json"]))?;
+    let restored = Ended::of(places::command("evenkeel-agent")?.args(["restore", "-o", "json"]))?;
     ensure!(restored.status == Some(0), "{restored:#?}");
     for unit in ["db.service", r"web@a\x2db.service", "plain.service"] {
         for (name, value) in
