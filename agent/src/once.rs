@@ -64,8 +64,8 @@ pub(crate) fn run(config: Config, output: Output) -> anyhow::Result<bool> {
     run::start_sources(&context.config, context.facts.memory_bytes, &updates, &rescan, &cgroup_roots);
     converger.gather(expected, Instant::now() + DISCOVERY);
     converger.once(Instant::now() + CONVERGING);
-    runtime.shutdown_timeout(Duration::from_millis(200));
     node.once();
+    runtime.shutdown_timeout(Duration::from_millis(200));
     let (mut history, _) = decisions.watch(from);
     let mut done = Vec::new();
     loop {

@@ -152,6 +152,7 @@ fn facts() -> impl Strategy<Value = PodFacts> {
             pod_memory_limit: m.map(Bytes::new),
             pod_cpu_limit: p.map(MilliCpu::new),
             requests: None,
+            priority: None,
         },
     )
 }

@@ -70,9 +70,8 @@ pub(super) fn check(request: v1::WatchDecisionsRequest) -> Result<v1::WatchDecis
 
 /// Whether a decision was asked for.
 fn is_wanted(request: &v1::WatchDecisionsRequest, decision: &v1::Decision) -> bool {
-    let of_pod = |full: &str| {
-        full == request.pod || full.split_once('/').is_some_and(|(_, name)| name == request.pod)
-    };
+    let of_pod =
+        |full: &str| full == request.pod || full.split_once('/').is_some_and(|(_, name)| name == request.pod);
     decision.time_usec >= request.since_usec
         && (request.kinds.is_empty() || request.kinds.contains(&decision.kind))
         && (request.pod.is_empty() || decision.pod.as_deref().is_some_and(of_pod))

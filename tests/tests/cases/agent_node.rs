@@ -18,7 +18,7 @@ fn program(site: &Site) -> Result<(String, std::path::PathBuf)> {
     Ok((name, path))
 }
 
-fn daemon<'a>(status: &'a GetStatusResponse, pid: Pid) -> Option<&'a DaemonStatus> {
+fn daemon(status: &GetStatusResponse, pid: Pid) -> Option<&DaemonStatus> {
     status.daemons.iter().find(|daemon| i64::from(daemon.pid) == i64::from(pid.as_raw()))
 }
 

@@ -77,7 +77,7 @@ pub(super) async fn from_agent(address: &Address) -> Result<Read, Failure> {
         match message.event {
             Some(Watched::Decision(decision)) => read.wire(decision, &node),
             Some(Watched::Missed(count)) => {
-                read.unread(format!("{count} decisions came faster than they were read"))
+                read.unread(format!("{count} decisions came faster than they were read"));
             }
             Some(Watched::Bookmark(_)) => break,
             None => {}
