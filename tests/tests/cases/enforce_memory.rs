@@ -146,7 +146,7 @@ pub(crate) fn a_burstable_container_over_its_request_dies_before_one_within() ->
     let mut site = site()?;
     let agent = site.start()?;
     let rounds = machine::scaled(5, 20);
-    let mut alone = 0;
+    let (mut first, mut alone) = (0, 0);
     for round in 0..rounds {
         let mut cgroups = Vec::new();
         let mut both = Vec::new();
@@ -163,7 +163,10 @@ pub(crate) fn a_burstable_container_over_its_request_dies_before_one_within() ->
         let name = format!("taker-{round}");
         let cgroup = container(&site, Tier::Guaranteed, &name)?;
         site.bind(&Manifest::guaranteed(&name, &cgroup.path(), "1", &percent(50)?))?;
-        let taker = site.run_heard(&cgroup, &["grow", "60", "45%"])?;
+        let taker = site.run_heard(&cgroup, &["grow", "12", "45%"])?;
+        // Slowly enough for the memory of the first to be back before more is wanted.
+        wait::until_true("memory to run out", || !both[0].is_alive() || !both[1].is_alive())?;
+        first += u32::from(both[1].is_alive());
         ensure!(taker.await_word_or_end("grown")?, "round {round}: the Guaranteed one died");
         ensure!(score(taker.pid)? == -999, "it was not Guaranteed");
         cgroups.push((name, cgroup));
@@ -171,8 +174,10 @@ pub(crate) fn a_burstable_container_over_its_request_dies_before_one_within() ->
         alone += u32::from(both[1].is_alive());
         clear(&site, &cgroups)?;
     }
-    figures::show(&format!("burstable order: the one over its request died alone in {alone} of {rounds}"));
-    ensure!(alone == rounds, "one within its request died {} times", rounds - alone);
+    figures::show(&format!(
+        "burstable order: the one over its request died first in {first} of {rounds}, alone in {alone}"
+    ));
+    ensure!(first == rounds, "one within its request died first {} times", rounds - first);
     agent.stop()
 }
 
