@@ -4,7 +4,7 @@
 //! printing. A decision names its rule in the input `formula` and carries every number the rule used, so nothing
 //! else is needed: no node, no clock, no configuration.
 //!
-//! Whoever adds a rule that decides something adds its line to [`RULES`] and, in one of the modules below, the
+//! Whoever adds a rule that decides something adds its line to `RULES` and, in one of the modules below, the
 //! function that makes the new value, in the kernel's text, from the inputs. The names of a rule's inputs are those
 //! its wish or action writes; a decision without one it needs is told to be incomplete, never guessed.
 

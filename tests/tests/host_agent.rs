@@ -44,7 +44,6 @@ tests_of!(
     a_daemon_found_by_its_program_is_protected_and_nothing_beside_it,
     a_daemon_found_by_its_cgroup_is_the_first_process_in_it,
     overcommit_and_swap_are_told_and_a_rehearsal_says_what_it_would_set,
-    overcommit_is_set_and_put_back,
     workloads_are_capped_until_somebody_else_owns_the_limit,
     a_pod_is_admitted_by_every_resource,
 );

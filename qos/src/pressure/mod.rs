@@ -1,7 +1,7 @@
 //! What is done about memory that runs short: graded, reversible steps on those who asked for least.
 //!
-//! Owned here: how bad it is ([`grade`]), what is done to one container ([`step`]), when it is undone ([`release`]),
-//! and the state machine that orders all of this in time ([`machine`]). Everything is a function of its input and of
+//! Owned here: how bad it is (`grade`), what is done to one container (`step`), when it is undone (`release`),
+//! and the state machine that orders all of this in time (`machine`). Everything is a function of its input and of
 //! the machine's own bounded state; the clock is part of the input. Not owned: reading the kernel, writing it.
 //!
 //! Words: *some* and *full* are the two kinds of stalled time of Documentation/accounting/psi.rst; a *rung* is a

@@ -146,7 +146,10 @@ fn inner_cgroups_are_written_in_owned_subtrees_only() -> Result<()> {
     require!(machine::is_root(), "making cgroups needs root");
     let tree = CgroupTree::new()?;
     let cgroup = tree.group("inner")?;
-    require!(cgroup.is_v2(), "controllers are given to children on cgroup v2 only");
+    if !cgroup.is_v2() {
+        // v1 gives every controller to every cgroup of its hierarchy: there is nothing to write.
+        return Ok(());
+    }
     let give = Setting::SubtreeControl { controller: Controller::Memory, on: true };
     let mut rig = Rig::new(&[], &[])?;
     let at = rig.place(&cgroup, Controller::Cpu)?;
