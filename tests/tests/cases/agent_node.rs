@@ -85,10 +85,10 @@ pub(crate) fn a_daemon_found_by_its_cgroup_is_the_first_process_in_it() -> Resul
     let mut site = Site::new()?;
     let (_, path) = program(&site)?;
     let home = site.tree().group("daemon")?;
-    let inner = site.tree().group("daemon/container")?;
     let pid = spawn(&mut site, &home, &path)?;
     let helper = site.run(&home, &["sleep"])?;
-    let inside = spawn(&mut site, &inner, &path)?;
+    let inside = spawn(&mut site, &home, &path)?;
+    home.nest("container", inside)?;
     let cgroups = format!("[{:?}]", home.path());
     let site = site.with(|agent| {
         agent
