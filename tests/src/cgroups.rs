@@ -460,6 +460,13 @@ fn try_remove(directory: &Path) -> Result<bool> {
             gone = false;
         }
     }
+    // All at once where the kernel can (cgroup-v2.rst, "cgroup.kill", since 5.14): a fork bomb is not outrun.
+    let at_once = directory.join("cgroup.kill");
+    if at_once.is_file()
+        && let Err(error) = std::fs::write(&at_once, "1")
+    {
+        eprintln!("ignoring that {} cannot be written: {error}", at_once.display());
+    }
     for pid in members(directory).unwrap_or_default() {
         gone = false;
         match kill(pid, Signal::SIGKILL) {

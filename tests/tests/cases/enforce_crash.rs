@@ -30,8 +30,6 @@ const KNOBS: [(&str, &str); 14] = [
 ];
 /// What may stand no longer than this after the agent was killed: nothing frozen, nothing held.
 const RELEASED_WITHIN: Duration = Duration::from_secs(1);
-/// The longest an agent lives here; it has written everything long before.
-const LIFE_USEC: u64 = 1_500_000;
 
 type Values = BTreeMap<String, String>;
 
@@ -142,15 +140,19 @@ pub(crate) fn kill_nine_leaves_old_or_new_values_and_the_next_start_repairs() ->
         site.run(cgroup, words)?;
     }
     let original = values(&cgroups)?;
+    let started = Instant::now();
     let wanted = [settled(&site, &cgroups, 0)?, settled(&site, &cgroups, 1)?];
     ensure!(wanted[0] != wanted[1] && memory_total()? > 0, "the two wishes do not differ");
-    let points = machine::scaled(50, 1000);
+    // As long as it takes to write everything, by the slower of the two.
+    let life = u64::try_from(started.elapsed().as_micros() / 2)?;
+    // An emulated agent takes seconds to start.
+    let points = if machine::is_emulated() { machine::scaled(10, 200) } else { machine::scaled(50, 1000) };
     let (mut longest, mut frozen, mut changed) = (Duration::ZERO, 0, 0);
     for point in 0..points {
         let before = values(&cgroups)?;
         let agent = site.start()?;
         bind(&site, &cgroups, point)?;
-        let delay = Duration::from_micros(chance.below(LIFE_USEC));
+        let delay = Duration::from_micros(chance.below(life));
         // The moment is the test: it is drawn, and nothing is expected to have happened by then.
         std::thread::sleep(delay);
         agent.kill()?;
