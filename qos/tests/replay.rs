@@ -333,9 +333,9 @@ fn starvation_comes_out_again() {
     let inputs = numbers.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let reason = Reason { text: String::new(), inputs };
     assert_eq!(replay(&decision(DecisionKind::Starved, "cpu", "starving", &reason)), Replayed::Same);
-    assert_eq!(replay(&decision(DecisionKind::Evict, "cpu", "evict", &reason)), Replayed::Same);
+    assert_eq!(replay(&decision(DecisionKind::Starved, "cpu", "evict", &reason)), Replayed::Same);
     assert!(matches!(
-        replay(&decision(DecisionKind::Evict, "cpu", "starving", &reason)),
+        replay(&decision(DecisionKind::Starved, "cpu", "fine", &reason)),
         Replayed::Differs { .. }
     ));
 }

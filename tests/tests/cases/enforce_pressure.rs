@@ -26,7 +26,9 @@ impl House {
     fn new() -> Result<House> {
         let site = Site::new()?;
         let own = site.tree().group("own")?.path();
-        let mut site = site.with(|agent| agent.set("own", &format!("[{own:?}]")));
+        // The default suits machines on which 100Mi is a small part.
+        let mut site =
+            site.with(|agent| agent.set("own", &format!("[{own:?}]")).set("pressure.kill_below", "\"24Mi\""));
         let cgroup = site.tree().group("own/probe")?;
         site.bind(&Manifest::guaranteed("probe", &cgroup.path(), "1", "96Mi"))?;
         let probe = site.run_heard(&cgroup, &["probe", "10", "4Mi", "/dev/vda"])?;
@@ -95,6 +97,14 @@ fn decided(agent: &Agent, pod: &str, kind: &str) -> Result<usize> {
     Ok(all.iter().filter(|d| d.kind == kind && d.pod.as_deref() == Some(pod.as_str())).count())
 }
 
+/// The last that was done to a pod's memory.
+fn story(agent: &Agent, pod: &str) -> Result<String> {
+    let pod = format!("default/{pod}");
+    let told = agent.ask().decisions()?.into_iter().filter(|d| d.pod.as_deref() == Some(pod.as_str()));
+    let told: Vec<String> = told.map(|d| format!("{} {:?}: {}", d.kind, d.knob, d.reason)).collect();
+    Ok(told[told.len().saturating_sub(8)..].join("; "))
+}
+
 /// One repetition: the hog grows into the tenant's memory, is held, and is let go when the tenant leaves.
 fn contain(house: &mut House, agent: &Agent, round: usize) -> Result<String> {
     let (tenant, hog, rate) = (format!("tenant-{round}"), format!("hog-{round}"), RATES[round % RATES.len()]);
@@ -111,7 +121,12 @@ fn contain(house: &mut House, agent: &Agent, round: usize) -> Result<String> {
     let held: u64 = held.with_context(|| format!("the agent's log:\n{}", agent.log_end()))?.parse()?;
     // It stays held while the tenant is there, three seconds of which are enough to outgrow what is left.
     agent.ask().usage(3)?;
-    ensure!(hog_runs.is_alive() && !hog_runs.said().contains("grown"), "the hog was not contained");
+    ensure!(
+        hog_runs.is_alive() && !hog_runs.said().contains("grown"),
+        "the hog was not contained: it said {:?}; {}",
+        hog_runs.said(),
+        story(agent, &hog)?
+    );
     ensure!(tenant_runs.is_alive(), "the tenant is gone");
     tenant_at.remove()?;
     let grown = hog_runs.await_word_or_end("grown");
