@@ -1,4 +1,4 @@
-//! Suite `vm`: the agent on a machine whose first process is systemd.
+//! Suite `guest`: the agent on a machine whose first process is systemd.
 
 #[path = "cases/systemd.rs"]
 mod units;

@@ -1,4 +1,4 @@
-//! Suite `vm`: the agent beside a real runtime in a guest with cgroup v2, where scores below 0 are allowed.
+//! Suite `guest`: the agent beside a real runtime in a guest with cgroup v2, where scores below 0 are allowed.
 
 #[path = "cases/containerd_agent.rs"]
 mod agent;

@@ -1,4 +1,4 @@
-//! Suite `vm`: OOM kills inside containers, on cgroup v2 with whole-container kills by the kernel, and on v1 of another
+//! Suite `guest`: OOM kills inside containers, on cgroup v2 with whole-container kills by the kernel, and on v1 of another
 //! kernel than the machine's.
 
 #[path = "cases/agent_oom_global.rs"]

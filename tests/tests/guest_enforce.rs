@@ -1,4 +1,4 @@
-//! Suite `vm`: the promises of the classes under real memory and CPU pressure, on cgroup v2 and v1.
+//! Suite `guest`: the promises of the classes under real memory and CPU pressure, on cgroup v2 and v1.
 
 #[path = "cases/enforce_bomb.rs"]
 mod bomb;
