@@ -15,6 +15,7 @@ use super::env::{Env, ticks_since_boot};
 use super::own::Wishes;
 use super::{Converger, LONGEST_SLEEP, roster};
 use crate::decisions::now_usec;
+use crate::systemd;
 
 impl Converger {
     pub(super) fn finish_round(&mut self) {
@@ -101,7 +102,7 @@ impl Converger {
         let reader = &self.parts.reader;
         self.parts.journal.compact(|target| match target {
             WriteTarget::Process(_) => reader.setting(target, Knob::OomScoreAdj).is_ok(),
-            WriteTarget::Cgroup(at) => reader.pids(at).is_ok(),
+            WriteTarget::Cgroup(at) => reader.pids(at).is_ok() || systemd::outlives(target),
             WriteTarget::Node => true,
         });
     }

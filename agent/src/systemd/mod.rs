@@ -48,3 +48,10 @@ pub(crate) fn assumed(target: &Target, knob: Knob) -> Option<Setting> {
         at.hierarchy == Hierarchy::V2 && matches!(names::standing(&at.path), names::Standing::Unit(_));
     (is_unit && is_booted()).then(|| property::default_of(knob)).flatten()
 }
+
+/// Whether what was set of a cgroup outlives it: a service started again has it, a scope never comes back.
+pub(crate) fn outlives(target: &Target) -> bool {
+    let Target::Cgroup(at) = target else { return false };
+    let is_unit = matches!(names::standing(&at.path), names::Standing::Unit(unit) if !unit.ends_with(".scope"));
+    at.hierarchy == Hierarchy::V2 && is_unit && is_booted()
+}
