@@ -295,7 +295,7 @@ fn file_pages_are_reclaimed_on_request() -> Result<()> {
     }
     require!(has(&cgroup, "memory", "memory.reclaim"), "this kernel has no memory.reclaim");
     require!(Path::new("/dev/vda").exists() && machine::is_emulated(), "only a guest has a disk to spare");
-    tree.spawn(&cgroup, &workload(&["read", "/dev/vda", "48Mi"])?)?;
+    tree.spawn(&cgroup, &workload(&["read", "/dev/vda", "0", "48Mi"])?)?;
     let current = || -> Result<u64> { Ok(cgroup.read("memory", "memory.current")?.parse()?) };
     wait::until("48 MiB to be cached", wait::PATIENCE, || Ok((current()? > 48 << 20).then_some(())))?;
     let before = current()?;
