@@ -52,6 +52,7 @@ pub(crate) fn assumed(target: &Target, knob: Knob) -> Option<Setting> {
 /// Whether what was set of a cgroup outlives it: a service started again has it, a scope never comes back.
 pub(crate) fn outlives(target: &Target) -> bool {
     let Target::Cgroup(at) = target else { return false };
-    let is_unit = matches!(names::standing(&at.path), names::Standing::Unit(unit) if !unit.ends_with(".scope"));
+    let is_unit =
+        matches!(names::standing(&at.path), names::Standing::Unit(unit) if !unit.ends_with(".scope"));
     at.hierarchy == Hierarchy::V2 && is_unit && is_booted()
 }
