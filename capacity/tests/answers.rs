@@ -186,3 +186,24 @@ fn a_quota_demands_what_it_bounds() {
         answer(&regions(json!({"limits.cpu": "4"})), &[pod("team", json!({"requests": {"cpu": "1"}}))], None);
     assert_eq!(got.message, "pods \"sim\" is forbidden: failed quota: team: must specify limits.cpu for: c");
 }
+
+#[test]
+fn huge_numbers_overflow_nothing() {
+    let most = i64::MAX;
+    let mut snapshot = json!({"nodes": [node("a", "9e18", "7Ei", json!({"z": "1"})), node("b", "-5", "7Ei", json!({"z": "2"}))]});
+    for at in 0..2 {
+        snapshot["nodes"][at]["status"]["images"] = json!([{"names": ["i:latest"], "sizeBytes": most}]);
+        snapshot["nodes"][at]["status"]["allocatable"]["pods"] = json!("7E");
+    }
+    let mut pod = pod("default", json!({"requests": {"cpu": "1e15"}}));
+    pod["metadata"]["labels"] = json!({"a": "b"});
+    pod["spec"]["containers"][0]["image"] = json!("i");
+    let prefer =
+        json!({"weight": most, "preference": {"matchExpressions": [{"key": "z", "operator": "Exists"}]}});
+    pod["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"] =
+        json!([prefer, prefer]);
+    let spread = |skew: i64| json!({"maxSkew": skew, "topologyKey": "z", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {"a": "b"}}});
+    pod["spec"]["topologySpreadConstraints"] = json!([spread(most), spread(i64::MIN)]);
+    let got = answer(&snapshot, &[pod], Some(3));
+    assert_eq!((got.count, got.per_node["a"]), (3, 3));
+}

@@ -382,8 +382,9 @@ impl Counter<'_, '_> {
                 sum.saturating_add(free.max(0))
             })
         };
-        let pods: i64 =
-            nodes.iter().map(|node| (self.state.max_pods[*node] - self.state.pods[*node]).max(0)).sum();
+        let pods = nodes.iter().fold(0_i64, |sum, node| {
+            sum.saturating_add(self.state.max_pods[*node].saturating_sub(self.state.pods[*node]).max(0))
+        });
         let name = |resource| self.cluster.resources.name(resource, &self.cluster.symbols).to_owned();
         let by_resource =
             pod.requests.plain.iter().map(|(resource, amount)| (free(*resource) / amount, name(*resource)));

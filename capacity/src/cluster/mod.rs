@@ -145,6 +145,8 @@ pub struct Oddity {
     pub what: String,
 }
 
+/// Largest image that counts, a pebibyte: sums of sizes cannot overflow.
+const MOST_IMAGE_BYTES: i64 = 1 << 50;
 /// Most oddities that are told one by one; further ones are counted.
 const ODDITIES_TOLD: usize = 100;
 
@@ -347,7 +349,12 @@ impl Builder {
         let taints = taints.collect();
         let mut images: Vec<(Symbol, i64)> = Vec::new();
         for image in &written.status.images {
-            images.extend(image.names.iter().map(|name| (symbols.intern(name), image.size_bytes)));
+            images.extend(
+                image
+                    .names
+                    .iter()
+                    .map(|name| (symbols.intern(name), image.size_bytes.clamp(0, MOST_IMAGE_BYTES))),
+            );
         }
         images.sort_unstable();
         images.dedup_by_key(|(name, _)| *name);

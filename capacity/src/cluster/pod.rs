@@ -141,6 +141,11 @@ impl Term {
     }
 }
 
+/// A weight as the API server admits it, 1 to 100, so that no sum of weights can overflow.
+fn weight(written: i64) -> i64 {
+    written.clamp(1, 100)
+}
+
 /// A term and how much it counts.
 pub type Weighted = (i64, Term);
 
@@ -225,7 +230,7 @@ impl Compiler<'_> {
             (terms(&affinity.pod_affinity.required)?, terms(&affinity.pod_anti_affinity.required)?);
         let mut weighted = |all: &[WeightedPodAffinityTerm]| -> Result<Box<[Weighted]>, SelectorError> {
             all.iter()
-                .map(|w| Ok((w.weight, term(&w.pod_affinity_term, namespace, &labels, symbols)?)))
+                .map(|w| Ok((weight(w.weight), term(&w.pod_affinity_term, namespace, &labels, symbols)?)))
                 .collect()
         };
         let (preferred, anti_preferred) =
@@ -233,7 +238,7 @@ impl Compiler<'_> {
         let node = &affinity.node_affinity;
         let node_terms = node.required.as_ref().map(|terms| NodeTerms::new(terms, symbols)).transpose()?;
         let preferences =
-            node.preferred.iter().map(|p| Ok((p.weight, NodeTerm::new(&p.preference, symbols)?)));
+            node.preferred.iter().map(|p| Ok((weight(p.weight), NodeTerm::new(&p.preference, symbols)?)));
         let node_preferences = preferences.collect::<Result<_, SelectorError>>()?;
         let spread = spec.topology_spread_constraints.iter().map(|c| spread(c, &labels, symbols));
         let spread = spread.collect::<Result<_, SelectorError>>()?;
@@ -325,11 +330,12 @@ fn spread(
         symbols,
     ));
     Ok(Spread {
-        max_skew: written.max_skew,
+        // As the API server admits it: 32 bits, above 0.
+        max_skew: written.max_skew.clamp(1, i64::from(i32::MAX)),
         key: symbols.intern(&written.topology_key),
         hard: written.when_unsatisfiable != "ScheduleAnyway",
         selector,
-        min_domains: written.min_domains.unwrap_or(1),
+        min_domains: written.min_domains.unwrap_or(1).clamp(1, i64::from(i32::MAX)),
         honor_affinity: written.node_affinity_policy.as_deref() != Some("Ignore"),
         honor_taints: written.node_taints_policy.as_deref() == Some("Honor"),
     })
