@@ -3,8 +3,11 @@
 //! Owned here: the rules and their parameters, percentiles, risk. Not owned: where history is kept (the caller
 //! hands observations in), who applies an answer.
 
+pub mod histogram;
+pub mod history;
 pub mod initial;
 pub mod percentile;
+pub mod rule;
 
 /// A resource a rule speaks about; fixes the unit of every plain number beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]

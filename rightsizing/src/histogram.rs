@@ -1,0 +1,196 @@
+//! Histograms that merge exactly: whole-number weights in buckets whose bounds are fixed by a scheme.
+//!
+//! A weight is time in milliseconds, so that a percentile is "percent of the time" and the order of merging never
+//! matters.
+
+use serde::{Deserialize, Serialize};
+
+/// Which bounds the buckets have. The number is stored with every histogram and never given another meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[repr(u8)]
+pub enum Scheme {
+    /// Values below 64 have a bucket each; above, every power of two is cut into 32 equal parts, so that a bucket is at
+    /// most 3.1 % wide.
+    #[default]
+    Octaves32 = 1,
+}
+
+/// Bits of a value kept below its highest one.
+const SUB_BITS: u32 = 5;
+
+impl Scheme {
+    /// The scheme of a stored number.
+    pub const fn from_id(id: u8) -> Option<Self> {
+        match id {
+            1 => Some(Self::Octaves32),
+            _ => None,
+        }
+    }
+
+    /// Stored number.
+    pub const fn id(self) -> u8 {
+        self as u8
+    }
+
+    /// Bucket of a value.
+    pub const fn bucket(self, value: u64) -> u16 {
+        let octave = 63 - (value | 1).leading_zeros();
+        if octave <= SUB_BITS {
+            return value as u16;
+        }
+        let shift = octave - SUB_BITS;
+        ((shift << SUB_BITS) as u64 + (value >> shift)) as u16
+    }
+
+    /// Least value of a bucket.
+    pub const fn start(self, bucket: u16) -> u64 {
+        let shift = (bucket as u32 >> SUB_BITS).saturating_sub(1);
+        ((bucket as u64) - ((shift << SUB_BITS) as u64)) << shift
+    }
+
+    /// Greatest value of a bucket.
+    pub const fn end(self, bucket: u16) -> u64 {
+        let shift = (bucket as u32 >> SUB_BITS).saturating_sub(1);
+        self.start(bucket) + ((1 << shift) - 1)
+    }
+}
+
+/// Time spent at each height of use, in milliseconds per bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Histogram {
+    scheme: Scheme,
+    /// Bucket and weight, by bucket, no weight zero.
+    buckets: Vec<(u16, u64)>,
+}
+
+impl Histogram {
+    /// An empty one.
+    pub const fn new() -> Self {
+        Self { scheme: Scheme::Octaves32, buckets: Vec::new() }
+    }
+
+    /// One of stored buckets; nothing unless they are in order, without repetition and without zero weights.
+    pub fn from_buckets(scheme: Scheme, buckets: Vec<(u16, u64)>) -> Option<Self> {
+        let ordered = buckets.windows(2).all(|w| w[0].0 < w[1].0);
+        (ordered && buckets.iter().all(|b| b.1 > 0)).then_some(Self { scheme, buckets })
+    }
+
+    /// Its scheme.
+    pub const fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// Bucket and weight, by bucket.
+    pub fn buckets(&self) -> &[(u16, u64)] {
+        &self.buckets
+    }
+
+    /// Nothing was counted.
+    pub fn is_empty(&self) -> bool {
+        self.buckets.is_empty()
+    }
+
+    /// Sum of all weights, saturating.
+    pub fn total(&self) -> u64 {
+        self.buckets.iter().fold(0, |sum, b| sum.saturating_add(b.1))
+    }
+
+    /// Counts `weight_ms` at a value.
+    pub fn add(&mut self, value: u64, weight_ms: u64) {
+        self.add_bucket(self.scheme.bucket(value), weight_ms);
+    }
+
+    fn add_bucket(&mut self, bucket: u16, weight: u64) {
+        if weight == 0 {
+            return;
+        }
+        match self.buckets.binary_search_by_key(&bucket, |b| b.0) {
+            Ok(at) => self.buckets[at].1 = self.buckets[at].1.saturating_add(weight),
+            Err(at) => self.buckets.insert(at, (bucket, weight)),
+        }
+    }
+
+    /// Counts all that another one counted.
+    pub fn merge(&mut self, other: &Self) {
+        for (bucket, weight) in &other.buckets {
+            self.add_bucket(*bucket, *weight);
+        }
+    }
+
+    /// Takes out what another one counted; a weight never falls below zero.
+    pub fn unmerge(&mut self, other: &Self) {
+        for (bucket, weight) in &other.buckets {
+            if let Ok(at) = self.buckets.binary_search_by_key(bucket, |b| b.0) {
+                self.buckets[at].1 = self.buckets[at].1.saturating_sub(*weight);
+            }
+        }
+        self.buckets.retain(|b| b.1 > 0);
+    }
+
+    /// Greatest value of the first bucket up to which at least this part of the weight lies; `None` while empty.
+    ///
+    /// `part` is from 0 to 1.
+    pub fn quantile(&self, part: f64) -> Option<u64> {
+        let wanted = (self.total() as f64 * part).ceil().max(1.0) as u64;
+        let mut seen = 0u64;
+        for (bucket, weight) in &self.buckets {
+            seen = seen.saturating_add(*weight);
+            if seen >= wanted {
+                return Some(self.scheme.end(*bucket));
+            }
+        }
+        self.buckets.last().map(|b| self.scheme.end(b.0))
+    }
+
+    /// Part of the weight in buckets that lie wholly above a value, 0 to 1; `None` while empty.
+    pub fn part_above(&self, value: u64) -> Option<f64> {
+        let total = self.total();
+        let bucket = self.scheme.bucket(value);
+        let above: u64 = self.buckets.iter().filter(|b| b.0 > bucket).map(|b| b.1).sum();
+        (total > 0).then(|| above as f64 / total as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn buckets_tile_all_numbers() {
+        let scheme = Scheme::Octaves32;
+        let last = scheme.bucket(u64::MAX);
+        assert_eq!(scheme.end(last), u64::MAX);
+        for bucket in 0..last {
+            assert_eq!(scheme.end(bucket) + 1, scheme.start(bucket + 1), "bucket {bucket}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_value_lies_in_its_bucket_and_the_bucket_is_narrow(value in any::<u64>()) {
+            let scheme = Scheme::Octaves32;
+            let (start, end) = (scheme.start(scheme.bucket(value)), scheme.end(scheme.bucket(value)));
+            prop_assert!(start <= value && value <= end);
+            prop_assert!((end - start) as f64 <= value as f64 / 32.0);
+        }
+
+        #[test]
+        fn merging_and_taking_out_again_changes_nothing(
+            a in prop::collection::vec((0u64..1 << 40, 1u64..1 << 20), 0..50),
+            b in prop::collection::vec((0u64..1 << 40, 1u64..1 << 20), 0..50),
+        ) {
+            let fold = |list: &[(u64, u64)]| {
+                list.iter().fold(Histogram::new(), |mut h, (v, w)| { h.add(*v, *w); h })
+            };
+            let (a, b) = (fold(&a), fold(&b));
+            let mut both = a.clone();
+            both.merge(&b);
+            let mut other = b.clone();
+            other.merge(&a);
+            prop_assert_eq!(&both, &other);
+            both.unmerge(&b);
+            prop_assert_eq!(both, a);
+        }
+    }
+}
