@@ -323,7 +323,8 @@ fn start(
     let watcher = spawn("oom", move || OomWatcher::new(oom).run(&beat))?;
     threads.handles.push(("oom", watcher));
     let node = start_node(&context, &kernel, &board, &decisions, threads)?;
-    let pressure = start_pressure((&context, &kernel), &board, (&decisions, &evictions), &holds, threads)?;
+    let pressure =
+        start_pressure((&context, &kernel), (&board, &usage), (&decisions, &evictions), &holds, threads)?;
     let sampled = Arc::clone(&usage);
     let names: Vec<String> = kernel.capabilities.iter().map(Held::to_string).collect();
     let agent = Arc::new(serve::Agent {
@@ -399,14 +400,14 @@ fn start_node(
 /// Starts the loop against pressure and starvation with its worker.
 fn start_pressure(
     (context, kernel): (&Arc<Context>, &Kernel),
-    board: &Arc<Board>,
+    (board, usage): (&Arc<Board>, &report::Usage),
     (decisions, evictions): (&Arc<DecisionLog>, &Arc<Evictions>),
     holds: &Arc<Holds>,
     threads: &mut Threads,
 ) -> anyhow::Result<Arc<pressure::view::View>> {
     let view = Arc::new(pressure::view::View::default());
     let reader = &kernel.reader;
-    let parts = pressure::Parts { context, reader, board, decisions, holds, view: &view, evictions };
+    let parts = pressure::Parts { context, reader, board, decisions, holds, view: &view, evictions, usage };
     let beats = (threads.beat("pressure"), threads.beat("pressure-worker"));
     let [eyes, hands] = pressure::start(&parts, beats)?;
     threads.handles.extend([("pressure", eyes), ("pressure-worker", hands)]);

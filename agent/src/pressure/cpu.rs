@@ -62,8 +62,14 @@ impl CpuLook {
         }
         let mut before = std::mem::take(&mut self.before);
         let mut seen = Vec::new();
+        let stirred = sight.stirred();
+        // Whoever neither ran nor waited wants nothing and takes nothing: its files need not be read.
+        let rests = |slot| stirred.as_ref().is_some_and(|some| !some.contains(&slot));
         for entry in roster {
             let slot = entry.tracked.slot;
+            if rests(slot) && !self.machine.holds_key(slot) {
+                continue;
+            }
             let Ok(read) = sight.cpu(entry, self.suspects.contains(&slot)) else { continue };
             seen.extend(before.remove(&slot).and_then(|then| facts(entry, then, read)));
             self.before.insert(slot, read);

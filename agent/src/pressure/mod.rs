@@ -32,6 +32,7 @@ use crate::decisions::DecisionLog;
 use crate::holds::Holds;
 use crate::kernel;
 use crate::oom::evictions::Evictions;
+use crate::report::Usage;
 use crate::shared::{Context, Heartbeat, Waker};
 
 use cpu::CpuLook;
@@ -57,6 +58,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) holds: &'a Arc<Holds>,
     pub(crate) view: &'a Arc<View>,
     pub(crate) evictions: &'a Arc<Evictions>,
+    pub(crate) usage: &'a Usage,
 }
 
 /// Starts both threads.
@@ -67,7 +69,7 @@ pub(crate) fn start(
     parts: &Parts<'_>,
     beats: (Arc<Heartbeat>, Arc<Heartbeat>),
 ) -> anyhow::Result<[JoinHandle<()>; 2]> {
-    let Parts { context, reader, board, decisions, holds, view, evictions } = *parts;
+    let Parts { context, reader, board, decisions, holds, view, evictions, usage } = *parts;
     let bell = Waker::new().context("no descriptor for the pressure loop's bell")?;
     context.stop.register(bell.clone());
     let (job_sender, jobs) = sync_channel(JOBS);
@@ -85,7 +87,7 @@ pub(crate) fn start(
         finished,
         bell: bell.clone(),
     };
-    let sight = KernelSight::new(roots.clone(), Arc::clone(tree));
+    let sight = KernelSight::new(roots.clone(), Arc::clone(tree), Arc::clone(usage));
     let mut pressure = Loop::new(context, board, view, Box::new(sight), job_sender, results);
     pressure.find_tiers(reader);
     pressure.arm(reader);

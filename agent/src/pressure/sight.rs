@@ -1,5 +1,6 @@
 //! What the pressure loop reads of the kernel, freshly, each time it decides.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,11 +13,13 @@ use evenkeel_host::psi::{self, Place, Pressure, Resource};
 use evenkeel_host::roots::Roots;
 use evenkeel_host::run_delay::waited_usec;
 use evenkeel_host::write::CgroupRef;
+use evenkeel_model::sample::Field;
 use evenkeel_model::units::{Bytes, Limit};
 use evenkeel_qos::pressure::{Node, Switches};
 
 use crate::converge::roster::RosterEntry;
-use crate::shared::micros;
+use crate::report::Usage;
+use crate::shared::{lock, micros};
 
 /// Threads of one container asked for their waiting on v1.
 const THREADS: usize = 512;
@@ -55,6 +58,9 @@ pub(super) trait Sight: Send {
     fn cpu_times(&mut self) -> Option<CpuTimes>;
     /// A container's CPU; `waited` asks for its waiting also where that is dear (v1: thread by thread).
     fn cpu(&mut self, entry: &RosterEntry, waited: bool) -> Result<CpuNow, HostError>;
+    /// Slots of the containers that ran or waited for the CPU since this was last asked, by the samples; `None` when
+    /// there are no fresh ones.
+    fn stirred(&mut self) -> Option<HashSet<u32>>;
     /// What this machine can do.
     fn can(&self) -> Switches;
 }
@@ -64,11 +70,42 @@ pub(super) struct KernelSight {
     roots: Roots,
     tree: Arc<CgroupTree>,
     start: Instant,
+    samples: Samples,
+}
+
+/// The sampler's numbers, and what they were when last looked at.
+struct Samples {
+    usage: Usage,
+    /// Of the latest tick, microseconds since 1970.
+    time_usec: u64,
+    /// CPU time and CPU pressure by slot, microseconds.
+    cpu: HashMap<u32, [u64; 2]>,
+}
+
+impl Samples {
+    /// Slots whose numbers grew, or are seen for the first time; `None` when no tick came since, and at first.
+    fn stirred(&mut self) -> Option<HashSet<u32>> {
+        let latest = lock(&self.usage);
+        let before = std::mem::replace(&mut self.time_usec, latest.time_usec());
+        let mut stirred = HashSet::new();
+        let mut now = HashMap::with_capacity(self.cpu.len());
+        latest.each(|tracked, sample, _| {
+            let number = |field| sample.get(field).unwrap_or(0);
+            let cpu = [number(Field::CpuUsageUsec), number(Field::CpuPressureUsec)];
+            if self.cpu.get(&tracked.slot) != Some(&cpu) {
+                stirred.insert(tracked.slot);
+            }
+            now.insert(tracked.slot, cpu);
+        });
+        self.cpu = now;
+        (before != 0 && self.time_usec > before).then_some(stirred)
+    }
 }
 
 impl KernelSight {
-    pub(super) fn new(roots: Roots, tree: Arc<CgroupTree>) -> Self {
-        Self { roots, tree, start: Instant::now() }
+    pub(super) fn new(roots: Roots, tree: Arc<CgroupTree>, usage: Usage) -> Self {
+        let samples = Samples { usage, time_usec: 0, cpu: HashMap::new() };
+        Self { roots, tree, start: Instant::now(), samples }
     }
 
     fn tier(&self, at: &CgroupRef) -> Option<Node> {
@@ -170,6 +207,10 @@ impl Sight for KernelSight {
             can_idle: dir.setting(Knob::CpuIdle).is_ok_and(|idle| idle == Setting::CpuIdle(false)),
             read_usec: self.now_usec(),
         })
+    }
+
+    fn stirred(&mut self) -> Option<HashSet<u32>> {
+        self.samples.stirred()
     }
 
     fn can(&self) -> Switches {

@@ -1,5 +1,6 @@
 //! The thread with a fake kernel: looks are made by hand, the worker's jobs done in line.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -36,6 +37,7 @@ struct Scene {
     memory: Vec<(u32, u64)>,
     cpu: Vec<(u32, CpuNow)>,
     times: Option<CpuTimes>,
+    stirred: Option<HashSet<u32>>,
 }
 
 struct FakeSight {
@@ -68,6 +70,9 @@ impl Sight for FakeSight {
         let found = scene.cpu.iter().find(|(slot, _)| *slot == entry.tracked.slot);
         let gone = || HostError::of_text(Category::Gone, Tried::Read, "fake".to_owned(), "gone");
         found.map(|(_, cpu)| CpuNow { read_usec: self.now_usec(), ..*cpu }).ok_or_else(gone)
+    }
+    fn stirred(&mut self) -> Option<HashSet<u32>> {
+        lock(&self.scene).stirred.clone()
     }
     fn can(&self) -> Switches {
         self.can
@@ -286,6 +291,8 @@ fn a_starving_container_is_reported_and_others_are_squeezed_for_it() {
                 ..CpuNow::default()
             };
             scene.cpu = vec![(1, cpu(used[0], 0)), (2, cpu(used[1], waited))];
+            // Whoever is held is looked at even while it rests, or it would be held for ever.
+            scene.stirred = Some(if hungry { HashSet::from([1, 2]) } else { HashSet::from([2]) });
         }
         rig.turn(&[]);
         rig.clock.fetch_add(1_000_000, Ordering::Relaxed);

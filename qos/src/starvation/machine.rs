@@ -66,6 +66,11 @@ impl Machine {
         self.containers.values().any(|memory| !memory.steps.is_empty())
     }
 
+    /// True while this container is squeezed.
+    pub fn holds_key(&self, key: u32) -> bool {
+        self.containers.get(&key).is_some_and(|memory| !memory.steps.is_empty())
+    }
+
     /// Containers that have starved long enough to count.
     pub fn starving(&self) -> usize {
         self.containers.values().filter(|memory| memory.reported).count()
