@@ -1,7 +1,8 @@
 //! How many more pods fit: cluster snapshot and pod in; count, places and reasons out. Pure.
 //!
 //! [`object`] are Kubernetes objects as written, [`cluster`] the same as numbers, [`state`] what is where while pods are
-//! placed, [`plugin`] the scheduler's rules, [`profile`] which of them are on, [`engine`] the two ways to an answer.
+//! placed, [`plugin`] the scheduler's rules, [`profile`] which of them are on, [`engine`] the two ways to an answer,
+//! [`question`] what is asked and answered in the forms that programs use.
 
 pub mod admission;
 pub mod answer;
@@ -13,5 +14,6 @@ pub mod load;
 pub mod object;
 pub mod plugin;
 pub mod profile;
+pub mod question;
 pub mod scenario;
 pub mod state;

@@ -130,6 +130,6 @@ fn ties_fall_by_seed_and_the_same_seed_gives_the_same() {
         json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "250m"}}}]}}),
     );
     let profiles = Profiles::default();
-    let run = || scenario::trials(&cluster, &profiles, &state, &pod, None, (7, 9));
+    let run = || scenario::trials(&cluster, &profiles, &state, &pod, None, (7, 9), &mut |_| true);
     assert_eq!((run(), run().median), (run(), 10));
 }

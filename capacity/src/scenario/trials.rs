@@ -22,7 +22,8 @@ pub struct Trials {
     pub max: u64,
 }
 
-/// Places the shape `trials` times, ties falling by seed, seed + 1 and so on.
+/// Places the shape `trials` times, ties falling by seed, seed + 1 and so on. `going` says between two of them whether
+/// the answer is still wanted; those that were made are told then.
 pub fn trials(
     cluster: &Cluster,
     profiles: &Profiles,
@@ -30,9 +31,11 @@ pub fn trials(
     pod: &Arc<Pod>,
     max: Option<u64>,
     (seed, trials): (u64, u64),
+    going: &mut dyn FnMut(u64) -> bool,
 ) -> Trials {
     let profile = profiles.of(cluster.word(pod.scheduler));
     let mut counts: Vec<u64> = (0..trials.max(1))
+        .take_while(|trial| *trial == 0 || going(*trial))
         .map(|trial| {
             let mut state = state.clone();
             let placer = Placer::new(cluster, profile, &mut state, Arc::clone(pod));

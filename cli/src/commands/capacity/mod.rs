@@ -4,22 +4,16 @@ mod read;
 mod scenarios;
 mod text;
 
-use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write, stderr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use evenkeel_capacity::admission;
-use evenkeel_capacity::answer::{self, Ask, Shape, Steps};
-use evenkeel_capacity::cluster::selector::Selector;
-use evenkeel_capacity::cluster::{Cluster, Node};
-use evenkeel_capacity::load::Report;
-use evenkeel_capacity::object::{LabelSelector, Requirement, ResourceList};
-use evenkeel_capacity::profile::{Profile, Profiles, Version};
-use evenkeel_capacity::state::State;
+use evenkeel_capacity::answer::Steps;
+use evenkeel_capacity::object::ResourceList;
+use evenkeel_capacity::profile::Version;
+use evenkeel_capacity::question::{Changed, Options, Question, QuestionError, version};
 use evenkeel_model::quantity::Quantity;
-use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::{Answer, Output};
@@ -73,8 +67,8 @@ pub(crate) struct CapacityArgs {
     #[arg(long, value_name = "FILE")]
     scheduler_config: Option<PathBuf>,
     /// Version whose rules hold where they differ.
-    #[arg(long, value_name = "VERSION", value_parser = ["1.34", "1.36"], default_value = "1.36")]
-    scheduler_version: String,
+    #[arg(long, value_name = "VERSION", value_parser = scheduler_version, default_value = "1.36")]
+    scheduler_version: Version,
     #[command(flatten)]
     what_if: WhatIf,
 }
@@ -86,26 +80,8 @@ fn steps(text: &str) -> Result<Steps, String> {
     text.parse().map(Steps::First).map_err(|_| "give a number, or all".to_owned())
 }
 
-/// Everything the command answers.
-#[derive(Debug, Serialize)]
-pub(super) struct Whole {
-    #[serde(flatten)]
-    pub(super) answer: answer::Answer,
-    #[serde(flatten)]
-    pub(super) what_if: scenarios::Answers,
-    /// What was read.
-    pub(super) snapshot: Read,
-}
-
-/// What was read.
-#[derive(Debug, Serialize)]
-pub(super) struct Read {
-    pub(super) nodes: usize,
-    pub(super) pods: usize,
-    pub(super) pending: usize,
-    pub(super) ended: usize,
-    pub(super) skipped: std::collections::BTreeMap<String, usize>,
-    pub(super) contradictions: Vec<String>,
+fn scheduler_version(text: &str) -> Result<Version, String> {
+    version(text).ok_or_else(|| "give 1.34 or 1.36".to_owned())
 }
 
 pub(crate) async fn run(
@@ -114,128 +90,59 @@ pub(crate) async fn run(
     output: &Output,
 ) -> Result<Answer, Failure> {
     let recommended = args.what_if.recommendations(recommender).await?;
-    let (mut cluster, report) = read::snapshot(&args.snapshot, None)?;
-    choose_nodes(args, &mut cluster)?;
-    let profiles = profiles(args, &mut cluster)?;
-    let shapes = shapes(args, &cluster)?;
-    let first = if args.place.is_empty() { Vec::new() } else { read::pods(&args.place)? };
-    let ask = Ask {
-        shapes,
-        first: first.into_iter().map(|shape| shape.pod).collect(),
-        reserve: reserve(&args.reserve)?,
-        max: args.max,
-        steps: args.steps.unwrap_or_default(),
-        help: true,
+    let question = question(args)?;
+    let snapshot = read::snapshot(&args.snapshot, None)?;
+    let changed = match &recommended {
+        Some(by) => Some(Changed { cluster: read::snapshot(&args.snapshot, Some(by))?.cluster, by }),
+        None => None,
     };
-    let mut state = State::new(&cluster);
-    let before = state.clone();
     let mut progress = Progress::new();
-    let answer = answer::ask(&mut cluster, &profiles, &mut state, &ask, &mut |placed| progress.tell(placed))
-        .map_err(|e| Failure::new("cannot count", "the pods", e.to_string(), "correct the pod"))?;
-    let mut question = scenarios::Question {
-        cluster: &mut cluster,
-        profiles: &profiles,
-        state: before,
-        ask: &ask,
-        count: answer.count,
-        need: args.need,
-        progress: &mut progress,
-    };
-    let mut what_if = args.what_if.answer(&mut question)?;
-    if let Some(recommended) = recommended {
-        let (mut changed, _) = read::snapshot(&args.snapshot, Some(&recommended))?;
-        choose_nodes(args, &mut changed)?;
-        what_if.recommended = Some(scenarios::recommended(&mut changed, &profiles, &ask, &recommended)?);
-    }
+    let answered = question.answer(snapshot, changed, &mut |done| progress.tell(done));
     progress.end();
-    let enough = answer.count >= args.need.unwrap_or(1);
-    let whole = Whole { answer, what_if, snapshot: read_of(report) };
+    let (whole, ask) = answered.map_err(|error| refused(&error))?;
     output.answer_text(&whole, || text::render(&whole, &ask, output))?;
+    let enough = whole.answer.count >= args.need.unwrap_or(1);
     Ok(if enough { Answer::Yes } else { Answer::No })
 }
 
-fn read_of(report: Report) -> Read {
-    Read {
-        nodes: report.counts.nodes,
-        pods: report.counts.placed,
-        pending: report.counts.pending,
-        ended: report.counts.ended,
-        skipped: report.skipped,
-        contradictions: report.oddities.iter().map(|odd| format!("{}: {}", odd.object, odd.what)).collect(),
-    }
-}
-
-/// Drops the nodes that were not asked about.
-fn choose_nodes(args: &CapacityArgs, cluster: &mut Cluster) -> Result<(), Failure> {
-    let unknown: Vec<&str> =
-        args.exclude_nodes.iter().filter(|name| cluster.node(name).is_none()).map(String::as_str).collect();
-    if !unknown.is_empty() {
-        let why = format!("no node of the snapshot is named {}", unknown.join(", "));
-        return Err(Failure::new("cannot leave nodes out", "--exclude-nodes", why, "give names of nodes"));
-    }
-    let selector = match &args.nodes {
-        Some(text) => Some(label_selector(text, cluster)?),
-        None => None,
+fn question(args: &CapacityArgs) -> Result<Question, Failure> {
+    let what_if = &args.what_if;
+    let options = Options {
+        namespace: args.namespace.clone(),
+        largest: args.largest,
+        nodes: args.nodes.clone(),
+        exclude_nodes: args.exclude_nodes.clone(),
+        reserve: reserve(&args.reserve)?,
+        max: args.max,
+        need: args.need,
+        steps: args.steps.unwrap_or_default(),
+        scheduler_config: args.scheduler_config.as_deref().map(read::scheduler_config).transpose()?,
+        scheduler_version: args.scheduler_version,
+        seed: what_if.seed,
+        trials: what_if.trials,
+        preempt: what_if.preempt,
+        lose: what_if.lose.clone(),
+        drain: what_if.drain.clone(),
+        add: what_if.types()?,
+        daemonset: what_if.daemonset,
     };
-    let left_out: BTreeSet<&str> = args.exclude_nodes.iter().map(String::as_str).collect();
-    let keep = |cluster: &Cluster, node: &Node| {
-        !left_out.contains(cluster.word(node.name))
-            && selector.as_ref().is_none_or(|selector| selector.matches(&node.labels, &cluster.symbols))
+    let shapes = if args.files.is_empty() { Vec::new() } else { read::pods(&args.files)? };
+    let first = if args.place.is_empty() { Vec::new() } else { read::pods(&args.place)? };
+    Ok(Question { options, shapes, first: first.into_iter().map(|shape| shape.pod).collect() })
+}
+
+/// The failure in the words of the command line.
+fn refused(error: &QuestionError) -> Failure {
+    let place = match error.option {
+        "pod" | "recommended" => "the pods".to_owned(),
+        "excludeNodes" => "--exclude-nodes".to_owned(),
+        "schedulerConfig" => "--scheduler-config".to_owned(),
+        option => format!("--{option}"),
     };
-    if selector.is_some() || !left_out.is_empty() {
-        cluster.keep_nodes(keep);
+    if error.option == "nodes" {
+        return Failure::usage("cannot count", place, error.why.clone(), error.remedy);
     }
-    Ok(())
-}
-
-/// `a=b`, `a!=b`, `a`, `!a`, joined by commas.
-fn label_selector(text: &str, cluster: &mut Cluster) -> Result<Selector, Failure> {
-    let requirement = |part: &str| {
-        let (key, operator, value) = if let Some((key, value)) = part.split_once("!=") {
-            (key, "NotIn", Some(value))
-        } else if let Some((key, value)) = part.split_once('=') {
-            (key, "In", Some(value.trim_start_matches('=')))
-        } else if let Some(key) = part.strip_prefix('!') {
-            (key, "DoesNotExist", None)
-        } else {
-            (part, "Exists", None)
-        };
-        let values = value.map(|value| value.trim().to_owned()).into_iter().collect();
-        Requirement { key: key.trim().to_owned(), operator: operator.to_owned(), values }
-    };
-    let match_expressions = text.split(',').map(|part| requirement(part.trim())).collect();
-    let written = LabelSelector { match_expressions, ..LabelSelector::default() };
-    Selector::new(Some(&written), &mut cluster.symbols).map_err(|e| {
-        Failure::usage("cannot choose nodes", "--nodes", e.to_string(), "give labels such as pool=a")
-    })
-}
-
-fn profiles(args: &CapacityArgs, cluster: &mut Cluster) -> Result<Profiles, Failure> {
-    let version = if args.scheduler_version == "1.34" { Version::V1_34 } else { Version::V1_36 };
-    match &args.scheduler_config {
-        Some(file) => read::profiles(file, version, cluster),
-        None => Ok(Profiles::new(vec![Profile { version, ..Profile::default() }])),
-    }
-}
-
-fn shapes(args: &CapacityArgs, cluster: &Cluster) -> Result<Vec<Shape>, Failure> {
-    let mut shapes = if args.files.is_empty() { Vec::new() } else { read::pods(&args.files)? };
-    if args.largest {
-        let namespace = args.namespace.as_deref().unwrap_or("default");
-        let pod = admission::largest(cluster, namespace).map_err(|why| {
-            Failure::new(
-                "cannot tell the largest pod",
-                "--largest",
-                why,
-                "put the limit range into the snapshot",
-            )
-        })?;
-        shapes.push(Shape { pod, wanted: 1 });
-    }
-    if let Some(namespace) = &args.namespace {
-        shapes.iter_mut().for_each(|shape| namespace.clone_into(&mut shape.pod.metadata.namespace));
-    }
-    Ok(shapes)
+    Failure::new("cannot count", place, error.why.clone(), error.remedy)
 }
 
 fn reserve(parts: &[String]) -> Result<ResourceList, Failure> {
@@ -251,7 +158,7 @@ fn reserve(parts: &[String]) -> Result<ResourceList, Failure> {
 }
 
 /// Says on a terminal how far long work is.
-pub(super) struct Progress {
+struct Progress {
     on: bool,
     begun: Instant,
     told: Option<Instant>,
@@ -268,7 +175,7 @@ impl Progress {
     }
 
     /// True: go on.
-    pub(super) fn tell(&mut self, done: u64) -> bool {
+    fn tell(&mut self, done: u64) -> bool {
         let now = Instant::now();
         let due = self.told.is_none_or(|told| now.duration_since(told) >= PACE);
         if self.on && due && now.duration_since(self.begun) >= QUIET {

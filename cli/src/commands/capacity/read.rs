@@ -1,17 +1,13 @@
 //! Reading snapshots and pods: JSON as a stream, YAML as a bounded text.
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, stdin};
 use std::path::{Path, PathBuf};
 
 use evenkeel_capacity::answer::Shape;
-use evenkeel_capacity::cluster::Cluster;
-use evenkeel_capacity::load::{Loader, Report, shapes};
+use evenkeel_capacity::load::{Loader, shapes};
 use evenkeel_capacity::object::Pod;
-use evenkeel_capacity::profile::{Profiles, Version};
-use evenkeel_model::quantity::Quantity;
+use evenkeel_capacity::question::{Recommendations, Snapshot};
 use evenkeel_proto::v1::ListRecommendationsRequest;
 use serde::Deserialize;
 use serde_json::Value;
@@ -34,7 +30,7 @@ const YAML_BYTES: u64 = 64 << 20;
 pub(super) fn snapshot(
     files: &[PathBuf],
     recommendations: Option<&Recommendations>,
-) -> Result<(Cluster, Report), Failure> {
+) -> Result<Snapshot, Failure> {
     let change = |pod: &mut Pod| {
         if let Some(recommendations) = recommendations {
             recommendations.apply(pod);
@@ -56,7 +52,8 @@ pub(super) fn snapshot(
     for file in files {
         read_into(&mut loader, file)?;
     }
-    Ok(loader.finish())
+    let (cluster, report) = loader.finish();
+    Ok(Snapshot { cluster, report })
 }
 
 fn read_into(loader: &mut Loader<'_>, path: &Path) -> Result<(), Failure> {
@@ -170,18 +167,14 @@ pub(super) fn pods(files: &[PathBuf]) -> Result<Vec<Shape>, Failure> {
     Ok(all)
 }
 
-/// Profiles of a scheduler configuration.
+/// A scheduler configuration as written.
 ///
 /// # Errors
-/// With the file and the field.
-pub(super) fn profiles(path: &Path, version: Version, cluster: &mut Cluster) -> Result<Profiles, Failure> {
+/// With the file.
+pub(super) fn scheduler_config(path: &Path) -> Result<Value, Failure> {
     let name = input::name(path);
     let mut reader = open(path, &name)?;
-    let documents = documents(&mut *reader, &name)?;
-    let config = documents.first().unwrap_or(&Value::Null);
-    evenkeel_capacity::config::profiles(config, version, cluster).map_err(|error| {
-        Failure::new("cannot use the scheduler configuration", &name, error.to_string(), "correct the field")
-    })
+    Ok(documents(&mut *reader, &name)?.into_iter().next().unwrap_or(Value::Null))
 }
 
 /// One row of what `evenkeel recommend -o json` prints.
@@ -194,94 +187,45 @@ struct Row {
     request: Option<u64>,
 }
 
-/// Container, resource, request.
-type Wish = (String, String, Quantity);
-
-/// Recommended requests by namespace and workload.
-#[derive(Debug, Default)]
-pub(super) struct Recommendations {
-    rows: BTreeMap<(String, String), Vec<Wish>>,
-    applied: Cell<usize>,
+/// Recommendations from a file that holds what `evenkeel recommend -o json` printed.
+///
+/// # Errors
+/// When it cannot be read or holds something else.
+pub(super) fn recommendations(path: &Path) -> Result<Recommendations, Failure> {
+    let name = input::name(path);
+    let text = input::text(path)?;
+    let rows: Vec<Row> = serde_json::from_str(&text).map_err(|error| {
+        let remedy = "give what recommend -o json printed";
+        Failure::new("cannot use the recommendations", &name, error.to_string(), remedy)
+    })?;
+    Ok(collected(rows))
 }
 
-impl Recommendations {
-    /// From a file that holds what `evenkeel recommend -o json` printed.
-    ///
-    /// # Errors
-    /// When it cannot be read or holds something else.
-    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
-        let name = input::name(path);
-        let text = input::text(path)?;
-        let rows: Vec<Row> = serde_json::from_str(&text).map_err(|error| {
-            Failure::new(
-                "cannot use the recommendations",
-                &name,
-                error.to_string(),
-                "give what recommend -o json printed",
-            )
-        })?;
-        Ok(Self::of(rows))
-    }
+/// Recommendations from the recommender.
+///
+/// # Errors
+/// When it does not answer.
+pub(super) async fn ask_recommendations(address: &Address) -> Result<Recommendations, Failure> {
+    let mut recommender = client::recommender(address).await?;
+    let request = ListRecommendationsRequest { namespace: String::new() };
+    let answer =
+        recommender.list_recommendations(request).await.map_err(|e| address.failed(&e))?.into_inner();
+    let rows = answer.recommendations.into_iter().map(|r| Row {
+        namespace: r.namespace,
+        workload: r.workload,
+        container: r.container,
+        resource: r.resource,
+        request: r.request,
+    });
+    Ok(collected(rows))
+}
 
-    /// From the recommender.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub(super) async fn ask(address: &Address) -> Result<Self, Failure> {
-        let mut recommender = client::recommender(address).await?;
-        let request = ListRecommendationsRequest { namespace: String::new() };
-        let answer =
-            recommender.list_recommendations(request).await.map_err(|e| address.failed(&e))?.into_inner();
-        let rows = answer.recommendations.into_iter().map(|r| Row {
-            namespace: r.namespace,
-            workload: r.workload,
-            container: r.container,
-            resource: r.resource,
-            request: r.request,
-        });
-        Ok(Self::of(rows.collect()))
-    }
-
-    fn of(rows: Vec<Row>) -> Self {
-        let mut all = Self::default();
-        for row in rows {
-            let Some(request) = row.request else { continue };
-            let request = match row.resource.as_str() {
-                "cpu" => Quantity::from_milli(i64::try_from(request).unwrap_or(i64::MAX)),
-                _ => Quantity::from_bytes(request),
-            };
-            // Workloads are named kind/name where the kind is known.
-            let workload = row.workload.rsplit('/').next().unwrap_or_default().to_owned();
-            all.rows.entry((row.namespace, workload)).or_default().push((
-                row.container,
-                row.resource,
-                request,
-            ));
-        }
-        all
-    }
-
-    /// Replaces the requests of a pod's containers that there is something for.
-    pub(super) fn apply(&self, pod: &mut Pod) {
-        let namespace = pod.metadata.namespace_or_default().to_owned();
-        let owner = pod.metadata.controller().map(|owner| owner.name.clone());
-        let hash = pod.metadata.labels.get("pod-template-hash");
-        // A replica set is named after its deployment and the hash of the template.
-        let deployment =
-            owner.as_ref().zip(hash).and_then(|(owner, hash)| owner.strip_suffix(&format!("-{hash}")));
-        let names = [deployment.map(str::to_owned), owner.clone(), Some(pod.metadata.name.clone())];
-        let mut names = names.into_iter().flatten();
-        let Some(found) = names.find_map(|name| self.rows.get(&(namespace.clone(), name))) else { return };
-        for container in &mut pod.spec.containers {
-            for (_, resource, request) in found.iter().filter(|(name, _, _)| *name == container.name) {
-                container.resources.requests.insert(resource.clone(), *request);
-                self.applied.set(self.applied.get() + 1);
-            }
+fn collected(rows: impl IntoIterator<Item = Row>) -> Recommendations {
+    let mut all = Recommendations::new();
+    for row in rows {
+        if let Some(request) = row.request {
+            all.add(row.namespace, &row.workload, row.container, row.resource, request);
         }
     }
-
-    /// How many requests were replaced so far.
-    pub(super) fn applied(&self) -> usize {
-        self.applied.get()
-    }
+    all
 }

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use evenkeel_capacity::answer::{Answer, Ask, NodeAnswer, Stop};
 use evenkeel_capacity::object::Pod;
+use evenkeel_capacity::question::Whole;
 use evenkeel_capacity::scenario::Displaced;
 
-use super::Whole;
 use crate::output::Output;
 use crate::table::{Cell, Table, clean};
 

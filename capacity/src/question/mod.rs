@@ -1,0 +1,257 @@
+//! A whole question as people and programs put it, and the whole answer in its pinned form.
+//!
+//! Owned here: what each option means, the order in which they act, the form of the answer. Not owned: where snapshots
+//! and pods are read from, how options are written on a command line, words for people.
+
+mod options;
+mod recommended;
+mod scenarios;
+mod types;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+pub use options::Options;
+pub use recommended::Recommendations;
+pub use scenarios::{Answers, Recommended};
+pub use types::node_types;
+
+use crate::admission;
+use crate::answer::{self, Answer, Ask, Shape};
+use crate::cluster::selector::Selector;
+use crate::cluster::{Cluster, Node};
+use crate::config;
+use crate::load::Report;
+use crate::object::{LabelSelector, Pod, Requirement};
+use crate::profile::{Profile, Profiles, Version};
+use crate::state::State;
+
+/// Label that names a node's zone.
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// A question cannot be answered as it is put.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{option}: {why}; {remedy}")]
+pub struct QuestionError {
+    /// Name of the option (as in [`Options`]), or what else is meant.
+    pub option: &'static str,
+    /// What is wrong.
+    pub why: String,
+    /// What to do.
+    pub remedy: &'static str,
+}
+
+impl QuestionError {
+    fn new(option: &'static str, why: impl Into<String>, remedy: &'static str) -> Self {
+        Self { option, why: why.into(), remedy }
+    }
+
+    fn pod(error: &dyn std::error::Error) -> Self {
+        Self::new("pod", error.to_string(), "correct the pod")
+    }
+}
+
+/// A question.
+#[derive(Debug, Default)]
+pub struct Question {
+    /// The options.
+    pub options: Options,
+    /// Pods asked about.
+    pub shapes: Vec<Shape>,
+    /// Pods placed first, in order.
+    pub first: Vec<Pod>,
+}
+
+/// A cluster and what was found while it was read.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// What was read.
+    pub report: Report,
+}
+
+/// The same cluster with recommended requests.
+#[derive(Debug)]
+pub struct Changed<'a> {
+    /// The cluster, its pods changed already.
+    pub cluster: Cluster,
+    /// What it was changed by.
+    pub by: &'a Recommendations,
+}
+
+/// Everything that is answered.
+#[derive(Debug, Serialize)]
+pub struct Whole {
+    /// The answer.
+    #[serde(flatten)]
+    pub answer: Answer,
+    /// What if.
+    #[serde(flatten)]
+    pub what_if: Answers,
+    /// What was read.
+    pub snapshot: Read,
+}
+
+/// What was read.
+#[derive(Debug, Serialize)]
+pub struct Read {
+    /// Nodes.
+    pub nodes: usize,
+    /// Pods on them.
+    pub pods: usize,
+    /// Pods without a node.
+    pub pending: usize,
+    /// Pods that ended.
+    pub ended: usize,
+    /// Objects that do not matter, by kind.
+    pub skipped: BTreeMap<String, usize>,
+    /// Contradictions, and what was made of them.
+    pub contradictions: Vec<String>,
+}
+
+impl From<Report> for Read {
+    fn from(report: Report) -> Self {
+        Self {
+            nodes: report.counts.nodes,
+            pods: report.counts.placed,
+            pending: report.counts.pending,
+            ended: report.counts.ended,
+            skipped: report.skipped,
+            contradictions: report
+                .oddities
+                .iter()
+                .map(|odd| format!("{}: {}", odd.object, odd.what))
+                .collect(),
+        }
+    }
+}
+
+impl Question {
+    /// Answers it, and gives what was asked in the end (with the largest pod, and in the namespace asked for). `going`
+    /// says whether the answer is still wanted, with how much is done.
+    ///
+    /// # Errors
+    /// [`QuestionError`] naming the option.
+    pub fn answer(
+        self,
+        snapshot: Snapshot,
+        changed: Option<Changed<'_>>,
+        going: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<(Whole, Ask), QuestionError> {
+        let Self { options, shapes, first } = self;
+        let Snapshot { mut cluster, report } = snapshot;
+        choose_nodes(&options, &mut cluster)?;
+        let profiles = profiles(&options, &mut cluster)?;
+        let ask = Ask {
+            shapes: whole_shapes(&options, shapes, &cluster)?,
+            first,
+            reserve: options.reserve.clone(),
+            max: options.max,
+            steps: options.steps,
+            help: true,
+        };
+        let mut state = State::new(&cluster);
+        let before = state.clone();
+        let answer = answer::ask(&mut cluster, &profiles, &mut state, &ask, going)
+            .map_err(|error| QuestionError::pod(&error))?;
+        let mut asking = scenarios::Asking {
+            cluster: &mut cluster,
+            profiles: &profiles,
+            state: before,
+            ask: &ask,
+            count: answer.count,
+            going,
+        };
+        let mut what_if = asking.all(&options)?;
+        if let Some(Changed { cluster: mut changed, by }) = changed {
+            choose_nodes(&options, &mut changed)?;
+            what_if.recommended = Some(scenarios::recommended(&mut changed, &profiles, &ask, by, going)?);
+        }
+        Ok((Whole { answer, what_if, snapshot: report.into() }, ask))
+    }
+}
+
+/// Drops the nodes that were not asked about.
+fn choose_nodes(options: &Options, cluster: &mut Cluster) -> Result<(), QuestionError> {
+    let unknown: Vec<&str> = options
+        .exclude_nodes
+        .iter()
+        .filter(|name| cluster.node(name).is_none())
+        .map(String::as_str)
+        .collect();
+    if !unknown.is_empty() {
+        let why = format!("no node of the snapshot is named {}", unknown.join(", "));
+        return Err(QuestionError::new("excludeNodes", why, "give names of nodes"));
+    }
+    let selector = match &options.nodes {
+        Some(text) => Some(label_selector(text, cluster)?),
+        None => None,
+    };
+    let left_out: BTreeSet<&str> = options.exclude_nodes.iter().map(String::as_str).collect();
+    let keep = |cluster: &Cluster, node: &Node| {
+        !left_out.contains(cluster.word(node.name))
+            && selector.as_ref().is_none_or(|selector| selector.matches(&node.labels, &cluster.symbols))
+    };
+    if selector.is_some() || !left_out.is_empty() {
+        cluster.keep_nodes(keep);
+    }
+    Ok(())
+}
+
+/// `a=b`, `a!=b`, `a`, `!a`, joined by commas.
+fn label_selector(text: &str, cluster: &mut Cluster) -> Result<Selector, QuestionError> {
+    let requirement = |part: &str| {
+        let (key, operator, value) = if let Some((key, value)) = part.split_once("!=") {
+            (key, "NotIn", Some(value))
+        } else if let Some((key, value)) = part.split_once('=') {
+            (key, "In", Some(value.trim_start_matches('=')))
+        } else if let Some(key) = part.strip_prefix('!') {
+            (key, "DoesNotExist", None)
+        } else {
+            (part, "Exists", None)
+        };
+        let values = value.map(|value| value.trim().to_owned()).into_iter().collect();
+        Requirement { key: key.trim().to_owned(), operator: operator.to_owned(), values }
+    };
+    let match_expressions = text.split(',').map(|part| requirement(part.trim())).collect();
+    let written = LabelSelector { match_expressions, ..LabelSelector::default() };
+    Selector::new(Some(&written), &mut cluster.symbols)
+        .map_err(|e| QuestionError::new("nodes", e.to_string(), "give labels such as pool=a"))
+}
+
+/// The version of a text such as `1.36`; `None` for any other than 1.34 and 1.36.
+pub fn version(text: &str) -> Option<Version> {
+    match text {
+        "1.34" => Some(Version::V1_34),
+        "1.36" => Some(Version::V1_36),
+        _ => None,
+    }
+}
+
+fn profiles(options: &Options, cluster: &mut Cluster) -> Result<Profiles, QuestionError> {
+    let version = options.scheduler_version;
+    match &options.scheduler_config {
+        Some(written) => config::profiles(written, version, cluster)
+            .map_err(|error| QuestionError::new("schedulerConfig", error.to_string(), "correct the field")),
+        None => Ok(Profiles::new(vec![Profile { version, ..Profile::default() }])),
+    }
+}
+
+fn whole_shapes(
+    options: &Options,
+    mut shapes: Vec<Shape>,
+    cluster: &Cluster,
+) -> Result<Vec<Shape>, QuestionError> {
+    if options.largest {
+        let namespace = options.namespace.as_deref().unwrap_or("default");
+        let pod = admission::largest(cluster, namespace)
+            .map_err(|why| QuestionError::new("largest", why, "put the limit range into the snapshot"))?;
+        shapes.push(Shape { pod, wanted: 1 });
+    }
+    if let Some(namespace) = &options.namespace {
+        shapes.iter_mut().for_each(|shape| namespace.clone_into(&mut shape.pod.metadata.namespace));
+    }
+    Ok(shapes)
+}

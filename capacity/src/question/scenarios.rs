@@ -1,0 +1,178 @@
+//! What-if options, each answered under a key of its own name.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{Options, QuestionError, Recommendations, ZONE};
+use crate::admission::admit;
+use crate::answer::{Ask, ask};
+use crate::cluster::{Cluster, NodeIndex, Pod};
+use crate::profile::Profiles;
+use crate::scenario::{self, Addition, DaemonAnswer, Displaced, Preemption, Trials};
+use crate::state::State;
+
+/// Answers by the name of the option.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answers {
+    /// How ties may fall.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trials: Option<Trials>,
+    /// With displacing others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preempt: Option<Preemption>,
+    /// Without some nodes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lose: Vec<Displaced>,
+    /// With nodes drained.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub drain: Vec<Displaced>,
+    /// Nodes to add.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub add: Option<Vec<Addition>>,
+    /// As a daemon.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub daemonset: Option<DaemonAnswer>,
+    /// With recommended requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recommended: Option<Recommended>,
+}
+
+/// The count with recommended requests.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Recommended {
+    /// How many fit then.
+    pub count: u64,
+    /// Requests that were replaced, in the snapshot and in the pods asked about.
+    pub requests: usize,
+    /// Why not one more then.
+    pub message: String,
+}
+
+/// What the options are asked about.
+pub(super) struct Asking<'a, 'b> {
+    pub(super) cluster: &'a mut Cluster,
+    pub(super) profiles: &'a Profiles,
+    pub(super) state: State,
+    pub(super) ask: &'a Ask,
+    pub(super) count: u64,
+    pub(super) going: &'a mut (dyn FnMut(u64) -> bool + 'b),
+}
+
+impl Asking<'_, '_> {
+    /// Answers every option that was given.
+    pub(super) fn all(&mut self, options: &Options) -> Result<Answers, QuestionError> {
+        let mut answers = Answers::default();
+        if options.trials.is_some() || options.seed.is_some() {
+            let pod = self.shape(false)?;
+            let how = (options.seed.unwrap_or(0), options.trials.unwrap_or(1));
+            let trials = scenario::trials(
+                self.cluster,
+                self.profiles,
+                &self.state,
+                &pod,
+                self.ask.max,
+                how,
+                &mut *self.going,
+            );
+            answers.trials = Some(trials);
+        }
+        if options.preempt {
+            let pod = self.shape(false)?;
+            let max = self.ask.max;
+            let preemption =
+                scenario::preempt(self.cluster, self.profiles, &self.state, &pod, max, &mut *self.going);
+            answers.preempt = Some(preemption);
+        }
+        for lost in &options.lose {
+            answers.lose.extend(self.lose(lost)?);
+        }
+        for name in &options.drain {
+            let node = self.node("drain", name)?;
+            answers.drain.push(self.without(&[node]));
+        }
+        if let Some(types) = &options.add {
+            let missing = options.need.unwrap_or(self.count + 1).saturating_sub(self.count);
+            let pod = admit(self.cluster, self.ask.shapes[0].pod.clone()).pod;
+            answers.add = Some(scenario::add(self.profiles, &pod, missing, types));
+        }
+        if options.daemonset {
+            let name = self.ask.shapes[0].pod.metadata.name.clone();
+            let pod = self.shape(true)?;
+            answers.daemonset =
+                Some(scenario::daemon(self.cluster, self.profiles, &self.state, pod, &name));
+        }
+        Ok(answers)
+    }
+
+    /// The first shape as its namespace makes it.
+    fn shape(&mut self, tolerant: bool) -> Result<Arc<Pod>, QuestionError> {
+        let mut pod = admit(self.cluster, self.ask.shapes[0].pod.clone()).pod;
+        if tolerant {
+            scenario::daemon_tolerations(&mut pod);
+        }
+        self.cluster.shape(&pod).map(Arc::new).map_err(|error| QuestionError::pod(&error))
+    }
+
+    fn node(&self, option: &'static str, name: &str) -> Result<NodeIndex, QuestionError> {
+        self.cluster.node(name).ok_or_else(|| {
+            let why = format!("no node of the snapshot is named {name}");
+            QuestionError::new(option, why, "give the name of a node")
+        })
+    }
+
+    fn without(&self, nodes: &[NodeIndex]) -> Displaced {
+        scenario::displace(self.cluster, self.profiles, &self.state, nodes)
+    }
+
+    fn lose(&mut self, lost: &str) -> Result<Vec<Displaced>, QuestionError> {
+        if let Some(zone) = lost.strip_prefix("zone=") {
+            let zones = scenario::groups(self.cluster, ZONE);
+            let nodes = zones.get(zone).ok_or_else(|| {
+                let known = zones.keys().cloned().collect::<Vec<_>>().join(", ");
+                let why = format!("no node is in zone {zone}; zones are {known}");
+                QuestionError::new("lose", why, "give one of these zones")
+            })?;
+            return Ok(vec![self.without(nodes)]);
+        }
+        if !matches!(lost, "node" | "any") {
+            let node = self.node("lose", lost)?;
+            return Ok(vec![self.without(&[node])]);
+        }
+        let mut all = Vec::new();
+        for node in 0..self.cluster.nodes.len() {
+            if !(self.going)(node as u64) {
+                break;
+            }
+            all.push(self.without(&[node]));
+        }
+        // The worst first; who loses nothing is not worth a line.
+        all.sort_by_key(|lost| std::cmp::Reverse(lost.failed.len()));
+        Ok(all)
+    }
+}
+
+/// Counts with recommended requests in the snapshot and in the shapes.
+pub(super) fn recommended(
+    cluster: &mut Cluster,
+    profiles: &Profiles,
+    asked: &Ask,
+    recommendations: &Recommendations,
+    going: &mut dyn FnMut(u64) -> bool,
+) -> Result<Recommended, QuestionError> {
+    let mut shapes = asked.shapes.clone();
+    shapes.iter_mut().for_each(|shape| recommendations.apply(&mut shape.pod));
+    let question = Ask {
+        shapes,
+        reserve: asked.reserve.clone(),
+        max: asked.max,
+        first: asked.first.clone(),
+        ..Ask::default()
+    };
+    let mut state = State::new(cluster);
+    let answer = ask(cluster, profiles, &mut state, &question, going)
+        .map_err(|error| QuestionError::new("recommended", error.to_string(), "correct the pod"))?;
+    Ok(Recommended { count: answer.count, requests: recommendations.applied(), message: answer.message })
+}
