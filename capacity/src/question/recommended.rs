@@ -24,7 +24,14 @@ impl Recommendations {
     }
 
     /// Takes in one: CPU in thousandths of a core, anything else in bytes. The workload may be named `kind/name`.
-    pub fn add(&mut self, namespace: String, workload: &str, container: String, resource: String, request: u64) {
+    pub fn add(
+        &mut self,
+        namespace: String,
+        workload: &str,
+        container: String,
+        resource: String,
+        request: u64,
+    ) {
         let request = match resource.as_str() {
             "cpu" => Quantity::from_milli(i64::try_from(request).unwrap_or(i64::MAX)),
             _ => Quantity::from_bytes(request),

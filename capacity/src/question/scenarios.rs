@@ -101,8 +101,7 @@ impl Asking<'_, '_> {
         if options.daemonset {
             let name = self.ask.shapes[0].pod.metadata.name.clone();
             let pod = self.shape(true)?;
-            answers.daemonset =
-                Some(scenario::daemon(self.cluster, self.profiles, &self.state, pod, &name));
+            answers.daemonset = Some(scenario::daemon(self.cluster, self.profiles, &self.state, pod, &name));
         }
         Ok(answers)
     }

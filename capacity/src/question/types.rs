@@ -23,7 +23,9 @@ pub fn node_types(text: &str) -> Result<Vec<NodeType>, String> {
     if !head.contains(&"name") || !head.contains(&"cpu") || !head.contains(&"memory") {
         return Err("the first line does not name the columns name, cpu and memory".to_owned());
     }
-    lines.map(|(line, text)| node_type(&head, text).map_err(|why| format!("line {}: {why}", line + 1))).collect()
+    lines
+        .map(|(line, text)| node_type(&head, text).map_err(|why| format!("line {}: {why}", line + 1)))
+        .collect()
 }
 
 fn node_type(head: &[&str], line: &str) -> Result<NodeType, String> {
