@@ -1,0 +1,71 @@
+//! Owns the names under which history is kept, from the specific to the general.
+//!
+//! None of them holds the name of a pod: they survive renames, restarts and re-creations.
+
+use serde::{Deserialize, Serialize};
+
+use evenkeel_rightsizing::history::Scope;
+
+/// Whose history it is: the containers of one [`Scope`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "scope", rename_all = "kebab-case")]
+pub enum Subject {
+    /// One container of a workload.
+    Own {
+        /// Cluster.
+        cluster: String,
+        /// Namespace of the pods.
+        namespace: String,
+        /// Controller, or pod where there is none.
+        workload: String,
+        /// Container name.
+        container: String,
+    },
+    /// Containers of the same name and image that run the same command with the same arguments.
+    Command {
+        /// Container name.
+        container: String,
+        /// Image without tag, spelt in full.
+        image: String,
+        /// Tag, or digest where there is no tag.
+        tag: String,
+        /// First 8 bytes of the SHA-256 of command and arguments, as agents report it.
+        hash: u64,
+    },
+    /// Containers of the same image and tag in one namespace.
+    NamespaceImageTag {
+        /// Cluster.
+        cluster: String,
+        /// Namespace of the pods.
+        namespace: String,
+        /// Image without tag, spelt in full.
+        image: String,
+        /// Tag, or digest where there is no tag.
+        tag: String,
+    },
+    /// Containers of the same image and tag, anywhere.
+    ImageTag {
+        /// Image without tag, spelt in full.
+        image: String,
+        /// Tag, or digest where there is no tag.
+        tag: String,
+    },
+    /// Containers of the same image, any tag, anywhere.
+    Image {
+        /// Image without tag, spelt in full.
+        image: String,
+    },
+}
+
+impl Subject {
+    /// Its scope.
+    pub const fn scope(&self) -> Scope {
+        match self {
+            Self::Own { .. } => Scope::Own,
+            Self::Command { .. } => Scope::Command,
+            Self::NamespaceImageTag { .. } => Scope::NamespaceImageTag,
+            Self::ImageTag { .. } => Scope::ImageTag,
+            Self::Image { .. } => Scope::Image,
+        }
+    }
+}
