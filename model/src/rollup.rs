@@ -51,12 +51,17 @@ impl Aggregate {
 pub struct Rollup {
     /// Samples taken in: the seconds this rollup stands for.
     pub samples: u64,
-    /// CPU use in thousandths of a core; a container's first sample has none.
-    pub cpu_milli: Aggregate,
+    /// Time these samples stand for, microseconds: each from the one before to itself, at most
+    /// [`Sample::MAX_WEIGHT_USEC`].
+    pub time_usec: u64,
+    /// CPU use in millionths of a core; a container's first sample has none.
+    pub cpu_micro: Aggregate,
     /// Working set in bytes.
     pub memory_bytes: Aggregate,
     /// Time throttled, microseconds.
     pub throttled_usec: u64,
+    /// Time of the samples in which the CPU use was held down ([`Sample::is_starved`]), microseconds.
+    pub starved_usec: u64,
     /// OOM kills.
     pub oom_kills: u64,
 }
@@ -65,14 +70,18 @@ impl Rollup {
     /// Takes a sample in, given the container's sample before it, if there was one.
     pub fn add(&mut self, earlier: Option<&Sample>, sample: &Sample) {
         self.samples += 1;
+        self.time_usec = self.time_usec.saturating_add(sample.weight_usec());
         if let Some(memory) =
             sample.get(Field::MemoryWorkingSetBytes).or(sample.get(Field::MemoryCurrentBytes))
         {
             self.memory_bytes.add(memory);
         }
         let Some(earlier) = earlier else { return };
-        if let Some(cpu) = sample.cpu_milli(earlier) {
-            self.cpu_milli.add(cpu);
+        if let Some(cpu) = sample.cpu_micro(earlier) {
+            self.cpu_micro.add(cpu);
+        }
+        if sample.is_starved(earlier) {
+            self.starved_usec = self.starved_usec.saturating_add(sample.weight_usec());
         }
         let grown = |field| sample.delta(earlier, field).unwrap_or(0);
         self.throttled_usec = self.throttled_usec.saturating_add(grown(Field::CpuThrottledUsec));
@@ -82,9 +91,11 @@ impl Rollup {
     /// Takes all samples of another rollup in.
     pub fn merge(&mut self, other: &Self) {
         self.samples = self.samples.saturating_add(other.samples);
-        self.cpu_milli.merge(&other.cpu_milli);
+        self.time_usec = self.time_usec.saturating_add(other.time_usec);
+        self.cpu_micro.merge(&other.cpu_micro);
         self.memory_bytes.merge(&other.memory_bytes);
         self.throttled_usec = self.throttled_usec.saturating_add(other.throttled_usec);
+        self.starved_usec = self.starved_usec.saturating_add(other.starved_usec);
         self.oom_kills = self.oom_kills.saturating_add(other.oom_kills);
     }
 }
@@ -114,7 +125,8 @@ mod tests {
         let mut halves = fold(0..4);
         halves.merge(&fold(4..10));
         assert_eq!(halves, fold(0..10));
-        assert_eq!((halves.samples, halves.cpu_milli.count, halves.cpu_milli.max), (10, 9, 17));
+        assert_eq!((halves.samples, halves.cpu_micro.count, halves.cpu_micro.max), (10, 9, 17_000));
+        assert_eq!((halves.time_usec, halves.starved_usec), (10_000_000, 0));
         assert_eq!(Aggregate::default().mean(), None);
     }
 }

@@ -145,11 +145,43 @@ impl Sample {
 
     /// Mean CPU use since `earlier` in thousandths of a core, from the CPU counter and this sample's interval.
     pub fn cpu_milli(&self, earlier: &Self) -> Option<u64> {
+        self.cpu_per(earlier, 1000)
+    }
+
+    /// The same in millionths of a core, for which containers that hardly run are still told apart.
+    pub fn cpu_micro(&self, earlier: &Self) -> Option<u64> {
+        self.cpu_per(earlier, 1_000_000)
+    }
+
+    fn cpu_per(&self, earlier: &Self, core: u64) -> Option<u64> {
         let used = self.delta(earlier, Field::CpuUsageUsec)?;
-        (self.interval_usec > 0).then(|| {
-            let milli = u128::from(used) * 1000 / u128::from(self.interval_usec);
-            u64::try_from(milli).unwrap_or(u64::MAX)
-        })
+        let parts = match used.checked_mul(core) {
+            Some(parts) => parts.checked_div(u64::from(self.interval_usec))?,
+            None => {
+                let parts =
+                    (u128::from(used) * u128::from(core)).checked_div(u128::from(self.interval_usec))?;
+                u64::try_from(parts).unwrap_or(u64::MAX)
+            }
+        };
+        Some(parts)
+    }
+
+    /// The longest time one sample stands for: what a gauge did in a longer gap is not known.
+    pub const MAX_WEIGHT_USEC: u64 = 60_000_000;
+
+    /// Time this sample stands for, microseconds: its interval, up to [`Self::MAX_WEIGHT_USEC`].
+    pub fn weight_usec(&self) -> u64 {
+        u64::from(self.interval_usec).min(Self::MAX_WEIGHT_USEC)
+    }
+
+    /// Whether the CPU use since `earlier` was held down, so that it is the least that was wanted: the container was
+    /// throttled, or its tasks waited for the CPU in a tenth of the time or more (PSI "some"; below that it is the
+    /// ordinary queueing of any busy machine).
+    pub fn is_starved(&self, earlier: &Self) -> bool {
+        let grown = |field| self.delta(earlier, field).unwrap_or(0);
+        grown(Field::CpuThrottledUsec) > 0
+            || (self.interval_usec > 0
+                && grown(Field::CpuPressureUsec) >= u64::from(self.interval_usec).div_ceil(10))
     }
 }
 
@@ -176,8 +208,26 @@ mod tests {
         };
         assert_eq!(at(1_500_000, 2_000_000).cpu_milli(&at(500_000, 0)), Some(500));
         assert_eq!(at(10, 1_000_000).cpu_milli(&at(500_000, 0)), None);
+        assert_eq!(at(500_007, 2_000_000).cpu_micro(&at(500_000, 0)), Some(3));
         assert_eq!(at(10, 0).cpu_milli(&at(5, 0)), None);
         assert_eq!(at(u64::MAX, 1).cpu_milli(&at(0, 0)), Some(u64::MAX));
+    }
+
+    #[test]
+    fn throttling_and_waiting_starve_and_a_gap_weighs_a_minute_at_most() {
+        let at = |throttled: u64, waited: u64, interval: u64| {
+            let mut s = Sample::new(Duration::from_micros(interval));
+            s.set(Field::CpuThrottledUsec, throttled);
+            s.set(Field::CpuPressureUsec, waited);
+            s
+        };
+        let first = at(7, 7, 0);
+        for (throttled, waited, want) in
+            [(7, 7, false), (8, 7, true), (7, 100_006, false), (7, 100_007, true), (0, 0, false)]
+        {
+            assert_eq!(at(throttled, waited, 1_000_000).is_starved(&first), want, "{throttled} {waited}");
+        }
+        assert_eq!((first.weight_usec(), at(0, 0, 90_000_000).weight_usec()), (0, 60_000_000));
     }
 
     #[test]

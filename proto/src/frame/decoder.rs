@@ -47,7 +47,7 @@ impl Decoder {
                 self.decode_seconds(&header, rest, visitor)?;
                 self.last = Some(header);
             }
-            FrameKind::Folded => folded::decode(&header, rest, visitor)?,
+            FrameKind::Folded | FrameKind::FoldedMilli => folded::decode(&header, rest, visitor)?,
             FrameKind::State => {
                 self.table = state::decode(&header, rest)?;
                 self.last = Some(FrameHeader { kind: FrameKind::Seconds, key: header.index == 0, ..header });

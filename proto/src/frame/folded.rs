@@ -51,9 +51,11 @@ pub fn encode_folded(rollups: &[(u64, u32, Rollup)], out: &mut Vec<u8>) -> Resul
 
 fn put_rollup(out: &mut Vec<u8>, rollup: &Rollup) {
     put_varint(out, rollup.samples);
+    put_varint(out, rollup.time_usec);
     put_varint(out, rollup.throttled_usec);
+    put_varint(out, rollup.starved_usec);
     put_varint(out, rollup.oom_kills);
-    for part in [&rollup.cpu_milli, &rollup.memory_bytes] {
+    for part in [&rollup.cpu_micro, &rollup.memory_bytes] {
         // Differences wrap, so that any four numbers come back, however they came about.
         put_varint(out, rollup.samples.wrapping_sub(part.count));
         put_varint(out, part.min.wrapping_add(1));
@@ -65,18 +67,45 @@ fn put_rollup(out: &mut Vec<u8>, rollup: &Rollup) {
 fn take_rollup(bytes: &mut &[u8]) -> Result<Rollup, FrameError> {
     let mut rollup = Rollup {
         samples: take_varint(bytes)?,
+        time_usec: take_varint(bytes)?,
+        throttled_usec: take_varint(bytes)?,
+        starved_usec: take_varint(bytes)?,
+        oom_kills: take_varint(bytes)?,
+        ..Rollup::default()
+    };
+    take_parts(bytes, &mut rollup)?;
+    Ok(rollup)
+}
+
+/// A rollup of an earlier agent. It told no times: its samples were one second apart, and throttled time is the least
+/// in which it was starved.
+fn take_rollup_milli(bytes: &mut &[u8]) -> Result<Rollup, FrameError> {
+    let mut rollup = Rollup {
+        samples: take_varint(bytes)?,
         throttled_usec: take_varint(bytes)?,
         oom_kills: take_varint(bytes)?,
         ..Rollup::default()
     };
-    for part in [&mut rollup.cpu_milli, &mut rollup.memory_bytes] {
+    take_parts(bytes, &mut rollup)?;
+    rollup.time_usec = rollup.samples.saturating_mul(1_000_000);
+    rollup.starved_usec = rollup.throttled_usec.min(rollup.time_usec);
+    let cpu = &mut rollup.cpu_micro;
+    if cpu.count > 0 {
+        (cpu.sum, cpu.min, cpu.max) =
+            (cpu.sum.saturating_mul(1000), cpu.min.saturating_mul(1000), cpu.max.saturating_mul(1000));
+    }
+    Ok(rollup)
+}
+
+fn take_parts(bytes: &mut &[u8], rollup: &mut Rollup) -> Result<(), FrameError> {
+    for part in [&mut rollup.cpu_micro, &mut rollup.memory_bytes] {
         let count = rollup.samples.wrapping_sub(take_varint(bytes)?);
         let min = take_varint(bytes)?.wrapping_sub(1);
         let max = take_varint(bytes)?.wrapping_add(min);
         let sum = take_varint(bytes)?.wrapping_add(min.wrapping_mul(count));
         *part = Aggregate { count, sum, min, max };
     }
-    Ok(rollup)
+    Ok(())
 }
 
 pub(super) fn decode<V: Visitor>(
@@ -100,7 +129,11 @@ pub(super) fn decode<V: Visitor>(
         for _ in 0..slots {
             let slot = floor.checked_add(take_varint(bytes)?).and_then(|slot| u32::try_from(slot).ok());
             let slot = slot.ok_or(FrameError::Malformed("a slot is over 32 bits"))?;
-            visitor.rollup(slot, minute, &take_rollup(bytes)?);
+            let rollup = match header.kind {
+                FrameKind::FoldedMilli => take_rollup_milli(bytes)?,
+                _ => take_rollup(bytes)?,
+            };
+            visitor.rollup(slot, minute, &rollup);
             floor = u64::from(slot) + 1;
         }
     }
@@ -164,5 +197,51 @@ impl Folder {
         let header = encode_folded(&rollups, out)?;
         *self = Self::new();
         Ok(header)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Seen(Vec<(u32, u64, Rollup)>);
+
+    impl Visitor for Seen {
+        fn sample(&mut self, _: u32, _: u64, _: &Sample, _: Option<&Sample>) {}
+        fn rollup(&mut self, slot: u32, minute: u64, rollup: &Rollup) {
+            self.0.push((slot, minute, *rollup));
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_agent_folded_is_read_in_millionths() {
+        let kind = FrameKind::FoldedMilli;
+        let header = FrameHeader {
+            kind,
+            key: true,
+            time_usec: 5 * MINUTE_USEC,
+            base_interval_usec: 0,
+            index: 0,
+            count: 1,
+        };
+        let mut bytes = Vec::new();
+        put_header(&header, &mut bytes);
+        // Minute, slots, slot; samples, throttled, kills; CPU 20 and 30 thousandths, no memory.
+        for number in [0, 1, 9, 2, 700_000, 1, 0, 21, 10, 10, 2, 0, 1, 0] {
+            put_varint(&mut bytes, number);
+        }
+        let mut seen = Seen::default();
+        assert_eq!(Decoder::new().decode(&bytes, &mut seen).unwrap(), header);
+        let rollup = Rollup {
+            samples: 2,
+            time_usec: 2_000_000,
+            cpu_micro: Aggregate { count: 2, sum: 50_000, min: 20_000, max: 30_000 },
+            throttled_usec: 700_000,
+            starved_usec: 700_000,
+            oom_kills: 1,
+            ..Rollup::default()
+        };
+        assert_eq!(seen.0, [(9, 5, rollup)]);
     }
 }

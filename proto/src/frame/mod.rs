@@ -10,7 +10,7 @@
 //! | bytes | content |
 //! | --- | --- |
 //! | 1 | version, 1 |
-//! | 1 | kind: 0 seconds, 1 seconds (key), 2 folded, 3 state |
+//! | 1 | kind: 0 seconds, 1 seconds (key), 2 folded with CPU in thousandths (read only), 3 state, 4 folded |
 //!
 //! All numbers that follow in the head are varints (seven bits per byte, lowest first). A *seconds* frame goes on
 //! with its wall-clock time in microseconds since 1970, its base interval in microseconds, its index since the
@@ -65,6 +65,8 @@ pub enum FrameKind {
     Seconds,
     /// Rollups by minute and slot.
     Folded,
+    /// The same as earlier agents write them: CPU in thousandths of a core, without times.
+    FoldedMilli,
     /// A decoder's memory; no samples.
     State,
 }
@@ -155,8 +157,9 @@ pub fn peek(bytes: &[u8]) -> Result<FrameHeader, FrameError> {
 
 const SECONDS: u8 = 0;
 const SECONDS_KEY: u8 = 1;
-const FOLDED: u8 = 2;
+const FOLDED_MILLI: u8 = 2;
 const STATE: u8 = 3;
+const FOLDED: u8 = 4;
 
 fn split_header(bytes: &[u8]) -> Result<(FrameHeader, &[u8]), FrameError> {
     let (&version, rest) = bytes.split_first().ok_or(FrameError::Truncated)?;
@@ -167,17 +170,18 @@ fn split_header(bytes: &[u8]) -> Result<(FrameHeader, &[u8]), FrameError> {
     let kind = match tag {
         SECONDS | SECONDS_KEY => FrameKind::Seconds,
         FOLDED => FrameKind::Folded,
+        FOLDED_MILLI => FrameKind::FoldedMilli,
         STATE => FrameKind::State,
         _ => return Err(FrameError::Malformed("unknown kind of frame")),
     };
     let time_usec = take_varint(&mut rest)?;
     let (base_interval_usec, index) = match kind {
-        FrameKind::Folded => (0, 0),
+        FrameKind::Folded | FrameKind::FoldedMilli => (0, 0),
         _ => (take_u32(&mut rest)?, take_u32(&mut rest)?),
     };
     let count = take_varint(&mut rest)?;
     let (what, limit) = match kind {
-        FrameKind::Folded => ("rollups", MAX_ROLLUPS),
+        FrameKind::Folded | FrameKind::FoldedMilli => ("rollups", MAX_ROLLUPS),
         _ => ("samples", MAX_SLOTS),
     };
     let few = u32::try_from(count).ok().filter(|_| count <= limit as u64);
@@ -193,11 +197,12 @@ fn put_header(header: &FrameHeader, out: &mut Vec<u8>) {
         FrameKind::Seconds if header.key => SECONDS_KEY,
         FrameKind::Seconds => SECONDS,
         FrameKind::Folded => FOLDED,
+        FrameKind::FoldedMilli => FOLDED_MILLI,
         FrameKind::State => STATE,
     };
     out.extend_from_slice(&[VERSION, tag]);
     put_varint(out, header.time_usec);
-    if header.kind != FrameKind::Folded {
+    if !matches!(header.kind, FrameKind::Folded | FrameKind::FoldedMilli) {
         put_varint(out, u64::from(header.base_interval_usec));
         put_varint(out, u64::from(header.index));
     }

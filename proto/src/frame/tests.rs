@@ -150,7 +150,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_can_do_harm(bytes in prop::collection::vec(any::<u8>(), 0..300), tag in 0..4u8) {
+    fn no_bytes_can_do_harm(bytes in prop::collection::vec(any::<u8>(), 0..300), tag in 0..5u8) {
         let mut decoder = Decoder::new();
         let _ = decoder.decode(&bytes, &mut ());
         let mut likely = vec![VERSION, tag, 0, 0, if tag == 0 { 1 } else { 0 }, 3];
@@ -173,13 +173,14 @@ proptest! {
 
     #[test]
     fn rollups_come_back(
-        raw in prop::collection::btree_map((0..40u64, any::<u32>()), prop::array::uniform11(any::<u64>()), 0..20),
+        raw in prop::collection::btree_map((0..40u64, any::<u32>()), prop::array::uniform13(any::<u64>()), 0..20),
         cut: prop::sample::Index,
     ) {
         let agg = |n: &[u64]| Aggregate { count: n[0], sum: n[1], min: n[2], max: n[3] };
         let rollups: Vec<_> = raw.iter().map(|((minute, slot), n)| (*minute, *slot, Rollup {
             samples: n[0], throttled_usec: n[1], oom_kills: n[2],
-            cpu_milli: agg(&n[3..7]), memory_bytes: agg(&n[7..11]),
+            cpu_micro: agg(&n[3..7]), memory_bytes: agg(&n[7..11]),
+            time_usec: n[11], starved_usec: n[12],
         })).collect();
         let (mut out, mut seen) = (Vec::new(), Seen::default());
         let header = encode_folded(&rollups, &mut out).unwrap();

@@ -108,15 +108,22 @@ pub(super) struct RollupItem {
     minute: u32,
     #[prost(uint64, tag = "2")]
     samples: u64,
-    /// Count, sum, least, greatest.
+    /// Count, sum, least, greatest; as earlier releases wrote them, in thousandths of a core.
     #[prost(uint64, repeated, tag = "3")]
-    cpu: Vec<u64>,
+    cpu_milli: Vec<u64>,
     #[prost(uint64, repeated, tag = "4")]
     memory: Vec<u64>,
     #[prost(uint64, tag = "5")]
     throttled_usec: u64,
     #[prost(uint64, tag = "6")]
     oom_kills: u64,
+    /// The same as `cpu_milli` in millionths of a core, which earlier releases did not know.
+    #[prost(uint64, repeated, tag = "7")]
+    cpu_micro: Vec<u64>,
+    #[prost(uint64, tag = "8")]
+    time_usec: u64,
+    #[prost(uint64, tag = "9")]
+    starved_usec: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -273,10 +280,13 @@ fn slot_item(slot: &Slot) -> SlotItem {
     let open = slot.open.as_ref().map(|(minute, r)| RollupItem {
         minute: *minute,
         samples: r.samples,
-        cpu: numbers(&r.cpu_milli),
+        cpu_micro: numbers(&r.cpu_micro),
         memory: numbers(&r.memory_bytes),
         throttled_usec: r.throttled_usec,
         oom_kills: r.oom_kills,
+        time_usec: r.time_usec,
+        starved_usec: r.starved_usec,
+        ..RollupItem::default()
     });
     SlotItem { number: slot.number, identity: (*slot.identity).clone(), open, samples: slot.samples }
 }
@@ -365,8 +375,13 @@ impl<'a> Importer<'a> {
         let open = item.open.map(|r| {
             let rollup = Rollup {
                 samples: r.samples,
-                cpu_milli: aggregate(&r.cpu)?,
+                cpu_micro: match aggregate(&r.cpu_micro) {
+                    Some(cpu) => cpu,
+                    None => in_micro(aggregate(&r.cpu_milli)?),
+                },
                 memory_bytes: aggregate(&r.memory)?,
+                time_usec: r.time_usec,
+                starved_usec: r.starved_usec,
                 throttled_usec: r.throttled_usec,
                 oom_kills: r.oom_kills,
             };
@@ -405,6 +420,14 @@ impl<'a> Importer<'a> {
 fn aggregate(numbers: &[u64]) -> Option<Aggregate> {
     let [count, sum, min, max] = *numbers else { return None };
     Some(Aggregate { count, sum, min, max })
+}
+
+fn in_micro(milli: Aggregate) -> Aggregate {
+    if milli.count == 0 {
+        return milli;
+    }
+    let micro = |value: u64| value.saturating_mul(1000);
+    Aggregate { count: milli.count, sum: micro(milli.sum), min: micro(milli.min), max: micro(milli.max) }
 }
 
 impl ColumnItem {

@@ -343,7 +343,7 @@ mod tests {
 
     fn rollup(value: u64) -> Rollup {
         let mut r = Rollup { samples: 1, ..Rollup::default() };
-        r.cpu_milli.add(value);
+        r.cpu_micro.add(value * 1000);
         r.memory_bytes.add(value * 10);
         r
     }

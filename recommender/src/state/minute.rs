@@ -26,7 +26,9 @@ impl Entry {
     pub(crate) fn of(minute: u32, rollup: &Rollup, resource: Resource) -> Option<Self> {
         let Aggregate { count, min, max, .. } = *aggregate(rollup, resource);
         let mean = aggregate(rollup, resource).mean()?;
-        Some(Self { minute, count: u32::try_from(count).unwrap_or(u32::MAX), mean, min, max })
+        let scale = if resource == Resource::Cpu { 1000 } else { 1 };
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        Some(Self { minute, count, mean: mean / scale, min: min / scale, max: max / scale })
     }
 
     /// The value the rules take as the minute's sample: the mean of CPU, the peak of memory, since memory that was
@@ -41,7 +43,7 @@ impl Entry {
 
 fn aggregate(rollup: &Rollup, resource: Resource) -> &Aggregate {
     match resource {
-        Resource::Cpu => &rollup.cpu_milli,
+        Resource::Cpu => &rollup.cpu_micro,
         Resource::Memory => &rollup.memory_bytes,
     }
 }

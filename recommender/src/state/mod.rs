@@ -457,7 +457,7 @@ pub(crate) struct RestoredSlot {
 /// Whether a rollup has more samples than a hundred a second.
 fn implausible(rollup: &Rollup) -> bool {
     const MOST: u64 = 6000;
-    let counts = [rollup.samples, rollup.cpu_milli.count, rollup.memory_bytes.count];
+    let counts = [rollup.samples, rollup.cpu_micro.count, rollup.memory_bytes.count];
     counts.into_iter().any(|count| count > MOST)
 }
 

@@ -279,7 +279,7 @@ pub(super) fn entry_of(frame: &v1::Frame, place: Place, seq: Seq, bytes: usize) 
         seq,
         bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
         key: header.is_some_and(|h| h.key),
-        folded: header.is_some_and(|h| h.kind == FrameKind::Folded),
+        folded: header.is_some_and(|h| matches!(h.kind, FrameKind::Folded | FrameKind::FoldedMilli)),
     }
 }
 

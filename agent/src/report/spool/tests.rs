@@ -21,12 +21,12 @@ impl Visitor for Tally {
     fn sample(&mut self, slot: u32, _: u64, sample: &Sample, previous: Option<&Sample>) {
         let tally = self.0.entry(slot).or_default();
         tally.0 += 1;
-        tally.1 += previous.and_then(|p| sample.cpu_milli(p)).unwrap_or(0);
+        tally.1 += previous.and_then(|p| sample.cpu_micro(p)).unwrap_or(0);
     }
     fn rollup(&mut self, slot: u32, _: u64, rollup: &Rollup) {
         let tally = self.0.entry(slot).or_default();
         tally.0 += rollup.samples;
-        tally.1 += rollup.cpu_milli.sum;
+        tally.1 += rollup.cpu_micro.sum;
     }
 }
 
