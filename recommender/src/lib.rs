@@ -1,7 +1,8 @@
 //! The central service: keeps what agents measure, and answers what containers use and should request.
 //!
 //! Owned here: ingest and what makes it durable ([`ingest`]), the state and its history ([`state`]), checkpoints
-//! ([`checkpoint`]), the past as rules see it and its exchange with other engines ([`history`]), the answers made of the state ([`recommend`]), the interfaces ([`api`]), the configuration
+//! ([`checkpoint`]), the past as rules see it and its exchange with other engines ([`history`]), such engines
+//! ([`engines`]), the answers made of the state ([`recommend`]), the interfaces ([`api`]), the configuration
 //! ([`config`]). Not owned: the rules (`evenkeel_rightsizing`, `evenkeel_capacity`), the wire format and its codec
 //! (`evenkeel_proto`), the log's files (`evenkeel_log`).
 
@@ -9,6 +10,7 @@ pub mod api;
 pub mod checkpoint;
 pub mod cli;
 pub mod config;
+pub mod engines;
 pub mod history;
 pub mod ingest;
 pub mod recommend;

@@ -1,0 +1,250 @@
+//! Owns the way back: table by table, in windows that shrink when the engine finds them too much and grow when there is
+//! little in them. Remembers how far it came, so that a question that failed goes on where it broke off.
+
+use super::failure::Failure;
+use super::row::{Faults, Row, Table};
+use super::rows;
+use crate::history::exchange::{Batch, Coverage};
+
+/// Milliseconds of a minute.
+const MINUTE_MS: u64 = 60_000;
+/// A window with fewer rows than this is followed by one of twice its length.
+const FEW: usize = 5_000;
+/// A window with more rows than this is followed by one of half its length.
+const MANY: usize = 40_000;
+/// Windows of least length that may be left out one after another before the engine is said to refuse everything.
+const SKIPPED_IN_A_ROW: u32 = 3;
+
+/// Rows of one window.
+pub(super) type Window = Result<(Vec<Row>, Faults), Failure>;
+
+/// How far a reading has come.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    cursor: Option<Cursor>,
+}
+
+#[derive(Debug)]
+struct Cursor {
+    /// What was asked, minutes.
+    asked: (u32, u32),
+    /// Position in [`Table::ALL`].
+    table: usize,
+    at_ms: u64,
+    length_ms: u64,
+    skipped: u32,
+    coverage: Coverage,
+}
+
+impl Cursor {
+    fn new(asked: (u32, u32)) -> Self {
+        let mut cursor =
+            Self { asked, table: 0, at_ms: 0, length_ms: 0, skipped: 0, coverage: Coverage::default() };
+        cursor.begin();
+        cursor
+    }
+
+    /// Begins with a table. Periods that began before the time that was asked for are not read: a part of an hour can
+    /// not be told from the hour.
+    fn begin(&mut self) {
+        let Some(table) = Table::ALL.get(self.table) else { return };
+        self.at_ms = (u64::from(self.asked.0) * MINUTE_MS).next_multiple_of(table.period_ms());
+        self.length_ms = first_length_ms(*table);
+        self.skipped = 0;
+    }
+}
+
+/// Length of the first window: short enough for some thousand workloads.
+const fn first_length_ms(table: Table) -> u64 {
+    match table {
+        Table::Minute => 10 * MINUTE_MS,
+        Table::CpuHour | Table::MemoryHour => 12 * 60 * MINUTE_MS,
+        Table::CpuDay | Table::MemoryDay | Table::Event => 7 * 24 * 60 * MINUTE_MS,
+    }
+}
+
+/// Length of the shortest window; a longer one is a multiple of it.
+const fn least_length_ms(table: Table) -> u64 {
+    if table.period_ms() < MINUTE_MS { MINUTE_MS } else { table.period_ms() }
+}
+
+impl Reading {
+    /// Reads everything from one minute to before another and hands it to `sink`, one batch a window. After a failure
+    /// the same call goes on where it failed.
+    ///
+    /// # Errors
+    /// The failure of a window that could not be helped by a smaller one.
+    pub(super) fn run(
+        &mut self,
+        asked: (u32, u32),
+        window: &mut dyn FnMut(Table, u64, u64) -> Window,
+        sink: &mut dyn FnMut(Batch),
+    ) -> Result<Coverage, Failure> {
+        let mut cursor =
+            self.cursor.take().filter(|c| c.asked == asked).unwrap_or_else(|| Cursor::new(asked));
+        let end_ms = u64::from(asked.1) * MINUTE_MS;
+        while let Some(table) = Table::ALL.get(cursor.table).copied() {
+            if cursor.at_ms >= end_ms {
+                cursor.table += 1;
+                cursor.begin();
+                continue;
+            }
+            let to_ms = (cursor.at_ms + cursor.length_ms).min(end_ms.next_multiple_of(table.period_ms()));
+            match window(table, cursor.at_ms, to_ms) {
+                Ok((rows, faults)) => {
+                    take(&rows, &faults, end_ms, &mut cursor.coverage, sink);
+                    cursor.next(table, to_ms, rows.len());
+                }
+                Err(failure) => {
+                    if let Err(failure) = cursor.less(table, to_ms, failure) {
+                        self.cursor = Some(cursor);
+                        return Err(failure);
+                    }
+                }
+            }
+        }
+        Ok(cursor.coverage)
+    }
+}
+
+impl Cursor {
+    fn next(&mut self, table: Table, to_ms: u64, rows: usize) {
+        self.at_ms = to_ms;
+        self.skipped = 0;
+        if rows < FEW {
+            self.length_ms *= 2;
+        } else if rows > MANY {
+            self.halve(table);
+        }
+    }
+
+    fn halve(&mut self, table: Table) {
+        let least = least_length_ms(table);
+        self.length_ms = (self.length_ms / 2 / least * least).max(least);
+    }
+
+    /// Asks for less, or leaves a window out that cannot be made smaller and would be refused again.
+    fn less(&mut self, table: Table, to_ms: u64, failure: Failure) -> Result<(), Failure> {
+        if !failure.asks_for_less() {
+            return Err(failure);
+        }
+        if self.length_ms > least_length_ms(table) {
+            self.halve(table);
+            return Ok(());
+        }
+        self.skipped += 1;
+        if matches!(failure, Failure::Slow { .. }) || self.skipped >= SKIPPED_IN_A_ROW {
+            return Err(failure);
+        }
+        tracing::warn!(table = table.name(), from_ms = self.at_ms, to_ms, %failure, "a window of history is left out");
+        self.coverage.refused += 1;
+        self.at_ms = to_ms;
+        Ok(())
+    }
+}
+
+fn take(rows: &[Row], faults: &Faults, end_ms: u64, coverage: &mut Coverage, sink: &mut dyn FnMut(Batch)) {
+    let mut batch = Batch::default();
+    coverage.refused += faults.total();
+    for row in rows.iter().filter(|row| row.begin_ms < end_ms) {
+        if !rows::take(row, &mut batch) {
+            coverage.refused += 1;
+            continue;
+        }
+        let first = u32::try_from(row.begin_ms / MINUTE_MS).unwrap_or(u32::MAX);
+        let last_ms = row.begin_ms + row.table.period_ms().max(MINUTE_MS) - MINUTE_MS;
+        let last = u32::try_from(last_ms.min(end_ms.saturating_sub(1)) / MINUTE_MS).unwrap_or(u32::MAX);
+        let (from, to) = coverage.span.unwrap_or((first, last));
+        coverage.span = Some((from.min(first), to.max(last)));
+    }
+    coverage.minutes += batch.minutes.len() as u64;
+    coverage.hours += batch.hours.len() as u64;
+    coverage.days += batch.days.len() as u64;
+    coverage.events += batch.events.len() as u64;
+    if !batch.is_empty() {
+        sink(batch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slow() -> Failure {
+        Failure::Slow { what: "test".into() }
+    }
+
+    /// Every window that was asked for of one table.
+    fn asked(
+        of: Table,
+        mut answer: impl FnMut(u64, u64) -> Window,
+    ) -> (Vec<(u64, u64)>, Result<Coverage, Failure>) {
+        let mut seen = Vec::new();
+        let mut window = |table, from, to| {
+            if table != of {
+                return Ok((Vec::new(), Faults::default()));
+            }
+            seen.push((from / MINUTE_MS, to / MINUTE_MS));
+            answer(from, to)
+        };
+        let done = Reading::default().run((7, 3 * 1440 + 5), &mut window, &mut |_| {});
+        (seen, done)
+    }
+
+    #[test]
+    fn windows_tile_the_span_at_whole_periods_and_grow_while_empty() {
+        let (seen, done) = asked(Table::Minute, |_, _| Ok((Vec::new(), Faults::default())));
+        assert_eq!(done.unwrap(), Coverage::default());
+        assert_eq!((seen[0], seen[1], seen.last().unwrap().1), ((7, 17), (17, 37), 4325));
+        assert!(seen.windows(2).all(|w| w[0].1 == w[1].0) && seen.len() < 12, "{seen:?}");
+        let (seen, _) = asked(Table::CpuHour, |_, _| Ok((Vec::new(), Faults::default())));
+        assert_eq!(
+            (seen[0].0, seen.last().unwrap().1),
+            (60, 73 * 60),
+            "the hour that began before is left out"
+        );
+    }
+
+    #[test]
+    fn what_is_too_much_is_asked_in_smaller_parts() {
+        let (seen, done) = asked(Table::Minute, |from, to| {
+            if to - from > 3 * MINUTE_MS { Err(slow()) } else { Ok((Vec::new(), Faults::default())) }
+        });
+        done.unwrap();
+        assert_eq!(&seen[..3], &[(7, 17), (7, 12), (7, 9)]);
+        let (seen, done) = asked(Table::Minute, |_, _| Err(slow()));
+        assert_eq!((done.unwrap_err(), *seen.last().unwrap()), (slow(), (7, 8)));
+    }
+
+    #[test]
+    fn one_window_that_is_refused_is_left_out_and_counted_and_all_refused_is_an_error() {
+        let (_, done) = asked(Table::Minute, |from, to| {
+            let hit = from <= 100 * MINUTE_MS && 100 * MINUTE_MS < to;
+            if hit { Err(Failure::TooLong) } else { Ok((Vec::new(), Faults::default())) }
+        });
+        assert_eq!(done.unwrap().refused, 1);
+        let (_, done) = asked(Table::Minute, |_, _| Err(Failure::TooLong));
+        assert_eq!(done.unwrap_err(), Failure::TooLong);
+    }
+
+    #[test]
+    fn a_reading_that_failed_goes_on_where_it_failed() {
+        let mut reading = Reading::default();
+        let mut seen = Vec::new();
+        let mut fail = true;
+        for _ in 0..2 {
+            let mut window = |table, from: u64, _to| {
+                if table == Table::Minute && from > 100 * MINUTE_MS && std::mem::take(&mut fail) {
+                    return Err(Failure::Down { what: "test".into() });
+                }
+                seen.push((table, from));
+                Ok((Vec::new(), Faults::default()))
+            };
+            let _first_fails = reading.run((0, 5000), &mut window, &mut |_| {});
+        }
+        let mut once = seen.clone();
+        once.dedup();
+        assert_eq!(seen, once, "no window is read twice");
+        assert_eq!(seen.iter().filter(|(_, from)| *from == 0).count(), Table::ALL.len());
+    }
+}
