@@ -2,18 +2,24 @@
 //!
 //! glibc gives each thread an arena of its own and keeps what was once used in it; with a handful of threads that
 //! was a quarter of the agent's memory at 1,000 containers (two arenas of 6.7 MiB). The threads hardly ever allocate
-//! at the same time, so they share one.
+//! at the same time, so they share one. It also learns to take larger and larger blocks from that arena once such a
+//! block was freed, and buffers of a megabyte that live for an answer then leave holes; they are mapped on their own.
 
-/// Lets all threads share one arena. Called first of all, while there is one thread.
+/// Blocks of this size and above are mapped on their own and given back when they are freed; glibc's first setting,
+/// which it otherwise raises by itself (mallopt(3), `M_MMAP_THRESHOLD`).
+#[cfg(target_env = "gnu")]
+const MAPPED_BYTES: i32 = 128 * 1024;
+
+/// Lets all threads share one arena and keeps large blocks out of it. Called first of all, while there is one thread.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
-pub(crate) fn share_one_arena() {
-    use nix::libc::{M_ARENA_MAX, mallopt};
+pub(crate) fn stay_small() {
+    use nix::libc::{M_ARENA_MAX, M_MMAP_THRESHOLD, mallopt};
     // SAFETY: mallopt(3) takes two plain numbers and touches nothing but the allocator's own settings; it takes the
     // allocator's lock itself. An unknown parameter makes it answer 0, which is ignored: memory is then as before.
-    let _taken = unsafe { mallopt(M_ARENA_MAX, 1) };
+    let _taken = unsafe { (mallopt(M_ARENA_MAX, 1), mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)) };
 }
 
 /// Other C libraries have no arenas.
 #[cfg(not(target_env = "gnu"))]
-pub(crate) const fn share_one_arena() {}
+pub(crate) const fn stay_small() {}

@@ -19,7 +19,7 @@ pub(crate) fn table(mode: Mode, board: &Board, node: &View) -> String {
     let mut rows: Vec<[String; 6]> = board.knobs().iter().map(node_row).collect();
     rows.extend(node.daemons().iter().map(daemon_row));
     let containers = board.containers();
-    rows.extend(containers.iter().flat_map(container_rows));
+    rows.extend(containers.iter().flat_map(|view| container_rows(view)));
     rows.extend(
         board
             .waiting()

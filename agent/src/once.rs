@@ -76,8 +76,9 @@ pub(crate) fn run(config: Config, output: Output) -> anyhow::Result<bool> {
         done.extend(chunk);
     }
     print(&context, (&board, &view), &done, output)?;
-    let undone =
-        |view: &ContainerView| view.unmanaged.is_none() && view.state > crate::converge::State::Ineffective;
+    let undone = |view: &Arc<ContainerView>| {
+        view.unmanaged.is_none() && view.state > crate::converge::State::Ineffective
+    };
     Ok(context.config.mode == crate::config::Mode::DryRun || !board.containers().iter().any(undone))
 }
 
@@ -90,7 +91,7 @@ fn print(
     use std::io::Write as _;
     let mut out = std::io::stdout().lock();
     if output == Output::Json {
-        let containers: Vec<Value> = board.containers().iter().map(container).collect();
+        let containers: Vec<Value> = board.containers().iter().map(|view| container(view)).collect();
         let decisions: Vec<&Decision> = decisions.iter().map(|decision| &**decision).collect();
         let whole = json!({
             "cluster": context.node.cluster,

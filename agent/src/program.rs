@@ -17,7 +17,7 @@ const BAD_USAGE: u8 = 2;
 
 /// Runs the program to its end.
 pub fn main() -> ExitCode {
-    crate::allocator::share_one_arena();
+    crate::allocator::stay_small();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {

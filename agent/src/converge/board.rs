@@ -111,7 +111,7 @@ pub(crate) struct Board {
 
 #[derive(Default)]
 struct Inner {
-    containers: BTreeMap<Key, ContainerView>,
+    containers: BTreeMap<Key, Arc<ContainerView>>,
     sources: Vec<SourceView>,
     knobs: Vec<NodeKnob>,
     wake: WakeView,
@@ -135,12 +135,14 @@ impl Board {
             && view.generation == container.generation
             && Arc::ptr_eq(&view.tracked, &container.tracked)
         {
+            // Copied only while somebody is being shown it.
+            let view = Arc::make_mut(view);
             view.verified_at_usec = container.verified_at_usec;
             view.processes = container.processes;
             return;
         }
         container.stale = false;
-        inner.containers.insert(key, view(container));
+        inner.containers.insert(key, Arc::new(view(container)));
     }
 
     /// A container is no more.
@@ -176,9 +178,9 @@ impl Board {
         }
     }
 
-    /// Every container.
-    pub(crate) fn containers(&self) -> Vec<ContainerView> {
-        lock(&self.inner).containers.values().cloned().collect()
+    /// Every container. Cheap: they are shared.
+    pub(crate) fn containers(&self) -> Vec<Arc<ContainerView>> {
+        lock(&self.inner).containers.values().map(Arc::clone).collect()
     }
 
     /// Replaces the list that other threads look at.

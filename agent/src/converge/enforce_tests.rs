@@ -186,13 +186,13 @@ impl Rig {
         self.turn();
     }
 
-    fn view(&self, name: &str) -> ContainerView {
+    fn view(&self, name: &str) -> Arc<ContainerView> {
         let mut all = self.board.containers().into_iter();
         all.find(|view| view.tracked.workload.pod.name == name).unwrap()
     }
 
     fn knob(&self, name: &str, knob: Knob) -> KnobView {
-        self.view(name).knobs.into_iter().find(|view| view.name == knob.name()).unwrap()
+        self.view(name).knobs.iter().find(|view| view.name == knob.name()).unwrap().clone()
     }
 
     fn value(&self, path: &str, knob: Knob) -> String {

@@ -66,7 +66,7 @@ impl AgentService for Service {
         &self,
         _request: Request<v1::ListContainersRequest>,
     ) -> Result<Response<v1::ListContainersResponse>, Status> {
-        Ok(Response::new(v1::ListContainersResponse { containers: wire::containers(&self.0) }))
+        Ok(Response::new(v1::ListContainersResponse { containers: wire::containers(&self.0, true) }))
     }
 
     async fn watch_usage(

@@ -30,7 +30,7 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
         panic: false,
         capabilities: agent.capabilities.clone(),
         knobs: board.knobs().into_iter().map(node_knob).collect(),
-        containers: containers(agent),
+        containers: containers(agent, false),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         facts: Some((&context.facts).into()),
         stream: Some(stream(agent)),
@@ -48,13 +48,14 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
     }
 }
 
-/// Every container.
-pub(super) fn containers(agent: &Agent) -> Vec<v1::ContainerStatus> {
+/// Every container, with what it used in the last minute where that is asked for.
+pub(super) fn containers(agent: &Agent, with_usage: bool) -> Vec<v1::ContainerStatus> {
     let latest = lock(&agent.usage);
     let views = agent.board.containers();
-    let of = |view: &ContainerView| {
+    let of = |view: &Arc<ContainerView>| {
         let slot = view.tracked.slot;
-        container(view, latest.record(slot), latest.throttling(slot))
+        let usage = if with_usage { latest.record(slot) } else { None };
+        container(view, usage, latest.throttling(slot))
     };
     views.iter().map(of).collect()
 }

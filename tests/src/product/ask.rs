@@ -10,8 +10,9 @@ use evenkeel_proto::v1::capacity_service_client::CapacityServiceClient;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
 use evenkeel_proto::v1::{
     ContainerStatus, ContainerUsage, Decision, EstimateRequest, EstimateResponse, GetStatusRequest,
-    GetStatusResponse, ListNodesRequest, ListRecommendationsRequest, Node, QueryUsageRequest, Recommendation,
-    UsageRecord, WatchDecisionsRequest, WatchUsageRequest, watch_decisions_response, watch_usage_response,
+    GetStatusResponse, ListContainersRequest, ListNodesRequest, ListRecommendationsRequest, Node,
+    QueryUsageRequest, Recommendation, UsageRecord, WatchDecisionsRequest, WatchUsageRequest,
+    watch_decisions_response, watch_usage_response,
 };
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
@@ -84,7 +85,10 @@ impl AskAgent {
     pub fn container(&self, pod: &str) -> Result<Option<ContainerStatus>> {
         let named =
             |c: &ContainerStatus| c.identity.as_ref().is_some_and(|i| i.pod == pod && i.container == "main");
-        Ok(self.status()?.containers.into_iter().find(named))
+        let containers = self.0.call("ListContainers", |mut client| async move {
+            client.list_containers(ListContainersRequest {}).await
+        })?;
+        Ok(containers.containers.into_iter().find(named))
     }
 
     /// All decisions it keeps.
