@@ -21,13 +21,16 @@ use evenkeel_qos::own::below;
 
 use super::board::Trouble;
 use super::container::Container;
+use super::env::thread_cpu_time;
 use super::knob::{self, KnobLoop};
 use crate::decisions::{Draft, now_usec};
 
 /// Families are read again after a change of the tree, but not sooner than this.
 const SETTLE: Duration = Duration::from_secs(1);
-/// Reading them all takes at most one part in so many of the time.
+/// Reading them all takes at most one part in so many of the CPU time of one processor,
 const COST: u32 = 200;
+/// unless that would put off what people wait to see for longer than this.
+const LONGEST: Duration = Duration::from_secs(30);
 /// Audit periods after which they are read again without any sign of a change.
 const PERIODS: u32 = 3;
 
@@ -76,7 +79,7 @@ pub(super) struct Survey {
     period: Duration,
     /// When families are read again.
     next: Instant,
-    /// When they were read last, and how long that took.
+    /// When they were read last, and how long after that they are not read again, for what it cost.
     last: (Instant, Duration),
 }
 
@@ -103,8 +106,8 @@ impl Survey {
 
     /// Cgroups came or went.
     pub(super) fn tree_changed(&mut self, now: Instant) {
-        let (at, took) = self.last;
-        self.next = self.next.min((now + SETTLE).max(at + took * COST));
+        let (at, pause) = self.last;
+        self.next = self.next.min((now + SETTLE).max(at + pause));
     }
 
     /// When families are read again.
@@ -118,12 +121,15 @@ impl Survey {
             return false;
         }
         let known = std::mem::take(&mut self.families);
+        // The CPU's time, not the clock's: a thread that waits for a busy processor costs nothing meanwhile.
+        let start = thread_cpu_time();
         for (key, _) in known.into_iter().filter(|(_, known)| known.is_used) {
             let family = read(reader, &key);
             self.families.insert(key, family);
         }
-        self.last = (now, now.elapsed());
-        self.next = (now + self.period).max(now + self.last.1 * COST);
+        let pause = (thread_cpu_time().saturating_sub(start) * COST).min(LONGEST);
+        self.last = (now, pause);
+        self.next = now + self.period.max(pause);
         self.epoch += 1;
         true
     }

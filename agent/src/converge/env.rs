@@ -1,5 +1,7 @@
 //! What every step of the converge loop works with: the kernel's two traits, the clock, the journal.
 
+use std::time::Duration;
+
 use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::HostWriter;
 use nix::time::{ClockId, clock_gettime};
@@ -38,4 +40,9 @@ pub(super) fn ticks_since_boot() -> u64 {
 pub(super) fn ticks_per_second() -> u64 {
     let answer = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten();
     answer.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(100)
+}
+
+/// CPU time this thread has had.
+pub(super) fn thread_cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
