@@ -22,10 +22,12 @@ fn trees_full_of_forking_processes_are_removed_every_time() -> Result<()> {
     Ok(())
 }
 
-/// Files an agent has open.
-fn descriptors(pid: nix::unistd::Pid) -> Result<usize> {
+/// What an agent has open.
+fn descriptors(pid: nix::unistd::Pid) -> Result<Vec<String>> {
     let path = format!("/proc/{pid}/fd");
-    Ok(std::fs::read_dir(&path).with_context(|| format!("cannot list {path}"))?.count())
+    let all = std::fs::read_dir(&path).with_context(|| format!("cannot list {path}"))?;
+    let open = all.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    Ok(open.map(|what| what.display().to_string()).collect())
 }
 
 /// A hundred containers a second come, are found, and go.
@@ -44,7 +46,7 @@ fn containers_that_come_and_go_leave_no_descriptor_behind() -> Result<()> {
     let agent = site.start()?;
     agent.await_settled("quiet")?;
     let pid = agent.daemon().pid()?;
-    let settle = || -> Result<usize> {
+    let settle = || -> Result<Vec<String>> {
         wait::until("the agent to be alone with one container", wait::PATIENCE, || {
             Ok((agent.ask().status()?.containers.len() == 1).then_some(()))
         })?;
@@ -68,7 +70,7 @@ fn containers_that_come_and_go_leave_no_descriptor_behind() -> Result<()> {
                 std::thread::sleep(early);
             }
         }
-        most = most.max(descriptors(pid)?);
+        most = most.max(descriptors(pid)?.len());
         for cgroup in alive {
             cgroup.remove()?;
         }
@@ -78,11 +80,13 @@ fn containers_that_come_and_go_leave_no_descriptor_behind() -> Result<()> {
     // A connection that was just closed may still be counted.
     let back = wait::until("the descriptors to be as many as before", wait::PATIENCE, || {
         after = descriptors(pid)?;
-        Ok((after <= before).then_some(()))
+        Ok((after.len() <= before.len()).then_some(()))
     });
     figures::show(&format!(
-        "coming and going: {made} containers, {rate:.0} a second; {before} descriptors before, {most} at most, {after} after"
+        "coming and going: {made} containers, {rate:.0} a second; {} descriptors before, {most} at most, {} after",
+        before.len(),
+        after.len()
     ));
-    back.with_context(|| format!("{before} descriptors before, {after} after"))?;
+    back.with_context(|| format!("open before: {before:#?}\nand after: {after:#?}"))?;
     agent.stop()
 }

@@ -10,7 +10,7 @@ mod scores;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use evenkeel_tests::vm::{self, Release, Vm, VmBuilder};
+use evenkeel_tests::vm::{self, Case, Release, Vm, VmBuilder};
 use evenkeel_tests::{figures, machine, places, require};
 use serde_json::Value;
 
@@ -23,8 +23,12 @@ fn guest() -> Result<VmBuilder> {
     Ok(guest)
 }
 
+macro_rules! cases {
+    ($($module:ident::$name:ident,)*) => { &[$((stringify!($name), $module::$name)),*] };
+}
+
 /// What is run in guests: the same as on the host, where scores below 0 are allowed and CPU has a weight.
-const CASES: [fn() -> Result<()>; 16] = [
+const CASES: &[Case] = cases![
     node::a_daemon_found_by_its_program_is_protected_and_nothing_beside_it,
     node::a_daemon_found_by_its_cgroup_is_the_first_process_in_it,
     node::overcommit_and_swap_are_told_and_a_rehearsal_says_what_it_would_set,
@@ -34,45 +38,27 @@ const CASES: [fn() -> Result<()>; 16] = [
     knobs::limits_of_a_manifest_are_applied_counted_and_put_back,
     knobs::a_limit_below_use_is_refused_by_name_and_kills_nobody,
     knobs::who_keeps_rewriting_a_knob_is_told_and_not_fought,
+    knobs::a_container_that_starts_under_pressure_is_scored_before_the_audit,
+];
+/// Beside the first list.
+const BESIDE: &[Case] = cases![
     scores::every_process_gets_its_containers_score_and_every_cgroup_its_share,
     scores::a_guaranteed_container_is_protected_or_its_denial_is_told_once,
     scores::a_process_moved_in_and_a_knob_changed_become_right_again,
     scores::a_process_that_joins_is_right_as_soon_as_the_kernel_tells,
     scores::a_self_raised_score_is_respected_unless_pinned,
     scores::a_changed_manifest_is_a_new_generation_and_a_vanished_cgroup_is_gone,
-    // The longest, on a thread of its own.
-    scores::no_live_process_is_wrong_once_converged_under_fork_churn,
-];
-
-/// Longer ones, in a full run only: in a guest without KVM they wait for audits.
-const LONG: [fn() -> Result<()>; 3] = [
     knobs::what_has_no_effect_is_told_with_the_ancestor_and_the_remedy,
     knobs::an_owned_subtree_holds_the_sums_and_is_put_back,
-    knobs::a_container_that_starts_under_pressure_is_scored_before_the_audit,
 ];
+/// The longest, on a thread of its own.
+const LONGEST: &[Case] =
+    cases![scores::no_live_process_is_wrong_once_converged_under_fork_churn,];
 
-/// Outside, boots a guest in which this program runs the named test; inside, that test runs the cases, two at a time.
 fn cases(test: &str, guest: impl FnOnce(VmBuilder) -> VmBuilder) -> Result<()> {
-    if machine::is_emulated() {
-        let (first, second) = CASES.split_at(CASES.len() - 1);
-        let run = |cases: &[fn() -> Result<()>]| cases.iter().try_for_each(|case| case());
-        return std::thread::scope(|scope| {
-            let others = scope.spawn(|| run(second));
-            let long = if machine::full() { run(&LONG) } else { Ok(()) };
-            run(first).and(long).and(others.join().map_err(|_| anyhow::anyhow!("a case panicked"))?)
-        });
-    }
-    require!(vm::impossible().is_none(), vm::impossible().unwrap_or_default());
-    let full = if machine::full() { "EVENKEEL_FULL=1" } else { "" };
-    let script = format!(
-        "{full} CI=true EVENKEEL_EMULATED=1 /bin/cases --exact {test} --nocapture 2>&1; status=$?
-        find /sys/fs/cgroup -maxdepth 2 -name 'ek-*' | sed 's/^/left: /'; exit $status"
-    );
-    let guest = guest(self::guest()?).program(std::env::current_exe()?, "bin/cases");
-    let result = guest.script(&script).run()?;
-    assert!(result.status == 0 && result.output.contains("1 passed"), "{}", result.output);
-    assert!(!result.output.contains("left: "), "test cgroups are left: {}", result.output);
-    Ok(())
+    require!(machine::is_emulated() || vm::impossible().is_none(), vm::impossible().unwrap_or_default());
+    let builder = Vm::builder().memory_mib(1024).timeout(Duration::from_secs(900));
+    vm::in_guest_abreast(test, guest(builder), &[CASES, BESIDE, LONGEST])
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Cases run in a guest by the very test program that boots it. Owns the road there and back: the program and its
 //! companions go in, each case's result and every figure come out.
 
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -25,8 +26,20 @@ const ONLY: &str = "EVENKEEL_CASE";
 ///
 /// Fails with the guest's output when a case fails, and when test cgroups are left behind.
 pub fn in_guest(test: &str, guest: VmBuilder, cases: &[Case]) -> Result<()> {
+    in_guest_abreast(test, guest, &[cases])
+}
+
+/// The same with lists of cases that run beside each other: for cases that mostly wait.
+///
+/// # Errors
+///
+/// As [`in_guest`].
+pub fn in_guest_abreast(test: &str, guest: VmBuilder, lists: &[&[Case]]) -> Result<()> {
     if machine::is_emulated() {
-        return run(cases);
+        return thread::scope(|scope| {
+            let lists: Vec<_> = lists.iter().map(|cases| scope.spawn(|| run(cases))).collect();
+            lists.into_iter().try_for_each(|list| list.join().map_err(|_| anyhow!("a list panicked"))?)
+        });
     }
     let mut guest = guest.program(std::env::current_exe().context("no path of this program")?, "bin/cases");
     for name in PROGRAMS {

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use crate::stage::{self, Staged};
 use crate::{daemon, machine, runtime, wait};
-pub use cases::{Case, in_guest};
+pub use cases::{Case, in_guest, in_guest_abreast};
 use initramfs::Initramfs;
 use kernel::Kernel;
 pub use kernel::Release;
@@ -369,7 +369,8 @@ impl VmBuilder {
         qemu.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
         qemu.args(["-m", &self.memory_mib.to_string(), "-smp", &self.processors.to_string()]);
         qemu.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initrd);
-        qemu.args(["-append", "console=ttyS0 panic=-1 psi=1 quiet"]);
+        // The kernel gives up on a timer that does not tick in its first moments, as on a busy machine it may not.
+        qemu.args(["-append", "console=ttyS0 panic=-1 psi=1 no_timer_check quiet"]);
         if let Some(disk) = disk {
             qemu.arg("-drive").arg(format!("if=virtio,format=raw,file={}", disk.display()));
         }
