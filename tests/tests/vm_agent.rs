@@ -52,8 +52,7 @@ const BESIDE: &[Case] = cases![
     knobs::an_owned_subtree_holds_the_sums_and_is_put_back,
 ];
 /// The longest, on a thread of its own.
-const LONGEST: &[Case] =
-    cases![scores::no_live_process_is_wrong_once_converged_under_fork_churn,];
+const LONGEST: &[Case] = cases![scores::no_live_process_is_wrong_once_converged_under_fork_churn,];
 
 fn cases(test: &str, guest: impl FnOnce(VmBuilder) -> VmBuilder) -> Result<()> {
     require!(machine::is_emulated() || vm::impossible().is_none(), vm::impossible().unwrap_or_default());
