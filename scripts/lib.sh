@@ -21,6 +21,7 @@ packages_of() {
         busybox) echo busybox-static ;;
         cc) echo gcc libc6-dev ;;
         containerd | ctr) echo containerd ;;
+        influxd) echo influxdb ;;
         modprobe | depmod) echo kmod ;;
         systemd-analyze) echo systemd ;;
         qemu-system-x86_64) echo qemu-system-x86 seabios ;;
@@ -69,3 +70,5 @@ rust_version() { sed -n 's/^rust-version = "\(.*\)"/\1/p' "$repository/Cargo.tom
 # Tools for real containers, and for guests with a kernel of their own.
 need_containers() { need_tools containerd ctr runc busybox tar; }
 need_guests() { need_tools qemu-system-x86_64 busybox modprobe depmod apt-get dpkg; }
+# Engines that keep the history outside, and what makes a certificate for one.
+need_engines() { need_tools prometheus victoria-metrics influxd openssl; }

@@ -1,8 +1,10 @@
 //! Owns the configuration: its values, defaults (each in one place, with unit and origin), checks and sources.
 //!
 //! Flags go over environment, environment over files (`recommender.toml`, then `recommender.toml`'s `conf.d/*.toml` in
-//! the order of their names). An unknown key is an error. Reading is in `load.rs`, the units in `units.rs`.
+//! the order of their names). An unknown key is an error. Reading is in `load.rs`, the units in `units.rs`, the engines
+//! outside in `engine.rs`.
 
+mod engine;
 mod load;
 mod units;
 
@@ -14,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use evenkeel_rightsizing::initial;
 
+pub use engine::{EngineKind, EngineSection, HeaderValue, SecretFrom};
 pub use load::{ConfigError, DEFAULT_FILE, Sources, load};
 pub use units::{Size, Span, UnitError};
 
@@ -103,6 +106,9 @@ pub struct HistorySection {
     pub max_series: usize,
     /// Decisions kept.
     pub max_events: usize,
+    /// Engines outside that keep the history too, and give back what is missing here.
+    #[serde(default)]
+    pub engines: Vec<EngineSection>,
 }
 
 /// The rule that answers.
@@ -210,6 +216,7 @@ impl Default for HistorySection {
             max_entries: 8 << 20,
             max_series: 200_000,
             max_events: 10_000,
+            engines: Vec::new(),
         }
     }
 }
@@ -300,6 +307,7 @@ impl Config {
             "must be 0 to 1000: 900 is the 90th percentile",
         );
         check(!self.recommend.tiers.is_empty(), "recommend.tiers", "must name at least one tier");
+        found.extend(self.history.engines.iter().flat_map(EngineSection::problems));
         found
     }
 
