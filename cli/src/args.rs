@@ -67,6 +67,7 @@ pub(crate) enum Command {
     Replay(commands::replay::ReplayArgs),
     Admit(commands::admit::AdmitArgs),
     Capacity(Box<commands::capacity::CapacityArgs>),
+    Backtest(commands::backtest::BacktestArgs),
     Recommend(commands::recommend::RecommendArgs),
     Usage(commands::usage::UsageArgs),
     Nodes(commands::nodes::NodesArgs),

@@ -90,6 +90,11 @@ impl Histogram {
         self.buckets.is_empty()
     }
 
+    /// Forgets everything counted.
+    pub fn clear(&mut self) {
+        self.buckets.clear();
+    }
+
     /// Sum of all weights, saturating.
     pub fn total(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, b| sum.saturating_add(b.1))

@@ -103,4 +103,9 @@ pub trait History {
     fn days(&self, scope: Scope, from: u64) -> Vec<Day>;
     /// Events of the container itself, from a time (milliseconds) on.
     fn events(&self, from_ms: u64) -> Vec<Event>;
+
+    /// Shows hours from an hour on, one after the other. What holds its hours in memory spares the copies.
+    fn visit_hours(&self, scope: Scope, from: u64, visit: &mut dyn FnMut(&Hour)) {
+        self.hours(scope, from).iter().for_each(visit);
+    }
 }

@@ -7,7 +7,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Resource;
+use crate::histogram::Histogram;
+use crate::history::{self, History, Minute};
 use crate::percentile::{nearest_rank, risk_above};
+use crate::rule::{self, Question, Rule};
 
 /// Minutes of a day.
 const DAY: u64 = 24 * 60;
@@ -134,6 +138,130 @@ pub fn recommend(
     }
 }
 
+impl Scope {
+    /// The same scope in the terms of histories.
+    pub const fn of_history(self) -> history::Scope {
+        match self {
+            Self::ImageTag => history::Scope::ImageTag,
+            Self::Image => history::Scope::Image,
+        }
+    }
+}
+
+impl Rule for Params {
+    fn name(&self) -> &'static str {
+        "initial"
+    }
+
+    fn recommend(&self, question: &Question, history: &dyn History) -> rule::Answer {
+        let answers = self.tiers.iter().filter_map(|tier| {
+            let seen = Seen::new(tier, tier.scope.of_history(), question, history);
+            seen.answer(self, tier, question)
+        });
+        answers.into_iter().next().unwrap_or_else(rule::Answer::none)
+    }
+}
+
+/// The rule with a tier before all others: image and tag in the container's own namespace, over as long and of as many
+/// samples as the first tier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespaceFirst(pub Params);
+
+impl Rule for NamespaceFirst {
+    fn name(&self) -> &'static str {
+        "initial"
+    }
+
+    fn recommend(&self, question: &Question, history: &dyn History) -> rule::Answer {
+        let own = self.0.tiers.first().and_then(|first| {
+            let tier = Tier { name: format!("namespace {}", first.name), ..first.clone() };
+            let seen = Seen::new(&tier, history::Scope::NamespaceImageTag, question, history);
+            seen.answer(&self.0, &tier, question)
+        });
+        own.unwrap_or_else(|| self.0.recommend(question, history))
+    }
+}
+
+/// The samples of one tier: exactly where minutes are kept, by buckets for whole days before these.
+struct Seen {
+    values: Vec<u64>,
+    before: Histogram,
+    /// Minute of the earliest and of the latest.
+    span: Option<(u64, u64)>,
+}
+
+impl Seen {
+    fn new(tier: &Tier, scope: history::Scope, question: &Question, history: &dyn History) -> Self {
+        let now = question.now_ms / 60_000;
+        let from = now.saturating_sub(tier.window_minutes);
+        let mut minutes: Vec<Minute> = history.minutes(scope, from);
+        minutes.retain(|minute| minute.minute * 60_000 < question.now_ms);
+        let oldest = minutes.first().map_or(now + 1, |minute| minute.minute);
+        // The day in which minutes begin is known better as a day, if days are known at all.
+        let split = oldest.div_ceil(DAY) * DAY;
+        let is_covered = oldest.saturating_sub(from) <= 1;
+        let mut days = if is_covered { Vec::new() } else { history.days(scope, from.div_ceil(DAY)) };
+        days.retain(|day| day.day * DAY < split && !day.minutes.is_empty());
+        let mut before = Histogram::new();
+        days.iter().for_each(|day| before.merge(&day.minutes));
+        if days.iter().any(|day| (day.day + 1) * DAY == split) {
+            minutes.retain(|minute| minute.minute >= split);
+        }
+        let first_day = days.first().map(|day| day.day * DAY);
+        let last_day = days.last().map(|day| ((day.day + 1) * DAY - 1).min(now));
+        let first = first_day.or(minutes.first().map(|minute| minute.minute));
+        let last = minutes.last().map(|minute| minute.minute).or(last_day);
+        let value = |minute: &Minute| match question.resource {
+            Resource::Cpu => minute.mean,
+            Resource::Memory => minute.peak,
+        };
+        let mut values: Vec<u64> = minutes.iter().map(value).collect();
+        values.sort_unstable();
+        Self { values, before, span: first.zip(last) }
+    }
+
+    fn answer(&self, params: &Params, tier: &Tier, question: &Question) -> Option<rule::Answer> {
+        let samples = self.values.len() as u64 + self.before.total();
+        if samples == 0 || samples < tier.min_samples as u64 {
+            return None;
+        }
+        let request = self.percentile(params.percentile_per_mille);
+        let minutes = self.span.map_or(0, |(first, last)| last.saturating_sub(first) + 1);
+        Some(rule::Answer {
+            request,
+            lower: None,
+            upper: None,
+            tier: tier.name.clone(),
+            samples,
+            span_seconds: minutes * 60,
+            confidence: (minutes as f64 / tier.window_minutes.max(1) as f64).min(1.0),
+            risk_now: question.current.and_then(|current| self.risk(current)),
+            risk_then: request.and_then(|request| self.risk(request)),
+            notes: Vec::new(),
+        })
+    }
+
+    fn percentile(&self, per_mille: u32) -> Option<u64> {
+        if self.before.is_empty() {
+            return nearest_rank(&self.values, per_mille);
+        }
+        self.all().quantile(f64::from(per_mille) / 1_000.0)
+    }
+
+    fn risk(&self, request: u64) -> Option<f64> {
+        if self.before.is_empty() {
+            return risk_above(&self.values, request);
+        }
+        self.all().part_above(request)
+    }
+
+    fn all(&self) -> Histogram {
+        let mut all = self.before.clone();
+        self.values.iter().for_each(|value| all.add(*value, 1));
+        all
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,5 +319,71 @@ mod tests {
         let got = answer(&minutes(Scope::ImageTag, now - 99, 100), now);
         assert_eq!((got.span_seconds, got.risk_now, got.risk_then), (6000, Some(0.5), Some(0.1)));
         assert!((got.confidence - 100.0 / (7.0 * DAY as f64)).abs() < 1e-12);
+    }
+
+    /// Minutes of the last day and days before.
+    struct Mixed {
+        minutes: Vec<Minute>,
+        days: Vec<history::Day>,
+        only: history::Scope,
+    }
+
+    impl History for Mixed {
+        fn minutes(&self, scope: history::Scope, from: u64) -> Vec<Minute> {
+            let asked = self.minutes.iter().filter(|m| scope == self.only && m.minute >= from);
+            asked.copied().collect()
+        }
+        fn hours(&self, _: history::Scope, _: u64) -> Vec<history::Hour> {
+            Vec::new()
+        }
+        fn days(&self, scope: history::Scope, from: u64) -> Vec<history::Day> {
+            self.days.iter().filter(|d| scope == self.only && d.day >= from).cloned().collect()
+        }
+        fn events(&self, _: u64) -> Vec<history::Event> {
+            Vec::new()
+        }
+    }
+
+    fn at(minute: u64, value: u64) -> Minute {
+        Minute { minute, mean: value, peak: 2 * value, weight_ms: 60_000 }
+    }
+
+    #[test]
+    fn the_rule_takes_minutes_exactly_and_days_before_them() {
+        let now = 100 * DAY;
+        let question = Question { resource: Resource::Cpu, now_ms: now * 60_000, current: None };
+        let mut history = Mixed {
+            minutes: (0..100).map(|i| at(now - 100 + i, i + 1)).collect(),
+            days: Vec::new(),
+            only: history::Scope::ImageTag,
+        };
+        let exact = Params::default().recommend(&question, &history);
+        assert_eq!((exact.request, exact.samples, exact.tier.as_str()), (Some(90), 100, "image:tag 7d"));
+        let memory = Question { resource: Resource::Memory, ..question };
+        assert_eq!(Params::default().recommend(&memory, &history).request, Some(180));
+        // A day of a thousand higher minutes before; and the day of the minutes itself, which is not counted twice.
+        for day in [97, 99] {
+            let mut all = history::Day { day, ..history::Day::default() };
+            all.minutes.add(1_000_000, 1_000);
+            history.days.push(all);
+        }
+        history.minutes.iter_mut().for_each(|m| m.minute += DAY);
+        let question = Question { now_ms: question.now_ms + DAY * 60_000, ..question };
+        let mixed = Params::default().recommend(&question, &history);
+        assert_eq!((mixed.samples, mixed.request > Some(990_000)), (2_100, true));
+    }
+
+    #[test]
+    fn the_namespace_comes_first_where_wished() {
+        let now = 100 * DAY;
+        let question = Question { resource: Resource::Cpu, now_ms: now * 60_000, current: None };
+        let of =
+            |only| Mixed { minutes: (0..60).map(|i| at(now - 60 + i, 5)).collect(), days: Vec::new(), only };
+        let rule = NamespaceFirst(Params::default());
+        let tier = |only| rule.recommend(&question, &of(only)).tier;
+        assert_eq!(tier(history::Scope::NamespaceImageTag), "namespace image:tag 7d");
+        assert_eq!(tier(history::Scope::Image), "image 30d");
+        let without = Params::default().recommend(&question, &of(history::Scope::NamespaceImageTag));
+        assert_eq!(without.tier, "none");
     }
 }

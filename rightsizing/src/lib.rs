@@ -1,19 +1,24 @@
 //! What a container should request: usage in, requests out. Pure: no file, clock, thread or log.
 //!
 //! Owned here: the rules and their parameters, percentiles, risk. Not owned: where history is kept (the caller
-//! hands observations in), who applies an answer.
+//! answers as a [`history::History`]), files, who applies an answer.
 
+pub mod backtest;
+pub mod goal;
 pub mod histogram;
 pub mod history;
 pub mod initial;
+pub mod named;
 pub mod percentile;
 pub mod rule;
+mod units;
+pub mod vpa;
 
 /// A resource a rule speaks about; fixes the unit of every plain number beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Resource {
-    /// Thousandths of a core.
+    /// Millionths of a core in histories, rules and answers; thousandths where a name says so.
     Cpu,
     /// Bytes.
     Memory,

@@ -1,6 +1,7 @@
 //! The commands, one file each: options, question, answer.
 
 pub(crate) mod admit;
+pub(crate) mod backtest;
 pub(crate) mod capacity;
 pub(crate) mod check;
 pub(crate) mod completion;
@@ -47,6 +48,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Usage(args) => block_on(usage::run(&args, &peers, &output)),
         Command::Nodes(args) => block_on(nodes::run(&args, &recommender, &output)),
         Command::Doctor(args) => block_on(doctor::run(&args, &peers, &output)),
+        Command::Backtest(args) => backtest::run(&args, &output),
         Command::Quantity(args) => quantity::run(&args, &output),
         Command::Check(args) => check::run(&args, &output),
         Command::Qos(command) => qos::run(&command, &output),

@@ -1,0 +1,337 @@
+//! `evenkeel backtest`: replays traces of use under any rule, and says how good its requests would have been.
+
+mod read;
+mod text;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use evenkeel_rightsizing::Resource;
+use evenkeel_rightsizing::backtest::replay::{self, Outcome, Request};
+use evenkeel_rightsizing::backtest::score::{Score, Summary};
+use evenkeel_rightsizing::backtest::trace::{Seconds, Series};
+use evenkeel_rightsizing::backtest::{Schedule, svg};
+use evenkeel_rightsizing::named::{Named, duration_ms};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output::{Answer, Output, print};
+use read::Progress;
+
+/// Replay traces of use: set requests from the past by a rule, judge them by what came after.
+///
+/// A trace is CSV with the header series,t,value: t in seconds since 1970, increasing within a series; value in cores or
+/// bytes. It may be gzipped. Requests are set at each series' first sample plus warm-up, and then at every step, from
+/// samples before that time only.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  evenkeel backtest --trace cpu.csv --resource cpu
+  evenkeel backtest --trace cpu.csv.gz --resource cpu --rule goal --rule vpa --rule vpa:percentile=0.99,half-life=72h
+  evenkeel backtest --trace memory.csv --resource memory --requests-out requests.csv -o json
+  evenkeel backtest --trace cpu.csv --resource cpu --at 2026-01-31T00:00:00Z
+  evenkeel backtest --trace cpu.csv --resource cpu --series web --svg web.svg
+
+Rules: goal, vpa, vpa-p99, initial, with parameters after a colon; a wrong one lists what there is.")]
+pub(crate) struct BacktestArgs {
+    /// Trace to replay; - is standard input.
+    #[arg(long, value_name = "FILE")]
+    trace: PathBuf,
+    /// What the trace measures.
+    #[arg(long, value_enum)]
+    resource: Measured,
+    /// Rule to replay; repeat it to set several side by side.
+    #[arg(long = "rule", value_name = "RULE[:KEY=VALUE,...]", default_value = "goal")]
+    rules: Vec<String>,
+    /// From the first sample of a series to its first request.
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = time)]
+    warmup: u64,
+    /// From one request to the next.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = time)]
+    every: u64,
+    /// Judge only so much of each series.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    until: Option<u64>,
+    /// Answer once, as of this time (seconds since 1970 or RFC 3339).
+    #[arg(long, value_name = "T", value_parser = moment)]
+    at: Option<u64>,
+    /// Write every request with its bounds as CSV.
+    #[arg(long, value_name = "FILE")]
+    requests_out: Option<PathBuf>,
+    /// Draw use and request of one series.
+    #[arg(long, value_name = "FILE", conflicts_with = "at")]
+    svg: Option<PathBuf>,
+    /// The series to draw; the first one unless named.
+    #[arg(long, value_name = "NAME", requires = "svg")]
+    series: Option<String>,
+    /// Print a row of CSV for each rule and series.
+    #[arg(long, conflicts_with = "at")]
+    csv: bool,
+}
+
+/// What a trace measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Measured {
+    /// Cores in use.
+    Cpu,
+    /// Bytes in use.
+    Memory,
+}
+
+fn time(text: &str) -> Result<u64, String> {
+    duration_ms(text).map_err(|error| error.to_string())
+}
+
+fn moment(text: &str) -> Result<u64, String> {
+    let seconds: Option<f64> = text.parse().ok().filter(|seconds: &f64| seconds.is_finite());
+    let ms = match seconds {
+        Some(seconds) => seconds * 1e3,
+        None => {
+            let time: jiff::Timestamp =
+                text.parse().map_err(|_| "give seconds since 1970, or 2026-01-31T00:00:00Z".to_owned())?;
+            time.as_millisecond() as f64
+        }
+    };
+    if ms < 0.0 { Err("times begin in 1970".to_owned()) } else { Ok(ms.round() as u64) }
+}
+
+/// The replay of one rule.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Replayed {
+    pub(super) rule: String,
+    pub(super) resource: &'static str,
+    pub(super) overall: Option<Overall>,
+    pub(super) series: Vec<Judged>,
+    #[serde(skip)]
+    outcomes: Vec<Outcome>,
+}
+
+/// How good the requests of all series were.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Overall {
+    pub(super) series: usize,
+    pub(super) steps: u64,
+    pub(super) slack: f64,
+    pub(super) pooled_slack: f64,
+    pub(super) over: f64,
+    pub(super) bad: f64,
+    pub(super) oom24: f64,
+    pub(super) churn: f64,
+    pub(super) factor: f64,
+    pub(super) iso: f64,
+}
+
+impl From<Summary> for Overall {
+    fn from(s: Summary) -> Self {
+        let Summary { series, steps, slack, pooled_slack, over, bad, oom24, churn, factor, iso } = s;
+        Self { series, steps, slack, pooled_slack, over, bad, oom24, churn, factor, iso }
+    }
+}
+
+/// How good the requests of one series were; nothing where it is too short to judge.
+#[derive(Debug, Serialize)]
+pub(super) struct Judged {
+    pub(super) series: String,
+    pub(super) steps: u64,
+    pub(super) slack: Option<f64>,
+    pub(super) over: Option<f64>,
+    pub(super) oom24: Option<f64>,
+    pub(super) churn: Option<f64>,
+}
+
+impl Judged {
+    fn new(series: &Series, score: &Score) -> Self {
+        let known = |value: f64| (score.steps > 0).then_some(value);
+        Self {
+            series: series.name.clone(),
+            steps: score.steps,
+            slack: known(score.slack()),
+            over: known(score.over()),
+            oom24: known(score.oom24()),
+            churn: known(score.churn()),
+        }
+    }
+}
+
+pub(crate) fn run(args: &BacktestArgs, output: &Output) -> Result<Answer, Failure> {
+    let resource = match args.resource {
+        Measured::Cpu => Resource::Cpu,
+        Measured::Memory => Resource::Memory,
+    };
+    let rules = rules(args)?;
+    let mut progress = Progress::new();
+    let trace = read::trace(&args.trace, resource, &mut progress)?;
+    let drawn = drawn(args, &trace)?;
+    if let Some(at) = args.at {
+        return answer_at(args, &trace, resource, &rules, at, output);
+    }
+    let schedule = Schedule { warmup_ms: args.warmup, every_ms: args.every, until_ms: args.until };
+    let replayed: Vec<Replayed> = rules
+        .iter()
+        .map(|(name, rule)| replayed(&trace, resource, name, rule, &schedule, &mut progress))
+        .collect();
+    progress.end();
+    if let Some((file, first)) = args.requests_out.as_ref().zip(replayed.first()) {
+        let rows = trace.iter().zip(&first.outcomes).flat_map(|(series, outcome)| {
+            outcome.requests.iter().map(move |request| (series.name.as_str(), *request))
+        });
+        write_file(file, &text::requests(rows, resource))?;
+    }
+    if let (Some(file), Some(at), Some(first)) = (&args.svg, drawn, replayed.first()) {
+        let chart = svg::chart(&trace[at], &first.outcomes[at].requests, resource, &first.rule);
+        write_file(file, &chart)?;
+    }
+    if args.csv {
+        print(&text::csv(&replayed))?;
+    } else {
+        match replayed.as_slice() {
+            [one] => output.answer_text(one, || text::render(&replayed, output))?,
+            several => output.answer_text(&several, || text::render(&replayed, output))?,
+        }
+    }
+    Ok(Answer::Yes)
+}
+
+/// The rules and how they were named.
+fn rules(args: &BacktestArgs) -> Result<Vec<(String, Named)>, Failure> {
+    let one = |text: &String| {
+        let rule = Named::parse(text).map_err(|error| {
+            Failure::usage(
+                "cannot choose a rule",
+                "--rule",
+                error.to_string(),
+                "see evenkeel backtest --help",
+            )
+        })?;
+        Ok((text.clone(), rule))
+    };
+    let rules: Vec<(String, Named)> = args.rules.iter().map(one).collect::<Result<_, Failure>>()?;
+    let single = args.requests_out.as_ref().map(|_| "--requests-out").or(args.svg.as_ref().map(|_| "--svg"));
+    match single.filter(|_| rules.len() > 1) {
+        Some(option) => {
+            let why = format!("{} rules were given", rules.len());
+            Err(Failure::usage("cannot write requests of several rules", option, why, "give one --rule"))
+        }
+        None => Ok(rules),
+    }
+}
+
+/// Place of the series to draw, if one is to be drawn.
+fn drawn(args: &BacktestArgs, trace: &[Series]) -> Result<Option<usize>, Failure> {
+    if args.svg.is_none() {
+        return Ok(None);
+    }
+    let Some(name) = &args.series else { return Ok(Some(0)) };
+    match trace.iter().position(|series| series.name == *name) {
+        Some(at) => Ok(Some(at)),
+        None => {
+            let mut known: String = String::new();
+            for series in trace.iter().take(5) {
+                let _ = write!(known, "{}{}", if known.is_empty() { "" } else { ", " }, series.name);
+            }
+            let why = format!(
+                "the trace has no series {name:?}; it has {known}{}",
+                if trace.len() > 5 { ", ..." } else { "" }
+            );
+            Err(Failure::new("cannot draw", "--series", why, "name a series of the trace"))
+        }
+    }
+}
+
+fn replayed(
+    trace: &[Series],
+    resource: Resource,
+    name: &str,
+    rule: &Named,
+    schedule: &Schedule,
+    progress: &mut Progress,
+) -> Replayed {
+    let mut outcomes = Vec::with_capacity(trace.len());
+    for series in trace {
+        outcomes.push(replay::replay(series, resource, rule, schedule));
+        progress.tell(|| format!("{name}: {} of {} series", outcomes.len(), trace.len()));
+    }
+    Replayed {
+        rule: name.to_owned(),
+        resource: resource.as_str(),
+        overall: Summary::of(resource, outcomes.iter().map(|outcome| &outcome.score)).map(Overall::from),
+        series: trace
+            .iter()
+            .zip(&outcomes)
+            .map(|(series, outcome)| Judged::new(series, &outcome.score))
+            .collect(),
+        outcomes,
+    }
+}
+
+/// What a rule says of a series at one time, in the units of the trace.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Said {
+    pub(super) series: String,
+    pub(super) rule: String,
+    pub(super) request: Option<f64>,
+    pub(super) lower: Option<f64>,
+    pub(super) upper: Option<f64>,
+    pub(super) tier: String,
+    pub(super) samples: u64,
+    pub(super) span_seconds: u64,
+    pub(super) confidence: f64,
+    pub(super) risk: Option<f64>,
+    pub(super) notes: Vec<String>,
+}
+
+fn answer_at(
+    args: &BacktestArgs,
+    trace: &[Series],
+    resource: Resource,
+    rules: &[(String, Named)],
+    at: u64,
+    output: &Output,
+) -> Result<Answer, Failure> {
+    let mut said = Vec::new();
+    let mut requests = Vec::new();
+    for series in trace {
+        for (name, rule) in rules {
+            let answer = replay::answer_at(series, resource, rule, at);
+            if let Some(request) = answer.request {
+                let (lower, upper) = (answer.lower, answer.upper);
+                requests.push((series.name.as_str(), Request { time_ms: at, request, lower, upper }));
+            }
+            let unit = |value: Option<u64>| value.map(|value| text::in_units(value, resource));
+            said.push(Said {
+                series: series.name.clone(),
+                rule: name.clone(),
+                request: unit(answer.request),
+                lower: unit(answer.lower),
+                upper: unit(answer.upper),
+                tier: answer.tier,
+                samples: answer.samples,
+                span_seconds: answer.span_seconds,
+                confidence: answer.confidence,
+                risk: answer.risk_then,
+                notes: answer.notes,
+            });
+        }
+    }
+    if let Some(file) = &args.requests_out {
+        write_file(file, &text::requests(requests.into_iter(), resource))?;
+    }
+    let title = format!("as of {} s", Seconds(at));
+    output.answer_text(&said, || text::said(&said, &title, resource, output))?;
+    let is_known = said.iter().any(|said| said.request.is_some());
+    Ok(if is_known { Answer::Yes } else { Answer::No })
+}
+
+fn write_file(file: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(file, text).map_err(|error| {
+        Failure::new(
+            "cannot write the file",
+            file.display().to_string(),
+            error.to_string(),
+            "write it elsewhere",
+        )
+    })
+}

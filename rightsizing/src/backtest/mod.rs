@@ -1,0 +1,71 @@
+//! Backtests: a request is set at every step from what lies before it, and judged by what comes after.
+//!
+//! `trace` reads CSV, `past` shows rules the part before now, `replay` walks through a series, `score` judges, `svg`
+//! draws. Requests are set at each series' first sample plus warm-up, and then every step. A series shorter than the
+//! warm-up and three days warms up for half of its whole days, at least one.
+
+mod number;
+pub mod past;
+pub mod replay;
+pub mod score;
+pub mod svg;
+pub mod trace;
+
+#[cfg(test)]
+mod tests;
+
+use trace::Sample;
+
+use crate::units::DAY_MS;
+
+/// When requests are set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Schedule {
+    /// From the first sample to the first request, milliseconds.
+    pub warmup_ms: u64,
+    /// From one request to the next, milliseconds, at least one.
+    pub every_ms: u64,
+    /// From the first sample to the last request, milliseconds; `None` is to the end.
+    pub until_ms: Option<u64>,
+}
+
+impl Default for Schedule {
+    /// A week, then daily.
+    fn default() -> Self {
+        Self { warmup_ms: 7 * DAY_MS, every_ms: DAY_MS, until_ms: None }
+    }
+}
+
+impl Schedule {
+    /// Times at which requests are set for these samples.
+    pub fn times(&self, samples: &[Sample]) -> impl Iterator<Item = u64> + use<> {
+        let first = samples.first().map_or(0, |sample| sample.time_ms);
+        let last = samples.last().map_or(0, |sample| sample.time_ms);
+        let span = last - first;
+        let warmup = if span < self.warmup_ms.saturating_add(3 * DAY_MS) {
+            self.warmup_ms.min((span / 2 / DAY_MS).max(1) * DAY_MS)
+        } else {
+            self.warmup_ms
+        };
+        let end = self.until_ms.map_or(u64::MAX, |until| first.saturating_add(until));
+        let every = self.every_ms.max(1);
+        let start = first.saturating_add(warmup);
+        (0..).map(move |k| start + k * every).take_while(move |time| *time <= last && *time < end)
+    }
+}
+
+/// Time that each sample stands for: until the next one, at most the usual distance, so that a gap is not filled.
+pub fn weights(samples: &[Sample]) -> impl Iterator<Item = u64> {
+    let usual = usual_distance(samples);
+    (0..samples.len()).map(move |at| {
+        let next = samples.get(at + 1).map(|next| next.time_ms - samples[at].time_ms);
+        next.map_or(usual, |distance| distance.min(usual))
+    })
+}
+
+/// The median distance of two samples; a minute where there is one.
+fn usual_distance(samples: &[Sample]) -> u64 {
+    let mut distances: Vec<u64> = samples.windows(2).map(|pair| pair[1].time_ms - pair[0].time_ms).collect();
+    let middle = distances.len() / 2;
+    if distances.is_empty() { 60_000 } else { *distances.select_nth_unstable(middle).1 }
+}

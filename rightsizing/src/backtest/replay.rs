@@ -1,0 +1,96 @@
+//! Walks through one series: feeds the past, asks the rule, hands both to the judge.
+
+use super::past::Past;
+use super::score::{Judge, Score};
+use super::trace::{Sample, Series};
+use super::{Schedule, weights};
+use crate::Resource;
+use crate::named::Named;
+use crate::rule::{Answer, Question, Rule};
+use crate::vpa::Estimator;
+
+/// A request in force from a time on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// From when, milliseconds since 1970.
+    pub time_ms: u64,
+    /// How much, unit of the resource.
+    pub request: u64,
+    /// A request below this should have been raised, where the rule has bounds.
+    pub lower: Option<u64>,
+    /// A request above this should have been lowered, where the rule has bounds.
+    pub upper: Option<u64>,
+}
+
+/// What became of one series under one rule.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Every request that was set.
+    pub requests: Vec<Request>,
+    /// How good they were.
+    pub score: Score,
+}
+
+/// What a rule keeps of the past while walking.
+enum Memory<'a> {
+    Vpa(Box<Estimator>),
+    Past { past: Past, rule: &'a dyn Rule },
+}
+
+impl<'a> Memory<'a> {
+    fn new(named: &'a Named, resource: Resource) -> Self {
+        match named {
+            Named::Vpa(params) => Self::Vpa(Box::new(Estimator::new(*params, resource))),
+            Named::Goal(rule) => Self::Past { past: Past::new(resource, false), rule },
+            Named::Initial(rule) => Self::Past { past: Past::new(resource, true), rule },
+        }
+    }
+
+    fn add(&mut self, sample: Sample, weight_ms: u64) {
+        match self {
+            Self::Vpa(estimator) => estimator.sample(sample.time_ms, sample.value),
+            Self::Past { past, .. } => past.add(sample, weight_ms),
+        }
+    }
+
+    fn answer(&self, question: &Question) -> Answer {
+        match self {
+            Self::Vpa(estimator) => estimator.answer(question.current),
+            Self::Past { past, rule } => rule.recommend(question, past),
+        }
+    }
+}
+
+/// Replays one series under a rule.
+pub fn replay(series: &Series, resource: Resource, rule: &Named, schedule: &Schedule) -> Outcome {
+    let samples = &series.samples;
+    let mut memory = Memory::new(rule, resource);
+    let mut judge = Judge::new(resource, schedule, samples);
+    let mut requests: Vec<Request> = Vec::new();
+    let mut times = schedule.times(samples).peekable();
+    for (sample, weight) in samples.iter().zip(weights(samples)) {
+        while let Some(time_ms) = times.next_if(|time| *time <= sample.time_ms) {
+            let current = requests.last().map(|last| last.request);
+            let answer = memory.answer(&Question { resource, now_ms: time_ms, current });
+            if let Some(request) = answer.request {
+                requests.push(Request { time_ms, request, lower: answer.lower, upper: answer.upper });
+                judge.set(time_ms, request.max(1));
+            }
+        }
+        judge.sample(*sample, weight);
+        memory.add(*sample, weight);
+    }
+    Outcome { requests, score: judge.end() }
+}
+
+/// What the rule says at one time, from the samples before it.
+pub fn answer_at(series: &Series, resource: Resource, rule: &Named, now_ms: u64) -> Answer {
+    let mut memory = Memory::new(rule, resource);
+    for (sample, weight) in series.samples.iter().zip(weights(&series.samples)) {
+        if sample.time_ms >= now_ms {
+            break;
+        }
+        memory.add(*sample, weight);
+    }
+    memory.answer(&Question { resource, now_ms, current: None })
+}

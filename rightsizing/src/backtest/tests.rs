@@ -1,0 +1,145 @@
+//! The reader, the schedule and the judge by example.
+
+use super::replay::replay;
+use super::score::Summary;
+use super::trace::{Reader, Series};
+use super::*;
+use crate::Resource;
+use crate::named::Named;
+use proptest::prelude::*;
+
+fn read(text: &str, resource: Resource) -> Result<Vec<Series>, String> {
+    let mut reader = Reader::new(resource);
+    reader.feed(text.as_bytes()).map_err(|bad| bad.to_string())?;
+    reader.finish().map_err(|bad| bad.to_string())
+}
+
+#[test]
+fn series_may_be_mixed_and_names_quoted() {
+    let text =
+        "\u{feff}series,t,value\r\na,1,0.5\r\n\"b, \"\"2\"\"\",1.5,2\n\na,2,1e-3\n\"b, \"\"2\"\"\",3,0";
+    let trace = read(text, Resource::Cpu).unwrap();
+    let flat: Vec<_> = trace
+        .iter()
+        .flat_map(|series| series.samples.iter().map(|s| (series.name.as_str(), s.time_ms, s.value)))
+        .collect();
+    let b = "b, \"2\"";
+    assert_eq!(flat, [("a", 1_000, 500_000), ("a", 2_000, 1_000), (b, 1_500, 2_000_000), (b, 3_000, 0)]);
+}
+
+#[test]
+fn bad_lines_are_told_with_number_reason_and_remedy() {
+    for (text, part) in [
+        ("", "line 1: no sample"),
+        ("series,t,value\n", "line 1: no sample"),
+        ("a,1,2\n", "line 1: the header is \"a,1,2\"; begin with the line series,t,value"),
+        ("series,t,value\na,1\n", "line 2: 2 fields instead of 3"),
+        ("series,t,value\na,1,2,3\n", "line 2: 4 fields instead of 3"),
+        ("series,t,value\na\n", "line 2: 1 field"),
+        ("series,t,value\n,1,2\n", "line 2: the name of the series is empty"),
+        ("series,t,value\n\"a,1,2\n", "line 2: a quote is not closed"),
+        ("series,t,value\na,1,2\na,2,NaN\n", "line 3: value \"NaN\" is no number"),
+        ("series,t,value\na,1,-2\n", "line 2: value \"-2\" is negative"),
+        ("series,t,value\na,-1,2\n", "line 2: t \"-1\" is negative"),
+        ("series,t,value\na,1,inf\n", "line 2: value \"inf\" is too large"),
+        ("series,t,value\na,2,1\nb,1,1\na,1.5,1\n", "line 4: t 1.5 does not come after 2"),
+        ("series,t,value\na,2,1\na,2,1\n", "line 3: t 2 does not come after 2"),
+    ] {
+        let error = read(text, Resource::Cpu).unwrap_err();
+        assert!(error.contains(part), "{text:?}: {error}");
+    }
+    let long = format!("series,t,value\n{}", "a".repeat(100_000));
+    assert!(read(&long, Resource::Cpu).unwrap_err().contains("line 2: longer than 65536 bytes"));
+}
+
+proptest! {
+    #[test]
+    fn where_the_bytes_are_cut_does_not_matter(cut in 1usize..40) {
+        let text = "series,t,value\na,1,0.5\nlonger name,10,7.25\na,2,0.125\n";
+        let mut reader = Reader::new(Resource::Cpu);
+        for part in text.as_bytes().chunks(cut) {
+            reader.feed(part).unwrap();
+        }
+        prop_assert_eq!(reader.finish().unwrap(), read(text, Resource::Cpu).unwrap());
+    }
+}
+
+/// A series of so many hours, a sample every five minutes.
+fn series(hours: u64, value: impl Fn(u64) -> u64) -> Series {
+    let at = |n| Sample { time_ms: 1_000_000_000 + n * 300_000, value: value(n) };
+    Series { name: "s".into(), samples: (0..=hours * 12).map(at).collect() }
+}
+
+#[test]
+fn short_series_warm_up_for_half_their_days() {
+    let first = |hours| {
+        let series = series(hours, |_| 1);
+        let times: Vec<u64> = Schedule::default().times(&series.samples).collect();
+        times.first().map(|time| (time - 1_000_000_000) / DAY_MS)
+    };
+    assert_eq!(
+        [12, 36, 5 * 24, 8 * 24 - 1, 10 * 24 - 1, 10 * 24, 30 * 24].map(first),
+        [None, Some(1), Some(2), Some(3), Some(4), Some(7), Some(7)]
+    );
+}
+
+#[test]
+fn a_gap_is_not_filled() {
+    let at = |time_ms| Sample { time_ms, value: 1 };
+    let samples = [at(0), at(60_000), at(120_000), at(9_000_000), at(9_060_000)];
+    assert_eq!(weights(&samples).collect::<Vec<_>>(), [60_000; 5]);
+}
+
+#[test]
+fn a_known_rule_gets_the_score_worked_out_by_hand() {
+    // Use is 1 core, and on the last day 2 for 6 hours; `initial` asks for 1 core throughout.
+    let series = series(240, |n| if (2_700..2_772).contains(&n) { 2_000_000 } else { 1_000_000 });
+    let outcome = replay(&series, Resource::Cpu, &Named::parse("initial").unwrap(), &Schedule::default());
+    assert_eq!(outcome.requests.iter().map(|r| r.request).collect::<Vec<_>>(), [1_000_000; 4]);
+    let score = &outcome.score;
+    assert_eq!(score.steps, 3);
+    // Over: 1 core is above 0.95 all the time.
+    assert!((score.over() - 1.0).abs() < 1e-9);
+    assert!((score.oom24() - 1.0 / 3.0).abs() < 1e-9);
+    // (1 + 1 + 1.25) / 3 used of 1.
+    assert!((score.slack() + 1.0 / 12.0).abs() < 1e-9, "{}", score.slack());
+    assert_eq!(score.churn(), 0.0);
+    let summary = Summary::of(Resource::Cpu, [score]).unwrap();
+    // 8.3 % of the time at 2 cores: the factor that leaves 1 % is 2 / 0.95.
+    assert!((summary.factor - 2.0 / 0.95).abs() < 0.01, "{}", summary.factor);
+    assert_eq!((summary.series, summary.steps, summary.bad), (1, 3, 1.0));
+}
+
+#[test]
+fn rules_see_only_what_lies_before_a_request() {
+    let calm = series(240, |_| 1_000_000);
+    let later = series(240, |n| if n >= 7 * 288 { 9_000_000 } else { 1_000_000 });
+    for rule in ["goal", "vpa", "initial"] {
+        let first = |series| {
+            let rule = Named::parse(rule).unwrap();
+            replay(series, Resource::Cpu, &rule, &Schedule::default()).requests[0].request
+        };
+        assert_eq!(first(&calm), first(&later), "{rule}");
+    }
+}
+
+#[test]
+fn the_chart_shows_series_request_and_axes() {
+    let mut series = series(240, |n| 1_000_000 + n * 100);
+    series.name = "<web> & \"co\"".into();
+    let outcome = replay(&series, Resource::Cpu, &Named::default(), &Schedule::default());
+    let svg = svg::chart(&series, &outcome.requests, Resource::Cpu, "goal");
+    for part in [
+        "&lt;web&gt; &amp; &quot;co&quot;",
+        "<polygon",
+        "<polyline",
+        "cores",
+        "days since",
+        "request, rule goal",
+    ] {
+        assert!(svg.contains(part), "{part}");
+    }
+    assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    let empty = Series { name: "one".into(), samples: series.samples[..1].to_vec() };
+    assert!(!svg::chart(&empty, &[], Resource::Memory, "goal").contains("NaN"));
+}

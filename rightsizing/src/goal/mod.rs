@@ -1,0 +1,136 @@
+//! The `goal` rule: requests from the objectives themselves.
+//!
+//! CPU: use is over 95 % of the request in less than 1 % of the time. Memory: use is over the request in less than 1 %
+//! of 24 h windows (objectives of the design document "Vertical Pod Autoscaler"). The future differs from the past, so
+//! that meeting an objective for what was seen breaks it for what comes; how much is added depends on how restless the
+//! past was.
+//!
+//! - CPU (`cpu`): the 95th percentile of two weeks, raised by a part of its distance to the peak, by a margin, and
+//!   divided by 0.95. Time in which the container was starved of CPU counts as over: the request grows by half of what
+//!   was used then, until it ends.
+//! - Memory (`memory`): the geometric mean of the greatest use of two weeks and of the 99 % point of a log-normal through
+//!   the daily peaks of three weeks. OOM kills stand outside of it: the request is at least what was used then and a
+//!   fifth, doubling with each repetition.
+//! - Little history (`tiers`): what containers of the same command, image and tag, or image used, until the container has
+//!   two days of its own; and wider margins until it has a week.
+//!
+//! Two weeks see every weekday twice, so that a quiet weekend does not shrink Monday. Owned here: request and bounds for
+//! one container. Not owned: caps by policy and LimitRange, and predefined values where nothing is known.
+
+mod cpu;
+mod memory;
+mod oom;
+mod params;
+mod profile;
+mod tiers;
+
+#[cfg(test)]
+mod tests;
+
+use crate::Resource;
+use crate::history::{History, Scope};
+use crate::rule::{Answer, Question, Rule};
+use crate::units::{DAY_MS, HOUR_MS, rounded};
+use profile::Profile;
+
+pub use params::Params;
+
+/// Request and bounds before they are whole numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Estimate {
+    request: f64,
+    lower: f64,
+    upper: f64,
+}
+
+impl Rule for Params {
+    fn name(&self) -> &'static str {
+        "goal"
+    }
+
+    fn recommend(&self, question: &Question, history: &dyn History) -> Answer {
+        let own = Profile::of_hours(self, question, history);
+        let mut notes = Vec::new();
+        let Some((estimate, tier)) = tiers::estimate(self, question, &own, history, &mut notes) else {
+            return self.of_events_alone(question, history);
+        };
+        let profile = tier.profile(&own);
+        let mut request = estimate.request;
+        if question.resource == Resource::Memory {
+            request = request.max(oom::least(self, question, own.peak(), history, &mut notes));
+        }
+        let request = settled(rounded(request).max(self.least(question.resource)), question.current, self);
+        let risk = |request: u64| self.risk(question.resource, profile, request);
+        Answer {
+            request: Some(request),
+            lower: Some(rounded(estimate.lower).min(request)),
+            upper: Some(rounded(estimate.upper).max(request)),
+            tier: tier.name().into(),
+            samples: profile.minutes(),
+            span_seconds: profile.span_ms / 1_000,
+            confidence: tier.confidence(&own, self),
+            risk_now: question.current.and_then(risk),
+            risk_then: risk(request),
+            notes,
+        }
+    }
+}
+
+impl Params {
+    /// Nobody was measured, but the container was killed for want of memory: a request follows from that alone.
+    fn of_events_alone(&self, question: &Question, history: &dyn History) -> Answer {
+        let mut notes = Vec::new();
+        let least = match question.resource {
+            Resource::Cpu => 0.0,
+            Resource::Memory => oom::least(self, question, None, history, &mut notes),
+        };
+        if least <= 0.0 {
+            return Answer::none();
+        }
+        Answer { request: Some(rounded(least)), tier: "own".into(), notes, ..Answer::none() }
+    }
+
+    fn least(&self, resource: Resource) -> u64 {
+        match resource {
+            Resource::Cpu => self.min_cpu_micro,
+            Resource::Memory => self.min_memory_bytes,
+        }
+    }
+
+    fn estimate(&self, resource: Resource, profile: &Profile) -> Option<Estimate> {
+        match resource {
+            Resource::Cpu => cpu::estimate(self, profile),
+            Resource::Memory => memory::estimate(self, profile),
+        }
+    }
+
+    /// Expected part of time or of days over a request: what was seen, and one day of which the goal is all that is known.
+    fn risk(&self, resource: Resource, profile: &Profile, request: u64) -> Option<f64> {
+        let (over, of, goal) = match resource {
+            Resource::Cpu => {
+                let (over, of) = profile.time_above((request as f64 * self.cpu_fill) as u64);
+                ((over + profile.starved_ms).min(of) as f64, of as f64, self.cpu_over)
+            }
+            Resource::Memory => {
+                let (over, of) = profile.days_above(request);
+                (over * DAY_MS as f64, of * DAY_MS as f64, self.memory_over)
+            }
+        };
+        (of > 0.0).then(|| (over + goal * DAY_MS as f64) / (of + DAY_MS as f64))
+    }
+}
+
+/// The present request where it is enough and not worth a change.
+fn settled(request: u64, current: Option<u64>, params: &Params) -> u64 {
+    let near = (request as f64 * (1.0 + params.settle)) as u64;
+    current.filter(|current| (request..=near).contains(current)).unwrap_or(request)
+}
+
+/// Hours of the container's own history that are looked at.
+fn first_hour(now_ms: u64, days: u64) -> u64 {
+    now_ms.saturating_sub(days * DAY_MS) / HOUR_MS
+}
+
+/// Scopes that stand in for a container's own history, from the specific to the general.
+const WIDER: [(Scope, &str); 3] =
+    [(Scope::Command, "command"), (Scope::ImageTag, "image:tag"), (Scope::Image, "image")];

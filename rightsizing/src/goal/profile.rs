@@ -1,0 +1,198 @@
+//! What the rule keeps of a history: time at each height of use over the window, and the peak of each day counted back
+//! from now.
+
+use super::{Params, first_hour};
+use crate::Resource;
+use crate::histogram::{Histogram, Scheme};
+use crate::history::{Day, History, Hour, Scope};
+use crate::rule::Question;
+use crate::units::{DAY_MS, HOUR_MS};
+
+/// Days back from now of which hours are asked; older days are asked as days, which every store keeps longer.
+const HOURLY_DAYS: u64 = 8;
+/// Hours of the 24 that must be known for a day's peak to stand for a day.
+const WHOLE_DAY_HOURS: u32 = 12;
+
+/// A folded history.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Profile {
+    /// Time by bucket from `first` on, milliseconds.
+    weights: Vec<u64>,
+    first: u16,
+    total: u64,
+    /// Greatest use of each day, newest first, and of how many hours it is made.
+    days: Vec<(u64, u32)>,
+    /// Greatest use while starved, and for how long it was starved.
+    pub(super) starved_peak: u64,
+    pub(super) starved_ms: u64,
+    /// From the beginning of the first to now.
+    pub(super) span_ms: u64,
+}
+
+impl Profile {
+    /// Of the container's own hours, and its own days before them.
+    pub(super) fn of_hours(params: &Params, question: &Question, history: &dyn History) -> Self {
+        let days = window_days(params, question.resource);
+        let mut profile = Self::default();
+        let now = question.now_ms;
+        let mut oldest = None;
+        history.visit_hours(Scope::Own, first_hour(now, days.min(HOURLY_DAYS)), &mut |hour| {
+            if hour.hour * HOUR_MS < now {
+                oldest.get_or_insert(hour.hour);
+                profile.hour(params, hour, now);
+            }
+        });
+        if days > HOURLY_DAYS {
+            // Whole days that end before the hours begin.
+            let until = oldest.unwrap_or(now / HOUR_MS) / 24;
+            for day in history.days(Scope::Own, now.saturating_sub(days * DAY_MS).div_ceil(DAY_MS)) {
+                if day.day < until {
+                    profile.day(&day, now);
+                }
+            }
+        }
+        profile
+    }
+
+    /// Of the days of a wider scope.
+    pub(super) fn of_days(params: &Params, question: &Question, scope: Scope, history: &dyn History) -> Self {
+        let days = window_days(params, question.resource);
+        let mut profile = Self::default();
+        for day in history.days(scope, question.now_ms.saturating_sub(days * DAY_MS) / DAY_MS) {
+            if day.day * DAY_MS < question.now_ms {
+                profile.day(&day, question.now_ms);
+            }
+        }
+        profile
+    }
+
+    fn hour(&mut self, params: &Params, hour: &Hour, now: u64) {
+        let start = hour.hour * HOUR_MS;
+        let histogram = hour.worst.as_ref().unwrap_or(&hour.all);
+        let weight = self.merge(histogram);
+        if hour.starved_ms as f64 > params.cpu_over * weight as f64 {
+            self.starved_peak = self.starved_peak.max(hour.peak);
+        }
+        self.starved_ms += hour.starved_ms.min(weight);
+        self.peak_of(now - start, hour.peak, 1);
+        self.span_ms = self.span_ms.max(now - start);
+    }
+
+    fn day(&mut self, day: &Day, now: u64) {
+        self.merge(&day.all);
+        let start = day.day * DAY_MS;
+        self.peak_of(now.saturating_sub(start + DAY_MS / 2), day.peak, 24);
+        self.span_ms = self.span_ms.max(now - start);
+    }
+
+    /// Counts the peak of hours that began so long ago.
+    fn peak_of(&mut self, age_ms: u64, peak: u64, hours: u32) {
+        let back = (age_ms.saturating_sub(1) / DAY_MS) as usize;
+        if self.days.len() <= back {
+            self.days.resize(back + 1, (0, 0));
+        }
+        self.days[back].0 = self.days[back].0.max(peak);
+        self.days[back].1 += hours;
+    }
+
+    /// Counts the time of a histogram and returns it.
+    fn merge(&mut self, histogram: &Histogram) -> u64 {
+        let buckets = histogram.buckets();
+        let (Some(low), Some(high)) = (buckets.first(), buckets.last()) else { return 0 };
+        self.make_room(low.0, high.0);
+        let mut sum = 0;
+        for (bucket, weight) in buckets {
+            self.weights[usize::from(bucket - self.first)] += weight;
+            sum += weight;
+        }
+        self.total += sum;
+        sum
+    }
+
+    fn make_room(&mut self, low: u16, high: u16) {
+        if self.weights.is_empty() {
+            self.first = low;
+        }
+        if low < self.first {
+            let more = usize::from(self.first - low);
+            self.weights.splice(0..0, std::iter::repeat_n(0, more));
+            self.first = low;
+        }
+        let length = usize::from(high - self.first) + 1;
+        if self.weights.len() < length {
+            self.weights.resize(length, 0);
+        }
+    }
+
+    /// Nothing was measured.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.total == 0
+    }
+
+    /// Minutes measured.
+    pub(super) const fn minutes(&self) -> u64 {
+        self.total.div_ceil(60_000)
+    }
+
+    /// Days from the beginning of what is known to now.
+    pub(super) fn age_days(&self) -> f64 {
+        self.span_ms as f64 / DAY_MS as f64
+    }
+
+    /// The height that use did not exceed in this part of the time; `None` while empty.
+    pub(super) fn quantile(&self, part: f64) -> Option<f64> {
+        self.at_or_below(((self.total as f64 * part).ceil() as u64).max(1))
+    }
+
+    /// The greatest height that use reached for this long in all.
+    pub(super) fn reached_for(&self, time_ms: u64) -> Option<f64> {
+        self.at_or_below(self.total.saturating_sub(time_ms.saturating_sub(1)).max(1))
+    }
+
+    fn at_or_below(&self, wanted: u64) -> Option<f64> {
+        // From above, because what is asked for lies there.
+        let mut above = 0;
+        for (at, weight) in self.weights.iter().enumerate().rev() {
+            above += weight;
+            if *weight > 0 && self.total - above < wanted {
+                return Some(Scheme::Octaves32.end(self.first + at as u16) as f64);
+            }
+        }
+        None
+    }
+
+    /// Time in buckets wholly above a value, and all time.
+    pub(super) fn time_above(&self, value: u64) -> (u64, u64) {
+        let from = usize::from((Scheme::Octaves32.bucket(value) + 1).saturating_sub(self.first));
+        (self.weights.iter().skip(from).sum(), self.total)
+    }
+
+    /// Greatest use of each day of which enough is known, newest first; of what there is where that is less than a day.
+    pub(super) fn day_peaks(&self) -> impl Iterator<Item = u64> + Clone {
+        let has_whole = self.days.iter().any(|day| day.1 >= WHOLE_DAY_HOURS);
+        let least = if has_whole { WHOLE_DAY_HOURS } else { 1 };
+        self.days.iter().filter(move |day| day.1 >= least).map(|day| day.0)
+    }
+
+    /// Greatest use of all.
+    pub(super) fn peak(&self) -> Option<u64> {
+        self.days.iter().filter(|day| day.1 > 0).map(|day| day.0).max()
+    }
+
+    /// Days with a peak above a value, and all days.
+    pub(super) fn days_above(&self, value: u64) -> (f64, f64) {
+        let (mut above, mut all) = (0.0, 0.0);
+        for peak in self.day_peaks() {
+            all += 1.0;
+            above += f64::from(u8::from(peak > value));
+        }
+        (above, all)
+    }
+}
+
+fn window_days(params: &Params, resource: Resource) -> u64 {
+    match resource {
+        Resource::Cpu => params.cpu_days,
+        Resource::Memory => params.memory_days,
+    }
+}

@@ -1,0 +1,244 @@
+//! The rule on made-up histories.
+
+use super::*;
+use crate::backtest::past::Past;
+use crate::backtest::trace::Sample;
+use crate::histogram::Histogram;
+use crate::history::{Cause, Day, Event, Hour, Minute};
+
+const T0: u64 = 20_000 * DAY_MS;
+const MINUTE: u64 = 60_000;
+const MIB: u64 = 1 << 20;
+
+/// A past with events, and with other scopes.
+struct Made {
+    own: Past,
+    events: Vec<Event>,
+    wider: Vec<(Scope, Past)>,
+}
+
+impl History for Made {
+    fn minutes(&self, scope: Scope, from: u64) -> Vec<Minute> {
+        self.own.minutes(scope, from)
+    }
+    fn hours(&self, scope: Scope, from: u64) -> Vec<Hour> {
+        self.own.hours(scope, from)
+    }
+    fn days(&self, scope: Scope, from: u64) -> Vec<Day> {
+        let of = self.wider.iter().find(|(s, _)| *s == scope).map(|(_, past)| past);
+        of.or((scope == Scope::Own).then_some(&self.own)).map_or_else(Vec::new, |past| past.days(scope, from))
+    }
+    fn events(&self, from_ms: u64) -> Vec<Event> {
+        self.events.iter().filter(|e| e.time_ms >= from_ms).copied().collect()
+    }
+}
+
+/// Samples every five minutes from `T0` on.
+fn past(resource: Resource, minutes: u64, value: impl Fn(u64) -> u64) -> Past {
+    let mut past = Past::new(resource, false);
+    for at in (0..minutes).step_by(5) {
+        past.add(Sample { time_ms: T0 + at * MINUTE, value: value(at) }, 5 * MINUTE);
+    }
+    past
+}
+
+fn made(own: Past) -> Made {
+    Made { own, events: Vec::new(), wider: Vec::new() }
+}
+
+fn ask(history: &Made, resource: Resource, at_minutes: u64) -> Answer {
+    let question = Question { resource, now_ms: T0 + at_minutes * MINUTE, current: None };
+    Params::default().recommend(&question, history)
+}
+
+const DAY: u64 = 24 * 60;
+
+#[test]
+fn a_calm_series_pays_only_the_margin() {
+    let answer = ask(&made(past(Resource::Cpu, 14 * DAY, |_| 1_000_000)), Resource::Cpu, 14 * DAY);
+    let request = answer.request.unwrap() as f64 / 1e6;
+    // One core, its bucket of at most 3.1 %, 13 % and 0.95.
+    assert!((1.189..1.23).contains(&request), "{request}");
+    assert_eq!((answer.tier.as_str(), answer.confidence), ("own", 1.0));
+    assert!(answer.lower < answer.request && answer.request < answer.upper);
+    assert!(answer.risk_then.unwrap() < 0.01);
+}
+
+#[test]
+fn a_quiet_weekend_does_not_shrink_monday() {
+    // T0 is a Monday in this made-up calendar: five busy days, two quiet ones.
+    let busy = |at: u64| if (at / DAY) % 7 < 5 { 2_000_000 } else { 100_000 };
+    let history = made(past(Resource::Cpu, 14 * DAY, busy));
+    assert!(ask(&history, Resource::Cpu, 14 * DAY).request.unwrap() > 2_000_000);
+    let memory = |at: u64| if (at / DAY) % 7 < 5 { 2_000 * MIB } else { 100 * MIB };
+    let history = made(past(Resource::Memory, 14 * DAY, memory));
+    assert!(ask(&history, Resource::Memory, 14 * DAY).request.unwrap() > 2_000 * MIB);
+}
+
+#[test]
+fn the_first_days_ask_for_more_than_the_first_weeks() {
+    let wave = |at: u64| (500 + 400 * ((at / 60) % 24) / 24) * MIB;
+    let request =
+        |days: u64| ask(&made(past(Resource::Memory, days * DAY, wave)), Resource::Memory, days * DAY);
+    assert!(request(1).request > request(7).request);
+    assert!(request(1).confidence < request(7).confidence);
+    assert!(request(1).upper > request(7).upper);
+}
+
+/// A container capped at half of its demand, with the cap following the request, is freed within days and then asks
+/// for what it would have asked for without a cap.
+#[test]
+fn starvation_ends_at_the_true_demand() {
+    let demand = |at: u64| 1_000_000 + 1_000_000 * ((at / 60) % 24) / 24;
+    let free = ask(&made(past(Resource::Cpu, 30 * DAY, demand)), Resource::Cpu, 30 * DAY).request.unwrap();
+    let mut cap = 1_000_000;
+    let mut hours: Vec<Hour> = Vec::new();
+    let mut starved_days = Vec::new();
+    for day in 0..30 {
+        let mut is_starved = false;
+        for hour in 0..24 {
+            let wanted = demand(day * DAY + hour * 60);
+            let used = wanted.min(cap);
+            let mut all = Histogram::new();
+            all.add(used, HOUR_MS);
+            let starved_ms = if wanted > cap { HOUR_MS } else { 0 };
+            is_starved |= starved_ms > 0;
+            hours.push(Hour {
+                hour: T0 / HOUR_MS + day * 24 + hour,
+                all,
+                worst: None,
+                peak: used,
+                starved_ms,
+            });
+        }
+        starved_days.push(is_starved);
+        let history = Hours(hours.clone());
+        let question =
+            Question { resource: Resource::Cpu, now_ms: T0 + (day + 1) * DAY_MS, current: Some(cap) };
+        let answer = Params::default().recommend(&question, &history);
+        cap = answer.request.unwrap();
+        assert_eq!(is_starved && !answer.notes.iter().any(|note| note.starts_with("starved")), false);
+    }
+    assert!(starved_days[0], "the cap binds at first");
+    assert!(starved_days[3..].iter().all(|starved| !starved), "{starved_days:?}");
+    assert!(cap as f64 >= free as f64 * 0.95, "{cap} of {free}");
+    assert!(cap as f64 <= free as f64 * 1.6, "{cap} of {free}: it stops growing when starvation ends");
+}
+
+struct Hours(Vec<Hour>);
+
+impl History for Hours {
+    fn minutes(&self, _: Scope, _: u64) -> Vec<Minute> {
+        Vec::new()
+    }
+    fn hours(&self, _: Scope, from: u64) -> Vec<Hour> {
+        self.0.iter().filter(|hour| hour.hour >= from).cloned().collect()
+    }
+    fn days(&self, _: Scope, _: u64) -> Vec<Day> {
+        Vec::new()
+    }
+    fn events(&self, _: u64) -> Vec<Event> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn the_goal_holds_for_the_worst_replica() {
+    let one = |value| {
+        let mut histogram = Histogram::new();
+        histogram.add(value, HOUR_MS);
+        histogram
+    };
+    let hour = |at: u64| Hour {
+        hour: T0 / HOUR_MS + at,
+        all: one(100_000),
+        worst: Some(one(900_000)),
+        peak: 900_000,
+        starved_ms: 0,
+    };
+    let history = Hours((0..14 * 24).map(hour).collect());
+    let question = Question { resource: Resource::Cpu, now_ms: T0 + 14 * DAY_MS, current: None };
+    assert!(Params::default().recommend(&question, &history).request.unwrap() > 900_000);
+}
+
+fn kill(at_minutes: u64, mib: u64) -> Event {
+    Event {
+        time_ms: T0 + at_minutes * MINUTE,
+        cause: Cause::OomKill,
+        usage: Some(mib * MIB),
+        request: None,
+        limit: None,
+        age_ms: None,
+    }
+}
+
+#[test]
+fn oom_kills_count_outside_of_percentiles_and_repeated_ones_grow() {
+    let least = |events: Vec<Event>| {
+        let history = Made { events, ..made(past(Resource::Memory, 3 * DAY, |_| 100 * MIB)) };
+        ask(&history, Resource::Memory, 3 * DAY).request.unwrap() / MIB
+    };
+    let day = 2 * DAY;
+    let without = least(vec![]);
+    assert!(without < 400, "{without}");
+    assert_eq!(least(vec![kill(day, 1_000)]), 1_200);
+    assert_eq!(least(vec![kill(day, 300)]), 400, "at least 100 MiB more");
+    assert_eq!(least(vec![kill(day, 1_000), kill(day + 1, 1_000)]), 1_200, "one incident");
+    assert_eq!(least(vec![kill(day, 1_000), kill(day + 30, 1_000)]), 1_400);
+    assert_eq!(least(vec![kill(day, 1_000), kill(day + 30, 1_000), kill(day + 60, 1_000)]), 1_800);
+}
+
+#[test]
+fn a_kill_alone_is_an_answer() {
+    let history = Made { events: vec![kill(0, 1_000)], ..made(Past::new(Resource::Memory, false)) };
+    let answer = ask(&history, Resource::Memory, 10);
+    assert_eq!((answer.request, answer.tier.as_str()), (Some(1_200 * MIB), "own"));
+    assert_eq!(answer.notes, ["oom kills: 1"]);
+    assert_eq!(ask(&made(Past::new(Resource::Cpu, false)), Resource::Cpu, 10), Answer::none());
+}
+
+#[test]
+fn the_specific_replaces_the_general_within_two_days() {
+    let own_of = |minutes| past(Resource::Cpu, minutes, |_| 100_000);
+    let others = |scope| (scope, past(Resource::Cpu, 3 * DAY, |_| 1_000_000));
+    let ask_with = |own: Past, wider: Vec<(Scope, Past)>| {
+        ask(&Made { own, events: Vec::new(), wider }, Resource::Cpu, 3 * DAY)
+    };
+    let nobody = Past::new(Resource::Cpu, false);
+    let answer = ask_with(nobody.clone(), vec![others(Scope::Image)]);
+    assert_eq!((answer.tier.as_str(), answer.request > Some(1_000_000)), ("image", true));
+    let answer =
+        ask_with(nobody, vec![others(Scope::Image), others(Scope::ImageTag), others(Scope::Command)]);
+    assert_eq!(answer.tier, "command");
+    assert!(answer.confidence < 0.5);
+    let answer = ask_with(own_of(3 * DAY), vec![others(Scope::Image)]);
+    assert_eq!((answer.tier.as_str(), answer.request < Some(200_000)), ("own", true));
+    // Half a day of its own.
+    let mut young = Past::new(Resource::Cpu, false);
+    for at in (5 * DAY / 2..3 * DAY).step_by(5) {
+        young.add(Sample { time_ms: T0 + at * MINUTE, value: 100_000 }, 5 * MINUTE);
+    }
+    let answer = ask_with(young, vec![others(Scope::Image)]);
+    assert_eq!((answer.tier.as_str(), answer.request > Some(500_000)), ("image", true));
+    assert_eq!(answer.notes, ["75 % from image"]);
+}
+
+#[test]
+fn a_request_that_is_enough_and_near_stays() {
+    let history = made(past(Resource::Cpu, 14 * DAY, |_| 1_000_000));
+    let wanted = ask(&history, Resource::Cpu, 14 * DAY).request.unwrap();
+    for (current, kept) in [(wanted + wanted / 25, true), (wanted - 1, false), (wanted * 2, false)] {
+        let now_ms = T0 + 14 * DAY_MS;
+        let question = Question { resource: Resource::Cpu, now_ms, current: Some(current) };
+        let request = Params::default().recommend(&question, &history).request.unwrap();
+        assert_eq!(request, if kept { current } else { wanted }, "{current}");
+    }
+}
+
+#[test]
+fn what_lies_after_now_is_not_used() {
+    let rising = |at: u64| if at < 7 * DAY { 1_000_000 } else { 50_000_000 };
+    let now = ask(&made(past(Resource::Cpu, 8 * DAY, rising)), Resource::Cpu, 7 * DAY);
+    let then = ask(&made(past(Resource::Cpu, 7 * DAY, rising)), Resource::Cpu, 7 * DAY);
+    assert_eq!(now.request, then.request);
+}

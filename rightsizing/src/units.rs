@@ -1,0 +1,14 @@
+//! Numbers that leave floating point again.
+
+/// Plain CPU numbers of histories and answers are millionths of a core.
+pub(crate) const MICROS_A_CORE: f64 = 1e6;
+
+/// Milliseconds of an hour and of a day.
+pub(crate) const HOUR_MS: u64 = 3_600_000;
+pub(crate) const DAY_MS: u64 = 24 * HOUR_MS;
+
+/// The nearest whole number above; what is no number becomes 0, what is too large the greatest.
+pub(crate) fn rounded(value: f64) -> u64 {
+    // A product of exact decimals may lie a hair above the whole number it stands for.
+    (value - 1e-6).ceil().max(0.0) as u64
+}

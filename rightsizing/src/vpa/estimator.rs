@@ -1,0 +1,147 @@
+//! One container's samples, folded as they arrive into what the Vertical Pod Autoscaler would keep of them
+//! (`pkg/recommender/model/container.go`), and the target and bounds it would make of that (`logic/estimator.go`).
+
+use super::Params;
+use super::buckets::Buckets;
+use super::decaying::Decaying;
+use crate::Resource;
+use crate::rule::Answer;
+use crate::units::{MICROS_A_CORE, rounded};
+
+/// Weight of every sample (`minSampleWeight`); memory peaks weigh 1.
+const CPU_WEIGHT: f64 = 0.1;
+const PEAK_WEIGHT: f64 = 1.0;
+
+/// (Multiplier, exponent) of the confidence in the bounds: `(1 + multiplier / confidence) ^ exponent`.
+const LOWER_CONFIDENCE: (f64, f64) = (0.001, -2.0);
+const UPPER_CONFIDENCE: (f64, f64) = (1.0, 1.0);
+
+/// Confidence 1 is one interval of one sample a minute.
+const CONFIDENCE_INTERVAL_MS: f64 = 86_400_000.0;
+const CONFIDENCE_SAMPLES: f64 = 1_440.0;
+
+/// Samples of one resource of one container, folded.
+#[derive(Debug, Clone)]
+pub struct Estimator {
+    params: Params,
+    resource: Resource,
+    histogram: Decaying,
+    samples: u64,
+    span_ms: Option<(u64, u64)>,
+    window: Window,
+}
+
+/// The day of memory whose peak is being looked for.
+#[derive(Debug, Clone, Copy, Default)]
+struct Window {
+    end_ms: Option<u64>,
+    usage_peak: f64,
+    oom_peak: f64,
+}
+
+impl Estimator {
+    /// One that has seen nothing.
+    pub fn new(params: Params, resource: Resource) -> Self {
+        let half_life = match resource {
+            Resource::Cpu => params.cpu_half_life_ms,
+            Resource::Memory => params.memory_half_life_ms,
+        };
+        let histogram = Decaying::new(Buckets::of(resource), half_life);
+        Self { params, resource, histogram, samples: 0, span_ms: None, window: Window::default() }
+    }
+
+    /// Counts a sample: its start and the use in the unit of the resource. What is older than the newest is dropped.
+    pub fn sample(&mut self, time_ms: u64, value: u64) {
+        let newest = self.span_ms.map(|span| span.1);
+        if newest.is_some_and(|newest| time_ms < newest) {
+            return;
+        }
+        match self.resource {
+            Resource::Cpu => self.histogram.add(value as f64 / MICROS_A_CORE, CPU_WEIGHT, time_ms),
+            Resource::Memory => self.peak(time_ms, value as f64, false),
+        }
+        self.samples += 1;
+        self.span_ms = Some((self.span_ms.map_or(time_ms, |span| span.0), time_ms));
+    }
+
+    /// Counts an OOM kill with the request at that time: as a sample a fifth or 100 MiB above the greater of the request
+    /// and the window's greatest use. An event from before the last window is dropped.
+    pub fn oom(&mut self, time_ms: u64, request: Option<u64>) {
+        let newest = self.span_ms.map_or(0, |span| span.1);
+        if time_ms.saturating_add(self.params.memory_interval_ms) < newest {
+            return;
+        }
+        let used = (request.unwrap_or(0) as f64).max(self.window.usage_peak);
+        let bumped = (used + self.params.oom_min_bump_bytes as f64).max(used * self.params.oom_bump_ratio);
+        self.peak(time_ms, bumped, true);
+    }
+
+    fn peak(&mut self, time_ms: u64, value: f64, is_oom: bool) {
+        let end = self.window.end_ms.unwrap_or(time_ms);
+        if time_ms < end {
+            let old = self.window.usage_peak.max(self.window.oom_peak);
+            if old == 0.0 || value <= old {
+                return;
+            }
+            self.histogram.subtract(old, PEAK_WEIGHT, end);
+            self.window.end_ms = Some(end);
+        } else {
+            let interval = self.params.memory_interval_ms.max(1);
+            let end = end + ((time_ms - end) / interval + 1) * interval;
+            self.window = Window { end_ms: Some(end), ..Window::default() };
+        }
+        self.histogram.add(value, PEAK_WEIGHT, self.window.end_ms.unwrap_or(time_ms));
+        if is_oom {
+            self.window.oom_peak = value;
+        } else {
+            self.window.usage_peak = value;
+        }
+    }
+
+    /// The lesser of the days between first and last sample and the samples in days of one a minute.
+    pub fn confidence(&self) -> f64 {
+        let span = self.span_ms.map_or(0, |(first, last)| last - first);
+        (span as f64 / CONFIDENCE_INTERVAL_MS).min(self.samples as f64 / CONFIDENCE_SAMPLES)
+    }
+
+    /// Target and bounds now.
+    pub fn answer(&self, current: Option<u64>) -> Answer {
+        if self.histogram.is_empty() {
+            return Answer::none();
+        }
+        let confidence = self.confidence();
+        let widened = |(multiplier, exponent): (f64, f64)| (1.0 + multiplier / confidence).powf(exponent);
+        // Without any confidence the bounds are 0 and infinite.
+        let is_sure = confidence > 0.0;
+        let request = self.at(self.params.target, 1.0);
+        let lower = if is_sure { self.at(self.params.lower, widened(LOWER_CONFIDENCE)) } else { 0 };
+        let risk = |request: u64| self.histogram.part_above(self.in_buckets(request));
+        Answer {
+            request: Some(request),
+            lower: Some(lower),
+            upper: is_sure.then(|| self.at(self.params.upper, widened(UPPER_CONFIDENCE))),
+            tier: "own".into(),
+            samples: self.samples,
+            span_seconds: self.span_ms.map_or(0, |(first, last)| (last - first) / 1_000 + 60),
+            confidence: confidence.min(1.0),
+            risk_now: current.and_then(risk),
+            risk_then: risk(request),
+            notes: Vec::new(),
+        }
+    }
+
+    fn at(&self, percentile: f64, factor: f64) -> u64 {
+        let value = self.histogram.percentile(percentile) * (1.0 + self.params.margin) * factor;
+        match self.resource {
+            Resource::Cpu => rounded(value * MICROS_A_CORE).max(self.params.min_cpu_micro),
+            Resource::Memory => rounded(value).max(self.params.min_memory_bytes),
+        }
+    }
+
+    fn in_buckets(&self, value: u64) -> f64 {
+        match self.resource {
+            Resource::Cpu => value as f64 / MICROS_A_CORE,
+            Resource::Memory => value as f64,
+        }
+    }
+}

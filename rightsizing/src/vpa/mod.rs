@@ -1,0 +1,113 @@
+//! The `vpa` rule: the mathematics of the Vertical Pod Autoscaler's recommender (kubernetes/autoscaler,
+//! `vertical-pod-autoscaler/pkg/recommender`, as of release 1.7).
+//!
+//! CPU samples, and one memory peak per 24 h counted from the first sample, go into a histogram whose buckets grow by
+//! 5 % and whose weights halve every 24 h. Target, lower and upper bound are its 90th, 50th and 95th percentile, each
+//! 15 % larger; the bounds are widened while there is little history. An OOM kill counts as a peak 20 %, at least
+//! 100 MiB, above what was requested or used.
+//!
+//! Owned here: the estimate for one container. Not owned: caps by policy and LimitRange, which the caller applies.
+//! The recommender keeps minutes for a bounded time, so that the first sample of a day's window is the first one kept; and
+//! it does not tell replicas apart, so that of several in a window the greatest peak counts.
+
+mod buckets;
+mod decaying;
+mod estimator;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Resource;
+use crate::history::{Cause, History, Scope};
+use crate::rule::{Answer, Question, Rule};
+use crate::units::DAY_MS;
+
+pub use buckets::Buckets;
+pub use decaying::Decaying;
+pub use estimator::Estimator;
+
+/// Parameters of the rule, by default those of the recommender's flags.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Params {
+    /// Percentile of the target, 0 to 1 (`--target-cpu-percentile`, `--target-memory-percentile`).
+    pub target: f64,
+    /// Percentile of the lower bound, 0 to 1.
+    pub lower: f64,
+    /// Percentile of the upper bound, 0 to 1.
+    pub upper: f64,
+    /// Part added to all three (`--recommendation-margin-fraction`).
+    pub margin: f64,
+    /// Time in which the weight of a CPU sample halves, milliseconds (`--cpu-histogram-decay-half-life`).
+    pub cpu_half_life_ms: u64,
+    /// Time in which the weight of a memory peak halves, milliseconds (`--memory-histogram-decay-half-life`).
+    pub memory_half_life_ms: u64,
+    /// Length of the window of which the greatest memory use counts, milliseconds (`--memory-aggregation-interval`).
+    pub memory_interval_ms: u64,
+    /// How far back, milliseconds (`--memory-aggregation-interval-count` of 8 windows).
+    pub window_ms: u64,
+    /// Factor of an OOM kill (`--oom-bump-up-ratio`).
+    pub oom_bump_ratio: f64,
+    /// Least addition of an OOM kill, bytes (`--oom-min-bump-up-bytes`).
+    pub oom_min_bump_bytes: u64,
+    /// Least CPU request, millionths of a core (`--pod-recommendation-min-cpu-millicores`, split over a pod's containers by
+    /// the caller).
+    pub min_cpu_micro: u64,
+    /// Least memory request, bytes (`--pod-recommendation-min-memory-mb`, likewise).
+    pub min_memory_bytes: u64,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            target: 0.9,
+            lower: 0.5,
+            upper: 0.95,
+            margin: 0.15,
+            cpu_half_life_ms: DAY_MS,
+            memory_half_life_ms: DAY_MS,
+            memory_interval_ms: DAY_MS,
+            window_ms: 8 * DAY_MS,
+            oom_bump_ratio: 1.2,
+            oom_min_bump_bytes: 100 << 20,
+            min_cpu_micro: 25_000,
+            min_memory_bytes: 250 << 20,
+        }
+    }
+}
+
+impl Rule for Params {
+    fn name(&self) -> &'static str {
+        "vpa"
+    }
+
+    fn recommend(&self, question: &Question, history: &dyn History) -> Answer {
+        let from_ms = question.now_ms.saturating_sub(self.window_ms);
+        let mut estimator = Estimator::new(*self, question.resource);
+        let mut minutes = history.minutes(Scope::Own, from_ms / 60_000).into_iter().peekable();
+        let mut take = |estimator: &mut Estimator, until_ms: u64| {
+            while let Some(minute) = minutes.next_if(|m| m.minute * 60_000 < until_ms) {
+                let value = match question.resource {
+                    Resource::Cpu => minute.mean,
+                    Resource::Memory => minute.peak,
+                };
+                estimator.sample(minute.minute * 60_000, value);
+            }
+        };
+        if question.resource == Resource::Memory {
+            for event in history.events(from_ms).into_iter().filter(|e| e.time_ms < question.now_ms) {
+                // An eviction tells only that the node was short, unless the use is known; both sources do.
+                let request = match event.cause {
+                    Cause::OomKill => event.request,
+                    Cause::Eviction => event.usage.max(event.request),
+                };
+                take(&mut estimator, event.time_ms);
+                estimator.oom(event.time_ms, request);
+            }
+        }
+        take(&mut estimator, question.now_ms);
+        estimator.answer(question.current)
+    }
+}
+
+#[cfg(test)]
+mod tests;

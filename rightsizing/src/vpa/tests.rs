@@ -1,0 +1,153 @@
+//! The estimator against values computed by hand from the published rules.
+
+use super::*;
+use crate::history::{Day, Event, Hour, Minute};
+
+const MIB: u64 = 1 << 20;
+const T0: u64 = 20_000 * DAY_MS;
+
+/// End of the bucket of a value, as the documented bounds give it.
+fn end(resource: Resource, value: f64) -> f64 {
+    let buckets = Buckets::of(resource);
+    buckets.start(buckets.index(value) + 1)
+}
+
+fn bare() -> Params {
+    Params { min_cpu_micro: 0, min_memory_bytes: 0, ..Params::default() }
+}
+
+#[test]
+fn steady_cpu_is_its_bucket_and_fifteen_percent() {
+    let mut estimator = Estimator::new(bare(), Resource::Cpu);
+    for minute in 0..=1_440 {
+        estimator.sample(T0 + minute * 60_000, 500_000);
+    }
+    let answer = estimator.answer(None);
+    let base = end(Resource::Cpu, 0.5) * 1.15 * 1e6;
+    assert_eq!(answer.request, Some(base.ceil() as u64));
+    // A day of one sample a minute: confidence 1, upper x2, lower x(1.001)^-2.
+    assert!((estimator.confidence() - 1.0).abs() < 1e-3);
+    let (lower, upper) = (answer.lower.unwrap() as f64, answer.upper.unwrap() as f64);
+    assert!((upper / base - 2.0).abs() < 1e-3, "{upper}");
+    assert!((lower / base - 1.001f64.powi(-2)).abs() < 1e-5, "{lower}");
+}
+
+/// After 12 hours the upper bound is three times, after 5 minutes the lower one 0.6 times the estimate.
+#[test]
+fn bounds_widen_while_there_is_little_history() {
+    for (minutes, lower, upper) in [(5, 0.603, 289.0), (30, 0.91, 49.0), (60, 0.954, 25.0), (720, 0.996, 3.0)]
+    {
+        let mut estimator = Estimator::new(bare(), Resource::Cpu);
+        for minute in 0..=minutes {
+            estimator.sample(T0 + minute * 60_000, 1_000_000);
+        }
+        let answer = estimator.answer(None);
+        let base = answer.request.unwrap() as f64;
+        assert!((answer.lower.unwrap() as f64 / base - lower).abs() < 0.001, "{minutes} lower");
+        assert!((answer.upper.unwrap() as f64 / base / upper - 1.0).abs() < 0.01, "{minutes} upper");
+    }
+}
+
+#[test]
+fn ninety_percent_of_decayed_time_counts() {
+    let mut estimator = Estimator::new(bare(), Resource::Cpu);
+    // Two days ago 2 cores, since then 0.1: 48 samples weigh a quarter each, 96 of the last day 1 or more.
+    for at in 0..10 {
+        estimator.sample(T0 + at, 2_000_000);
+    }
+    for at in 0..20 {
+        estimator.sample(T0 + 2 * DAY_MS + at, 100_000);
+    }
+    // 10 / 4 of 22.5 is 11.1 % above.
+    assert_eq!(estimator.answer(None).request, Some((end(Resource::Cpu, 2.0) * 1.15e6).ceil() as u64));
+    for at in 20..30 {
+        estimator.sample(T0 + 2 * DAY_MS + at, 100_000);
+    }
+    // 2.5 of 32.5 is 7.7 %.
+    assert_eq!(estimator.answer(None).request, Some((end(Resource::Cpu, 0.1) * 1.15e6).ceil() as u64));
+}
+
+#[test]
+fn memory_counts_one_peak_a_day_from_the_first_sample() {
+    let mut estimator = Estimator::new(bare(), Resource::Memory);
+    for (hours, mib) in [(0, 100), (5, 900), (23, 200), (24, 300), (30, 250)] {
+        estimator.sample(T0 + hours * 3_600_000, mib * MIB);
+    }
+    // Peaks 900 (weight 1) and 300 (weight 2): p90 is 900, p50 is 300.
+    let answer = estimator.answer(None);
+    let value = |mib: f64| end(Resource::Memory, mib * MIB as f64) * 1.15;
+    assert_eq!(answer.request, Some(value(900.0).ceil() as u64));
+    assert!(answer.lower.unwrap() as f64 <= value(300.0));
+}
+
+/// `addMemorySample` only replaces a peak that is not zero (`oldMaxMem != 0`), and so does this.
+#[test]
+fn a_window_that_begins_with_zero_keeps_it() {
+    let mut estimator = Estimator::new(bare(), Resource::Memory);
+    estimator.sample(T0, 0);
+    estimator.sample(T0 + 1_000, 900 * MIB);
+    assert_eq!(estimator.answer(None).request, Some((end(Resource::Memory, 0.0) * 1.15).ceil() as u64));
+}
+
+#[test]
+fn an_oom_kill_is_a_peak_a_fifth_or_100_mib_above() {
+    for (used, request, wanted) in [(100, None, 200), (1_000, None, 1_200), (100, Some(2_000), 2_400)] {
+        let mut estimator = Estimator::new(bare(), Resource::Memory);
+        estimator.sample(T0, used * MIB);
+        estimator.oom(T0 + 1_000, request.map(|mib: u64| mib * MIB));
+        // A second one starts from usage and request again, not from the first bump.
+        estimator.oom(T0 + 2_000, request.map(|mib: u64| mib * MIB));
+        let value = end(Resource::Memory, wanted as f64 * MIB as f64) * 1.15;
+        assert_eq!(estimator.answer(None).request, Some(value.ceil() as u64), "{used} {request:?}");
+    }
+    let mut old = Estimator::new(bare(), Resource::Memory);
+    old.sample(T0 + 2 * DAY_MS, 100 * MIB);
+    old.oom(T0, Some(5_000 * MIB));
+    assert_eq!(
+        old.answer(None).request,
+        Some((end(Resource::Memory, 100.0 * MIB as f64) * 1.15).ceil() as u64)
+    );
+}
+
+#[test]
+fn floors_hold_and_nothing_is_said_of_nothing() {
+    let mut estimator = Estimator::new(Params::default(), Resource::Cpu);
+    assert_eq!(estimator.answer(None), Answer::none());
+    estimator.sample(T0, 1_000);
+    assert_eq!(estimator.answer(None).request, Some(25_000));
+}
+
+struct Minutes(Vec<Minute>, Vec<Event>);
+
+impl History for Minutes {
+    fn minutes(&self, _: Scope, from: u64) -> Vec<Minute> {
+        self.0.iter().filter(|m| m.minute >= from).copied().collect()
+    }
+    fn hours(&self, _: Scope, _: u64) -> Vec<Hour> {
+        Vec::new()
+    }
+    fn days(&self, _: Scope, _: u64) -> Vec<Day> {
+        Vec::new()
+    }
+    fn events(&self, from_ms: u64) -> Vec<Event> {
+        self.1.iter().filter(|e| e.time_ms >= from_ms).copied().collect()
+    }
+}
+
+#[test]
+fn the_rule_reads_minutes_and_events_before_now_in_order() {
+    let first = T0 / 60_000;
+    let minute = |at, mib| Minute { minute: first + at, mean: mib * MIB, peak: mib * MIB, weight_ms: 60_000 };
+    let event = Event {
+        time_ms: T0 + 90_000,
+        cause: Cause::OomKill,
+        usage: None,
+        request: Some(500 * MIB),
+        limit: None,
+        age_ms: None,
+    };
+    let history = Minutes(vec![minute(0, 100), minute(1, 150), minute(9, 9_000)], vec![event]);
+    let question = Question { resource: Resource::Memory, now_ms: T0 + 5 * 60_000, current: None };
+    let wanted = end(Resource::Memory, 600.0 * MIB as f64) * 1.15;
+    assert_eq!(bare().recommend(&question, &history).request, Some(wanted.ceil() as u64));
+}
