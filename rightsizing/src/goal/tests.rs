@@ -117,7 +117,7 @@ fn starvation_ends_at_the_true_demand() {
             Question { resource: Resource::Cpu, now_ms: T0 + (day + 1) * DAY_MS, current: Some(cap) };
         let answer = Params::default().recommend(&question, &history);
         cap = answer.request.unwrap();
-        assert_eq!(is_starved && !answer.notes.iter().any(|note| note.starts_with("starved")), false);
+        assert!(!is_starved || answer.notes.iter().any(|note| note.starts_with("starved")), "{answer:?}");
     }
     assert!(starved_days[0], "the cap binds at first");
     assert!(starved_days[3..].iter().all(|starved| !starved), "{starved_days:?}");

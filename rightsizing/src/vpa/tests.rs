@@ -97,7 +97,7 @@ fn an_oom_kill_is_a_peak_a_fifth_or_100_mib_above() {
         estimator.oom(T0 + 1_000, request.map(|mib: u64| mib * MIB));
         // A second one starts from usage and request again, not from the first bump.
         estimator.oom(T0 + 2_000, request.map(|mib: u64| mib * MIB));
-        let value = end(Resource::Memory, wanted as f64 * MIB as f64) * 1.15;
+        let value = end(Resource::Memory, f64::from(wanted) * MIB as f64) * 1.15;
         assert_eq!(estimator.answer(None).request, Some(value.ceil() as u64), "{used} {request:?}");
     }
     let mut old = Estimator::new(bare(), Resource::Memory);
