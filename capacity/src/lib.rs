@@ -9,7 +9,6 @@ pub mod answer;
 pub mod cluster;
 pub mod config;
 pub mod engine;
-pub mod fit;
 pub mod load;
 pub mod object;
 pub mod plugin;

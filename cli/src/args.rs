@@ -1,8 +1,10 @@
 //! The command line: global options, subcommands, and how wrong usage is told.
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands;
 use crate::failure::Failure;
@@ -68,6 +70,7 @@ pub(crate) enum Command {
     Admit(commands::admit::AdmitArgs),
     Capacity(Box<commands::capacity::CapacityArgs>),
     Backtest(commands::backtest::BacktestArgs),
+    Snapshot(commands::snapshot::SnapshotArgs),
     Recommend(commands::recommend::RecommendArgs),
     Usage(commands::usage::UsageArgs),
     Nodes(commands::nodes::NodesArgs),
@@ -87,7 +90,7 @@ pub(crate) enum Command {
 /// # Errors
 /// The exit status, when there is nothing left to do: help was printed, or wrong usage was told.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
-    Cli::try_parse().map_err(|error| {
+    parsed(std::env::args_os()).map_err(|error| {
         if error.use_stderr() && asks_for_json(std::env::args()) {
             return usage_failure(&error).report(Format::Json);
         }
@@ -95,6 +98,21 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
         let _ = error.print();
         ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
     })
+}
+
+/// Name under which kubectl finds a plugin that is called as `kubectl evenkeel` (kubernetes.io, "Extend kubectl with
+/// plugins").
+const PLUGIN: &str = "kubectl-evenkeel";
+
+fn parsed(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let program = arguments.first().and_then(|program| Path::new(program).file_name());
+    let mut command = Cli::command();
+    if program.is_some_and(|program| program == PLUGIN) {
+        command = command.bin_name(PLUGIN.replace('-', " "));
+    }
+    let mut matches = command.clone().try_get_matches_from(arguments)?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
 /// Whether the arguments, which could not be parsed, ask for JSON.
@@ -117,7 +135,6 @@ fn usage_failure(error: &clap::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

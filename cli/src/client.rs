@@ -9,6 +9,7 @@ use std::time::Duration;
 use evenkeel_proto::tonic::transport::{Channel, Endpoint};
 use evenkeel_proto::tonic::{Code, Status};
 use evenkeel_proto::v1::agent_service_client::AgentServiceClient;
+use evenkeel_proto::v1::capacity_service_client::CapacityServiceClient;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
 
 use crate::failure::Failure;
@@ -122,6 +123,11 @@ pub(crate) async fn agent(address: &Address) -> Result<AgentServiceClient<Channe
 /// A client of a recommender.
 pub(crate) async fn recommender(address: &Address) -> Result<RecommenderServiceClient<Channel>, Failure> {
     Ok(RecommenderServiceClient::new(address.connect().await?).max_decoding_message_size(MAX_ANSWER_BYTES))
+}
+
+/// A client of a recommender's questions about capacity.
+pub(crate) async fn capacity(address: &Address) -> Result<CapacityServiceClient<Channel>, Failure> {
+    Ok(CapacityServiceClient::new(address.connect().await?).max_decoding_message_size(MAX_ANSWER_BYTES))
 }
 
 /// An error with all its causes, which transport errors keep to themselves.

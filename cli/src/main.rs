@@ -8,6 +8,7 @@ mod client;
 mod commands;
 mod failure;
 mod input;
+mod kube;
 mod machine;
 mod output;
 mod table;

@@ -2,11 +2,12 @@
 //!
 //! Owned here: ingest and what makes it durable ([`ingest`]), the state and its history ([`state`]), checkpoints
 //! ([`checkpoint`]), the past as rules see it and its exchange with other engines ([`history`]), such engines
-//! ([`engines`]), the answers made of the state ([`recommend`]), the interfaces ([`api`]), the configuration
+//! ([`engines`]), the answers made of the state ([`recommend`] and `capacity`), the interfaces ([`api`]), the configuration
 //! ([`config`]). Not owned: the rules (`evenkeel_rightsizing`, `evenkeel_capacity`), the wire format and its codec
 //! (`evenkeel_proto`), the log's files (`evenkeel_log`).
 
 pub mod api;
+pub(crate) mod capacity;
 pub mod checkpoint;
 pub mod cli;
 pub mod config;

@@ -117,7 +117,8 @@ impl Recommender {
         tell_report(&report);
         let (engine, threads) = Engine::start(store, &config)?;
         let health = Arc::clone(engine.health());
-        let context = Context::new(engine, &config);
+        let context = Context::new(engine, &config).context("cannot start the threads for questions")?;
+        let watching = tokio::spawn(crate::capacity::watch::run(context.clone(), stopped.clone()));
         site.open(context.clone());
         readiness.replayed();
         let rpc = tokio::spawn(rpc(grpc, context, &config, stopped)?);
@@ -147,6 +148,7 @@ impl Recommender {
             warn!("some requests did not end within serve.drain and are cut off");
         }
         watchdog.abort();
+        watching.abort();
         tokio::task::spawn_blocking(move || threads.stop()).await?;
         info!("stopped");
         early.unwrap_or(Ok(()))
@@ -201,7 +203,9 @@ fn rpc(
             .add_service(reflection)
             .add_service(IngestServiceServer::new(ingestion).max_decoding_message_size(max))
             .add_service(RecommenderServiceServer::new(api.clone()))
-            .add_service(CapacityServiceServer::new(api))
+            .add_service(
+                CapacityServiceServer::new(api).max_decoding_message_size(crate::api::capacity::MAX_MESSAGE),
+            )
             .serve_with_incoming_shutdown(
                 TcpIncoming::from(listener).with_nodelay(Some(true)),
                 ended(stopped),

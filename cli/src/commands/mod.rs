@@ -15,6 +15,7 @@ pub(crate) mod qos;
 pub(crate) mod quantity;
 pub(crate) mod recommend;
 pub(crate) mod replay;
+pub(crate) mod snapshot;
 pub(crate) mod status;
 pub(crate) mod top;
 pub(crate) mod usage;
@@ -43,6 +44,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Describe(args) => block_on(describe::run(&args, &agent, &output)),
         Command::Replay(args) => block_on(replay::run(&args, &agent, &output)),
         Command::Capacity(args) => block_on(capacity::run(&args, &recommender, &output)),
+        Command::Snapshot(args) => snapshot::run(&args, &recommender, &output),
         Command::Admit(args) => block_on(admit::run(&args, &agent, &output)),
         Command::Recommend(args) => block_on(recommend::run(&args, &recommender, &output)),
         Command::Usage(args) => block_on(usage::run(&args, &peers, &output)),

@@ -1,68 +1,351 @@
-//! Owns the question "how many more of these fit" over the nodes agents reported: it gathers the nodes; the answer is
-//! `evenkeel_capacity`'s.
+//! Owns the interfaces of questions about capacity: `CapacityService`, and the same over HTTP.
 //!
-//! A node's size is what its agent told; what is requested on it is the sum over the containers followed there, since no
-//! cluster is asked. What the system reserves for itself is not known and not taken off.
+//! A question is given up when its future is dropped: both servers do that when the caller leaves, and here when its time
+//! is over.
 
-use std::collections::BTreeSet;
+use std::io::{self, Read};
+use std::pin::Pin;
+use std::time::Duration;
 
-use evenkeel_capacity::fit::{Amounts, Answer, DEFAULT_MAX_PODS, Node, Stop, fit};
-use evenkeel_model::pod::Pod;
-use evenkeel_proto::v1;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request as HttpRequest, State as From};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response as HttpResponse};
+use axum::routing::{get, post};
+use evenkeel_capacity::question::Whole;
+use evenkeel_proto::v1::{self, capacity_service_server::CapacityService};
+use futures::{Stream, StreamExt};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
 
-use crate::state::State;
+use super::Context;
+use super::grpc::Api;
+use super::http::{Problem, Site, parameters};
+use crate::capacity::pool::{Busy, Wanted};
+use crate::capacity::read::{self, Asked, Interrupted};
+use crate::capacity::reported::Reported;
+use crate::capacity::watch::Line;
+use crate::capacity::{self, EstimateError};
 
-/// Nodes of known size whose stream is connected.
-pub(crate) fn nodes(state: &State, connected: impl Fn(&crate::ingest::Key) -> bool) -> Vec<Node> {
-    let mut nodes = Vec::new();
-    for (key, known) in state.nodes() {
-        let (Some(facts), Some(stream)) = (known.facts, state.current(key, known)) else { continue };
-        if !connected(&stream.key) {
-            continue;
+/// Largest question in one gRPC message, which is in memory as a whole; HTTP takes `capacity.max_snapshot` as a stream.
+pub(crate) const MAX_MESSAGE: usize = 64 << 20;
+/// Pieces of a request's body that wait to be read; the client's sending waits when there are more.
+const CHUNKS: usize = 8;
+/// Objects in one message of a snapshot.
+const OBJECTS: usize = 256;
+/// Messages of a snapshot waiting for a client that does not read; the copying waits then.
+const OUTBOX: usize = 4;
+
+const ESTIMATE: &str = "/api/v1/capacity";
+const WATCHED: &str = "/api/v1/capacity/watched";
+const SNAPSHOT: &str = "/api/v1/capacity/snapshot";
+
+/// The routes.
+pub(super) fn routes() -> Router<Site> {
+    Router::new().route(ESTIMATE, post(estimate)).route(WATCHED, get(watched)).route(SNAPSHOT, get(snapshot))
+}
+
+/// Why there is no answer, whoever asks.
+enum Refused {
+    Busy(Busy),
+    Late(Duration),
+    Fault,
+    Estimate(EstimateError),
+}
+
+/// Runs a question on a thread for questions, and gives it up when this is dropped or its time is over.
+async fn ask<T: Send + 'static>(
+    context: &Context,
+    alongside: impl Future<Output = ()>,
+    question: impl FnOnce(&Context, &Wanted) -> Result<T, EstimateError> + Send + 'static,
+) -> Result<T, Refused> {
+    let asking = context.clone();
+    let waiting = context.capacity.submit(move |wanted| question(&asking, wanted)).map_err(Refused::Busy)?;
+    let patience = context.config.capacity.timeout.get();
+    // The answer may come before all of the question was sent, when that is wrong.
+    let alongside = async {
+        alongside.await;
+        std::future::pending::<()>().await;
+    };
+    let answer = async {
+        tokio::select! {
+            answer = waiting.answer() => answer,
+            () = alongside => None,
         }
-        let mut pods = BTreeSet::new();
-        let (mut cpu, mut memory) = (0_u64, 0_u64);
-        for slot in stream.slots.iter() {
-            let identity = &slot.identity;
-            pods.insert((identity.namespace.as_str(), identity.pod.as_str()));
-            let requested = identity.requested.unwrap_or_default();
-            cpu = cpu.saturating_add(requested.cpu_request_milli.unwrap_or(0));
-            memory = memory.saturating_add(requested.memory_request_bytes.unwrap_or(0));
+    };
+    match tokio::time::timeout(patience, answer).await {
+        Ok(Some(answer)) => answer.map_err(Refused::Estimate),
+        Ok(None) => Err(Refused::Fault),
+        Err(_) => Err(Refused::Late(patience)),
+    }
+}
+
+impl Refused {
+    fn problem(self) -> Problem {
+        let (status, why, remedy) = match self {
+            Self::Busy(busy) => (StatusCode::TOO_MANY_REQUESTS, busy.to_string(), "ask again later"),
+            Self::Late(patience) => (
+                StatusCode::GATEWAY_TIMEOUT,
+                format!("it took longer than {} ms", patience.as_millis()),
+                "ask for less (max), or raise capacity.timeout",
+            ),
+            Self::Fault => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "a fault in the program".to_owned(),
+                "report it with the log of this moment",
+            ),
+            Self::Estimate(EstimateError::Question(error)) => {
+                (StatusCode::BAD_REQUEST, format!("{}: {}", error.option, error.why), error.remedy)
+            }
+            Self::Estimate(EstimateError::Unreadable(why)) => {
+                (StatusCode::BAD_REQUEST, why, "send {\"pods\": [...], ...}; see /openapi.json")
+            }
+            Self::Estimate(error @ EstimateError::GivenUp) => {
+                (StatusCode::GATEWAY_TIMEOUT, error.to_string(), "ask again")
+            }
+        };
+        let what = "the question was not answered".to_owned();
+        Problem { status, what, place: ESTIMATE.to_owned(), why, remedy }
+    }
+
+    fn status(self) -> Status {
+        match self {
+            Self::Busy(busy) => Status::resource_exhausted(format!("{busy}; ask again later")),
+            Self::Late(_) => Status::deadline_exceeded("the question took longer than capacity.timeout"),
+            Self::Fault => Status::internal("the question could not be answered; see the log"),
+            Self::Estimate(EstimateError::GivenUp) => Status::cancelled("the question was given up"),
+            Self::Estimate(error) => Status::invalid_argument(error.to_string()),
         }
-        let amounts = |cpu, memory| Amounts::from([("cpu".to_owned(), cpu), ("memory".to_owned(), memory)]);
-        nodes.push(Node {
-            name: key.node.clone(),
-            allocatable: amounts(facts.cpu_milli, facts.memory_bytes),
-            requested: amounts(cpu, memory),
-            pods: pods.len() as u64,
-            max_pods: DEFAULT_MAX_PODS,
+    }
+}
+
+/// A body as it arrives, read by a thread that may wait.
+struct Incoming {
+    chunks: mpsc::Receiver<Result<Bytes, axum::Error>>,
+    current: Bytes,
+    left: u64,
+}
+
+impl Read for Incoming {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.current.is_empty() {
+            match self.chunks.blocking_recv() {
+                Some(chunk) => self.current = chunk.map_err(io::Error::other)?,
+                None => return Ok(0),
+            }
+            let size = self.current.len() as u64;
+            self.left = self
+                .left
+                .checked_sub(size)
+                .ok_or_else(|| io::Error::other("it is larger than capacity.max_snapshot"))?;
+        }
+        let size = buffer.len().min(self.current.len());
+        buffer[..size].copy_from_slice(&self.current.split_to(size));
+        Ok(size)
+    }
+}
+
+async fn send(body: Body, chunks: mpsc::Sender<Result<Bytes, axum::Error>>) {
+    let mut body = body.into_data_stream();
+    while let Some(chunk) = body.next().await {
+        if chunks.send(chunk).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn estimate(From(site): From<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    let context = site.context(ESTIMATE)?;
+    let most = context.config.capacity.max_snapshot.get();
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > most) {
+        return Err(Problem {
+            status: StatusCode::PAYLOAD_TOO_LARGE,
+            what: "the question is too large".to_owned(),
+            place: ESTIMATE.to_owned(),
+            why: format!("it has more than {most} bytes"),
+            remedy: "leave out of the snapshot what does not matter, or raise capacity.max_snapshot",
         });
     }
-    nodes
-}
-
-/// Counts how often the pod fits the nodes.
-pub(crate) fn estimate(pod: &Pod, nodes: &[Node], max: Option<u64>) -> Answer {
-    let requests = pod.effective_requests();
-    let amounts = requests.iter().map(|(name, amount)| {
-        let value = if name.short() == "cpu" { amount.milli_u64() } else { amount.to_u64() };
-        (name.short().to_owned(), value.unwrap_or(u64::MAX))
+    let (chunks, arriving) = mpsc::channel(CHUNKS);
+    let sending = send(request.into_body(), chunks);
+    let answer = ask(&context, sending, move |context, wanted| {
+        let incoming = Incoming { chunks: arriving, current: Bytes::new(), left: most };
+        let asked = read::question(Interrupted { inner: incoming, wanted });
+        let whole = capacity::estimate(context, asked.map_err(EstimateError::Unreadable)?, wanted)?;
+        Ok(text(&whole))
     });
-    fit(&amounts.collect(), nodes, max)
+    let text = answer.await.map_err(Refused::problem)?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-/// The answer on the wire.
-pub(crate) fn response(answer: Answer) -> v1::EstimateResponse {
-    v1::EstimateResponse {
-        count: answer.count,
-        per_node: answer.per_node,
-        stop: match answer.stop {
-            Stop::Unschedulable => "Unschedulable",
-            Stop::LimitReached => "LimitReached",
+/// The answer in its pinned form.
+fn text(whole: &Whole) -> String {
+    serde_json::to_string(whole).expect("an answer has only text keys and finite numbers")
+}
+
+async fn watched(From(site): From<Site>, request: HttpRequest) -> Result<axum::Json<Value>, Problem> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct NoParameters {}
+    let NoParameters {} = parameters(&request)?;
+    let context = site.context(WATCHED)?;
+    let lines = context.watched.lines(&context.config.capacity);
+    Ok(axum::Json(lines.iter().map(line_object).collect()))
+}
+
+fn line_object(line: &Line) -> Value {
+    let answers = line.points.iter().map(|point| {
+        json!({ "time": super::convert::time(point.time_usec), "count": point.count, "binding": point.binding })
+    });
+    json!({
+        "question": line.question,
+        "intervalSeconds": line.interval_seconds,
+        "answers": answers.collect::<Vec<_>>(),
+        "perDay": line.trend.map(|trend| trend.per_day),
+        "daysUntilNone": line.trend.and_then(|trend| trend.days_until_none),
+        "trouble": line.trouble,
+    })
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct InCluster {
+    cluster: String,
+}
+
+/// The cluster as agents reported it, as one List that is sent while it is made.
+async fn snapshot(From(site): From<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    let InCluster { cluster } = parameters(&request)?;
+    let context = site.context(SNAPSHOT)?;
+    let reported = capacity::gather(&context, &cluster).map_err(|why| Problem {
+        status: StatusCode::BAD_REQUEST,
+        what: "the cluster cannot be told".to_owned(),
+        place: SNAPSHOT.to_owned(),
+        why,
+        remedy: "name one with ?cluster=",
+    })?;
+    let mut first = true;
+    let parts = batches(&context, reported).map(move |objects| {
+        let mut text = String::new();
+        for object in objects {
+            text.push_str(if first { "" } else { ",\n" });
+            first = false;
+            text.push_str(&object);
         }
-        .to_owned(),
-        message: answer.message,
-        bounds: answer.bounds,
-        binding: answer.binding,
+        text
+    });
+    let once = |text: &'static str| futures::stream::iter([text.to_owned()]);
+    let parts =
+        once("{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[\n").chain(parts).chain(once("\n]}\n"));
+    let parts = parts.map(Ok::<_, io::Error>);
+    Ok(([(header::CONTENT_TYPE, "application/json")], Body::from_stream(parts)).into_response())
+}
+
+/// The objects of a cluster in batches, made on a thread that waits for whoever reads.
+fn batches(context: &Context, reported: Reported) -> ReceiverStream<Vec<String>> {
+    let (outbox, batches) = mpsc::channel(OUTBOX);
+    let config = std::sync::Arc::clone(&context.config);
+    tokio::task::spawn_blocking(move || {
+        let mut batch = Vec::new();
+        let sent = reported.objects(&config.capacity, |object| {
+            batch.push(object.to_string());
+            if batch.len() < OBJECTS { Ok(()) } else { outbox.blocking_send(std::mem::take(&mut batch)) }
+        });
+        if sent.is_ok() {
+            // Nobody reads any more.
+            let _gone = outbox.blocking_send(batch);
+        }
+    });
+    ReceiverStream::new(batches)
+}
+
+fn asked(request: v1::EstimateRequest, wanted: &Wanted) -> Result<Asked, String> {
+    let v1::EstimateRequest { pods, snapshot, max, place, options_json, recommended, cluster } = request;
+    let written: Map<String, Value> = match options_json.trim() {
+        "" => Map::new(),
+        text => serde_json::from_str(text).map_err(|error| format!("options_json: {error}"))?,
+    };
+    let mut asked = Asked { cluster, recommended, ..Asked::default() };
+    asked.question.options = read::options(written)?;
+    asked.question.options.max = asked.question.options.max.or((max > 0).then_some(max));
+    for (index, text) in pods.iter().enumerate() {
+        let shapes = read::pods(text).map_err(|why| format!("pods[{index}]: {why}"))?;
+        asked.question.shapes.extend(shapes);
+    }
+    for (index, text) in place.iter().enumerate() {
+        let pods = read::placed_first(text).map_err(|why| format!("place[{index}]: {why}"))?;
+        asked.question.first.extend(pods);
+    }
+    if !snapshot.is_empty() {
+        let reader = Interrupted { inner: snapshot.as_bytes(), wanted };
+        asked.snapshot = Some(read::snapshot(reader).map_err(|why| format!("snapshot: {why}"))?);
+    }
+    Ok(asked)
+}
+
+#[tonic::async_trait]
+impl CapacityService for Api {
+    type SnapshotStream = Pin<Box<dyn Stream<Item = Result<v1::SnapshotResponse, Status>> + Send>>;
+
+    async fn estimate(
+        &self,
+        request: Request<v1::EstimateRequest>,
+    ) -> Result<Response<v1::EstimateResponse>, Status> {
+        let request = request.into_inner();
+        let answer = ask(&self.context, std::future::pending(), move |context, wanted| {
+            let asked = asked(request, wanted).map_err(EstimateError::Unreadable)?;
+            capacity::estimate(context, asked, wanted)
+        });
+        let whole = answer.await.map_err(Refused::status)?;
+        let answer_json = text(&whole);
+        Ok(Response::new(v1::EstimateResponse {
+            count: whole.answer.count,
+            per_node: whole.answer.per_node,
+            stop: format!("{:?}", whole.answer.stop),
+            message: whole.answer.message,
+            bounds: whole.answer.bounds,
+            binding: whole.answer.binding,
+            answer_json,
+        }))
+    }
+
+    async fn snapshot(
+        &self,
+        request: Request<v1::SnapshotRequest>,
+    ) -> Result<Response<Self::SnapshotStream>, Status> {
+        let reported = capacity::gather(&self.context, &request.into_inner().cluster)
+            .map_err(Status::invalid_argument)?;
+        let batches = batches(&self.context, reported);
+        Ok(Response::new(Box::pin(batches.map(|objects| Ok(v1::SnapshotResponse { objects })))))
+    }
+
+    async fn list_watched(
+        &self,
+        _: Request<v1::ListWatchedRequest>,
+    ) -> Result<Response<v1::ListWatchedResponse>, Status> {
+        let lines = self.context.watched.lines(&self.context.config.capacity);
+        let questions = lines.into_iter().map(|line| v1::Watched {
+            question: line.question,
+            interval_seconds: line.interval_seconds,
+            answers: line
+                .points
+                .into_iter()
+                .map(|point| v1::WatchedAnswer {
+                    time_usec: point.time_usec,
+                    count: point.count,
+                    binding: point.binding,
+                })
+                .collect(),
+            per_day: line.trend.map(|trend| trend.per_day),
+            days_until_none: line.trend.and_then(|trend| trend.days_until_none),
+            trouble: line.trouble.unwrap_or_default(),
+        });
+        Ok(Response::new(v1::ListWatchedResponse { questions: questions.collect() }))
     }
 }

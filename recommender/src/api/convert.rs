@@ -65,7 +65,7 @@ pub(crate) fn events(state: &State, node: &str, limit: usize) -> Vec<v1::Decisio
 }
 
 /// Time as RFC 3339 in UTC; `null` for 0, which stands for never.
-fn time(usec: u64) -> Value {
+pub(crate) fn time(usec: u64) -> Value {
     let at = i64::try_from(usec).ok().and_then(|usec| jiff::Timestamp::from_microsecond(usec).ok());
     at.filter(|_| usec > 0).map_or(Value::Null, |at| at.to_string().into())
 }

@@ -1,4 +1,4 @@
-//! Owns `RecommenderService` and `CapacityService`.
+//! Owns `RecommenderService`.
 //!
 //! Questions that walk over the state run on threads for blocking work, so that a large one does not hold up ingest.
 
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::pin::Pin;
 
 use evenkeel_proto::v1::{
-    self, capacity_service_server::CapacityService, recommender_service_server::RecommenderService,
+    self, recommender_service_server::RecommenderService,
     recommender_service_watch_usage_response::Event as UsageEvent,
     watch_recommendations_response::Event as RecommendationEvent,
 };
@@ -15,7 +15,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::{Context, capacity, convert};
+use super::{Context, convert};
 use crate::ingest::engine::now_usec;
 use crate::recommend::usage::{self, Question};
 use crate::recommend::{self, pod};
@@ -24,7 +24,7 @@ use crate::serve::ended;
 /// Messages waiting for a watcher that does not read.
 const OUTBOX: usize = 64;
 
-/// Both services.
+/// The services that answer questions.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
     pub(crate) context: Context,
@@ -163,33 +163,6 @@ impl RecommenderService for Api {
                 "the switch is not durable yet; see /readyz?verbose for what keeps the log",
             )),
         }
-    }
-}
-
-#[tonic::async_trait]
-impl CapacityService for Api {
-    async fn estimate(
-        &self,
-        request: Request<v1::EstimateRequest>,
-    ) -> Result<Response<v1::EstimateResponse>, Status> {
-        let v1::EstimateRequest { pods, snapshot, max } = request.into_inner();
-        if !snapshot.is_empty() {
-            return Err(Status::unimplemented(
-                "snapshots are not read here yet; leave it empty to ask about the nodes agents report",
-            ));
-        }
-        let [text] = pods.as_slice() else {
-            return Err(Status::invalid_argument(format!("{} pod shapes were given; give one", pods.len())));
-        };
-        let pod = read_pod(text)?;
-        let answer = self
-            .ask(move |c| {
-                let health = c.engine.health();
-                let nodes = capacity::nodes(&c.engine.state().read(), |key| health.is_connected(key));
-                capacity::estimate(&pod, &nodes, (max > 0).then_some(max))
-            })
-            .await?;
-        Ok(Response::new(capacity::response(answer)))
     }
 }
 

@@ -31,12 +31,12 @@ pub struct Site {
 
 /// An error as every route answers it.
 #[derive(Debug)]
-struct Problem {
-    status: StatusCode,
-    what: String,
-    place: String,
-    why: String,
-    remedy: &'static str,
+pub(super) struct Problem {
+    pub(super) status: StatusCode,
+    pub(super) what: String,
+    pub(super) place: String,
+    pub(super) why: String,
+    pub(super) remedy: &'static str,
 }
 
 impl IntoResponse for Problem {
@@ -86,11 +86,24 @@ impl Site {
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(readyz))
             .route("/openapi.json", get(|| async { ([(header::CONTENT_TYPE, "application/json")], OPENAPI) }))
-            .fallback(unknown)
-            .method_not_allowed_fallback(wrong_method)
             .layer(middleware::from_fn(limited))
             .layer(DefaultBodyLimit::max(serve.max_body.as_usize()))
+            // With limits of their own.
+            .merge(super::capacity::routes())
+            .fallback(unknown)
+            .method_not_allowed_fallback(wrong_method)
             .with_state(self.clone())
+    }
+
+    /// What questions are answered from, once everything was read back.
+    pub(super) fn context(&self, place: &str) -> Result<Context, Problem> {
+        self.context.get().cloned().ok_or_else(|| Problem {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            what: "questions are not answered yet".to_owned(),
+            place: place.to_owned(),
+            why: "what was acknowledged before the restart is still being read back".to_owned(),
+            remedy: "wait until /readyz answers 200",
+        })
     }
 
     /// Answers a question from the state, on a thread where it may take its time.
@@ -99,13 +112,7 @@ impl Site {
         place: &str,
         question: impl FnOnce(&Context, &State) -> T + Send + 'static,
     ) -> Result<T, Problem> {
-        let context = self.context.get().cloned().ok_or_else(|| Problem {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            what: "questions are not answered yet".to_owned(),
-            place: place.to_owned(),
-            why: "what was acknowledged before the restart is still being read back".to_owned(),
-            remedy: "wait until /readyz answers 200",
-        })?;
+        let context = self.context(place)?;
         let answer = tokio::task::spawn_blocking(move || question(&context, &context.engine.state().read()));
         answer.await.map_err(|_| Problem {
             status: StatusCode::INTERNAL_SERVER_ERROR,
@@ -161,7 +168,7 @@ async fn pod_resources(
 }
 
 /// The parameters of a query, or what is wrong with them.
-fn parameters<T: serde::de::DeserializeOwned>(request: &Request) -> Result<T, Problem> {
+pub(super) fn parameters<T: serde::de::DeserializeOwned>(request: &Request) -> Result<T, Problem> {
     let query = Query::<T>::try_from_uri(request.uri()).map_err(|rejection| Problem {
         status: StatusCode::BAD_REQUEST,
         what: "the query cannot be read".to_owned(),
@@ -244,7 +251,11 @@ async fn events(From(site): From<Site>, request: Request) -> Result<axum::Json<V
 
 async fn exposition(From(site): From<Site>) -> Response {
     let text = match site.context.get() {
-        Some(context) => metrics::exposition(&context.engine.state().read(), context.engine.health(), true),
+        Some(context) => {
+            let lines = context.watched.lines(&context.config.capacity);
+            let capacity = metrics::Capacity { lines: &lines, counters: context.capacity.counters() };
+            metrics::exposition(&context.engine.state().read(), context.engine.health(), &capacity, true)
+        }
         None => metrics::starting(),
     };
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::capacity::pool::Counters;
+use crate::capacity::watch::Line;
 use crate::ingest::health::{Health, read};
 use crate::state::State;
 
@@ -45,10 +47,24 @@ impl Text {
         self.metric(kind, name, help, usec as f64 / 1e6);
     }
 
+    /// One value for each question that has one; names of questions need no escaping.
+    fn by_question(&mut self, name: &str, help: &str, values: &[(&str, f64)]) {
+        let _ = writeln!(self.0, "# TYPE {PREFIX}{name} gauge\n# HELP {PREFIX}{name} {help}");
+        for (question, value) in values {
+            let _ = writeln!(self.0, "{PREFIX}{name}{{question=\"{question}\"}} {value}");
+        }
+    }
+
     fn end(mut self) -> String {
         self.0.push_str("# EOF\n");
         self.0
     }
+}
+
+/// Questions about capacity.
+pub(crate) struct Capacity<'a> {
+    pub(crate) lines: &'a [Line],
+    pub(crate) counters: &'a Counters,
 }
 
 /// While the log is being replayed.
@@ -59,12 +75,13 @@ pub(crate) fn starting() -> String {
 }
 
 /// Everything.
-pub(crate) fn exposition(state: &State, health: &Health, ready: bool) -> String {
+pub(crate) fn exposition(state: &State, health: &Health, capacity: &Capacity<'_>, ready: bool) -> String {
     let mut text = Text::default();
     text.gauge("ready", "1 once everything acknowledged before has been read back", u64::from(ready));
     ingest(&mut text, state, health);
     storage(&mut text, health);
     kept(&mut text, state);
+    estimates(&mut text, capacity);
     text.end()
 }
 
@@ -129,6 +146,31 @@ fn kept(text: &mut Text, state: &State) {
     text.count("history_dropped_series", "Workload containers dropped for lack of room.", dropped_series);
     text.count("forgotten_streams", "Streams forgotten for lack of room.", state.counters.forgotten);
     text.gauge("panic", "1 while the panic switch is on.", u64::from(state.panic.on));
+}
+
+fn estimates(text: &mut Text, capacity: &Capacity<'_>) {
+    let Capacity { lines, counters } = capacity;
+    text.count("capacity_answers", "Questions about capacity answered.", read(&counters.answered));
+    text.count("capacity_refused", "Questions refused because too many waited.", read(&counters.refused));
+    text.count(
+        "capacity_given_up",
+        "Questions whose caller left or whose time was over.",
+        read(&counters.given_up),
+    );
+    if lines.is_empty() {
+        return;
+    }
+    let of = |value: fn(&Line) -> Option<f64>| -> Vec<(&str, f64)> {
+        lines.iter().filter_map(|line| Some((line.question.as_str(), value(line)?))).collect()
+    };
+    let count = of(|line| line.points.last().map(|point| point.count as f64));
+    text.by_question("capacity_count", "How many more fit, at the last answer.", &count);
+    let time = of(|line| line.points.last().map(|point| point.time_usec as f64 / 1e6));
+    text.by_question("capacity_answered_seconds", "When that was, seconds since 1970.", &time);
+    let days = of(|line| line.trend.and_then(|trend| trend.days_until_none));
+    text.by_question("capacity_days_until_none", "Days until none fits, while the count falls.", &days);
+    let failing = of(|line| Some(f64::from(u8::from(line.trouble.is_some()))));
+    text.by_question("capacity_failing", "1 while a question is not answered.", &failing);
 }
 
 #[cfg(test)]

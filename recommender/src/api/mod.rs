@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use evenkeel_rightsizing::initial::Params;
 
+use crate::capacity::pool::Pool;
+use crate::capacity::watch::Watched;
 use crate::config::Config;
 use crate::ingest::engine::Engine;
 
@@ -23,12 +25,21 @@ pub struct Context {
     pub config: Arc<Config>,
     /// Parameters of the rule in force.
     pub params: Arc<Params>,
+    /// Threads for questions about capacity.
+    pub(crate) capacity: Pool,
+    /// Answers to watched questions.
+    pub(crate) watched: Watched,
 }
 
 impl Context {
     /// Of a started engine.
-    pub fn new(engine: Engine, config: &Config) -> Self {
+    ///
+    /// # Errors
+    /// When the threads for questions cannot be had.
+    pub fn new(engine: Engine, config: &Config) -> std::io::Result<Self> {
         let params = Arc::new(config.recommend.initial());
-        Self { engine, config: Arc::new(config.clone()), params }
+        let capacity = Pool::start(config.capacity.workers, config.capacity.queue)?;
+        let watched = Watched::open(config.watched_file());
+        Ok(Self { engine, config: Arc::new(config.clone()), params, capacity, watched })
     }
 }

@@ -4,6 +4,7 @@
 //! the order of their names). An unknown key is an error. Reading is in `load.rs`, the units in `units.rs`, the engines
 //! outside in `engine.rs`.
 
+mod capacity;
 mod engine;
 mod load;
 mod units;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use evenkeel_rightsizing::initial;
 
+pub use capacity::{CapacitySection, WatchSection};
 pub use engine::{EngineKind, EngineSection, HeaderValue, SecretFrom};
 pub use load::{ConfigError, DEFAULT_FILE, Sources, load};
 pub use units::{Size, Span, UnitError};
@@ -36,6 +38,8 @@ pub struct Config {
     pub history: HistorySection,
     /// The rule that answers.
     pub recommend: Recommend,
+    /// How many more pods fit.
+    pub capacity: CapacitySection,
 }
 
 /// Addresses and limits of the interfaces.
@@ -156,6 +160,7 @@ impl Default for Config {
             ingest: Ingest::default(),
             history: HistorySection::default(),
             recommend: Recommend::default(),
+            capacity: CapacitySection::default(),
         }
     }
 }
@@ -307,6 +312,7 @@ impl Config {
             "must be 0 to 1000: 900 is the 90th percentile",
         );
         check(!self.recommend.tiers.is_empty(), "recommend.tiers", "must name at least one tier");
+        found.extend(self.capacity.problems());
         found.extend(self.history.engines.iter().flat_map(EngineSection::problems));
         found
     }
@@ -314,6 +320,11 @@ impl Config {
     /// Directory of the ingest log.
     pub fn log_dir(&self) -> PathBuf {
         self.state_dir.join("log")
+    }
+
+    /// The answers to watched questions.
+    pub fn watched_file(&self) -> PathBuf {
+        self.state_dir.join("capacity-watched.json")
     }
 
     /// The checkpoint file.

@@ -1,5 +1,7 @@
 //! A running recommender and a small agent to talk to it.
 
+#![allow(dead_code, reason = "each test uses a part")]
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;

@@ -238,7 +238,7 @@ impl AskRecommender {
     ///
     /// Fails when it does not answer.
     pub fn estimate(&self, pod: &str) -> Result<EstimateResponse> {
-        let request = EstimateRequest { pods: vec![pod.to_string()], snapshot: String::new(), max: 0 };
+        let request = EstimateRequest { pods: vec![pod.to_string()], ..EstimateRequest::default() };
         self.capacity.call("Estimate", |mut client| async move { client.estimate(request).await })
     }
 }

@@ -15,8 +15,10 @@ use evenkeel_capacity::profile::Version;
 use evenkeel_capacity::question::{Changed, Options, Question, QuestionError, version};
 use evenkeel_model::quantity::Quantity;
 
+use crate::commands::snapshot::{self, ServerArgs};
 use crate::failure::Failure;
 use crate::output::{Answer, Output};
+use read::Source;
 use scenarios::WhatIf;
 
 /// Count how many more pods fit a saved cluster, as kube-scheduler would place them.
@@ -24,8 +26,9 @@ use scenarios::WhatIf;
 /// Several pods are counted in complete sets. The exit status is 1 when none fits, or fewer than --need.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  kubectl get nodes,pods,namespaces,quota,limits,pv,pvc,sc,csinodes -A -o json > cluster.json
+  evenkeel snapshot cluster.json
   evenkeel capacity -f pod.yaml --snapshot cluster.json
+  evenkeel capacity -f pod.yaml --live
   evenkeel capacity -f web.yaml -f db.yaml --snapshot cluster.json --max 20 -o json
   evenkeel capacity -f pod.yaml --snapshot cluster.json --lose any
   evenkeel capacity -f pod.yaml --snapshot cluster.json --need 50 --add types.csv")]
@@ -34,8 +37,13 @@ pub(crate) struct CapacityArgs {
     #[arg(short, long = "file", num_args = 1.., required_unless_present = "largest", value_name = "POD")]
     files: Vec<PathBuf>,
     /// Kubernetes objects in YAML or JSON; several files are one cluster; - is standard input.
-    #[arg(long, num_args = 1.., required = true, value_name = "FILE")]
+    #[arg(long, num_args = 1.., required_unless_present = "live", value_name = "FILE")]
     snapshot: Vec<PathBuf>,
+    /// Ask the API server for the cluster as it is now; see "evenkeel snapshot".
+    #[arg(long, conflicts_with = "snapshot")]
+    live: bool,
+    #[command(flatten)]
+    server: ServerArgs,
     /// Pods placed first, in file order.
     #[arg(long, value_name = "PODS")]
     place: Vec<PathBuf>,
@@ -91,9 +99,11 @@ pub(crate) async fn run(
 ) -> Result<Answer, Failure> {
     let recommended = args.what_if.recommendations(recommender).await?;
     let question = question(args)?;
-    let snapshot = read::snapshot(&args.snapshot, None)?;
+    let source =
+        if args.live { Source::Live(snapshot::live(&args.server)?) } else { Source::Files(&args.snapshot) };
+    let snapshot = read::snapshot(&source, None)?;
     let changed = match &recommended {
-        Some(by) => Some(Changed { cluster: read::snapshot(&args.snapshot, Some(by))?.cluster, by }),
+        Some(by) => Some(Changed { cluster: read::snapshot(&source, Some(by))?.cluster, by }),
         None => None,
     };
     let mut progress = Progress::new();

@@ -1,7 +1,7 @@
 //! Reading snapshots and pods: JSON as a stream, YAML as a bounded text.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, stdin};
+use std::io::{BufRead, BufReader, Read, Seek, stdin};
 use std::path::{Path, PathBuf};
 
 use evenkeel_capacity::answer::Shape;
@@ -23,12 +23,20 @@ const YAML_NODES: usize = 4_000_000;
 /// Bytes of YAML that are read.
 const YAML_BYTES: u64 = 64 << 20;
 
-/// Reads several files as one cluster.
+/// Where a cluster is read from.
+pub(super) enum Source<'a> {
+    /// Files that are one cluster.
+    Files(&'a [PathBuf]),
+    /// What an API server said just now.
+    Live(File),
+}
+
+/// Reads a cluster; a second time gives the same, unless it came by standard input.
 ///
 /// # Errors
 /// With the file, the object's place in it, and what is wrong.
 pub(super) fn snapshot(
-    files: &[PathBuf],
+    source: &Source<'_>,
     recommendations: Option<&Recommendations>,
 ) -> Result<Snapshot, Failure> {
     let change = |pod: &mut Pod| {
@@ -38,7 +46,7 @@ pub(super) fn snapshot(
     };
     let mut loader = Loader::new();
     if recommendations.is_some() {
-        if files.iter().any(|file| file == Path::new("-")) {
+        if matches!(source, Source::Files(files) if files.iter().any(|file| file == Path::new("-"))) {
             let why = "standard input can be read once only";
             return Err(Failure::usage(
                 "cannot count twice",
@@ -49,25 +57,33 @@ pub(super) fn snapshot(
         }
         loader = loader.changing(&change);
     }
-    for file in files {
-        read_into(&mut loader, file)?;
+    match source {
+        Source::Files(files) => files.iter().try_for_each(|path| {
+            let name = input::name(path);
+            read_into(&mut loader, open(path, &name)?, &name)
+        })?,
+        Source::Live(file) => {
+            let name = "the API server's answer";
+            let failed = |e: std::io::Error| Failure::new("cannot read", name, e.to_string(), "try again");
+            let mut file = file.try_clone().map_err(failed)?;
+            file.rewind().map_err(failed)?;
+            read_into(&mut loader, Box::new(BufReader::with_capacity(1 << 16, file)), name)?;
+        }
     }
     let (cluster, report) = loader.finish();
     Ok(Snapshot { cluster, report })
 }
 
-fn read_into(loader: &mut Loader<'_>, path: &Path) -> Result<(), Failure> {
-    let name = input::name(path);
-    let mut reader = open(path, &name)?;
-    if !starts_like_json(&mut *reader, &name)? {
-        return documents(&mut *reader, &name)?
+fn read_into(loader: &mut Loader<'_>, mut reader: Box<dyn BufRead>, name: &str) -> Result<(), Failure> {
+    if !starts_like_json(&mut *reader, name)? {
+        return documents(&mut *reader, name)?
             .iter()
-            .try_for_each(|document| loader.document(document).map_err(|e| broken(&name, &e.to_string())));
+            .try_for_each(|document| loader.document(document).map_err(|e| broken(name, &e.to_string())));
     }
     let mut json = serde_json::Deserializer::from_reader(reader);
     // Several values may follow one another.
     while json.end().is_err() {
-        loader.document(&mut json).map_err(|error| broken(&name, &error.to_string()))?;
+        loader.document(&mut json).map_err(|error| broken(name, &error.to_string()))?;
     }
     Ok(())
 }

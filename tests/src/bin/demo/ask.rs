@@ -104,7 +104,7 @@ impl Asking {
 
     /// How many more of a pod fit on what the agents reported.
     pub(crate) fn capacity(&mut self, pod: &str) -> Result<EstimateResponse> {
-        let request = EstimateRequest { pods: vec![pod.to_string()], snapshot: String::new(), max: 0 };
+        let request = EstimateRequest { pods: vec![pod.to_string()], ..EstimateRequest::default() };
         let answer = self.runtime.block_on(self.capacity.estimate(request));
         Ok(answer.context("the recommender does not estimate")?.into_inner())
     }

@@ -1,0 +1,204 @@
+//! The kinds a snapshot holds, and what of their objects is left out.
+
+use serde_json::{Map, Value};
+
+/// A kind the simulator reads.
+pub(super) struct Kind {
+    /// Name.
+    pub(super) kind: &'static str,
+    /// Group and version, as objects name them.
+    pub(super) api_version: &'static str,
+    /// Name in paths.
+    plural: &'static str,
+    /// Its objects belong to namespaces.
+    namespaced: bool,
+    /// What a snapshot without it gets wrong.
+    pub(super) cost: &'static str,
+}
+
+const fn kind(
+    kind: &'static str,
+    api_version: &'static str,
+    plural: &'static str,
+    namespaced: bool,
+    cost: &'static str,
+) -> Kind {
+    Kind { kind, api_version, plural, namespaced, cost }
+}
+
+const CORE: &str = "v1";
+const APPS: &str = "apps/v1";
+const STORAGE: &str = "storage.k8s.io/v1";
+
+/// All of them. Secrets and configuration maps are never asked for.
+pub(super) const KINDS: [Kind; 18] = [
+    kind("Node", CORE, "nodes", false, "there is nothing that pods could run on"),
+    kind("Pod", CORE, "pods", true, "nodes look empty"),
+    kind(
+        "Namespace",
+        CORE,
+        "namespaces",
+        false,
+        "namespace selectors and node selectors of namespaces select nothing",
+    ),
+    kind("Service", CORE, "services", true, "pods of services are not spread by default"),
+    kind(
+        "ReplicationController",
+        CORE,
+        "replicationcontrollers",
+        true,
+        "their pods are not spread by default",
+    ),
+    kind("ReplicaSet", APPS, "replicasets", true, "pods of deployments are not spread by default"),
+    kind("StatefulSet", APPS, "statefulsets", true, "their pods are not spread by default"),
+    kind("PersistentVolume", CORE, "persistentvolumes", false, "pods with bound claims find no node"),
+    kind("PersistentVolumeClaim", CORE, "persistentvolumeclaims", true, "pods with claims find no node"),
+    kind("StorageClass", STORAGE, "storageclasses", false, "new claims are not provisioned"),
+    kind("CSINode", STORAGE, "csinodes", false, "attachments look unlimited"),
+    kind("CSIDriver", STORAGE, "csidrivers", false, "space of storage drivers is not looked at"),
+    kind(
+        "CSIStorageCapacity",
+        STORAGE,
+        "csistoragecapacities",
+        true,
+        "drivers that tell their space seem to have none",
+    ),
+    kind(
+        "VolumeAttachment",
+        STORAGE,
+        "volumeattachments",
+        false,
+        "volumes that are still attached are not counted",
+    ),
+    kind("ResourceQuota", CORE, "resourcequotas", true, "quotas do not bind"),
+    kind("LimitRange", CORE, "limitranges", true, "defaults and bounds of namespaces do not hold"),
+    kind(
+        "PriorityClass",
+        "scheduling.k8s.io/v1",
+        "priorityclasses",
+        false,
+        "pods have the priority 0 unless they say a number",
+    ),
+    kind(
+        "PodDisruptionBudget",
+        "policy/v1",
+        "poddisruptionbudgets",
+        true,
+        "budgets are not told when nodes are drained",
+    ),
+];
+
+impl Kind {
+    /// Path of the list, of one namespace where one is given and the kind has them.
+    pub(super) fn path(&self, namespace: Option<&str>) -> String {
+        let group = if self.api_version == CORE {
+            "/api/v1".to_owned()
+        } else {
+            format!("/apis/{}", self.api_version)
+        };
+        match namespace.filter(|_| self.namespaced) {
+            Some(namespace) => format!("{group}/namespaces/{namespace}/{}", self.plural),
+            None => format!("{group}/{}", self.plural),
+        }
+    }
+
+    /// The object as it is saved: told its kind first, which a list leaves out, and without what the simulator does not
+    /// read and others need not see.
+    pub(super) fn saved(&self, mut object: Map<String, Value>, keep_all: bool) -> Map<String, Value> {
+        let mut saved = Map::new();
+        saved.insert("apiVersion".to_owned(), self.api_version.into());
+        saved.insert("kind".to_owned(), self.kind.into());
+        if !keep_all {
+            self.strip(&mut object);
+        }
+        saved.extend(object);
+        saved
+    }
+
+    fn strip(&self, object: &mut Map<String, Value>) {
+        if let Some(metadata) = child(object, "metadata") {
+            metadata.remove("managedFields");
+            if let Some(annotations) = child(metadata, "annotations") {
+                // The object as it was written, environment and all.
+                annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+            }
+        }
+        match self.kind {
+            "Pod" => {
+                let Some(spec) = child(object, "spec") else { return };
+                for list in ["containers", "initContainers", "ephemeralContainers"] {
+                    for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                        if let Some(container) = container.as_object_mut() {
+                            CONTAINER.iter().for_each(|key| drop(container.remove(*key)));
+                        }
+                    }
+                }
+            }
+            "ReplicaSet" | "StatefulSet" | "ReplicationController" => {
+                if let Some(spec) = child(object, "spec") {
+                    spec.remove("template");
+                }
+            }
+            "PersistentVolume" => {
+                if let Some(csi) = child(object, "spec").and_then(|spec| child(spec, "csi")) {
+                    csi.remove("volumeAttributes");
+                }
+            }
+            "StorageClass" => drop(object.remove("parameters")),
+            _ => {}
+        }
+    }
+}
+
+/// What of a container says how it runs, not where it may: values of the environment and command lines hold secrets.
+const CONTAINER: [&str; 8] =
+    ["env", "envFrom", "command", "args", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe"];
+
+fn child<'a>(object: &'a mut Map<String, Value>, key: &str) -> Option<&'a mut Map<String, Value>> {
+    object.get_mut(key)?.as_object_mut()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of(name: &str) -> &'static Kind {
+        KINDS.iter().find(|kind| kind.kind == name).unwrap()
+    }
+
+    #[test]
+    fn paths_follow_group_and_namespace() {
+        assert_eq!(of("Pod").path(None), "/api/v1/pods");
+        assert_eq!(of("Pod").path(Some("a")), "/api/v1/namespaces/a/pods");
+        assert_eq!(of("Node").path(Some("a")), "/api/v1/nodes");
+        assert_eq!(of("ReplicaSet").path(Some("a")), "/apis/apps/v1/namespaces/a/replicasets");
+    }
+
+    #[test]
+    fn secrets_stay_behind_unless_all_is_kept() {
+        let pod = json!({
+            "metadata": { "name": "p", "managedFields": [{}], "annotations": {
+                "kubectl.kubernetes.io/last-applied-configuration": "SECRET", "evenkeel.dev/manage": "false" } },
+            "spec": {
+                "containers": [{ "name": "c", "image": "i", "env": [{ "name": "A", "value": "SECRET" }], "args": ["SECRET"],
+                    "livenessProbe": { "exec": { "command": ["SECRET"] } }, "resources": { "requests": { "cpu": "1" } } }],
+                "initContainers": [{ "name": "d", "command": ["SECRET"], "restartPolicy": "Always" }],
+            },
+        });
+        let set = json!({ "spec": { "selector": {}, "template": { "spec": "SECRET" } } });
+        let volume = json!({ "spec": { "csi": { "driver": "d", "volumeAttributes": { "k": "SECRET" } } } });
+        let class = json!({ "provisioner": "p", "parameters": { "key": "SECRET" } });
+        for (kind, object) in
+            [("Pod", &pod), ("ReplicaSet", &set), ("PersistentVolume", &volume), ("StorageClass", &class)]
+        {
+            let object = object.as_object().unwrap();
+            let saved = Value::Object(of(kind).saved(object.clone(), false)).to_string();
+            assert!(!saved.contains("SECRET"), "{saved}");
+            assert!(Value::Object(of(kind).saved(object.clone(), true)).to_string().contains("SECRET"));
+        }
+        let saved = Value::Object(of("Pod").saved(pod.as_object().unwrap().clone(), false)).to_string();
+        let want = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","annotations":{"evenkeel.dev/manage":"false"}},"spec":{"containers":[{"name":"c","image":"i","resources":{"requests":{"cpu":"1"}}}],"initContainers":[{"name":"d","restartPolicy":"Always"}]}}"#;
+        assert_eq!(saved, want);
+    }
+}

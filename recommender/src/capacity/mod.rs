@@ -1,0 +1,104 @@
+//! Owns questions about capacity: who may ask how much, over which cluster, and the answers kept over time.
+//!
+//! The answer is `evenkeel_capacity`'s. Questions run on a few threads of their own ([`pool`]), are given up when whoever
+//! asked has gone or their time is over, and never change anything.
+
+pub(crate) mod kept;
+pub(crate) mod pool;
+pub(crate) mod read;
+pub(crate) mod reported;
+pub(crate) mod watch;
+
+use evenkeel_capacity::answer::Stop;
+use evenkeel_capacity::load::Loader;
+use evenkeel_capacity::object::Pod;
+use evenkeel_capacity::question::{Changed, QuestionError, Recommendations, Snapshot, Whole};
+
+use crate::api::Context;
+use crate::ingest::engine::now_usec;
+use crate::recommend;
+use pool::Wanted;
+use read::Asked;
+use reported::Reported;
+
+/// Why a question got no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EstimateError {
+    /// It cannot be answered as it is put.
+    #[error(transparent)]
+    Question(#[from] QuestionError),
+    /// What was sent cannot be read or used.
+    #[error("{0}")]
+    Unreadable(String),
+    /// Nobody waits for the answer any more.
+    #[error("whoever asked has gone, or the time was over")]
+    GivenUp,
+}
+
+/// Answers a question; `wanted` is looked at all the while.
+///
+/// # Errors
+/// [`EstimateError`].
+pub(crate) fn estimate(context: &Context, asked: Asked, wanted: &Wanted) -> Result<Whole, EstimateError> {
+    let Asked { question, snapshot, cluster, recommended } = asked;
+    if recommended && snapshot.is_some() {
+        let why = "recommended: it belongs to what agents report, not to a posted snapshot; \
+                   ask evenkeel capacity --what-if recommended for that";
+        return Err(EstimateError::Unreadable(why.to_owned()));
+    }
+    let wishes = recommended.then(|| recommendations(context));
+    let (snapshot, changed) = match snapshot {
+        Some(snapshot) => (snapshot, None),
+        None => {
+            let reported = gather(context, &cluster).map_err(EstimateError::Unreadable)?;
+            let changed = match &wishes {
+                Some(by) => Some(Changed { cluster: load(context, &reported, Some(by))?.cluster, by }),
+                None => None,
+            };
+            (load(context, &reported, None)?, changed)
+        }
+    };
+    let (whole, _) = question.answer(snapshot, changed, &mut |_| wanted.is_wanted())?;
+    if whole.answer.stop == Stop::Cancelled || !wanted.is_wanted() {
+        return Err(EstimateError::GivenUp);
+    }
+    Ok(whole)
+}
+
+/// What the agents of a cluster reported.
+///
+/// # Errors
+/// When it is not clear which cluster is meant.
+pub(crate) fn gather(context: &Context, cluster: &str) -> Result<Reported, String> {
+    let health = context.engine.health();
+    Reported::gather(&context.engine.state().read(), |key| health.is_connected(key), cluster)
+}
+
+fn load(
+    context: &Context,
+    reported: &Reported,
+    wishes: Option<&Recommendations>,
+) -> Result<Snapshot, EstimateError> {
+    let change = |pod: &mut Pod| {
+        if let Some(wishes) = wishes {
+            wishes.apply(pod);
+        }
+    };
+    let mut loader = Loader::new().changing(&change);
+    reported
+        .objects(&context.config.capacity, |object| loader.document(object))
+        .map_err(|error| EstimateError::Unreadable(error.to_string()))?;
+    let (cluster, report) = loader.finish();
+    Ok(Snapshot { cluster, report })
+}
+
+/// The recommender's own answers.
+fn recommendations(context: &Context) -> Recommendations {
+    let mut all = Recommendations::new();
+    for r in recommend::all(&context.engine.state().read(), &context.params, now_usec(), "") {
+        if let Some(request) = r.request {
+            all.add(r.namespace, &r.workload, r.container, r.resource, request);
+        }
+    }
+    all
+}

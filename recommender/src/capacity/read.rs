@@ -1,0 +1,291 @@
+//! Owns the reading of questions: one JSON object that is read as it arrives, its snapshot never in memory as a whole, or
+//! the same as bounded YAML.
+
+use std::fmt;
+use std::io::{self, Read};
+
+use evenkeel_capacity::answer::Shape;
+use evenkeel_capacity::load::{Loader, shapes};
+use evenkeel_capacity::object::Pod;
+use evenkeel_capacity::question::{Options, Question, Snapshot};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::{Map, Value};
+
+use super::pool::Wanted;
+
+/// Nesting of lists and maps in YAML; a pod needs about ten levels.
+const YAML_DEPTH: usize = 64;
+/// Lists, maps and scalars of YAML; larger snapshots are given as JSON, which is read as a stream.
+const YAML_NODES: usize = 1_000_000;
+/// Bytes of YAML that are read.
+const YAML_BYTES: u64 = 16 << 20;
+/// Placings told in detail: each holds the scores of every node.
+const MAX_STEPS: usize = 1000;
+
+/// A question that was read, and the cluster it is about where one was posted.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// The question.
+    pub(crate) question: Question,
+    /// The posted cluster; what agents reported without.
+    pub(crate) snapshot: Option<Snapshot>,
+    /// Which cluster's agents are meant.
+    pub(crate) cluster: String,
+    /// Count with recommended requests too.
+    pub(crate) recommended: bool,
+}
+
+/// A reader that ends with an error when nobody waits for the answer any more.
+pub(crate) struct Interrupted<'a, R> {
+    /// Where the text comes from.
+    pub(crate) inner: R,
+    /// Whether somebody waits.
+    pub(crate) wanted: &'a Wanted,
+}
+
+impl<R: Read> Read for Interrupted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if !self.wanted.is_wanted() {
+            return Err(io::Error::other("whoever asked has gone"));
+        }
+        self.inner.read(buffer)
+    }
+}
+
+/// Reads a whole question: `{pods, place, snapshot, cluster, recommended}` and the options beside them.
+///
+/// # Errors
+/// What is wrong, with its place.
+pub(crate) fn question(reader: impl Read) -> Result<Asked, String> {
+    let mut reader = io::BufReader::with_capacity(1 << 16, reader);
+    if !is_json(&mut reader)? {
+        let document = documents(reader)?.into_iter().next().unwrap_or(Value::Null);
+        return EnvelopeSeed.deserialize(document).map_err(|error| error.to_string());
+    }
+    let mut json = serde_json::Deserializer::from_reader(reader);
+    let asked = EnvelopeSeed.deserialize(&mut json).map_err(|error| error.to_string())?;
+    json.end().map_err(|error| error.to_string())?;
+    Ok(asked)
+}
+
+/// Reads a snapshot that stands alone, in JSON or YAML.
+///
+/// # Errors
+/// What is wrong, with its place.
+pub(crate) fn snapshot(reader: impl Read) -> Result<Snapshot, String> {
+    let mut reader = io::BufReader::with_capacity(1 << 16, reader);
+    let mut loader = Loader::new();
+    if is_json(&mut reader)? {
+        let mut json = serde_json::Deserializer::from_reader(reader);
+        // Several values may follow one another.
+        while json.end().is_err() {
+            loader.document(&mut json).map_err(|error| error.to_string())?;
+        }
+    } else {
+        for document in documents(reader)? {
+            loader.document(document).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(finished(loader))
+}
+
+fn finished(loader: Loader<'_>) -> Snapshot {
+    let (cluster, report) = loader.finish();
+    Snapshot { cluster, report }
+}
+
+/// Pods (or what makes pods) of a text in JSON or YAML.
+///
+/// # Errors
+/// What is wrong, with the field.
+pub(crate) fn pods(text: &str) -> Result<Vec<Shape>, String> {
+    let documents = match serde_json::from_str::<Value>(text) {
+        Ok(value) => vec![value],
+        Err(_) => documents(text.as_bytes())?,
+    };
+    let mut all = Vec::new();
+    for document in &documents {
+        all.extend(shapes(document).map_err(|error| error.to_string())?);
+    }
+    if all.is_empty() { Err("it holds no pod".to_owned()) } else { Ok(all) }
+}
+
+/// Options of one JSON object, within the limits of a hosted question.
+///
+/// # Errors
+/// With the name of the option.
+pub(crate) fn options(written: Map<String, Value>) -> Result<Options, String> {
+    let options: Options =
+        serde_json::from_value(Value::Object(written)).map_err(|error| error.to_string())?;
+    match options.steps {
+        evenkeel_capacity::answer::Steps::First(steps) if steps > MAX_STEPS => {
+            Err(format!("steps: {steps} are more than the {MAX_STEPS} that are told"))
+        }
+        _ => Ok(options),
+    }
+}
+
+/// Whether the first character that is not blank opens a JSON object. The reader is left before it.
+fn is_json(reader: &mut impl io::BufRead) -> Result<bool, String> {
+    loop {
+        let buffer = reader.fill_buf().map_err(|error| error.to_string())?;
+        let blank = buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        match buffer.get(blank) {
+            Some(byte) => return Ok(*byte == b'{'),
+            None if buffer.is_empty() => return Ok(false),
+            None => reader.consume(blank),
+        }
+    }
+}
+
+/// Documents of YAML that hold something.
+fn documents(reader: impl Read) -> Result<Vec<Value>, String> {
+    let mut text = String::new();
+    reader.take(YAML_BYTES + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    if text.len() as u64 > YAML_BYTES {
+        return Err(format!(
+            "it is YAML of more than {YAML_BYTES} bytes; send JSON, which is read as it arrives"
+        ));
+    }
+    let budget = serde_saphyr::budget! {
+        max_depth: YAML_DEPTH,
+        flow_nesting_limit: YAML_DEPTH,
+        max_nodes: YAML_NODES,
+        max_events: 2 * YAML_NODES,
+    };
+    let options = serde_saphyr::options! { budget: budget, with_snippet: false, emit_comments: false };
+    let documents: Vec<Value> =
+        serde_saphyr::from_str_multiple_with_options(&text, options).map_err(|error| error.to_string())?;
+    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+}
+
+/// A question as one object.
+struct EnvelopeSeed;
+
+impl<'de> DeserializeSeed<'de> for EnvelopeSeed {
+    type Value = Asked;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Asked, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for EnvelopeSeed {
+    type Value = Asked;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a question: an object with pods, and perhaps a snapshot and options")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Asked, A::Error> {
+        let mut asked = Asked::default();
+        let mut written = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "pods" => asked.question.shapes.extend(of_list("pods", map.next_value()?)?),
+                "place" => {
+                    let shapes = of_list("place", map.next_value()?)?;
+                    asked.question.first.extend(shapes.into_iter().map(|shape| shape.pod));
+                }
+                "snapshot" => asked.snapshot = map.next_value_seed(SnapshotSeed)?,
+                "cluster" => asked.cluster = map.next_value()?,
+                "recommended" => asked.recommended = map.next_value()?,
+                _ => {
+                    written.insert(key, map.next_value::<Value>()?);
+                }
+            }
+        }
+        asked.question.options = options(written).map_err(A::Error::custom)?;
+        Ok(asked)
+    }
+}
+
+/// Pods of a list of objects or of texts.
+fn of_list<E: serde::de::Error>(key: &str, list: Vec<Value>) -> Result<Vec<Shape>, E> {
+    let mut all = Vec::new();
+    for (index, value) in list.iter().enumerate() {
+        let read = match value.as_str() {
+            Some(text) => pods(text),
+            None => shapes(value).map_err(|error| error.to_string()),
+        };
+        all.extend(read.map_err(|why| E::custom(format_args!("{key}[{index}]: {why}")))?);
+    }
+    Ok(all)
+}
+
+/// A snapshot inside of a question.
+struct SnapshotSeed;
+
+impl<'de> DeserializeSeed<'de> for SnapshotSeed {
+    type Value = Option<Snapshot>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        let mut loader = Loader::new();
+        loader.document(deserializer)?;
+        Ok(Some(finished(loader)))
+    }
+}
+
+/// Pods placed first, of a text.
+///
+/// # Errors
+/// As [`pods`].
+pub(crate) fn placed_first(text: &str) -> Result<Vec<Pod>, String> {
+    Ok(pods(text)?.into_iter().map(|shape| shape.pod).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POD: &str = r#"{"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}"#;
+
+    #[test]
+    fn questions_are_read_in_json_and_yaml_and_refused_with_their_place() {
+        let node = r#"{"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4"}}}"#;
+        let json = format!(
+            r#"{{"max": 3, "snapshot": {{"kind": "List", "items": [{node}]}}, "pods": [{POD}, "spec: {{}}"], "preempt": true}}"#
+        );
+        let asked = question(json.as_bytes()).unwrap();
+        assert_eq!((asked.question.shapes.len(), asked.question.options.max), (2, Some(3)));
+        assert_eq!(asked.snapshot.unwrap().report.counts.nodes, 1);
+        let yaml = "pods:\n- spec: {containers: []}\nlose: [any]\ncluster: a\nrecommended: true\n";
+        let asked = question(yaml.as_bytes()).unwrap();
+        assert_eq!(asked.question.options.lose, ["any"]);
+        assert!(asked.recommended && asked.cluster == "a" && asked.snapshot.is_none());
+        for (text, why) in [
+            ("", "a question"),
+            ("[]", "a question"),
+            (r#"{"pods": [], "nonsense": 1}"#, "nonsense"),
+            (r#"{"pods": [{"kind": "Node"}]}"#, "pods[0]: kind"),
+            (r#"{"pods": [], "steps": 1001}"#, "steps"),
+            (
+                r#"{"snapshot": {"kind": "List", "items": [{"kind": "Node", "status": 3}]}}"#,
+                "items[0] (Node)",
+            ),
+            (r#"{"pods": []} x"#, "trailing"),
+        ] {
+            let error = question(text.as_bytes()).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn reading_ends_when_nobody_waits() {
+        let pool = super::super::pool::Pool::start(1, 1).unwrap();
+        let (told, seen) = std::sync::mpsc::channel();
+        let (go, gate) = std::sync::mpsc::channel::<()>();
+        let waiting = pool.submit(move |wanted| {
+            gate.recv().unwrap();
+            let inner = POD.as_bytes();
+            told.send(question(Interrupted { inner, wanted }).unwrap_err()).unwrap();
+        });
+        drop(waiting);
+        // The thread may have skipped the question already, which is as good.
+        if go.send(()).is_ok() {
+            if let Ok(error) = seen.recv() {
+                assert!(error.contains("has gone"), "{error}");
+            }
+        }
+    }
+}

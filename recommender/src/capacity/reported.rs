@@ -1,0 +1,215 @@
+//! Owns the cluster as agents reported it, in Kubernetes objects: one builder for questions asked here and for
+//! snapshots that are saved.
+//!
+//! An agent tells its node's size, its containers and what these request. The rest is what a kubelet and the node
+//! controller would say: allocatable is the size less what is reserved and less the eviction threshold; a node with
+//! less available memory than that threshold has the taint of memory pressure; a node whose agent is silent the taint
+//! of an unreachable one. Available memory is the size less the working sets of the containers, and so an upper bound:
+//! what the system itself uses is not reported. Disk and process numbers of nodes are not reported.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use evenkeel_model::sample::Field;
+use evenkeel_proto::v1;
+use serde_json::{Map, Value, json};
+
+use crate::config::CapacitySection;
+use crate::ingest::Key;
+use crate::state::State;
+
+/// Samples of containers this much older than their node's newest do not count as its use.
+const STALE_USEC: u64 = 60_000_000;
+
+/// What agents reported, copied so that ingest goes on while it is counted.
+#[derive(Debug, Default)]
+pub(crate) struct Reported {
+    nodes: Vec<ReportedNode>,
+}
+
+#[derive(Debug)]
+struct ReportedNode {
+    name: String,
+    facts: v1::NodeFacts,
+    connected: bool,
+    used_bytes: u64,
+    containers: Vec<Arc<v1::ContainerIdentity>>,
+}
+
+impl Reported {
+    /// The nodes of known size of one cluster; with no name, of the only one.
+    ///
+    /// # Errors
+    /// With the names, when there are several clusters and none was named, or when there is none of the name.
+    pub(crate) fn gather(
+        state: &State,
+        connected: impl Fn(&Key) -> bool,
+        cluster: &str,
+    ) -> Result<Self, String> {
+        let known: BTreeSet<&str> = state.nodes().map(|(key, _)| key.cluster.as_str()).collect();
+        let names = || known.iter().copied().collect::<Vec<_>>().join(", ");
+        if cluster.is_empty() && known.len() > 1 {
+            return Err(format!("agents of several clusters report: {}", names()));
+        }
+        if !cluster.is_empty() && !known.contains(cluster) {
+            return Err(format!("no agent of cluster {cluster} reports; clusters are: {}", names()));
+        }
+        let mut nodes = Vec::new();
+        for (key, node) in state.nodes().filter(|(key, _)| cluster.is_empty() || key.cluster == cluster) {
+            let Some(facts) = node.facts else { continue };
+            let stream = state.current(key, node);
+            let fresh = node.newest_usec.saturating_sub(STALE_USEC);
+            let slots = || stream.iter().flat_map(|stream| stream.slots.iter());
+            let used = slots()
+                .filter_map(|slot| slot.latest)
+                .filter(|(time, _)| *time >= fresh)
+                .filter_map(|(_, sample)| sample.get(Field::MemoryWorkingSetBytes));
+            nodes.push(ReportedNode {
+                name: key.node.clone(),
+                facts,
+                connected: stream.is_some_and(|stream| connected(&stream.key)),
+                used_bytes: used.fold(0, u64::saturating_add),
+                containers: slots().map(|slot| Arc::clone(&slot.identity)).collect(),
+            });
+        }
+        Ok(Self { nodes })
+    }
+
+    /// Calls `take` with every object, nodes first, until it fails.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub(crate) fn objects<E>(
+        &self,
+        rules: &CapacitySection,
+        mut take: impl FnMut(Value) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for node in &self.nodes {
+            take(node.object(rules))?;
+        }
+        let mut names: HashSet<(String, String)> = HashSet::new();
+        let mut uids: HashSet<&str> = HashSet::new();
+        for node in &self.nodes {
+            for ((namespace, pod), containers) in node.pods() {
+                let uid = containers.values().map(|c| c.pod_uid.as_str()).find(|uid| !uid.is_empty());
+                if uid.is_some_and(|uid| !uids.insert(uid)) {
+                    // It has moved, and the node it left has not said so yet.
+                    continue;
+                }
+                // A unit or cgroup has the same name on every node.
+                let mut name = pod.to_owned();
+                if !names.insert((namespace.to_owned(), name.clone())) {
+                    name = format!("{pod}.{}", node.name);
+                    names.insert((namespace.to_owned(), name.clone()));
+                }
+                take(pod_object(&node.name, namespace, &name, uid, &containers))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Containers of a pod by kind and name: of one that was started again the newest.
+type Containers<'a> = BTreeMap<(i32, &'a str), &'a v1::ContainerIdentity>;
+
+impl ReportedNode {
+    fn pods(&self) -> BTreeMap<(&str, &str), Containers<'_>> {
+        let mut pods: BTreeMap<(&str, &str), Containers<'_>> = BTreeMap::new();
+        for container in &self.containers {
+            let pod = if container.pod.is_empty() { &container.id } else { &container.pod };
+            let containers = pods.entry((&container.namespace, pod)).or_default();
+            containers.insert((container.kind, &container.container), container);
+        }
+        pods
+    }
+
+    fn object(&self, rules: &CapacitySection) -> Value {
+        let reserved = rules.reserve_memory.get().saturating_add(rules.eviction_memory.get());
+        let available = self.facts.memory_bytes.saturating_sub(self.used_bytes);
+        let pressure = available < rules.eviction_memory.get();
+        let taint = |key: &str| json!({ "key": key, "effect": "NoSchedule" });
+        let mut taints = Vec::new();
+        taints.extend(pressure.then(|| taint("node.kubernetes.io/memory-pressure")));
+        taints.extend((!self.connected).then(|| taint("node.kubernetes.io/unreachable")));
+        let size = |cpu: u64, memory: u64| json!({ "cpu": format!("{cpu}m"), "memory": memory.to_string(), "pods": rules.node_pods.to_string() });
+        json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": { "name": self.name, "labels": { "kubernetes.io/hostname": self.name } },
+            "spec": { "taints": taints },
+            "status": {
+                "capacity": size(self.facts.cpu_milli, self.facts.memory_bytes),
+                "allocatable": size(
+                    self.facts.cpu_milli.saturating_sub(rules.reserve_cpu_milli),
+                    self.facts.memory_bytes.saturating_sub(reserved),
+                ),
+                "conditions": [
+                    { "type": "MemoryPressure", "status": if pressure { "True" } else { "False" } },
+                    { "type": "Ready", "status": if self.connected { "True" } else { "Unknown" } },
+                ],
+            },
+        })
+    }
+}
+
+fn pod_object(
+    node: &str,
+    namespace: &str,
+    name: &str,
+    uid: Option<&str>,
+    containers: &Containers<'_>,
+) -> Value {
+    let of_kinds = |kinds: &[v1::ContainerKind]| -> Vec<Value> {
+        let wanted = containers.values().filter(|c| kinds.contains(&c.kind()));
+        wanted.map(|container| container_object(container)).collect()
+    };
+    let workload = containers.values().next().map_or("", |c| c.workload.as_str());
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": name, "namespace": namespace, "uid": uid, "ownerReferences": owner(workload) },
+        "spec": {
+            "nodeName": node,
+            "containers": of_kinds(&[v1::ContainerKind::Regular, v1::ContainerKind::Unspecified]),
+            "initContainers": of_kinds(&[v1::ContainerKind::Init, v1::ContainerKind::Sidecar]),
+        },
+        "status": { "phase": "Running" },
+    })
+}
+
+fn container_object(container: &v1::ContainerIdentity) -> Value {
+    let asked = container.requested.unwrap_or_default();
+    let list = |cpu_milli: Option<u64>, memory_bytes: Option<u64>| {
+        let mut list = Map::new();
+        list.extend(cpu_milli.map(|cpu| ("cpu".to_owned(), format!("{cpu}m").into())));
+        list.extend(memory_bytes.map(|memory| ("memory".to_owned(), memory.to_string().into())));
+        list
+    };
+    let mut object = json!({
+        "name": container.container,
+        "image": container.image,
+        "resources": {
+            "requests": list(asked.cpu_request_milli, asked.memory_request_bytes),
+            "limits": list(asked.cpu_limit_milli, asked.memory_limit_bytes),
+        },
+    });
+    if container.kind() == v1::ContainerKind::Sidecar {
+        object["restartPolicy"] = "Always".into();
+    }
+    object
+}
+
+/// The owner of a workload's name such as `deployment/web`; a pod of its own has none.
+fn owner(workload: &str) -> Value {
+    let Some((kind, name)) = workload.split_once('/') else { return json!([]) };
+    let kind = match kind {
+        "daemonset" => "DaemonSet",
+        "statefulset" => "StatefulSet",
+        "replicaset" => "ReplicaSet",
+        "deployment" => "Deployment",
+        "job" => "Job",
+        "cronjob" => "CronJob",
+        other => other,
+    };
+    json!([{ "kind": kind, "name": name, "controller": true }])
+}

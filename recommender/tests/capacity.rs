@@ -1,0 +1,295 @@
+//! Questions about capacity over the interfaces: agents' nodes, posted snapshots, limits, and watched questions.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
+
+mod common;
+
+use common::{Agent, Running, http, until};
+use evenkeel_proto::v1::{self, capacity_service_client::CapacityServiceClient};
+use evenkeel_recommender::config::{Size, Span, WatchSection};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+const PATH: &str = "/api/v1/capacity";
+
+fn pod() -> Value {
+    json!({
+        "kind": "Pod",
+        "metadata": { "name": "p" },
+        "spec": { "containers": [{ "name": "c", "resources": { "requests": { "cpu": "1", "memory": "1Gi" } } }] },
+    })
+}
+
+async fn ask(running: &Running, question: &Value) -> (u16, Value) {
+    let (status, text) = http(running.http, "POST", PATH, &question.to_string()).await;
+    (status, serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}")))
+}
+
+/// A connected agent of a node with four cores and 8 GiB.
+async fn reporting(running: &Running) -> common::Link {
+    let mut agent = Agent::new(1, &["web:1", "web:1"]);
+    let mut link = agent.connect(running.grpc).await;
+    link.send(agent.measure(3)).await;
+    link.acknowledged(3).await;
+    link
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_agents_report_is_a_cluster_and_a_snapshot_of_it_answers_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Running::start(dir.path(), |_| {}).await;
+    let (status, nobody) = ask(&running, &json!({ "pods": [pod()] })).await;
+    assert_eq!((status, &nobody["message"]), (200, &json!("no nodes available to schedule pods")));
+    let _link = reporting(&running).await;
+
+    let question = json!({ "pods": [pod()], "lose": ["any"], "recommended": true });
+    let (status, answer) = ask(&running, &question).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!((&answer["count"], &answer["binding"]), (&json!(4), &json!("nodes")), "{answer}");
+    assert_eq!(answer["perNode"], json!({ "node-1": 4 }));
+    assert_eq!(answer["message"], "0/1 nodes are available: 1 Insufficient cpu.");
+    assert_eq!(answer["snapshot"]["pods"], 2);
+    assert_eq!(answer["lose"][0]["pods"], 2);
+    assert!(answer["recommended"]["requests"].as_u64().unwrap() >= 2, "{answer}");
+
+    let (status, text) = http(running.http, "GET", "/api/v1/capacity/snapshot", "").await;
+    assert_eq!(status, 200);
+    // The body is chunked, which the small client does not undo.
+    let begin = text.find('{').unwrap();
+    let list: String = text[begin..].lines().filter(|line| line.contains('"') || *line == "]}").collect();
+    let snapshot: Value = serde_json::from_str(&list).unwrap_or_else(|e| panic!("{e}: {list}"));
+    let plain = json!({ "pods": [pod()] });
+    let posted = json!({ "snapshot": snapshot, "pods": [pod()] });
+    assert_eq!(ask(&running, &posted).await, ask(&running, &plain).await);
+
+    let mut client = CapacityServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let request = v1::EstimateRequest {
+        pods: vec![pod().to_string()],
+        options_json: json!({ "lose": ["any"] }).to_string(),
+        recommended: true,
+        ..v1::EstimateRequest::default()
+    };
+    let by_grpc = client.estimate(request).await.unwrap().into_inner();
+    assert_eq!(serde_json::from_str::<Value>(&by_grpc.answer_json).unwrap(), answer);
+    assert_eq!((by_grpc.count, by_grpc.stop.as_str()), (4, "Unschedulable"));
+    let mut objects = client.snapshot(v1::SnapshotRequest::default()).await.unwrap().into_inner();
+    let objects = objects.message().await.unwrap().unwrap().objects;
+    assert_eq!(objects.len(), 3, "{objects:?}");
+    assert_eq!(snapshot["items"][0], serde_json::from_str::<Value>(&objects[0]).unwrap());
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thresholds_of_the_kubelet_take_memory_off_and_taint() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Running::start(dir.path(), |config| {
+        config.capacity.eviction_memory = Size::from_mib(1024);
+        config.capacity.reserve_memory = Size::from_mib(6 * 1024);
+        config.capacity.node_pods = 3;
+    })
+    .await;
+    let link = reporting(&running).await;
+    // 8 GiB less 7.
+    let (_, answer) = ask(&running, &json!({ "pods": [pod()] })).await;
+    assert_eq!(answer["count"], 1, "{answer}");
+    assert_eq!(answer["message"], "0/1 nodes are available: 1 Insufficient memory, 1 Too many pods.");
+    drop(link);
+    let tainted = until(|| async {
+        let (_, answer) = ask(&running, &json!({ "pods": [pod()] })).await;
+        (answer["count"] == 0).then_some(answer)
+    });
+    assert_eq!(tainted.await["message"], "0/1 nodes are available: 1 node(s) had untolerated taint(s).");
+    running.stop().await;
+
+    let running = Running::start(dir.path(), |c| c.capacity.eviction_memory = Size::from_mib(8192)).await;
+    let _link = Agent::new(1, &[]).connect(running.grpc).await;
+    let (_, text) = http(running.http, "GET", "/api/v1/capacity/snapshot?cluster=test", "").await;
+    assert!(text.contains("node.kubernetes.io/memory-pressure"), "{text}");
+    assert_eq!(http(running.http, "GET", "/api/v1/capacity/snapshot?cluster=x", "").await.0, 400);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn posted_snapshots_and_options_answer_or_are_refused_by_the_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Running::start(dir.path(), |c| c.capacity.max_snapshot = Size::from_bytes(1 << 16)).await;
+    let node = |name: &str, pool: &str| {
+        json!({
+            "kind": "Node",
+            "metadata": { "name": name, "labels": { "pool": pool } },
+            "status": { "allocatable": { "cpu": "3", "memory": "8Gi", "pods": "10" } },
+        })
+    };
+    let snapshot = json!({ "kind": "List", "items": [node("a", "x"), node("b", "y")] });
+    let with = |more: Value| {
+        let mut question = json!({ "snapshot": snapshot, "pods": [pod()] });
+        question.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        question
+    };
+    let table: &[(Value, u16, &str)] = &[
+        (with(json!({})), 200, r#""count":6"#),
+        (with(json!({ "nodes": "pool=x" })), 200, r#""count":3"#),
+        (with(json!({ "excludeNodes": ["b"], "max": 2 })), 200, r#""stop":"LimitReached""#),
+        (with(json!({ "reserve": { "cpu": "4" } })), 200, r#""binding":"reserve""#),
+        (with(json!({ "pods": [pod(), pod()] })), 200, r#""shapes":[{"name":"p""#),
+        (with(json!({ "place": [pod()] })), 200, r#""placed":[{"pod""#),
+        (with(json!({ "steps": 1 })), 200, r#""best":["a","b"]"#),
+        (with(json!({ "steps": "all" })), 200, r#""sequence":["a""#),
+        (
+            with(json!({ "drain": ["a"], "preempt": true, "daemonset": true, "trials": 3 })),
+            200,
+            r#""drain":[{"nodes":["a"]"#,
+        ),
+        (
+            with(json!({ "need": 20, "add": "name,cpu,memory\nbig,7,64Gi\n" })),
+            200,
+            r#""perNode":7,"nodes":2"#,
+        ),
+        (
+            with(
+                json!({ "schedulerVersion": "1.34", "schedulerConfig": { "kind": "KubeSchedulerConfiguration" } }),
+            ),
+            200,
+            "count",
+        ),
+        (with(json!({ "drain": ["c"] })), 400, "drain: no node of the snapshot is named c"),
+        (with(json!({ "excludeNodes": ["c"] })), 400, "excludeNodes"),
+        (with(json!({ "recommended": true })), 400, "recommended"),
+        (with(json!({ "schedulerVersion": "2" })), 400, "schedulerVersion"),
+        (with(json!({ "nonsense": 1 })), 400, "nonsense"),
+        (json!({ "pods": [] }), 400, "no pod is given"),
+        (json!({ "pods": [pod()], "cluster": "x" }), 400, "no agent of cluster x"),
+        (
+            json!({ "snapshot": { "kind": "List", "items": [node("a", "x"), node("a", "x")] }, "pods": [pod()] }),
+            400,
+            "items[1] (Node)",
+        ),
+        (json!({ "pods": ["x".repeat(1 << 16)] }), 413, "capacity.max_snapshot"),
+    ];
+    for (question, want, part) in table {
+        let (status, text) = http(running.http, "POST", PATH, &question.to_string()).await;
+        assert_eq!(status, *want, "{question}: {text}");
+        assert!(text.contains(part), "{question}: {part} not in {text}");
+    }
+    for body in ["", "[]", "{", "pods: [", "\u{0}"] {
+        let (status, text) = http(running.http, "POST", PATH, body).await;
+        assert!(status == 400 && text.contains("remedy"), "{body}: {status} {text}");
+    }
+    running.stop().await;
+}
+
+/// A question whose body does not end.
+async fn unfinished(running: &Running) -> TcpStream {
+    let mut stream = TcpStream::connect(running.http).await.unwrap();
+    let head = format!("POST {PATH} HTTP/1.1\r\nHost: test\r\nContent-Length: 1000\r\n\r\n{{\"pods\": [");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+/// A question whose answer does not come: a shape that no node runs out of is placed for ever.
+fn endless() -> Value {
+    json!({
+        "snapshot": { "nodes": [{ "metadata": { "name": "n" }, "status": { "allocatable": { "pods": "9000000000000" } } }] },
+        "pods": [{ "metadata": { "name": "p" }, "spec": { "containers": [{ "name": "c" }] } }],
+        "max": 1_000_000_000_000_u64,
+    })
+}
+
+async fn metric(running: &Running, line: &str) -> bool {
+    http(running.http, "GET", "/metrics", "").await.1.contains(line)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_question_too_many_is_refused_and_who_leaves_makes_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Running::start(dir.path(), |config| config.capacity.queue = 0).await;
+    let holding = until(|| async {
+        // The thread may not wait for questions yet, and refuse this one.
+        let mut stream = TcpStream::connect(running.http).await.unwrap();
+        let body = endless().to_string();
+        let head =
+            format!("POST {PATH} HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let refused = tokio::time::timeout(std::time::Duration::from_millis(300), stream.read_u8()).await;
+        refused.is_err().then_some(stream)
+    })
+    .await;
+    let question = json!({ "pods": [pod()], "snapshot": { "nodes": [] } });
+    let (status, answer) = ask(&running, &question).await;
+    assert_eq!(status, 429, "{answer}");
+    assert!(answer["error"]["why"].as_str().unwrap().contains("capacity.queue"), "{answer}");
+    let mut client = CapacityServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let request = v1::EstimateRequest { pods: vec![pod().to_string()], ..v1::EstimateRequest::default() };
+    assert_eq!(client.estimate(request).await.unwrap_err().code(), tonic::Code::ResourceExhausted);
+    assert_eq!(http(running.http, "GET", "/api/v1/nodes", "").await.0, 200, "other questions are answered");
+    drop(holding);
+    until(|| async { (ask(&running, &question).await.0 == 200).then_some(()) }).await;
+    assert!(metric(&running, "evenkeel_recommender_capacity_given_up_total 1\n").await);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_ends_when_its_time_is_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Running::start(dir.path(), |c| c.capacity.timeout = Span::from_millis(200)).await;
+    let mut stream = unfinished(&running).await;
+    let mut answer = vec![0; 12];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(answer, b"HTTP/1.1 504");
+    let (status, text) = http(running.http, "POST", PATH, &endless().to_string()).await;
+    assert_eq!(status, 504, "{text}");
+    // The thread is free again.
+    let small = json!({ "snapshot": { "nodes": [] }, "pods": [pod()] });
+    until(|| async { (ask(&running, &small).await.0 == 200).then_some(()) }).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watched_questions_are_answered_kept_and_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("web.json");
+    std::fs::write(&file, pod().to_string()).unwrap();
+    let watch = |name: &str, pod: &std::path::Path| WatchSection {
+        name: name.to_owned(),
+        pod: pod.to_owned(),
+        interval: Span::from_secs(1),
+    };
+    let watches = vec![watch("web", &file), watch("lost", &dir.path().join("missing.yaml"))];
+    let answers = |running: &Running| {
+        let at = running.http;
+        async move {
+            let (status, text) = http(at, "GET", "/api/v1/capacity/watched", "").await;
+            assert_eq!(status, 200, "{text}");
+            serde_json::from_str::<Value>(&text).unwrap()
+        }
+    };
+    let running = Running::start(dir.path(), |config| config.capacity.watch = watches.clone()).await;
+    let _link = reporting(&running).await;
+    let seen = until(|| async {
+        let seen = answers(&running).await;
+        let list = seen[0]["answers"].as_array().unwrap();
+        let enough = list.len() >= 3 && list.last().unwrap()["count"] == 4;
+        (enough && seen[1]["trouble"].is_string()).then_some(seen)
+    })
+    .await;
+    assert!(seen[0]["perDay"].is_number() && seen[0]["trouble"].is_null(), "{seen}");
+    assert!(seen[1]["trouble"].as_str().unwrap().contains("missing.yaml"), "{seen}");
+    assert!(metric(&running, "evenkeel_recommender_capacity_count{question=\"web\"} 4\n").await);
+    assert!(metric(&running, "evenkeel_recommender_capacity_failing{question=\"lost\"} 1\n").await);
+    let mut client = CapacityServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let told = client.list_watched(v1::ListWatchedRequest {}).await.unwrap().into_inner().questions;
+    assert_eq!((told[0].question.as_str(), told[0].interval_seconds), ("web", 1));
+    running.stop().await;
+
+    let first = seen[0]["answers"][0].clone();
+    let slow = WatchSection { interval: Span::from_days(1), ..watches[0].clone() };
+    let running = Running::start(dir.path(), |config| config.capacity.watch = vec![slow]).await;
+    assert_eq!(answers(&running).await[0]["answers"][0], first, "kept over the restart");
+    running.stop().await;
+    std::fs::write(dir.path().join("capacity-watched.json"), "{").unwrap();
+    let running = Running::start(dir.path(), |config| config.capacity.watch = vec![watches[1].clone()]).await;
+    assert_eq!(answers(&running).await[0]["answers"], json!([]));
+    assert!(dir.path().join("capacity-watched.damaged").exists());
+    running.stop().await;
+}
