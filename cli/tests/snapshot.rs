@@ -25,7 +25,7 @@ fn lists() -> BTreeMap<String, Vec<Value>> {
     let pod = |at: usize| {
         json!({
             "metadata": { "name": format!("web-{at}"), "namespace": "shop", "labels": { "app": "web" } },
-            "spec": { "nodeName": ["a", "b"][at % 2], "containers": [{ "name": "c", "env": [{ "name": "KEY", "value": "SECRET" }],
+            "spec": { "nodeName": (["a", "b"][at % 2]), "containers": [{ "name": "c", "env": [{ "name": "KEY", "value": "SECRET" }],
                 "resources": { "requests": { "cpu": "100m" } } }] },
             "status": { "phase": "Running" },
         })
