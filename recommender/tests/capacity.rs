@@ -28,7 +28,11 @@ async fn ask(running: &Running, question: &Value) -> (u16, Value) {
 
 /// A connected agent of a node with four cores and 8 GiB.
 async fn reporting(running: &Running) -> common::Link {
-    let mut agent = Agent::new(1, &["web:1", "web:1"]);
+    reporting_as(running, 1).await
+}
+
+async fn reporting_as(running: &Running, epoch: u64) -> common::Link {
+    let mut agent = Agent::new(epoch, &["web:1", "web:1"]);
     let mut link = agent.connect(running.grpc).await;
     link.send(agent.measure(3)).await;
     link.acknowledged(3).await;
@@ -103,7 +107,7 @@ async fn thresholds_of_the_kubelet_take_memory_off_and_taint() {
     running.stop().await;
 
     let running = Running::start(dir.path(), |c| c.capacity.eviction_memory = Size::from_mib(8192)).await;
-    let _link = Agent::new(1, &[]).connect(running.grpc).await;
+    let _link = reporting_as(&running, 2).await;
     let (_, text) = http(running.http, "GET", "/api/v1/capacity/snapshot?cluster=test", "").await;
     assert!(text.contains("node.kubernetes.io/memory-pressure"), "{text}");
     assert_eq!(http(running.http, "GET", "/api/v1/capacity/snapshot?cluster=x", "").await.0, 400);
