@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use cgroups_rs::CgroupPid;
@@ -350,7 +351,16 @@ impl TestCgroup {
     ///
     /// Fails when it resists.
     pub fn remove(&self) -> Result<()> {
-        wait::until(&format!("{} to go", self.path()), wait::PATIENCE, || {
+        self.remove_within(wait::PATIENCE)
+    }
+
+    /// The same for one with so many processes that ending them takes its time.
+    ///
+    /// # Errors
+    ///
+    /// As [`TestCgroup::remove`].
+    pub fn remove_within(&self, patience: Duration) -> Result<()> {
+        wait::until(&format!("{} to go", self.path()), patience, || {
             let mut left = 0;
             for directory in self.directories() {
                 left += usize::from(!try_remove(&directory)?);

@@ -36,6 +36,24 @@ pub fn program(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Where to take the programs for guests from instead of from beside the tests.
+const GUEST_PROGRAMS: &str = "EVENKEEL_GUEST_PROGRAMS";
+
+/// A program of this workspace for a guest, optimised where `scripts/test` has built it so: an emulated processor takes
+/// many times as long for one that is not.
+///
+/// # Errors
+///
+/// Fails when it has not been built.
+pub fn program_for_guest(name: &str) -> Result<PathBuf> {
+    let Some(directory) = std::env::var_os(GUEST_PROGRAMS) else { return program(name) };
+    let path = Path::new(&directory).join(name);
+    if !path.is_file() {
+        bail!("{GUEST_PROGRAMS} has no {}: build it with cargo build --release --bins", path.display());
+    }
+    Ok(path)
+}
+
 /// A command that runs a program of this workspace without the variables that are meant for the tests: to a daemon each
 /// `EVENKEEL_` variable is configuration.
 ///

@@ -18,7 +18,7 @@ use serde_json::Value;
 fn guest() -> Result<VmBuilder> {
     let mut guest = Vm::builder().memory_mib(1024).timeout(Duration::from_secs(600));
     for name in ["evenkeel-agent", "evenkeel-recommender", "evenkeel", "evenkeel-workload"] {
-        guest = guest.program(places::program(name)?, &format!("bin/{name}"));
+        guest = guest.program(places::program_for_guest(name)?, &format!("bin/{name}"));
     }
     Ok(guest)
 }

@@ -43,7 +43,7 @@ pub fn in_guest_abreast(test: &str, guest: VmBuilder, lists: &[&[Case]]) -> Resu
     }
     let mut guest = guest.program(std::env::current_exe().context("no path of this program")?, "bin/cases");
     for name in PROGRAMS {
-        guest = guest.program(places::program(name)?, &format!("bin/{name}"));
+        guest = guest.program(places::program_for_guest(name)?, &format!("bin/{name}"));
     }
     let full = if machine::full() { "EVENKEEL_FULL=1 " } else { "" };
     let only = std::env::var(ONLY).map(|case| format!("{ONLY}='{case}' ")).unwrap_or_default();

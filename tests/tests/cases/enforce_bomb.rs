@@ -37,7 +37,7 @@ pub(crate) fn a_fork_bomb_never_stops_the_tick() -> Result<()> {
     ));
     // Nothing may be forked any more while its processes are killed one by one.
     bomb.set("pids", "pids.max", "0")?;
-    bomb.remove()?;
+    bomb.remove_within(10 * wait::PATIENCE)?;
     agent.await_container("quiet", "there", |_| true)?;
     agent.stop()?;
     ensure!(longest <= LONGEST_GAP_USEC, "the tick stopped for {longest} usec: {gaps:?}");

@@ -75,11 +75,15 @@ fn assert_part(what: &str, measured: &[f64], wanted: f64) -> Result<()> {
         shown.join(", "),
         100.0 * wanted
     ));
-    let far = |part: &&f64| {
-        // Both sides of the ratio are to be right.
-        (**part / wanted - 1.0).abs() > 0.05 || ((1.0 - **part) / (1.0 - wanted) - 1.0).abs() > 0.05
-    };
-    ensure!(measured.iter().find(far).is_none(), "{what}: not within 5 % of {wanted:.3}: {shown:?}");
+    // Both sides of the ratio are to be right. The median: what holds up a virtual processor is charged to who runs.
+    let mut sorted = measured.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let part = sorted.get(sorted.len() / 2).context("nothing was measured")?;
+    let near = |part: f64, wanted: f64| (part / wanted - 1.0).abs() <= 0.05;
+    ensure!(
+        near(*part, wanted) && near(1.0 - part, 1.0 - wanted),
+        "{what}: the median is not within 5 % of {wanted:.3}: {shown:?}"
+    );
     Ok(())
 }
 
@@ -136,6 +140,5 @@ pub(crate) fn without_a_request_the_whole_cpu_alone_and_little_beside_one_with()
 
 /// Each repetition's part.
 fn measure(pair: [&TestCgroup; 2]) -> Result<Vec<f64>> {
-    // A settled weight shows at once in what is used from then on; once is enough but for the figures of a full run.
-    (0..machine::scaled(1, 20)).map(|_| part(pair, DIVIDED)).collect()
+    (0..machine::scaled(3, 20)).map(|_| part(pair, DIVIDED)).collect()
 }
