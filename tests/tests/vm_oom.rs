@@ -1,5 +1,4 @@
-//! Suite `guest`: OOM kills inside containers, on cgroup v2 with whole-container kills by the kernel, and on v1 of another
-//! kernel than the machine's.
+//! Suite `vm`: OOM kills inside containers, on cgroup v2 with whole-container kills by the kernel.
 
 #[path = "cases/agent_oom_global.rs"]
 mod global;
@@ -9,7 +8,7 @@ mod oom;
 use std::time::Duration;
 
 use anyhow::Result;
-use evenkeel_tests::vm::{self, Case, Vm, VmBuilder};
+use evenkeel_tests::vm::{self, Case, Vm};
 use evenkeel_tests::{machine, require};
 
 const CASES: &[Case] = &[
@@ -21,22 +20,9 @@ const CASES: &[Case] = &[
     ("the machine's", global::a_kill_for_want_of_the_machines_memory_is_told_as_such),
 ];
 
-fn guest() -> VmBuilder {
-    Vm::builder().memory_mib(768).timeout(Duration::from_secs(600))
-}
-
 #[test]
 fn oom_kills_are_told_on_v2() -> Result<()> {
     require!(machine::is_emulated() || vm::impossible().is_none(), vm::impossible().unwrap_or_default());
-    vm::in_guest("oom_kills_are_told_on_v2", guest(), CASES)
-}
-
-#[test]
-fn oom_kills_are_told_on_v1() -> Result<()> {
-    if !machine::is_emulated() {
-        require!(vm::impossible().is_none(), vm::impossible().unwrap_or_default());
-        let why = "the kernel of this Debian release has no cgroup v1 memory controller";
-        require!(Vm::has_cgroup_v1()?, why);
-    }
-    vm::in_guest("oom_kills_are_told_on_v1", guest().cgroup_v1(), CASES)
+    let guest = Vm::builder().memory_mib(768).timeout(Duration::from_secs(900));
+    vm::in_guest("oom_kills_are_told_on_v2", guest, CASES)
 }

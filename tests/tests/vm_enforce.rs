@@ -1,4 +1,4 @@
-//! Suite `guest`: the promises of the classes under real memory and CPU pressure, on cgroup v2 and v1.
+//! Suite `vm`: the promises of the classes under real memory and CPU pressure, on cgroup v2.
 
 #[path = "cases/enforce_bomb.rs"]
 mod bomb;
@@ -46,25 +46,6 @@ fn one_cpu_is_divided_by_requests_and_fairly() -> Result<()> {
     require!(machine::is_emulated() || vm::impossible().is_none(), vm::impossible().unwrap_or_default());
     let guest = Vm::builder().memory_mib(768).processors(1).timeout(Duration::from_secs(1800));
     vm::in_guest("one_cpu_is_divided_by_requests_and_fairly", guest, CPU)
-}
-
-/// What differs on v1: shares instead of weights, and the rest of a container killed by the agent.
-const V1: &[Case] = &[
-    ("whole container", whole::a_container_that_loses_one_process_is_gone_as_a_whole_when_asked),
-    ("proportional", cpu::excess_is_shared_in_proportion_to_requests),
-    ("fair", cpu::excess_is_shared_equally_in_fair_mode),
-    ("no request", cpu::without_a_request_the_whole_cpu_alone_and_little_beside_one_with),
-];
-
-#[test]
-fn one_cpu_is_divided_and_containers_go_whole_on_v1() -> Result<()> {
-    if !machine::is_emulated() {
-        require!(vm::impossible().is_none(), vm::impossible().unwrap_or_default());
-        let why = "the kernel of this Debian release has no cgroup v1 memory controller";
-        require!(Vm::has_cgroup_v1()?, why);
-    }
-    let guest = Vm::builder().memory_mib(768).processors(1).cgroup_v1().timeout(Duration::from_secs(1800));
-    vm::in_guest("one_cpu_is_divided_and_containers_go_whole_on_v1", guest, V1)
 }
 
 const STORMS: &[Case] = &[
