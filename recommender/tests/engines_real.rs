@@ -156,12 +156,12 @@ fn sorted(batch: &Batch) -> Vec<String> {
 }
 
 fn write(section: &EngineSection, batch: &Batch) -> Result<(), EngineError> {
-    open(section, &Arc::default()).unwrap().write(batch)
+    open(section, u32::MAX, &Arc::default()).unwrap().write(batch)
 }
 
 fn read(section: &EngineSection, from: u32, to: u32) -> (Batch, Coverage) {
     let mut all = Batch::default();
-    let mut engine = open(section, &Arc::default()).unwrap();
+    let mut engine = open(section, u32::MAX, &Arc::default()).unwrap();
     let coverage = engine.read(from, to, &mut |part| {
         all.minutes.extend(part.minutes);
         all.hours.extend(part.hours);
@@ -245,7 +245,7 @@ fn prometheus_without_a_window_refuses_what_is_old_and_keeps_the_rest() {
         Batch { minutes: minutes.collect(), ..Batch::default() }
     };
     let counters = Arc::new(Counters::default());
-    let mut writer = open(&section, &counters).unwrap();
+    let mut writer = open(&section, u32::MAX, &counters).unwrap();
     writer.write(&minutes(now, 10)).unwrap();
     // A day late, an hour of them, and some that are in time, in one batch.
     let mut mixed = minutes(now - DAY, 60);
@@ -336,9 +336,9 @@ fn what_waits_while_the_engine_is_down_arrives_once_it_is_back() {
     let mut engine = Running::start(Product::InfluxDb);
     let section = engine.section();
     let counters = Arc::new(Counters::default());
-    let queue = Arc::new(Queue::new(1_000_000, Arc::clone(&counters)));
+    let queue = Arc::new(Queue::new("test".into(), 1_000_000, Arc::clone(&counters)));
     engine.end();
-    let writer = worker::write(open(&section, &counters).unwrap(), Arc::clone(&queue)).unwrap();
+    let writer = worker::write(open(&section, u32::MAX, &counters).unwrap(), Arc::clone(&queue)).unwrap();
     let given = history(today(), 2);
     queue.push(given.clone());
     let deadline = Instant::now() + PATIENCE;

@@ -5,6 +5,10 @@
 //! is done about them, the queue in front of each engine ([`worker`]). Not owned: what the values mean and when they are
 //! sealed (`history`).
 //!
+//! A value that is written again replaces itself; what arrives late lies beside what was there. VictoriaMetrics drops what
+//! is older than its retention without a word. Where an engine thins out what it keeps (downsampling, deduplication over
+//! more than a second), what comes back is incomplete, counted, and not used.
+//!
 //! None of them blocks ingest: values wait in a queue with a bound, the oldest are dropped and counted when it is full.
 //!
 //! # What an acknowledgement is worth
@@ -19,6 +23,7 @@ mod counters;
 mod failure;
 mod gate;
 mod http;
+mod hub;
 mod influx;
 mod open;
 mod prometheus;
@@ -31,6 +36,7 @@ pub mod worker;
 
 pub use counters::Counters;
 pub use http::{Address, AddressError, Login, Secret};
+pub use hub::Hub;
 pub use influx::Influx;
 pub use open::{OpenError, open};
 pub use prometheus::Prometheus;

@@ -1,6 +1,8 @@
 //! Owns the way back: table by table, in windows that shrink when the engine finds them too much and grow when there is
 //! little in them. Remembers how far it came, so that a question that failed goes on where it broke off.
 
+use std::collections::BTreeSet;
+
 use super::failure::Failure;
 use super::row::{Faults, Row, Table};
 use super::rows;
@@ -19,8 +21,11 @@ const SKIPPED_IN_A_ROW: u32 = 3;
 pub(super) type Window = Result<(Vec<Row>, Faults), Failure>;
 
 /// How far a reading has come.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Reading {
+    /// Minutes back from the end of what is asked for within which there is more to be had than days: nobody keeps
+    /// older minutes and hours here.
+    recent: u32,
     cursor: Option<Cursor>,
 }
 
@@ -28,18 +33,30 @@ pub(super) struct Reading {
 struct Cursor {
     /// What was asked, minutes.
     asked: (u32, u32),
+    /// Where tables other than days begin.
+    recent_from: u32,
     /// Position in [`Table::ALL`].
     table: usize,
     at_ms: u64,
     length_ms: u64,
     skipped: u32,
     coverage: Coverage,
+    /// Hours since 1970 of which there is a minute or an hour.
+    hours: BTreeSet<u64>,
 }
 
 impl Cursor {
-    fn new(asked: (u32, u32)) -> Self {
-        let mut cursor =
-            Self { asked, table: 0, at_ms: 0, length_ms: 0, skipped: 0, coverage: Coverage::default() };
+    fn new(asked: (u32, u32), recent: u32) -> Self {
+        let mut cursor = Self {
+            asked,
+            recent_from: asked.1.saturating_sub(recent).max(asked.0),
+            table: 0,
+            at_ms: 0,
+            length_ms: 0,
+            skipped: 0,
+            coverage: Coverage::default(),
+            hours: BTreeSet::new(),
+        };
         cursor.begin();
         cursor
     }
@@ -48,7 +65,9 @@ impl Cursor {
     /// not be told from the hour.
     fn begin(&mut self) {
         let Some(table) = Table::ALL.get(self.table) else { return };
-        self.at_ms = (u64::from(self.asked.0) * MINUTE_MS).next_multiple_of(table.period_ms());
+        let from =
+            if matches!(table, Table::CpuDay | Table::MemoryDay) { self.asked.0 } else { self.recent_from };
+        self.at_ms = (u64::from(from) * MINUTE_MS).next_multiple_of(table.period_ms());
         self.length_ms = first_length_ms(*table);
         self.skipped = 0;
     }
@@ -69,6 +88,11 @@ const fn least_length_ms(table: Table) -> u64 {
 }
 
 impl Reading {
+    /// One that has not begun.
+    pub(super) const fn new(recent: u32) -> Self {
+        Self { recent, cursor: None }
+    }
+
     /// Reads everything from one minute to before another and hands it to `sink`, one batch a window. After a failure
     /// the same call goes on where it failed.
     ///
@@ -80,8 +104,11 @@ impl Reading {
         window: &mut dyn FnMut(Table, u64, u64) -> Window,
         sink: &mut dyn FnMut(Batch),
     ) -> Result<Coverage, Failure> {
-        let mut cursor =
-            self.cursor.take().filter(|c| c.asked == asked).unwrap_or_else(|| Cursor::new(asked));
+        let mut cursor = self
+            .cursor
+            .take()
+            .filter(|c| c.asked == asked)
+            .unwrap_or_else(|| Cursor::new(asked, self.recent));
         let end_ms = u64::from(asked.1) * MINUTE_MS;
         while let Some(table) = Table::ALL.get(cursor.table).copied() {
             if cursor.at_ms >= end_ms {
@@ -92,7 +119,7 @@ impl Reading {
             let to_ms = (cursor.at_ms + cursor.length_ms).min(end_ms.next_multiple_of(table.period_ms()));
             match window(table, cursor.at_ms, to_ms) {
                 Ok((rows, faults)) => {
-                    take(&rows, &faults, end_ms, &mut cursor.coverage, sink);
+                    cursor.take(&rows, &faults, end_ms, sink);
                     cursor.next(table, to_ms, rows.len());
                 }
                 Err(failure) => {
@@ -103,7 +130,7 @@ impl Reading {
                 }
             }
         }
-        Ok(cursor.coverage)
+        Ok(cursor.covered())
     }
 }
 
@@ -143,26 +170,42 @@ impl Cursor {
     }
 }
 
-fn take(rows: &[Row], faults: &Faults, end_ms: u64, coverage: &mut Coverage, sink: &mut dyn FnMut(Batch)) {
-    let mut batch = Batch::default();
-    coverage.refused += faults.total();
-    for row in rows.iter().filter(|row| row.begin_ms < end_ms) {
-        if !rows::take(row, &mut batch) {
-            coverage.refused += 1;
-            continue;
+impl Cursor {
+    fn take(&mut self, rows: &[Row], faults: &Faults, end_ms: u64, sink: &mut dyn FnMut(Batch)) {
+        let mut batch = Batch::default();
+        self.coverage.refused += faults.total();
+        for row in rows.iter().filter(|row| row.begin_ms < end_ms) {
+            if rows::take(row, &mut batch) {
+                self.cover(row, end_ms);
+            } else {
+                self.coverage.refused += 1;
+            }
         }
-        let first = u32::try_from(row.begin_ms / MINUTE_MS).unwrap_or(u32::MAX);
-        let last_ms = row.begin_ms + row.table.period_ms().max(MINUTE_MS) - MINUTE_MS;
-        let last = u32::try_from(last_ms.min(end_ms.saturating_sub(1)) / MINUTE_MS).unwrap_or(u32::MAX);
-        let (from, to) = coverage.span.unwrap_or((first, last));
-        coverage.span = Some((from.min(first), to.max(last)));
+        self.coverage.minutes += batch.minutes.len() as u64;
+        self.coverage.hours += batch.hours.len() as u64;
+        self.coverage.days += batch.days.len() as u64;
+        self.coverage.events += batch.events.len() as u64;
+        if !batch.is_empty() {
+            sink(batch);
+        }
     }
-    coverage.minutes += batch.minutes.len() as u64;
-    coverage.hours += batch.hours.len() as u64;
-    coverage.days += batch.days.len() as u64;
-    coverage.events += batch.events.len() as u64;
-    if !batch.is_empty() {
-        sink(batch);
+
+    fn cover(&mut self, row: &Row, end_ms: u64) {
+        let minute = |ms: u64| u32::try_from(ms / MINUTE_MS).unwrap_or(u32::MAX);
+        let last_ms = row.begin_ms + row.table.period_ms().max(MINUTE_MS) - MINUTE_MS;
+        let (first, last) = (minute(row.begin_ms), minute(last_ms.min(end_ms.saturating_sub(1))));
+        let (from, to) = self.coverage.span.unwrap_or((first, last));
+        self.coverage.span = Some((from.min(first), to.max(last)));
+        if matches!(row.table, Table::Minute | Table::CpuHour | Table::MemoryHour) {
+            self.hours.insert(row.begin_ms / Table::CpuHour.period_ms());
+        }
+    }
+
+    /// The coverage, once everything was read.
+    fn covered(self) -> Coverage {
+        let span = self.hours.first().zip(self.hours.last()).map_or(0, |(first, last)| last - first + 1);
+        let missing = span.saturating_sub(self.hours.len() as u64);
+        Coverage { missing_hours: u32::try_from(missing).unwrap_or(u32::MAX), ..self.coverage }
     }
 }
 
@@ -187,7 +230,7 @@ mod tests {
             seen.push((from / MINUTE_MS, to / MINUTE_MS));
             answer(from, to)
         };
-        let done = Reading::default().run((7, 3 * 1440 + 5), &mut window, &mut |_| {});
+        let done = Reading::new(u32::MAX).run((7, 3 * 1440 + 5), &mut window, &mut |_| {});
         (seen, done)
     }
 
@@ -203,6 +246,41 @@ mod tests {
             (60, 73 * 60),
             "the hour that began before is left out"
         );
+    }
+
+    #[test]
+    fn only_days_are_asked_for_beyond_what_is_kept() {
+        let mut seen = std::collections::BTreeMap::new();
+        let mut window = |table, from, _to| {
+            seen.entry(table).or_insert(from / MINUTE_MS);
+            Ok((Vec::new(), Faults::default()))
+        };
+        Reading::new(1440).run((0, 3 * 1440), &mut window, &mut |_| {}).unwrap();
+        let want = |table| if matches!(table, Table::CpuDay | Table::MemoryDay) { 0 } else { 2 * 1440 };
+        assert!(Table::ALL.iter().all(|table| seen[table] == want(*table)), "{seen:?}");
+    }
+
+    #[test]
+    fn gaps_are_counted() {
+        let row = |minute: u64| Row {
+            table: Table::Minute,
+            labels: [("container".to_owned(), "main".to_owned())].into(),
+            begin_ms: minute * MINUTE_MS,
+            numbers: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+                .into_iter()
+                .enumerate()
+                .map(|(i, n)| (i == 0 || i == 1 || i == 5 || i > 8).then_some(n))
+                .collect(),
+            histograms: Vec::new(),
+        };
+        let mut window = |table, from: u64, to: u64| {
+            let minutes = [65, 70, 130, 610].into_iter().filter(|m| (from..to).contains(&(m * MINUTE_MS)));
+            let rows = if table == Table::Minute { minutes.map(row).collect() } else { Vec::new() };
+            Ok((rows, Faults::default()))
+        };
+        let done = Reading::new(u32::MAX).run((0, 1440), &mut window, &mut |_| {}).unwrap();
+        let want = Coverage { span: Some((65, 610)), minutes: 4, missing_hours: 7, ..Coverage::default() };
+        assert_eq!(done, want, "hours 1, 2 and 10 are there");
     }
 
     #[test]
@@ -229,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_reading_that_failed_goes_on_where_it_failed() {
-        let mut reading = Reading::default();
+        let mut reading = Reading::new(u32::MAX);
         let mut seen = Vec::new();
         let mut fail = true;
         for _ in 0..2 {

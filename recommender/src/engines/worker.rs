@@ -16,9 +16,14 @@ use super::backoff::Backoff;
 use super::counters::{Counters, add};
 use crate::history::exchange::{Batch, Coverage, Engine};
 
+/// Values of one write: some ten thousand samples for Prometheus.
+const PIECE: usize = 2_000;
+
 /// Where values wait for an engine.
 #[derive(Debug)]
 pub struct Queue {
+    /// Of the engine.
+    name: String,
     state: Mutex<Waiting>,
     changed: Condvar,
     /// Values that may wait.
@@ -34,19 +39,32 @@ struct Waiting {
 }
 
 impl Queue {
-    /// An empty queue for so many values.
-    pub fn new(most: usize, counters: Arc<Counters>) -> Self {
-        Self { state: Mutex::default(), changed: Condvar::new(), most, counters }
+    /// An empty queue for so many values before an engine of this name; one for none takes none, and counts nothing as
+    /// dropped: it stands before an engine that is only read.
+    pub fn new(name: String, most: usize, counters: Arc<Counters>) -> Self {
+        Self { name, state: Mutex::default(), changed: Condvar::new(), most, counters }
     }
 
-    /// Puts a batch at the end. When there is no room, the oldest batches go.
+    /// The engine's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is counted about the engine.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Puts a batch at the end, in pieces. When there is no room, the oldest pieces go.
     pub fn push(&self, batch: Batch) {
-        if batch.is_empty() {
+        if self.most == 0 {
             return;
         }
         let mut state = self.lock();
-        state.values += batch.len();
-        state.batches.push_back(batch);
+        for piece in pieces(batch, PIECE) {
+            state.values += piece.len();
+            state.batches.push_back(piece);
+        }
         while state.values > self.most
             && let Some(oldest) = state.batches.pop_front()
         {
@@ -113,6 +131,29 @@ impl Queue {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Cuts a batch into such of at most so many values.
+pub(super) fn pieces(mut batch: Batch, most: usize) -> Vec<Batch> {
+    let mut found = Vec::new();
+    while !batch.is_empty() {
+        let mut piece = Batch::default();
+        let mut room = most.max(1);
+        move_some(&mut batch.minutes, &mut piece.minutes, &mut room);
+        move_some(&mut batch.hours, &mut piece.hours, &mut room);
+        move_some(&mut batch.days, &mut piece.days, &mut room);
+        move_some(&mut batch.events, &mut piece.events, &mut room);
+        found.push(piece);
+    }
+    // Each piece was taken from the ends, which costs no moving of the rest.
+    found.reverse();
+    found
+}
+
+fn move_some<T>(from: &mut Vec<T>, to: &mut Vec<T>, room: &mut usize) {
+    let count = (*room).min(from.len());
+    *room -= count;
+    to.extend(from.drain(from.len() - count..));
 }
 
 /// Starts the thread that writes.
@@ -203,6 +244,7 @@ fn report(engine: &str, asked: (u32, u32), coverage: &Coverage) {
         days = coverage.days,
         events = coverage.events,
         refused = coverage.refused,
+        missing_hours = coverage.missing_hours,
         "history read back"
     );
 }
@@ -211,4 +253,28 @@ fn report(engine: &str, asked: (u32, u32), coverage: &Coverage) {
 fn chance() -> u32 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0u8) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::engines::samples::{batch, sorted};
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn pieces_are_small_and_hold_everything_once(given in batch(), most in 1..7usize) {
+            let mut all = Batch::default();
+            for piece in pieces(given.clone(), most) {
+                prop_assert!((1..=most).contains(&piece.len()));
+                all.minutes.extend(piece.minutes);
+                all.hours.extend(piece.hours);
+                all.days.extend(piece.days);
+                all.events.extend(piece.events);
+            }
+            prop_assert_eq!(sorted(&all), sorted(&given));
+        }
+    }
 }

@@ -106,6 +106,8 @@ pub struct Coverage {
     pub events: u64,
     /// Values that could not be understood and were left out.
     pub refused: u64,
+    /// Hours between the first and the last with a minute or hour of any workload, of which there is nothing.
+    pub missing_hours: u32,
 }
 
 /// An engine could not do what it was asked.

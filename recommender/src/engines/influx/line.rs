@@ -1,7 +1,8 @@
 //! Owns how rows become lines of InfluxDB's line protocol, and names and texts inside of them.
 //!
 //! A row is one point: measurement `evenkeel_<table>`, its labels as tags, its numbers as integer fields, each of its
-//! histograms as one string field `<scheme>;<bucket>:<weight>,...` (below 48 KiB; the engine's bound is 64 KiB).
+//! histograms as one string field `<scheme>;<bucket>:<weight>,...` (at most 49 KiB, with every
+//! bucket in use; the engine's bound is 64 KiB).
 //! Times are milliseconds. What a tag cannot hold (control characters, and a backslash, which before a comma would be
 //! read as something else) is written as `%` and two hexadecimal digits, `%` itself too.
 

@@ -48,7 +48,8 @@ struct Tally {
 }
 
 impl Influx {
-    /// An engine at an address, with the names of database and retention policy (the database's default without).
+    /// An engine at an address, with the names of database and retention policy (the database's default without). Of what
+    /// is older than `recent` minutes only days are read back.
     ///
     /// # Errors
     /// When the address cannot be used.
@@ -56,6 +57,7 @@ impl Influx {
         address: &Address,
         database: &str,
         retention_policy: Option<&str>,
+        recent: u32,
         counters: Arc<Counters>,
     ) -> Result<Self, AddressError> {
         Ok(Self {
@@ -64,7 +66,7 @@ impl Influx {
             database: database.to_owned(),
             retention_policy: retention_policy.map(str::to_owned),
             gate: Gate::default(),
-            reading: Reading::default(),
+            reading: Reading::new(recent),
             counters,
         })
     }
@@ -195,7 +197,7 @@ impl Engine for Influx {
 
     fn read(&mut self, from: u32, to: u32, sink: &mut dyn FnMut(Batch)) -> Result<Coverage, EngineError> {
         self.gate.open().map_err(|failure| failure.of(&self.name))?;
-        let mut reading = std::mem::take(&mut self.reading);
+        let mut reading = std::mem::replace(&mut self.reading, Reading::new(0));
         let done = reading.run((from, to), &mut |table, from, to| self.window(table, from, to), sink);
         self.reading = reading;
         let coverage = done.map_err(|failure| {

@@ -63,13 +63,15 @@ impl Tally {
 }
 
 impl Prometheus {
-    /// An engine that is queried at `address` and written to at the same, or at another whole URL.
+    /// An engine that is queried at `address` and written to at the same, or at another whole URL. Of what is older than
+    /// `recent` minutes only days are read back.
     ///
     /// # Errors
     /// When an address cannot be used.
     pub fn new(
         address: &Address,
         write_url: Option<&str>,
+        recent: u32,
         counters: Arc<Counters>,
     ) -> Result<Self, AddressError> {
         let write_at = match write_url {
@@ -81,7 +83,7 @@ impl Prometheus {
             write: Client::new(&Address { url: write_at, ..address.clone() })?,
             query: Client::new(address)?,
             gate: Gate::default(),
-            reading: Reading::default(),
+            reading: Reading::new(recent),
             counters,
         })
     }
@@ -184,7 +186,7 @@ impl Engine for Prometheus {
 
     fn read(&mut self, from: u32, to: u32, sink: &mut dyn FnMut(Batch)) -> Result<Coverage, EngineError> {
         self.gate.open().map_err(|failure| failure.of(&self.name))?;
-        let mut reading = std::mem::take(&mut self.reading);
+        let mut reading = std::mem::replace(&mut self.reading, Reading::new(0));
         let done = reading.run((from, to), &mut |table, from, to| self.window(table, from, to), sink);
         self.reading = reading;
         let coverage = done.map_err(|failure| {
