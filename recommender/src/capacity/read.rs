@@ -282,10 +282,10 @@ mod tests {
         });
         drop(waiting);
         // The thread may have skipped the question already, which is as good.
-        if go.send(()).is_ok() {
-            if let Ok(error) = seen.recv() {
-                assert!(error.contains("has gone"), "{error}");
-            }
+        if go.send(()).is_ok()
+            && let Ok(error) = seen.recv()
+        {
+            assert!(error.contains("has gone"), "{error}");
         }
     }
 }
