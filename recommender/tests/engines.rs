@@ -134,13 +134,13 @@ fn minutes(count: u32) -> Batch {
 
 fn write(section: &EngineSection, batch: &Batch) -> (Result<(), EngineError>, Arc<Counters>) {
     let counters = Arc::new(Counters::default());
-    let done = open(section, u32::MAX, &counters).unwrap().write(batch);
+    let done = open(section, &counters).unwrap().write(batch);
     (done, counters)
 }
 
 fn read(section: &EngineSection) -> (Result<Coverage, EngineError>, Arc<Counters>) {
     let counters = Arc::new(Counters::default());
-    let done = open(section, u32::MAX, &counters).unwrap().read(0, 1440, &mut |_| {});
+    let done = open(section, &counters).unwrap().read(0, 1440, &mut |_| {});
     (done, counters)
 }
 
@@ -207,7 +207,7 @@ fn statuses_say_whether_to_try_again() {
 #[test]
 fn an_engine_that_asks_for_peace_is_not_asked_again_before() {
     let fake = Fake::start(|_, _| Reply::Says(429, "Retry-After: 3600", String::new()));
-    let mut engine = open(&fake.section(EngineKind::Prometheus), u32::MAX, &Arc::default()).unwrap();
+    let mut engine = open(&fake.section(EngineKind::Prometheus), &Arc::default()).unwrap();
     for _ in 0..3 {
         assert!(engine.write(&minutes(1)).unwrap_err().is_transient());
     }
@@ -334,14 +334,14 @@ fn base_path_headers_and_logins_are_sent_and_redirects_are_not_followed() {
 #[test]
 fn a_queue_that_is_full_drops_the_oldest_and_counts_it() {
     let counters = Arc::new(Counters::default());
-    let queue = Queue::new("test".into(), 100, Arc::clone(&counters));
+    let queue = Queue::new(100, Arc::clone(&counters));
     for _ in 0..15 {
         queue.push(minutes(10));
     }
     queue.push(Batch::default());
     assert_eq!((count(&counters.waiting), count(&counters.dropped)), (100, 50));
     // Larger than a piece, and so not dropped as a whole.
-    let queue = Queue::new("test".into(), 5000, Arc::clone(&counters));
+    let queue = Queue::new(5000, Arc::clone(&counters));
     queue.push(minutes(6000));
     assert_eq!((count(&counters.waiting), count(&counters.dropped)), (4000, 2050));
 }
@@ -354,8 +354,8 @@ fn a_writer_tries_again_until_the_engine_takes_it_and_ends_when_told() {
         if left >= 0 { says(503, "") } else { says(204, "") }
     });
     let counters = Arc::new(Counters::default());
-    let queue = Arc::new(Queue::new("test".into(), 1000, Arc::clone(&counters)));
-    let engine = open(&fake.section(EngineKind::Prometheus), u32::MAX, &counters).unwrap();
+    let queue = Arc::new(Queue::new(1000, Arc::clone(&counters)));
+    let engine = open(&fake.section(EngineKind::Prometheus), &counters).unwrap();
     let writer = worker::write(engine, Arc::clone(&queue)).unwrap();
     queue.push(minutes(10));
     let deadline = Instant::now() + PATIENCE;
@@ -379,8 +379,8 @@ fn a_reader_goes_on_after_a_failure_and_tells_the_coverage() {
         says(200, r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#)
     });
     let counters = Arc::new(Counters::default());
-    let queue = Arc::new(Queue::new("test".into(), 1000, Arc::clone(&counters)));
-    let engine = open(&fake.section(EngineKind::Prometheus), u32::MAX, &counters).unwrap();
+    let queue = Arc::new(Queue::new(1000, Arc::clone(&counters)));
+    let engine = open(&fake.section(EngineKind::Prometheus), &counters).unwrap();
     let told = Arc::new(Mutex::new(None));
     let done = Arc::clone(&told);
     let reader = worker::read(

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_model::rollup::Aggregate;
-use evenkeel_recommender::config::{EngineSection, SecretFrom};
+use evenkeel_recommender::config::{EngineSection, SecretFrom, Span};
 use evenkeel_recommender::engines::worker::{self, Queue};
 use evenkeel_recommender::engines::{Counters, open};
 use evenkeel_recommender::history::Subject;
@@ -156,12 +156,12 @@ fn sorted(batch: &Batch) -> Vec<String> {
 }
 
 fn write(section: &EngineSection, batch: &Batch) -> Result<(), EngineError> {
-    open(section, u32::MAX, &Arc::default()).unwrap().write(batch)
+    open(section, &Arc::default()).unwrap().write(batch)
 }
 
 fn read(section: &EngineSection, from: u32, to: u32) -> (Batch, Coverage) {
     let mut all = Batch::default();
-    let mut engine = open(section, u32::MAX, &Arc::default()).unwrap();
+    let mut engine = open(section, &Arc::default()).unwrap();
     let coverage = engine.read(from, to, &mut |part| {
         all.minutes.extend(part.minutes);
         all.hours.extend(part.hours);
@@ -197,7 +197,7 @@ fn round_trip(product: Product) {
         return;
     }
     let mut engine = Running::start(product);
-    let section = engine.section();
+    let section = EngineSection { recent: Span::from_days(31), ..engine.section() };
     let (end, days) = (today(), 30);
     let given = history(end, days);
     write(&section, &given).unwrap();
@@ -208,9 +208,10 @@ fn round_trip(product: Product) {
     assert_eq!((coverage.days, coverage.events), (given.days.len() as u64, 2));
     write(&section, &given).unwrap();
     engine.restart();
-    let (back, _) = read_all(&engine.section(), end - days * DAY, end, given.len());
+    let section = EngineSection { recent: Span::from_days(31), ..engine.section() };
+    let (back, _) = read_all(&section, end - days * DAY, end, given.len());
     assert_same(&back, &given);
-    let (part, coverage) = read(&engine.section(), end - 2 * DAY, end - DAY);
+    let (part, coverage) = read(&section, end - 2 * DAY, end - DAY);
     let wanted = |minute: &MinuteOf| (end - 2 * DAY..end - DAY).contains(&minute.minute);
     assert_eq!(part.minutes.len(), given.minutes.iter().filter(|m| wanted(m)).count());
     assert!(coverage.span.is_some_and(|(from, to)| from >= end - 2 * DAY && to < end - DAY));
@@ -245,7 +246,7 @@ fn prometheus_without_a_window_refuses_what_is_old_and_keeps_the_rest() {
         Batch { minutes: minutes.collect(), ..Batch::default() }
     };
     let counters = Arc::new(Counters::default());
-    let mut writer = open(&section, u32::MAX, &counters).unwrap();
+    let mut writer = open(&section, &counters).unwrap();
     writer.write(&minutes(now, 10)).unwrap();
     // A day late, an hour of them, and some that are in time, in one batch.
     let mut mixed = minutes(now - DAY, 60);
@@ -336,9 +337,9 @@ fn what_waits_while_the_engine_is_down_arrives_once_it_is_back() {
     let mut engine = Running::start(Product::InfluxDb);
     let section = engine.section();
     let counters = Arc::new(Counters::default());
-    let queue = Arc::new(Queue::new("test".into(), 1_000_000, Arc::clone(&counters)));
+    let queue = Arc::new(Queue::new(1_000_000, Arc::clone(&counters)));
     engine.end();
-    let writer = worker::write(open(&section, u32::MAX, &counters).unwrap(), Arc::clone(&queue)).unwrap();
+    let writer = worker::write(open(&section, &counters).unwrap(), Arc::clone(&queue)).unwrap();
     let given = history(today(), 2);
     queue.push(given.clone());
     let deadline = Instant::now() + PATIENCE;

@@ -25,6 +25,9 @@ pub struct EngineSection {
     /// Whether what is missing here is read back from it at start.
     #[serde(default = "yes")]
     pub read: bool,
+    /// Of what is older than this only days are read back: nothing else of that age is kept.
+    #[serde(default = "recent")]
+    pub recent: Span,
     /// Headers sent with every request: a text, or where a secret one is found.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, HeaderValue>,
@@ -92,6 +95,11 @@ const fn yes() -> bool {
     true
 }
 
+/// A day more than `retention.hours`.
+const fn recent() -> Span {
+    Span::from_days(9)
+}
+
 /// Half of what Prometheus gives a query (`--query.timeout`, 2m), so that it is cut into smaller ones before.
 const fn timeout() -> Span {
     Span::from_secs(60)
@@ -120,6 +128,7 @@ impl EngineSection {
             write_url: None,
             write: true,
             read: true,
+            recent: recent(),
             headers: BTreeMap::new(),
             token: None,
             user: None,

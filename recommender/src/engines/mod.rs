@@ -23,7 +23,6 @@ mod counters;
 mod failure;
 mod gate;
 mod http;
-mod hub;
 mod influx;
 mod open;
 mod prometheus;
@@ -36,7 +35,6 @@ pub mod worker;
 
 pub use counters::Counters;
 pub use http::{Address, AddressError, Login, Secret};
-pub use hub::Hub;
 pub use influx::Influx;
 pub use open::{OpenError, open};
 pub use prometheus::Prometheus;

@@ -30,21 +30,14 @@ pub enum OpenError {
         /// The variable.
         name: String,
     },
-    /// There is no thread for it.
-    #[error("history.engines: cannot start a thread: {0}")]
-    Thread(#[from] std::io::Error),
 }
 
 /// Makes an engine; nothing is connected yet. An engine object serves one thread, so each thread opens its own.
-/// Of what is older than `recent` minutes only days are read back.
 ///
 /// # Errors
 /// [`OpenError`] when the section cannot be used.
-pub fn open(
-    section: &EngineSection,
-    recent: u32,
-    counters: &Arc<Counters>,
-) -> Result<Box<dyn Engine>, OpenError> {
+pub fn open(section: &EngineSection, counters: &Arc<Counters>) -> Result<Box<dyn Engine>, OpenError> {
+    let recent = u32::try_from(section.recent.minutes()).unwrap_or(u32::MAX);
     let address = address(section)?;
     let counters = Arc::clone(counters);
     Ok(match section.kind {

@@ -19,11 +19,15 @@ use crate::history::exchange::{Batch, Coverage, Engine};
 /// Values of one write: some ten thousand samples for Prometheus.
 const PIECE: usize = 2_000;
 
+/// Values taken in at once when they are read back: who takes them holds others up meanwhile.
+const TAKEN: usize = 500;
+
+/// How often a thread that is to end is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// Where values wait for an engine.
 #[derive(Debug)]
 pub struct Queue {
-    /// Of the engine.
-    name: String,
     state: Mutex<Waiting>,
     changed: Condvar,
     /// Values that may wait.
@@ -39,27 +43,13 @@ struct Waiting {
 }
 
 impl Queue {
-    /// An empty queue for so many values before an engine of this name; one for none takes none, and counts nothing as
-    /// dropped: it stands before an engine that is only read.
-    pub fn new(name: String, most: usize, counters: Arc<Counters>) -> Self {
-        Self { name, state: Mutex::default(), changed: Condvar::new(), most, counters }
-    }
-
-    /// The engine's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What is counted about the engine.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
+    /// An empty queue for so many values.
+    pub fn new(most: usize, counters: Arc<Counters>) -> Self {
+        Self { state: Mutex::default(), changed: Condvar::new(), most, counters }
     }
 
     /// Puts a batch at the end, in pieces. When there is no room, the oldest pieces go.
     pub fn push(&self, batch: Batch) {
-        if self.most == 0 {
-            return;
-        }
         let mut state = self.lock();
         for piece in pieces(batch, PIECE) {
             state.values += piece.len();
@@ -133,6 +123,19 @@ impl Queue {
     }
 }
 
+/// Waits for threads that were told to end, but no longer than `within`: an engine may take as long as its time-out, and
+/// what it did not take the own store has.
+pub fn join(threads: &[JoinHandle<()>], within: Duration) {
+    let deadline = Instant::now() + within;
+    while !threads.iter().all(JoinHandle::is_finished) {
+        if Instant::now() >= deadline {
+            warn!("an engine did not take what waited for it in time");
+            return;
+        }
+        thread::sleep(LOOK);
+    }
+}
+
 /// Cuts a batch into such of at most so many values.
 pub(super) fn pieces(mut batch: Batch, most: usize) -> Vec<Batch> {
     let mut found = Vec::new();
@@ -189,7 +192,7 @@ pub fn write(mut engine: Box<dyn Engine>, queue: Arc<Queue>) -> std::io::Result<
     })
 }
 
-/// Starts the thread that reads back from one minute (since 1970 UTC) to another; it goes on until everything was read,
+/// Starts the thread that reads back from one minute (since 1970 UTC) to another, in small batches; it goes on until everything was read,
 /// was refused, or the queue is stopped, and hands the coverage to `done` in the first two cases.
 ///
 /// # Errors
@@ -204,7 +207,8 @@ pub fn read(
     thread::Builder::new().name("engine-read".into()).spawn(move || {
         let mut backoff = Backoff::new();
         let coverage = loop {
-            match engine.read(span.0, span.1, &mut sink) {
+            let mut taken = |batch| pieces(batch, TAKEN).into_iter().for_each(&mut sink);
+            match engine.read(span.0, span.1, &mut taken) {
                 Ok(coverage) => break coverage,
                 Err(error) if error.is_transient() => {
                     let pause = backoff.pause(chance());
