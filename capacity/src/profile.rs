@@ -249,6 +249,14 @@ impl Profiles {
         if profiles.is_empty() { Self::default() } else { Self(profiles) }
     }
 
+    /// The same profiles, each changed.
+    #[must_use]
+    pub(crate) fn map(&self, change: impl Fn(&mut Profile)) -> Self {
+        let mut profiles = self.0.clone();
+        profiles.iter_mut().for_each(change);
+        Self(profiles)
+    }
+
     /// The profile a pod asks for by scheduler name; the first one where the name is not known.
     pub fn of(&self, name: &str) -> &Profile {
         self.0.iter().find(|profile| profile.name == name).unwrap_or(&self.0[0])

@@ -2,7 +2,7 @@
 
 use super::resources::{PodRequests, ResourceNames, pod_requests};
 use super::selector::{NodeTerm, NodeTerms, Requirement, Selector, SelectorError, equalities};
-use super::storage::DiskUse;
+use super::storage::{Claim, DiskUse, Storage, own_claim};
 use super::symbols::{Labels, Symbol, Symbols};
 use crate::object::{self, WeightedPodAffinityTerm};
 
@@ -10,9 +10,11 @@ use crate::object::{self, WeightedPodAffinityTerm};
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Toleration {
     key: Option<Symbol>,
-    exists: bool,
-    value: Symbol,
+    /// `None` = whatever the taint's value is.
+    value: Option<Symbol>,
     effect: Option<Effect>,
+    /// Its operator is one the scheduler does not know (or keeps behind a gate): it bears nothing.
+    never: bool,
 }
 
 /// What a taint does.
@@ -56,17 +58,18 @@ impl Toleration {
     fn new(written: &object::Toleration, symbols: &mut Symbols) -> Self {
         Self {
             key: (!written.key.is_empty()).then(|| symbols.intern(&written.key)),
-            exists: written.operator == "Exists",
-            value: symbols.intern(&written.value),
+            value: (written.operator != "Exists").then(|| symbols.intern(&written.value)),
             effect: Effect::of(&written.effect),
+            never: !matches!(written.operator.as_str(), "" | "Equal" | "Exists"),
         }
     }
 
     /// Whether it bears a taint.
     pub fn bears(&self, taint: &Taint) -> bool {
-        self.effect.is_none_or(|effect| effect == taint.effect)
+        !self.never
+            && self.effect.is_none_or(|effect| effect == taint.effect)
             && self.key.is_none_or(|key| key == taint.key)
-            && (self.exists || (self.key.is_some() && self.value == taint.value))
+            && self.value.is_none_or(|value| value == taint.value)
     }
 
     /// Whether it speaks of taints that only ask to stay away.
@@ -149,6 +152,9 @@ fn weight(written: i64) -> i64 {
 /// A term and how much it counts.
 pub type Weighted = (i64, Term);
 
+/// Kind and name of what manages a pod.
+pub type Manager = (Symbol, Symbol);
+
 /// What a pod asks for. It has no name: pods that ask for the same are kept once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pod {
@@ -186,6 +192,10 @@ pub struct Pod {
     pub images: Box<[Symbol]>,
     /// Claims it mounts.
     pub claims: Box<[Symbol]>,
+    /// Claims each clone gets anew: generic ephemeral volumes, templates of a stateful set.
+    pub own_claims: Box<[Claim]>,
+    /// The replica set (or the like) that manages it, whose selector takes part in default spread constraints.
+    pub manager: Option<Manager>,
     /// Disks named in the pod itself.
     pub disks: Box<[DiskUse]>,
     /// Priority.
@@ -212,6 +222,8 @@ impl Pod {
 pub(super) struct Compiler<'a> {
     pub symbols: &'a mut Symbols,
     pub resources: &'a mut ResourceNames,
+    /// What is known of storage, for pods that are yet to be placed: claims made for them are not there yet.
+    pub storage: Option<&'a Storage>,
 }
 
 impl Compiler<'_> {
@@ -242,6 +254,7 @@ impl Compiler<'_> {
         let node_preferences = preferences.collect::<Result<_, SelectorError>>()?;
         let spread = spec.topology_spread_constraints.iter().map(|c| spread(c, &labels, symbols));
         let spread = spread.collect::<Result<_, SelectorError>>()?;
+        let (claims, own_claims) = claims(written, self.storage, symbols)?;
         Ok(Pod {
             namespace,
             requests,
@@ -258,7 +271,9 @@ impl Compiler<'_> {
             preferred,
             anti_preferred,
             images: images(spec, symbols),
-            claims: claims(written, symbols),
+            claims,
+            own_claims,
+            manager: manager(meta, symbols),
             disks: spec.volumes.iter().filter_map(|volume| DiskUse::new(volume, symbols)).collect(),
             priority: spec.priority.unwrap_or(0),
             preempts: spec.preemption_policy != "Never",
@@ -276,15 +291,37 @@ pub(super) fn claim_key(namespace: &str, name: &str, symbols: &mut Symbols) -> S
     symbols.intern(&format!("{namespace}/{name}"))
 }
 
-fn claims(pod: &object::Pod, symbols: &mut Symbols) -> Box<[Symbol]> {
+/// Claims by name, and those that are made anew for each pod.
+fn claims(
+    pod: &object::Pod,
+    storage: Option<&Storage>,
+    symbols: &mut Symbols,
+) -> Result<(Box<[Symbol]>, Box<[Claim]>), SelectorError> {
     let namespace = pod.metadata.namespace_or_default();
-    let of = |volume: &object::Volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
-        (Some(claim), _) => Some(claim.claim_name.clone()),
-        (None, Some(_)) => Some(format!("{}-{}", pod.metadata.name, volume.name)),
-        (None, None) => None,
-    };
-    let names = pod.spec.volumes.iter().filter_map(of);
-    names.map(|name| claim_key(namespace, &name, symbols)).collect()
+    let (mut named, mut own) = (Vec::new(), Vec::new());
+    for volume in &pod.spec.volumes {
+        if let Some(claim) = &volume.persistent_volume_claim {
+            named.push(claim_key(namespace, &claim.claim_name, symbols));
+        } else if let Some(ephemeral) = &volume.ephemeral {
+            let key = claim_key(namespace, &format!("{}-{}", pod.metadata.name, volume.name), symbols);
+            match storage.filter(|storage| !storage.claims.contains_key(&key)) {
+                Some(storage) => {
+                    let spec = &ephemeral.volume_claim_template.spec;
+                    own.push(own_claim(&volume.name, spec, storage, symbols)?);
+                }
+                None => named.push(key),
+            }
+        }
+    }
+    Ok((named.into(), own.into()))
+}
+
+/// Kinds whose selectors take part in default spread constraints (`helper/spread.go`).
+pub(super) const MANAGERS: [&str; 3] = ["ReplicationController", "ReplicaSet", "StatefulSet"];
+
+fn manager(meta: &object::Metadata, symbols: &mut Symbols) -> Option<Manager> {
+    let owner = meta.controller().filter(|owner| MANAGERS.contains(&owner.kind.as_str()))?;
+    Some((symbols.intern(&owner.kind), symbols.intern(&owner.name)))
 }
 
 /// Requirements that labels named by `matchLabelKeys` have the pod's own value.
@@ -343,7 +380,7 @@ fn spread(
 
 /// Ports of containers and sidecars; ordinary init containers are over before the others begin.
 fn host_ports(spec: &object::PodSpec, symbols: &mut Symbols) -> Box<[HostPort]> {
-    let sidecars = spec.init_containers.iter().filter(|container| container.restart_policy == "Always");
+    let sidecars = spec.init_containers.iter().filter(|container| container.is_sidecar());
     let ports = spec.containers.iter().chain(sidecars).flat_map(|container| &container.ports);
     let used = ports.filter_map(|written| {
         let port = if written.host_port == 0 && spec.host_network {

@@ -84,29 +84,35 @@ pub struct PodRequests {
     pub scored_alone: [i64; 2],
 }
 
+/// Sums in thousand-millionths, as exact as quantities are: they are rounded once, at the end, as the scheduler does.
 #[derive(Clone, Default)]
-struct Sum(Vec<i64>);
+struct Sum(Vec<i128>);
 
 impl Sum {
     fn at(&self, index: ResourceIndex) -> i64 {
-        self.0.get(index).copied().unwrap_or(0)
+        rounded(index, self.0.get(index).copied().unwrap_or(0))
     }
 
     fn positive(&self) -> Box<[(ResourceIndex, i64)]> {
-        self.0.iter().copied().enumerate().filter(|(_, amount)| *amount > 0).collect()
+        let all = (0..self.0.len()).map(|index| (index, self.at(index)));
+        all.filter(|(_, amount)| *amount > 0).collect()
     }
 
-    fn slot(&mut self, index: ResourceIndex) -> &mut i64 {
+    fn slot(&mut self, index: ResourceIndex) -> &mut i128 {
         if self.0.len() <= index {
             self.0.resize(index + 1, 0);
         }
         &mut self.0[index]
     }
 
+    fn raise(&mut self, index: ResourceIndex, by: i128) {
+        let slot = self.slot(index);
+        *slot = slot.saturating_add(by);
+    }
+
     fn add(&mut self, other: &Self) {
         for (index, amount) in other.0.iter().enumerate() {
-            let slot = self.slot(index);
-            *slot = slot.saturating_add(*amount);
+            self.raise(index, *amount);
         }
     }
 
@@ -118,31 +124,53 @@ impl Sum {
     }
 }
 
+/// Rounded up to thousandths of a core or to whole units; what exceeds 64 bits counts as the largest number.
+fn rounded(index: ResourceIndex, nano: i128) -> i64 {
+    let unit = if index == CPU { 1_000_000 } else { 1_000_000_000 };
+    let up = nano.div_euclid(unit) + i128::from(nano.rem_euclid(unit) > 0);
+    i64::try_from(up).unwrap_or(if up < 0 { i64::MIN } else { i64::MAX })
+}
+
 /// The effective requests of a pod (component-helpers `resource/helpers.go`, `PodRequests`): the busiest moment of
 /// its life, or what the pod asks as a whole, and its overhead.
 pub fn pod_requests(pod: &Pod, names: &mut ResourceNames, symbols: &mut Symbols) -> PodRequests {
-    let mut of = |scored: bool, whole_counts: bool| {
-        let mut sum =
-            aggregate(pod, &mut |container| container_requests(pod, container, scored, names, symbols));
-        if let Some(whole) = pod.spec.resources.as_ref().filter(|_| whole_counts) {
-            for (name, quantity) in defaulted(whole) {
-                if is_pod_level(name) {
-                    *sum.slot(names.index(name, symbols)) = amount(name, quantity);
-                }
-            }
-        }
-        for (name, quantity) in &pod.spec.overhead {
-            let slot = sum.slot(names.index(name, symbols));
-            *slot = slot.saturating_add(amount(name, *quantity));
-        }
+    let mut containers =
+        |scored: bool| aggregate(pod, &mut |own| container_requests(pod, own, scored, names, symbols));
+    let (plain, counted) = (containers(false), containers(true));
+    let whole = whole_requests(pod, &plain, names, symbols);
+    let overhead: Vec<_> =
+        pod.spec.overhead.iter().map(|(name, amount)| (names.index(name, symbols), amount.nano())).collect();
+    let finish = |mut sum: Sum, whole: &[(ResourceIndex, i128)]| {
+        whole.iter().for_each(|(index, amount)| *sum.slot(*index) = *amount);
+        overhead.iter().for_each(|(index, amount)| sum.raise(*index, *amount));
         sum
     };
-    let (scored, by_containers) = (of(true, true), of(true, false));
+    let (scored, by_containers) = (finish(counted.clone(), &whole), finish(counted, &[]));
     PodRequests {
-        plain: of(false, true).positive(),
+        plain: finish(plain, &whole).positive(),
         scored: [scored.at(CPU), scored.at(MEMORY)],
         scored_alone: [by_containers.at(CPU), by_containers.at(MEMORY)],
     }
+}
+
+/// What the pod asks for as a whole. A request that is not given defaults, beside a limit, to the sum of the containers,
+/// or to the limit where no container names the resource (`pkg/apis/core/v1/defaults.go`, `defaultPodRequests`).
+fn whole_requests(
+    pod: &Pod,
+    containers: &Sum,
+    names: &mut ResourceNames,
+    symbols: &mut Symbols,
+) -> Vec<(ResourceIndex, i128)> {
+    let Some(whole) = &pod.spec.resources else { return Vec::new() };
+    let all = || pod.spec.containers.iter().chain(&pod.spec.init_containers);
+    let named = |name: &str| all().any(|own| defaulted(&own.resources).any(|(known, _)| known == name));
+    let defaulted = defaulted(whole).filter(|(name, _)| is_pod_level(name));
+    let one = |(name, amount): (&str, Quantity)| {
+        let index = names.index(name, symbols);
+        let own = !whole.requests.contains_key(name) && named(name);
+        (index, if own { containers.0.get(index).copied().unwrap_or(0) } else { amount.nano() })
+    };
+    defaulted.map(one).collect()
 }
 
 /// The effective limits of a pod, by the same rules; a container without one adds nothing.
@@ -154,19 +182,19 @@ pub fn pod_limits(
     let mut sum = aggregate(pod, &mut |container| {
         let mut sum = Sum::default();
         for (name, quantity) in &container.resources.limits {
-            *sum.slot(names.index(name, symbols)) = amount(name, *quantity);
+            *sum.slot(names.index(name, symbols)) = quantity.nano();
         }
         sum
     });
     for (name, quantity) in pod.spec.resources.iter().flat_map(|whole| &whole.limits) {
         if is_pod_level(name) {
-            *sum.slot(names.index(name, symbols)) = amount(name, *quantity);
+            *sum.slot(names.index(name, symbols)) = quantity.nano();
         }
     }
     for (name, quantity) in &pod.spec.overhead {
         let slot = sum.slot(names.index(name, symbols));
         if *slot > 0 {
-            *slot = slot.saturating_add(amount(name, *quantity));
+            *slot = slot.saturating_add(quantity.nano());
         }
     }
     sum.positive()
@@ -191,7 +219,7 @@ fn aggregate(pod: &Pod, requests: &mut impl FnMut(&Container) -> Sum) -> Sum {
     }
     for container in &pod.spec.init_containers {
         let own = requests(container);
-        if container.restart_policy == "Always" {
+        if container.is_sidecar() {
             running.add(&own);
             sidecars.add(&own);
             peak.raise_to(&sidecars);
@@ -213,29 +241,45 @@ fn container_requests(
     symbols: &mut Symbols,
 ) -> Sum {
     let mut sum = Sum::default();
-    for (name, quantity) in defaulted(&container.resources) {
-        *sum.slot(names.index(name, symbols)) = amount(name, quantity);
-    }
-    // While a resize is under way the larger of asked, granted and in force counts.
-    let status = pod.status.container_statuses.iter().find(|status| status.name == container.name);
-    if let Some(status) = status
-        && let Some(actual) = &status.resources
-    {
-        for (name, quantity) in actual.requests.iter().chain(&status.allocated_resources) {
-            let slot = sum.slot(names.index(name, symbols));
-            *slot = (*slot).max(amount(name, *quantity));
+    let status = running_status(pod, container);
+    // A resize the node can never grant does not count; until it is granted the larger of asked, granted and in force.
+    if status.is_none() || !pod.status.is_resize_infeasible() {
+        for (name, quantity) in defaulted(&container.resources) {
+            *sum.slot(names.index(name, symbols)) = quantity.nano();
         }
+    }
+    for (name, quantity) in status.into_iter().flatten() {
+        let slot = sum.slot(names.index(name, symbols));
+        *slot = (*slot).max(quantity.nano());
     }
     if scored {
         let given = |name: &str| defaulted(&container.resources).any(|(given, _)| given == name);
-        if !given("cpu") {
-            *sum.slot(CPU) = DEFAULT_CPU_MILLI;
-        }
-        if !given("memory") {
-            *sum.slot(MEMORY) = DEFAULT_MEMORY_BYTES;
+        for (index, name, default) in [
+            (CPU, "cpu", i128::from(DEFAULT_CPU_MILLI) * 1_000_000),
+            (MEMORY, "memory", i128::from(DEFAULT_MEMORY_BYTES) * 1_000_000_000),
+        ] {
+            if !given(name) {
+                *sum.slot(index) = default;
+            }
         }
     }
     sum
+}
+
+/// What the node says a running container has and was granted; nothing for ordinary init containers, and where the node
+/// does not say.
+fn running_status<'a>(
+    pod: &'a Pod,
+    container: &Container,
+) -> Option<impl Iterator<Item = (&'a String, &'a Quantity)>> {
+    let statuses = pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses);
+    let mut statuses = statuses.filter(|status| status.name == container.name);
+    let status = statuses.next()?;
+    let is_init = pod.spec.init_containers.iter().any(|init| init.name == container.name);
+    if is_init && !container.is_sidecar() {
+        return None;
+    }
+    Some(status.resources.as_ref()?.requests.iter().chain(&status.allocated_resources))
 }
 
 /// Amounts of a list as written.

@@ -125,11 +125,7 @@ impl Selector {
         symbols: &mut Symbols,
     ) -> Result<Self, SelectorError> {
         let Some(written) = written else { return Ok(Self::Nothing) };
-        let mut all = equalities(&written.match_labels, symbols);
-        for requirement in &written.match_expressions {
-            all.push(Requirement::new(requirement, symbols)?);
-        }
-        Ok(Self::All(all.into()))
+        Ok(Self::All(requirements(written, symbols)?.into()))
     }
 
     /// The same with further requirements.
@@ -153,6 +149,21 @@ impl Selector {
             Self::All(all) => all.iter().all(|requirement| requirement.matches(labels, symbols)),
         }
     }
+}
+
+/// All requirements of a label selector.
+///
+/// # Errors
+/// [`SelectorError`].
+pub fn requirements(
+    written: &object::LabelSelector,
+    symbols: &mut Symbols,
+) -> Result<Vec<Requirement>, SelectorError> {
+    let mut all = equalities(&written.match_labels, symbols);
+    for requirement in &written.match_expressions {
+        all.push(Requirement::new(requirement, symbols)?);
+    }
+    Ok(all)
 }
 
 /// Labels that must be equal.
@@ -193,12 +204,17 @@ impl NodeTerm {
             && self.labels.iter().all(|requirement| requirement.matches(labels, symbols))
     }
 
-    /// Names of nodes the term is restricted to by `metadata.name In`; `None` = by no name.
-    pub fn node_names(&self) -> Option<&[Symbol]> {
-        self.names.iter().find_map(|requirement| match &requirement.operator {
-            Operator::In(names) => Some(&**names),
+    /// Names of nodes the term is restricted to: those that every `metadata.name In` of it lists; `None` = by no name.
+    pub fn node_names(&self) -> Option<Vec<Symbol>> {
+        let mut lists = self.names.iter().filter_map(|requirement| match &requirement.operator {
+            Operator::In(names) => Some(names),
             _ => None,
-        })
+        });
+        let mut names = lists.next()?.to_vec();
+        for list in lists {
+            names.retain(|name| list.contains(name));
+        }
+        Some(names)
     }
 }
 

@@ -10,6 +10,10 @@ use crate::object::ResourceList;
 
 /// Annotation the volume controller sets once a claim is bound for good.
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+/// Annotation the scheduler sets once a volume is to be made for a pod on a node.
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// Annotation of the class for claims that name none.
+const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 /// Provisioner of classes whose volumes are made by hand.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
@@ -97,7 +101,7 @@ pub struct Volume {
 }
 
 /// How far a claim is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Binding {
     /// Bound to this volume.
     Bound(Symbol),
@@ -112,7 +116,7 @@ pub enum Binding {
 }
 
 /// A claim.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Claim {
     /// Name without namespace.
     pub name: Symbol,
@@ -130,6 +134,8 @@ pub struct Claim {
     pub one_pod: bool,
     /// Which volumes; `None` = any.
     pub selector: Option<Selector>,
+    /// Node for which its volume is being made.
+    pub selected_node: Option<Symbol>,
 }
 
 /// A node label and its allowed values.
@@ -172,8 +178,10 @@ pub struct Storage {
     pub spaces: Vec<Space>,
     /// Most volumes by node and driver.
     pub limits: HashMap<(Symbol, Symbol), i64>,
-    /// Volumes attached to a node without a pod there, as (driver, handle).
+    /// Volumes attached to a node, with or without a pod there, as (driver, name of the volume).
     pub attached: HashMap<Symbol, Vec<(Symbol, Symbol)>>,
+    /// Class for claims that name none, with the time it was made: of several the latest holds.
+    default_class: Option<(String, Symbol)>,
 }
 
 pub(super) fn volume(
@@ -233,10 +241,22 @@ pub(super) fn claim(
     } else {
         Binding::Immediate
     };
+    let selected = meta.annotations.get(SELECTED_NODE).map(|node| symbols.intern(node));
+    let class = symbols.intern(spec.storage_class_name.as_deref().unwrap_or(""));
+    Ok(Claim { selected_node: selected, ..wish(&meta.name, binding, class, spec, symbols)? })
+}
+
+fn wish(
+    name: &str,
+    binding: Binding,
+    class: Symbol,
+    spec: &object::ClaimSpec,
+    symbols: &mut Symbols,
+) -> Result<Claim, SelectorError> {
     Ok(Claim {
-        name: symbols.intern(&meta.name),
+        name: symbols.intern(name),
         binding,
-        class: symbols.intern(spec.storage_class_name.as_deref().unwrap_or("")),
+        class,
         bytes: storage_bytes(&spec.resources.requests),
         modes: spec.access_modes.iter().map(|mode| symbols.intern(mode)).collect(),
         block: spec.volume_mode.as_deref() == Some("Block"),
@@ -245,10 +265,28 @@ pub(super) fn claim(
             Some(selector) => Some(Selector::new(Some(selector), symbols)?),
             None => None,
         },
+        selected_node: None,
     })
 }
 
-pub(super) fn class(written: &object::StorageClass, symbols: &mut Symbols) -> Class {
+/// A claim that each clone of a pod gets anew, from the template of a volume of this name.
+pub(super) fn own_claim(
+    volume: &str,
+    spec: &object::ClaimSpec,
+    storage: &Storage,
+    symbols: &mut Symbols,
+) -> Result<Claim, SelectorError> {
+    let default = storage.default_class.as_ref().map(|(_, class)| *class);
+    let class = match (&spec.storage_class_name, default) {
+        (Some(name), _) => symbols.intern(name),
+        (None, Some(class)) => class,
+        (None, None) => symbols.intern(""),
+    };
+    // A volume made at once, before any pod, may end up anywhere its class allows: the pod follows it.
+    wish(volume, Binding::Waiting, class, spec, symbols)
+}
+
+fn class(written: &object::StorageClass, symbols: &mut Symbols) -> Class {
     let provisioned = !written.provisioner.is_empty() && written.provisioner != NO_PROVISIONER;
     let topologies = written.allowed_topologies.iter().map(|term| {
         let all = term.match_label_expressions.iter().map(|requirement| {
@@ -278,6 +316,22 @@ pub(super) fn space(
 }
 
 impl Storage {
+    /// Takes in a class.
+    pub(super) fn add_class(&mut self, written: &object::StorageClass, symbols: &mut Symbols) {
+        let name = symbols.intern(&written.metadata.name);
+        self.classes.insert(name, class(written, symbols));
+        let made = written.metadata.creation_timestamp.clone().unwrap_or_default();
+        let is_default = written.metadata.annotations.get(DEFAULT_CLASS).is_some_and(|value| value == "true");
+        let known = self.default_class.as_ref().map(|(made, class)| (made.as_str(), symbols.word(*class)));
+        // Of the same age, the first by name.
+        let later = known.is_none_or(|(known, class)| {
+            (made.as_str(), std::cmp::Reverse(written.metadata.name.as_str())) > (known, std::cmp::Reverse(class))
+        });
+        if is_default && later {
+            self.default_class = Some((made, name));
+        }
+    }
+
     /// Claims whose class does not wait for a pod must be bound before one.
     pub(super) fn settle(&mut self) {
         for claim in self.claims.values_mut() {

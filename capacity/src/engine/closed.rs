@@ -77,7 +77,9 @@ pub(crate) fn room(
         let free = state.allocatable[*resource][node].saturating_sub(state.requested[*resource][node]);
         room.min(free / amount)
     });
-    u64::try_from(least).unwrap_or(0)
+    let least = u64::try_from(least).unwrap_or(0);
+    let attached = cycle.volumes.as_ref().filter(|_| profile.filters.has(Filter::NodeVolumeLimits));
+    least.min(attached.and_then(|rules| rules.attach_room(cluster, node)).unwrap_or(u64::MAX))
 }
 
 /// With `x` there and room for `c` more in each domain, the emptiest one ends at `L = min(x + c)`, and no other gets

@@ -39,6 +39,11 @@ impl<'a> Placer<'a> {
     /// Prepares a shape.
     pub fn new(cluster: &'a Cluster, profile: &'a Profile, state: &mut State, pod: Arc<Pod>) -> Self {
         let id = state.learn(pod);
+        Self::numbered(cluster, profile, state, id)
+    }
+
+    /// Prepares a shape that has its number already.
+    pub(crate) fn numbered(cluster: &'a Cluster, profile: &'a Profile, state: &State, id: PodId) -> Self {
         let cycle = Cycle::new(cluster, profile, state, id);
         Self {
             cluster,

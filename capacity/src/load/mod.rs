@@ -14,6 +14,7 @@ use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 use serde_json::Value;
+use serde_path_to_error::{Path, Track};
 
 pub use shapes::{ShapeError, shapes};
 
@@ -110,19 +111,24 @@ impl<'a> Loader<'a> {
 
     /// Reads a value as an object of this kind.
     fn typed<'de, D: Deserializer<'de>>(&mut self, kind: &str, deserializer: D) -> Result<(), D::Error> {
+        let mut track = Track::new();
         macro_rules! read {
-            ($variant:ident) => {
-                Object::$variant(Box::new(
-                    Deserialize::deserialize(deserializer).map_err(|e| self.at(kind, e))?,
-                ))
-            };
+            ($variant:ident) => {{
+                let tracked = serde_path_to_error::Deserializer::new(deserializer, &mut track);
+                match Deserialize::deserialize(tracked) {
+                    Ok(object) => Object::$variant(Box::new(object)),
+                    Err(error) => return Err(self.at(kind, &track.path(), error)),
+                }
+            }};
         }
         let mut object = match kind {
             "Node" => read!(Node),
             "Pod" => read!(Pod),
             "Namespace" => read!(Namespace),
-            "Service" | "ReplicationController" => read!(Service),
-            "ReplicaSet" | "StatefulSet" => read!(ReplicaSet),
+            "Service" => read!(Service),
+            "ReplicationController" => read!(ReplicationController),
+            "ReplicaSet" => read!(ReplicaSet),
+            "StatefulSet" => read!(StatefulSet),
             "PersistentVolume" => read!(PersistentVolume),
             "PersistentVolumeClaim" => read!(PersistentVolumeClaim),
             "StorageClass" => read!(StorageClass),
@@ -142,16 +148,23 @@ impl<'a> Loader<'a> {
         if let (Object::Pod(pod), Some(change)) = (&mut object, self.change) {
             change(pod);
         }
-        self.builder.add(&object).map_err(|error| self.at(kind, D::Error::custom(error)))
+        self.builder.add(&object).map_err(|error| D::Error::custom(format_args!("{}{error}", self.prefix(kind))))
     }
 
-    /// The error with the place of the object.
-    fn at<E: serde::de::Error>(&self, kind: &str, error: E) -> E {
-        if self.place.is_empty() {
-            E::custom(format_args!("{kind}: {error}"))
+    /// The error with the place of the object and the field.
+    fn at<E: serde::de::Error>(&self, kind: &str, field: &Path, error: E) -> E {
+        let prefix = self.prefix(kind);
+        // The object itself is the field when its text ends too soon.
+        if field.iter().next().is_none() {
+            E::custom(format_args!("{prefix}{error}"))
         } else {
-            E::custom(format_args!("{} ({kind}): {error}", self.place))
+            E::custom(format_args!("{prefix}{field}: {error}"))
         }
+    }
+
+    /// Where the reading is.
+    fn prefix(&self, kind: &str) -> String {
+        if self.place.is_empty() { format!("{kind}: ") } else { format!("{} ({kind}): ", self.place) }
     }
 }
 

@@ -1,10 +1,13 @@
 //! Pods to ask about: a pod, or the template of whatever makes pods.
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::answer::Shape;
-use crate::object::Pod;
+use crate::object::{
+    ClaimSpec, ClaimTemplate, EphemeralVolume, LabelSelector, Metadata, OwnerReference, Pod, Volume,
+};
 
 /// Says how many of a pod belong to a set.
 const COUNT: &str = "evenkeel.dev/count";
@@ -32,18 +35,22 @@ pub fn shapes(document: &Value) -> Result<Vec<Shape>, ShapeError> {
         return items.iter().map(shapes).collect::<Result<Vec<_>, _>>().map(|all| all.concat());
     }
     let spec = &document["spec"];
-    let (template, wanted) = match kind {
-        "Pod" => (document.clone(), 1),
-        "PodTemplate" => (document["template"].clone(), 1),
+    let (place, wanted): (&[&str], u64) = match kind {
+        "Pod" => (&[], 1),
+        "PodTemplate" => (&["template"], 1),
         "Deployment" | "StatefulSet" | "ReplicaSet" | "ReplicationController" => {
-            (spec["template"].clone(), number(&spec["replicas"]))
+            (&["spec", "template"], number(&spec["replicas"]))
         }
-        "DaemonSet" => (spec["template"].clone(), 1),
-        "Job" => (spec["template"].clone(), number(&spec["parallelism"])),
-        "CronJob" => (spec["jobTemplate"]["spec"]["template"].clone(), 1),
+        "DaemonSet" => (&["spec", "template"], 1),
+        "Job" => (&["spec", "template"], number(&spec["parallelism"])),
+        "CronJob" => (&["spec", "jobTemplate", "spec", "template"], 1),
         other => return Err(ShapeError::Kind(other.to_owned())),
     };
-    let mut pod = Pod::deserialize(&template).map_err(|error| ShapeError::Field(error.to_string()))?;
+    let mut pod: Pod = field(document, place)?;
+    if kind == "StatefulSet" {
+        claim_templates(document, &mut pod)?;
+    }
+    own_group(kind, document, &mut pod)?;
     if pod.metadata.name.is_empty() {
         document["metadata"]["name"].as_str().unwrap_or("pod").clone_into(&mut pod.metadata.name);
     }
@@ -57,6 +64,61 @@ pub fn shapes(document: &Value) -> Result<Vec<Shape>, ShapeError> {
         })?,
     };
     Ok(vec![Shape { pod, wanted }])
+}
+
+/// Reads a part of the document; an error names the field from the document's own beginning.
+fn field<T: DeserializeOwned>(document: &Value, place: &[&str]) -> Result<T, ShapeError> {
+    let value = place.iter().fold(document, |value, key| &value[*key]);
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path().to_string();
+        let inner = (path != ".").then_some(path.as_str());
+        let path: Vec<&str> = place.iter().copied().chain(inner).collect();
+        let separator = if path.is_empty() { "" } else { ": " };
+        ShapeError::Field(format!("{}{separator}{}", path.join("."), error.inner()))
+    })
+}
+
+/// Claims of a stateful set are made anew for each of its pods, in place of a volume of the same name.
+fn claim_templates(document: &Value, pod: &mut Pod) -> Result<(), ShapeError> {
+    #[derive(Deserialize)]
+    struct Template {
+        #[serde(default)]
+        metadata: Metadata,
+        #[serde(default)]
+        spec: ClaimSpec,
+    }
+    if document["spec"]["volumeClaimTemplates"].is_null() {
+        return Ok(());
+    }
+    let templates: Vec<Template> = field(document, &["spec", "volumeClaimTemplates"])?;
+    for template in templates {
+        let name = template.metadata.name;
+        pod.spec.volumes.retain(|volume| volume.name != name);
+        let volume_claim_template = ClaimTemplate { spec: template.spec };
+        let ephemeral = Some(EphemeralVolume { volume_claim_template });
+        pod.spec.volumes.push(Volume { name, ephemeral, ..Volume::default() });
+    }
+    Ok(())
+}
+
+/// Pods of a replica set and the like are managed by it: its selector takes part in default spread constraints. (A
+/// deployment's are told apart by a label that is not known yet.)
+fn own_group(kind: &str, document: &Value, pod: &mut Pod) -> Result<(), ShapeError> {
+    let selector = &document["spec"]["selector"];
+    if selector.is_null() || !pod.metadata.owner_references.is_empty() {
+        return Ok(());
+    }
+    pod.own_group = match kind {
+        "ReplicaSet" | "StatefulSet" => Some(field(document, &["spec", "selector"])?),
+        "ReplicationController" => {
+            let match_labels = field(document, &["spec", "selector"])?;
+            Some(LabelSelector { match_labels, ..LabelSelector::default() })
+        }
+        _ => return Ok(()),
+    };
+    let name = document["metadata"]["name"].as_str().unwrap_or("").to_owned();
+    pod.metadata.owner_references.push(OwnerReference { kind: kind.to_owned(), name, controller: true });
+    Ok(())
 }
 
 /// Replicas; 1 where none are given, and at least 1, since nobody asks about nothing.

@@ -16,8 +16,8 @@ use serde::Deserialize;
 
 pub use node::{Node, NodeImage, NodeSpec, NodeStatus, Taint};
 pub use pod::{
-    Affinity, Container, ContainerPort, ContainerStatus, HostDisk, NodeAffinity, Pod, PodAffinity,
-    PodAffinityTerm, PodSpec, PodStatus, Requirements, SpreadConstraint, Toleration, Volume,
+    Affinity, ClaimTemplate, Container, ContainerPort, ContainerStatus, EphemeralVolume, HostDisk,
+    NodeAffinity, Pod, PodAffinity, PodAffinityTerm, PodCondition, PodSpec, PodStatus, Requirements, SpreadConstraint, Toleration, Volume,
     WeightedPodAffinityTerm,
 };
 pub use policy::{
@@ -25,7 +25,7 @@ pub use policy::{
 };
 pub use selector::{LabelSelector, NodeSelector, NodeSelectorTerm, PreferredTerm, Requirement};
 pub use storage::{
-    CsiDriver, CsiNode, PersistentVolume, PersistentVolumeClaim, StorageCapacity, StorageClass,
+    ClaimSpec, CsiDriver, CsiNode, PersistentVolume, PersistentVolumeClaim, StorageCapacity, StorageClass,
     VolumeAttachment,
 };
 pub(crate) use storage::{ZONE_LABELS, zone_labels};
@@ -153,10 +153,14 @@ pub enum Object {
     Pod(Box<Pod>),
     /// A namespace.
     Namespace(Box<Namespace>),
-    /// A service, or a replication controller (whose selector is the same).
+    /// A service.
     Service(Box<Service>),
-    /// A replica set or stateful set.
+    /// A replication controller: its selector is written as a service's.
+    ReplicationController(Box<Service>),
+    /// A replica set.
     ReplicaSet(Box<ReplicaSet>),
+    /// A stateful set: its selector is written as a replica set's.
+    StatefulSet(Box<ReplicaSet>),
     /// A persistent volume.
     PersistentVolume(Box<PersistentVolume>),
     /// A claim.

@@ -16,6 +16,9 @@ pub struct Pod {
     /// Where it stands.
     #[serde(deserialize_with = "crate::object::null_is_default")]
     pub status: PodStatus,
+    /// Selector of what would manage it, where it comes from a template; no part of the object.
+    #[serde(skip)]
+    pub own_group: Option<LabelSelector>,
 }
 
 /// What a pod asks for.
@@ -80,6 +83,32 @@ pub struct PodStatus {
     /// What the kubelet granted, while a resize is under way.
     #[serde(deserialize_with = "crate::object::null_is_default")]
     pub container_statuses: Vec<ContainerStatus>,
+    /// The same of init containers and sidecars.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub init_container_statuses: Vec<ContainerStatus>,
+    /// Conditions.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub conditions: Vec<PodCondition>,
+}
+
+impl PodStatus {
+    /// Whether the node said that it can never grant the resize that was asked for.
+    pub fn is_resize_infeasible(&self) -> bool {
+        let infeasible = |c: &PodCondition| c.kind == "PodResizePending" && c.reason == "Infeasible";
+        self.conditions.iter().any(infeasible)
+    }
+}
+
+/// A condition of a pod.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodCondition {
+    /// Which.
+    #[serde(rename = "type", deserialize_with = "crate::object::null_is_default")]
+    pub kind: String,
+    /// Why, in one word.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub reason: String,
 }
 
 /// What a running container has.
@@ -115,6 +144,13 @@ pub struct Container {
     /// `Always` makes an init container a sidecar.
     #[serde(deserialize_with = "crate::object::null_is_default")]
     pub restart_policy: String,
+}
+
+impl Container {
+    /// Whether it, being an init container, goes on running beside the others.
+    pub fn is_sidecar(&self) -> bool {
+        self.restart_policy == "Always"
+    }
 }
 
 /// Requests and limits.

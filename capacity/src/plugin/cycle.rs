@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::affinity::AffinityRules;
-use super::local::Fixed;
+use super::local::{self, Fixed};
 use super::reason::{Rejection, Short};
 use super::score::{Scores, score};
 use super::spread::{self, SpreadRules};
@@ -42,7 +42,8 @@ impl Cycle {
             soft_spread: soft.flatten(),
             affinity: AffinityRules::new(cluster, profile, state, &pod),
             volumes: VolumeRules::new(cluster, state, &pod),
-            refused: volume::refuses_pod(cluster, profile, &pod),
+            refused: local::refuses_pod(profile, &pod)
+                .or_else(|| volume::refuses_pod(cluster, profile, &pod)),
             leasts: Vec::new(),
             pod,
             id,

@@ -82,10 +82,17 @@ fn preference(cluster: &Cluster, preferences: &[(i64, NodeTerm)], node: &Node) -
 }
 
 /// Nodes the pod's affinity lists by name, when every term of it does.
-fn listed_nodes(pod: &Pod) -> Option<Vec<Symbol>> {
+pub(super) fn listed_nodes(pod: &Pod) -> Option<Vec<Symbol>> {
     let terms = pod.node_terms.as_ref().filter(|terms| !terms.0.is_empty())?;
-    let names: Option<Vec<&[Symbol]>> = terms.0.iter().map(NodeTerm::node_names).collect();
+    let names: Option<Vec<Vec<Symbol>>> = terms.0.iter().map(NodeTerm::node_names).collect();
     Some(names?.concat())
+}
+
+/// Why the pod is refused before any node is looked at: its affinity lists nodes by name, and each term contradicts
+/// itself (`node_affinity.go`).
+pub(super) fn refuses_pod(profile: &Profile, pod: &Pod) -> Option<String> {
+    let conflict = profile.filters.has(Filter::NodeAffinity) && listed_nodes(pod).is_some_and(|n| n.is_empty());
+    conflict.then(|| "pod affinity terms conflict".to_owned())
 }
 
 fn out(

@@ -5,6 +5,7 @@
 //! ([`crate::engine`]). Source: kube-scheduler v1.36, `pkg/scheduler/framework/plugins`.
 
 mod affinity;
+mod binding;
 mod cycle;
 mod local;
 mod reason;

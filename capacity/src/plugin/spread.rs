@@ -79,7 +79,12 @@ fn defaults(cluster: &Cluster, profile: &Profile, pod: &Pod) -> Vec<Spread> {
     let mine = cluster.groups.iter().filter(|group| group.namespace == pod.namespace);
     let mut all: Vec<Requirement> = Vec::new();
     for group in mine {
-        if Selector::All(group.selector.clone().into()).matches(&pod.labels, &cluster.symbols) {
+        // A service's pods are those that match; of what manages pods, the one that manages this pod counts.
+        let counts = match group.manager {
+            Some(manager) => pod.manager == Some(manager),
+            None => Selector::All(group.selector.clone().into()).matches(&pod.labels, &cluster.symbols),
+        };
+        if counts {
             all.extend(group.selector.iter().cloned());
         }
     }
@@ -239,12 +244,15 @@ impl SpreadRules {
                     feasible.len() - ignored
                 } else {
                     let mut seen = vec![false; constraint.in_domain.len()];
+                    // Nodes without the label, where they take part, are one domain together (`initPreScoreState`).
+                    let mut without = false;
                     for node in feasible.iter().filter(|node| takes_part(**node)) {
-                        if constraint.domain[*node] != NO_DOMAIN {
-                            seen[constraint.domain[*node] as usize] = true;
+                        match constraint.domain[*node] {
+                            NO_DOMAIN => without = true,
+                            domain => seen[domain as usize] = true,
                         }
                     }
-                    seen.into_iter().filter(|seen| *seen).count()
+                    seen.into_iter().filter(|seen| *seen).count() + usize::from(without)
                 };
                 (((domains + 2) as f64).ln(), by_host)
             })

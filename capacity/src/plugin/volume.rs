@@ -3,8 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::binding::{Making, Open, can_make, reachable, same_zone};
 use super::reason::Rejection;
-use crate::cluster::storage::{Binding, Claim, DiskUse, Volume};
+use crate::cluster::storage::{Binding, DiskUse, Volume};
 use crate::cluster::{Cluster, NodeIndex, Pod, Symbol};
 use crate::profile::{Filter, Profile};
 use crate::state::State;
@@ -15,7 +16,8 @@ type Handle = (Symbol, Symbol);
 /// One claim of the pod.
 #[derive(Debug, Clone)]
 struct Wanted {
-    key: Symbol,
+    /// How its volume is counted among attachments; `None` = by nobody, or anew for each clone.
+    handle: Option<Handle>,
     what: What,
 }
 
@@ -24,9 +26,20 @@ enum What {
     /// Bound to this volume.
     Bound(Symbol),
     /// A volume is found or made at placing.
-    Waiting,
+    Waiting(Open),
+    /// The same, anew for each clone.
+    Own(Open),
     /// Made at placing on this node: reachable where zone and region are the same.
     Made(NodeIndex),
+}
+
+impl What {
+    fn open(&self) -> Option<&Open> {
+        match self {
+            Self::Waiting(open) | Self::Own(open) => Some(open),
+            Self::Bound(_) | Self::Made(_) => None,
+        }
+    }
 }
 
 /// Volume rules of one pod.
@@ -38,6 +51,10 @@ pub(crate) struct VolumeRules {
     disks_on: HashMap<NodeIndex, Vec<DiskUse>>,
     /// Attached volumes by node.
     attached: Vec<HashSet<Handle>>,
+    /// Volumes of claims that were made for one clone each, by node and driver.
+    own_attached: HashMap<(NodeIndex, Symbol), i64>,
+    /// How many of them one more clone brings, by driver.
+    own_drivers: Vec<(Symbol, i64)>,
     /// A claim for one pod that somebody uses.
     one_pod_in_use: bool,
     one_pod: Vec<Symbol>,
@@ -74,24 +91,18 @@ pub(crate) fn refuses_pod(cluster: &Cluster, profile: &Profile, pod: &Pod) -> Op
 impl VolumeRules {
     /// Rules of a pod against everybody placed; `None` when it has no volume that matters.
     pub(crate) fn new(cluster: &Cluster, state: &State, pod: &Pod) -> Option<Self> {
-        if pod.claims.is_empty() && pod.disks.is_empty() {
+        if pod.claims.is_empty() && pod.own_claims.is_empty() && pod.disks.is_empty() {
             return None;
         }
-        let wanted = pod.claims.iter().filter_map(|key| {
-            let claim = cluster.storage.claims.get(key)?;
-            let what = match claim.binding {
-                Binding::Bound(volume) => What::Bound(volume),
-                _ => What::Waiting,
-            };
-            Some(Wanted { key: *key, what })
-        });
         let one_pod =
             pod.claims.iter().filter(|key| cluster.storage.claims.get(key).is_some_and(|c| c.one_pod));
         let mut rules = Self {
-            wanted: wanted.collect(),
+            wanted: wanted(cluster, pod),
             disks: pod.disks.clone(),
             disks_on: HashMap::new(),
             attached: vec![HashSet::new(); cluster.nodes.len()],
+            own_attached: HashMap::new(),
+            own_drivers: own_drivers(cluster, pod),
             one_pod_in_use: false,
             one_pod: one_pod.copied().collect(),
             taken: HashSet::new(),
@@ -107,13 +118,22 @@ impl VolumeRules {
         Some(rules)
     }
 
-    /// Whether placing this very pod changes nothing for the next: every claim is bound and bears several pods.
+    /// Whether placing this very pod changes nothing for the next but how much is attached to its node: every claim is
+    /// bound and bears several pods, or a volume is made for each.
     pub(crate) fn is_settled(&self) -> bool {
-        self.one_pod.is_empty() && !self.wanted.iter().any(|wanted| matches!(wanted.what, What::Waiting))
+        let settled = |wanted: &Wanted| match &wanted.what {
+            What::Waiting(_) => false,
+            What::Own(open) => open.candidates.is_empty(),
+            What::Bound(_) | What::Made(_) => true,
+        };
+        self.one_pod.is_empty() && self.wanted.iter().all(settled)
     }
 
     fn note_others(&mut self, cluster: &Cluster, other: &Pod, node: NodeIndex) {
         self.attached[node].extend(other.claims.iter().filter_map(|key| handle(cluster, *key)));
+        for (driver, volumes) in own_drivers(cluster, other) {
+            *self.own_attached.entry((node, driver)).or_default() += volumes;
+        }
         if !self.disks.is_empty() && !other.disks.is_empty() {
             self.disks_on.entry(node).or_default().extend(other.disks.iter().cloned());
         }
@@ -130,17 +150,34 @@ impl VolumeRules {
         self.note_others(cluster, state.pod(id), node);
     }
 
-    /// Claims that waited are bound where the first pod went.
+    /// Claims that waited are bound where the first pod went; those of each clone anew.
     fn bind(&mut self, cluster: &Cluster, node: NodeIndex) {
-        for index in 0..self.wanted.len() {
-            if matches!(self.wanted[index].what, What::Waiting)
-                && let Some(claim) = cluster.storage.claims.get(&self.wanted[index].key)
-            {
-                let found = self.find(cluster, claim, self.wanted[index].key, node).map(|volume| volume.name);
-                self.taken.extend(found);
+        for (index, found) in self.choose(cluster, node) {
+            self.taken.extend(found);
+            if matches!(self.wanted[index].what, What::Waiting(_)) {
                 self.wanted[index].what = found.map_or(What::Made(node), What::Bound);
             }
         }
+    }
+
+    /// The volume each open claim would get on a node, the smallest claim choosing first as the scheduler has it.
+    fn choose(&self, cluster: &Cluster, node: NodeIndex) -> Vec<(usize, Option<Symbol>)> {
+        let mut open: Vec<(usize, &Open)> =
+            self.wanted.iter().enumerate().filter_map(|(at, wanted)| Some((at, wanted.what.open()?))).collect();
+        open.sort_by_key(|(_, open)| open.claim.bytes);
+        let mut chosen: Vec<Symbol> = Vec::new();
+        let one = |(index, open): (usize, &Open)| {
+            let free = |volume: &&Volume| {
+                !self.taken.contains(&volume.name)
+                    && !chosen.contains(&volume.name)
+                    && reachable(cluster, volume, node)
+            };
+            let volumes = open.candidates.iter().filter_map(|name| cluster.storage.volumes.get(name));
+            let found = volumes.into_iter().find(free).map(|volume| volume.name);
+            chosen.extend(found);
+            (index, found)
+        };
+        open.into_iter().map(one).collect()
     }
 
     /// Why a node is refused, by the filters that are on.
@@ -172,68 +209,66 @@ impl VolumeRules {
     }
 
     fn exceeds_limit(&self, cluster: &Cluster, node: NodeIndex) -> bool {
-        let attached = &self.attached[node];
-        let mut new: HashMap<Symbol, HashSet<Handle>> = HashMap::new();
-        for wanted in &self.wanted {
-            if let Some(handle) = handle(cluster, wanted.key).filter(|handle| !attached.contains(handle)) {
-                new.entry(handle.0).or_default().insert(handle);
-            }
+        let mut new = self.new_shared(node);
+        for (driver, volumes) in &self.own_drivers {
+            *new.entry(*driver).or_default() += volumes;
         }
-        let name = cluster.nodes[node].name;
         new.into_iter().any(|(driver, new)| {
-            let there = attached.iter().filter(|(known, _)| *known == driver).count();
-            let limit = cluster.storage.limits.get(&(name, driver));
-            limit.is_some_and(|limit| (there + new.len()) as i64 > *limit)
+            self.free_attachments(cluster, node, driver).is_some_and(|free| new > free)
         })
+    }
+
+    /// How many volumes a node would have to attach that the clones share, by driver.
+    fn new_shared(&self, node: NodeIndex) -> HashMap<Symbol, i64> {
+        let handles: HashSet<Handle> = self.wanted.iter().filter_map(|wanted| wanted.handle).collect();
+        let mut new: HashMap<Symbol, i64> = HashMap::new();
+        for (driver, _) in handles.difference(&self.attached[node]) {
+            *new.entry(*driver).or_default() += 1;
+        }
+        new
+    }
+
+    /// Attachments a driver has left on a node; `None` = no limit.
+    fn free_attachments(&self, cluster: &Cluster, node: NodeIndex, driver: Symbol) -> Option<i64> {
+        let limit = cluster.storage.limits.get(&(cluster.nodes[node].name, driver))?;
+        let shared = self.attached[node].iter().filter(|(known, _)| *known == driver).count() as i64;
+        let own = self.own_attached.get(&(node, driver)).copied().unwrap_or(0);
+        Some(limit - shared - own)
+    }
+
+    /// How many clones with volumes of their own a node can attach; `None` = as many as one likes.
+    pub(crate) fn attach_room(&self, cluster: &Cluster, node: NodeIndex) -> Option<u64> {
+        let shared = self.new_shared(node);
+        let one = |(driver, each): &(Symbol, i64)| {
+            let free = self.free_attachments(cluster, node, *driver)?;
+            let free = free - shared.get(driver).copied().unwrap_or(0);
+            Some(u64::try_from(free / each).unwrap_or(0))
+        };
+        self.own_drivers.iter().filter_map(one).min()
     }
 
     fn unreachable(&self, cluster: &Cluster, node: NodeIndex) -> Option<Rejection> {
         let (mut unreachable, mut unbound, mut space, mut missing) = (false, false, false, false);
         for wanted in &self.wanted {
-            match wanted.what {
-                What::Bound(volume) => match cluster.storage.volumes.get(&volume) {
+            match &wanted.what {
+                What::Bound(volume) => match cluster.storage.volumes.get(volume) {
                     Some(volume) => unreachable |= !reachable(cluster, volume, node),
                     None => missing = true,
                 },
-                What::Made(at) => unreachable |= !same_zone(cluster, at, node),
-                What::Waiting => {
-                    let Some(claim) = cluster.storage.claims.get(&wanted.key) else { continue };
-                    if self.find(cluster, claim, wanted.key, node).is_none() {
-                        match can_make(cluster, claim, node) {
-                            Making::Yes => {}
-                            Making::NotHere => unbound = true,
-                            Making::NoSpace => space = true,
-                        }
-                    }
-                }
+                What::Made(at) => unreachable |= !same_zone(cluster, *at, node),
+                What::Waiting(_) | What::Own(_) => {}
+            }
+        }
+        for (index, found) in self.choose(cluster, node) {
+            let Some(open) = self.wanted[index].what.open().filter(|_| found.is_none()) else { continue };
+            match can_make(cluster, &open.claim, node) {
+                Making::Yes => {}
+                Making::NotHere => unbound = true,
+                Making::NoSpace => space = true,
             }
         }
         let any = unreachable || unbound || space || missing;
         any.then_some(Rejection::Volumes { unreachable, unbound, space, missing })
-    }
-
-    /// The smallest free volume that serves a claim on a node.
-    fn find<'a>(
-        &self,
-        cluster: &'a Cluster,
-        claim: &Claim,
-        key: Symbol,
-        node: NodeIndex,
-    ) -> Option<&'a Volume> {
-        let serves = |volume: &&Volume| {
-            let reserved = volume.claim == Some(key);
-            (reserved || (volume.claim.is_none() && volume.available))
-                && !self.taken.contains(&volume.name)
-                && volume.class == claim.class
-                && volume.block == claim.block
-                && volume.bytes >= claim.bytes
-                && claim.modes.iter().all(|mode| volume.modes.contains(mode))
-                && claim.selector.as_ref().is_none_or(|s| s.matches(&volume.labels, &cluster.symbols))
-                && reachable(cluster, volume, node)
-        };
-        let serving = cluster.storage.volumes.values().filter(serves);
-        // One reserved for the claim goes first, then the smallest, then by name so that the answer is always the same.
-        serving.min_by_key(|volume| (volume.claim.is_none(), volume.bytes, cluster.word(volume.name)))
     }
 
     fn in_other_zone(&self, cluster: &Cluster, node: NodeIndex) -> bool {
@@ -254,8 +289,8 @@ impl VolumeRules {
             return false;
         }
         self.wanted.iter().any(|wanted| {
-            let What::Bound(volume) = wanted.what else { return false };
-            let Some(volume) = cluster.storage.volumes.get(&volume) else { return false };
+            let What::Bound(volume) = &wanted.what else { return false };
+            let Some(volume) = cluster.storage.volumes.get(volume) else { return false };
             volume
                 .zones
                 .iter()
@@ -264,52 +299,39 @@ impl VolumeRules {
     }
 }
 
+/// The pod's claims: those the clones share, and those each of them gets anew.
+fn wanted(cluster: &Cluster, pod: &Pod) -> Vec<Wanted> {
+    let shared = pod.claims.iter().filter_map(|key| {
+        let claim = cluster.storage.claims.get(key)?;
+        let what = match claim.binding {
+            Binding::Bound(volume) => What::Bound(volume),
+            _ => What::Waiting(Open::new(cluster, claim, Some(*key))),
+        };
+        Some(Wanted { handle: handle(cluster, *key), what })
+    });
+    let own = pod.own_claims.iter();
+    let own = own.map(|claim| Wanted { handle: None, what: What::Own(Open::new(cluster, claim, None)) });
+    shared.chain(own).collect()
+}
+
+/// Drivers of the claims each clone gets anew, with the number of volumes.
+fn own_drivers(cluster: &Cluster, pod: &Pod) -> Vec<(Symbol, i64)> {
+    let mut drivers: Vec<(Symbol, i64)> = Vec::new();
+    for claim in &pod.own_claims {
+        let Some(driver) = cluster.storage.classes.get(&claim.class).and_then(|c| c.provisioner) else { continue };
+        match drivers.iter_mut().find(|(known, _)| *known == driver) {
+            Some((_, volumes)) => *volumes += 1,
+            None => drivers.push((driver, 1)),
+        }
+    }
+    drivers
+}
+
 /// How a claim's volume is counted among attachments.
 fn handle(cluster: &Cluster, key: Symbol) -> Option<Handle> {
     let claim = cluster.storage.claims.get(&key)?;
     match claim.binding {
         Binding::Bound(volume) | Binding::Lost(volume) => cluster.storage.volumes.get(&volume)?.handle,
         _ => Some((cluster.storage.classes.get(&claim.class)?.provisioner?, key)),
-    }
-}
-
-fn reachable(cluster: &Cluster, volume: &Volume, node: NodeIndex) -> bool {
-    let node = &cluster.nodes[node];
-    volume.nodes.as_ref().is_none_or(|terms| terms.matches(node.name, &node.labels, &cluster.symbols))
-}
-
-fn same_zone(cluster: &Cluster, a: NodeIndex, b: NodeIndex) -> bool {
-    let value = |node: NodeIndex, key: &str| cluster.nodes[node].labels.get(cluster.symbols.find(key)?);
-    crate::object::ZONE_LABELS.iter().all(|key| value(a, key).is_none() || value(a, key) == value(b, key))
-}
-
-enum Making {
-    Yes,
-    NotHere,
-    NoSpace,
-}
-
-/// Whether a volume can be made for a claim on a node.
-fn can_make(cluster: &Cluster, claim: &Claim, node: NodeIndex) -> Making {
-    let Some(class) = cluster.storage.classes.get(&claim.class) else { return Making::NotHere };
-    let Some(driver) = class.provisioner else { return Making::NotHere };
-    let labels = &cluster.nodes[node].labels;
-    let allowed = class.topologies.is_empty()
-        || class.topologies.iter().any(|all| {
-            all.iter().all(|(key, values)| labels.get(*key).is_some_and(|value| values.contains(&value)))
-        });
-    if !allowed {
-        return Making::NotHere;
-    }
-    let looked_at = cluster.storage.space_drivers.contains(&driver);
-    let room = |space: &&crate::cluster::storage::Space| {
-        space.class == claim.class
-            && space.bytes >= claim.bytes
-            && space.nodes.matches(labels, &cluster.symbols)
-    };
-    if looked_at && !cluster.storage.spaces.iter().any(|space| room(&space)) {
-        Making::NoSpace
-    } else {
-        Making::Yes
     }
 }

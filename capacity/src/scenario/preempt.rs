@@ -77,6 +77,8 @@ pub fn preempt(
     names.resize(state.placements.len(), None);
     let mut placer = Placer::new(cluster, profile, &mut state, Arc::clone(pod));
     let mut answer = Preemption { count: 0, without: 0, victims: Vec::new() };
+    let mut left: Vec<i64> =
+        cluster.budgets.iter().map(|(budget, _)| budget.status.disruptions_allowed).collect();
     while max.is_none_or(|max| answer.count < max) && going(answer.count) {
         if let Some(node) = placer.next(&state) {
             placer.place(&mut state, node);
@@ -96,7 +98,8 @@ pub fn preempt(
             .collect();
         let mut scratch = state.clone();
         let on_node = by_node(cluster, &state, pod.priority);
-        let look = Look { cluster, profiles, placer: &placer, state: &state, names: &names, pod };
+        let look =
+            Look { cluster, profiles, placer: &placer, state: &state, names: &names, pod, left: &left };
         let candidates =
             resolvable.into_iter().filter_map(|node| look.candidate(&mut scratch, node, &on_node[node]));
         let best = candidates
@@ -111,7 +114,7 @@ pub fn preempt(
                 pod: named.map(|named| named.pod).unwrap_or_default(),
                 node: cluster.word(cluster.nodes[node].name).to_owned(),
                 priority: state.pod(id).priority,
-                breaks_budget: breaks_budget(cluster, state.pod(id)),
+                breaks_budget: disrupt(cluster, state.pod(id), &mut left),
             });
         }
         placer = Placer::new(cluster, profile, &mut state, Arc::clone(pod));
@@ -122,12 +125,14 @@ pub fn preempt(
     answer
 }
 
-fn breaks_budget(cluster: &Cluster, pod: &Pod) -> bool {
-    cluster.budgets.iter().any(|(budget, selector)| {
-        budget.metadata.namespace_or_default() == cluster.word(pod.namespace)
-            && selector.matches(&pod.labels, &cluster.symbols)
-            && budget.status.disruptions_allowed <= 0
-    })
+/// Counts a pod's going against its disruption budgets; whether that is more than one of them allows.
+fn disrupt(cluster: &Cluster, pod: &Pod, left: &mut [i64]) -> bool {
+    let mut broken = false;
+    for (at, _) in cluster.budgets_of(pod) {
+        left[at] -= 1;
+        broken |= left[at] < 0;
+    }
+    broken
 }
 
 /// Placements of lower priority, by node.
@@ -149,22 +154,29 @@ struct Look<'a> {
     state: &'a State,
     names: &'a [Option<Named>],
     pod: &'a Arc<Pod>,
+    /// How many more pods each disruption budget lets go.
+    left: &'a [i64],
 }
 
 impl Look<'_> {
     /// The fewest and least important pods whose going lets the pod onto a node.
     fn candidate(&self, scratch: &mut State, node: NodeIndex, lower: &Lower) -> Option<Candidate> {
-        let Self { cluster, profiles, placer, state, names, pod } = *self;
+        let Self { cluster, profiles, placer, state, names, pod, left } = *self;
         if lower.is_empty() {
             return None;
         }
         let mut lower = lower.to_vec();
         let started = |at: usize| names[at].as_ref().map_or("", |named| &named.started);
-        // Given back first: those whose going breaks a budget, then the more important, then the longer running.
-        lower.sort_by_key(|(at, id)| {
-            let other = state.pod(*id);
-            (Reverse(breaks_budget(cluster, other)), Reverse(other.priority), started(*at))
-        });
+        // The more important, then the longer running first; each counts against its budgets in this order.
+        lower.sort_by_key(|(at, id)| (Reverse(state.pod(*id).priority), started(*at)));
+        let mut left = left.to_vec();
+        let breaking: Vec<usize> = lower
+            .iter()
+            .filter(|(_, id)| disrupt(cluster, state.pod(*id), &mut left))
+            .map(|(at, _)| *at)
+            .collect();
+        // Given back first: those whose going breaks a budget.
+        lower.sort_by_key(|(at, _)| !breaking.contains(at));
         let victims = if placer.fits_by_amounts(state, node).is_some() {
             by_amounts(placer, scratch, node, &lower)?
         } else {
@@ -179,7 +191,7 @@ impl Look<'_> {
             .min();
         Some(Candidate {
             node,
-            broken: victims.iter().filter(|(_, id)| breaks_budget(cluster, state.pod(*id))).count(),
+            broken: victims.iter().filter(|(at, _)| breaking.contains(at)).count(),
             highest,
             sum: priorities().map(|priority| i64::from(priority) + (1 << 31)).sum(),
             latest: latest.unwrap_or("").to_owned(),

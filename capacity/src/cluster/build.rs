@@ -1,0 +1,400 @@
+//! Objects into a cluster, one by one: what is there twice is refused, what contradicts itself is told and survived.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::pod::{Effect, Pod, Taint, claim_key};
+use super::resources::{ResourceNames, amounts};
+use super::selector::{Selector, SelectorError, equalities, requirements};
+use super::storage::{self, Storage};
+use super::symbols::{Labels, Symbol, Symbols};
+use super::{Cluster, Group, Known, Node, NodeIndex, Placed, compile};
+use crate::admission::Charge;
+use crate::object::{self, Object};
+
+/// What stands in the way of using an object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// The same object twice.
+    #[error("{kind} {name} is there twice")]
+    Twice {
+        /// Kind.
+        kind: &'static str,
+        /// Namespace and name.
+        name: String,
+    },
+    /// A selector cannot be used.
+    #[error("{kind} {name}: {error}")]
+    Selector {
+        /// Kind.
+        kind: &'static str,
+        /// Namespace and name.
+        name: String,
+        /// Why.
+        error: SelectorError,
+    },
+}
+
+/// Something odd that does not stop the reading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Oddity {
+    /// Kind, namespace and name.
+    pub object: String,
+    /// What is odd, and what is made of it.
+    pub what: String,
+}
+
+/// Largest image that counts, a pebibyte: sums of sizes cannot overflow.
+const MOST_IMAGE_BYTES: i64 = 1 << 50;
+/// Most oddities that are told one by one; further ones are counted.
+const ODDITIES_TOLD: usize = 100;
+
+/// A pod and the name of its node.
+#[derive(Debug)]
+struct Bound {
+    pod: Arc<Pod>,
+    name: Symbol,
+    started: Symbol,
+    owner: Symbol,
+    node: Symbol,
+}
+
+/// Collects objects into a cluster.
+#[derive(Debug)]
+pub struct Builder {
+    cluster: Cluster,
+    /// Pods whose node has not been seen yet, if it ever will.
+    bound: Vec<Bound>,
+    /// Each different pod once.
+    shapes: HashSet<Arc<Pod>>,
+    seen: HashSet<(&'static str, Symbol)>,
+    oddities: Vec<Oddity>,
+    more_oddities: usize,
+    pending: usize,
+    ended: usize,
+}
+
+/// What was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Nodes.
+    pub nodes: usize,
+    /// Pods that count on a node.
+    pub placed: usize,
+    /// Pods that wait for a node: they take nothing.
+    pub pending: usize,
+    /// Pods that ended: they take nothing.
+    pub ended: usize,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Builder {
+    /// An empty cluster.
+    pub fn new() -> Self {
+        let mut symbols = Symbols::default();
+        let known = Known {
+            hostname: symbols.intern("kubernetes.io/hostname"),
+            zone: symbols.intern("topology.kubernetes.io/zone"),
+            unschedulable: symbols.intern("node.kubernetes.io/unschedulable"),
+            empty: symbols.intern(""),
+        };
+        let resources = ResourceNames::new(&mut symbols);
+        let cluster = Cluster {
+            symbols,
+            resources,
+            known,
+            nodes: Vec::new(),
+            placed: Vec::new(),
+            namespaces: HashMap::new(),
+            groups: Vec::new(),
+            storage: Storage::default(),
+            charges: HashMap::new(),
+            quotas: Vec::new(),
+            limit_ranges: Vec::new(),
+            namespace_objects: Vec::new(),
+            priorities: HashMap::new(),
+            budgets: Vec::new(),
+        };
+        Self {
+            cluster,
+            bound: Vec::new(),
+            shapes: HashSet::new(),
+            seen: HashSet::new(),
+            oddities: Vec::new(),
+            more_oddities: 0,
+            pending: 0,
+            ended: 0,
+        }
+    }
+
+    /// Takes in one object.
+    ///
+    /// # Errors
+    /// [`BuildError`] when it was there already or cannot be used; the builder stays as it was.
+    pub fn add(&mut self, object: &Object) -> Result<(), BuildError> {
+        let (kind, meta) = describe(object);
+        let name = full_name(kind, meta);
+        let key = self.cluster.symbols.intern(&name);
+        if !self.seen.insert((kind, key)) {
+            return Err(BuildError::Twice { kind, name });
+        }
+        self.take(object).map_err(|error| BuildError::Selector { kind, name, error })
+    }
+
+    fn take(&mut self, object: &Object) -> Result<(), SelectorError> {
+        let cluster = &mut self.cluster;
+        let symbols = &mut cluster.symbols;
+        match object {
+            Object::Node(node) => self.node(node),
+            Object::Pod(pod) => self.pod(pod)?,
+            Object::Namespace(namespace) => {
+                let name = symbols.intern(&namespace.metadata.name);
+                let labels = Labels::new(&namespace.metadata.labels, symbols);
+                cluster.namespaces.insert(name, labels);
+                cluster.namespace_objects.push((**namespace).clone());
+            }
+            Object::Service(service) => self.service(service, None),
+            Object::ReplicationController(controller) => {
+                self.service(controller, Some("ReplicationController"));
+            }
+            Object::ReplicaSet(set) => self.set(set, "ReplicaSet")?,
+            Object::StatefulSet(set) => self.set(set, "StatefulSet")?,
+            Object::PersistentVolume(volume) => {
+                let volume = storage::volume(volume, symbols)?;
+                cluster.storage.volumes.insert(volume.name, volume);
+            }
+            Object::PersistentVolumeClaim(claim) => {
+                let meta = &claim.metadata;
+                let key = claim_key(meta.namespace_or_default(), &meta.name, symbols);
+                let claim = storage::claim(claim, symbols)?;
+                cluster.storage.claims.insert(key, claim);
+            }
+            Object::StorageClass(class) => {
+                cluster.storage.add_class(class, symbols);
+            }
+            Object::CsiNode(node) => {
+                let name = symbols.intern(&node.metadata.name);
+                for driver in &node.spec.drivers {
+                    if let Some(count) = driver.allocatable.as_ref().and_then(|limit| limit.count) {
+                        cluster.storage.limits.insert((name, symbols.intern(&driver.name)), count);
+                    }
+                }
+            }
+            Object::CsiDriver(driver) if driver.spec.storage_capacity => {
+                let name = symbols.intern(&driver.metadata.name);
+                cluster.storage.space_drivers.push(name);
+            }
+            Object::CsiDriver(_) => {}
+            Object::StorageCapacity(space) => {
+                let space = storage::space(space, symbols)?;
+                cluster.storage.spaces.push(space);
+            }
+            Object::VolumeAttachment(attachment) => {
+                let node = symbols.intern(&attachment.spec.node_name);
+                let driver = symbols.intern(&attachment.spec.attacher);
+                if let Some(volume) = &attachment.spec.source.persistent_volume_name {
+                    let volume = symbols.intern(volume);
+                    cluster.storage.attached.entry(node).or_default().push((driver, volume));
+                }
+            }
+            Object::ResourceQuota(quota) => cluster.quotas.push((**quota).clone()),
+            Object::LimitRange(range) => cluster.limit_ranges.push((**range).clone()),
+            Object::PriorityClass(class) => {
+                let name = symbols.intern(&class.metadata.name);
+                cluster.priorities.insert(name, (**class).clone());
+            }
+            Object::DisruptionBudget(budget) => {
+                let selector = Selector::new(budget.spec.selector.as_ref(), symbols)?;
+                cluster.budgets.push(((**budget).clone(), selector));
+            }
+        }
+        Ok(())
+    }
+
+    fn service(&mut self, written: &object::Service, kind: Option<&str>) {
+        let symbols = &mut self.cluster.symbols;
+        let namespace = symbols.intern(written.metadata.namespace_or_default());
+        let manager = kind.map(|kind| (symbols.intern(kind), symbols.intern(&written.metadata.name)));
+        if let Some(labels) = written.spec.selector.as_ref().filter(|labels| !labels.is_empty()) {
+            let selector = equalities(labels, symbols);
+            self.cluster.groups.push(Group { namespace, manager, selector });
+        }
+    }
+
+    fn set(&mut self, written: &object::ReplicaSet, kind: &str) -> Result<(), SelectorError> {
+        let symbols = &mut self.cluster.symbols;
+        let namespace = symbols.intern(written.metadata.namespace_or_default());
+        let manager = Some((symbols.intern(kind), symbols.intern(&written.metadata.name)));
+        if let Some(selector) = &written.spec.selector {
+            let selector = requirements(selector, symbols)?;
+            self.cluster.groups.push(Group { namespace, manager, selector });
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, written: &object::Node) {
+        let name = &written.metadata.name;
+        let mut allocatable =
+            amounts(&written.status.allocatable, &mut self.cluster.resources, &mut self.cluster.symbols);
+        if allocatable.iter().any(|(_, amount)| *amount < 0) {
+            self.odd(format!("Node {name}"), "a negative allocatable amount counts as nothing".to_owned());
+            for (_, amount) in &mut allocatable {
+                *amount = (*amount).max(0);
+            }
+        }
+        let symbols = &mut self.cluster.symbols;
+        let taints = written.spec.taints.iter().map(|taint| Taint {
+            key: symbols.intern(&taint.key),
+            value: symbols.intern(&taint.value),
+            effect: Effect::of(&taint.effect).unwrap_or(Effect::Other),
+        });
+        let taints = taints.collect();
+        let mut images: Vec<(Symbol, i64)> = Vec::new();
+        for image in &written.status.images {
+            images.extend(
+                image
+                    .names
+                    .iter()
+                    .map(|name| (symbols.intern(name), image.size_bytes.clamp(0, MOST_IMAGE_BYTES))),
+            );
+        }
+        images.sort_unstable();
+        images.dedup_by_key(|(name, _)| *name);
+        let pods = self.cluster.resources.find("pods", symbols);
+        let max_pods =
+            pods.and_then(|pods| allocatable.iter().find(|(index, _)| *index == pods)).map_or(0, |(_, n)| *n);
+        let node = Node {
+            name: symbols.intern(name),
+            labels: Labels::new(&written.metadata.labels, symbols),
+            taints,
+            unschedulable: written.spec.unschedulable,
+            allocatable,
+            max_pods,
+            images: images.into(),
+        };
+        self.cluster.nodes.push(node);
+    }
+
+    fn pod(&mut self, written: &object::Pod) -> Result<(), SelectorError> {
+        if matches!(written.status.phase.as_str(), "Succeeded" | "Failed") {
+            self.ended += 1;
+            return Ok(());
+        }
+        let charge = Charge::of(written, &mut self.cluster.resources, &mut self.cluster.symbols);
+        *self.cluster.charges.entry(charge).or_default() += 1;
+        if written.spec.node_name.is_empty() {
+            self.pending += 1;
+            return Ok(());
+        }
+        let mut pod = compile(&mut self.cluster, written, false)?;
+        let node = self.cluster.symbols.intern(&written.spec.node_name);
+        // Where it is says the placement.
+        pod.node_name = None;
+        let symbols = &mut self.cluster.symbols;
+        let name = symbols.intern(&written.metadata.name);
+        let started = symbols.intern(written.status.start_time.as_deref().unwrap_or(""));
+        let pod = match self.shapes.get(&pod) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let pod = Arc::new(pod);
+                self.shapes.insert(Arc::clone(&pod));
+                pod
+            }
+        };
+        let owner = written.metadata.controller().map_or(String::new(), |o| format!("{}/{}", o.kind, o.name));
+        let owner = symbols.intern(&owner);
+        self.bound.push(Bound { pod, name, started, owner, node });
+        Ok(())
+    }
+
+    fn odd(&mut self, object: String, what: String) {
+        if self.oddities.len() < ODDITIES_TOLD {
+            self.oddities.push(Oddity { object, what });
+        } else {
+            self.more_oddities += 1;
+        }
+    }
+
+    /// The cluster, what was read, and what was odd about it.
+    pub fn finish(mut self) -> (Cluster, Counts, Vec<Oddity>) {
+        let symbols = &self.cluster.symbols;
+        self.cluster.nodes.sort_by(|a, b| symbols.word(a.name).cmp(symbols.word(b.name)));
+        let index: HashMap<Symbol, NodeIndex> =
+            self.cluster.nodes.iter().enumerate().map(|(at, node)| (node.name, at)).collect();
+        let bound = std::mem::take(&mut self.bound);
+        let mut missing = Vec::new();
+        for Bound { pod, name, started, owner, node } in bound {
+            match index.get(&node) {
+                Some(at) => self.cluster.placed.push(Placed { pod, name, started, owner, node: *at }),
+                None => missing.push((pod, name, node)),
+            }
+        }
+        for (pod, name, node) in missing {
+            let symbols = &self.cluster.symbols;
+            let object = format!("Pod {}/{}", symbols.word(pod.namespace), symbols.word(name));
+            let what = format!("its node {} is not in the snapshot; it takes nothing", symbols.word(node));
+            self.odd(object, what);
+        }
+        if self.more_oddities > 0 {
+            let what = format!("and {} more contradictions of these kinds", self.more_oddities);
+            self.oddities.push(Oddity { object: "snapshot".to_owned(), what });
+        }
+        self.cluster.storage.settle();
+        let counts = Counts {
+            nodes: self.cluster.nodes.len(),
+            placed: self.cluster.placed.len(),
+            pending: self.pending,
+            ended: self.ended,
+        };
+        (self.cluster, counts, self.oddities)
+    }
+}
+
+/// Namespace and name, or the name alone of what is in no namespace.
+fn full_name(kind: &str, meta: &object::Metadata) -> String {
+    if CLUSTER_WIDE.contains(&kind) {
+        meta.name.clone()
+    } else {
+        format!("{}/{}", meta.namespace_or_default(), meta.name)
+    }
+}
+
+/// Kinds that are in no namespace.
+const CLUSTER_WIDE: [&str; 8] = [
+    "Node",
+    "Namespace",
+    "PersistentVolume",
+    "StorageClass",
+    "CSINode",
+    "CSIDriver",
+    "VolumeAttachment",
+    "PriorityClass",
+];
+
+fn describe(object: &Object) -> (&'static str, &object::Metadata) {
+    match object {
+        Object::Node(o) => ("Node", &o.metadata),
+        Object::Pod(o) => ("Pod", &o.metadata),
+        Object::Namespace(o) => ("Namespace", &o.metadata),
+        Object::Service(o) => ("Service", &o.metadata),
+        Object::ReplicationController(o) => ("ReplicationController", &o.metadata),
+        Object::ReplicaSet(o) => ("ReplicaSet", &o.metadata),
+        Object::StatefulSet(o) => ("StatefulSet", &o.metadata),
+        Object::PersistentVolume(o) => ("PersistentVolume", &o.metadata),
+        Object::PersistentVolumeClaim(o) => ("PersistentVolumeClaim", &o.metadata),
+        Object::StorageClass(o) => ("StorageClass", &o.metadata),
+        Object::CsiNode(o) => ("CSINode", &o.metadata),
+        Object::CsiDriver(o) => ("CSIDriver", &o.metadata),
+        Object::StorageCapacity(o) => ("CSIStorageCapacity", &o.metadata),
+        Object::VolumeAttachment(o) => ("VolumeAttachment", &o.metadata),
+        Object::ResourceQuota(o) => ("ResourceQuota", &o.metadata),
+        Object::LimitRange(o) => ("LimitRange", &o.metadata),
+        Object::PriorityClass(o) => ("PriorityClass", &o.metadata),
+        Object::DisruptionBudget(o) => ("PodDisruptionBudget", &o.metadata),
+    }
+}
