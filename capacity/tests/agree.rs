@@ -48,15 +48,26 @@ fn placed(index: usize, nodes: usize, (cpu, app, anti): (u32, u8, bool)) -> Valu
     })
 }
 
+/// Whom a spread counts.
+#[derive(Debug, Clone, Copy)]
+enum Own {
+    Itself,
+    Others,
+    /// With an empty selector.
+    Nobody,
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Rule {
     None,
-    Spread { skew: u8, zone: bool, own: bool, min_domains: u8 },
+    Spread { skew: u8, zone: bool, own: Own, min_domains: u8 },
     Away { zone: bool },
     Near,
     Port,
     Soft,
     Prefer,
+    /// A volume made for each clone.
+    Volume,
 }
 
 fn pod(cpu: u32, memory: u32, tolerates: bool, rule: Rule) -> Value {
@@ -71,9 +82,14 @@ fn pod(cpu: u32, memory: u32, tolerates: bool, rule: Rule) -> Value {
     match rule {
         Rule::None => {}
         Rule::Spread { skew, zone, own, min_domains } => {
+            let selector = match own {
+                Own::Itself => json!({"matchLabels": {"app": "a0"}}),
+                Own::Others => json!({"matchLabels": {"app": "a1"}}),
+                Own::Nobody => json!({}),
+            };
             spec["topologySpreadConstraints"] = json!([{
                 "maxSkew": skew, "topologyKey": key(zone), "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {"matchLabels": {"app": if own { "a0" } else { "a1" }}},
+                "labelSelector": selector,
                 "minDomains": min_domains,
             }]);
         }
@@ -86,6 +102,12 @@ fn pod(cpu: u32, memory: u32, tolerates: bool, rule: Rule) -> Value {
             spec["affinity"] = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
                 {"labelSelector": own, "topologyKey": key(true)},
             ]}});
+        }
+        Rule::Volume => {
+            spec["volumes"] = json!([
+                {"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "makes"}}}},
+                {"name": "b", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "makes"}}}},
+            ]);
         }
         Rule::Port => spec["containers"][0]["ports"] = json!([{"hostPort": 80, "containerPort": 80}]),
         Rule::Soft => {
@@ -106,13 +128,14 @@ fn pod(cpu: u32, memory: u32, tolerates: bool, rule: Rule) -> Value {
 fn rule() -> impl Strategy<Value = Rule> {
     prop_oneof![
         Just(Rule::None),
-        (1..4_u8, any::<bool>(), any::<bool>(), 1..4_u8)
+        (1..4_u8, any::<bool>(), prop_oneof![Just(Own::Itself), Just(Own::Others), Just(Own::Nobody)], 1..4_u8)
             .prop_map(|(skew, zone, own, min_domains)| Rule::Spread { skew, zone, own, min_domains }),
         any::<bool>().prop_map(|zone| Rule::Away { zone }),
         Just(Rule::Near),
         Just(Rule::Port),
         Just(Rule::Soft),
         Just(Rule::Prefer),
+        Just(Rule::Volume),
     ]
 }
 
@@ -127,7 +150,13 @@ proptest! {
         rule in rule(),
     ) {
         let count = nodes.len();
+        let limits = (0..count).step_by(2).map(|index| json!({
+            "metadata": {"name": format!("n{index:02}")},
+            "spec": {"drivers": [{"name": "d", "allocatable": {"count": index + 1}}]},
+        }));
         let snapshot = json!({
+            "csiNodes": limits.collect::<Vec<_>>(),
+            "storageClasses": [{"metadata": {"name": "makes"}, "provisioner": "d", "volumeBindingMode": "WaitForFirstConsumer"}],
             "nodes": nodes.into_iter().enumerate().map(|(i, n)| node(i, n)).collect::<Vec<_>>(),
             "pods": pods.into_iter().enumerate().map(|(i, p)| placed(i, count, p)).collect::<Vec<_>>(),
         });

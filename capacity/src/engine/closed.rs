@@ -65,7 +65,7 @@ pub(crate) fn room(
     }
     let once = one_each
         || (profile.filters.has(Filter::NodePorts) && !cycle.pod.ports.is_empty())
-        || !cycle.pod.disks.is_empty();
+        || cycle.pod.disks.iter().any(|disk| cycle.pod.disks.iter().any(|other| disk.conflicts(other)));
     if once {
         return 1;
     }
@@ -91,16 +91,17 @@ fn spread_count(constraint: &Constraint, rooms: &[u64]) -> u64 {
             *more = more.saturating_add(i64::try_from(*room).unwrap_or(i64::MAX));
         }
     }
-    let (own, max_skew, min_domains) = constraint.terms();
+    let terms = constraint.terms();
+    let max_skew = terms.max_skew;
     let here = |domain: usize| if constraint.eligible[domain] { constraint.in_domain[domain] } else { 0 };
     let eligible: Vec<usize> = (0..more.len()).filter(|domain| constraint.eligible[*domain]).collect();
-    let too_few = (eligible.len() as i64) < min_domains;
+    let too_few = (eligible.len() as i64) < terms.min_domains;
     let least =
         |of: &dyn Fn(usize) -> i64| eligible.iter().map(|d| of(*d)).min().filter(|_| !too_few).unwrap_or(0);
     let counts = (0..more.len()).map(|domain| {
-        if !own {
+        if !terms.grows {
             // Its own kind does not count: nothing changes, and open domains fill up.
-            let open = here(domain) - least(&here) <= max_skew;
+            let open = here(domain) + terms.own - least(&here) <= max_skew;
             return if open { more[domain] } else { 0 };
         }
         if !constraint.eligible[domain] {

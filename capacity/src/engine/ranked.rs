@@ -13,7 +13,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use crate::cluster::{Cluster, NodeIndex, Symbol};
 use crate::plugin::{
-    Cycle, NO_DOMAIN, SpreadRules, VolumeRules, fewer_is_better, more_is_better, spread_over,
+    Cycle, NO_DOMAIN, SpreadRules, Terms, VolumeRules, fewer_is_better, more_is_better, spread_over,
 };
 use crate::profile::{Profile, Score};
 use crate::state::State;
@@ -51,8 +51,7 @@ struct Domains {
     /// Number of eligible domains by count.
     histogram: HashMap<i64, u32>,
     least: i64,
-    own: i64,
-    max_skew: i64,
+    terms: Terms,
     /// The least counts as nothing, whatever it is.
     too_few: bool,
     /// Closed domains by count.
@@ -354,7 +353,7 @@ impl Ranked {
 impl Domains {
     fn new(rules: &SpreadRules) -> Self {
         let constraint = &rules.constraints[0];
-        let (own, max_skew, min_domains) = constraint.terms();
+        let terms = constraint.terms();
         let mut histogram: HashMap<i64, u32> = HashMap::new();
         for (count, _) in
             constraint.in_domain.iter().zip(&constraint.eligible).filter(|(_, eligible)| **eligible)
@@ -362,7 +361,7 @@ impl Domains {
             *histogram.entry(*count).or_default() += 1;
         }
         let eligible = histogram.values().map(|n| i64::from(*n)).sum::<i64>();
-        let too_few = eligible < min_domains;
+        let too_few = eligible < terms.min_domains;
         let mut domains = Self {
             count: constraint.in_domain.clone(),
             eligible: constraint.eligible.clone(),
@@ -370,8 +369,7 @@ impl Domains {
             groups: vec![Vec::new(); constraint.in_domain.len()],
             least: if too_few { 0 } else { histogram.keys().min().copied().unwrap_or(0) },
             histogram,
-            own: i64::from(own),
-            max_skew,
+            terms,
             too_few,
             closed: HashMap::new(),
         };
@@ -387,13 +385,13 @@ impl Domains {
     /// Whether one more keeps the skew.
     fn fits(&self, domain: usize) -> bool {
         let here = if self.eligible[domain] { self.count[domain] } else { 0 };
-        here + self.own - self.least <= self.max_skew
+        here + self.terms.own - self.least <= self.terms.max_skew
     }
 
     /// One more in a domain; which domains may open or close.
     fn add(&mut self, domain: u32) -> Vec<u32> {
         let at = domain as usize;
-        if self.own == 0 || domain == NO_DOMAIN || !self.eligible[at] {
+        if !self.terms.grows || domain == NO_DOMAIN || !self.eligible[at] {
             return Vec::new();
         }
         let before = self.count[at];
@@ -410,7 +408,7 @@ impl Domains {
                 // Counts grow by one, so the next least is the one that has just been reached.
                 self.least += 1;
                 changed.extend(
-                    self.closed.remove(&(self.least + self.max_skew - self.own)).into_iter().flatten(),
+                    self.closed.remove(&(self.least + self.terms.max_skew - self.terms.own)).into_iter().flatten(),
                 );
             }
         }

@@ -48,10 +48,14 @@ pub(super) fn reachable(cluster: &Cluster, volume: &Volume, node: NodeIndex) -> 
     volume.nodes.as_ref().is_none_or(|terms| terms.matches(node.name, &node.labels, &cluster.symbols))
 }
 
-/// Whether two nodes are in one zone and region, as far as both say.
-pub(super) fn same_zone(cluster: &Cluster, a: NodeIndex, b: NodeIndex) -> bool {
-    let value = |node: NodeIndex, key: &str| cluster.nodes[node].labels.get(cluster.symbols.find(key)?);
-    crate::object::ZONE_LABELS.iter().all(|key| value(a, key).is_none() || value(a, key) == value(b, key))
+/// Whether a volume made for one node can be used on another: both are in one zone and region, and have the same values
+/// of the labels the class goes by, as far as both have any.
+pub(super) fn same_place(cluster: &Cluster, class: Symbol, a: NodeIndex, b: NodeIndex) -> bool {
+    let value = |node: NodeIndex, key: Symbol| cluster.nodes[node].labels.get(key);
+    let zones = crate::object::ZONE_LABELS.iter().filter_map(|key| cluster.symbols.find(key));
+    let class = cluster.storage.classes.get(&class);
+    let topologies = class.into_iter().flat_map(|class| &class.topologies).flatten().map(|(key, _)| *key);
+    zones.chain(topologies).all(|key| value(a, key).is_none() || value(a, key) == value(b, key))
 }
 
 /// Whether a volume can be made.

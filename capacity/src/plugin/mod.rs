@@ -18,5 +18,5 @@ pub use cycle::Cycle;
 pub use reason::{Code, Rejection, Short};
 pub use score::Scores;
 pub(crate) use score::{fewer_is_better, more_is_better};
-pub(crate) use spread::{Constraint, NO_DOMAIN, SpreadRules};
+pub(crate) use spread::{Constraint, NO_DOMAIN, SpreadRules, Terms};
 pub(crate) use volume::VolumeRules;

@@ -30,6 +30,19 @@ pub(crate) struct Constraint {
     pub eligible: Vec<bool>,
 }
 
+/// What a constraint asks for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Terms {
+    /// 1 when the pod itself matches.
+    pub own: i64,
+    /// Pods of this kind count once they are placed.
+    pub grows: bool,
+    /// Most by which a domain may exceed the least.
+    pub max_skew: i64,
+    /// With fewer domains the least counts as nothing.
+    pub min_domains: i64,
+}
+
 /// Constraints of one pod: all hard, or all soft.
 #[derive(Debug, Clone)]
 pub(crate) struct SpreadRules {
@@ -157,9 +170,15 @@ impl Constraint {
         if domains < self.rule.min_domains { 0 } else { counts.by_ref().min().unwrap_or(0) }
     }
 
-    /// Whether the pod itself counts, the skew, and the least number of domains.
-    pub(crate) fn terms(&self) -> (bool, i64, i64) {
-        (self.own > 0, self.rule.max_skew, self.rule.min_domains)
+    /// What the constraint asks for, as numbers.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms {
+            own: self.own,
+            // An empty selector matches the pod itself and yet counts nobody.
+            grows: self.own > 0 && !self.rule.selector.is_everything(),
+            max_skew: self.rule.max_skew,
+            min_domains: self.rule.min_domains,
+        }
     }
 
     /// Whether one more in this node's domain keeps the skew, the least being known.

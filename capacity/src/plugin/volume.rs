@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::binding::{Making, Open, can_make, reachable, same_zone};
+use super::binding::{Making, Open, can_make, reachable, same_place};
 use super::reason::Rejection;
 use crate::cluster::storage::{Binding, DiskUse, Volume};
 use crate::cluster::{Cluster, NodeIndex, Pod, Symbol};
@@ -29,15 +29,16 @@ enum What {
     Waiting(Open),
     /// The same, anew for each clone.
     Own(Open),
-    /// Made at placing on this node: reachable where zone and region are the same.
-    Made(NodeIndex),
+    /// Made at placing on this node, of this class: reachable where zone, region and what the class goes by are the
+    /// same.
+    Made(NodeIndex, Symbol),
 }
 
 impl What {
     fn open(&self) -> Option<&Open> {
         match self {
             Self::Waiting(open) | Self::Own(open) => Some(open),
-            Self::Bound(_) | Self::Made(_) => None,
+            Self::Bound(_) | Self::Made(..) => None,
         }
     }
 }
@@ -124,7 +125,7 @@ impl VolumeRules {
         let settled = |wanted: &Wanted| match &wanted.what {
             What::Waiting(_) => false,
             What::Own(open) => open.candidates.is_empty(),
-            What::Bound(_) | What::Made(_) => true,
+            What::Bound(_) | What::Made(..) => true,
         };
         self.one_pod.is_empty() && self.wanted.iter().all(settled)
     }
@@ -154,8 +155,9 @@ impl VolumeRules {
     fn bind(&mut self, cluster: &Cluster, node: NodeIndex) {
         for (index, found) in self.choose(cluster, node) {
             self.taken.extend(found);
-            if matches!(self.wanted[index].what, What::Waiting(_)) {
-                self.wanted[index].what = found.map_or(What::Made(node), What::Bound);
+            if let What::Waiting(open) = &self.wanted[index].what {
+                let class = open.claim.class;
+                self.wanted[index].what = found.map_or(What::Made(node, class), What::Bound);
             }
         }
     }
@@ -255,7 +257,7 @@ impl VolumeRules {
                     Some(volume) => unreachable |= !reachable(cluster, volume, node),
                     None => missing = true,
                 },
-                What::Made(at) => unreachable |= !same_zone(cluster, *at, node),
+                What::Made(at, class) => unreachable |= !same_place(cluster, *class, *at, node),
                 What::Waiting(_) | What::Own(_) => {}
             }
         }

@@ -3,6 +3,7 @@
 //! the sidecars that run by then; a pod-level amount in its place where there is one; the overhead on top.
 
 use super::{Container, Pod};
+use crate::quantity::Quantity;
 use crate::requirements::{Requirements, ResourceList};
 use crate::workload::ContainerKind;
 
@@ -59,10 +60,11 @@ impl Pod {
         if let Some(pod_level) = self.pod_level_defaulted() {
             override_with(&mut limits, &pod_level.limits);
         }
-        limits
-            .iter()
-            .map(|(name, limit)| (name.clone(), limit.saturating_add(self.overhead.get_or_zero(name))))
-            .collect()
+        let with_overhead = |name, limit: Quantity| {
+            // A limit of nothing stays one (`PodLimits`).
+            if limit.is_zero() { limit } else { limit.saturating_add(self.overhead.get_or_zero(name)) }
+        };
+        limits.iter().map(|(name, limit)| (name.clone(), with_overhead(name, limit))).collect()
     }
 
     /// The busiest moment of the pod's life, resource by resource.

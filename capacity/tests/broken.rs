@@ -1,0 +1,189 @@
+//! Broken input: named by list, index and field; whatever the bytes, nothing panics and what is accepted can be asked.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use evenkeel_capacity::answer::{Ask, Shape, ask};
+use evenkeel_capacity::load::{Loader, shapes};
+use evenkeel_capacity::profile::Profiles;
+use evenkeel_capacity::state::State;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// Reads JSON as the command does: as a stream.
+fn read(text: &str) -> Result<Loader<'static>, String> {
+    let mut loader = Loader::new();
+    let mut json = serde_json::Deserializer::from_reader(text.as_bytes());
+    while json.end().is_err() {
+        loader.document(&mut json).map_err(|error| error.to_string())?;
+    }
+    Ok(loader)
+}
+
+fn check(document: &Value, wanted: &str) {
+    let error = read(&document.to_string()).err().unwrap_or_default();
+    assert!(error.starts_with(wanted), "{document}\n  got    {error}\n  wanted {wanted}");
+}
+
+#[test]
+fn the_list_the_index_and_the_field_are_named() {
+    let node = json!({"metadata": {"name": "n"}});
+    let pod = |spec: Value| json!({"metadata": {"name": "p"}, "spec": spec});
+    check(
+        &json!({"nodes": [node, {"metadata": {"name": "m"}, "status": {"allocatable": {"cpu": "lots"}}}]}),
+        "nodes[1] (Node): status.allocatable.cpu: ",
+    );
+    check(
+        &json!({"pods": [pod(json!({"containers": [{}, {"resources": {"requests": {"memory": []}}}]}))]}),
+        "pods[0] (Pod): spec.containers[1].resources.requests.memory: ",
+    );
+    check(&json!({"pods": [pod(json!({"tolerations": {}}))]}), "pods[0] (Pod): spec.tolerations: ");
+    check(&json!({"pods": [pod(json!({"priority": 1_u64 << 40}))]}), "pods[0] (Pod): spec.priority: ");
+    check(
+        &json!({"kind": "List", "items": [{"kind": "Node", "metadata": {"name": 7}}]}),
+        "items[0] (Node): metadata.name: ",
+    );
+    // The kind may come last.
+    check(
+        &json!({"items": [{"metadata": {"labels": {"a": 1}}, "kind": "Pod"}]}),
+        "items[0] (Pod): metadata.labels.a: ",
+    );
+    check(&json!({"kind": "Pod", "spec": {"nodeName": 1}}), "Pod: spec.nodeName: ");
+    check(&json!({"kind": "PodList", "items": [{"spec": {"nodeName": 1}}]}), "items[0] (Pod): spec.nodeName: ");
+    let selector = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "k", "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}},
+    ]}});
+    check(
+        &json!({"pods": [pod(json!({"nodeName": "n", "affinity": selector}))]}),
+        "pods[0] (Pod): Pod default/p: \"Like\" is not an operator",
+    );
+    check(&json!({"items": [{"metadata": {}}]}), "items[0]: kind is missing");
+    check(&json!({"nodes": {}}), "invalid type: map, expected nodes: a list of objects");
+    check(&json!({"metadata": {"name": "x"}}), "neither a Kubernetes object");
+    check(&json!([]), "invalid type: sequence, expected a Kubernetes object");
+    let shape = shapes(&json!({"kind": "Deployment", "spec": {"template": {"spec": {"containers": [{"image": 1}]}}}}));
+    assert!(shape.unwrap_err().to_string().starts_with("spec.template.spec.containers[0].image: "));
+}
+
+#[test]
+fn the_same_object_twice_is_an_error_and_the_same_name_of_another_kind_is_not() {
+    let named = |kind: &str, namespace: &str| json!({"kind": kind, "metadata": {"name": "web", "namespace": namespace}});
+    let list = |items: &[Value]| json!({"kind": "List", "items": items});
+    check(&list(&[named("Pod", "a"), named("Pod", "a")]), "items[1] (Pod): Pod a/web is there twice");
+    check(&list(&[named("Pod", ""), named("Pod", "default")]), "items[1] (Pod): Pod default/web is there twice");
+    let kinds = ["Pod", "Service", "ReplicationController", "ReplicaSet", "StatefulSet", "Node", "PersistentVolumeClaim"];
+    let mut all: Vec<Value> = kinds.iter().map(|kind| named(kind, "a")).collect();
+    all.push(named("Pod", "b"));
+    assert!(read(&list(&all).to_string()).is_ok());
+}
+
+#[test]
+fn contradictions_are_told_and_survived() {
+    let document = json!({
+        "nodes": [{"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "-5", "memory": "1Gi", "pods": "9"}}}],
+        "pods": [{"metadata": {"name": "lost"}, "spec": {"nodeName": "gone"}}],
+        "items": [{"kind": "Secret", "metadata": {"name": "s"}}, {"kind": "Secret"}, {"kind": "ConfigMap"}],
+    });
+    let (cluster, report) = read(&document.to_string()).ok().unwrap().finish();
+    assert_eq!((cluster.nodes.len(), cluster.placed.len()), (1, 0));
+    assert_eq!((report.skipped["Secret"], report.skipped["ConfigMap"]), (2, 1));
+    let told: Vec<String> = report.oddities.iter().map(|odd| format!("{}: {}", odd.object, odd.what)).collect();
+    assert_eq!(
+        told,
+        [
+            "Node n: a negative allocatable amount counts as nothing",
+            "Pod default/lost: its node gone is not in the snapshot; it takes nothing",
+        ]
+    );
+}
+
+#[test]
+fn deep_nesting_ends_with_an_error() {
+    for opening in ["[", "{\"a\":"] {
+        let text = format!("{{\"nodes\": [{{\"spec\": {}", opening.repeat(200_000));
+        assert!(read(&text).is_err());
+    }
+}
+
+/// One of every kind, with most fields.
+fn seed() -> String {
+    let samples: Value = serde_json::from_str(include_str!("data/scheduler_samples.json")).unwrap();
+    let rows = samples["rows"].as_array().unwrap();
+    let find = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap()["input"].clone();
+    let mut document = find("dev-volumes-03");
+    document["namespaces"] = find("dev-podaffinity-01")["namespaces"].clone();
+    document["services"] = find("dev-spread-00")["services"].clone();
+    document["resourceQuotas"] = json!([{"metadata": {"name": "q"}, "spec": {"hard": {"cpu": "5"}, "scopes": ["NotBestEffort"]}}]);
+    document["limitRanges"] = json!([{"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}}]}}]);
+    document["podDisruptionBudgets"] = json!([{"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "a"}}}, "status": {"disruptionsAllowed": 1}}]);
+    document.to_string()
+}
+
+/// What takes the place of a piece of the text.
+const PIECES: [&str; 16] = [
+    "", "null", "0", "-1", "9223372036854775807", "1e400", "\"\"", "[]", "{}", "\"9e18\"", "\"1n\"", "true", "\"In\"",
+    "\"NotIn\"", "\"ReadWriteOncePod\"", "\u{0}",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn mutated_snapshots_are_refused_or_can_be_asked(
+        cuts in prop::collection::vec((any::<prop::sample::Index>(), 0..24_usize, 0..PIECES.len()), 1..6),
+    ) {
+        let mut text = seed().into_bytes();
+        for (at, length, piece) in cuts {
+            let at = at.index(text.len());
+            let end = (at + length).min(text.len());
+            text.splice(at..end, PIECES[piece].bytes());
+        }
+        ask_anything(&String::from_utf8_lossy(&text));
+    }
+
+    /// Values instead of bytes: the text stays JSON, so that more of it is taken in.
+    #[test]
+    fn odd_values_are_refused_or_can_be_asked(
+        places in prop::collection::vec((any::<prop::sample::Index>(), 0..PIECES.len()), 1..6),
+    ) {
+        let mut document: Value = serde_json::from_str(&seed()).unwrap();
+        for (place, piece) in places {
+            let mut leaves = Vec::new();
+            pointers(&document, &mut String::new(), &mut leaves);
+            let pointer = place.get(&leaves);
+            let value = serde_json::from_str(PIECES[piece]).unwrap_or(Value::Null);
+            *document.pointer_mut(pointer).unwrap() = value;
+        }
+        ask_anything(&document.to_string());
+    }
+}
+
+fn pointers(value: &Value, at: &mut String, all: &mut Vec<String>) {
+    all.push(at.clone());
+    let mut down = |key: String, value: &Value| {
+        let length = at.len();
+        at.push('/');
+        at.push_str(&key.replace('~', "~0").replace('/', "~1"));
+        pointers(value, at, all);
+        at.truncate(length);
+    };
+    match value {
+        Value::Object(map) => map.iter().for_each(|(key, value)| down(key.clone(), value)),
+        Value::Array(list) => list.iter().enumerate().for_each(|(index, value)| down(index.to_string(), value)),
+        _ => {}
+    }
+}
+
+/// Loads, and asks for the document's own pod and for a plain one.
+fn ask_anything(text: &str) {
+    let Ok(loader) = read(text) else { return };
+    let (mut cluster, _) = loader.finish();
+    let own = serde_json::from_str::<Value>(text).ok().and_then(|document| shapes(&document["pod"]).ok());
+    let plain = Shape { pod: serde_json::from_value(json!({"spec": {"containers": [{}]}})).unwrap(), wanted: 1 };
+    for shape in own.into_iter().flatten().chain([plain]) {
+        let question = Ask { shapes: vec![shape], max: Some(3), help: true, ..Ask::default() };
+        let mut state = State::new(&cluster);
+        // A selector of the pod may be one that cannot be used: that is an answer, too.
+        if let Ok(answer) = ask(&mut cluster, &Profiles::default(), &mut state, &question, &mut |_| true) {
+            assert!(answer.count <= 3);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What a pod asks for is one truth: `model` says it for nodes and people, this crate as numbers for placing.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::collections::BTreeMap;
+
+use evenkeel_capacity::cluster::Symbols;
+use evenkeel_capacity::cluster::resources::{ResourceNames, amount, pod_limits, pod_requests};
+use evenkeel_capacity::object;
+use evenkeel_model::pod::read_pods;
+use evenkeel_model::requirements::ResourceList;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+const RESOURCES: [&str; 5] = ["cpu", "memory", "hugepages-2Mi", "ephemeral-storage", "example.com/gpu"];
+
+fn list() -> impl Strategy<Value = Value> {
+    let amount = prop_oneof![
+        (0..4000_u32).prop_map(|milli| format!("{milli}m")),
+        (0..9000_u32).prop_map(|micro| format!("{micro}u")),
+        (0..64_u32).prop_map(|n| n.to_string()),
+        (0..4096_u32).prop_map(|n| format!("{n}Mi")),
+    ];
+    prop::collection::btree_map(prop::sample::select(RESOURCES.to_vec()), amount, 0..4).prop_map(|list| json!(list))
+}
+
+fn requirements() -> impl Strategy<Value = Value> {
+    (list(), list()).prop_map(|(requests, limits)| json!({"requests": requests, "limits": limits}))
+}
+
+fn containers(name: &'static str, least: usize) -> impl Strategy<Value = Value> {
+    prop::collection::vec((requirements(), any::<bool>()), least..4).prop_map(move |all| {
+        let one = |(at, (resources, sidecar)): (usize, (Value, bool))| {
+            let mut container = json!({"name": format!("{name}{at}"), "resources": resources});
+            if sidecar && name == "init" {
+                container["restartPolicy"] = "Always".into();
+            }
+            container
+        };
+        Value::Array(all.into_iter().enumerate().map(one).collect())
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn model_and_capacity_agree_on_what_a_pod_asks_for(
+        containers in containers("c", 1),
+        init in containers("init", 0),
+        whole in prop::option::of(requirements()),
+        overhead in list(),
+    ) {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+            "spec": {"containers": containers, "initContainers": init, "resources": whole, "overhead": overhead},
+        });
+        let told = &read_pods(&pod.to_string(), "test").unwrap()[0];
+        let written: object::Pod = serde_json::from_value(pod).unwrap();
+        let mut symbols = Symbols::default();
+        let mut names = ResourceNames::new(&mut symbols);
+        let as_numbers = |list: &ResourceList| -> BTreeMap<String, i64> {
+            let all = list.iter().map(|(name, quantity)| (name.to_string(), amount(&name.to_string(), quantity)));
+            all.filter(|(_, amount)| *amount > 0).collect()
+        };
+        let requests = pod_requests(&written, &mut names, &mut symbols).plain;
+        let limits = pod_limits(&written, &mut names, &mut symbols);
+        let named = |list: &[(usize, i64)]| -> BTreeMap<String, i64> {
+            list.iter().map(|(at, amount)| (names.name(*at, &symbols).to_owned(), *amount)).collect()
+        };
+        prop_assert_eq!(named(&requests), as_numbers(&told.effective_requests()));
+        prop_assert_eq!(named(&limits), as_numbers(&told.effective_limits()));
+    }
+}
