@@ -84,7 +84,7 @@ fn the_least_used_nodes_are_emptied_and_daemons_stay() {
     protected["podDisruptionBudgets"] = json!([{"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "a0"}}}, "status": {"disruptionsAllowed": 0}}]);
     let (cluster, state) = load(&protected);
     let got = scenario::compact(&cluster, &Profiles::default(), &state, &mut |_| true);
-    assert_eq!((got.found, got.emptied.len()), (3, 0), "p0 and p3 may not go, and p1 finds no room");
+    assert_eq!((got.found, got.emptied), (2, vec!["n1".to_owned()]), "p0 and p3 may not go, the others may");
 }
 
 #[test]
@@ -183,4 +183,22 @@ fn a_very_large_need_is_served_in_bulk() {
     assert_eq!((got.nodes["a"], got.holds), (10_000_000, 70_000_000));
     assert!((got.price - got.lower_bound).abs() < 1e-6);
     assert_eq!(scenario::mix(&additions[1..], &types, 5), None, "one holds none, the other has no price");
+}
+
+#[test]
+fn nodes_to_add_hold_complete_sets_of_several_shapes() {
+    let shape = |cpu: &str, wanted| evenkeel_capacity::answer::Shape {
+        pod: serde_json::from_value(json!({"metadata": {"name": cpu}, "spec": {"containers": [{"resources": {"requests": {"cpu": cpu}}}]}})).unwrap(),
+        wanted,
+    };
+    let types = [("small", 4, 1.0), ("large", 16, 3.0)].map(|(name, cpu, price)| NodeType {
+        name: name.to_owned(),
+        node: serde_json::from_value(node(0, cpu)).unwrap(),
+        price: Some(price),
+    });
+    let shapes = [shape("3", 1), shape("2", 2)];
+    let got = scenario::add_sets(&Profiles::default(), &shapes, 4, &types, &mut |_| true);
+    let got: Vec<_> = got.iter().map(|a| (a.r#type.as_str(), a.per_node, a.nodes, a.price)).collect();
+    // A set takes 7 cores: two of them a large node, while each small one holds either a 3 or two of 2.
+    assert_eq!(got, [("large", 2, Some(2), Some(6.0)), ("small", 0, Some(8), Some(8.0))]);
 }

@@ -5,7 +5,7 @@ mod common;
 
 use std::path::PathBuf;
 
-use common::{Run, run};
+use common::{Run, run, run_with};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -96,6 +96,17 @@ fn nodes_are_chosen_left_out_and_kept_free() {
     assert_eq!(count(&["--exclude-nodes", "big"]), 3);
     assert_eq!(count(&["--reserve", "cpu=1500m"]), 3);
     assert_eq!(count(&["--scheduler-version", "1.34"]), 8);
+    assert_eq!(count(&["--namespace", "default"]), 8);
+    let config = "
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- pluginConfig:
+  - name: NodeAffinity
+    args: {addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
+      {matchExpressions: [{key: pool, operator: In, values: [b]}]}]}}}
+";
+    assert_eq!(count(&["--scheduler-config", &files.write("scheduler.yaml", config)]), 3);
     let wrong = ask(&files, &["--exclude-nodes", "none"]);
     assert!(wrong.status == 1 && wrong.err.contains("no node of the snapshot is named none"), "{wrong:?}");
 }
@@ -142,12 +153,23 @@ fn what_if_answers_stand_under_their_own_names() {
             "3",
             "--daemonset",
             "--preempt",
+            "--compact",
+            "--defrag",
+            "2",
+            "--seed",
+            "7",
             "--what-if",
             &recommended,
         ],
     )
     .json();
     assert_eq!(answer["add"], json!([{"type": "huge", "perNode": 26, "nodes": 2, "price": 3.0}]));
+    assert_eq!((&answer["cheapest"]["nodes"], &answer["cheapest"]["price"]), (&json!({"huge": 2}), &json!(3.0)));
+    assert!(answer["cheapest"]["lowerBound"].as_f64().unwrap() < 2.0);
+    assert_eq!(
+        (&answer["compact"]["found"], &answer["compact"]["bound"], &answer["defrag"]["moves"]),
+        (&json!(1), &json!(1), &json!([]))
+    );
     assert_eq!((&answer["drain"][0]["placed"], &answer["lose"][0]["nodes"]), (&json!(1), &json!(["small"])));
     assert_eq!(
         (&answer["trials"]["min"], &answer["daemonset"]["fits"], &answer["preempt"]["count"]),
@@ -183,4 +205,74 @@ fn broken_input_is_named_by_file_place_and_kind() {
     assert!(deep.contains("deep.yaml"), "{deep}");
     let cut = try_one("cut.json", "{\"nodes\": [");
     assert!(cut.contains("EOF"), "{cut}");
+}
+
+#[test]
+fn a_few_moves_make_room_and_people_read_them() {
+    let files = Files::new();
+    let node = |name: &str| format!("- {{kind: Node, metadata: {{name: {name}}}, status: {{allocatable: {{cpu: 4, memory: 8Gi, pods: 9}}}}}}\n");
+    let pod = |name: &str, node: &str| {
+        format!("- {{kind: Pod, metadata: {{name: {name}}}, spec: {{nodeName: {node}, containers: [{{name: c, resources: {{requests: {{cpu: 2}}}}}}]}}}}\n")
+    };
+    let list = format!("kind: List\nitems:\n{}{}{}{}", node("a"), node("b"), pod("x", "a"), pod("y", "b"));
+    let cluster = files.write("halves.yaml", &list);
+    let whole = files.write("whole.yaml", &POD.replace("300m", "4"));
+    let arguments = ["capacity", "-f", &whole, "--snapshot", &cluster, "--defrag", "3", "--compact"];
+    let found = run(&arguments);
+    assert_eq!(found.status, 1, "none fits as it is");
+    insta::assert_snapshot!("capacity_moves", found.out);
+}
+
+#[test]
+fn what_a_pod_needs_is_told_as_in_the_design_document() {
+    let files = Files::new();
+    let pod = files.write("pod.yaml", "
+kind: Pod
+metadata: {name: hpc}
+spec:
+  nodeSelector: {zone: Europe, type: HPC}
+  containers: [{name: c, resources: {requests: {cpu: '2.5', memory: 40Mi}}}]
+  volumes:
+  - {name: a, persistentVolumeClaim: {claimName: a}}
+  - {name: b, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: made, resources: {requests: {storage: 4Gi}}}}}}
+");
+    let cluster = "
+kind: List
+items:
+- {kind: Node, metadata: {name: n, labels: {zone: Europe, type: HPC}}, status: {allocatable: {cpu: 60, memory: 8Gi, pods: 110}}}
+- {kind: StorageClass, metadata: {name: made}, provisioner: d, volumeBindingMode: WaitForFirstConsumer}
+- {kind: PersistentVolumeClaim, metadata: {name: a}, spec: {storageClassName: made, resources: {requests: {storage: 6Gi}}}}
+";
+    // From standard input, too.
+    let found = run_with(&["capacity", "-f", &pod, "--snapshot", "-"], cluster);
+    assert_eq!(found.status, 0, "{found:?}");
+    insta::assert_snapshot!("capacity_document", found.out);
+    let yaml = run_with(&["capacity", "-f", &pod, "--snapshot", "-", "-o", "yaml"], cluster);
+    assert!(yaml.out.starts_with("count: 24\n") && yaml.out.contains("totalStorage: 10Gi"), "{}", yaml.out);
+    let none: [&str; 0] = [];
+    let asked = run(&["capacity", "--snapshot", "x"]);
+    assert_eq!((asked.status, asked.out.lines().collect::<Vec<_>>().as_slice()), (2, none.as_slice()));
+}
+
+#[test]
+fn the_largest_pod_of_a_namespace_is_asked_for() {
+    let files = Files::new();
+    let range = files.write("range.yaml", "
+kind: LimitRange
+metadata: {name: r, namespace: team}
+spec: {limits: [{type: Pod, max: {cpu: 500m, memory: 1Gi}}]}
+");
+    let cluster = files.write("cluster.yaml", CLUSTER);
+    let answer = run(&["capacity", "--largest", "--namespace", "team", "--snapshot", &cluster, &range, "-o", "json"]).json();
+    assert_eq!((&answer["count"], &answer["requirements"][0]["requests"]), (&json!(5), &json!({"cpu": "500m", "memory": "1Gi"})));
+}
+
+#[test]
+fn kubectl_runs_it_as_a_plugin() {
+    let files = Files::new();
+    let plugin = files.0.path().join("kubectl-evenkeel");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_evenkeel"), &plugin).unwrap();
+    let output = std::process::Command::new(plugin).args(["capacity", "--help"]).env_clear().output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && help.contains("Usage: kubectl evenkeel capacity"), "{help}");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::help::{help, text};
+use super::help::{amount_text, help};
 use super::message::fit_error;
 use super::place::{PlacedPod, place};
 use super::{Answer, Fragmentation, NodeAnswer, ScoreAnswer, ShapeAnswer, StatusAnswer, StepAnswer, Stop};
@@ -361,7 +361,7 @@ impl Counter<'_, '_> {
                 short.extend(pods.then(|| ("pods".to_owned(), "1".to_owned())));
                 short.extend(lacking.iter().map(|lack| {
                     let name = self.cluster.resources.name(lack.resource, &self.cluster.symbols).to_owned();
-                    let by = text(&name, lack.by);
+                    let by = amount_text(&name, lack.by);
                     (name, by)
                 }));
             }

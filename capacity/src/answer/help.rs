@@ -78,13 +78,13 @@ fn lower_requests(
     let lowered = best.into_iter().filter(|(_, free, _)| *free > 0).filter_map(|(resource, free, by)| {
         let name = cluster.resources.name(resource, &cluster.symbols).to_owned();
         let pod = with_request_lower(pod, &name, by)?;
-        Some((format!("lower the {name} request to {}", text(&name, free)), pod))
+        Some((format!("lower the {name} request to {}", amount_text(&name, free)), pod))
     });
     lowered.collect()
 }
 
 /// An amount of a resource as people write it.
-pub(super) fn text(resource: &str, amount: i64) -> String {
+pub(crate) fn amount_text(resource: &str, amount: i64) -> String {
     match resource {
         "cpu" => Quantity::from_milli(amount).canonical(),
         "memory" | "ephemeral-storage" => {

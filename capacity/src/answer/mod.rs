@@ -14,6 +14,7 @@ use serde::Serialize;
 
 pub use count::{Ask, AskError, Shape, Steps, ask};
 pub use help::Help;
+pub(crate) use help::amount_text;
 pub use message::fit_error;
 pub use place::{PlacedPod, place};
 

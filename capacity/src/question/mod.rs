@@ -5,6 +5,7 @@
 
 mod options;
 mod recommended;
+mod required;
 mod scenarios;
 mod types;
 
@@ -14,6 +15,7 @@ use serde::Serialize;
 
 pub use options::Options;
 pub use recommended::Recommendations;
+pub use required::{Required, RequiredClaims};
 pub use scenarios::{Answers, Recommended};
 pub use types::node_types;
 
@@ -90,6 +92,8 @@ pub struct Whole {
     /// What if.
     #[serde(flatten)]
     pub what_if: Answers,
+    /// What each pod needs.
+    pub requirements: Vec<Required>,
     /// What was read.
     pub snapshot: Read,
 }
@@ -152,6 +156,7 @@ impl Question {
             steps: options.steps,
             help: true,
         };
+        let requirements = required::required(&mut cluster, &ask.shapes);
         let mut state = State::new(&cluster);
         let before = state.clone();
         let answer = answer::ask(&mut cluster, &profiles, &mut state, &ask, going)
@@ -169,7 +174,7 @@ impl Question {
             choose_nodes(&options, &mut changed)?;
             what_if.recommended = Some(scenarios::recommended(&mut changed, &profiles, &ask, by, going)?);
         }
-        Ok((Whole { answer, what_if, snapshot: report.into() }, ask))
+        Ok((Whole { answer, what_if, requirements, snapshot: report.into() }, ask))
     }
 }
 

@@ -50,6 +50,10 @@ pub struct Options {
     pub add: Option<Vec<NodeType>>,
     /// The pod is a daemon.
     pub daemonset: bool,
+    /// How few nodes would hold what is there.
+    pub compact: bool,
+    /// Make room for more of the first pod with at most so many moves.
+    pub defrag: Option<usize>,
 }
 
 fn steps<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Steps, D::Error> {

@@ -6,10 +6,12 @@ use serde::Serialize;
 
 use super::{Options, QuestionError, Recommendations, ZONE};
 use crate::admission::admit;
-use crate::answer::{Ask, ask};
+use crate::answer::{Ask, Shape, ask};
 use crate::cluster::{Cluster, NodeIndex, Pod};
 use crate::profile::Profiles;
-use crate::scenario::{self, Addition, DaemonAnswer, Displaced, Preemption, Trials};
+use crate::scenario::{
+    self, Addition, Compaction, DaemonAnswer, Defragmentation, Displaced, Mix, NodeType, Preemption, Trials,
+};
 use crate::state::State;
 
 /// Answers by the name of the option.
@@ -31,9 +33,18 @@ pub struct Answers {
     /// Nodes to add.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub add: Option<Vec<Addition>>,
+    /// The cheapest mix of these, where prices are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cheapest: Option<Mix>,
     /// As a daemon.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub daemonset: Option<DaemonAnswer>,
+    /// Fewer nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compact: Option<Compaction>,
+    /// A few moves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub defrag: Option<Defragmentation>,
     /// With recommended requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recommended: Option<Recommended>,
@@ -95,15 +106,39 @@ impl Asking<'_, '_> {
         }
         if let Some(types) = &options.add {
             let missing = options.need.unwrap_or(self.count + 1).saturating_sub(self.count);
-            let pod = admit(self.cluster, self.ask.shapes[0].pod.clone()).pod;
-            answers.add = Some(scenario::add(self.profiles, &pod, missing, types));
+            let additions = self.additions(missing, types);
+            answers.cheapest = scenario::mix(&additions, types, missing);
+            answers.add = Some(additions);
         }
         if options.daemonset {
             let name = self.ask.shapes[0].pod.metadata.name.clone();
             let pod = self.shape(true)?;
             answers.daemonset = Some(scenario::daemon(self.cluster, self.profiles, &self.state, pod, &name));
         }
+        if options.compact {
+            let Self { cluster, profiles, state, going, .. } = self;
+            answers.compact = Some(scenario::compact(cluster, profiles, state, &mut **going));
+        }
+        if let Some(moves) = options.defrag {
+            let pod = self.shape(false)?;
+            let Self { cluster, profiles, state, going, .. } = self;
+            answers.defrag =
+                Some(scenario::defrag(cluster, profiles, state, &pod, moves, &mut **going));
+        }
         Ok(answers)
+    }
+
+    /// Nodes that hold what is missing, by type.
+    fn additions(&mut self, missing: u64, types: &[NodeType]) -> Vec<Addition> {
+        let admitted = self.ask.shapes.iter().map(|shape| {
+            let pod = admit(self.cluster, shape.pod.clone()).pod;
+            Shape { pod, wanted: shape.wanted }
+        });
+        let shapes: Vec<Shape> = admitted.collect();
+        match &shapes[..] {
+            [one] => scenario::add(self.profiles, &one.pod, missing, types),
+            _ => scenario::add_sets(self.profiles, &shapes, missing, types, &mut *self.going),
+        }
     }
 
     /// The first shape as its namespace makes it.

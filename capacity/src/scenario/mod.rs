@@ -12,7 +12,7 @@ mod mix;
 mod preempt;
 mod trials;
 
-pub use add::{Addition, NodeType, add};
+pub use add::{Addition, NodeType, add, add_sets};
 pub use board::Move;
 pub use compact::{Compaction, compact};
 pub use daemon::{DaemonAnswer, DaemonRefusal, daemon, tolerations as daemon_tolerations};

@@ -3,6 +3,7 @@
 mod read;
 mod scenarios;
 mod text;
+mod what_if;
 
 use std::io::{IsTerminal, Write, stderr};
 use std::path::PathBuf;
@@ -31,7 +32,8 @@ use scenarios::WhatIf;
   evenkeel capacity -f pod.yaml --live
   evenkeel capacity -f web.yaml -f db.yaml --snapshot cluster.json --max 20 -o json
   evenkeel capacity -f pod.yaml --snapshot cluster.json --lose any
-  evenkeel capacity -f pod.yaml --snapshot cluster.json --need 50 --add types.csv")]
+  evenkeel capacity -f pod.yaml --snapshot cluster.json --need 50 --add types.csv
+  evenkeel capacity -f pod.yaml --snapshot cluster.json --compact --defrag 5")]
 pub(crate) struct CapacityArgs {
     /// Pods, or what makes pods (a Deployment counts with its replicas), in YAML or JSON.
     #[arg(short, long = "file", num_args = 1.., required_unless_present = "largest", value_name = "POD")]
@@ -135,6 +137,8 @@ fn question(args: &CapacityArgs) -> Result<Question, Failure> {
         drain: what_if.drain.clone(),
         add: what_if.types()?,
         daemonset: what_if.daemonset,
+        compact: what_if.compact,
+        defrag: what_if.defrag,
     };
     let shapes = if args.files.is_empty() { Vec::new() } else { read::pods(&args.files)? };
     let first = if args.place.is_empty() { Vec::new() } else { read::pods(&args.place)? };

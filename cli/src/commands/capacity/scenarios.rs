@@ -35,6 +35,12 @@ pub(crate) struct WhatIf {
     /// The pod is a daemon: does it fit on every node it belongs to, in place of the present one of its name?
     #[arg(long)]
     pub(super) daemonset: bool,
+    /// How few nodes would hold what is there: a bound, and moves that were found.
+    #[arg(long)]
+    pub(super) compact: bool,
+    /// Make room for more with at most so many moves.
+    #[arg(long, value_name = "MOVES")]
+    pub(super) defrag: Option<usize>,
     /// Count with recommended instead of current requests: "recommended" asks the recommender, a file holds what
     /// "evenkeel recommend -o json" printed.
     #[arg(long, value_name = "recommended|FILE")]

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use evenkeel_capacity::answer::{Answer, Ask, NodeAnswer, Stop};
-use evenkeel_capacity::object::Pod;
 use evenkeel_capacity::question::Whole;
-use evenkeel_capacity::scenario::Displaced;
 
 use crate::output::Output;
 use crate::table::{Cell, Table, clean};
@@ -14,14 +12,14 @@ use crate::table::{Cell, Table, clean};
 /// Longest bar of the chart, in cells.
 const BAR: u64 = 40;
 /// Nodes shown in a chart or list unless all are asked for.
-const SHOWN: usize = 20;
+pub(super) const SHOWN: usize = 20;
 
 /// Everything.
 pub(super) fn render(whole: &Whole, ask: &Ask, output: &Output) -> String {
     let answer = &whole.answer;
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = head(&mut text, answer, ask);
+    let _ = head(&mut text, whole, ask);
     let _ = bounds(&mut text, answer);
     chart(&mut text, &answer.per_node, output);
     if output.is_wide() {
@@ -31,44 +29,36 @@ pub(super) fn render(whole: &Whole, ask: &Ask, output: &Output) -> String {
     text
 }
 
-fn head(text: &mut String, answer: &Answer, ask: &Ask) -> std::fmt::Result {
-    for shape in &ask.shapes {
-        writeln!(text, "{} pod requirements:", clean(&shape.pod.metadata.name))?;
-        for (resource, amount) in requests(&shape.pod) {
-            writeln!(text, "\t- {}: {}", clean(&resource), amount)?;
+/// What was asked and how many fit, as in the design document.
+fn head(text: &mut String, whole: &Whole, ask: &Ask) -> std::fmt::Result {
+    let single = ask.shapes.len() == 1;
+    for required in &whole.requirements {
+        if single {
+            writeln!(text, "PodRequirements:")?;
+        } else {
+            writeln!(text, "PodRequirements of {}:", clean(&required.pod))?;
         }
-        for (key, value) in &shape.pod.spec.node_selector {
-            writeln!(text, "\t- NodeSelector: {}={}", clean(key), clean(value))?;
+        for (resource, amount) in &required.requests {
+            writeln!(text, "- {}: {amount}", clean(resource))?;
+        }
+        if let Some(claims) = &required.claims {
+            writeln!(text, "- PVClaim:\n  - count: {}\n  - total_storage: {}", claims.count, claims.total_storage)?;
+        }
+        if !required.labels.is_empty() {
+            writeln!(text, "- labels:")?;
+        }
+        for (name, value) in &required.labels {
+            writeln!(text, "  - name: {}\n    value: {}", clean(name), clean(value))?;
         }
     }
-    let what = if ask.shapes.len() == 1 {
-        format!("instance(s) of the pod {}", clean(&ask.shapes[0].pod.metadata.name))
-    } else {
-        "complete set(s) of the pods".to_owned()
-    };
+    let answer = &whole.answer;
+    let what = if single { "instance(s) of the pod" } else { "complete set(s) of the pods" };
     writeln!(text, "\nThe cluster can schedule {} {what}.\n", answer.count)?;
     let reason = match answer.stop {
         Stop::LimitReached => format!("LimitReached: Maximum number of pods simulated: {}", answer.count),
         stop => format!("{stop:?}: {}", clean(&answer.message)),
     };
     writeln!(text, "Termination reason: {reason}")
-}
-
-/// Requests of all containers together, as written.
-fn requests(pod: &Pod) -> BTreeMap<String, String> {
-    let mut sums: BTreeMap<String, evenkeel_model::quantity::Quantity> = BTreeMap::new();
-    for container in &pod.spec.containers {
-        let limits = container
-            .resources
-            .limits
-            .iter()
-            .filter(|(name, _)| !container.resources.requests.contains_key(*name));
-        for (name, amount) in container.resources.requests.iter().chain(limits) {
-            let sum = sums.entry(name.clone()).or_insert(evenkeel_model::quantity::Quantity::from_units(0));
-            *sum = sum.saturating_add(*amount);
-        }
-    }
-    sums.into_iter().map(|(name, amount)| (name, amount.canonical())).collect()
 }
 
 fn bounds(text: &mut String, answer: &Answer) -> std::fmt::Result {
@@ -145,60 +135,7 @@ fn tail(text: &mut String, whole: &Whole, output: &Output) -> std::fmt::Result {
             clean(&shape.message)
         )?;
     }
-    let what_if = &whole.what_if;
-    if let Some(t) = &what_if.trials {
-        writeln!(
-            text,
-            "\nOver {} ways in which ties fall: {} to {}, in the middle {}",
-            t.trials, t.min, t.max, t.median
-        )?;
-    }
-    if let Some(p) = &what_if.preempt {
-        writeln!(
-            text,
-            "\nWith displacing: {} fit, {} of them without; displaced {}:",
-            p.count,
-            p.without,
-            p.victims.len()
-        )?;
-        for victim in &p.victims {
-            writeln!(
-                text,
-                "\t{} on {} (priority {})",
-                clean(&victim.pod),
-                clean(&victim.node),
-                victim.priority
-            )?;
-        }
-    }
-    for (what, lists) in [("lost", &what_if.lose), ("drained", &what_if.drain)] {
-        displaced(text, what, lists)?;
-    }
-    if let Some(additions) = &what_if.add {
-        let mut table = Table::new(&["TYPE", "PER-NODE", "NODES", "PRICE"]);
-        for addition in additions.iter().take(if output.is_wide() { usize::MAX } else { SHOWN }) {
-            let nodes = addition.nodes.map_or("-".to_owned(), |nodes| nodes.to_string());
-            let price = addition.price.map_or("-".to_owned(), |price| format!("{price:.4}"));
-            let cells = [addition.r#type.clone(), addition.per_node.to_string(), nodes, price];
-            table.row(cells.iter().map(|cell| Cell::from(cell.as_str())).collect());
-        }
-        text.push_str("\nNodes to add:\n");
-        text.push_str(&table.render(output.has_colour()));
-    }
-    if let Some(daemon) = &what_if.daemonset {
-        writeln!(
-            text,
-            "\nAs a daemon it fits on {} of the {} nodes it belongs to.",
-            daemon.fits, daemon.nodes
-        )?;
-        for refusal in &daemon.refused {
-            writeln!(text, "\t{}: {}", clean(&refusal.node), clean(&refusal.reasons.join(", ")))?;
-        }
-    }
-    if let Some(recommended) = &what_if.recommended {
-        let (count, requests) = (recommended.count, recommended.requests);
-        writeln!(text, "\nWith {requests} recommended requests in place of the present ones: {count} fit.")?;
-    }
+    what_if::render(text, &whole.what_if, output)?;
     let read = &whole.snapshot;
     let skipped: usize = read.skipped.values().sum();
     writeln!(
@@ -208,28 +145,6 @@ fn tail(text: &mut String, whole: &Whole, output: &Output) -> std::fmt::Result {
     )?;
     for odd in &read.contradictions {
         writeln!(text, "\t{}", clean(odd))?;
-    }
-    Ok(())
-}
-
-fn displaced(text: &mut String, what: &str, lists: &[Displaced]) -> std::fmt::Result {
-    let harmless = lists.iter().filter(|lost| lost.failed.is_empty()).count();
-    for lost in lists.iter().filter(|lost| !lost.failed.is_empty() || lists.len() == 1) {
-        let nodes = clean(&lost.nodes.join(", "));
-        writeln!(
-            text,
-            "\n{nodes} {what}: {} of {} pods find another place, {} go with it",
-            lost.placed, lost.pods, lost.daemons
-        )?;
-        for failed in &lost.failed {
-            writeln!(text, "\t{} does not: {}", clean(&failed.pod), clean(&failed.message))?;
-        }
-        for budget in &lost.budgets {
-            writeln!(text, "\tbudget {}", clean(budget))?;
-        }
-    }
-    if lists.len() > 1 {
-        writeln!(text, "\n{harmless} of {} nodes can be {what} without a pod failing", lists.len())?;
     }
     Ok(())
 }
