@@ -2,7 +2,7 @@
 //!
 //! [`object`] are Kubernetes objects as written, [`cluster`] the same as numbers, [`state`] what is where while pods are
 //! placed, [`plugin`] the scheduler's rules, [`profile`] which of them are on, [`engine`] the two ways to an answer,
-//! [`question`] what is asked and answered in the forms that programs use, [`trend`] how answers go over time.
+//! [`question`] what is asked and answered in the forms that programs use.
 
 pub mod admission;
 pub mod answer;
@@ -16,4 +16,3 @@ pub mod profile;
 pub mod question;
 pub mod scenario;
 pub mod state;
-pub mod trend;

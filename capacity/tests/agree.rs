@@ -60,8 +60,15 @@ enum Own {
 #[derive(Debug, Clone, Copy)]
 enum Rule {
     None,
-    Spread { skew: u8, zone: bool, own: Own, min_domains: u8 },
-    Away { zone: bool },
+    Spread {
+        skew: u8,
+        zone: bool,
+        own: Own,
+        min_domains: u8,
+    },
+    Away {
+        zone: bool,
+    },
     Near,
     Port,
     Soft,
@@ -128,7 +135,12 @@ fn pod(cpu: u32, memory: u32, tolerates: bool, rule: Rule) -> Value {
 fn rule() -> impl Strategy<Value = Rule> {
     prop_oneof![
         Just(Rule::None),
-        (1..4_u8, any::<bool>(), prop_oneof![Just(Own::Itself), Just(Own::Others), Just(Own::Nobody)], 1..4_u8)
+        (
+            1..4_u8,
+            any::<bool>(),
+            prop_oneof![Just(Own::Itself), Just(Own::Others), Just(Own::Nobody)],
+            1..4_u8
+        )
             .prop_map(|(skew, zone, own, min_domains)| Rule::Spread { skew, zone, own, min_domains }),
         any::<bool>().prop_map(|zone| Rule::Away { zone }),
         Just(Rule::Near),

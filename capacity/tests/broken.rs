@@ -48,7 +48,10 @@ fn the_list_the_index_and_the_field_are_named() {
         "items[0] (Pod): metadata.labels.a: ",
     );
     check(&json!({"kind": "Pod", "spec": {"nodeName": 1}}), "Pod: spec.nodeName: ");
-    check(&json!({"kind": "PodList", "items": [{"spec": {"nodeName": 1}}]}), "items[0] (Pod): spec.nodeName: ");
+    check(
+        &json!({"kind": "PodList", "items": [{"spec": {"nodeName": 1}}]}),
+        "items[0] (Pod): spec.nodeName: ",
+    );
     let selector = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
         {"topologyKey": "k", "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}},
     ]}});
@@ -60,7 +63,9 @@ fn the_list_the_index_and_the_field_are_named() {
     check(&json!({"nodes": {}}), "invalid type: map, expected nodes: a list of objects");
     check(&json!({"metadata": {"name": "x"}}), "neither a Kubernetes object");
     check(&json!([]), "invalid type: sequence, expected a Kubernetes object");
-    let shape = shapes(&json!({"kind": "Deployment", "spec": {"template": {"spec": {"containers": [{"image": 1}]}}}}));
+    let shape = shapes(
+        &json!({"kind": "Deployment", "spec": {"template": {"spec": {"containers": [{"image": 1}]}}}}),
+    );
     assert!(shape.unwrap_err().to_string().starts_with("spec.template.spec.containers[0].image: "));
 }
 
@@ -69,8 +74,19 @@ fn the_same_object_twice_is_an_error_and_the_same_name_of_another_kind_is_not() 
     let named = |kind: &str, namespace: &str| json!({"kind": kind, "metadata": {"name": "web", "namespace": namespace}});
     let list = |items: &[Value]| json!({"kind": "List", "items": items});
     check(&list(&[named("Pod", "a"), named("Pod", "a")]), "items[1] (Pod): Pod a/web is there twice");
-    check(&list(&[named("Pod", ""), named("Pod", "default")]), "items[1] (Pod): Pod default/web is there twice");
-    let kinds = ["Pod", "Service", "ReplicationController", "ReplicaSet", "StatefulSet", "Node", "PersistentVolumeClaim"];
+    check(
+        &list(&[named("Pod", ""), named("Pod", "default")]),
+        "items[1] (Pod): Pod default/web is there twice",
+    );
+    let kinds = [
+        "Pod",
+        "Service",
+        "ReplicationController",
+        "ReplicaSet",
+        "StatefulSet",
+        "Node",
+        "PersistentVolumeClaim",
+    ];
     let mut all: Vec<Value> = kinds.iter().map(|kind| named(kind, "a")).collect();
     all.push(named("Pod", "b"));
     assert!(read(&list(&all).to_string()).is_ok());
@@ -86,7 +102,8 @@ fn contradictions_are_told_and_survived() {
     let (cluster, report) = read(&document.to_string()).ok().unwrap().finish();
     assert_eq!((cluster.nodes.len(), cluster.placed.len()), (1, 0));
     assert_eq!((report.skipped["Secret"], report.skipped["ConfigMap"]), (2, 1));
-    let told: Vec<String> = report.oddities.iter().map(|odd| format!("{}: {}", odd.object, odd.what)).collect();
+    let told: Vec<String> =
+        report.oddities.iter().map(|odd| format!("{}: {}", odd.object, odd.what)).collect();
     assert_eq!(
         told,
         [
@@ -112,7 +129,8 @@ fn seed() -> String {
     let mut document = find("dev-volumes-03");
     document["namespaces"] = find("dev-podaffinity-01")["namespaces"].clone();
     document["services"] = find("dev-spread-00")["services"].clone();
-    document["resourceQuotas"] = json!([{"metadata": {"name": "q"}, "spec": {"hard": {"cpu": "5"}, "scopes": ["NotBestEffort"]}}]);
+    document["resourceQuotas"] =
+        json!([{"metadata": {"name": "q"}, "spec": {"hard": {"cpu": "5"}, "scopes": ["NotBestEffort"]}}]);
     document["limitRanges"] = json!([{"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}}]}}]);
     document["podDisruptionBudgets"] = json!([{"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "a"}}}, "status": {"disruptionsAllowed": 1}}]);
     document.to_string()
@@ -120,8 +138,22 @@ fn seed() -> String {
 
 /// What takes the place of a piece of the text.
 const PIECES: [&str; 16] = [
-    "", "null", "0", "-1", "9223372036854775807", "1e400", "\"\"", "[]", "{}", "\"9e18\"", "\"1n\"", "true", "\"In\"",
-    "\"NotIn\"", "\"ReadWriteOncePod\"", "\u{0}",
+    "",
+    "null",
+    "0",
+    "-1",
+    "9223372036854775807",
+    "1e400",
+    "\"\"",
+    "[]",
+    "{}",
+    "\"9e18\"",
+    "\"1n\"",
+    "true",
+    "\"In\"",
+    "\"NotIn\"",
+    "\"ReadWriteOncePod\"",
+    "\u{0}",
 ];
 
 proptest! {
@@ -167,7 +199,9 @@ fn pointers(value: &Value, at: &mut String, all: &mut Vec<String>) {
     };
     match value {
         Value::Object(map) => map.iter().for_each(|(key, value)| down(key.clone(), value)),
-        Value::Array(list) => list.iter().enumerate().for_each(|(index, value)| down(index.to_string(), value)),
+        Value::Array(list) => {
+            list.iter().enumerate().for_each(|(index, value)| down(index.to_string(), value))
+        }
         _ => {}
     }
 }
@@ -177,7 +211,8 @@ fn ask_anything(text: &str) {
     let Ok(loader) = read(text) else { return };
     let (mut cluster, _) = loader.finish();
     let own = serde_json::from_str::<Value>(text).ok().and_then(|document| shapes(&document["pod"]).ok());
-    let plain = Shape { pod: serde_json::from_value(json!({"spec": {"containers": [{}]}})).unwrap(), wanted: 1 };
+    let plain =
+        Shape { pod: serde_json::from_value(json!({"spec": {"containers": [{}]}})).unwrap(), wanted: 1 };
     for shape in own.into_iter().flatten().chain([plain]) {
         let question = Ask { shapes: vec![shape], max: Some(3), help: true, ..Ask::default() };
         let mut state = State::new(&cluster);

@@ -41,14 +41,21 @@ fn taints_are_borne_by_key_value_and_effect() {
         let shape = pod(json!({"tolerations": [toleration]}));
         check(&toleration.to_string(), &tainted(taint.clone()), &shape, if borne { 8 } else { 0 });
     }
-    check("a wish, not a rule", &tainted(json!({"key": "k", "effect": "PreferNoSchedule"})), &pod(json!({})), 8);
+    check(
+        "a wish, not a rule",
+        &tainted(json!({"key": "k", "effect": "PreferNoSchedule"})),
+        &pod(json!({})),
+        8,
+    );
 }
 
 #[test]
 fn node_affinity_compares_numbers_and_lists_names() {
     let snapshot = json!({"nodes": [node("n1", json!({"gen": "4", "odd": "x4"})), node("n2", json!({}))]});
     let terms = |terms: Value| {
-        pod(json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}}))
+        pod(
+            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}}),
+        )
     };
     let expression = |key: &str, operator: &str, values: Value| {
         terms(json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]))
@@ -68,14 +75,25 @@ fn node_affinity_compares_numbers_and_lists_names() {
     }
     check("no term", &snapshot, &terms(json!([])), 0);
     check("a term without requirements", &snapshot, &terms(json!([{}])), 0);
-    check("one of two terms", &snapshot, &terms(json!([{}, {"matchExpressions": [{"key": "gen", "operator": "Exists"}]}])), 8);
+    check(
+        "one of two terms",
+        &snapshot,
+        &terms(json!([{}, {"matchExpressions": [{"key": "gen", "operator": "Exists"}]}])),
+        8,
+    );
     let name = |values: Value| json!({"key": "metadata.name", "operator": "In", "values": values});
     let listed = terms(json!([{"matchFields": [name(json!(["n2", "n9"]))]}]));
     let got = answer(&snapshot, &listed);
     assert_eq!((got.count, got.per_node["n2"]), (8, 8));
-    assert_eq!(got.message, "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity].");
+    assert_eq!(
+        got.message,
+        "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+    );
     let contradiction = terms(json!([{"matchFields": [name(json!(["n1"])), name(json!(["n2"]))]}]));
-    assert_eq!(answer(&snapshot, &contradiction).message, "0/2 nodes are available: pod affinity terms conflict.");
+    assert_eq!(
+        answer(&snapshot, &contradiction).message,
+        "0/2 nodes are available: pod affinity terms conflict."
+    );
 }
 
 #[test]
@@ -99,10 +117,17 @@ fn host_ports_clash_by_protocol_and_address() {
         user["metadata"]["name"] = "user".into();
         user["spec"]["nodeName"] = "n".into();
         let snapshot = json!({"nodes": [node("n", json!({}))], "pods": [user]});
-        check(&format!("{ip}/{protocol} beside {used_ip}/{used_protocol}"), &snapshot, &ports(port(ip, protocol)), u64::from(free));
+        check(
+            &format!("{ip}/{protocol} beside {used_ip}/{used_protocol}"),
+            &snapshot,
+            &ports(port(ip, protocol)),
+            u64::from(free),
+        );
     }
     let snapshot = json!({"nodes": [node("n1", json!({})), node("n2", json!({}))]});
-    let mut sidecar = pod(json!({"initContainers": [{"name": "s", "restartPolicy": "Always", "ports": [{"hostPort": 9}]}]}));
+    let mut sidecar = pod(
+        json!({"initContainers": [{"name": "s", "restartPolicy": "Always", "ports": [{"hostPort": 9}]}]}),
+    );
     check("a sidecar's port", &snapshot, &sidecar, 2);
     sidecar["spec"]["initContainers"][0]["restartPolicy"] = Value::Null;
     check("an init container's is free again", &snapshot, &sidecar, 16);
@@ -126,7 +151,12 @@ fn effective_requests_are_those_of_the_busiest_moment() {
     };
     check("an init container larger than the rest", &snapshot, &with(json!([container("4")]), json!({})), 2);
     check("a sidecar beside the rest", &snapshot, &with(json!([sidecar("1")]), json!({})), 4);
-    check("an init container beside an earlier sidecar", &snapshot, &with(json!([sidecar("1"), container("3")]), json!({})), 2);
+    check(
+        "an init container beside an earlier sidecar",
+        &snapshot,
+        &with(json!([sidecar("1"), container("3")]), json!({})),
+        2,
+    );
     check("and before a later one", &snapshot, &with(json!([container("3"), sidecar("1")]), json!({})), 2);
     check("overhead", &snapshot, &with(json!([]), json!({"overhead": {"cpu": "1"}})), 4);
     let whole = |resources: Value| with(json!([]), json!({"resources": resources}));
@@ -136,7 +166,8 @@ fn effective_requests_are_those_of_the_busiest_moment() {
     silent["spec"]["containers"][0]["resources"] = json!({});
     check("a limit beside containers that do not", &snapshot, &silent, 2);
     let mut small = pod(json!({}));
-    small["spec"]["containers"] = json!([container("1500u"), {"name": "b", "resources": {"requests": {"cpu": "1500u"}}}]);
+    small["spec"]["containers"] =
+        json!([container("1500u"), {"name": "b", "resources": {"requests": {"cpu": "1500u"}}}]);
     let mut tiny = snapshot.clone();
     tiny["nodes"][0]["status"]["allocatable"]["cpu"] = "6m".into();
     check("rounded once, after the sum", &tiny, &small, 2);
@@ -147,7 +178,11 @@ fn a_resize_counts_until_it_is_found_impossible() {
     let resized = |conditions: Value, sidecar: bool| {
         let own = json!([{"name": "r", "restartPolicy": "Always", "resources": {"requests": {"cpu": "6"}}}]);
         let status = json!([{"name": "r", "allocatedResources": {"cpu": "3"}, "resources": {"requests": {"cpu": "2"}}}]);
-        let (containers, list) = if sidecar { ("initContainers", "initContainerStatuses") } else { ("containers", "containerStatuses") };
+        let (containers, list) = if sidecar {
+            ("initContainers", "initContainerStatuses")
+        } else {
+            ("containers", "containerStatuses")
+        };
         let mut user = json!({"metadata": {"name": "user"}, "spec": {"nodeName": "n"}, "status": {"conditions": conditions}});
         user["spec"][containers] = own;
         user["status"][list] = status;
@@ -166,7 +201,8 @@ fn spread_counts_the_domains_it_should() {
     let zone = |name: &str, zone: &str| node(name, json!({"zone": zone}));
     let mut tainted = zone("n4", "c");
     tainted["spec"] = json!({"taints": [{"key": "t", "effect": "NoSchedule"}]});
-    let snapshot = json!({"nodes": [zone("n1", "a"), zone("n2", "a"), zone("n3", "b"), tainted, node("n5", json!({}))]});
+    let snapshot =
+        json!({"nodes": [zone("n1", "a"), zone("n2", "a"), zone("n3", "b"), tainted, node("n5", json!({}))]});
     let constraint = |more: Value| {
         let mut constraint = json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "sim"}}});
         for (key, value) in more.as_object().into_iter().flatten() {
@@ -215,11 +251,14 @@ fn pod_affinity_looks_into_the_namespaces_it_names() {
         })
     };
     let near = |more: Value| {
-        let mut term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}});
+        let mut term =
+            json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}});
         for (key, value) in more.as_object().into_iter().flatten() {
             term[key] = value.clone();
         }
-        let mut pod = pod(json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}));
+        let mut pod = pod(
+            json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}),
+        );
         pod["metadata"]["labels"]["track"] = "red".into();
         pod
     };
@@ -238,8 +277,18 @@ fn pod_affinity_looks_into_the_namespaces_it_names() {
         check(&more.to_string(), &snapshot(&user), &near(more.clone()), count);
     }
     user["metadata"]["labels"]["track"] = "blue".into();
-    check("another track", &snapshot(&user), &near(json!({"namespaces": ["data"], "matchLabelKeys": ["track"]})), 0);
-    check("of another track", &snapshot(&user), &near(json!({"namespaces": ["data"], "mismatchLabelKeys": ["track"]})), 8);
+    check(
+        "another track",
+        &snapshot(&user),
+        &near(json!({"namespaces": ["data"], "matchLabelKeys": ["track"]})),
+        0,
+    );
+    check(
+        "of another track",
+        &snapshot(&user),
+        &near(json!({"namespaces": ["data"], "mismatchLabelKeys": ["track"]})),
+        8,
+    );
 }
 
 #[test]
@@ -277,7 +326,8 @@ fn default_spread_goes_by_services_and_by_what_manages_the_pod() {
     snapshot["replicaSets"] = set.clone();
     assert_eq!(spread(&snapshot, &plain), [] as [i64; 0], "a replica set that does not manage it");
     let mut managed = plain.clone();
-    managed["metadata"]["ownerReferences"] = json!([{"kind": "ReplicaSet", "name": "web", "controller": true}]);
+    managed["metadata"]["ownerReferences"] =
+        json!([{"kind": "ReplicaSet", "name": "web", "controller": true}]);
     let by_set = spread(&snapshot, &managed);
     assert!(by_set.len() == 2 && by_set[1] > by_set[0], "the empty zone is better: {by_set:?}");
     snapshot["services"] = json!([{"metadata": {"name": "web"}, "spec": {"selector": {"app": "sim"}}}]);
@@ -304,7 +354,8 @@ fn images_count_by_size_and_by_how_widely_they_are_spread() {
         with("n2", json!([image(json!(["gcr.io/250:latest"]), 250 * mib)])),
     ]});
     let running = |images: &[&str]| {
-        let containers: Vec<Value> = images.iter().map(|image| json!({"name": image, "image": image})).collect();
+        let containers: Vec<Value> =
+            images.iter().map(|image| json!({"name": image, "image": image})).collect();
         pod(json!({"containers": containers}))
     };
     let got = |images: &[&str]| scores(&snapshot, &running(images), Score::ImageLocality);
@@ -320,9 +371,7 @@ fn preferences_for_and_against_pods_add_up_over_the_domain() {
     let zone = |name: &str, zone: &str| node(name, json!({"zone": zone}));
     let user = |name: &str, on: &str| json!({"metadata": {"name": name, "labels": {"app": name}}, "spec": {"nodeName": on}});
     let snapshot = json!({"nodes": [zone("n1", "a"), zone("n2", "b"), zone("n3", "c")], "pods": [user("cache", "n1"), user("noise", "n2")]});
-    let term = |weight: i64, app: &str| {
-        json!({"weight": weight, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": app}}}})
-    };
+    let term = |weight: i64, app: &str| json!({"weight": weight, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": app}}}});
     let shape = pod(json!({"affinity": {
         "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term(8, "cache")]},
         "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term(5, "noise")]},
@@ -333,5 +382,9 @@ fn preferences_for_and_against_pods_add_up_over_the_domain() {
     wanting["pods"][0]["spec"]["affinity"] = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
         {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "sim"}}},
     ]}});
-    assert_eq!(scores(&wanting, &pod(json!({})), Score::InterPodAffinity), [200, 0, 0], "who is wanted goes there");
+    assert_eq!(
+        scores(&wanting, &pod(json!({})), Score::InterPodAffinity),
+        [200, 0, 0],
+        "who is wanted goes there"
+    );
 }

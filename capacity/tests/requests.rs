@@ -21,7 +21,8 @@ fn list() -> impl Strategy<Value = Value> {
         (0..64_u32).prop_map(|n| n.to_string()),
         (0..4096_u32).prop_map(|n| format!("{n}Mi")),
     ];
-    prop::collection::btree_map(prop::sample::select(RESOURCES.to_vec()), amount, 0..4).prop_map(|list| json!(list))
+    prop::collection::btree_map(prop::sample::select(RESOURCES.to_vec()), amount, 0..4)
+        .prop_map(|list| json!(list))
 }
 
 fn requirements() -> impl Strategy<Value = Value> {

@@ -57,7 +57,8 @@ fn classes() -> Value {
 }
 
 fn snapshot(more: Value) -> Value {
-    let mut snapshot = json!({"nodes": [node("n1", json!({})), node("n2", json!({}))], "storageClasses": classes()});
+    let mut snapshot =
+        json!({"nodes": [node("n1", json!({})), node("n2", json!({}))], "storageClasses": classes()});
     for (key, value) in more.as_object().into_iter().flatten() {
         snapshot[key] = value.clone();
     }
@@ -89,9 +90,19 @@ fn claims_that_wait_find_a_volume_each() {
     let with = |volumes: Value, claims: Value| snapshot(json!({"pvs": volumes, "pvcs": claims}));
     let (a, b) = (claim("a", "waits", "5Gi"), claim("b", "waits", "8Gi"));
     let both = mounting(&["b", "a"]);
-    check("one volume on one node", &with(json!([volume("v", "n1", "5Gi")]), json!([a])), &mounting(&["a"]), Ok(8));
+    check(
+        "one volume on one node",
+        &with(json!([volume("v", "n1", "5Gi")]), json!([a])),
+        &mounting(&["a"]),
+        Ok(8),
+    );
     check("none at all", &with(json!([]), json!([a])), &mounting(&["a"]), Err(&format!("2 {UNBOUND}")));
-    check("too small", &with(json!([volume("v", "n1", "4Gi")]), json!([a])), &mounting(&["a"]), Err(&format!("2 {UNBOUND}")));
+    check(
+        "too small",
+        &with(json!([volume("v", "n1", "4Gi")]), json!([a])),
+        &mounting(&["a"]),
+        Err(&format!("2 {UNBOUND}")),
+    );
     let one = with(json!([volume("v", "n1", "9Gi")]), json!([a, b]));
     check("two claims, one volume", &one, &both, Err(&format!("2 {UNBOUND}")));
     let apart = with(json!([volume("v", "n1", "9Gi"), volume("w", "n2", "9Gi")]), json!([a, b]));
@@ -101,7 +112,12 @@ fn claims_that_wait_find_a_volume_each() {
     check("two claims by size", &sizes, &both, Ok(8));
     let mut reserved = volume("v", "n1", "9Gi");
     reserved["spec"]["claimRef"] = json!({"namespace": "default", "name": "other"});
-    check("reserved for another", &with(json!([reserved]), json!([a])), &mounting(&["a"]), Err(&format!("2 {UNBOUND}")));
+    check(
+        "reserved for another",
+        &with(json!([reserved]), json!([a])),
+        &mounting(&["a"]),
+        Err(&format!("2 {UNBOUND}")),
+    );
     reserved["spec"]["claimRef"]["name"] = "a".into();
     let near = with(json!([reserved, volume("w", "n2", "9Gi")]), json!([a]));
     check("reserved for it: no other one will do", &near, &mounting(&["a"]), Ok(8));
@@ -127,7 +143,11 @@ fn volumes_are_made_where_their_class_allows() {
     assert_eq!((got.count, got.per_node["n2"]), (16, 8), "made for n2, and reachable from both");
     selected["nodes"].as_array_mut().unwrap().pop();
     let gone = answer(&selected, &shape);
-    assert_eq!(gone.message, format!("0/1 nodes are available: 1 {UNBOUND}."), "made for a node that is gone");
+    assert_eq!(
+        gone.message,
+        format!("0/1 nodes are available: 1 {UNBOUND}."),
+        "made for a node that is gone"
+    );
     let mut bound_wrong = snapshot(json!({"pvcs": [bound("a", "gone")]}));
     let text = "2 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
     check("its volume is gone", &bound_wrong, &shape, Err(text));
@@ -151,18 +171,25 @@ fn space_is_looked_at_where_the_driver_asks_for_it() {
         }])
     };
     with["csiStorageCapacities"] = space("6Gi", Value::Null);
-    check("on one node", &with, &shape, Ok(8));
+    assert_eq!(
+        answer(&with, &shape).message,
+        "0/2 nodes are available: 2 Insufficient cpu.",
+        "made on n1, used from both"
+    );
     with["csiStorageCapacities"] = space("6Gi", "4Gi".into());
-    check("the largest volume is too small", &with, &shape, Err("2 node(s) did not have enough free storage"));
+    check(
+        "the largest volume is too small",
+        &with,
+        &shape,
+        Err("2 node(s) did not have enough free storage"),
+    );
     with["csiStorageCapacities"][0]["nodeTopology"] = Value::Null;
     with["csiStorageCapacities"][0]["maximumVolumeSize"] = Value::Null;
     check("space of no node", &with, &shape, Err("2 node(s) did not have enough free storage"));
 }
 
 fn limits(counts: &[(&str, i64)]) -> Value {
-    let one = |(node, count): &(&str, i64)| {
-        json!({"metadata": {"name": node}, "spec": {"drivers": [{"name": "disk.example.com", "allocatable": {"count": count}}]}})
-    };
+    let one = |(node, count): &(&str, i64)| json!({"metadata": {"name": node}, "spec": {"drivers": [{"name": "disk.example.com", "allocatable": {"count": count}}]}});
     counts.iter().map(one).collect()
 }
 
@@ -185,12 +212,11 @@ fn attachments_are_counted_once_by_handle() {
     check("the clones share one volume", &with, &mounting(&["a"]), Ok(16));
     check("two volumes", &with, &mounting(&["a", "b"]), Ok(8));
     check("three volumes", &with, &mounting(&["a", "b", "c"]), Err(&format!("2 {full}")));
-    let attached = |name: &str, node: &str, volume: &str| {
-        json!({"metadata": {"name": name}, "spec": {"attacher": "disk.example.com", "nodeName": node, "source": {"persistentVolumeName": volume}}})
-    };
+    let attached = |name: &str, node: &str, volume: &str| json!({"metadata": {"name": name}, "spec": {"attacher": "disk.example.com", "nodeName": node, "source": {"persistentVolumeName": volume}}});
     with["volumeAttachments"] = json!([attached("1", "n1", "x"), attached("2", "n2", "x")]);
     check("another is still attached", &with, &mounting(&["a"]), Ok(8));
-    with["volumeAttachments"] = json!([attached("1", "n1", "v"), attached("2", "n1", "w"), attached("3", "n2", "v")]);
+    with["volumeAttachments"] =
+        json!([attached("1", "n1", "v"), attached("2", "n1", "w"), attached("3", "n2", "v")]);
     check("the same is attached already", &with, &mounting(&["a"]), Ok(16));
     let mut user = mounting(&["b"]);
     user["metadata"]["name"] = "user".into();
@@ -210,17 +236,22 @@ fn each_clone_gets_the_claims_made_for_it() {
             "accessModes": ["ReadWriteOnce"], "storageClassName": class, "resources": {"requests": {"storage": "5Gi"}},
         }}})
     };
-    let ephemeral = |class: Value| pod(json!({"volumes": [{"name": "scratch", "ephemeral": template(class)}]}));
+    let ephemeral =
+        |class: Value| pod(json!({"volumes": [{"name": "scratch", "ephemeral": template(class)}]}));
     let limited = snapshot(json!({"csiNodes": limits(&[("n1", 3), ("n2", 2)])}));
     check("one attachment each", &limited, &ephemeral("makes".into()), Ok(5));
     let got = answer(&limited, &ephemeral("makes".into()));
-    assert_eq!((got.bounds["nodes"], got.message.as_str()), (5, "0/2 nodes are available: 2 node(s) exceed max volume count."));
+    assert_eq!(
+        (got.bounds["nodes"], got.message.as_str()),
+        (5, "0/2 nodes are available: 2 node(s) exceed max volume count.")
+    );
     check("where the class allows", &limited, &ephemeral("here".into()), Ok(2));
     let volumes = json!([volume("v", "n1", "9Gi"), volume("w", "n1", "9Gi"), volume("x", "n2", "4Gi")]);
     check("a volume each", &snapshot(json!({"pvs": volumes})), &ephemeral("waits".into()), Ok(2));
     let mut default = limited.clone();
     check("no class, no default", &limited, &ephemeral(Value::Null), Err(&format!("2 {UNBOUND}")));
-    default["storageClasses"][1]["metadata"]["annotations"] = json!({"storageclass.kubernetes.io/is-default-class": "true"});
+    default["storageClasses"][1]["metadata"]["annotations"] =
+        json!({"storageclass.kubernetes.io/is-default-class": "true"});
     check("the default class", &default, &ephemeral(Value::Null), Ok(5));
     let set = json!({
         "kind": "StatefulSet", "metadata": {"name": "db"},

@@ -164,7 +164,10 @@ fn what_if_answers_stand_under_their_own_names() {
     )
     .json();
     assert_eq!(answer["add"], json!([{"type": "huge", "perNode": 26, "nodes": 2, "price": 3.0}]));
-    assert_eq!((&answer["cheapest"]["nodes"], &answer["cheapest"]["price"]), (&json!({"huge": 2}), &json!(3.0)));
+    assert_eq!(
+        (&answer["cheapest"]["nodes"], &answer["cheapest"]["price"]),
+        (&json!({"huge": 2}), &json!(3.0))
+    );
     assert!(answer["cheapest"]["lowerBound"].as_f64().unwrap() < 2.0);
     assert_eq!(
         (&answer["compact"]["found"], &answer["compact"]["bound"], &answer["defrag"]["moves"]),
@@ -210,9 +213,15 @@ fn broken_input_is_named_by_file_place_and_kind() {
 #[test]
 fn a_few_moves_make_room_and_people_read_them() {
     let files = Files::new();
-    let node = |name: &str| format!("- {{kind: Node, metadata: {{name: {name}}}, status: {{allocatable: {{cpu: 4, memory: 8Gi, pods: 9}}}}}}\n");
+    let node = |name: &str| {
+        format!(
+            "- {{kind: Node, metadata: {{name: {name}}}, status: {{allocatable: {{cpu: 4, memory: 8Gi, pods: 9}}}}}}\n"
+        )
+    };
     let pod = |name: &str, node: &str| {
-        format!("- {{kind: Pod, metadata: {{name: {name}}}, spec: {{nodeName: {node}, containers: [{{name: c, resources: {{requests: {{cpu: 2}}}}}}]}}}}\n")
+        format!(
+            "- {{kind: Pod, metadata: {{name: {name}}}, spec: {{nodeName: {node}, containers: [{{name: c, resources: {{requests: {{cpu: 2}}}}}}]}}}}\n"
+        )
     };
     let list = format!("kind: List\nitems:\n{}{}{}{}", node("a"), node("b"), pod("x", "a"), pod("y", "b"));
     let cluster = files.write("halves.yaml", &list);
@@ -257,14 +266,22 @@ items:
 #[test]
 fn the_largest_pod_of_a_namespace_is_asked_for() {
     let files = Files::new();
-    let range = files.write("range.yaml", "
+    let range = files.write(
+        "range.yaml",
+        "
 kind: LimitRange
 metadata: {name: r, namespace: team}
 spec: {limits: [{type: Pod, max: {cpu: 500m, memory: 1Gi}}]}
-");
+",
+    );
     let cluster = files.write("cluster.yaml", CLUSTER);
-    let answer = run(&["capacity", "--largest", "--namespace", "team", "--snapshot", &cluster, &range, "-o", "json"]).json();
-    assert_eq!((&answer["count"], &answer["requirements"][0]["requests"]), (&json!(5), &json!({"cpu": "500m", "memory": "1Gi"})));
+    let answer =
+        run(&["capacity", "--largest", "--namespace", "team", "--snapshot", &cluster, &range, "-o", "json"])
+            .json();
+    assert_eq!(
+        (&answer["count"], &answer["requirements"][0]["requests"]),
+        (&json!(5), &json!({"cpu": "500m", "memory": "1Gi"}))
+    );
 }
 
 #[test]
@@ -272,7 +289,8 @@ fn kubectl_runs_it_as_a_plugin() {
     let files = Files::new();
     let plugin = files.0.path().join("kubectl-evenkeel");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_evenkeel"), &plugin).unwrap();
-    let output = std::process::Command::new(plugin).args(["capacity", "--help"]).env_clear().output().unwrap();
+    let output =
+        std::process::Command::new(plugin).args(["capacity", "--help"]).env_clear().output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && help.contains("Usage: kubectl evenkeel capacity"), "{help}");
 }

@@ -133,3 +133,26 @@ fn addresses_come_from_the_environment() {
     );
     assert_eq!(found.json()[0]["node"], "n1");
 }
+
+#[test]
+fn capacity_is_counted_with_what_a_running_recommender_recommends() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let write = |name: &str, value: serde_json::Value| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, value.to_string()).unwrap();
+        path.display().to_string()
+    };
+    let pod = json!({"kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}, "spec": {"containers": [
+        {"name": "app", "resources": {"requests": {"cpu": "1"}}},
+    ]}});
+    let node = json!({"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}}});
+    let (pod, cluster) = (write("pod.json", pod), write("cluster.json", node));
+    let answer =
+        ask(&["capacity", "-f", &pod, "--snapshot", &cluster, "--what-if", "recommended", "-o", "json"])
+            .json();
+    assert_eq!(
+        (&answer["count"], &answer["recommended"]["count"]),
+        (&json!(4), &json!(16)),
+        "250m in place of 1 core"
+    );
+}

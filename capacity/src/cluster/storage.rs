@@ -325,7 +325,8 @@ impl Storage {
         let known = self.default_class.as_ref().map(|(made, class)| (made.as_str(), symbols.word(*class)));
         // Of the same age, the first by name.
         let later = known.is_none_or(|(known, class)| {
-            (made.as_str(), std::cmp::Reverse(written.metadata.name.as_str())) > (known, std::cmp::Reverse(class))
+            (made.as_str(), std::cmp::Reverse(written.metadata.name.as_str()))
+                > (known, std::cmp::Reverse(class))
         });
         if is_default && later {
             self.default_class = Some((made, name));

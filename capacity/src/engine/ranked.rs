@@ -408,7 +408,10 @@ impl Domains {
                 // Counts grow by one, so the next least is the one that has just been reached.
                 self.least += 1;
                 changed.extend(
-                    self.closed.remove(&(self.least + self.terms.max_skew - self.terms.own)).into_iter().flatten(),
+                    self.closed
+                        .remove(&(self.least + self.terms.max_skew - self.terms.own))
+                        .into_iter()
+                        .flatten(),
                 );
             }
         }

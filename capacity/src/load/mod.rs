@@ -148,7 +148,9 @@ impl<'a> Loader<'a> {
         if let (Object::Pod(pod), Some(change)) = (&mut object, self.change) {
             change(pod);
         }
-        self.builder.add(&object).map_err(|error| D::Error::custom(format_args!("{}{error}", self.prefix(kind))))
+        self.builder
+            .add(&object)
+            .map_err(|error| D::Error::custom(format_args!("{}{error}", self.prefix(kind))))
     }
 
     /// The error with the place of the object and the field.

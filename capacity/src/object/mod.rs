@@ -17,8 +17,8 @@ use serde::Deserialize;
 pub use node::{Node, NodeImage, NodeSpec, NodeStatus, Taint};
 pub use pod::{
     Affinity, ClaimTemplate, Container, ContainerPort, ContainerStatus, EphemeralVolume, HostDisk,
-    NodeAffinity, Pod, PodAffinity, PodAffinityTerm, PodCondition, PodSpec, PodStatus, Requirements, SpreadConstraint, Toleration, Volume,
-    WeightedPodAffinityTerm,
+    NodeAffinity, Pod, PodAffinity, PodAffinityTerm, PodCondition, PodSpec, PodStatus, Requirements,
+    SpreadConstraint, Toleration, Volume, WeightedPodAffinityTerm,
 };
 pub use policy::{
     DisruptionBudget, LimitRange, LimitRangeItem, PriorityClass, ResourceQuota, ScopeRequirement,

@@ -32,9 +32,8 @@ impl Open {
         let mut serving: Vec<&Volume> = all.filter(serves).collect();
         // One reserved for the claim goes first and alone, then the smallest, then by name so that the answer is always
         // the same.
-        serving.sort_by_key(|volume| {
-            (Reverse(volume.claim.is_some()), volume.bytes, cluster.word(volume.name))
-        });
+        serving
+            .sort_by_key(|volume| (Reverse(volume.claim.is_some()), volume.bytes, cluster.word(volume.name)));
         if serving.first().is_some_and(|volume| volume.claim.is_some()) {
             serving.truncate(1);
         }

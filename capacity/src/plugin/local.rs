@@ -91,7 +91,8 @@ pub(super) fn listed_nodes(pod: &Pod) -> Option<Vec<Symbol>> {
 /// Why the pod is refused before any node is looked at: its affinity lists nodes by name, and each term contradicts
 /// itself (`node_affinity.go`).
 pub(super) fn refuses_pod(profile: &Profile, pod: &Pod) -> Option<String> {
-    let conflict = profile.filters.has(Filter::NodeAffinity) && listed_nodes(pod).is_some_and(|n| n.is_empty());
+    let conflict =
+        profile.filters.has(Filter::NodeAffinity) && listed_nodes(pod).is_some_and(|n| n.is_empty());
     conflict.then(|| "pod affinity terms conflict".to_owned())
 }
 

@@ -13,7 +13,7 @@ pub enum Code {
 }
 
 /// A resource that is short.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Short {
     /// Which.
     pub resource: ResourceIndex,
@@ -24,7 +24,7 @@ pub struct Short {
 }
 
 /// Why a node is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Rejection {
     /// The pod is refused before any node is looked at.
     Pod(String),

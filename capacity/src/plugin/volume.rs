@@ -164,8 +164,12 @@ impl VolumeRules {
 
     /// The volume each open claim would get on a node, the smallest claim choosing first as the scheduler has it.
     fn choose(&self, cluster: &Cluster, node: NodeIndex) -> Vec<(usize, Option<Symbol>)> {
-        let mut open: Vec<(usize, &Open)> =
-            self.wanted.iter().enumerate().filter_map(|(at, wanted)| Some((at, wanted.what.open()?))).collect();
+        let mut open: Vec<(usize, &Open)> = self
+            .wanted
+            .iter()
+            .enumerate()
+            .filter_map(|(at, wanted)| Some((at, wanted.what.open()?)))
+            .collect();
         open.sort_by_key(|(_, open)| open.claim.bytes);
         let mut chosen: Vec<Symbol> = Vec::new();
         let one = |(index, open): (usize, &Open)| {
@@ -215,9 +219,8 @@ impl VolumeRules {
         for (driver, volumes) in &self.own_drivers {
             *new.entry(*driver).or_default() += volumes;
         }
-        new.into_iter().any(|(driver, new)| {
-            self.free_attachments(cluster, node, driver).is_some_and(|free| new > free)
-        })
+        new.into_iter()
+            .any(|(driver, new)| self.free_attachments(cluster, node, driver).is_some_and(|free| new > free))
     }
 
     /// How many volumes a node would have to attach that the clones share, by driver.
@@ -320,7 +323,9 @@ fn wanted(cluster: &Cluster, pod: &Pod) -> Vec<Wanted> {
 fn own_drivers(cluster: &Cluster, pod: &Pod) -> Vec<(Symbol, i64)> {
     let mut drivers: Vec<(Symbol, i64)> = Vec::new();
     for claim in &pod.own_claims {
-        let Some(driver) = cluster.storage.classes.get(&claim.class).and_then(|c| c.provisioner) else { continue };
+        let Some(driver) = cluster.storage.classes.get(&claim.class).and_then(|c| c.provisioner) else {
+            continue;
+        };
         match drivers.iter_mut().find(|(known, _)| *known == driver) {
             Some((_, volumes)) => *volumes += 1,
             None => drivers.push((driver, 1)),

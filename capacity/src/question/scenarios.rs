@@ -122,8 +122,7 @@ impl Asking<'_, '_> {
         if let Some(moves) = options.defrag {
             let pod = self.shape(false)?;
             let Self { cluster, profiles, state, going, .. } = self;
-            answers.defrag =
-                Some(scenario::defrag(cluster, profiles, state, &pod, moves, &mut **going));
+            answers.defrag = Some(scenario::defrag(cluster, profiles, state, &pod, moves, &mut **going));
         }
         Ok(answers)
     }

@@ -131,9 +131,8 @@ fn bound(board: &Board<'_>, used: &[NodeIndex]) -> usize {
         };
         most(&mut everywhere().map(room).collect(), wanted)
     });
-    let pods = |node: NodeIndex| {
-        board.on_node[node].iter().filter(|who| !board.pod(**who).daemon).count() as i128
-    };
+    let pods =
+        |node: NodeIndex| board.on_node[node].iter().filter(|who| !board.pod(**who).daemon).count() as i128;
     let room = |node: NodeIndex| {
         (i128::from(state.max_pods[node]) - i128::from(state.pods[node]) + pods(node)).max(pods(node))
     };

@@ -178,7 +178,8 @@ fn make_room(
         };
         let costs = std::cell::Cell::new(0);
         let step = board.relocate(*who, |state, pod, offered| {
-            let (to, least) = offered.iter().map(|to| (*to, cost(state, pod, *to))).min_by_key(|(_, cost)| *cost)?;
+            let (to, least) =
+                offered.iter().map(|to| (*to, cost(state, pod, *to))).min_by_key(|(_, cost)| *cost)?;
             costs.set(least);
             Some(to)
         });

@@ -1,7 +1,7 @@
 //! Reading snapshots and pods: JSON as a stream, YAML as a bounded text.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, stdin};
+use std::io::{BufRead, BufReader, Cursor, Read, Seek, stdin};
 use std::path::{Path, PathBuf};
 
 use evenkeel_capacity::answer::Shape;
@@ -20,6 +20,8 @@ use crate::input;
 const YAML_DEPTH: usize = 64;
 /// Lists, maps and scalars of YAML; larger snapshots are given as JSON, which is read as a stream.
 const YAML_NODES: usize = 4_000_000;
+/// JSON up to this size is read at once, which is several times quicker; the rest of a larger one is read as a stream.
+const AT_ONCE_BYTES: u64 = 400 << 20;
 /// Bytes of YAML that are read.
 const YAML_BYTES: u64 = 64 << 20;
 
@@ -80,10 +82,27 @@ fn read_into(loader: &mut Loader<'_>, mut reader: Box<dyn BufRead>, name: &str) 
             .iter()
             .try_for_each(|document| loader.document(document).map_err(|e| broken(name, &e.to_string())));
     }
-    let mut json = serde_json::Deserializer::from_reader(reader);
-    // Several values may follow one another.
+    let mut begin = Vec::new();
+    (&mut *reader)
+        .take(AT_ONCE_BYTES)
+        .read_to_end(&mut begin)
+        .map_err(|e| Failure::new("cannot read the file", name, e.to_string(), "give a readable file"))?;
+    let read = if (begin.len() as u64) < AT_ONCE_BYTES {
+        values(loader, &mut serde_json::Deserializer::from_slice(&begin))
+    } else {
+        let stream = BufReader::with_capacity(1 << 16, Cursor::new(begin).chain(reader));
+        values(loader, &mut serde_json::Deserializer::from_reader(stream))
+    };
+    read.map_err(|error| broken(name, &error.to_string()))
+}
+
+/// Reads values that follow one another.
+fn values<'de, R: serde_json::de::Read<'de>>(
+    loader: &mut Loader<'_>,
+    json: &mut serde_json::Deserializer<R>,
+) -> Result<(), serde_json::Error> {
     while json.end().is_err() {
-        loader.document(&mut json).map_err(|error| broken(name, &error.to_string()))?;
+        loader.document(&mut *json)?;
     }
     Ok(())
 }

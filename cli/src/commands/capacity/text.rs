@@ -42,7 +42,11 @@ fn head(text: &mut String, whole: &Whole, ask: &Ask) -> std::fmt::Result {
             writeln!(text, "- {}: {amount}", clean(resource))?;
         }
         if let Some(claims) = &required.claims {
-            writeln!(text, "- PVClaim:\n  - count: {}\n  - total_storage: {}", claims.count, claims.total_storage)?;
+            writeln!(
+                text,
+                "- PVClaim:\n  - count: {}\n  - total_storage: {}",
+                claims.count, claims.total_storage
+            )?;
         }
         if !required.labels.is_empty() {
             writeln!(text, "- labels:")?;

@@ -64,7 +64,8 @@ fn added(text: &mut String, additions: &[Addition], mix: Option<&Mix>, output: &
     text.push_str("\nNodes to add:\n");
     text.push_str(&table.render(output.has_colour()));
     let Some(mix) = mix.filter(|mix| !mix.nodes.is_empty()) else { return Ok(()) };
-    let nodes: Vec<String> = mix.nodes.iter().map(|(name, count)| format!("{count} {}", clean(name))).collect();
+    let nodes: Vec<String> =
+        mix.nodes.iter().map(|(name, count)| format!("{count} {}", clean(name))).collect();
     let (nodes, price, bound) = (nodes.join(", "), mix.price, mix.lower_bound);
     writeln!(text, "Cheapest mix: {nodes} for {price:.4}; nothing below {bound:.4} would do")
 }

@@ -15,7 +15,7 @@ pub(crate) struct Bench {
     run: fn(&Run) -> anyhow::Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 12] = [
+const BENCHES: [Bench; 14] = [
     Bench {
         figures: &[
             ("sample/sampler-vs-pread", "CPU time of the sampler against bare preads of the same files"),
@@ -97,6 +97,17 @@ const BENCHES: [Bench; 12] = [
             ("capacity/load-memory", "memory that takes"),
         ],
         run: capacity::load,
+    },
+    Bench {
+        figures: &[("capacity/openb", "8,152 tasks of a production cluster are replayed")],
+        run: capacity::openb,
+    },
+    Bench {
+        figures: &[(
+            "capacity/growth",
+            "how the cost of a placing grows with the nodes, against their logarithm",
+        )],
+        run: capacity::growth,
     },
 ];
 

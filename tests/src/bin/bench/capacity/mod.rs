@@ -2,6 +2,7 @@
 
 mod cluster;
 mod load;
+mod openb;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,10 +19,14 @@ use crate::run::Run;
 use crate::usage::percentile;
 
 pub(crate) use load::run as load;
+pub(crate) use openb::run as openb;
 
 /// Nodes of the made-up cluster, and pods on each.
 const NODES: usize = 5_000;
 const PODS: usize = 100;
+/// Nodes of the clusters between which the cost of a placing is compared, and pods placed on each.
+const FEW_AND_MANY: [usize; 3] = [500, 5_000, 50_000];
+const EACH: u64 = 20;
 /// Runs, and those of the long form.
 const RUNS: (usize, usize) = (5, 15);
 
@@ -65,6 +70,40 @@ pub(crate) fn step(run: &Run) -> Result<Vec<Figure>> {
         );
     }
     Ok(figures)
+}
+
+/// How the cost of a placing grows from 500 nodes to 50,000, against the logarithm of the nodes.
+pub(crate) fn growth(run: &Run) -> Result<Vec<Figure>> {
+    let runs = if run.full { RUNS.1 } else { RUNS.0 };
+    let mut costs = Vec::new();
+    for nodes in FEW_AND_MANY {
+        run.say(&format!("{nodes} empty nodes are made up"));
+        let mut cluster = cluster::grown(nodes, 0)?;
+        let start = State::new(&cluster);
+        let pod = shape(&mut cluster, &json!({}))?;
+        let all = repeat(run, runs, || cost_ns(&cluster, &start, &pod))?;
+        costs.push(median(&all)?);
+    }
+    let logarithms = (FEW_AND_MANY[2] as f64).ln() / (FEW_AND_MANY[0] as f64).ln();
+    let told: Vec<String> = costs.iter().map(|cost| format!("{cost:.0}")).collect();
+    let what = format!(
+        "cost of a placing at 50,000 nodes over that at 500, divided by the same of the logarithms; {} ns at 500, 5,000 \
+         and 50,000",
+        told.join(", ")
+    );
+    let growth = costs[2] / costs[0] / logarithms;
+    Ok(vec![Figure::new("capacity/growth", growth, "x", Target::AtMost(1.0)).what(what)])
+}
+
+/// Of each placing once the nodes are ordered, so many to a node.
+fn cost_ns(cluster: &Cluster, start: &State, pod: &Arc<Pod>) -> Result<f64> {
+    let mut state = start.clone();
+    let profile = Profile::default();
+    let mut placer = Placer::new(cluster, &profile, &mut state, Arc::clone(pod));
+    anyhow::ensure!(placer.next(&state).is_some(), "nothing fits the made-up cluster");
+    let begun = Instant::now();
+    let placed = placer.run(&mut state, Some(cluster.nodes.len() as u64 * EACH)).len();
+    Ok(begun.elapsed().as_secs_f64() * 1e9 / placed as f64)
 }
 
 fn repeat(run: &Run, times: usize, one: impl Fn() -> Result<f64>) -> Result<Vec<f64>> {
