@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use evenkeel_capacity::answer::{Answer, Ask, NodeAnswer, Stop};
 use evenkeel_capacity::question::Whole;
 
+use super::what_if;
 use crate::output::Output;
 use crate::table::{Cell, Table, clean};
 
