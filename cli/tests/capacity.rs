@@ -229,7 +229,8 @@ fn a_few_moves_make_room_and_people_read_them() {
     let arguments = ["capacity", "-f", &whole, "--snapshot", &cluster, "--defrag", "3", "--compact"];
     let found = run(&arguments);
     assert_eq!(found.status, 1, "none fits as it is");
-    insta::assert_snapshot!("capacity_moves", found.out);
+    assert!(found.out.contains("After 1 moves 1 fit, not 0:\n\tdefault/x from a to b (nobody makes it anew)"), "{}", found.out);
+    assert!(found.out.contains("The pods of 2 nodes would fit on 1; fewer than 1 cannot hold them."), "{}", found.out);
 }
 
 #[test]
@@ -255,7 +256,9 @@ items:
     // From standard input, too.
     let found = run_with(&["capacity", "-f", &pod, "--snapshot", "-"], cluster);
     assert_eq!(found.status, 0, "{found:?}");
-    insta::assert_snapshot!("capacity_document", found.out);
+    let wanted = "PodRequirements:\n- cpu: 2500m\n- memory: 40Mi\n- PVClaim:\n  - count: 2\n  - total_storage: 10Gi\n- labels:\n  - name: type\n    value: HPC\n";
+    assert!(found.out.starts_with(wanted), "{}", found.out);
+    assert!(found.out.contains("The cluster can schedule 24 instance(s) of the pod.\n"), "{}", found.out);
     let yaml = run_with(&["capacity", "-f", &pod, "--snapshot", "-", "-o", "yaml"], cluster);
     assert!(yaml.out.starts_with("count: 24\n") && yaml.out.contains("totalStorage: 10Gi"), "{}", yaml.out);
     let none: [&str; 0] = [];
