@@ -229,8 +229,16 @@ fn a_few_moves_make_room_and_people_read_them() {
     let arguments = ["capacity", "-f", &whole, "--snapshot", &cluster, "--defrag", "3", "--compact"];
     let found = run(&arguments);
     assert_eq!(found.status, 1, "none fits as it is");
-    assert!(found.out.contains("After 1 moves 1 fit, not 0:\n\tdefault/x from a to b (nobody makes it anew)"), "{}", found.out);
-    assert!(found.out.contains("The pods of 2 nodes would fit on 1; fewer than 1 cannot hold them."), "{}", found.out);
+    assert!(
+        found.out.contains("After 1 moves 1 fit, not 0:\n\tdefault/x from a to b (nobody makes it anew)"),
+        "{}",
+        found.out
+    );
+    assert!(
+        found.out.contains("The pods of 2 nodes would fit on 1; fewer than 1 cannot hold them."),
+        "{}",
+        found.out
+    );
 }
 
 #[test]
