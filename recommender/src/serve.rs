@@ -28,6 +28,7 @@ use crate::api::ready::Readiness;
 use crate::config::Config;
 use crate::ingest::engine::Engine;
 use crate::ingest::health::Health;
+use crate::ingest::outside::Outside;
 use crate::ingest::service::Ingestion;
 use crate::ingest::store::{OpenReport, Store};
 
@@ -115,8 +116,10 @@ impl Recommender {
         let to_open = config.clone();
         let (store, report) = tokio::task::spawn_blocking(move || Store::open(&to_open)).await??;
         tell_report(&report);
+        let outside = Outside::start(&config, &store.state())?;
         let (engine, threads) = Engine::start(store, &config)?;
         let health = Arc::clone(engine.health());
+        health.set_engines(outside.counts());
         let context = Context::new(engine, &config).context("cannot start the threads for questions")?;
         let watching = tokio::spawn(crate::capacity::watch::run(context.clone(), stopped.clone()));
         site.open(context.clone());
@@ -149,7 +152,13 @@ impl Recommender {
         }
         watchdog.abort();
         watching.abort();
-        tokio::task::spawn_blocking(move || threads.stop()).await?;
+        let drain = config.serve.drain.get();
+        // The last checkpoint seals and offers; the engines are given what they take at once.
+        tokio::task::spawn_blocking(move || {
+            threads.stop();
+            outside.stop(drain);
+        })
+        .await?;
         info!("stopped");
         early.unwrap_or(Ok(()))
     }
@@ -221,6 +230,25 @@ fn tell_report(report: &OpenReport) {
     if let Some(damage) = &report.checkpoint_damage {
         warn!(damage, "starting without the checkpoint: history from before the log is lost");
     }
+    for damage in &report.history_damage {
+        warn!(damage, "a part of the history was not recovered; it is a gap");
+    }
+    let day = |days: u32| {
+        let at = jiff::Timestamp::from_second(i64::from(days) * 86_400);
+        at.map(|at| at.strftime("%Y-%m-%d").to_string()).unwrap_or_default()
+    };
+    let coverage = &report.coverage;
+    info!(
+        bytes = report.history_bytes,
+        subjects = coverage.subjects,
+        hours_from = coverage.hours.map(|(first, _)| day(first / 24)),
+        hours_to = coverage.hours.map(|(_, last)| day(last / 24)),
+        missing_hours = coverage.missing_hours,
+        days_from = coverage.days.map(|(first, _)| day(first)),
+        days_to = coverage.days.map(|(_, last)| day(last)),
+        missing_days = coverage.missing_days,
+        "history read back; what is missing stays a gap"
+    );
     if report.missing_records > 0 {
         warn!(records = report.missing_records, "records between the checkpoint and the log are missing");
     }

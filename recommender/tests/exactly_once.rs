@@ -54,6 +54,11 @@ enum Step {
     Reopen,
     /// The process ends in order.
     Stop,
+    /// Time passes without measurements: hours and days are sealed.
+    Wait { minutes: u16 },
+    /// The process is killed after the history's files are written and before the checkpoint is; of what was appended to
+    /// them a part is there, in eighths.
+    KillBetween { kept: u8 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -71,6 +76,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..9_u8).prop_map(|lost| Step::Kill { lost }),
         1 => Just(Step::Reopen),
         1 => Just(Step::Stop),
+        2 => (1..2000_u16).prop_map(|minutes| Step::Wait { minutes }),
+        2 => (0..9_u8).prop_map(|kept| Step::KillBetween { kept }),
     ]
 }
 
@@ -281,6 +288,8 @@ impl World {
                 let durable = self.store().reopen().unwrap();
                 self.acknowledge(durable);
             }
+            Step::Wait { minutes } => self.now += u64::from(minutes) * 60_000_000,
+            Step::KillBetween { kept } => self.kill_between(u64::from(kept)),
             Step::Stop => {
                 self.sync();
                 self.store().checkpoint().unwrap();
@@ -411,6 +420,38 @@ impl World {
         self.open();
     }
 
+    /// Everything of the state directory but the history, with its content.
+    fn saved(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let dirs = [self.config.state_dir.clone(), self.config.log_dir()];
+        let entries = dirs.iter().flat_map(|dir| fs::read_dir(dir).unwrap()).map(|e| e.unwrap());
+        let files = entries.filter(|e| e.file_type().unwrap().is_file());
+        files.map(|e| (e.path(), fs::read(e.path()).unwrap())).collect()
+    }
+
+    fn history_sizes(&self) -> BTreeMap<PathBuf, u64> {
+        let entries = fs::read_dir(self.config.history_dir()).unwrap().map(|e| e.unwrap());
+        entries.map(|e| (e.path(), e.metadata().unwrap().len())).collect()
+    }
+
+    fn kill_between(&mut self, kept: u64) {
+        self.sync();
+        let (before, sizes) = (self.saved(), self.history_sizes());
+        self.store().checkpoint().unwrap();
+        drop(self.store.take());
+        for path in self.saved().keys().filter(|path| !before.contains_key(*path)) {
+            fs::remove_file(path).unwrap();
+        }
+        for (path, content) in &before {
+            fs::write(path, content).unwrap();
+        }
+        for (path, size) in self.history_sizes() {
+            let had = sizes.get(&path).copied().unwrap_or(0);
+            let left = had + (size - had) * kept.min(8) / 8;
+            fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(left).unwrap();
+        }
+        self.open();
+    }
+
     fn reopen(&mut self) {
         drop(self.store.take());
         self.open();
@@ -459,6 +500,9 @@ impl World {
             }
             for slot in SLOTS {
                 assert_eq!(counted(&state, &epoch.key, slot), want, "epoch {} slot {slot}", epoch.key.epoch);
+                let time = weighed(&state, &epoch.key, slot);
+                let all = epoch.expected.len() as u64 * TICK_USEC / 1000;
+                assert_eq!(time, [all, all], "epoch {} slot {slot}: hours and days", epoch.key.epoch);
             }
         }
     }
@@ -486,10 +530,30 @@ fn counted(state: &State, key: &Key, slot: u32) -> BTreeMap<u64, u64> {
     counted
 }
 
+/// Milliseconds in the memory histograms of one container: of its hours, and of its days.
+fn weighed(state: &State, key: &Key, slot: u32) -> [u64; 2] {
+    use evenkeel_recommender::history::{Of, View};
+    use evenkeel_rightsizing::Resource;
+    use evenkeel_rightsizing::history::{History, Scope};
+    let (workload, container) = (format!("epoch-{}", key.epoch), format!("slot-{slot}"));
+    let of = Of {
+        cluster: None,
+        namespace: "test",
+        workload: &workload,
+        container: &container,
+        image: None,
+        command: None,
+    };
+    let view = View::new(state, of, Resource::Memory);
+    let hours = view.hours(Scope::Own, 0).iter().map(|hour| hour.all.total()).sum();
+    [hours, view.days(Scope::Own, 0).iter().map(|day| day.all.total()).sum()]
+}
+
 /// Each case syncs a real disk dozens of times: few of them unless `PROPTEST_CASES` asks for more.
 fn configuration() -> ProptestConfig {
     let asked = std::env::var_os("PROPTEST_CASES").is_some();
     let default = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    // A case has about two kills of either kind: with these fifty and more, asked for 500 cases a thousand.
     if asked { default } else { ProptestConfig { cases: 48, ..default } }
 }
 

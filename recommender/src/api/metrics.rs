@@ -82,6 +82,7 @@ pub(crate) fn exposition(state: &State, health: &Health, capacity: &Capacity<'_>
     storage(&mut text, health);
     kept(&mut text, state);
     estimates(&mut text, capacity);
+    engines(&mut text, health);
     text.end()
 }
 
@@ -100,6 +101,9 @@ fn ingest(text: &mut Text, state: &State, health: &Health) {
     text.count("lost_frames", "Sequence numbers known to be missing.", c.lost);
     text.count("unannounced_samples", "Samples of slots nobody announced.", c.unannounced);
     text.count("misdated_samples", "Samples dated over a day ahead.", c.misdated);
+    text.count("late_samples", "Samples after later ones of the same container.", c.late);
+    text.count("ancient_samples", "Samples older than anything kept.", c.ancient);
+    text.count("counter_resets", "Times a CPU counter went back.", c.resets);
     text.count("refused_containers", "Announcements not followed for lack of room.", c.refused_containers);
     text.count(
         "protocol_violations",
@@ -131,8 +135,39 @@ fn storage(text: &mut Text, health: &Health) {
     );
 }
 
+/// Engines outside, all together.
+fn engines(text: &mut Text, health: &Health) {
+    text.gauge("engine_waiting_values", "Values that wait for engines.", health.of_engines(|c| &c.waiting));
+    text.count("engine_written_values", "Values engines acknowledged.", health.of_engines(|c| &c.written));
+    text.count(
+        "engine_refused_values",
+        "Values engines refused for good.",
+        health.of_engines(|c| &c.refused),
+    );
+    text.count(
+        "engine_dropped_values",
+        "Values dropped because a queue was full.",
+        health.of_engines(|c| &c.dropped),
+    );
+    text.count("engine_read_values", "Values read back.", health.of_engines(|c| &c.read));
+    text.count(
+        "engine_misread_points",
+        "Points read back that were not understood.",
+        health.of_engines(|c| &c.misread),
+    );
+    text.count(
+        "engine_unavailable",
+        "Requests without an answer in time, or refused for now.",
+        health.of_engines(|c| &c.unavailable),
+    );
+    text.count("engine_malformed", "Answers that made no sense.", health.of_engines(|c| &c.malformed));
+    text.count("engine_refusals", "Requests that were refused.", health.of_engines(|c| &c.refusals));
+}
+
 fn kept(text: &mut Text, state: &State) {
-    let (entries, dropped, dropped_series) = state.history.counts();
+    let (extents, pending, dropped_series) = state.history.counts();
+    let (subjects, sealed_bytes) = state.past.size();
+    let past = &state.past.counts;
     text.gauge("nodes", "Nodes known.", state.nodes().count() as u64);
     text.gauge("streams", "Streams whose position is kept.", state.streams().count() as u64);
     text.gauge("containers", "Containers followed.", state.containers() as u64);
@@ -141,8 +176,27 @@ fn kept(text: &mut Text, state: &State) {
         "Workload containers (by image) in the history.",
         state.history.all().count() as u64,
     );
-    text.gauge("history_entries", "Container-minutes of one resource in the history.", entries as u64);
-    text.count("history_dropped_entries", "Of them dropped for lack of room.", dropped);
+    text.gauge("history_hours", "Hours of minutes in files.", extents as u64);
+    text.gauge("history_pending", "Containers' hours of minutes not yet in a file.", pending as u64);
+    text.gauge("history_subjects", "Workloads, commands and images with hours or days.", subjects as u64);
+    text.gauge("history_memory_bytes", "Sealed hours and days in memory.", sealed_bytes as u64);
+    text.gauge("history_bytes", "Bytes of the history's files.", past.file_bytes);
+    text.count("history_sealed_hours", "Hours of workloads sealed, by resource.", past.sealed_hours);
+    text.count("history_sealed_days", "Days of subjects sealed, by resource.", past.sealed_days);
+    text.count("history_events", "OOM kills and evictions remembered.", past.events);
+    text.count(
+        "history_unplaced_events",
+        "OOM kills and evictions of containers that are not known.",
+        past.unplaced_events,
+    );
+    text.count("history_refused_subjects", "Subjects not kept for lack of room.", past.refused_subjects);
+    text.count("history_undecodable", "Values in files that could not be understood.", past.undecodable);
+    text.count("history_expired_files", "Files of days that were dropped.", past.expired_files);
+    text.count(
+        "history_crowded_files",
+        "Of them dropped before their time, for retention.bytes.",
+        past.crowded_files,
+    );
     text.count("history_dropped_series", "Workload containers dropped for lack of room.", dropped_series);
     text.count("forgotten_streams", "Streams forgotten for lack of room.", state.counters.forgotten);
     text.gauge("panic", "1 while the panic switch is on.", u64::from(state.panic.on));

@@ -1,13 +1,20 @@
 //! Owns the items of a checkpoint and their translation to and from the state.
 
+use std::collections::BTreeMap;
+
 use evenkeel_model::rollup::{Aggregate, Rollup};
 use evenkeel_proto::v1;
 use prost::Message;
 
+use crate::history::codec::{decode_minutes, decode_parts, encode_minutes, encode_parts};
+use crate::history::item::{Items, put_subject};
+use crate::history::past::{Held, OpenDay, OpenHour};
+use crate::history::replica::Replica;
 use crate::ingest::record::Key;
-use crate::state::history::{History, Requested, SeriesKey};
+use crate::state::history::{Buffer, History, Requested, SeriesKey};
 use crate::state::image::Image;
 use crate::state::minute::Entry;
+use crate::state::seconds::Seconds;
 use crate::state::slots::Slot;
 use crate::state::stream::{Node, NodeKey, Stream};
 use crate::state::{Counters, Event, PanicSwitch, RestoredSlot, State};
@@ -15,7 +22,7 @@ use crate::state::{Counters, Event, PanicSwitch, RestoredSlot, State};
 /// One item; a checkpoint is a sequence of them. A slot belongs to the stream before it.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Item {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub(super) kind: Option<Kind>,
 }
 
@@ -35,6 +42,10 @@ pub(super) enum Kind {
     Event(EventItem),
     #[prost(message, tag = "7")]
     Repeats(RepeatsItem),
+    #[prost(message, tag = "8")]
+    Files(FilesItem),
+    #[prost(message, tag = "9")]
+    Subject(SubjectItem),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -51,6 +62,9 @@ pub(super) struct MetaItem {
     /// In the order of the fields of `Counters`, then what the history dropped: entries, series.
     #[prost(uint64, repeated, tag = "5")]
     counters: Vec<u64>,
+    /// Latest reception, minutes since 1970.
+    #[prost(uint32, tag = "6")]
+    clock_minute: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -100,6 +114,59 @@ pub(super) struct SlotItem {
     open: Option<RollupItem>,
     #[prost(uint64, tag = "4")]
     samples: u64,
+    /// The last seconds.
+    #[prost(bytes = "vec", tag = "5")]
+    seconds: Vec<u8>,
+    /// The unfinished hour: its number, starved milliseconds, heights of CPU and of memory.
+    #[prost(bytes = "vec", tag = "6")]
+    hour: Vec<u8>,
+    /// Minutes of the unfinished hour, in the order of time.
+    #[prost(bytes = "vec", repeated, tag = "7")]
+    minutes: Vec<Vec<u8>>,
+    #[prost(uint32, tag = "8")]
+    minutes_hour: u32,
+}
+
+/// Lengths of the history's files.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct FilesItem {
+    #[prost(uint32, repeated, tag = "1")]
+    days: Vec<u32>,
+    #[prost(uint32, repeated, tag = "2")]
+    kinds: Vec<u32>,
+    #[prost(uint64, repeated, tag = "3")]
+    lengths: Vec<u64>,
+}
+
+impl FilesItem {
+    pub(super) fn of(files: &[(u32, u32, u64)]) -> Self {
+        Self {
+            days: files.iter().map(|f| f.0).collect(),
+            kinds: files.iter().map(|f| f.1).collect(),
+            lengths: files.iter().map(|f| f.2).collect(),
+        }
+    }
+}
+
+/// What is open of a subject.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SubjectItem {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+    /// Hour, touched, peaks; heights of both resources.
+    #[prost(message, repeated, tag = "2")]
+    hours: Vec<OpenHourItem>,
+    /// Day, touched, peaks; heights and minutes of both resources.
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    days: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct OpenHourItem {
+    #[prost(bytes = "vec", tag = "1")]
+    open: Vec<u8>,
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    replicas: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -146,10 +213,11 @@ pub(super) struct SeriesItem {
     memory_request: Option<u64>,
     #[prost(uint32, tag = "9")]
     newest: u32,
-    #[prost(message, required, tag = "10")]
-    cpu: ColumnItem,
-    #[prost(message, required, tag = "11")]
-    memory: ColumnItem,
+    /// Minutes, of earlier releases.
+    #[prost(message, optional, tag = "10")]
+    cpu: Option<ColumnItem>,
+    #[prost(message, optional, tag = "11")]
+    memory: Option<ColumnItem>,
 }
 
 /// Entries column by column: changes of the minute, counts, means, and the distances of least and greatest from the mean.
@@ -207,14 +275,20 @@ pub(super) fn export(state: &State, mut write: impl FnMut(Kind)) {
             cpu_request: series.requested.cpu_milli,
             memory_request: series.requested.memory_bytes,
             newest: series.newest,
-            cpu: ColumnItem::of(series.cpu.iter()),
-            memory: ColumnItem::of(series.memory.iter()),
+            cpu: None,
+            memory: None,
         }));
     }
-    for stream in state.streams.values() {
+    for (id, stream) in &state.streams {
         write(Kind::Stream(stream_item(stream)));
         for slot in stream.slots.iter() {
-            write(Kind::Slot(slot_item(slot)));
+            let buffer = state.history.get(slot.series).and_then(|s| s.buffers.get(&(*id, slot.number)));
+            write(Kind::Slot(slot_item(slot, buffer)));
+        }
+    }
+    for (_, held) in state.past.all() {
+        if !(held.open_hours.is_empty() && held.open_days.is_empty()) {
+            write(Kind::Subject(subject_item(held)));
         }
     }
     for Event { node, decision } in &state.events {
@@ -230,12 +304,13 @@ pub(super) fn export(state: &State, mut write: impl FnMut(Kind)) {
 
 fn meta(state: &State) -> MetaItem {
     let c = &state.counters;
-    let (_, dropped, dropped_series) = state.history.counts();
+    let (_, _, dropped_series) = state.history.counts();
     MetaItem {
         applied: state.applied,
         panic_on: state.panic.on,
         panic_reason: state.panic.reason.clone(),
         panic_since_usec: state.panic.since_usec,
+        clock_minute: state.clock,
         counters: vec![
             c.frames,
             c.samples,
@@ -245,8 +320,12 @@ fn meta(state: &State) -> MetaItem {
             c.lost,
             c.refused_containers,
             c.forgotten,
-            dropped,
+            // What earlier releases counted here is not counted any more.
+            0,
             dropped_series,
+            c.late,
+            c.ancient,
+            c.resets,
         ],
     }
 }
@@ -275,7 +354,58 @@ fn stream_item(stream: &Stream) -> StreamItem {
     }
 }
 
-fn slot_item(slot: &Slot) -> SlotItem {
+fn replica_bytes(replica: &Replica) -> Vec<u8> {
+    let [cpu, memory] = &replica.heights;
+    encode_parts(&[u64::from(replica.hour), replica.starved_ms], &[Some(cpu), Some(memory)])
+}
+
+fn replica_of(bytes: &[u8]) -> Option<Replica> {
+    let ([hour, starved_ms], [cpu, memory]) = decode_parts::<2, 2>(bytes)?;
+    Some(Replica { hour: u32::try_from(hour).ok()?, starved_ms, heights: [cpu?, memory?] })
+}
+
+fn subject_item(held: &Held) -> SubjectItem {
+    let mut key = Vec::new();
+    put_subject(&mut key, &held.key);
+    let hours = held.open_hours.iter().map(|open| {
+        let numbers = [u64::from(open.hour), u64::from(open.touched), open.peaks[0], open.peaks[1]];
+        OpenHourItem {
+            open: encode_parts(&numbers, &[Some(&open.all[0]), Some(&open.all[1])]),
+            replicas: open.replicas.iter().map(replica_bytes).collect(),
+        }
+    });
+    let days = held.open_days.iter().map(|open| {
+        let numbers = [u64::from(open.day), u64::from(open.touched), open.peaks[0], open.peaks[1]];
+        let [all, minutes] = [&open.all, &open.minutes];
+        encode_parts(&numbers, &[Some(&all[0]), Some(&all[1]), Some(&minutes[0]), Some(&minutes[1])])
+    });
+    SubjectItem { key, hours: hours.collect(), days: days.collect() }
+}
+
+fn open_hour(item: &OpenHourItem) -> Option<OpenHour> {
+    let ([hour, touched, cpu_peak, memory_peak], [cpu, memory]) = decode_parts::<4, 2>(&item.open)?;
+    Some(OpenHour {
+        hour: u32::try_from(hour).ok()?,
+        touched: u32::try_from(touched).ok()?,
+        all: [cpu?, memory?],
+        peaks: [cpu_peak, memory_peak],
+        replicas: item.replicas.iter().map(|bytes| replica_of(bytes)).collect::<Option<_>>()?,
+    })
+}
+
+fn open_day(bytes: &[u8]) -> Option<OpenDay> {
+    let ([day, touched, cpu_peak, memory_peak], [cpu, memory, cpu_minutes, memory_minutes]) =
+        decode_parts::<4, 4>(bytes)?;
+    Some(OpenDay {
+        day: u32::try_from(day).ok()?,
+        touched: u32::try_from(touched).ok()?,
+        all: [cpu?, memory?],
+        minutes: [cpu_minutes?, memory_minutes?],
+        peaks: [cpu_peak, memory_peak],
+    })
+}
+
+fn slot_item(slot: &Slot, buffer: Option<&Buffer>) -> SlotItem {
     let numbers = |a: &Aggregate| vec![a.count, a.sum, a.min, a.max];
     let open = slot.open.as_ref().map(|(minute, r)| RollupItem {
         minute: *minute,
@@ -288,18 +418,38 @@ fn slot_item(slot: &Slot) -> SlotItem {
         starved_usec: r.starved_usec,
         ..RollupItem::default()
     });
-    SlotItem { number: slot.number, identity: (*slot.identity).clone(), open, samples: slot.samples }
+    let mut minutes = Vec::new();
+    if let Some(buffer) = buffer {
+        minutes.clone_from(&buffer.chunks);
+        minutes.push(encode_minutes(&buffer.plain));
+    }
+    SlotItem {
+        number: slot.number,
+        identity: (*slot.identity).clone(),
+        open,
+        samples: slot.samples,
+        seconds: slot.seconds.encode(),
+        hour: slot.hour.as_deref().map(replica_bytes).unwrap_or_default(),
+        minutes,
+        minutes_hour: buffer.map_or(0, |b| b.hour),
+    }
 }
 
 /// Puts items back into an empty state.
 pub(super) struct Importer<'a> {
     state: &'a mut State,
     stream: Option<(u64, Key)>,
+    files: Vec<(u32, u32, u64)>,
 }
 
 impl<'a> Importer<'a> {
     pub(super) fn new(state: &'a mut State) -> Self {
-        Self { state, stream: None }
+        Self { state, stream: None, files: Vec::new() }
+    }
+
+    /// Day, kind and length of the history's files.
+    pub(super) fn finish(self) -> Vec<(u32, u32, u64)> {
+        self.files
     }
 
     /// Takes one item; what is wrong with it otherwise.
@@ -310,6 +460,11 @@ impl<'a> Importer<'a> {
             Kind::Stream(item) => return self.stream(item),
             Kind::Slot(item) => return self.slot(item),
             Kind::Series(item) => return self.series(item),
+            Kind::Subject(item) => return self.subject(&item),
+            Kind::Files(FilesItem { days, kinds, lengths }) => {
+                let files = days.into_iter().zip(kinds).zip(lengths);
+                self.files = files.map(|((day, kind), length)| (day, kind, length)).collect();
+            }
             Kind::Event(EventItem { cluster, node, decision }) => {
                 self.state.events.push_back(Event { node: NodeKey { cluster, node }, decision });
             }
@@ -338,9 +493,13 @@ impl<'a> Importer<'a> {
             lost: next(),
             refused_containers: next(),
             forgotten: next(),
+            ..Counters::default()
         };
-        let (entries, series) = (next(), next());
-        self.state.history.set_dropped(entries, series);
+        let (_entries, series) = (next(), next());
+        let read = &mut self.state.counters;
+        (read.late, read.ancient, read.resets) = (next(), next(), next());
+        self.state.history.set_dropped(series);
+        self.state.clock = item.clock_minute;
     }
 
     fn node(&mut self, item: NodeItem) {
@@ -392,8 +551,24 @@ impl<'a> Importer<'a> {
             Some(open) => open,
             None => None,
         };
-        let restored =
-            RestoredSlot { number: item.number, identity: item.identity, open, samples: item.samples };
+        let mut minutes = item.minutes.iter().map(|bytes| decode_minutes(bytes));
+        let plain = minutes.next_back().map(|plain| plain.ok_or("minutes cannot be read")).transpose()?;
+        let chunks = item.minutes.len().saturating_sub(1);
+        let buffer = plain.map(|plain| Buffer {
+            plain,
+            chunks: item.minutes[..chunks].to_vec(),
+            ..Buffer::new(item.minutes_hour, &item.identity.pod)
+        });
+        let hour = match item.hour.as_slice() {
+            [] => None,
+            bytes => Some(replica_of(bytes).ok_or("an unfinished hour cannot be read")?),
+        };
+        let seconds = match item.seconds.as_slice() {
+            [] => Seconds::default(),
+            bytes => Seconds::decode(bytes).ok_or("the last seconds cannot be read")?,
+        };
+        let (number, identity, samples) = (item.number, item.identity, item.samples);
+        let restored = RestoredSlot { number, identity, open, samples, seconds, hour, buffer };
         self.state.restore_slot(*id, key, restored);
         Ok(())
     }
@@ -407,14 +582,50 @@ impl<'a> Importer<'a> {
             image: item.image.zip(item.image_tag).map(|(name, tag)| Image { name, tag }),
         };
         let id = self.state.history.series(&key);
-        let (cpu, memory) = (item.cpu.entries()?, item.memory.entries()?);
-        self.state.history.restore(id, cpu, memory);
         if let Some(series) = self.state.history.get_mut(id) {
             series.newest = item.newest;
             series.requested = Requested { cpu_milli: item.cpu_request, memory_bytes: item.memory_request };
         }
+        let read = |column: Option<ColumnItem>| column.map_or(Ok(Vec::new()), ColumnItem::entries);
+        for (minute, rollup) in earlier_minutes(read(item.cpu)?, read(item.memory)?) {
+            self.state.import_minute(&key, minute, &rollup);
+        }
+        self.state.end_import(id);
         Ok(())
     }
+
+    fn subject(&mut self, item: &SubjectItem) -> Result<(), &'static str> {
+        let key = Items::new(&item.key).subject().ok_or("a subject's name cannot be read")?;
+        let hours = item.hours.iter().map(open_hour).collect::<Option<Vec<_>>>();
+        let days = item.days.iter().map(|bytes| open_day(bytes)).collect::<Option<Vec<_>>>();
+        let (hours, days) = hours.zip(days).ok_or("an unfinished hour or day cannot be read")?;
+        if let Some(id) = self.state.past.subject(key) {
+            self.state.past.restore_open(id, hours, days);
+        }
+        Ok(())
+    }
+}
+
+/// Minutes of an earlier release, which kept each resource by itself and CPU in thousandths.
+fn earlier_minutes(cpu: Vec<Entry>, memory: Vec<Entry>) -> Vec<(u32, Rollup)> {
+    let whole = |e: &Entry, unit: u64| Aggregate {
+        count: u64::from(e.count),
+        sum: e.mean.saturating_mul(u64::from(e.count)).saturating_mul(unit),
+        min: e.min.saturating_mul(unit),
+        max: e.max.saturating_mul(unit),
+    };
+    let mut minutes: BTreeMap<u32, Rollup> = BTreeMap::new();
+    for entry in cpu {
+        minutes.entry(entry.minute).or_default().cpu_micro.merge(&whole(&entry, 1000));
+    }
+    for entry in memory {
+        minutes.entry(entry.minute).or_default().memory_bytes.merge(&whole(&entry, 1));
+    }
+    for rollup in minutes.values_mut() {
+        rollup.samples = rollup.cpu_micro.count.max(rollup.memory_bytes.count);
+        rollup.time_usec = rollup.samples.saturating_mul(1_000_000);
+    }
+    minutes.into_iter().collect()
 }
 
 fn aggregate(numbers: &[u64]) -> Option<Aggregate> {
@@ -431,21 +642,6 @@ fn in_micro(milli: Aggregate) -> Aggregate {
 }
 
 impl ColumnItem {
-    fn of<'a>(entries: impl Iterator<Item = &'a Entry>) -> Self {
-        let mut column = Self::default();
-        let mut before = 0;
-        for entry in entries {
-            let minute = i64::from(entry.minute);
-            column.minutes.push(minute - before);
-            before = minute;
-            column.counts.push(entry.count);
-            column.means.push(entry.mean);
-            column.below.push(entry.mean.saturating_sub(entry.min));
-            column.above.push(entry.max.saturating_sub(entry.mean));
-        }
-        column
-    }
-
     fn entries(self) -> Result<Vec<Entry>, &'static str> {
         let len = self.minutes.len();
         if [self.counts.len(), self.means.len(), self.below.len(), self.above.len()] != [len; 4] {

@@ -1,4 +1,5 @@
-//! Owns the checkpoint: the whole state in one file, so that the log before it can go.
+//! Owns the checkpoint: what is open of the state in one file, so that the log before it can go. What is sealed is in the
+//! files of `history::files`, whose lengths the checkpoint holds: the two are valid together only.
 //!
 //! The file is replaced whole: written beside, synced, renamed, directory synced. Its records number (`applied`) says
 //! from where the log is to be replayed. It may be ahead of what the log holds durably: what it contains is counted all
@@ -7,7 +8,7 @@
 //! | offset | bytes | field |
 //! | --- | --- | --- |
 //! | 0 | 8 | magic, `EVKEELCP` |
-//! | 8 | 4 | format version, 1 |
+//! | 8 | 4 | format version, 2; of version 1, which held all minutes itself, the minutes are taken over |
 //! | 12 | 4 | CRC32C of the body |
 //! | 16 | 8 | length of the body |
 //! | 24 | 4 | CRC32C of bytes 0 to 23 |
@@ -22,10 +23,10 @@ use std::path::{Path, PathBuf};
 use prost::Message;
 
 use crate::state::State;
-use items::{Importer, Item};
+use items::{FilesItem, Importer, Item, Kind};
 
 const MAGIC: [u8; 8] = *b"EVKEELCP";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER: usize = 28;
 
 /// A checkpoint cannot be written or read.
@@ -60,21 +61,45 @@ pub enum CheckpointError {
     },
 }
 
-/// The state as the bytes of a checkpoint file.
-pub(crate) fn encode(state: &State) -> Vec<u8> {
-    let mut out = vec![0; HEADER];
-    items::export(state, |kind| {
+/// A checkpoint under construction: the state as it was at one moment.
+#[derive(Debug)]
+pub(crate) struct Draft(Vec<u8>);
+
+/// What is open of the state.
+pub(crate) fn encode(state: &State) -> Draft {
+    let mut draft = Draft(vec![0; HEADER]);
+    items::export(state, |kind| draft.put(kind));
+    draft
+}
+
+impl Draft {
+    fn put(&mut self, kind: Kind) {
         let item = Item { kind: Some(kind) };
-        item.encode_length_delimited(&mut out).expect("a vector grows as needed");
-    });
-    let (length, crc) = ((out.len() - HEADER) as u64, crc32c::crc32c(&out[HEADER..]));
-    out[..8].copy_from_slice(&MAGIC);
-    out[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    out[12..16].copy_from_slice(&crc.to_le_bytes());
-    out[16..24].copy_from_slice(&length.to_le_bytes());
-    let crc = crc32c::crc32c(&out[..24]);
-    out[24..28].copy_from_slice(&crc.to_le_bytes());
-    out
+        item.encode_length_delimited(&mut self.0).expect("a vector grows as needed");
+    }
+
+    /// The bytes of the file, with the lengths of the history's files that belong to it: day, kind, bytes.
+    pub(crate) fn finish(mut self, files: &[(u32, u32, u64)]) -> Vec<u8> {
+        self.put(Kind::Files(FilesItem::of(files)));
+        let mut out = self.0;
+        let (length, crc) = ((out.len() - HEADER) as u64, crc32c::crc32c(&out[HEADER..]));
+        out[..8].copy_from_slice(&MAGIC);
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[12..16].copy_from_slice(&crc.to_le_bytes());
+        out[16..24].copy_from_slice(&length.to_le_bytes());
+        let crc = crc32c::crc32c(&out[..24]);
+        out[24..28].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+}
+
+/// What a checkpoint file holds besides the state.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Read {
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// Day, kind and length of every file of the history.
+    pub(crate) files: Vec<(u32, u32, u64)>,
 }
 
 /// Replaces the file durably.
@@ -97,7 +122,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
 }
 
 /// Reads the file into an empty state; nothing where there is no file.
-pub(crate) fn read(path: &Path, state: &mut State) -> Result<Option<u64>, CheckpointError> {
+pub(crate) fn read(path: &Path, state: &mut State) -> Result<Option<Read>, CheckpointError> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -113,7 +138,7 @@ pub(crate) fn read(path: &Path, state: &mut State) -> Result<Option<u64>, Checkp
             importer.take(kind).map_err(damaged)?;
         }
     }
-    Ok(Some(bytes.len() as u64))
+    Ok(Some(Read { bytes: bytes.len() as u64, files: importer.finish() }))
 }
 
 fn verified<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a [u8], CheckpointError> {
@@ -125,7 +150,7 @@ fn verified<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a [u8], CheckpointErro
     if header[..8] != MAGIC || u32_at(24) != crc32c::crc32c(&header[..24]) {
         return Err(damaged("the header does not match its checksum"));
     }
-    if u32_at(8) != VERSION {
+    if !(1..=VERSION).contains(&u32_at(8)) {
         return Err(CheckpointError::Version { path: path.to_owned(), found: u32_at(8) });
     }
     let length = u64::from(u32_at(16)) | u64::from(u32_at(20)) << 32;

@@ -34,8 +34,10 @@ pub struct Config {
     pub log: LogSection,
     /// What agents may send.
     pub ingest: Ingest,
-    /// What is kept of it, and how long.
+    /// How many things are known at once.
     pub history: HistorySection,
+    /// How long the past is kept, and in how much room.
+    pub retention: Retention,
     /// The rule that answers.
     pub recommend: Recommend,
     /// How many more pods fit.
@@ -96,16 +98,22 @@ pub struct Ingest {
     pub forget_after: Span,
 }
 
-/// What is kept, and how long.
+/// How long the past is kept, and in how much room. Whole days are dropped, the oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retention {
+    /// Minutes of containers and hours of workloads, in whole days.
+    pub hours: Span,
+    /// Days of workloads, commands and images, in whole days.
+    pub days: Span,
+    /// Bytes of all of it on disk; beyond it the oldest day goes before its time. The newest day always stays.
+    pub bytes: Size,
+}
+
+/// How many things are known at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HistorySection {
-    /// Minutes older than this are dropped.
-    pub retention: Span,
-    /// Entries (container-minutes of one resource, 32 bytes each) kept of one workload's container and image.
-    pub max_entries_per_series: usize,
-    /// Entries kept in all; beyond it the oldest day is dropped everywhere, and counted.
-    pub max_entries: usize,
     /// Workload containers (by image) known at once; those silent longest are dropped beyond it.
     pub max_series: usize,
     /// Decisions kept.
@@ -159,6 +167,7 @@ impl Default for Config {
             log: LogSection::default(),
             ingest: Ingest::default(),
             history: HistorySection::default(),
+            retention: Retention::default(),
             recommend: Recommend::default(),
             capacity: CapacitySection::default(),
         }
@@ -212,16 +221,19 @@ impl Default for Ingest {
 
 impl Default for HistorySection {
     fn default() -> Self {
+        Self { max_series: 200_000, max_events: 10_000, engines: Vec::new() }
+    }
+}
+
+impl Default for Retention {
+    fn default() -> Self {
         Self {
-            // The longest window of the `initial` rule (30 days), and more than the 8 days of `vpa` and `goal`.
-            retention: Span::from_days(31),
-            // 31 days of one replica, both resources.
-            max_entries_per_series: 90_000,
-            // 256 MiB.
-            max_entries: 8 << 20,
-            max_series: 200_000,
-            max_events: 10_000,
-            engines: Vec::new(),
+            // The windows of `vpa` and `goal` are 8 days; a day goes as a whole, so one more.
+            hours: Span::from_days(9),
+            // The longest window of the `initial` rule is 30 days.
+            days: Span::from_days(35),
+            // A busy container-day takes at most 40 KiB: 9 days of 50,000 of them.
+            bytes: Size::from_mib(16 << 10),
         }
     }
 }
@@ -305,6 +317,13 @@ impl Config {
         );
         check(self.ingest.max_streams > 0, "ingest.max_streams", "must not be 0");
         check(self.ingest.max_epochs > 0, "ingest.max_epochs", "must not be 0");
+        check(self.retention.hours.days() > 0, "retention.hours", "must be at least 1d");
+        check(
+            self.retention.days.days() >= self.retention.hours.days(),
+            "retention.days",
+            "must be at least retention.hours",
+        );
+        check(self.retention.bytes.get() >= 1 << 20, "retention.bytes", "must be at least 1MiB");
         check(self.history.max_series > 0, "history.max_series", "must not be 0");
         check(
             self.recommend.percentile_per_mille <= 1000,
@@ -325,6 +344,11 @@ impl Config {
     /// The answers to watched questions.
     pub fn watched_file(&self) -> PathBuf {
         self.state_dir.join("capacity-watched.json")
+    }
+
+    /// Directory of the sealed history.
+    pub fn history_dir(&self) -> PathBuf {
+        self.state_dir.join("history")
     }
 
     /// The checkpoint file.

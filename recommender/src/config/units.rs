@@ -55,6 +55,11 @@ impl Span {
         self.0.as_secs() / 60
     }
 
+    /// Whole days.
+    pub fn days(self) -> u32 {
+        u32::try_from(self.0.as_secs() / 86_400).unwrap_or(u32::MAX)
+    }
+
     /// Microseconds, at most `u64::MAX`.
     pub fn as_usec(self) -> u64 {
         u64::try_from(self.0.as_micros()).unwrap_or(u64::MAX)

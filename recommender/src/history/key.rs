@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use evenkeel_rightsizing::history::Scope;
 
+use crate::state::history::SeriesKey;
+use crate::state::image::Image;
+
 /// Whose history it is: the containers of one [`Scope`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "scope", rename_all = "kebab-case")]
@@ -67,5 +70,22 @@ impl Subject {
             Self::ImageTag { .. } => Scope::ImageTag,
             Self::Image { .. } => Scope::Image,
         }
+    }
+
+    /// The subjects a container belongs to, its own first; without an image only that, without a hash none of its command.
+    pub(crate) fn all(names: &SeriesKey, command: Option<u64>) -> [Option<Self>; 5] {
+        let SeriesKey { cluster, namespace, workload, container, image } = names.clone();
+        let own = Self::Own {
+            cluster: cluster.clone(),
+            namespace: namespace.clone(),
+            workload,
+            container: container.clone(),
+        };
+        let Some(Image { name: image, tag }) = image else { return [Some(own), None, None, None, None] };
+        let command =
+            command.map(|hash| Self::Command { container, image: image.clone(), tag: tag.clone(), hash });
+        let spaced = Self::NamespaceImageTag { cluster, namespace, image: image.clone(), tag: tag.clone() };
+        let tagged = Self::ImageTag { image: image.clone(), tag };
+        [Some(own), command, Some(spaced), Some(tagged), Some(Self::Image { image })]
     }
 }

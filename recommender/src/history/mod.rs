@@ -1,11 +1,23 @@
 //! Owns the past of every container: what rules may ask of it, and the seam to stores outside.
 //!
-//! [`View`] answers the rules for one container's resource. [`exchange`] has the values that go to other engines and
+//! Seconds are folded into hours and days of their [`Subject`]s in [`Past`]; what is sealed goes to `files.rs`, encoded by
+//! `codec.rs`. [`View`] answers the rules for one container's resource. [`exchange`] has the values that go to other engines and
 //! come back from them. Not owned: how frames become seconds (`state`), what follows from the past (`recommend`).
 
+mod bits;
+pub(crate) mod codec;
 pub mod exchange;
+pub(crate) mod files;
+pub(crate) mod fill;
+pub(crate) mod item;
 mod key;
+pub(crate) mod minute;
+mod packed;
+pub(crate) mod past;
+pub(crate) mod replica;
 mod view;
 
+pub use files::HistoryError;
 pub use key::Subject;
+pub use past::Past;
 pub use view::{Of, View};

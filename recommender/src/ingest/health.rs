@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::record::Key;
+use crate::engines::Counters;
 
 /// Counters and trouble; one instance per process, written by the ingest threads.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ pub struct Health {
     connected: Mutex<HashSet<Key>>,
     log_trouble: Mutex<Option<String>>,
     checkpoint_trouble: Mutex<Option<String>>,
+    /// Of the engines outside.
+    engines: Mutex<Vec<Arc<Counters>>>,
 }
 
 impl Default for Health {
@@ -68,6 +71,7 @@ impl Default for Health {
             connected: Mutex::default(),
             log_trouble: Mutex::default(),
             checkpoint_trouble: Mutex::default(),
+            engines: Mutex::default(),
         }
     }
 }
@@ -108,6 +112,16 @@ impl Health {
         } else {
             connected.remove(key);
         }
+    }
+
+    pub(crate) fn set_engines(&self, counters: &[Arc<Counters>]) {
+        *self.engines.lock().unwrap_or_else(PoisonError::into_inner) = counters.to_vec();
+    }
+
+    /// A count of all engines outside together.
+    pub(crate) fn of_engines(&self, count: fn(&Counters) -> &AtomicU64) -> u64 {
+        let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        engines.iter().map(|counters| read(count(counters))).sum()
     }
 
     /// Why nothing is being acknowledged, if so.

@@ -6,6 +6,8 @@
 //! Durability is told in *marks*, numbers that grow with every record of this process and are never reused; the log's own
 //! numbers are assigned again after a failed sync. A client hears of a record when its mark is durable.
 //!
+//! What is sealed goes to the history's files before the checkpoint that does not hold it any more: see [`save`].
+//!
 //! A checkpoint may be ahead of the log: it is durable by itself. Whenever the log ends before the checkpoint's number
 //! (its tail was lost in a crash, set aside as damaged, or cut off after a failed sync), a new checkpoint with the log's
 //! own last number is written before anything is appended, so that no number is ever passed over in a replay.
@@ -17,12 +19,20 @@ use std::time::Instant;
 
 use evenkeel_log::{Log, LogError, Options, Overflow, Recovery, Seq, SyncHandle};
 use evenkeel_proto::v1;
+use tracing::info;
 
 use super::record::{Entry, Key, LogRecord, Lost, Panic, RecordError, Taken};
 use super::stream_state::{Range, Verdict};
 use crate::checkpoint::{self, CheckpointError};
 use crate::config::Config;
-use crate::state::history::Bounds;
+use crate::engines::worker::Queue;
+use crate::history::HistoryError;
+use crate::history::exchange::Batch;
+use crate::history::files::{Expired, Extent, Files, Kind, Names, Outgoing};
+use crate::history::fill;
+use crate::history::item::Item;
+use crate::history::past::{Coverage, SealedKind};
+use crate::state::history::{Bounds, History};
 use crate::state::stream::NodeKey;
 use crate::state::{Applied, Limits, State};
 
@@ -33,13 +43,20 @@ const RECORD_SLACK: u64 = 256 << 10;
 #[derive(Debug, Clone)]
 pub struct SharedState {
     state: Arc<RwLock<State>>,
-    /// Held while a checkpoint is taken and written, so that a newer one is never replaced by an older one.
-    checkpointing: Arc<Mutex<()>>,
+    /// The history's files; held while a checkpoint is taken and written, so that a newer one is never replaced by an
+    /// older one.
+    files: Arc<Mutex<Files>>,
+    /// Queues of the engines outside that keep the history too.
+    engines: Arc<RwLock<Vec<Arc<Queue>>>>,
 }
 
 impl SharedState {
-    fn new(state: State) -> Self {
-        Self { state: Arc::new(RwLock::new(state)), checkpointing: Arc::default() }
+    fn new(state: State, files: Files) -> Self {
+        Self {
+            state: Arc::new(RwLock::new(state)),
+            files: Arc::new(Mutex::new(files)),
+            engines: Arc::default(),
+        }
     }
 
     /// Looks at the state; ingest waits meanwhile.
@@ -47,11 +64,35 @@ impl SharedState {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn checkpointing(&self) -> MutexGuard<'_, ()> {
-        self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes values in that another engine had, where there is nothing of their time; how many.
+    pub fn fill(&self, batch: &Batch) -> u64 {
+        fill::fill(&mut self.write(), batch)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
+    /// No more hours of minutes come from engines.
+    pub(crate) fn filled(&self) {
+        self.write().filled.clear();
+    }
+
+    /// What is sealed goes to these engines as well from now on.
+    pub(crate) fn offer_to(&self, queue: Arc<Queue>) {
+        self.engines.write().unwrap_or_else(PoisonError::into_inner).push(queue);
+    }
+
+    fn offer(&self, outgoing: &Outgoing) {
+        let engines = self.engines.read().unwrap_or_else(PoisonError::into_inner);
+        if engines.is_empty() {
+            return;
+        }
+        let batch = fill::batch_of(outgoing);
+        engines.iter().for_each(|queue| queue.push(batch.clone()));
+    }
+
+    pub(crate) fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -69,6 +110,9 @@ pub enum StoreError {
     /// The checkpoint did.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// The history's files did.
+    #[error(transparent)]
+    History(#[from] HistoryError),
     /// A record was written by a newer release.
     #[error("record {seq} of the ingest log: {source}")]
     Record {
@@ -110,6 +154,12 @@ pub struct OpenReport {
     pub log_damage: Vec<String>,
     /// Records that are neither in the checkpoint nor in the log any more.
     pub missing_records: u64,
+    /// Bytes of the history's files.
+    pub history_bytes: u64,
+    /// What could not be read of them.
+    pub history_damage: Vec<String>,
+    /// How much of the past there is.
+    pub coverage: Coverage,
     /// Time it took, milliseconds.
     pub millis: u64,
 }
@@ -187,11 +237,12 @@ impl Store {
             log_damage: recovery.damage.iter().map(ToString::to_string).collect(),
             ..OpenReport::default()
         };
-        let state = load_checkpoint(config, &mut report)?;
+        let untouched = recovery.first.is_none_or(|first| first == Seq::FIRST);
+        let (state, files) = load_state(config, untouched, &mut report)?;
         let mut store = Self {
             newest: Mark(log.last().map_or(0, Seq::get)),
             log: Some(log),
-            state: SharedState::new(state),
+            state: SharedState::new(state, files),
             options,
             config: config.clone(),
             base: 0,
@@ -199,6 +250,7 @@ impl Store {
             behind_bytes: recovery.bytes,
         };
         store.replay(&recovery, &mut report)?;
+        report.coverage = store.state.read().past.coverage();
         report.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok((store, report))
     }
@@ -377,6 +429,12 @@ impl Store {
         })
     }
 
+    /// Takes values in that another engine had, where there is nothing of their time; how many. The next checkpoint makes
+    /// them durable.
+    pub fn fill(&mut self, batch: &Batch) -> u64 {
+        self.state.fill(batch)
+    }
+
     /// Hands what was appended to the kernel, for the sync to find.
     ///
     /// # Errors
@@ -441,11 +499,10 @@ impl Store {
     /// When a system call fails; the checkpoint before stays.
     pub fn checkpoint(&mut self) -> Result<(), StoreError> {
         let state = self.state.clone();
-        let _writing = state.checkpointing();
+        let mut files = state.files();
         let last = self.opened()?.last().map_or(0, Seq::get);
         self.state.write().applied = last;
-        let bytes = checkpoint::encode(&self.state.read());
-        checkpoint::write(&self.config.checkpoint_file(), &bytes)?;
+        save(&state, &mut files, &self.config)?;
         self.behind_bytes = 0;
         self.trim(last)
     }
@@ -482,26 +539,33 @@ fn limits(config: &Config) -> Limits {
     let history = &config.history;
     Limits {
         history: Bounds {
-            retention_minutes: u32::try_from(history.retention.minutes()).unwrap_or(u32::MAX),
-            per_series: history.max_entries_per_series,
-            total: history.max_entries,
+            retention_minutes: u32::try_from(config.retention.days.minutes()).unwrap_or(u32::MAX),
             series: history.max_series,
         },
         epochs: config.ingest.max_epochs,
         containers: config.ingest.max_containers,
         events: history.max_events,
+        // Each series has at most five, most of them shared.
+        subjects: history.max_series.saturating_mul(5),
     }
 }
 
-/// The state of the checkpoint; an empty one where there is none or it is damaged.
-fn load_checkpoint(config: &Config, report: &mut OpenReport) -> Result<State, StoreError> {
+/// The state of the checkpoint and the history's files; an empty one where there is none or it is damaged. `untouched`
+/// tells that the log still has its first record, so that all of it can be had again.
+fn load_state(
+    config: &Config,
+    untouched: bool,
+    report: &mut OpenReport,
+) -> Result<(State, Files), StoreError> {
     let path = config.checkpoint_file();
     let mut state = State::new(limits(config));
+    let mut listed = untouched.then(Vec::new);
     match checkpoint::read(&path, &mut state) {
-        Ok(bytes) => {
-            report.checkpoint_bytes = bytes;
-            Ok(state)
+        Ok(Some(read)) => {
+            report.checkpoint_bytes = Some(read.bytes);
+            listed = Some(read.files);
         }
+        Ok(None) => {}
         Err(error @ CheckpointError::Damaged { .. }) => {
             let aside = path.with_extension("damaged");
             let kept = match fs::rename(&path, &aside) {
@@ -509,8 +573,118 @@ fn load_checkpoint(config: &Config, report: &mut OpenReport) -> Result<State, St
                 Err(e) => format!("it could not be moved aside: {e}"),
             };
             report.checkpoint_damage = Some(format!("{error}; {kept}"));
-            Ok(State::new(limits(config)))
+            state = State::new(limits(config));
         }
-        Err(error) => Err(error.into()),
+        Err(error) => return Err(error.into()),
     }
+    let lengths = listed.as_deref();
+    let (files, found) = Files::open(&config.history_dir(), lengths, |day, names, item| {
+        load_item(&mut state, day, names, item);
+    })?;
+    if listed.is_none() {
+        // What was open is lost; what is sealed must not be counted again by replaying what it was made of.
+        state.applied = found.applied;
+    }
+    state.past.shrink();
+    state.past.counts.file_bytes = found.bytes;
+    state.history.set_files(files.minutes());
+    (report.history_bytes, report.history_damage) = (found.bytes, found.damage);
+    Ok((state, files))
+}
+
+/// Takes an item of a history file in.
+fn load_item(state: &mut State, day: u32, names: &mut Names, item: Item<'_>) {
+    fn put<T>(list: &mut Vec<Option<T>>, number: u32, id: Option<T>) {
+        let at = number as usize;
+        // Numbers are given in order; one far beyond is damage.
+        if at == list.len() {
+            list.push(id);
+        } else if let Some(place) = list.get_mut(at) {
+            *place = id;
+        }
+    }
+    let hour_of = |hour: u8| day.saturating_mul(24).saturating_add(u32::from(hour));
+    let subject = |names: &Names, number: u32| names.subjects.get(number as usize).copied().flatten();
+    match item {
+        Item::Subject { number, key } => put(&mut names.subjects, number, state.past.subject(key)),
+        Item::Series { number, key } => {
+            let id = state.history.series(&key);
+            put(&mut names.series, number, Some(id));
+        }
+        Item::Minutes { series, hour, offset, length } => {
+            if let Some(id) = names.series.get(series as usize).copied().flatten() {
+                state.history.restore_extent(id, Extent { day, hour: hour_of(hour), offset, length });
+            }
+        }
+        Item::Hour { subject: number, resource, hour, bytes } => {
+            if let Some(id) = subject(names, number) {
+                state.past.load(id, SealedKind::Hour(resource), hour_of(hour), bytes);
+            }
+        }
+        Item::Day { subject: number, resource, bytes } => {
+            if let Some(id) = subject(names, number) {
+                state.past.load(id, SealedKind::Day(resource), day, bytes);
+            }
+        }
+        Item::Event { subject: number, bytes } => {
+            if let Some(id) = subject(names, number) {
+                state.past.load(id, SealedKind::Event, day, bytes);
+            }
+        }
+    }
+}
+
+/// Writes what is sealed to the history's files, then the checkpoint, then deletes what has expired.
+///
+/// What is in the files counts from then on, also where the checkpoint cannot be written: the next one lists it. Until
+/// then a restart cuts it off and seals it again.
+///
+/// # Errors
+/// When a system call fails; nothing is lost and the call may be repeated.
+pub(crate) fn save(
+    shared: &SharedState,
+    files: &mut Files,
+    config: &Config,
+) -> Result<(u64, u64), StoreError> {
+    let (outgoing, draft, now_day) = {
+        let state = shared.read();
+        let named = |(id, blocks)| Some((id, state.history.get(id)?.key.clone(), blocks));
+        let outgoing = Outgoing {
+            applied: state.applied,
+            minutes: state.history.pending().into_iter().filter_map(named).collect(),
+            sealed: state.past.outgoing(),
+        };
+        (outgoing, checkpoint::encode(&state), state.clock / (24 * 60))
+    };
+    let written = files.append(&outgoing)?;
+    shared.offer(&outgoing);
+    let keep = &config.retention;
+    let first_recent = now_day.saturating_sub(keep.hours.days());
+    let first_day = now_day.saturating_sub(keep.days.days());
+    let expired = files.expire(first_recent, first_day, keep.bytes.get());
+    {
+        let mut state = shared.write();
+        state.history.written(written);
+        state.past.written(outgoing.sealed.len());
+        state.past.counts.file_bytes = files.bytes();
+        if !expired.is_empty() {
+            let too_old = |e: &Expired| e.day < if e.kind == Kind::Days { first_day } else { first_recent };
+            let crowded = expired.iter().filter(|e| !too_old(e)).count() as u64;
+            state.past.counts.expired_files += expired.len() as u64;
+            state.past.counts.crowded_files += crowded;
+            let next = |kind: Kind| expired.iter().filter(|e| e.kind == kind).map(|e| e.day + 1).max();
+            let (minutes, hours, days) = (next(Kind::Minutes), next(Kind::Hours), next(Kind::Days));
+            state.history.expire(minutes.max(hours).unwrap_or(0));
+            state.past.expire(hours.unwrap_or(0).saturating_mul(24), days.unwrap_or(0));
+        }
+    }
+    for gone in &expired {
+        let Expired { day, kind, bytes } = *gone;
+        let date = jiff::Timestamp::from_second(i64::from(day) * 86_400).map(|t| t.to_string());
+        info!(day = date.unwrap_or_default(), kind = kind.as_str(), bytes, "history has expired");
+    }
+    let bytes = draft.finish(&files.list());
+    checkpoint::write(&config.checkpoint_file(), &bytes)?;
+    files.delete_expired();
+    Ok((outgoing.applied, bytes.len() as u64))
 }

@@ -80,9 +80,7 @@ pub fn query(state: &State, params: &Params, now_usec: u64, question: &Question)
 fn live(state: &State, all: &[(SeriesId, &Series)]) -> Vec<(String, String, Vec<Moment>)> {
     let slots = all.iter().flat_map(|(id, _)| state.live_of(*id));
     slots
-        .map(|(stream, slot)| {
-            (stream.key.node.clone(), slot.identity.pod.clone(), slot.recent().copied().collect())
-        })
+        .map(|(stream, slot)| (stream.key.node.clone(), slot.identity.pod.clone(), slot.recent().collect()))
         .collect()
 }
 

@@ -1,10 +1,11 @@
-//! Owns what is kept of the past: minutes of every workload's container, by image, bounded in age and in number.
+//! Owns which workloads' containers are known, and their minutes: those of the present hour in memory, the rest in files.
 //!
-//! Series are stored once per (cluster, namespace, workload, container, image) and read through indexes, so that an
-//! image's minutes are the union of its workloads' minutes. [`History`] is what the rest of the program may ask;
-//! another store can take the place of [`Minutes`] behind it.
+//! Series are kept once per (cluster, namespace, workload, container, image) and read through indexes, so that an
+//! image's minutes are the union of its workloads' minutes. A container's hour of minutes is encoded once it has ended,
+//! waits in memory for the next checkpoint, and is read from its file from then on.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use evenkeel_model::rollup::Rollup;
 use evenkeel_rightsizing::Resource;
@@ -12,6 +13,12 @@ use evenkeel_rightsizing::initial::Observations;
 
 use super::image::Image;
 use super::minute::Entry;
+use crate::history::codec::{decode_minutes, encode_minutes};
+use crate::history::files::{Extent, MinuteFiles};
+use crate::history::minute::Kept;
+
+/// Minutes of one container kept plain before they are encoded; a whole hour of them would take three times the memory.
+const CHUNK: usize = 12;
 
 /// Who a series belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -68,22 +75,21 @@ pub enum Select<'a> {
 /// Bounds of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Minutes older than this are dropped.
+    /// Series of which nothing was heard for this long are dropped, minutes.
     pub retention_minutes: u32,
-    /// Entries per series, both resources together.
-    pub per_series: usize,
-    /// Entries in all.
-    pub total: usize,
     /// Series in all.
     pub series: usize,
 }
+
+/// A container of a series: stream and slot.
+pub type ReplicaKey = (u64, u32);
 
 /// The past, as rules and questions see it.
 pub trait History {
     /// The series of a key, made if need be.
     fn series(&mut self, key: &SeriesKey) -> SeriesId;
-    /// Takes a minute of one container in.
-    fn record(&mut self, series: SeriesId, minute: u32, rollup: &Rollup);
+    /// Takes a minute of one container in; `replica` tells containers of a series apart, `pod` names it to others.
+    fn record(&mut self, series: SeriesId, replica: ReplicaKey, pod: &str, minute: u32, rollup: &Rollup);
     /// One resource's entries of the selected series from a minute on, oldest series first.
     fn entries(&self, select: Select<'_>, resource: Resource, from: u32) -> Vec<Entry>;
 }
@@ -107,39 +113,79 @@ pub struct Series {
     /// Newest minute recorded or announced.
     pub newest: u32,
     /// Containers that are followed now: stream and slot of each.
-    pub(crate) live: Vec<(u64, u32)>,
-    pub(crate) cpu: VecDeque<Entry>,
-    pub(crate) memory: VecDeque<Entry>,
+    pub(crate) live: Vec<ReplicaKey>,
+    /// The present hour of each container.
+    pub(crate) buffers: BTreeMap<ReplicaKey, Buffer>,
+    /// Hours that ended and are not in a file yet, oldest first.
+    pub(crate) pending: Vec<Block>,
+    /// What is in files.
+    pub(crate) extents: Vec<Extent>,
 }
 
-impl Series {
-    fn column(&self, resource: Resource) -> &VecDeque<Entry> {
-        match resource {
-            Resource::Cpu => &self.cpu,
-            Resource::Memory => &self.memory,
+/// The present hour of one container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Buffer {
+    /// Hour since 1970.
+    pub(crate) hour: u32,
+    /// Name of its pod.
+    pub(crate) pod: Arc<str>,
+    /// Newest minutes, at most [`CHUNK`].
+    pub(crate) plain: Vec<Kept>,
+    /// Those before them, encoded.
+    pub(crate) chunks: Vec<Vec<u8>>,
+}
+
+/// Minutes of a container that go to a file as they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Block {
+    /// Hour since 1970.
+    pub(crate) hour: u32,
+    /// Name of the pod, for engines outside; files tell replicas apart by nothing.
+    pub(crate) pod: Arc<str>,
+    pub(crate) bytes: Arc<[u8]>,
+}
+
+impl Buffer {
+    pub(crate) fn new(hour: u32, pod: &str) -> Self {
+        Self { hour, pod: pod.into(), plain: Vec::new(), chunks: Vec::new() }
+    }
+
+    fn push(&mut self, kept: Kept) {
+        if self.plain.len() >= CHUNK {
+            self.chunks.push(encode_minutes(&self.plain));
+            self.plain.clear();
         }
+        if self.plain.capacity() == 0 {
+            self.plain.reserve_exact(CHUNK);
+        }
+        self.plain.push(kept);
     }
 
-    fn len(&self) -> usize {
-        self.cpu.len() + self.memory.len()
+    fn minutes(&self) -> Vec<Kept> {
+        let mut all: Vec<Kept> = self.chunks.iter().filter_map(|c| decode_minutes(c)).flatten().collect();
+        all.extend(&self.plain);
+        all
     }
 }
 
-/// The history in memory.
+/// The series and their minutes.
 #[derive(Debug)]
 pub struct Minutes {
     bounds: Bounds,
     by_id: BTreeMap<SeriesId, Series>,
     by_key: HashMap<SeriesKey, SeriesId>,
     by_image: HashMap<String, Vec<SeriesId>>,
+    /// By namespace and workload.
+    by_workload: HashMap<(String, String), Vec<SeriesId>>,
     next: u64,
-    entries: usize,
     /// Newest minute recorded.
     newest: u32,
-    /// Entries dropped because a bound in number was reached.
-    dropped: u64,
     /// Series dropped because there were too many.
     dropped_series: u64,
+    /// Series with pending blocks.
+    dirty: Vec<SeriesId>,
+    /// Where extents are read from.
+    files: MinuteFiles,
 }
 
 impl Minutes {
@@ -150,12 +196,18 @@ impl Minutes {
             by_id: BTreeMap::new(),
             by_key: HashMap::new(),
             by_image: HashMap::new(),
+            by_workload: HashMap::new(),
             next: 0,
-            entries: 0,
             newest: 0,
-            dropped: 0,
             dropped_series: 0,
+            dirty: Vec::new(),
+            files: MinuteFiles::default(),
         }
+    }
+
+    /// Reads extents from these files from now on.
+    pub(crate) fn set_files(&mut self, files: MinuteFiles) {
+        self.files = files;
     }
 
     /// All series, in the order they appeared.
@@ -172,6 +224,18 @@ impl Minutes {
         self.by_id.get_mut(&id)
     }
 
+    /// Series of a workload that are wanted.
+    pub(crate) fn of_workload(
+        &self,
+        namespace: &str,
+        workload: &str,
+        wanted: impl Fn(&SeriesKey) -> bool,
+    ) -> Vec<SeriesId> {
+        let place = (namespace.to_owned(), workload.to_owned());
+        let ids = self.by_workload.get(&place).map(Vec::as_slice).unwrap_or_default();
+        ids.iter().copied().filter(|id| self.get(*id).is_some_and(|s| wanted(&s.key))).collect()
+    }
+
     /// Series of an image, of one tag or of all.
     pub fn of_image<'a>(&'a self, name: &str, tag: Option<&'a str>) -> impl Iterator<Item = SeriesId> + 'a {
         let ids = self.by_image.get(name).map(Vec::as_slice).unwrap_or_default();
@@ -182,69 +246,137 @@ impl Minutes {
         })
     }
 
-    /// Entries kept, and entries and series dropped for lack of room since the start of the state.
-    pub fn counts(&self) -> (usize, u64, u64) {
-        (self.entries, self.dropped, self.dropped_series)
+    /// Containers' hours in files and waiting for one, and series dropped for lack of room since the start of the state.
+    pub fn counts(&self) -> (usize, usize, u64) {
+        let extents = self.by_id.values().map(|s| s.extents.len()).sum();
+        let pending = self.by_id.values().map(|s| s.pending.len()).sum();
+        (extents, pending, self.dropped_series)
     }
 
-    pub(crate) fn set_dropped(&mut self, entries: u64, series: u64) {
-        (self.dropped, self.dropped_series) = (entries, series);
+    pub(crate) fn set_dropped(&mut self, series: u64) {
+        self.dropped_series = series;
     }
 
-    /// Puts entries back as they were written to a checkpoint.
-    pub(crate) fn restore(&mut self, id: SeriesId, cpu: Vec<Entry>, memory: Vec<Entry>) {
+    /// Puts a container's present hour back as a checkpoint has it.
+    pub(crate) fn restore_buffer(&mut self, id: SeriesId, replica: ReplicaKey, buffer: Buffer) {
         if let Some(series) = self.by_id.get_mut(&id) {
-            self.entries += cpu.len() + memory.len();
-            series.cpu.extend(cpu);
-            series.memory.extend(memory);
-            let last = series.cpu.iter().chain(&series.memory).map(|e| e.minute).max().unwrap_or(0);
-            self.newest = self.newest.max(last);
+            series.buffers.insert(replica, buffer);
         }
     }
 
-    /// Drops what is too old, and series without any entry that nobody follows.
+    /// What a file has of a series.
+    pub(crate) fn restore_extent(&mut self, id: SeriesId, extent: Extent) {
+        if let Some(series) = self.by_id.get_mut(&id) {
+            series.newest = series.newest.max(extent.hour.saturating_mul(60));
+            self.newest = self.newest.max(series.newest);
+            series.extents.push(extent);
+        }
+    }
+
+    /// Whether there is any minute of an hour.
+    pub(crate) fn has_hour(&self, id: SeriesId, hour: u32) -> bool {
+        self.by_id.get(&id).is_some_and(|series| {
+            series.extents.iter().any(|e| e.hour == hour)
+                || series.pending.iter().any(|b| b.hour == hour)
+                || series.buffers.values().any(|b| b.hour == hour)
+        })
+    }
+
+    /// Takes an hour of minutes in that another engine had.
+    pub(crate) fn fill(&mut self, id: SeriesId, pod: &str, hour: u32, minutes: &[Kept]) {
+        let Some(series) = self.by_id.get_mut(&id) else { return };
+        let plain = minutes.to_vec();
+        seal(&mut self.dirty, id, series, &Buffer { plain, ..Buffer::new(hour, pod) });
+        let newest = minutes.iter().map(|kept| kept.minute).max().unwrap_or(0);
+        series.newest = series.newest.max(newest);
+        self.newest = self.newest.max(newest);
+    }
+
+    /// Ends the present hour of a container that is gone.
+    pub(crate) fn close(&mut self, id: SeriesId, replica: ReplicaKey) {
+        let Some(series) = self.by_id.get_mut(&id) else { return };
+        if let Some(buffer) = series.buffers.remove(&replica) {
+            seal(&mut self.dirty, id, series, &buffer);
+        }
+    }
+
+    /// Hours that ended and are in no file yet.
+    pub(crate) fn pending(&self) -> Vec<(SeriesId, Vec<Block>)> {
+        let mut ids = self.dirty.clone();
+        ids.sort_unstable();
+        ids.dedup();
+        let pending = ids.into_iter().filter_map(|id| Some((id, self.by_id.get(&id)?.pending.clone())));
+        pending.filter(|(_, blocks)| !blocks.is_empty()).collect()
+    }
+
+    /// What [`pending`](Self::pending) gave is in files now: the number of blocks of each series, and where they are.
+    pub(crate) fn written(&mut self, written: Vec<(SeriesId, usize, Vec<Extent>)>) {
+        for (id, blocks, extents) in written {
+            let Some(series) = self.by_id.get_mut(&id) else { continue };
+            series.pending.drain(..blocks.min(series.pending.len()));
+            series.extents.extend(extents);
+        }
+        let by_id = &self.by_id;
+        self.dirty.retain(|id| by_id.get(id).is_some_and(|series| !series.pending.is_empty()));
+    }
+
+    /// Drops series of which nothing was heard for long and that nobody follows.
     pub(crate) fn prune(&mut self) {
         let cutoff = self.newest.saturating_sub(self.bounds.retention_minutes);
-        self.drop_before(cutoff);
-        let empty: Vec<SeriesId> =
-            self.by_id.iter().filter(|(_, s)| s.live.is_empty() && s.len() == 0).map(|(id, _)| *id).collect();
-        for id in empty {
+        let old = |s: &Series| s.live.is_empty() && s.newest < cutoff && s.pending.is_empty();
+        let gone: Vec<SeriesId> = self.by_id.iter().filter(|(_, s)| old(s)).map(|(id, _)| *id).collect();
+        for id in gone {
             self.remove(id);
         }
     }
 
-    fn drop_before(&mut self, cutoff: u32) -> usize {
-        let before = self.entries;
+    /// Forgets what is in files of days before this one.
+    pub(crate) fn expire(&mut self, first_day: u32) {
         for series in self.by_id.values_mut() {
-            let had = series.len();
-            series.cpu.retain(|e| e.minute >= cutoff);
-            series.memory.retain(|e| e.minute >= cutoff);
-            self.entries -= had - series.len();
+            series.extents.retain(|extent| extent.day >= first_day);
         }
-        before - self.entries
+        self.prune();
     }
 
-    /// Makes room by dropping the oldest day everywhere, as often as needed.
-    fn make_room(&mut self) {
-        const DAY: u32 = 24 * 60;
-        while self.entries >= self.bounds.total {
-            let columns = self.by_id.values().flat_map(|s| s.cpu.iter().chain(&s.memory));
-            let Some(oldest) = columns.map(|e| e.minute).min() else { return };
-            // At least a tenth of what there is: a pass over everything must not happen for every entry.
-            let span = self.newest.saturating_sub(oldest);
-            self.dropped += self.drop_before(oldest + DAY.min(span / 10).max(1)) as u64;
+    /// First and last minute kept, of all series.
+    pub fn span(&self) -> Option<(u32, u32)> {
+        let first = self.by_id.values().flat_map(|s| {
+            let blocks = s.pending.iter().map(|b| b.hour).chain(s.buffers.values().map(|b| b.hour));
+            s.extents.iter().map(|e| e.hour).chain(blocks)
+        });
+        first.min().map(|hour| (hour.saturating_mul(60), self.newest))
+    }
+
+    /// Minutes of a series from a minute on, in the order of time.
+    pub(crate) fn kept(&self, id: SeriesId, from: u32) -> Vec<Kept> {
+        let Some(series) = self.by_id.get(&id) else { return Vec::new() };
+        let mut all = Vec::new();
+        for extent in series.extents.iter().filter(|e| e.hour >= from / 60) {
+            self.files.read(extent, |block| all.extend(decode_minutes(block).unwrap_or_default()));
         }
+        let pending = series.pending.iter().filter(|b| b.hour >= from / 60);
+        all.extend(pending.filter_map(|b| decode_minutes(&b.bytes)).flatten());
+        all.extend(series.buffers.values().flat_map(Buffer::minutes));
+        all.retain(|kept| kept.minute >= from);
+        all.sort_by_key(|kept| kept.minute);
+        all
     }
 
     fn remove(&mut self, id: SeriesId) {
         let Some(series) = self.by_id.remove(&id) else { return };
-        self.entries -= series.len();
         if let Some(image) = &series.key.image
             && let Some(ids) = self.by_image.get_mut(&image.name)
         {
             ids.retain(|other| *other != id);
             if ids.is_empty() {
                 self.by_image.remove(&image.name);
+            }
+        }
+        let place = (series.key.namespace.clone(), series.key.workload.clone());
+        if let Some(ids) = self.by_workload.get_mut(&place) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.by_workload.remove(&place);
             }
         }
         self.by_key.remove(&series.key);
@@ -258,7 +390,6 @@ impl Minutes {
         let count = (self.bounds.series / 10).max(1).min(idle.len());
         for (_, id) in &idle[..count] {
             self.dropped_series += 1;
-            self.dropped += self.get(*id).map_or(0, Series::len) as u64;
             self.remove(*id);
         }
     }
@@ -275,6 +406,8 @@ impl History for Minutes {
         let id = SeriesId(self.next);
         self.next += 1;
         self.by_key.insert(key.clone(), id);
+        let place = (key.namespace.clone(), key.workload.clone());
+        self.by_workload.entry(place).or_default().push(id);
         if let Some(image) = &key.image {
             self.by_image.entry(image.name.clone()).or_default().push(id);
         }
@@ -283,38 +416,27 @@ impl History for Minutes {
             requested: Requested::default(),
             newest: self.newest,
             live: Vec::new(),
-            cpu: VecDeque::new(),
-            memory: VecDeque::new(),
+            buffers: BTreeMap::new(),
+            pending: Vec::new(),
+            extents: Vec::new(),
         };
         self.by_id.insert(id, series);
         id
     }
 
-    fn record(&mut self, id: SeriesId, minute: u32, rollup: &Rollup) {
-        if self.entries + 2 > self.bounds.total {
-            self.make_room();
-        }
-        let newest = self.newest.max(minute);
-        let cutoff = newest.saturating_sub(self.bounds.retention_minutes);
+    fn record(&mut self, id: SeriesId, replica: ReplicaKey, pod: &str, minute: u32, rollup: &Rollup) {
         let Some(series) = self.by_id.get_mut(&id) else { return };
-        let had = series.len();
-        series.cpu.extend(Entry::of(minute, rollup, Resource::Cpu));
-        series.memory.extend(Entry::of(minute, rollup, Resource::Memory));
-        series.newest = series.newest.max(minute);
-        let mut gained = series.len() - had;
-        for column in [&mut series.cpu, &mut series.memory] {
-            while column.front().is_some_and(|e| e.minute < cutoff) {
-                column.pop_front();
-                self.entries -= 1;
-            }
-            while column.len() > (self.bounds.per_series / 2).max(1) {
-                column.pop_front();
-                self.dropped += 1;
-                self.entries -= 1;
-            }
+        let hour = minute / 60;
+        let buffer = series.buffers.entry(replica).or_insert_with(|| Buffer::new(hour, pod));
+        if buffer.hour != hour {
+            let ended = std::mem::replace(buffer, Buffer::new(hour, pod));
+            seal(&mut self.dirty, id, series, &ended);
         }
-        self.entries += std::mem::take(&mut gained);
-        self.newest = newest;
+        if let Some(buffer) = series.buffers.get_mut(&replica) {
+            buffer.push(Kept::of(minute, rollup));
+        }
+        series.newest = series.newest.max(minute);
+        self.newest = self.newest.max(minute);
     }
 
     fn entries(&self, select: Select<'_>, resource: Resource, from: u32) -> Vec<Entry> {
@@ -322,9 +444,22 @@ impl History for Minutes {
             Select::One(id) => vec![id],
             Select::Image { name, tag } => self.of_image(name, tag).collect(),
         };
-        let columns = ids.iter().filter_map(|id| self.get(*id)).map(|s| s.column(resource));
-        columns.flatten().filter(|e| e.minute >= from).copied().collect()
+        let kept = ids.into_iter().flat_map(|id| self.kept(id, from));
+        kept.filter_map(|kept| Entry::of_kept(&kept, resource)).collect()
     }
+}
+
+/// Encodes a container's hour; it waits for a file.
+fn seal(dirty: &mut Vec<SeriesId>, id: SeriesId, series: &mut Series, buffer: &Buffer) {
+    let minutes = buffer.minutes();
+    if minutes.is_empty() {
+        return;
+    }
+    if series.pending.is_empty() {
+        dirty.push(id);
+    }
+    let (hour, pod) = (buffer.hour, Arc::clone(&buffer.pod));
+    series.pending.push(Block { hour, pod, bytes: encode_minutes(&minutes).into() });
 }
 
 #[cfg(test)]
@@ -349,7 +484,7 @@ mod tests {
     }
 
     fn bounds() -> Bounds {
-        Bounds { retention_minutes: 100, per_series: 40, total: 1000, series: 10 }
+        Bounds { retention_minutes: 100, series: 10 }
     }
 
     #[test]
@@ -358,7 +493,7 @@ mod tests {
         for (i, (workload, image)) in [("a", "web:1"), ("b", "web:1"), ("b", "web:2")].into_iter().enumerate()
         {
             let id = history.series(&key(workload, image));
-            history.record(id, 5, &rollup(i as u64 + 1));
+            history.record(id, (0, i as u32), "p", 5, &rollup(i as u64 + 1));
         }
         let name = "docker.io/library/web";
         let seen = |tag| {
@@ -372,27 +507,39 @@ mod tests {
     }
 
     #[test]
-    fn every_bound_holds_and_what_is_dropped_is_counted() {
+    fn minutes_stay_whole_while_they_are_encoded_sealed_and_closed() {
         let mut history = Minutes::new(bounds());
         let id = history.series(&key("a", "x"));
-        for minute in 0..50 {
-            history.record(id, minute, &rollup(1));
+        let all = |history: &Minutes, from| {
+            history.kept(id, from).iter().map(|k| (k.minute, k.memory.sum)).collect::<Vec<_>>()
+        };
+        let want: Vec<(u32, u64)> = (0..150).map(|m| (m, u64::from(m) * 10)).collect();
+        for minute in 0..150 {
+            history.record(id, (1, 1), "p", minute, &rollup(u64::from(minute)));
+            assert_eq!(all(&history, 0), want[..=minute as usize]);
         }
-        assert_eq!(history.counts(), (40, 60, 0));
-        history.record(id, 200, &rollup(1));
-        assert_eq!(history.counts().0, 2, "older than the retention");
+        assert_eq!(history.pending().iter().map(|(_, b)| b.len()).sum::<usize>(), 2);
+        history.close(id, (1, 1));
+        assert_eq!(history.pending().iter().map(|(_, b)| b.len()).sum::<usize>(), 3);
+        assert_eq!((all(&history, 0), all(&history, 60)), (want.clone(), want[60..].to_vec()));
+        assert_eq!(history.span(), Some((0, 149)));
+    }
+
+    #[test]
+    fn series_are_bounded_and_old_ones_go() {
+        let mut history = Minutes::new(bounds());
         for i in 0..30 {
             let id = history.series(&key(&format!("w{i}"), "x"));
-            history.record(id, 200, &rollup(1));
+            history.record(id, (0, 0), "p", 200, &rollup(1));
+            history.close(id, (0, 0));
         }
         assert!(history.all().count() <= 10);
         assert!(history.counts().2 >= 20);
-        let mut small = Minutes::new(Bounds { total: 20, ..bounds() });
-        let id = small.series(&key("a", "x"));
-        for minute in 0..100 {
-            small.record(id, minute, &rollup(1));
-            assert!(small.counts().0 <= 20);
-        }
-        assert_eq!(small.counts().0 as u64 + small.counts().1, 200);
+        let id = history.series(&key("new", "x"));
+        history.record(id, (0, 0), "p", 400, &rollup(1));
+        let pending = history.pending();
+        history.written(pending.into_iter().map(|(id, blocks)| (id, blocks.len(), Vec::new())).collect());
+        history.prune();
+        assert_eq!(history.all().map(|(_, s)| s.key.workload.as_str()).collect::<Vec<_>>(), ["new"]);
     }
 }

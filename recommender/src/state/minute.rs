@@ -3,6 +3,8 @@
 use evenkeel_model::rollup::{Aggregate, Rollup};
 use evenkeel_rightsizing::Resource;
 
+use crate::history::minute::Kept;
+
 /// Microseconds in a minute.
 pub(crate) const MINUTE_USEC: u64 = 60_000_000;
 
@@ -24,11 +26,17 @@ pub struct Entry {
 impl Entry {
     /// The entry of one resource of a rollup; nothing when the rollup has no number of it.
     pub(crate) fn of(minute: u32, rollup: &Rollup, resource: Resource) -> Option<Self> {
-        let Aggregate { count, min, max, .. } = *aggregate(rollup, resource);
-        let mean = aggregate(rollup, resource).mean()?;
+        Self::of_kept(&Kept::of(minute, rollup), resource)
+    }
+
+    /// The entry of one resource of a minute; nothing when the minute has no number of it.
+    pub(crate) fn of_kept(kept: &Kept, resource: Resource) -> Option<Self> {
+        let aggregate = of_resource(kept, resource);
+        let mean = aggregate.mean()?;
         let scale = if resource == Resource::Cpu { 1000 } else { 1 };
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
-        Some(Self { minute, count, mean: mean / scale, min: min / scale, max: max / scale })
+        let count = u32::try_from(aggregate.count).unwrap_or(u32::MAX);
+        let (min, max) = (aggregate.min / scale, aggregate.max / scale);
+        Some(Self { minute: kept.minute, count, mean: mean / scale, min, max })
     }
 
     /// The value the rules take as the minute's sample: the mean of CPU, the peak of memory, since memory that was
@@ -41,9 +49,10 @@ impl Entry {
     }
 }
 
-fn aggregate(rollup: &Rollup, resource: Resource) -> &Aggregate {
+/// The numbers of one resource.
+pub(crate) const fn of_resource(kept: &Kept, resource: Resource) -> &Aggregate {
     match resource {
-        Resource::Cpu => &rollup.cpu_micro,
-        Resource::Memory => &rollup.memory_bytes,
+        Resource::Cpu => &kept.cpu,
+        Resource::Memory => &kept.memory,
     }
 }

@@ -2,26 +2,51 @@
 //!
 //! Applying is deterministic: the same records in the same order give the same state, so that replay after a restart ends
 //! where the process was. The clock is in the records. Not owned: files, the network, threads, the rules.
+//!
+//! # Input that is not as it should be
+//!
+//! Numbers on the wire are whole and not negative, so that there is no NaN and nothing below zero; the rest has a rule and
+//! a counter:
+//!
+//! | what | rule | counter |
+//! | --- | --- | --- |
+//! | a frame again | acknowledged, not counted | `duplicate_frames` |
+//! | a second after a later one (the clock was set back, a spool caught up) | counted at its own time, beside what is sealed of it | `late_samples` |
+//! | a second older than anything kept | not counted | `ancient_samples` |
+//! | a second more than a day ahead of its reception | not counted | `misdated_samples` |
+//! | a CPU counter that went back | that interval has no CPU use; memory counts | `counter_resets` |
+//! | a gap of more than a minute | its sample stands for a minute, the rest is a gap | |
+//! | a minute of more samples than a minute has | its frame is refused | `unreadable_frames` |
 
 pub mod history;
 pub mod image;
 pub mod minute;
 pub(crate) mod repeats;
+pub(crate) mod seconds;
 pub mod slots;
 pub mod stream;
+#[cfg(test)]
+mod tests;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use evenkeel_model::rollup::Rollup;
+use evenkeel_model::sample::{Field, Sample};
 use evenkeel_proto::v1;
 
+use evenkeel_rightsizing::history::{Cause, Event as PastEvent};
+
+use crate::history::Subject;
+use crate::history::past::{Past, Subjects};
+use crate::history::replica::{Fold, Replica};
 use crate::ingest::record::{Entry as LogEntry, Key, Lost, Panic, Taken};
 use crate::ingest::stream_state::Range;
-use history::{Bounds, History, Minutes, Requested, SeriesId, SeriesKey};
+use history::{Bounds, Buffer, History, Minutes, Requested, SeriesId, SeriesKey};
 use image::Image;
 use minute::MINUTE_USEC;
 use repeats::Repeats;
+use seconds::Seconds;
 use slots::Slot;
 use stream::{Node, NodeKey, Staging, Stream};
 
@@ -30,6 +55,10 @@ const MAX_IDENTITY: usize = 4096;
 
 /// Samples dated further ahead of their reception are not counted: they would push the whole history out.
 const MAX_AHEAD_MINUTES: u64 = 24 * 60;
+
+/// Hours and days looked at for sealing after each record: an hour of 10,000 workloads is sealed within a few seconds of
+/// a busy cluster's records, none of which waits long.
+const SEAL_AT_ONCE: usize = 64;
 
 /// Bounds of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +71,8 @@ pub struct Limits {
     pub containers: usize,
     /// Decisions kept.
     pub events: usize,
+    /// Subjects of hours and days.
+    pub subjects: usize,
 }
 
 /// A decision and the node it was made on.
@@ -72,6 +103,12 @@ pub struct Counters {
     pub refused_containers: u64,
     /// Streams forgotten for lack of room.
     pub forgotten: u64,
+    /// Seconds that came after later ones of the same container.
+    pub late: u64,
+    /// Seconds older than anything that is kept.
+    pub ancient: u64,
+    /// Times a CPU counter went back.
+    pub resets: u64,
 }
 
 /// What became of a record.
@@ -105,8 +142,14 @@ pub struct State {
     next_stream: u64,
     /// Nodes by name.
     pub(crate) nodes: BTreeMap<NodeKey, Node>,
-    /// The past.
+    /// Workloads' containers and their minutes.
     pub history: Minutes,
+    /// Hours, days and events.
+    pub past: Past,
+    /// Hours of minutes filled in from other engines, of which more may come.
+    pub(crate) filled: HashSet<(SeriesId, u32)>,
+    /// Latest reception, minutes since 1970.
+    pub(crate) clock: u32,
     pub(crate) events: VecDeque<Event>,
     /// Decisions that may be sent again.
     pub(crate) repeats: Repeats,
@@ -129,6 +172,9 @@ impl State {
             next_stream: 0,
             nodes: BTreeMap::new(),
             history: Minutes::new(limits.history),
+            past: Past::new(limits.subjects),
+            filled: HashSet::new(),
+            clock: 0,
             events: VecDeque::new(),
             repeats: Repeats::default(),
             panic: PanicSwitch::default(),
@@ -151,6 +197,13 @@ impl State {
     /// All nodes.
     pub fn nodes(&self) -> impl Iterator<Item = (&NodeKey, &Node)> {
         self.nodes.iter()
+    }
+
+    /// Names of the clusters nodes are known of.
+    pub fn clusters(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.nodes.keys().map(|key| key.cluster.as_str()).collect();
+        names.dedup();
+        names
     }
 
     /// Containers followed.
@@ -180,6 +233,17 @@ impl State {
 
     /// Applies one record; `received_usec` is the time in it.
     pub(crate) fn apply(&mut self, received_usec: u64, entry: LogEntry) -> Applied {
+        self.clock = self.clock.max(minute_of(received_usec));
+        let applied = self.apply_entry(received_usec, entry);
+        let streams = &self.streams;
+        self.past.seal_due(self.clock, SEAL_AT_ONCE, |live, hour| {
+            let slots = live.iter().filter_map(|(stream, slot)| streams.get(stream)?.slots.get(*slot));
+            slots.filter_map(|slot| slot.replica(hour)).collect()
+        });
+        applied
+    }
+
+    fn apply_entry(&mut self, received_usec: u64, entry: LogEntry) -> Applied {
         match entry {
             LogEntry::Opened(hello) => self.open(received_usec, hello),
             LogEntry::Taken(Taken { key, frame }) => return self.take(received_usec, &key, frame),
@@ -283,11 +347,12 @@ impl State {
         if unreadable || (frame.replaces_first > 0 && frame.samples.is_empty()) {
             self.missing(key, range.sequence - range.first + 1);
         }
+        // Before containers go: a kill is told with the end of what it ended.
+        self.decided(id, key, frame.decisions);
         let gone = self.streams.get_mut(&id).map(|s| s.slots.remove(&frame.gone)).unwrap_or_default();
         for slot in gone {
             self.finish(id, slot);
         }
-        self.decided(key, frame.decisions);
         outcome
     }
 
@@ -310,22 +375,40 @@ impl State {
                 memory_bytes: r.memory_request_bytes,
             });
         }
+        let subjects = self.subjects(key, &identity);
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if let Some(slot) = stream.slots.get_mut(announcement.slot)
             && slot.series == series
+            && slot.subjects == subjects
         {
             // The same container announced again, perhaps with other requests: its minute goes on.
             slot.identity = Arc::new(identity);
             return;
         }
-        let before = stream.slots.insert(Slot::new(announcement.slot, Arc::new(identity), series));
-        self.containers += 1;
-        if let Some(before) = before {
+        // The one that had the number ends first: its minutes lie under the same number.
+        let before = stream.slots.remove(&[announcement.slot]);
+        for before in before {
             self.finish(id, before);
         }
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.slots.insert(Slot::new(announcement.slot, Arc::new(identity), series, subjects));
+        self.containers += 1;
+        self.follow(id, announcement.slot, series, &subjects);
+    }
+
+    /// A container is followed from now on.
+    fn follow(&mut self, id: u64, slot: u32, series: SeriesId, subjects: &Subjects) {
         if let Some(entry) = self.history.get_mut(series) {
-            entry.live.push((id, announcement.slot));
+            entry.live.push((id, slot));
         }
+        self.past.follow(subjects, (id, slot));
+    }
+
+    /// The subjects a container belongs to.
+    fn subjects(&mut self, key: &Key, identity: &v1::ContainerIdentity) -> Subjects {
+        let names = series_key(key, identity);
+        Subject::all(&names, identity.command_hash)
+            .map(|subject| subject.and_then(|subject| self.past.subject(subject)))
     }
 
     fn samples(&mut self, id: u64, key: &Key, received_usec: u64, bytes: &[u8]) -> Applied {
@@ -341,6 +424,7 @@ impl State {
             return Applied::Unreadable("a minute has more samples than a minute can have".to_owned());
         }
         let latest = received_usec / MINUTE_USEC + MAX_AHEAD_MINUTES;
+        let oldest = self.clock.saturating_sub(self.limits.history.retention_minutes);
         let mut newest = 0;
         let mut counted = 0;
         stream.slots.rewind();
@@ -356,10 +440,24 @@ impl State {
                     continue;
                 }
             };
+            if minute < oldest {
+                self.counters.ancient += 1;
+                continue;
+            }
             newest = newest.max(*time_usec);
             counted += 1;
+            let before = slot.latest.as_ref().map(|(time, _)| *time);
+            self.counters.late += u64::from(before.is_some_and(|before| *time_usec < before));
+            self.counters.resets += u64::from(previous.as_ref().is_some_and(|p| went_back(p, sample)));
+            turn_hour(&mut self.past, self.clock, slot, minute / 60);
             if let Some((minute, rollup)) = slot.take(minute, *time_usec, sample, previous.as_ref()) {
-                self.history.record(slot.series, minute, &rollup);
+                self.history.record(slot.series, (id, *number), &slot.identity.pod, minute, &rollup);
+                self.past.minute(self.clock, &slot.subjects, minute, &rollup);
+            }
+            if slot.seconds.is_full(*number)
+                && let Some(fold) = slot.fold()
+            {
+                self.past.absorb(self.clock, &slot.subjects, &fold);
             }
         }
         stream.slots.rewind();
@@ -375,10 +473,19 @@ impl State {
                     continue;
                 }
             };
+            if minute < oldest {
+                self.counters.ancient += rollup.samples;
+                continue;
+            }
             newest = newest.max(u64::from(minute) * MINUTE_USEC);
             counted += rollup.samples;
+            turn_hour(&mut self.past, self.clock, slot, minute / 60);
             if let Some((minute, rollup)) = slot.take_rollup(minute, rollup) {
-                self.history.record(slot.series, minute, &rollup);
+                self.history.record(slot.series, (id, *number), &slot.identity.pod, minute, &rollup);
+                self.past.minute(self.clock, &slot.subjects, minute, &rollup);
+            }
+            if let Some(fold) = slot.fold_rollup(rollup) {
+                self.past.absorb(self.clock, &slot.subjects, &fold);
             }
         }
         self.count(key, newest, counted);
@@ -395,7 +502,45 @@ impl State {
         }
     }
 
-    fn decided(&mut self, key: &Key, decisions: Vec<v1::Decision>) {
+    /// Remembers a kill or an eviction of a container that is followed.
+    fn remember(&mut self, id: u64, decision: &v1::Decision) {
+        let cause = match decision.kind.as_str() {
+            "oom-kill" => Cause::OomKill,
+            "evict" if decision.result == "done" => Cause::Eviction,
+            _ => return,
+        };
+        let (Some(pod), container) = (&decision.pod, decision.container.as_deref()) else { return };
+        let is_pod = |i: &v1::ContainerIdentity| {
+            i.pod == *pod
+                || pod.split_once('/').is_some_and(|(space, name)| space == i.namespace && name == i.pod)
+        };
+        let slots = self.streams.get(&id).into_iter().flat_map(|stream| stream.slots.iter());
+        let hit = slots.filter(|slot| {
+            is_pod(&slot.identity) && container.is_none_or(|name| name == slot.identity.container)
+        });
+        let hit: Vec<_> = hit
+            .filter_map(|slot| {
+                let requested = slot.identity.requested.as_ref();
+                let event = PastEvent {
+                    time_ms: decision.time_usec / 1000,
+                    cause,
+                    usage: slot.latest.as_ref().and_then(|(_, sample)| slots::memory_of(sample)),
+                    request: requested.and_then(|r| r.memory_request_bytes),
+                    limit: requested.and_then(|r| r.memory_limit_bytes),
+                    age_ms: None,
+                };
+                Some((slot.subjects[0]?, event))
+            })
+            .collect();
+        if hit.is_empty() {
+            self.past.counts.unplaced_events += 1;
+        }
+        for (own, event) in hit {
+            self.past.event(own, event);
+        }
+    }
+
+    fn decided(&mut self, id: u64, key: &Key, decisions: Vec<v1::Decision>) {
         for mut decision in decisions {
             let node = NodeKey::of(key);
             // An agent sends what must arrive until it knows that it has.
@@ -403,6 +548,7 @@ impl State {
                 continue;
             }
             decision.node.clone_from(&key.node);
+            self.remember(id, &decision);
             self.events.push_back(Event { node, decision });
         }
         let excess = self.events.len().saturating_sub(self.limits.events);
@@ -410,11 +556,16 @@ impl State {
     }
 
     /// Ends a container: its unfinished minute becomes history.
-    fn finish(&mut self, id: u64, slot: Slot) {
+    fn finish(&mut self, id: u64, mut slot: Slot) {
         self.containers = self.containers.saturating_sub(1);
         if let Some((minute, rollup)) = slot.open {
-            self.history.record(slot.series, minute, &rollup);
+            self.history.record(slot.series, (id, slot.number), &slot.identity.pod, minute, &rollup);
+            self.past.minute(self.clock, &slot.subjects, minute, &rollup);
         }
+        self.history.close(slot.series, (id, slot.number));
+        let ended = slot.end_hour();
+        absorb_hour(&mut self.past, self.clock, &slot.subjects, ended);
+        self.past.leave(&slot.subjects, (id, slot.number));
         if let Some(series) = self.history.get_mut(slot.series) {
             series.live.retain(|live| *live != (id, slot.number));
         }
@@ -428,21 +579,66 @@ impl State {
             self.finish(id, slot);
         }
         self.history.prune();
+        self.past.forget_empty();
     }
 
     /// Puts a followed container back as it was written to a checkpoint.
     pub(crate) fn restore_slot(&mut self, id: u64, key: &Key, restored: RestoredSlot) {
-        let RestoredSlot { number, identity, open, samples } = restored;
+        let RestoredSlot { number, identity, open, samples, seconds, hour, buffer } = restored;
         let series = self.history.series(&series_key(key, &identity));
-        if let Some(entry) = self.history.get_mut(series) {
-            entry.live.push((id, number));
+        let subjects = self.subjects(key, &identity);
+        if !self.streams.contains_key(&id) {
+            return;
+        }
+        self.follow(id, number, series, &subjects);
+        if let Some(buffer) = buffer {
+            self.history.restore_buffer(series, (id, number), buffer);
         }
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        let mut slot = Slot::new(number, Arc::new(identity), series);
-        (slot.open, slot.samples) = (open, samples);
+        let mut slot = Slot::new(number, Arc::new(identity), series, subjects);
+        (slot.open, slot.samples, slot.seconds) = (open, samples, seconds);
+        slot.hour = hour.map(Box::new);
         if stream.slots.insert(slot).is_none() {
             self.containers += 1;
         }
+    }
+
+    /// Takes a minute of the checkpoint of an earlier release in, which had no hours and days.
+    pub(crate) fn import_minute(&mut self, key: &SeriesKey, minute: u32, rollup: &Rollup) {
+        let id = self.history.series(key);
+        self.history.record(id, IMPORTED, "", minute, rollup);
+        let subjects = Subject::all(key, None).map(|s| s.and_then(|s| self.past.subject(s)));
+        let mut slot = Slot::new(0, Arc::default(), id, subjects);
+        slot.turn_hour(minute / 60);
+        if let Some(fold) = slot.fold_rollup(rollup) {
+            self.past.absorb(self.clock, &subjects, &fold);
+        }
+        self.past.minute(self.clock, &subjects, minute, rollup);
+        absorb_hour(&mut self.past, self.clock, &subjects, slot.end_hour());
+    }
+}
+
+impl State {
+    /// All minutes of a series have been imported.
+    pub(crate) fn end_import(&mut self, id: SeriesId) {
+        self.history.close(id, IMPORTED);
+    }
+}
+
+/// Stands for the containers of an earlier release's minutes; no stream has this number.
+const IMPORTED: (u64, u32) = (u64::MAX, 0);
+
+/// Makes an hour a container's open one; what it did in the one before goes to its subjects.
+fn turn_hour(past: &mut Past, clock: u32, slot: &mut Slot, hour: u32) {
+    let ended = slot.turn_hour(hour);
+    absorb_hour(past, clock, &slot.subjects, ended);
+}
+
+fn absorb_hour(past: &mut Past, clock: u32, subjects: &Subjects, ended: Option<(Fold, Replica)>) {
+    let Some((fold, replica)) = ended else { return };
+    past.absorb(clock, subjects, &fold);
+    if let Some(own) = subjects[0] {
+        past.replica(own, replica);
     }
 }
 
@@ -452,6 +648,9 @@ pub(crate) struct RestoredSlot {
     pub(crate) identity: v1::ContainerIdentity,
     pub(crate) open: Option<(u32, Rollup)>,
     pub(crate) samples: u64,
+    pub(crate) seconds: Seconds,
+    pub(crate) hour: Option<Replica>,
+    pub(crate) buffer: Option<Buffer>,
 }
 
 /// Whether a rollup has more samples than a hundred a second.
@@ -459,6 +658,12 @@ fn implausible(rollup: &Rollup) -> bool {
     const MOST: u64 = 6000;
     let counts = [rollup.samples, rollup.cpu_micro.count, rollup.memory_bytes.count];
     counts.into_iter().any(|count| count > MOST)
+}
+
+/// Whether the CPU counter is behind where it was.
+fn went_back(before: &Sample, sample: &Sample) -> bool {
+    let counter = |sample: &Sample| sample.get(Field::CpuUsageUsec);
+    counter(before).zip(counter(sample)).is_some_and(|(before, now)| now < before)
 }
 
 fn minute_of(time_usec: u64) -> u32 {

@@ -9,9 +9,9 @@ use evenkeel_model::sample::{Field, Sample};
 use evenkeel_proto::v1;
 
 use super::history::SeriesId;
-
-/// Moments remembered of each container besides its latest sample.
-pub const RECENT: usize = 4;
+use super::seconds::Seconds;
+use crate::history::past::Subjects;
+use crate::history::replica::{Fold, Replica};
 
 /// What is remembered of one past second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,35 +33,44 @@ pub struct Slot {
     pub identity: Arc<v1::ContainerIdentity>,
     /// Where its minutes go.
     pub series: SeriesId,
+    /// Where its hours and days go.
+    pub(crate) subjects: Subjects,
     /// Latest sample and its time.
     pub latest: Option<(u64, Sample)>,
     /// CPU use of the latest sample.
     pub cpu_milli: Option<u64>,
-    /// The last few seconds, newest at `recent_at - 1`.
-    recent: [Option<Moment>; RECENT],
-    recent_at: usize,
+    /// Its last seconds.
+    pub(crate) seconds: Seconds,
     /// The unfinished minute and its sums.
     pub open: Option<(u32, Rollup)>,
+    /// The unfinished hour, without the seconds that have not been folded.
+    pub(crate) hour: Option<Box<Replica>>,
     /// Samples counted.
     pub samples: u64,
 }
 
 impl Slot {
-    pub(crate) fn new(number: u32, identity: Arc<v1::ContainerIdentity>, series: SeriesId) -> Self {
+    pub(crate) fn new(
+        number: u32,
+        identity: Arc<v1::ContainerIdentity>,
+        series: SeriesId,
+        subjects: Subjects,
+    ) -> Self {
         Self {
             number,
             identity,
             series,
+            subjects,
             latest: None,
             cpu_milli: None,
-            recent: [None; RECENT],
-            recent_at: 0,
+            seconds: Seconds::default(),
             open: None,
+            hour: None,
             samples: 0,
         }
     }
 
-    /// Takes a sample of a minute in; what it returns is a minute that has ended.
+    /// Takes a sample of a minute in; what it returns is a minute that has ended. The hour has been turned before.
     pub(crate) fn take(
         &mut self,
         minute: u32,
@@ -73,10 +82,14 @@ impl Slot {
         if let Some((_, rollup)) = &mut self.open {
             rollup.add(previous, sample);
         }
-        self.cpu_milli = previous.and_then(|p| sample.cpu_milli(p));
-        let moment = Moment { time_usec, cpu_milli: self.cpu_milli, memory_bytes: memory_of(sample) };
-        self.recent[self.recent_at % RECENT] = Some(moment);
-        self.recent_at = (self.recent_at + 1) % RECENT;
+        let cpu_micro = previous.and_then(|p| sample.cpu_micro(p));
+        self.cpu_milli = cpu_micro.map(|micro| micro / 1000);
+        self.seconds.push(time_usec, sample, cpu_micro);
+        if previous.is_some_and(|previous| sample.is_starved(previous))
+            && let Some(hour) = &mut self.hour
+        {
+            hour.starved_ms += sample.weight_usec().div_ceil(1000);
+        }
         self.latest = Some((time_usec, *sample));
         self.samples += 1;
         ended
@@ -100,10 +113,70 @@ impl Slot {
         }
     }
 
-    /// The last few seconds, oldest first.
-    pub fn recent(&self) -> impl Iterator<Item = &Moment> {
-        let (newer, older) = self.recent.split_at(self.recent_at);
-        older.iter().chain(newer).flatten()
+    /// Makes `hour` the open one; what it returns is the one before with what had not been folded of it.
+    pub(crate) fn turn_hour(&mut self, hour: u32) -> Option<(Fold, Replica)> {
+        if self.hour.as_ref().is_some_and(|open| open.hour == hour) {
+            return None;
+        }
+        let before = self.end_hour();
+        self.hour = Some(Box::new(Replica { hour, ..Replica::default() }));
+        before
+    }
+
+    /// Ends the open hour.
+    pub(crate) fn end_hour(&mut self) -> Option<(Fold, Replica)> {
+        let fold = self.fold();
+        let hour = self.hour.take()?;
+        Some((fold.unwrap_or(Fold { hour: hour.hour, ..Fold::default() }), *hour))
+    }
+
+    /// Adds the seconds that have not been added yet to the hour, and returns them.
+    pub(crate) fn fold(&mut self) -> Option<Fold> {
+        let hour = self.hour.as_mut()?;
+        if !self.seconds.has_unfolded() {
+            return None;
+        }
+        let fold = self.seconds.unfolded(hour.hour);
+        self.seconds.set_folded();
+        for (into, from) in hour.heights.iter_mut().zip(&fold.heights) {
+            into.merge(from);
+        }
+        Some(fold)
+    }
+
+    /// Adds a folded minute to the hour. Its seconds are not known one by one: the greatest stands for one of them, the
+    /// mean for the rest.
+    pub(crate) fn fold_rollup(&mut self, rollup: &Rollup) -> Option<Fold> {
+        let hour = self.hour.as_mut()?;
+        let mut fold = Fold { hour: hour.hour, ..Fold::default() };
+        let time_ms = rollup.time_usec / 1000;
+        for (i, part) in [&rollup.cpu_micro, &rollup.memory_bytes].into_iter().enumerate() {
+            let Some(mean) = part.mean() else { continue };
+            let one = time_ms / part.count;
+            fold.heights[i].add(part.max, one);
+            fold.heights[i].add(mean, time_ms - one);
+            fold.peaks[i] = part.max;
+        }
+        for (into, from) in hour.heights.iter_mut().zip(&fold.heights) {
+            into.merge(from);
+        }
+        hour.starved_ms += rollup.starved_usec / 1000;
+        Some(fold)
+    }
+
+    /// Its part of an hour, with what has not been folded.
+    pub(crate) fn replica(&self, hour: u32) -> Option<Replica> {
+        let mut replica = self.hour.as_deref().filter(|open| open.hour == hour)?.clone();
+        let fold = self.seconds.unfolded(hour);
+        for (into, from) in replica.heights.iter_mut().zip(&fold.heights) {
+            into.merge(from);
+        }
+        Some(replica)
+    }
+
+    /// The last seconds, oldest first.
+    pub fn recent(&self) -> impl Iterator<Item = Moment> {
+        self.seconds.moments()
     }
 }
 
@@ -184,15 +257,19 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_rightsizing::histogram::Histogram;
+
     use super::*;
+    use std::time::Duration;
+
     use crate::state::history::{Bounds, History, Minutes, SeriesKey};
 
     fn slot(number: u32) -> Slot {
-        let mut history = Minutes::new(Bounds { retention_minutes: 1, per_series: 1, total: 1, series: 1 });
+        let mut history = Minutes::new(Bounds { series: 1, retention_minutes: 1 });
         let (cluster, namespace) = (String::new(), String::new());
         let (workload, container) = (String::new(), String::new());
         let id = history.series(&SeriesKey { cluster, namespace, workload, container, image: None });
-        Slot::new(number, Arc::default(), id)
+        Slot::new(number, Arc::default(), id, Subjects::default())
     }
 
     #[test]
@@ -214,14 +291,46 @@ mod tests {
     fn a_minute_ends_when_the_next_begins() {
         let mut s = slot(1);
         let sample = Sample::default();
-        assert!(s.take(7, 1, &sample, None).is_none());
-        assert!(s.take(7, 2, &sample, None).is_none());
-        let (minute, rollup) = s.take(8, 3, &sample, None).unwrap();
+        assert!(s.take(7, 1000, &sample, None).is_none());
+        assert!(s.take(7, 2000, &sample, None).is_none());
+        let (minute, rollup) = s.take(8, 3000, &sample, None).unwrap();
         assert_eq!((minute, rollup.samples), (7, 2));
-        assert_eq!(s.recent().map(|m| m.time_usec).collect::<Vec<_>>(), [1, 2, 3]);
-        for time in 4..7 {
-            s.take(8, time, &sample, None);
+        assert_eq!(s.recent().map(|m| m.time_usec).collect::<Vec<_>>(), [1000, 2000, 3000]);
+        for time in 4..100 {
+            s.take(8, time * 1000, &sample, None);
         }
-        assert_eq!(s.recent().map(|m| m.time_usec).collect::<Vec<_>>(), [3, 4, 5, 6]);
+        let kept: Vec<u64> = s.recent().map(|m| m.time_usec / 1000).collect();
+        assert_eq!(kept, (36..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_second_is_folded_once_with_its_true_weight() {
+        let mut s = slot(1);
+        let mut heights = [Histogram::new(), Histogram::new()];
+        let mut add = |fold: Option<Fold>| {
+            let Some(fold) = fold else { return };
+            heights.iter_mut().zip(&fold.heights).for_each(|(into, from)| into.merge(from));
+        };
+        let mut before = None;
+        for i in 0..200_u64 {
+            let mut sample = Sample::new(Duration::from_millis(if i == 0 { 0 } else { 900 + i }));
+            sample.set(Field::CpuUsageUsec, i * 1000);
+            sample.set(Field::MemoryWorkingSetBytes, 4096 * (1 + i % 3));
+            add(s.turn_hour(if i < 150 { 3 } else { 4 }).map(|(fold, _)| fold));
+            s.take(0, i * 1_000_000, &sample, before.as_ref());
+            if s.seconds.is_full(s.number) {
+                add(s.fold());
+            }
+            before = Some(sample);
+        }
+        add(s.end_hour().map(|(fold, _)| fold));
+        let all: u64 = (1..200).map(|i| 900 + i).sum();
+        assert_eq!(heights[0].total(), all);
+        // The first sample weighs a moment: its memory was there, and nothing tells how long.
+        assert_eq!(heights[1].total(), all + 1);
+        assert_eq!(
+            Seconds::decode(&s.seconds.encode()).map(|s| s.moments().collect::<Vec<_>>()),
+            Some(s.recent().collect::<Vec<_>>())
+        );
     }
 }

@@ -10,9 +10,8 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use super::{RETRY, Shared, chain, raise};
-use crate::checkpoint;
 use crate::ingest::health::count;
-use crate::ingest::store::Mark;
+use crate::ingest::store::{Mark, save};
 
 /// Makes what was flushed durable, and publishes the mark.
 pub(super) fn sync_loop(shared: &Shared, woken: &Receiver<()>, publish: &watch::Sender<Mark>) {
@@ -66,17 +65,13 @@ pub(super) fn checkpoint_loop(shared: &Shared, woken: &Receiver<()>) {
         }
         last = Instant::now();
         // Until the trim is asked for: the numbers of the log change when it is opened anew.
-        let _writing = shared.state.checkpointing();
-        let (applied, bytes) = {
-            let state = shared.state.read();
-            (state.applied, checkpoint::encode(&state))
-        };
-        match checkpoint::write(&shared.config.checkpoint_file(), &bytes) {
-            Ok(()) => {
+        let mut files = shared.state.files();
+        match save(&shared.state, &mut files, &shared.config) {
+            Ok((applied, bytes)) => {
                 written = applied;
                 let took = u64::try_from(last.elapsed().as_micros()).unwrap_or(u64::MAX);
                 count(&shared.health.checkpoints, 1);
-                shared.health.checkpoint_bytes.store(bytes.len() as u64, Ordering::Relaxed);
+                shared.health.checkpoint_bytes.store(bytes, Ordering::Relaxed);
                 shared.health.checkpoint_usec.store(took, Ordering::Relaxed);
                 if shared.health.set_checkpoint_trouble(None) {
                     info!("checkpoints are written again");
@@ -87,6 +82,7 @@ pub(super) fn checkpoint_loop(shared: &Shared, woken: &Receiver<()>) {
                 if shared.health.set_checkpoint_trouble(Some(chain(&error))) {
                     warn!(error = chain(&error), "no checkpoint; the log grows until one can be written");
                 }
+                drop(files);
                 thread::sleep(RETRY);
             }
         }

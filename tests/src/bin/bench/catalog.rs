@@ -15,7 +15,7 @@ pub(crate) struct Bench {
     run: fn(&Run) -> anyhow::Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 14] = [
+const BENCHES: [Bench; 18] = [
     Bench {
         figures: &[
             ("sample/sampler-vs-pread", "CPU time of the sampler against bare preads of the same files"),
@@ -74,6 +74,31 @@ const BENCHES: [Bench; 14] = [
             ("ingest/wire-bytes-idle", "bytes on the socket for a sample in which none does"),
         ],
         run: ingest::run,
+    },
+    Bench {
+        figures: &[
+            ("ingest/load-300k", "the recommender's CPU for 300,000 containers every second"),
+            ("ingest/load-300k-memory", "its memory for them"),
+        ],
+        run: ingest::load::run,
+    },
+    Bench {
+        figures: &[("ingest/rss-flat", "growth of the recommender's memory while pods come and go")],
+        run: ingest::churn::run,
+    },
+    Bench {
+        figures: &[
+            ("ingest/disk-busy", "history on disk of a busy container and day"),
+            ("ingest/disk-idle", "history on disk of an idle container and day"),
+        ],
+        run: ingest::cost::disk,
+    },
+    Bench {
+        figures: &[
+            ("recommend/ready-30d", "a month of history of 10,000 workloads is read back"),
+            ("recommend/history-read-p99", "reading what an answer needs"),
+        ],
+        run: ingest::cost::ready,
     },
     Bench {
         figures: &[(

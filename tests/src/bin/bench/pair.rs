@@ -48,6 +48,7 @@ impl Place {
 pub(crate) struct Recommender {
     daemon: Daemon,
     grpc: u16,
+    http: u16,
 }
 
 /// Longest time between data written and its fdatasync begun, as the promise has it.
@@ -67,12 +68,17 @@ impl Recommender {
         let config = place.configuration("recommender.toml", &text)?;
         let ready = Ready::Http { port: http, path: "/readyz".into() };
         let program = Program::new("evenkeel-recommender")?.args(&["--config"]).path(&config).ready(ready);
-        Ok(Recommender { daemon: program.start(place.directory.path())?, grpc })
+        Ok(Recommender { daemon: program.start(place.directory.path())?, grpc, http })
     }
 
     /// Its process.
     pub(crate) fn daemon(&self) -> &Daemon {
         &self.daemon
+    }
+
+    /// Its metrics.
+    pub(crate) fn metrics(&self) -> Result<String> {
+        metrics(self.http)
     }
 
     /// The port of its gRPC services.

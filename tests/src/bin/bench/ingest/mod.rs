@@ -3,7 +3,10 @@
 //! A real recommender is pinned to one processor and fed by this process from another one, over the same gRPC that
 //! agents use, with frames made and encoded beforehand.
 
+pub(crate) mod churn;
+pub(crate) mod cost;
 mod link;
+pub(crate) mod load;
 mod replay;
 mod socket;
 
@@ -40,14 +43,20 @@ const REST: Duration = Duration::from_secs(1);
 /// Gives all three figures.
 pub(crate) fn run(run: &Run) -> Result<Vec<Figure>> {
     let place = Place::new()?;
+    pinned(|| Recommender::start(&place), |recommender, apart| measure(run, &place, recommender, apart))
+}
+
+/// Runs a measurement of something that is started on the last processor, from the first one; tells it whether these are
+/// two.
+fn pinned<S, T>(start: impl FnOnce() -> Result<S>, measure: impl FnOnce(S, bool) -> Result<T>) -> Result<T> {
     let all = sched_getaffinity(Pid::from_raw(0)).context("cannot read the own processors")?;
     let cpus: Vec<usize> = (0..CpuSet::count()).filter(|cpu| all.is_set(*cpu).unwrap_or(false)).collect();
     let (first, last) = cpus.first().copied().zip(cpus.last().copied()).context("no processor")?;
     // A child inherits its parent thread's processors (sched_setaffinity(2)).
     pin(last)?;
-    let recommender = Recommender::start(&place);
+    let started = start();
     pin(first)?;
-    let figures = recommender.and_then(|recommender| measure(run, &place, recommender, first != last));
+    let figures = started.and_then(|started| measure(started, first != last));
     sched_setaffinity(Pid::from_raw(0), &all).context("cannot go back to all processors")?;
     figures
 }

@@ -18,10 +18,14 @@ pub(crate) struct Recording {
 impl Recording {
     /// Makes and encodes that many seconds, the last of them now.
     pub(crate) fn make(seed: u64, load: Load, seconds: usize) -> Result<Recording> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
+        Self::make_from(seed, load, seconds, now - Duration::from_secs(seconds as u64))
+    }
+
+    /// Makes and encodes that many seconds from a moment (since 1970) on.
+    pub(crate) fn make_from(seed: u64, load: Load, seconds: usize, began: Duration) -> Result<Recording> {
         let mut synth = Synth::new(seed, CONTAINERS, load);
         let mut encoder = Encoder::new();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
-        let began = now - Duration::from_secs(seconds as u64);
         let mut time = u64::try_from(began.as_micros()).context("the clock is far off")?;
         let mut frames = Vec::with_capacity(seconds);
         for index in 0..seconds {
@@ -43,6 +47,17 @@ impl Recording {
     /// Bytes of encoded samples.
     pub(crate) fn bytes(&self) -> usize {
         self.frames.iter().map(|frame| frame.samples.len()).sum()
+    }
+
+    /// Some of the frames, without announcements.
+    pub(crate) fn frames(&self, range: std::ops::Range<usize>) -> &[Frame] {
+        &self.frames[range]
+    }
+
+    /// The first frame as one node sends it, with its announcements.
+    pub(crate) fn first_of_node(&self, node: &str) -> Frame {
+        let announced = (1..=CONTAINERS).map(|slot| announcement(node, slot)).collect();
+        Frame { announced, ..self.frames[0].clone() }
     }
 
     /// The frames as one node sends them: the first announces its containers.

@@ -1,0 +1,547 @@
+//! Owns the files of sealed history: append-only, one set a day, cut back at start to what the checkpoint knows of.
+//!
+//! | file | content | read |
+//! | --- | --- | --- |
+//! | `DAY.minutes` | minutes of containers, an hour each: length (4 bytes), bytes | where an extent of `DAY.hours` points |
+//! | `DAY.hours` | names, extents of minutes, hours of workloads, events | whole, at start |
+//! | `DAY.days` | names, days of subjects | whole, at start |
+//!
+//! `DAY` is the day since 1970 the values are of. Values are appended and synced before the checkpoint that no longer
+//! has them open is written, and that checkpoint says how long each file is: what lies behind is of a checkpoint that
+//! never came to be, and its values will be sealed again. So a value is in the files once, whatever was killed when.
+//!
+//! Every file begins with 16 bytes: magic `EVKEELHI`, format version, kind. `hours` and `days` go on with batches: length
+//! (4 bytes), CRC32C of what follows (4), number of the ingest log's record they were written at (8), items. An item is a
+//! byte of kind, varints and bytes; see `item.rs`. All integers are little-endian.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::Subject;
+use super::item::{Item, Items, put_item};
+use super::past::{Sealed, SealedKind, SubjectId};
+use crate::state::history::{Block, SeriesId, SeriesKey};
+
+const MAGIC: [u8; 8] = *b"EVKEELHI";
+/// Format version of all three kinds.
+pub(crate) const VERSION: u32 = 1;
+const HEADER: u64 = 16;
+const BATCH_HEADER: usize = 16;
+/// Largest extent that is written or believed: damage must not ask for unbounded memory.
+const MAX_EXTENT: u32 = 1 << 20;
+
+/// What a file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    Minutes = 1,
+    Hours = 2,
+    Days = 3,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Minutes, Self::Hours, Self::Days];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Minutes => "minutes",
+            Self::Hours => "hours",
+            Self::Days => "days",
+        }
+    }
+
+    fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+}
+
+/// A day and what of it.
+pub(crate) type FileId = (u32, Kind);
+
+/// Blocks of one series and hour that lie behind one another in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) day: u32,
+    /// Hour since 1970 of its minutes.
+    pub(crate) hour: u32,
+    pub(crate) offset: u64,
+    pub(crate) length: u32,
+}
+
+/// A file cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// A system call failed.
+    #[error("cannot {op} history {}; free space, or give the directory to the user this process runs as", path.display())]
+    Io {
+        /// What was tried.
+        op: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// The file was written by a newer release.
+    #[error("history {} has format version {found}, this program reads up to {VERSION}; use the newer release or another state directory", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// The version it has.
+        found: u32,
+    },
+}
+
+/// The files minutes are read from, shared with whoever asks.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MinuteFiles(Arc<RwLock<BTreeMap<u32, Arc<File>>>>);
+
+impl MinuteFiles {
+    /// Shows the blocks of an extent. One that cannot be read is a gap.
+    pub(crate) fn read(&self, extent: &Extent, mut block: impl FnMut(&[u8])) {
+        let file = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&extent.day).cloned();
+        let Some(file) = file.filter(|_| extent.length <= MAX_EXTENT) else { return };
+        let mut bytes = vec![0; extent.length as usize];
+        if file.read_exact_at(&mut bytes, extent.offset).is_err() {
+            return;
+        }
+        let mut rest = bytes.as_slice();
+        while let Some((length, after)) = rest.split_first_chunk::<4>() {
+            let Some((one, after)) = after.split_at_checked(u32::from_le_bytes(*length) as usize) else {
+                return;
+            };
+            block(one);
+            rest = after;
+        }
+    }
+
+    fn insert(&self, day: u32, file: &Arc<File>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(day, Arc::clone(file));
+    }
+
+    fn remove(&self, day: u32) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&day);
+    }
+}
+
+/// One file.
+#[derive(Debug)]
+struct Open {
+    file: Arc<File>,
+    /// Bytes that count.
+    length: u64,
+    /// Numbers of subjects and series within the file.
+    subjects: HashMap<SubjectId, u32>,
+    series: HashMap<SeriesId, u32>,
+    /// Something was written since the last sync.
+    dirty: bool,
+}
+
+/// A file that is no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Expired {
+    pub(crate) day: u32,
+    pub(crate) kind: Kind,
+    pub(crate) bytes: u64,
+}
+
+/// What is to be written together.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    /// Number of the log's last record in the state it comes from.
+    pub(crate) applied: u64,
+    pub(crate) minutes: Vec<(SeriesId, SeriesKey, Vec<Block>)>,
+    pub(crate) sealed: Vec<(Sealed, Arc<Subject>)>,
+}
+
+/// Where minutes were written: series, number of blocks, places.
+pub(crate) type Written = Vec<(SeriesId, usize, Vec<Extent>)>;
+
+/// All files of a directory.
+#[derive(Debug)]
+pub(crate) struct Files {
+    dir: PathBuf,
+    open: BTreeMap<FileId, Open>,
+    minutes: MinuteFiles,
+    /// Names of files that no checkpoint lists any more.
+    leaving: Vec<FileId>,
+}
+
+/// What reading back found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Greatest record number of a batch; 0 = no batch.
+    pub(crate) applied: u64,
+    pub(crate) bytes: u64,
+    /// What could not be read, for people.
+    pub(crate) damage: Vec<String>,
+}
+
+fn failed(op: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HistoryError {
+    let path = path.to_owned();
+    move |source| HistoryError::Io { op, path, source }
+}
+
+impl Files {
+    /// Opens a directory. With a list, files are cut back to the lengths in it and those not listed are deleted; without
+    /// one (no checkpoint could be read) everything whole is kept. Items are shown with a name for the file they are of.
+    pub(crate) fn open(
+        dir: &Path,
+        listed: Option<&[(u32, u32, u64)]>,
+        mut show: impl FnMut(u32, &mut Names, Item<'_>),
+    ) -> Result<(Self, Found), HistoryError> {
+        fs::create_dir_all(dir).map_err(failed("create the directory of", dir))?;
+        let mut files = Self {
+            dir: dir.to_owned(),
+            open: BTreeMap::new(),
+            minutes: MinuteFiles::default(),
+            leaving: Vec::new(),
+        };
+        let mut found = Found::default();
+        for id in files.present()? {
+            let path = files.path(id);
+            let length = match listed {
+                None => None,
+                Some(listed) => match listed.iter().find(|l| (l.0, l.1) == (id.0, id.1 as u32)) {
+                    Some(entry) => Some(entry.2),
+                    None => {
+                        fs::remove_file(&path).map_err(failed("delete", &path))?;
+                        continue;
+                    }
+                },
+            };
+            files.read(id, length, &mut found, &mut show)?;
+        }
+        for (day, kind, length) in listed.unwrap_or_default() {
+            let known = files.open.keys().any(|id| (id.0, id.1 as u32) == (*day, *kind));
+            if !known && *length > 0 {
+                found.damage.push(format!("a history file of day {day} with {length} bytes is missing"));
+            }
+        }
+        found.bytes = files.bytes();
+        Ok((files, found))
+    }
+
+    fn present(&self) -> Result<Vec<FileId>, HistoryError> {
+        let mut ids = Vec::new();
+        for entry in fs::read_dir(&self.dir).map_err(failed("list", &self.dir))? {
+            let name = entry.map_err(failed("list", &self.dir))?.file_name();
+            let parts = name.to_str().and_then(|name| name.split_once('.'));
+            let id = parts.and_then(|(day, kind)| Some((day.parse().ok()?, Kind::of(kind)?)));
+            ids.extend(id);
+        }
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    fn path(&self, (day, kind): FileId) -> PathBuf {
+        self.dir.join(format!("{day}.{}", kind.as_str()))
+    }
+
+    /// Reads one file back.
+    fn read(
+        &mut self,
+        id: FileId,
+        length: Option<u64>,
+        found: &mut Found,
+        show: &mut impl FnMut(u32, &mut Names, Item<'_>),
+    ) -> Result<(), HistoryError> {
+        let path = self.path(id);
+        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed("open", &path))?;
+        let real = file.metadata().map_err(failed("read", &path))?.len();
+        let mut whole = length.unwrap_or(real).min(real);
+        if length.is_some_and(|length| length > real) {
+            found.damage.push(format!("{} ends early", path.display()));
+        }
+        let mut header = [0; HEADER as usize];
+        let read = file.read_exact_at(&mut header, 0);
+        if read.is_err() || header[..8] != MAGIC {
+            if whole > 0 {
+                found.damage.push(format!("{} has no header and is left alone", path.display()));
+            }
+            return Ok(());
+        }
+        let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+        if version > VERSION {
+            return Err(HistoryError::Version { path, found: version });
+        }
+        let mut names = Names::default();
+        if id.1 != Kind::Minutes {
+            let mut bytes = vec![0; usize::try_from(whole).unwrap_or(0)];
+            file.read_exact_at(&mut bytes, 0).map_err(failed("read", &path))?;
+            let end = batches(&bytes, found, |item| show(id.0, &mut names, item));
+            if end < whole {
+                found.damage.push(format!("{} is damaged at byte {end} and cut there", path.display()));
+                whole = end;
+            }
+        }
+        if whole < real {
+            file.set_len(whole).map_err(failed("cut", &path))?;
+        }
+        let file = Arc::new(file);
+        if id.1 == Kind::Minutes {
+            self.minutes.insert(id.0, &file);
+        }
+        let numbered = |count: usize| 0..u32::try_from(count).unwrap_or(u32::MAX);
+        let (subjects, series) = (
+            names.subjects.iter().copied().zip(numbered(names.subjects.len())),
+            names.series.iter().copied().zip(numbered(names.series.len())),
+        );
+        let open = Open {
+            file,
+            length: whole,
+            subjects: subjects.filter_map(|(id, n)| Some((id?, n))).collect(),
+            series: series.filter_map(|(id, n)| Some((id?, n))).collect(),
+            dirty: false,
+        };
+        self.open.insert(id, open);
+        Ok(())
+    }
+
+    /// What minutes are read from.
+    pub(crate) fn minutes(&self) -> MinuteFiles {
+        self.minutes.clone()
+    }
+
+    /// Bytes of all files.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.open.values().map(|open| open.length).sum()
+    }
+
+    /// Day, kind and length of every file, as the checkpoint lists them.
+    pub(crate) fn list(&self) -> Vec<(u32, u32, u64)> {
+        self.open.iter().map(|((day, kind), open)| (*day, *kind as u32, open.length)).collect()
+    }
+
+    /// Writes and syncs.
+    ///
+    /// # Errors
+    /// When a system call fails: what was written does not count, and the same call may be repeated.
+    pub(crate) fn append(&mut self, outgoing: &Outgoing) -> Result<Written, HistoryError> {
+        let before: Vec<(FileId, u64)> = self.open.iter().map(|(id, open)| (*id, open.length)).collect();
+        let result = self.append_all(outgoing);
+        if result.is_err() {
+            for (id, open) in &mut self.open {
+                open.length = before.iter().find(|b| b.0 == *id).map_or(0, |b| b.1);
+                // Names that were new in what does not count have to be written again.
+                open.subjects.clear();
+                open.series.clear();
+            }
+            self.open.retain(|_, open| open.length > 0);
+        }
+        result
+    }
+
+    fn append_all(&mut self, outgoing: &Outgoing) -> Result<Written, HistoryError> {
+        let mut batches: BTreeMap<FileId, Vec<u8>> = BTreeMap::new();
+        let mut written = Vec::with_capacity(outgoing.minutes.len());
+        let mut raw: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+        for (series, key, blocks) in &outgoing.minutes {
+            let mut extents: Vec<Extent> = Vec::new();
+            for block in blocks {
+                let (day, hour) = (block.hour / 24, block.hour);
+                let base = self.opened((day, Kind::Minutes))?.length;
+                let bytes = raw.entry(day).or_default();
+                let offset = base + bytes.len() as u64;
+                let length = u32::try_from(block.bytes.len()).unwrap_or(u32::MAX);
+                bytes.extend_from_slice(&length.to_le_bytes());
+                bytes.extend_from_slice(&block.bytes);
+                let length = length.saturating_add(4);
+                match extents.last_mut() {
+                    // Replicas of one hour lie behind one another and are found by one extent.
+                    Some(last)
+                        if (last.hour, last.offset + u64::from(last.length)) == (hour, offset)
+                            && last.length + length <= MAX_EXTENT =>
+                    {
+                        last.length += length;
+                    }
+                    _ => extents.push(Extent { day, hour, offset, length }),
+                }
+            }
+            for extent in &extents {
+                let id = (extent.day, Kind::Hours);
+                let batch = batches.entry(id).or_default();
+                let number = self.series_number(id, *series, key, batch)?;
+                let (hour, offset, length) = ((extent.hour % 24) as u8, extent.offset, extent.length);
+                put_item(batch, &Item::Minutes { series: number, hour, offset, length });
+            }
+            written.push((*series, blocks.len(), extents));
+        }
+        for (sealed, key) in &outgoing.sealed {
+            let id = match sealed.kind {
+                SealedKind::Hour(_) => (sealed.time / 24, Kind::Hours),
+                SealedKind::Event => (sealed.time, Kind::Hours),
+                SealedKind::Day(_) => (sealed.time, Kind::Days),
+            };
+            let batch = batches.entry(id).or_default();
+            let subject = self.subject_number(id, sealed.subject, key, batch)?;
+            let bytes = &sealed.bytes[..];
+            put_item(
+                batch,
+                &match sealed.kind {
+                    SealedKind::Hour(resource) => {
+                        Item::Hour { subject, resource, hour: (sealed.time % 24) as u8, bytes }
+                    }
+                    SealedKind::Day(resource) => Item::Day { subject, resource, bytes },
+                    SealedKind::Event => Item::Event { subject, bytes },
+                },
+            );
+        }
+        for (day, bytes) in raw {
+            self.write((day, Kind::Minutes), &bytes)?;
+        }
+        for (id, items) in batches {
+            let mut batch = vec![0; BATCH_HEADER];
+            batch[8..16].copy_from_slice(&outgoing.applied.to_le_bytes());
+            batch.extend_from_slice(&items);
+            let crc = crc32c::crc32c(&batch[8..]);
+            batch[..4].copy_from_slice(&(items.len() as u32).to_le_bytes());
+            batch[4..8].copy_from_slice(&crc.to_le_bytes());
+            self.write(id, &batch)?;
+        }
+        self.sync()?;
+        Ok(written)
+    }
+
+    fn opened(&mut self, id: FileId) -> Result<&mut Open, HistoryError> {
+        if !self.open.contains_key(&id) {
+            let path = self.path(id);
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
+            let file = Arc::new(file.map_err(failed("create", &path))?);
+            let mut header = [0; HEADER as usize];
+            header[..8].copy_from_slice(&MAGIC);
+            header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+            header[12..].copy_from_slice(&(id.1 as u32).to_le_bytes());
+            file.write_all_at(&header, 0).map_err(failed("write", &path))?;
+            File::open(&self.dir)
+                .and_then(|dir| dir.sync_all())
+                .map_err(failed("sync the directory of", &path))?;
+            if id.1 == Kind::Minutes {
+                self.minutes.insert(id.0, &file);
+            }
+            // Expired and now needed again, for a late value.
+            self.leaving.retain(|leaving| *leaving != id);
+            let (subjects, series) = (HashMap::new(), HashMap::new());
+            self.open.insert(id, Open { file, length: HEADER, subjects, series, dirty: true });
+        }
+        Ok(self.open.get_mut(&id).expect("the file was put there above"))
+    }
+
+    fn subject_number(
+        &mut self,
+        id: FileId,
+        subject: SubjectId,
+        key: &Subject,
+        batch: &mut Vec<u8>,
+    ) -> Result<u32, HistoryError> {
+        let open = self.opened(id)?;
+        let next = u32::try_from(open.subjects.len()).unwrap_or(u32::MAX);
+        Ok(*open.subjects.entry(subject).or_insert_with(|| {
+            put_item(batch, &Item::Subject { number: next, key: key.clone() });
+            next
+        }))
+    }
+
+    fn series_number(
+        &mut self,
+        id: FileId,
+        series: SeriesId,
+        key: &SeriesKey,
+        batch: &mut Vec<u8>,
+    ) -> Result<u32, HistoryError> {
+        let open = self.opened(id)?;
+        let next = u32::try_from(open.series.len()).unwrap_or(u32::MAX);
+        Ok(*open.series.entry(series).or_insert_with(|| {
+            put_item(batch, &Item::Series { number: next, key: key.clone() });
+            next
+        }))
+    }
+
+    fn write(&mut self, id: FileId, bytes: &[u8]) -> Result<(), HistoryError> {
+        let path = self.path(id);
+        let open = self.opened(id)?;
+        open.file.write_all_at(bytes, open.length).map_err(failed("write", &path))?;
+        open.length += bytes.len() as u64;
+        open.dirty = true;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), HistoryError> {
+        let dirty: Vec<FileId> = self.open.iter().filter(|(_, open)| open.dirty).map(|(id, _)| *id).collect();
+        for id in dirty {
+            let path = self.path(id);
+            let open = self.opened(id)?;
+            open.file.sync_data().map_err(failed("sync", &path))?;
+            open.dirty = false;
+        }
+        Ok(())
+    }
+
+    /// Takes files out of the list: those too old, then the oldest while there are more bytes than allowed, but never of
+    /// the newest day. They are deleted once a checkpoint without them is written.
+    pub(crate) fn expire(&mut self, first_recent: u32, first_day: u32, most_bytes: u64) -> Vec<Expired> {
+        let newest = self.open.keys().map(|id| id.0).max().unwrap_or(0);
+        let mut bytes = self.bytes();
+        let mut expired = Vec::new();
+        for (id, open) in &self.open {
+            let first = if id.1 == Kind::Days { first_day } else { first_recent };
+            if id.0 < first || (bytes > most_bytes && id.0 < newest) {
+                bytes -= open.length;
+                expired.push(Expired { day: id.0, kind: id.1, bytes: open.length });
+            }
+        }
+        for gone in &expired {
+            self.open.remove(&(gone.day, gone.kind));
+            self.leaving.push((gone.day, gone.kind));
+            if gone.kind == Kind::Minutes {
+                self.minutes.remove(gone.day);
+            }
+        }
+        expired
+    }
+
+    /// Deletes what the checkpoint that was just written does not list. What cannot be deleted is tried again.
+    pub(crate) fn delete_expired(&mut self) {
+        let dir = self.dir.clone();
+        self.leaving.retain(|(day, kind)| {
+            let path = dir.join(format!("{day}.{}", kind.as_str()));
+            match fs::remove_file(path) {
+                Ok(()) => false,
+                Err(error) => error.kind() != io::ErrorKind::NotFound,
+            }
+        });
+    }
+}
+
+/// Numbers of a file and what they stand for in this process.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) subjects: Vec<Option<SubjectId>>,
+    pub(crate) series: Vec<Option<SeriesId>>,
+}
+
+/// Shows the items of all whole batches; where the last of them ends.
+fn batches(bytes: &[u8], found: &mut Found, mut show: impl FnMut(Item<'_>)) -> u64 {
+    let mut at = HEADER as usize;
+    while let Some(head) = bytes.get(at..at + BATCH_HEADER) {
+        let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let crc = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+        let Some(checked) = bytes.get(at + 8..at + BATCH_HEADER + length) else { break };
+        if crc32c::crc32c(checked) != crc {
+            break;
+        }
+        let (applied, items) = checked.split_at(8);
+        let applied = applied.try_into().map_or(0, u64::from_le_bytes);
+        found.applied = found.applied.max(applied);
+        let mut reader = Items::new(items);
+        reader.by_ref().for_each(&mut show);
+        if !reader.is_whole() {
+            found.damage.push(format!("a batch at byte {at} has items that cannot be understood"));
+        }
+        at += BATCH_HEADER + length;
+    }
+    at.min(bytes.len().max(HEADER as usize)) as u64
+}

@@ -1,0 +1,39 @@
+//! Owns the minute as it is kept: what a container used within one minute, both resources.
+
+use evenkeel_model::rollup::{Aggregate, Rollup};
+
+/// A container's minute, or the part of it that arrived. Times in whole milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Kept {
+    /// Minute since 1970.
+    pub(crate) minute: u32,
+    /// Samples it was made of.
+    pub(crate) samples: u32,
+    /// Time they stand for.
+    pub(crate) weight_ms: u64,
+    /// CPU use, millionths of a core.
+    pub(crate) cpu: Aggregate,
+    /// Working set, bytes.
+    pub(crate) memory: Aggregate,
+    /// Time throttled.
+    pub(crate) throttled_ms: u64,
+    /// Time in which the CPU use was held down.
+    pub(crate) starved_ms: u64,
+    /// OOM kills.
+    pub(crate) oom_kills: u32,
+}
+
+impl Kept {
+    pub(crate) fn of(minute: u32, rollup: &Rollup) -> Self {
+        Self {
+            minute,
+            samples: u32::try_from(rollup.samples).unwrap_or(u32::MAX),
+            weight_ms: rollup.time_usec.saturating_add(500) / 1000,
+            cpu: rollup.cpu_micro,
+            memory: rollup.memory_bytes,
+            throttled_ms: rollup.throttled_usec.saturating_add(500) / 1000,
+            starved_ms: rollup.starved_usec.saturating_add(500) / 1000,
+            oom_kills: u32::try_from(rollup.oom_kills).unwrap_or(u32::MAX),
+        }
+    }
+}

@@ -1,0 +1,578 @@
+//! Owns the hours, days and events of subjects: what is open, what is sealed, and what has yet to be written to files.
+//!
+//! Use is added to what is open as it arrives. Open hours and days are sealed once nothing more is expected: a while
+//! after they ended and after they were last touched. What comes later is sealed again, beside the first, and readers
+//! merge the two. Sealed values are kept encoded; the files have the same bytes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use evenkeel_model::rollup::Rollup;
+use evenkeel_rightsizing::Resource;
+use evenkeel_rightsizing::histogram::Histogram;
+use evenkeel_rightsizing::history::{Cause, Day, Event, Hour};
+
+use super::Subject;
+use super::codec::{decode_parts, encode_parts};
+use super::packed::Packed;
+use super::replica::{Fold, Replica, mean, worst};
+
+/// Minutes after which an hour that ended, or was last touched, is sealed: longer than a reconnect takes.
+const HOUR_GRACE: u32 = 6;
+/// The same of a day; later than its last hour.
+const DAY_GRACE: u32 = 15;
+/// Events kept of one container in memory; the oldest go first.
+const EVENTS: usize = 256;
+
+/// Number of a subject while the program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct SubjectId(pub(crate) u32);
+
+/// The subjects a container belongs to; the first is its own.
+pub(crate) type Subjects = [Option<SubjectId>; 5];
+
+/// An hour that is still added to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct OpenHour {
+    pub(crate) hour: u32,
+    /// Minute (of the log's clock) it was last added to.
+    pub(crate) touched: u32,
+    pub(crate) all: [Histogram; 2],
+    pub(crate) peaks: [u64; 2],
+    /// Containers whose part of it has ended.
+    pub(crate) replicas: Vec<Replica>,
+}
+
+/// A day that is still added to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct OpenDay {
+    pub(crate) day: u32,
+    pub(crate) touched: u32,
+    pub(crate) all: [Histogram; 2],
+    pub(crate) minutes: [Histogram; 2],
+    pub(crate) peaks: [u64; 2],
+}
+
+/// What is kept of one subject.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    pub(crate) key: Arc<Subject>,
+    pub(crate) hours: [Packed; 2],
+    pub(crate) days: [Packed; 2],
+    pub(crate) open_hours: Vec<OpenHour>,
+    pub(crate) open_days: Vec<OpenDay>,
+    pub(crate) events: Vec<Event>,
+    /// Containers that are followed now: stream and slot of each. Of subjects of the own scope only.
+    pub(crate) live: Vec<(u64, u32)>,
+    /// Number of containers that are followed now and belong to it.
+    pub(crate) users: usize,
+}
+
+impl Held {
+    fn is_empty(&self) -> bool {
+        self.users == 0
+            && self.open_hours.is_empty()
+            && self.open_days.is_empty()
+            && self.events.is_empty()
+            && self.hours.iter().chain(&self.days).all(Packed::is_empty)
+    }
+}
+
+/// A value to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    pub(crate) subject: SubjectId,
+    pub(crate) kind: SealedKind,
+    /// Hour or day since 1970; of an event, its day.
+    pub(crate) time: u32,
+    pub(crate) bytes: Arc<[u8]>,
+}
+
+/// What a sealed value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SealedKind {
+    Hour(Resource),
+    Day(Resource),
+    Event,
+}
+
+/// What has been counted of the past since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PastCounts {
+    pub(crate) sealed_hours: u64,
+    pub(crate) sealed_days: u64,
+    pub(crate) events: u64,
+    pub(crate) unplaced_events: u64,
+    pub(crate) refused_subjects: u64,
+    pub(crate) undecodable: u64,
+    pub(crate) file_bytes: u64,
+    pub(crate) expired_files: u64,
+    /// Of them those that had to go for `retention.bytes` before their time.
+    pub(crate) crowded_files: u64,
+}
+
+/// How much of the past there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Coverage {
+    /// Subjects known.
+    pub subjects: usize,
+    /// First and last hour (since 1970) of workloads.
+    pub hours: Option<(u32, u32)>,
+    /// Hours between them of which there is nothing of any workload.
+    pub missing_hours: u32,
+    /// First and last day (since 1970) of subjects.
+    pub days: Option<(u32, u32)>,
+    /// Days between them of which there is nothing.
+    pub missing_days: u32,
+}
+
+/// The past of all subjects.
+#[derive(Debug, Default)]
+pub struct Past {
+    bound: usize,
+    pub(crate) held: Vec<Option<Held>>,
+    free: Vec<SubjectId>,
+    by_key: HashMap<Arc<Subject>, SubjectId>,
+    /// By the minute they may be sealed: open hours (true) and days.
+    due: BTreeMap<u32, Vec<(SubjectId, bool, u32)>>,
+    /// Sealed and not yet in a file, oldest first.
+    pub(crate) pending: Vec<Sealed>,
+    pub(crate) counts: PastCounts,
+}
+
+/// Place of a resource in every pair here.
+pub(crate) const fn at(resource: Resource) -> usize {
+    match resource {
+        Resource::Cpu => 0,
+        Resource::Memory => 1,
+    }
+}
+
+impl Past {
+    pub(crate) fn new(bound: usize) -> Self {
+        Self { bound, ..Self::default() }
+    }
+
+    /// The subject of a key, made if need be; nothing when there are too many.
+    pub(crate) fn subject(&mut self, key: Subject) -> Option<SubjectId> {
+        if let Some(id) = self.by_key.get(&key) {
+            return Some(*id);
+        }
+        if self.by_key.len() >= self.bound {
+            self.counts.refused_subjects += 1;
+            return None;
+        }
+        let key = Arc::new(key);
+        let held = Held {
+            key: Arc::clone(&key),
+            hours: Default::default(),
+            days: Default::default(),
+            open_hours: Vec::new(),
+            open_days: Vec::new(),
+            events: Vec::new(),
+            live: Vec::new(),
+            users: 0,
+        };
+        let id = if let Some(id) = self.free.pop() {
+            self.held[id.0 as usize] = Some(held);
+            id
+        } else {
+            let id = SubjectId(u32::try_from(self.held.len()).ok()?);
+            self.held.push(Some(held));
+            id
+        };
+        self.by_key.insert(key, id);
+        Some(id)
+    }
+
+    /// The number of a key that is known.
+    pub(crate) fn find(&self, key: &Subject) -> Option<SubjectId> {
+        self.by_key.get(key).copied()
+    }
+
+    pub(crate) fn get(&self, id: SubjectId) -> Option<&Held> {
+        self.held.get(id.0 as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: SubjectId) -> Option<&mut Held> {
+        self.held.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    /// All subjects.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (SubjectId, &Held)> {
+        (0..).map(SubjectId).zip(&self.held).filter_map(|(id, held)| Some((id, held.as_ref()?)))
+    }
+
+    /// Subjects known, and bytes of sealed values in memory.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let packed = self.held.iter().flatten().flat_map(|h| h.hours.iter().chain(&h.days));
+        (self.by_key.len(), packed.map(Packed::bytes).sum())
+    }
+
+    /// A container is followed from now on.
+    pub(crate) fn follow(&mut self, subjects: &Subjects, container: (u64, u32)) {
+        for (scope, id) in subjects.iter().enumerate() {
+            let Some(held) = id.and_then(|id| self.get_mut(id)) else { continue };
+            held.users += 1;
+            if scope == 0 {
+                held.live.push(container);
+            }
+        }
+    }
+
+    /// A container is gone.
+    pub(crate) fn leave(&mut self, subjects: &Subjects, container: (u64, u32)) {
+        for id in subjects.iter().flatten() {
+            let Some(held) = self.get_mut(*id) else { continue };
+            held.users = held.users.saturating_sub(1);
+            held.live.retain(|live| *live != container);
+        }
+    }
+
+    /// Drops subjects of which nothing is known any more and to which no container belongs.
+    pub(crate) fn forget_empty(&mut self) {
+        let pending: HashSet<SubjectId> = self.pending.iter().map(|s| s.subject).collect();
+        for (at, place) in self.held.iter_mut().enumerate() {
+            let id = SubjectId(at as u32);
+            if place.as_ref().is_some_and(Held::is_empty) && !pending.contains(&id) {
+                if let Some(held) = place.take() {
+                    self.by_key.remove(&held.key);
+                }
+                self.free.push(id);
+            }
+        }
+    }
+
+    /// Adds what a container did to all its subjects.
+    pub(crate) fn absorb(&mut self, clock: u32, subjects: &Subjects, fold: &Fold) {
+        for (scope, id) in subjects.iter().enumerate() {
+            let Some(id) = *id else { continue };
+            if scope == 0
+                && let Some(open) = self.open_hour(clock, id, fold.hour)
+            {
+                for resource in 0..2 {
+                    open.all[resource].merge(&fold.heights[resource]);
+                    open.peaks[resource] = open.peaks[resource].max(fold.peaks[resource]);
+                }
+            }
+            if let Some(open) = self.open_day(clock, id, fold.hour / 24) {
+                for resource in 0..2 {
+                    open.all[resource].merge(&fold.heights[resource]);
+                    open.peaks[resource] = open.peaks[resource].max(fold.peaks[resource]);
+                }
+            }
+        }
+    }
+
+    /// Counts a minute that ended, by its height.
+    pub(crate) fn minute(&mut self, clock: u32, subjects: &Subjects, minute: u32, rollup: &Rollup) {
+        let heights =
+            [rollup.cpu_micro.mean(), (rollup.memory_bytes.count > 0).then_some(rollup.memory_bytes.max)];
+        for id in subjects.iter().flatten() {
+            let Some(open) = self.open_day(clock, *id, minute / (24 * 60)) else { continue };
+            for (resource, height) in heights.into_iter().enumerate() {
+                if let Some(height) = height {
+                    open.minutes[resource].add(height, 1);
+                }
+            }
+        }
+    }
+
+    /// Takes the hour of a container that has ended or moved on; of an hour that is sealed already nothing is left to do.
+    pub(crate) fn replica(&mut self, own: SubjectId, replica: Replica) {
+        let Some(held) = self.get_mut(own) else { return };
+        if let Some(open) = held.open_hours.iter_mut().find(|open| open.hour == replica.hour) {
+            open.replicas.push(replica);
+        }
+    }
+
+    fn open_hour(&mut self, clock: u32, id: SubjectId, hour: u32) -> Option<&mut OpenHour> {
+        let held = self.held.get_mut(id.0 as usize)?.as_mut()?;
+        let at = match held.open_hours.iter().position(|open| open.hour == hour) {
+            Some(at) => at,
+            None => {
+                let due = hour_due(hour, clock);
+                self.due.entry(due).or_default().push((id, true, hour));
+                held.open_hours.push(OpenHour { hour, ..OpenHour::default() });
+                held.open_hours.len() - 1
+            }
+        };
+        let open = &mut held.open_hours[at];
+        open.touched = open.touched.max(clock);
+        Some(open)
+    }
+
+    fn open_day(&mut self, clock: u32, id: SubjectId, day: u32) -> Option<&mut OpenDay> {
+        let held = self.held.get_mut(id.0 as usize)?.as_mut()?;
+        let at = match held.open_days.iter().position(|open| open.day == day) {
+            Some(at) => at,
+            None => {
+                self.due.entry(day_due(day, clock)).or_default().push((id, false, day));
+                held.open_days.push(OpenDay { day, ..OpenDay::default() });
+                held.open_days.len() - 1
+            }
+        };
+        let open = &mut held.open_days[at];
+        open.touched = open.touched.max(clock);
+        Some(open)
+    }
+
+    /// Puts back what was open when a checkpoint was taken.
+    pub(crate) fn restore_open(&mut self, id: SubjectId, hours: Vec<OpenHour>, days: Vec<OpenDay>) {
+        for open in &hours {
+            self.due.entry(hour_due(open.hour, open.touched)).or_default().push((id, true, open.hour));
+        }
+        for open in &days {
+            self.due.entry(day_due(open.day, open.touched)).or_default().push((id, false, open.day));
+        }
+        if let Some(held) = self.get_mut(id) {
+            held.open_hours.extend(hours);
+            held.open_days.extend(days);
+        }
+    }
+
+    /// The next hour or day to be sealed by now, up to a number of looks; `live` gives what containers have of an hour.
+    pub(crate) fn seal_due(
+        &mut self,
+        clock: u32,
+        most: usize,
+        live: impl Fn(&[(u64, u32)], u32) -> Vec<Replica>,
+    ) {
+        for _ in 0..most {
+            let Some(mut entry) = self.due.first_entry() else { return };
+            if *entry.key() > clock {
+                return;
+            }
+            let Some((id, is_hour, number)) = entry.get_mut().pop() else {
+                entry.remove();
+                continue;
+            };
+            let Some(held) = self.held.get_mut(id.0 as usize).and_then(Option::as_mut) else { continue };
+            if is_hour {
+                let Some(at) = held.open_hours.iter().position(|open| open.hour == number) else { continue };
+                let due = hour_due(number, held.open_hours[at].touched);
+                if due > clock {
+                    self.due.entry(due).or_default().push((id, true, number));
+                    continue;
+                }
+                let open = held.open_hours.swap_remove(at);
+                let running = live(&held.live, number);
+                self.seal_hour(id, &open, &running);
+            } else {
+                let Some(at) = held.open_days.iter().position(|open| open.day == number) else { continue };
+                let due = day_due(number, held.open_days[at].touched);
+                if due > clock {
+                    self.due.entry(due).or_default().push((id, false, number));
+                    continue;
+                }
+                let open = held.open_days.swap_remove(at);
+                self.seal_day(id, &open);
+            }
+        }
+    }
+
+    fn seal_hour(&mut self, id: SubjectId, open: &OpenHour, running: &[Replica]) {
+        let replicas: Vec<&Replica> = open.replicas.iter().chain(running).collect();
+        for resource in Resource::ALL {
+            let hour = hour_of(open, &replicas, resource);
+            if !hour.all.is_empty() {
+                self.counts.sealed_hours += 1;
+                self.keep(id, SealedKind::Hour(resource), open.hour, encode_hour(&hour).into());
+            }
+        }
+    }
+
+    fn seal_day(&mut self, id: SubjectId, open: &OpenDay) {
+        for resource in Resource::ALL {
+            let i = at(resource);
+            if !(open.all[i].is_empty() && open.minutes[i].is_empty()) {
+                let bytes = encode_parts(&[open.peaks[i]], &[Some(&open.all[i]), Some(&open.minutes[i])]);
+                self.counts.sealed_days += 1;
+                self.keep(id, SealedKind::Day(resource), open.day, bytes.into());
+            }
+        }
+    }
+
+    /// An event of a container.
+    pub(crate) fn event(&mut self, own: SubjectId, event: Event) {
+        self.counts.events += 1;
+        let day = u32::try_from(event.time_ms / 86_400_000).unwrap_or(u32::MAX);
+        self.keep(own, SealedKind::Event, day, encode_event(&event).into());
+    }
+
+    fn keep(&mut self, id: SubjectId, kind: SealedKind, time: u32, bytes: Arc<[u8]>) {
+        self.load(id, kind, time, &bytes);
+        self.pending.push(Sealed { subject: id, kind, time, bytes });
+    }
+
+    /// Takes a value in that another engine had, where there is none of its time.
+    pub(crate) fn fill(&mut self, id: SubjectId, kind: SealedKind, time: u32, bytes: Vec<u8>) -> bool {
+        let Some(held) = self.get(id) else { return false };
+        let known = match kind {
+            SealedKind::Hour(resource) => {
+                held.open_hours.iter().any(|open| open.hour == time) || held.hours[at(resource)].has(time)
+            }
+            SealedKind::Day(resource) => {
+                held.open_days.iter().any(|open| open.day == time) || held.days[at(resource)].has(time)
+            }
+            SealedKind::Event => decode_event(&bytes).is_none_or(|event| held.events.contains(&event)),
+        };
+        if !known {
+            self.keep(id, kind, time, bytes.into());
+        }
+        !known
+    }
+
+    /// What waits for a file, with the names it is written under.
+    pub(crate) fn outgoing(&self) -> Vec<(Sealed, Arc<Subject>)> {
+        let named = |sealed: &Sealed| Some((sealed.clone(), Arc::clone(&self.get(sealed.subject)?.key)));
+        self.pending.iter().filter_map(named).collect()
+    }
+
+    /// The first so many of what waited are in files now.
+    pub(crate) fn written(&mut self, count: usize) {
+        self.pending.drain(..count.min(self.pending.len()));
+    }
+
+    /// Takes a sealed value into memory, as it was sealed or as a file has it.
+    pub(crate) fn load(&mut self, id: SubjectId, kind: SealedKind, time: u32, bytes: &[u8]) {
+        let event = match kind {
+            SealedKind::Event => decode_event(bytes),
+            _ => None,
+        };
+        if kind == SealedKind::Event && event.is_none() {
+            self.counts.undecodable += 1;
+        }
+        let Some(held) = self.get_mut(id) else { return };
+        match kind {
+            SealedKind::Hour(resource) => held.hours[at(resource)].push(time, bytes),
+            SealedKind::Day(resource) => held.days[at(resource)].push(time, bytes),
+            SealedKind::Event => {
+                held.events.extend(event);
+                let excess = held.events.len().saturating_sub(EVENTS);
+                held.events.drain(..excess);
+            }
+        }
+    }
+
+    /// Drops hours and days that are too old.
+    pub(crate) fn expire(&mut self, first_hour: u32, first_day: u32) {
+        for held in self.held.iter_mut().flatten() {
+            held.hours.iter_mut().for_each(|packed| packed.drop_before(first_hour));
+            held.days.iter_mut().for_each(|packed| packed.drop_before(first_day));
+            held.events.retain(|event| event.time_ms / 3_600_000 >= u64::from(first_hour));
+        }
+        self.forget_empty();
+    }
+
+    /// What there is, sealed and open. Gaps are what nobody measured; they stay gaps.
+    pub fn coverage(&self) -> Coverage {
+        let (mut hours, mut days) = (BTreeSet::new(), BTreeSet::new());
+        for held in self.held.iter().flatten() {
+            hours.extend(held.hours.iter().flat_map(Packed::iter).map(|(hour, _)| hour));
+            hours.extend(held.open_hours.iter().map(|open| open.hour));
+            days.extend(held.days.iter().flat_map(Packed::iter).map(|(day, _)| day));
+            days.extend(held.open_days.iter().map(|open| open.day));
+        }
+        let span = |times: &BTreeSet<u32>| times.first().copied().zip(times.last().copied());
+        let missing = |times: &BTreeSet<u32>| {
+            span(times).map_or(0, |(first, last)| last - first + 1 - u32::try_from(times.len()).unwrap_or(0))
+        };
+        Coverage {
+            subjects: self.by_key.len(),
+            hours: span(&hours),
+            missing_hours: missing(&hours),
+            days: span(&days),
+            missing_days: missing(&days),
+        }
+    }
+
+    /// Gives memory back that loading took in advance.
+    pub(crate) fn shrink(&mut self) {
+        let packed = self.held.iter_mut().flatten().flat_map(|h| h.hours.iter_mut().chain(&mut h.days));
+        packed.for_each(Packed::shrink);
+    }
+}
+
+fn hour_due(hour: u32, touched: u32) -> u32 {
+    (hour.saturating_add(1).saturating_mul(60)).max(touched).saturating_add(HOUR_GRACE)
+}
+
+fn day_due(day: u32, touched: u32) -> u32 {
+    (day.saturating_add(1).saturating_mul(24 * 60)).max(touched).saturating_add(DAY_GRACE)
+}
+
+/// One resource of an hour that is open.
+pub(crate) fn hour_of(open: &OpenHour, replicas: &[&Replica], resource: Resource) -> Hour {
+    let i = at(resource);
+    let (worst, starved_ms) = worst(replicas, i);
+    Hour { hour: u64::from(open.hour), all: open.all[i].clone(), worst, peak: open.peaks[i], starved_ms }
+}
+
+/// A sealed hour.
+pub(crate) fn decode_hour(hour: u32, bytes: &[u8]) -> Option<Hour> {
+    let ([peak, starved_ms], [all, worst]) = decode_parts(bytes)?;
+    Some(Hour { hour: u64::from(hour), all: all?, worst, peak, starved_ms })
+}
+
+/// A sealed day.
+pub(crate) fn decode_day(day: u32, bytes: &[u8]) -> Option<Day> {
+    let ([peak], [all, minutes]) = decode_parts(bytes)?;
+    Some(Day { day: u64::from(day), all: all?, minutes: minutes?, peak })
+}
+
+/// Takes a further part of the same hour in. Of two bad replicas the one that used more stays: which ranks where among
+/// all cannot be told any more.
+pub(crate) fn merge_hour(into: &mut Hour, other: Hour) {
+    into.all.merge(&other.all);
+    into.peak = into.peak.max(other.peak);
+    into.starved_ms = into.starved_ms.max(other.starved_ms);
+    into.worst = match (into.worst.take(), other.worst) {
+        (Some(a), Some(b)) => Some(if mean(&a) >= mean(&b) { a } else { b }),
+        (a, b) => a.or(b),
+    };
+}
+
+/// Takes a further part of the same day in.
+pub(crate) fn merge_day(into: &mut Day, other: &Day) {
+    into.all.merge(&other.all);
+    into.minutes.merge(&other.minutes);
+    into.peak = into.peak.max(other.peak);
+}
+
+pub(crate) fn encode_hour(hour: &Hour) -> Vec<u8> {
+    encode_parts(&[hour.peak, hour.starved_ms], &[Some(&hour.all), hour.worst.as_ref()])
+}
+
+pub(crate) fn encode_day(day: &Day) -> Vec<u8> {
+    encode_parts(&[day.peak], &[Some(&day.all), Some(&day.minutes)])
+}
+
+pub(crate) fn encode_event(event: &Event) -> Vec<u8> {
+    let some = |value: Option<u64>| value.map_or(0, |v| v.saturating_add(1));
+    let cause = match event.cause {
+        Cause::OomKill => 1,
+        Cause::Eviction => 2,
+    };
+    let numbers =
+        [event.time_ms, cause, some(event.usage), some(event.request), some(event.limit), some(event.age_ms)];
+    encode_parts(&numbers, &[])
+}
+
+pub(crate) fn decode_event(bytes: &[u8]) -> Option<Event> {
+    let ([time_ms, cause, usage, request, limit, age_ms], []) = decode_parts::<6, 0>(bytes)?;
+    let cause = match cause {
+        1 => Cause::OomKill,
+        2 => Cause::Eviction,
+        _ => return None,
+    };
+    let some = |value: u64| value.checked_sub(1);
+    Some(Event {
+        time_ms,
+        cause,
+        usage: some(usage),
+        request: some(request),
+        limit: some(limit),
+        age_ms: some(age_ms),
+    })
+}
