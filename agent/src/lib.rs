@@ -28,6 +28,7 @@ mod kernel;
 mod node;
 mod once;
 mod oom;
+mod overlay;
 mod pressure;
 mod program;
 mod reconcile;

@@ -35,6 +35,7 @@ use crate::node::daemons::protect_ourselves;
 use crate::node::{self, NodeLoop};
 use crate::oom::evictions::Evictions;
 use crate::oom::{self, HintSender, OomWatcher};
+use crate::overlay::Overlays;
 use crate::shared::{
     Context, Heartbeat, LIVE_TICKS_CAP, LiveBus, Rescan, SOURCE_UPDATES_CAP, Stats, Stop, TRACK_CHANGES_CAP,
     UpdateSender, Waker,
@@ -94,8 +95,16 @@ pub(crate) fn open(config: Config) -> anyhow::Result<Opened> {
     let board = Arc::new(Board::default());
     let kernel = kernel::open(&config, &board)?;
     let node = NodeKey { cluster: config.cluster.clone(), node };
-    let context =
-        Context { config, node, boot_id, epoch, facts, stats: Stats::default(), stop: Stop::default() };
+    let context = Context {
+        config,
+        node,
+        boot_id,
+        epoch,
+        facts,
+        stats: Stats::default(),
+        stop: Stop::default(),
+        overlays: Overlays::default(),
+    };
     let holds = Arc::new(Holds::new(transients));
     undo_leftovers(&context.config, &kernel, &holds)?;
     Ok(Opened { context: Arc::new(context), kernel, journal, decisions: Arc::new(decisions), board, holds })

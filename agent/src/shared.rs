@@ -19,6 +19,7 @@ use evenkeel_model::workload::{SourceKind, Workload};
 use evenkeel_qos::rules::ResourceClasses;
 
 use crate::config::Config;
+use crate::overlay::Overlays;
 
 /// Path of a cgroup below the hierarchies' roots, beginning with `/`.
 pub(crate) type CgroupPath = Arc<str>;
@@ -137,6 +138,8 @@ pub(crate) struct Context {
     pub facts: NodeFacts,
     /// Counters of all parts.
     pub stats: Stats,
+    /// What the recommender says containers should request.
+    pub overlays: Overlays,
     /// Set when the agent should end.
     pub stop: Stop,
 }
@@ -500,6 +503,8 @@ pub(crate) struct Stats {
     pub containers_converged: Count,
     /// Containers of which some knob is without its effect.
     pub containers_ineffective: Count,
+    /// Containers whose requests follow a recommendation instead of what was asked for.
+    pub resized: Count,
     /// Containers of which some knob is contended.
     pub containers_contended: Count,
     /// Track changes that had to wait because the sampler was behind.

@@ -40,6 +40,8 @@ pub enum DecisionKind {
     Evict,
     /// The eviction policy says that a container should be started again; offered to whoever runs it.
     Restart,
+    /// A request was brought a step nearer to what is recommended, or back to what was asked for.
+    Resize,
     /// Something about the node itself: swap, overcommit, the cap of all workloads.
     Node,
     /// Something about a source: socket lost, manifest refused, conflict.

@@ -44,3 +44,5 @@ pub(crate) const EFFECTIVE_PROTECTION: &str = "effective-protection";
 pub(crate) const EFFECTIVE_WEIGHT: &str = "effective-weight";
 /// The cap of all workloads.
 pub(crate) const CAP: &str = "workloads-cap";
+/// One step of a request towards what is recommended.
+pub(crate) const OVERLAY_STEP: &str = "overlay-step";

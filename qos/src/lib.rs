@@ -15,6 +15,7 @@ pub mod eviction;
 pub mod explain;
 pub mod fair;
 pub mod memory;
+pub mod overlay;
 pub mod own;
 pub mod plan;
 pub mod pod;

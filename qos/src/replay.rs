@@ -17,7 +17,7 @@ mod score;
 
 use evenkeel_model::decision::{Decision, DecisionKind};
 
-use crate::{effective, eviction, formula, pressure, starvation};
+use crate::{effective, eviction, formula, overlay, pressure, starvation};
 use inputs::{Case, Unreplayable};
 
 /// What came of replaying a decision.
@@ -65,6 +65,7 @@ const RULES: &[(&str, Rule)] = &[
     (formula::EFFECTIVE_WEIGHT, |case| case.by(effective::replay_weight)),
     ("pressure-step", |case| case.by(pressure::replay_relieve)),
     ("pressure-release", |case| case.by(pressure::replay_release)),
+    (formula::OVERLAY_STEP, |case| case.by(overlay::replay)),
     ("starves", starves),
     ("squeeze", |case| case.by(starvation::replay_squeeze)),
 ];
@@ -113,6 +114,7 @@ const fn without_rule(kind: DecisionKind) -> &'static str {
         DecisionKind::Denied => "tells that the kernel or the configuration refused",
         DecisionKind::Ineffective => "tells that a knob has its effect again",
         DecisionKind::Contended => "tells that somebody else rewrites a knob",
+        DecisionKind::Resize => "tells that a request is kept or went back to what was asked for",
         _ => "names no rule in its inputs",
     }
 }

@@ -13,7 +13,7 @@ use super::raw;
 use super::sections::cpu::Conversion;
 use super::sections::memory::OomScope;
 use super::sections::{cpu, daemons, memory, node, node_memory, own, systemd};
-use super::sections::{eviction, oom, pressure, starvation};
+use super::sections::{eviction, oom, overlay, pressure, starvation};
 use super::valid::{
     Config, Converge, Features, FreezeWhen, Manage, Mode, Roots, Sample, Serve, Sources, Stream,
 };
@@ -63,6 +63,7 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
         dynamic_scores: raw.scores == raw::Scores::Dynamic,
         pressure: pressure::check(&mut c, &raw.pressure),
         starvation: starvation::check(&mut c, &raw.starvation),
+        overlay: overlay::check(&mut c, &raw.overlay, matches!(raw.rules, raw::Rules::Kubelet)),
         oom: oom::check(&mut c, &raw.oom),
         eviction: eviction::check(&mut c, &raw.eviction),
         converge: converge(&mut c, &raw.converge),

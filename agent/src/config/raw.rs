@@ -17,6 +17,7 @@ use super::sections::knobs::Knobs;
 use super::sections::memory::Memory;
 use super::sections::node::Node;
 use super::sections::oom::Oom;
+use super::sections::overlay::Overlay;
 use super::sections::pressure::Pressure;
 use super::sections::starvation::Starvation;
 use super::sections::systemd::Systemd;
@@ -58,6 +59,8 @@ section! {
         pressure: Pressure = Pressure::default(),
         /// What is done when a container does not get the CPU it requested.
         starvation: Starvation = Starvation::default(),
+        /// Requests that the recommender gives.
+        overlay: Overlay = Overlay::default(),
         /// What is told of OOM kills.
         oom: Oom = Oom::default(),
         /// What is offered for a container that was OOM-killed.

@@ -18,6 +18,7 @@ use super::sections::memory::MemoryRules;
 use super::sections::node::Allocatable;
 use super::sections::node_memory::NodeMemory;
 use super::sections::oom::OomRules;
+use super::sections::overlay::OverlayRules;
 use super::sections::pressure::PressureRules;
 use super::sections::starvation::StarvationRules;
 use super::sections::systemd::Units;
@@ -63,6 +64,8 @@ pub(crate) struct Config {
     pub pressure: PressureRules,
     /// What is done when a container starves of CPU.
     pub starvation: StarvationRules,
+    /// Recommended requests.
+    pub overlay: OverlayRules,
     /// What is told of OOM kills.
     pub oom: OomRules,
     /// What is offered for a container that was OOM-killed.

@@ -8,11 +8,14 @@ use std::time::Instant;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 
 use super::board::SourceView;
+use super::overlay::{self, Seen};
 use super::table::{Applied, source_name};
 use super::{Converger, WAITING_PERIOD, cores};
+use crate::config::Mode;
 use crate::decisions::Draft;
 use crate::reconcile::bind::Binder;
 use crate::reconcile::merge;
+use crate::serve::admit;
 use crate::shared::SourceProblem;
 
 impl Converger {
@@ -66,9 +69,12 @@ impl Converger {
         let mut binder = Binder::default();
         let reader = &self.parts.reader;
         let manage = &self.parts.context.config.manage;
-        let merged = merge(self.snapshots.workloads(), manage, &self.rules.facts, &mut |binding| {
+        let mut merged = merge(self.snapshots.workloads(), manage, &self.rules.facts, &mut |binding| {
             binder.resolve(reader, binding)
         });
+        if let Some(overlay) = self.overlay.as_mut() {
+            overlay.apply(&mut merged.bound);
+        }
         for problem in merged.problems.iter().filter(|problem| !self.conflicts.contains(problem)) {
             self.tell_problem("reconcile", problem);
         }
@@ -91,6 +97,35 @@ impl Converger {
             self.take_in(again, now);
         }
         self.show_sources(Some(waiting));
+    }
+
+    /// Brings requests a step nearer to what is recommended, or back, where that is accepted.
+    pub(super) fn resize(&mut self, now: Instant) {
+        let Some(overlay) = self.overlay.as_mut() else { return };
+        let context = &self.parts.context;
+        let table = &self.table;
+        let seen = |id: &str| {
+            table.by_id(id).map(|container| Seen {
+                generation: container.generation,
+                state: container.state(),
+                processes: container.processes,
+            })
+        };
+        let node = overlay::Node {
+            cpu_milli: context.facts.cpu_milli.get(),
+            memory_bytes: context.facts.memory_bytes.get(),
+            allocatable: &|| admit::cpu_and_memory(context),
+            seen: &seen,
+            dry_run: context.config.mode == Mode::DryRun,
+        };
+        let turn = overlay.turn(context.overlays.last().as_ref(), &node, now);
+        context.stats.resized.set(overlay.len() as u64);
+        for draft in turn.drafts {
+            self.parts.decisions.record(draft, &context.stats);
+        }
+        if turn.changed {
+            self.merge_at = Some(now);
+        }
     }
 
     /// Gives whole-core Guaranteed containers their processors, and everybody else the rest.

@@ -19,6 +19,7 @@ mod housekeeping;
 mod knob;
 mod knobs;
 mod members;
+mod overlay;
 mod own;
 mod pass;
 mod queue;
@@ -60,6 +61,8 @@ use own::{Homes, Owned};
 pub(crate) use table::source_name;
 use table::{Rules, Table};
 use wake::{Key, Wake};
+
+use overlay::Overlay;
 
 use crate::config::sections::cpu::Excess;
 use crate::decisions::DecisionLog;
@@ -124,6 +127,7 @@ pub(crate) struct Converger {
     cores: Option<Cores>,
     fair: Option<FairMode>,
     dynamic: Option<DynamicScores>,
+    overlay: Option<Overlay>,
     /// Containers to look at, soonest first, and when each is due.
     queue: BinaryHeap<Reverse<(Instant, Key)>>,
     due: HashMap<Key, Instant>,
@@ -191,6 +195,8 @@ impl Converger {
                 .map(|usage| FairMode::new(&config.cpu, &config.own, usage, Instant::now())),
             Excess::Proportional => None,
         };
+        let overlay = config.overlay.accept.then(|| Overlay::new(config.overlay, Instant::now()));
+        parts.context.overlays.set_bell(parts.waker.clone());
         let ranked = parts.usage.clone().filter(|_| config.dynamic_scores);
         let dynamic = ranked.map(|usage| DynamicScores::new(config.plan.rules, usage, Instant::now()));
         let survey = Survey::new(recursive, config.own.clone(), config.converge.audit_period, Instant::now());
@@ -205,6 +211,7 @@ impl Converger {
             cores,
             fair,
             dynamic,
+            overlay,
             queue: BinaryHeap::new(),
             due: HashMap::new(),
             merge_at: None,
@@ -228,6 +235,7 @@ impl Converger {
             self.take_updates(now);
             self.take_events(now);
             self.take_pokes(now);
+            self.resize(now);
             self.reconcile(now);
             self.fair(now);
             self.rank(now);
@@ -279,6 +287,9 @@ impl Converger {
             self.owned.due(),
             self.fair.as_ref().map(FairMode::due),
             self.dynamic.as_ref().map(DynamicScores::due),
+            self.overlay
+                .as_ref()
+                .and_then(|overlay| overlay.due(self.parts.context.overlays.last().as_ref())),
         ];
         let next = next.into_iter().flatten().min().unwrap_or(now + LONGEST_SLEEP);
         let sleep = next.saturating_duration_since(now).min(LONGEST_SLEEP);

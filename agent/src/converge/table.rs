@@ -324,6 +324,11 @@ impl Table {
     }
 
     /// One container.
+    pub(super) fn by_id(&self, id: &str) -> Option<&Container> {
+        self.by_id.get(id).and_then(|key| self.containers.get(key))
+    }
+
+    /// One container.
     pub(super) fn get(&self, key: Key) -> Option<&Container> {
         self.containers.get(&key)
     }

@@ -69,6 +69,12 @@ impl Draft {
         self
     }
 
+    /// The decision as it is.
+    #[cfg(test)]
+    pub(crate) fn finish_for_tests(self) -> Decision {
+        self.decision
+    }
+
     /// The decision, numbered and dated.
     pub(super) fn finish(self, seq: u64, time_usec: u64) -> Decision {
         Decision { seq, time_usec, ..self.decision }

@@ -55,5 +55,6 @@ pub(crate) fn context(dir: &std::path::Path, epoch: u64, address: &str) -> Arc<C
         facts: NodeFacts::of_size(Bytes::new(1 << 30), MilliCpu::new(2000)),
         stats: Stats::default(),
         stop: Stop::default(),
+        overlays: crate::overlay::Overlays::default(),
     })
 }

@@ -41,6 +41,15 @@ pub(super) fn allocatable(context: &Context) -> ResourceList {
     with_config(machine, &config.allocatable)
 }
 
+/// Thousandths of a core and bytes this node gives to pods.
+pub(crate) fn cpu_and_memory(context: &Context) -> (u64, u64) {
+    let list = with_config(of_machine(&context.facts), &context.config.allocatable);
+    let whole = |value: i128| u64::try_from(value.max(0)).unwrap_or(u64::MAX);
+    let cpu = list.get_or_zero(&ResourceName::CPU);
+    let memory = list.get_or_zero(&ResourceName::MEMORY);
+    (whole(cpu.milli()), whole(memory.value()))
+}
+
 fn of_machine(facts: &NodeFacts) -> ResourceList {
     let cpu = i64::try_from(facts.cpu_milli.get()).unwrap_or(i64::MAX);
     [

@@ -3,7 +3,7 @@
 //! Owned here: sockets, the service, the conversion of views to the wire. Not owned: any state; everything is read
 //! from the board, the decision log, the counters and the live bus.
 
-mod admit;
+pub(crate) mod admit;
 mod grpc;
 pub(crate) mod metrics;
 mod pressure;

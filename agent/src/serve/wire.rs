@@ -15,7 +15,7 @@ use crate::node::cap::CapView;
 use crate::node::daemons::{Daemon, DaemonState};
 use crate::oom::evictions::Offer;
 use crate::report::Throttling;
-use crate::shared::{LiveTick, Tracked, lock, micros};
+use crate::shared::{Context, LiveTick, Tracked, lock, micros};
 
 /// Everything status shows.
 pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
@@ -27,7 +27,7 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
         node: context.node.node.clone(),
         mode: config.mode.as_str().to_owned(),
         rules: config.plan.rules.as_str().to_owned(),
-        panic: false,
+        panic: context.overlays.last().is_some_and(|offer| offer.panic.is_some()),
         capabilities: agent.capabilities.clone(),
         knobs: board.knobs().into_iter().map(node_knob).collect(),
         containers: containers(agent, false),
@@ -45,6 +45,18 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
         holds: agent.holds.list().iter().map(pressure::hold).collect(),
         daemons: agent.node.daemons().into_iter().map(daemon).collect(),
         workloads_cap: agent.node.cap().map(cap),
+        overlay: config.overlay.accept.then(|| overlay(context)),
+    }
+}
+
+/// What the recommender said last.
+fn overlay(context: &Context) -> v1::OverlayStatus {
+    let last = context.overlays.last();
+    v1::OverlayStatus {
+        made_usec: last.as_ref().map_or(0, |offer| offer.made_usec),
+        offered: last.as_ref().map_or(0, |offer| u32::try_from(offer.entries.len()).unwrap_or(u32::MAX)),
+        in_force: u32::try_from(context.stats.resized.get()).unwrap_or(u32::MAX),
+        panic: last.and_then(|offer| offer.panic).unwrap_or_default(),
     }
 }
 

@@ -5,7 +5,7 @@ use evenkeel_model::decision::{Decision, DecisionKind, DecisionResult};
 use super::ConvertError;
 use crate::v1;
 
-const KINDS: [(DecisionKind, &str); 18] = [
+const KINDS: [(DecisionKind, &str); 19] = [
     (DecisionKind::Found, "found"),
     (DecisionKind::Gone, "gone"),
     (DecisionKind::Classified, "classified"),
@@ -21,6 +21,7 @@ const KINDS: [(DecisionKind, &str); 18] = [
     (DecisionKind::Kill, "kill"),
     (DecisionKind::Evict, "evict"),
     (DecisionKind::Restart, "restart"),
+    (DecisionKind::Resize, "resize"),
     (DecisionKind::Node, "node"),
     (DecisionKind::Source, "source"),
     (DecisionKind::Agent, "agent"),

@@ -8,6 +8,7 @@ pub(crate) mod memory;
 pub(crate) mod node;
 pub(crate) mod node_memory;
 pub(crate) mod oom;
+pub(crate) mod overlay;
 pub(crate) mod own;
 pub(crate) mod pressure;
 pub(crate) mod starvation;

@@ -9,7 +9,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
@@ -177,6 +177,7 @@ impl Client {
                 }
                 Some(Response::Ack(ack)) => self.acknowledge(ack.epoch, ack.last_seq).await?,
                 Some(Response::Refused(refused)) => self.refused(&refused).await?,
+                Some(Response::Overlay(word)) => self.context.overlays.take(word, Instant::now()),
                 Some(Response::Resume(other)) => {
                     bail!("the recommender answered for epoch {:016x}, not {epoch:016x}", other.epoch)
                 }
@@ -279,6 +280,7 @@ impl Client {
                 }
                 self.refused(&refused).await?;
             }
+            Some(Response::Overlay(word)) => self.context.overlays.take(word, Instant::now()),
             Some(Response::Resume(_)) => bail!("the recommender sent a Resume nobody asked for"),
             None => {}
         }

@@ -170,6 +170,12 @@ fn agent(page: &mut Page, stats: &Stats) {
             stats.containers_ineffective.get(),
         ),
         (
+            "containers_resized",
+            gauge,
+            "Containers whose requests follow a recommendation.",
+            stats.resized.get(),
+        ),
+        (
             "containers_contended",
             gauge,
             "Containers of which somebody else keeps rewriting some knob.",

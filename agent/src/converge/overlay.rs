@@ -1,0 +1,585 @@
+//! Recommended requests taken step by step, in the place of those that were asked for.
+//!
+//! Owned here: whose turn it is, the proof that a step took effect, undoing one that did not, and going back when the
+//! recommender panics, withdraws or falls silent. One container at a time on the whole node: score, shares and protection
+//! move together, because they are all planned from the same requests. Nothing of it outlives the agent. Not owned: how far
+//! a step goes (`evenkeel_qos::overlay`), the word itself ([`crate::overlay`]).
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
+
+use evenkeel_model::decision::{DecisionKind, DecisionResult};
+use evenkeel_model::units::{Bytes, MilliCpu};
+use evenkeel_model::workload::{ContainerResources, Managed, Requested, SourceKind, Workload};
+use evenkeel_qos::overlay::{Case, Step, changes_class, step};
+use evenkeel_qos::rules::defaulted;
+
+use super::container::State;
+use crate::config::sections::overlay::OverlayRules;
+use crate::decisions::Draft;
+use crate::overlay::{Advice, Offer, Place};
+use crate::reconcile::Bound;
+
+/// What is in force for one container instead of what was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Standing {
+    workload: Workload,
+    resources: ContainerResources,
+}
+
+/// A step whose effect is not proven yet.
+#[derive(Debug)]
+struct Flight {
+    id: String,
+    before: Option<Standing>,
+    /// The container's wish before the step.
+    generation: u64,
+    /// What it was like before: a step must not make it worse.
+    state: State,
+    since: Instant,
+}
+
+/// A container as it is now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) generation: u64,
+    pub(super) state: State,
+    pub(super) processes: u32,
+}
+
+/// The node at one look.
+pub(super) struct Node<'a> {
+    pub(super) cpu_milli: u64,
+    pub(super) memory_bytes: u64,
+    /// What all containers together may request: thousandths of a core and bytes. Asked only when a step is due.
+    pub(super) allocatable: &'a dyn Fn() -> (u64, u64),
+    /// One container.
+    pub(super) seen: &'a dyn Fn(&str) -> Option<Seen>,
+    pub(super) dry_run: bool,
+}
+
+/// What a look led to.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// Requests in force changed: the desired state is to be merged again.
+    pub(super) changed: bool,
+    pub(super) drafts: Vec<Draft>,
+}
+
+/// The overlay in force.
+#[derive(Debug)]
+pub(super) struct Overlay {
+    rules: OverlayRules,
+    /// What was asked for, by container id, as of the last merge. Bounded by the containers of the node.
+    asked: HashMap<String, Workload>,
+    standing: BTreeMap<String, Standing>,
+    flight: Option<Flight>,
+    resting: HashMap<String, Instant>,
+    next: Instant,
+    /// Word that a dry run has told of.
+    told: u64,
+}
+
+impl Overlay {
+    /// Nothing is in force.
+    pub(super) fn new(rules: OverlayRules, now: Instant) -> Self {
+        Self {
+            rules,
+            asked: HashMap::new(),
+            standing: BTreeMap::new(),
+            flight: None,
+            resting: HashMap::new(),
+            next: now,
+            told: 0,
+        }
+    }
+
+    /// When something may have to be done without a new word.
+    pub(super) fn due(&self, offer: Option<&Offer>) -> Option<Instant> {
+        let until = offer.map(|offer| self.until(offer)).filter(|_| !self.standing.is_empty());
+        let flight = self.flight.as_ref().map(|flight| flight.since + self.rules.patience);
+        let next = offer.filter(|offer| !offer.entries.is_empty()).map(|_| self.next);
+        [until, flight, next].into_iter().flatten().min()
+    }
+
+    /// A word is too old when it says so itself, or when it arrived too long ago.
+    fn until(&self, offer: &Offer) -> Instant {
+        offer.until.min(offer.arrived + self.rules.oldest)
+    }
+
+    /// Containers whose requests are not those that were asked for.
+    pub(super) fn len(&self) -> usize {
+        self.standing.len()
+    }
+
+    /// Puts what is in force in the place of what was asked for. Requirements that their source changed meanwhile win:
+    /// somebody has spoken since.
+    pub(super) fn apply(&mut self, bound: &mut [Bound]) {
+        self.asked.clear();
+        for bound in bound {
+            let workload = &mut bound.workload;
+            // Pods of a cluster are resized through its own interface.
+            if workload.managed != Managed::Yes || workload.source == SourceKind::Kubernetes {
+                continue;
+            }
+            self.asked.insert(workload.id.clone(), workload.clone());
+            if let Some(standing) = self.standing.get(&workload.id)
+                && standing.workload.requested == workload.requested
+            {
+                workload.requested = Requested::Stated(standing.resources);
+            }
+        }
+        let asked = &self.asked;
+        self.standing
+            .retain(|id, standing| asked.get(id).is_some_and(|w| w.requested == standing.workload.requested));
+        self.resting.retain(|id, _| asked.contains_key(id));
+    }
+
+    /// One look: proves or undoes the step under way, goes back where nothing justifies what is in force, and takes the
+    /// next step when it is time.
+    pub(super) fn turn(&mut self, offer: Option<&Offer>, node: &Node<'_>, now: Instant) -> Turn {
+        let mut turn = Turn::default();
+        let fresh = match offer {
+            Some(offer) if offer.panic.is_some() => {
+                Err(offer.panic.clone().filter(|why| !why.is_empty()).map_or_else(
+                    || "the panic switch is on".to_owned(),
+                    |why| format!("the panic switch is on: {why}"),
+                ))
+            }
+            Some(offer) if now >= self.until(offer) => {
+                Err("the recommender's last word is too old".to_owned())
+            }
+            Some(offer) => Ok(offer),
+            None => Err("there is no word of the recommender".to_owned()),
+        };
+        let offer = match fresh {
+            Ok(offer) => offer,
+            Err(why) => {
+                self.go_back(&why, |_| true, &mut turn);
+                return turn;
+            }
+        };
+        self.go_back("no policy asks for it any more", |place| !offer.entries.contains_key(place), &mut turn);
+        self.prove(node, now, &mut turn);
+        if self.flight.is_none() && now >= self.next {
+            self.advance(offer, node, now, &mut turn);
+        }
+        turn
+    }
+
+    fn go_back(&mut self, why: &str, whose: impl Fn(&Place) -> bool, turn: &mut Turn) {
+        let gone: Vec<String> = self
+            .standing
+            .iter()
+            .filter(|(_, standing)| whose(&place(&standing.workload)))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in gone {
+            let Some(standing) = self.standing.remove(&id) else { continue };
+            self.flight.take_if(|flight| flight.id == id);
+            turn.changed = true;
+            let draft = Draft::of(
+                &standing.workload,
+                DecisionKind::Resize,
+                format!("it goes back to the requests that were asked for: {why}"),
+            );
+            let asked = resources(&standing.workload).unwrap_or_default();
+            turn.drafts.push(draft.values(Some(text(&standing.resources)), Some(text(&asked))));
+        }
+    }
+
+    /// The step under way is proven when every process was verified at the new wish, and undone when that takes too long
+    /// or the container is worse off than before.
+    fn prove(&mut self, node: &Node<'_>, now: Instant, turn: &mut Turn) {
+        let Some(flight) = &self.flight else { return };
+        let Some(seen) = (node.seen)(&flight.id) else {
+            self.flight = None;
+            return;
+        };
+        let settled =
+            seen.generation > flight.generation && !matches!(seen.state, State::Dirty | State::Converging);
+        if settled && seen.state <= flight.state.max(State::Ineffective) {
+            let flight = self.flight.take();
+            self.next = now + self.rules.pause;
+            if let Some(standing) = flight.and_then(|flight| self.standing.get(&flight.id)) {
+                turn.drafts.push(
+                    Draft::of(
+                        &standing.workload,
+                        DecisionKind::Resize,
+                        "the step took effect on every process",
+                    )
+                    .result(DecisionResult::Unchanged)
+                    .input("processes", seen.processes)
+                    .input("generation", seen.generation),
+                );
+            }
+            return;
+        }
+        if !settled && now < flight.since + self.rules.patience {
+            return;
+        }
+        let why = if settled { seen.state.as_str() } else { "not verified in time" };
+        let Some(flight) = self.flight.take() else { return };
+        self.resting.insert(flight.id.clone(), now + self.rules.rest);
+        self.next = now + self.rules.pause;
+        let undone = self.standing.remove(&flight.id);
+        if let Some(undone) = undone {
+            let asked = resources(&undone.workload).unwrap_or_default();
+            let before = flight.before.as_ref().map_or(asked, |before| before.resources);
+            turn.changed = true;
+            turn.drafts.push(
+                Draft::of(
+                    &undone.workload,
+                    DecisionKind::Resize,
+                    format!("the step is undone: the container is {why}"),
+                )
+                .values(Some(text(&undone.resources)), Some(text(&before)))
+                .result(DecisionResult::Failed),
+            );
+        }
+        self.standing.extend(flight.before.map(|before| (flight.id, before)));
+    }
+
+    /// Takes the next step of one container: those that need more come first, then the larger change.
+    fn advance(&mut self, offer: &Offer, node: &Node<'_>, now: Instant, turn: &mut Turn) {
+        self.resting.retain(|_, until| now < *until);
+        let free = self.free(node);
+        let mut best: Option<((bool, u64), String, Planned)> = None;
+        for (id, workload) in &self.asked {
+            let Some(advice) = offer.entries.get(&place(workload)) else { continue };
+            if self.resting.contains_key(id) {
+                continue;
+            }
+            let Some(planned) = self.plan(id, workload, advice, node, free) else { continue };
+            let rank = (planned.raises, planned.percent);
+            let better =
+                best.as_ref().is_none_or(|(had, had_id, _)| rank > *had || (rank == *had && id < had_id));
+            if better {
+                best = Some((rank, id.clone(), planned));
+            }
+        }
+        let Some((_, id, planned)) = best else {
+            self.next = now + self.rules.pause;
+            return;
+        };
+        if node.dry_run {
+            self.next = now + self.rules.pause;
+            if std::mem::replace(&mut self.told, offer.number) != offer.number {
+                turn.drafts
+                    .extend(planned.drafts.into_iter().map(|draft| draft.result(DecisionResult::WouldDo)));
+            }
+            return;
+        }
+        let Some(seen) = (node.seen)(&id) else { return };
+        let Some(workload) = self.asked.get(&id).cloned() else { return };
+        turn.drafts.extend(planned.drafts);
+        turn.changed = true;
+        let standing = Standing { workload, resources: planned.resources };
+        let before = self.standing.insert(id.clone(), standing);
+        self.flight = Some(Flight { id, before, generation: seen.generation, state: seen.state, since: now });
+    }
+
+    /// What the requests in force leave of the node: CPU and memory.
+    fn free(&self, node: &Node<'_>) -> (u64, u64) {
+        let (mut cpu, mut memory) = (0_u64, 0_u64);
+        for (id, workload) in &self.asked {
+            let Some(r) = self.in_force(id, workload) else { continue };
+            cpu = cpu.saturating_add(r.cpu_request.map_or(0, MilliCpu::get));
+            memory = memory.saturating_add(r.memory_request.map_or(0, Bytes::get));
+        }
+        let (all_cpu, all_memory) = (node.allocatable)();
+        (all_cpu.saturating_sub(cpu), all_memory.saturating_sub(memory))
+    }
+
+    fn in_force(&self, id: &str, workload: &Workload) -> Option<ContainerResources> {
+        self.standing.get(id).map(|standing| standing.resources).or_else(|| resources(workload))
+    }
+
+    fn plan(
+        &self,
+        id: &str,
+        workload: &Workload,
+        advice: &Advice,
+        node: &Node<'_>,
+        free: (u64, u64),
+    ) -> Option<Planned> {
+        let now = self.in_force(id, workload)?;
+        let mut planned = Planned { resources: now, raises: false, percent: 0, drafts: Vec::new() };
+        if let (Some(request), Some(target)) = (now.cpu_request, advice.cpu_milli) {
+            let limit = now.cpu_limit.map(MilliCpu::get);
+            let clamp = self.rules.cpu(node.cpu_milli);
+            let case = Case { now: request.get(), target, limit, free: free.0, clamp };
+            if let Some(value) = planned.take("cpu", workload, advice, &case) {
+                planned.resources.cpu_request = Some(MilliCpu::new(value));
+            }
+        }
+        if let (Some(request), Some(target)) = (now.memory_request, advice.memory_bytes) {
+            let limit = now.memory_limit.map(Bytes::get);
+            let clamp = self.rules.memory(node.memory_bytes);
+            let case = Case { now: request.get(), target, limit, free: free.1, clamp };
+            if let Some(value) = planned.take("memory", workload, advice, &case) {
+                planned.resources.memory_request = Some(Bytes::new(value));
+            }
+        }
+        // A class is never changed in place: whoever relies on it has to be asked.
+        let same = !changes_class(&now, &planned.resources);
+        (same && !planned.drafts.is_empty()).then_some(planned)
+    }
+}
+
+/// A step that could be taken.
+struct Planned {
+    resources: ContainerResources,
+    raises: bool,
+    /// The larger change of the two, percent of what is in force.
+    percent: u64,
+    drafts: Vec<Draft>,
+}
+
+impl Planned {
+    fn take(&mut self, name: &str, workload: &Workload, advice: &Advice, case: &Case) -> Option<u64> {
+        let Step { value, capped_by } = step(case)?;
+        self.raises |= value > case.now;
+        self.percent = self.percent.max(value.abs_diff(case.now).saturating_mul(100) / case.now.max(1));
+        let held = if capped_by.is_empty() {
+            String::new()
+        } else {
+            format!(", held back by {}", capped_by.join(", "))
+        };
+        self.drafts.push(
+            Draft::of(
+                workload,
+                DecisionKind::Resize,
+                format!("policy {} asks for {} by rule {}{held}", advice.policy, case.target, advice.rule),
+            )
+            .knob(&format!("{name}.request"))
+            .values(Some(case.now.to_string()), Some(value.to_string()))
+            .inputs(&case.inputs()),
+        );
+        Some(value)
+    }
+}
+
+fn place(workload: &Workload) -> Place {
+    (workload.pod.namespace.clone(), workload.workload.clone(), workload.container.clone())
+}
+
+/// What a container asked for, requests that follow from limits included; `None` where nothing is known.
+fn resources(workload: &Workload) -> Option<ContainerResources> {
+    match workload.requested {
+        Requested::Stated(resources) => Some(defaulted(resources)),
+        Requested::Estimated(estimate) => Some(estimate.resources),
+        Requested::Unknown => None,
+    }
+}
+
+fn text(resources: &ContainerResources) -> String {
+    let cpu = resources.cpu_request.map_or_else(|| "none".to_owned(), |cpu| cpu.to_string());
+    let memory = resources.memory_request.map_or_else(|| "none".to_owned(), |memory| memory.to_string());
+    format!("cpu {cpu}, memory {memory}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::testing::workload;
+
+    const MIB: u64 = 1 << 20;
+    const RULES: OverlayRules = OverlayRules {
+        accept: true,
+        up_percent: 150,
+        down_percent: 80,
+        cpu_least_milli: 10,
+        memory_least_bytes: 16 * MIB,
+        most_percent: 80,
+        pause: Duration::from_secs(10),
+        patience: Duration::from_secs(60),
+        rest: Duration::from_secs(600),
+        oldest: Duration::from_secs(300),
+    };
+
+    /// The agent around the overlay: a container is brought to its wish as soon as it has one, unless it is stuck.
+    struct Rig {
+        overlay: Overlay,
+        now: Instant,
+        workloads: Vec<Workload>,
+        generations: HashMap<String, (ContainerResources, u64)>,
+        stuck: Option<State>,
+        told: Vec<(String, Option<String>)>,
+        dry_run: bool,
+    }
+
+    impl Rig {
+        fn new(names: &[&str]) -> Self {
+            let now = Instant::now();
+            Self {
+                overlay: Overlay::new(RULES, now),
+                now,
+                workloads: names.iter().map(|name| workload(name)).collect(),
+                generations: HashMap::new(),
+                stuck: None,
+                told: Vec::new(),
+                dry_run: false,
+            }
+        }
+
+        fn merge(&mut self) {
+            let bound = |w: &Workload| Bound { workload: w.clone(), path: format!("/{}", w.pod.name) };
+            let mut bound: Vec<Bound> = self.workloads.iter().map(bound).collect();
+            self.overlay.apply(&mut bound);
+            for Bound { workload, .. } in bound {
+                let wish = resources(&workload).unwrap();
+                let had = self.generations.entry(workload.id).or_insert((wish, 1));
+                if had.0 != wish {
+                    *had = (wish, had.1 + 1);
+                }
+            }
+        }
+
+        /// A second of the agent.
+        fn second(&mut self, offer: Option<&Offer>) {
+            let (generations, stuck) = (&self.generations, self.stuck);
+            let seen = |id: &str| {
+                let (_, generation) = generations.get(id)?;
+                let state =
+                    if *generation > 1 { stuck.unwrap_or(State::Converged) } else { State::Converged };
+                Some(Seen { generation: *generation, state, processes: 1 })
+            };
+            let allocatable = || (4000, 4096 * MIB);
+            let node = Node {
+                cpu_milli: 4000,
+                memory_bytes: 4096 * MIB,
+                allocatable: &allocatable,
+                seen: &seen,
+                dry_run: self.dry_run,
+            };
+            let turn = self.overlay.turn(offer, &node, self.now);
+            if turn.changed {
+                self.merge();
+            }
+            for draft in turn.drafts {
+                let decision = draft.finish_for_tests();
+                self.told.push((decision.reason, decision.new));
+            }
+            self.now += Duration::from_secs(1);
+        }
+
+        fn seconds(&mut self, count: u64, offer: Option<&Offer>) {
+            (0..count).for_each(|_| self.second(offer));
+        }
+
+        fn cpu(&self, name: &str) -> u64 {
+            self.generations[&format!("default/{name}/main")].0.cpu_request.unwrap().get()
+        }
+    }
+
+    fn offer(rig: &Rig, advice: &[(&str, u64)]) -> Offer {
+        let entry = |(name, cpu): &(&str, u64)| {
+            let place = ("default".to_owned(), (*name).to_owned(), "main".to_owned());
+            (place, Advice { cpu_milli: Some(*cpu), policy: "default/p".into(), ..Advice::default() })
+        };
+        Offer {
+            number: 1,
+            panic: None,
+            made_usec: 0,
+            arrived: rig.now,
+            until: rig.now + Duration::from_secs(200),
+            entries: Arc::new(advice.iter().map(entry).collect()),
+        }
+    }
+
+    #[test]
+    fn one_container_at_a_time_goes_there_by_steps_and_back_at_once() {
+        let mut rig = Rig::new(&["a", "b"]);
+        rig.merge();
+        let said = offer(&rig, &[("a", 1000), ("b", 100)]);
+        rig.second(Some(&said));
+        assert_eq!((rig.cpu("a"), rig.cpu("b")), (750, 500), "who needs more comes first");
+        rig.seconds(5, Some(&said));
+        assert_eq!((rig.cpu("a"), rig.cpu("b")), (750, 500), "there is a pause after the proof");
+        rig.seconds(150, Some(&said));
+        assert_eq!((rig.cpu("a"), rig.cpu("b")), (1000, 100));
+        rig.seconds(100, Some(&said));
+        assert_eq!((rig.cpu("a"), rig.cpu("b")), (500, 500), "it became too old");
+        assert!(rig.told.last().unwrap().0.contains("too old"), "{:?}", rig.told.last());
+    }
+
+    #[test]
+    fn panic_withdrawal_and_a_changed_mind_end_it() {
+        for way in ["panic", "withdrawn", "edited", "gone"] {
+            let mut rig = Rig::new(&["a"]);
+            rig.merge();
+            let said = offer(&rig, &[("a", 600)]);
+            rig.seconds(30, Some(&said));
+            assert_eq!(rig.cpu("a"), 600);
+            let mut next = said.clone();
+            match way {
+                "panic" => next.panic = Some("stop".into()),
+                "withdrawn" => next.entries = Arc::default(),
+                "edited" => {
+                    let mut resources = resources(&rig.workloads[0]).unwrap();
+                    resources.cpu_request = Some(MilliCpu::new(300));
+                    rig.workloads[0].requested = Requested::Stated(resources);
+                    next.entries = Arc::default();
+                    rig.merge();
+                    assert_eq!(rig.cpu("a"), 300, "what somebody says later counts");
+                }
+                _ => rig.workloads.clear(),
+            }
+            rig.merge();
+            rig.seconds(3, Some(&next));
+            assert_eq!(rig.overlay.len(), 0, "{way}");
+            if way == "panic" || way == "withdrawn" {
+                assert_eq!(rig.cpu("a"), 500, "{way}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_without_proof_is_undone_and_the_container_rests() {
+        for (stuck, why) in [(State::Denied, "denied"), (State::Converging, "not verified in time")] {
+            let mut rig = Rig::new(&["a"]);
+            rig.stuck = Some(stuck);
+            rig.merge();
+            let said = Offer { until: rig.now + Duration::from_secs(250), ..offer(&rig, &[("a", 600)]) };
+            rig.seconds(70, Some(&said));
+            assert_eq!(rig.cpu("a"), 500);
+            let told = &rig.told;
+            assert!(told.iter().any(|(reason, _)| reason.ends_with(why)), "{told:?}");
+            let steps = told.len();
+            rig.seconds(100, Some(&said));
+            assert_eq!(rig.told.len(), steps, "it rests");
+        }
+    }
+
+    #[test]
+    fn neither_class_nor_room_nor_a_cluster_is_overrun() {
+        let mut rig = Rig::new(&["a", "b", "c"]);
+        let mut guaranteed = resources(&rig.workloads[0]).unwrap();
+        guaranteed.cpu_limit = guaranteed.cpu_request;
+        rig.workloads[0].requested = Requested::Stated(guaranteed);
+        rig.workloads[1].source = SourceKind::Kubernetes;
+        let mut large = resources(&rig.workloads[2]).unwrap();
+        large.cpu_request = Some(MilliCpu::new(3000));
+        rig.workloads[2].requested = Requested::Stated(large);
+        rig.merge();
+        let said = offer(&rig, &[("a", 400), ("b", 400), ("c", 3900)]);
+        rig.seconds(100, Some(&said));
+        // The band is 80 % of the node; a and c request 3,500 of 4,000.
+        assert_eq!((rig.cpu("a"), rig.cpu("b"), rig.cpu("c")), (500, 500, 3200));
+    }
+
+    #[test]
+    fn a_dry_run_tells_of_the_first_step_once() {
+        let mut rig = Rig::new(&["a"]);
+        rig.dry_run = true;
+        rig.merge();
+        let said = offer(&rig, &[("a", 1000)]);
+        rig.seconds(100, Some(&said));
+        assert_eq!((rig.cpu("a"), rig.told.len()), (500, 1));
+        assert_eq!(rig.told[0].1.as_deref(), Some("750"));
+    }
+}
