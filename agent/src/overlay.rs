@@ -50,12 +50,12 @@ pub(crate) struct Offer {
 }
 
 /// The last word, shared by the stream and the converger.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Overlays {
     inner: Mutex<Inner>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Inner {
     last: Option<Offer>,
     bell: Option<Waker>,
