@@ -13,7 +13,7 @@ use crate::report::test_support::{first_tick, tick};
 
 const EPOCH: u64 = 7;
 
-/// Samples by slot, wherever they are: one per second or many in a minute; and the CPU milli-seconds they sum to.
+/// Samples by slot, wherever they are: one per second or many in a minute; and the CPU use they sum to, millionths of a core a second.
 #[derive(Default, Debug, PartialEq)]
 struct Tally(BTreeMap<u32, (u64, u64)>);
 
@@ -76,7 +76,7 @@ fn tally(spool: &mut Spool, epoch: u64, after: u64) -> (Tally, Vec<(u64, u64)>) 
 
 /// Seconds 1..=n of each of `slots` containers, each using its slot number of milli-CPU but for the first second.
 fn whole(slots: u32, n: u64) -> Tally {
-    Tally((1..=slots).map(|slot| (slot, (n, (n - 1) * u64::from(slot)))).collect())
+    Tally((1..=slots).map(|slot| (slot, (n, (n - 1) * u64::from(slot) * 1000))).collect())
 }
 
 #[test]
