@@ -72,6 +72,9 @@ pub(crate) enum Command {
     Backtest(commands::backtest::BacktestArgs),
     Snapshot(commands::snapshot::SnapshotArgs),
     Recommend(commands::recommend::RecommendArgs),
+    Compare(commands::compare::CompareArgs),
+    #[command(subcommand)]
+    Policy(commands::policy::PolicyCommand),
     Usage(commands::usage::UsageArgs),
     Nodes(commands::nodes::NodesArgs),
     Doctor(commands::doctor::DoctorArgs),

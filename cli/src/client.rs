@@ -10,6 +10,7 @@ use evenkeel_proto::tonic::transport::{Channel, Endpoint};
 use evenkeel_proto::tonic::{Code, Status};
 use evenkeel_proto::v1::agent_service_client::AgentServiceClient;
 use evenkeel_proto::v1::capacity_service_client::CapacityServiceClient;
+use evenkeel_proto::v1::policy_service_client::PolicyServiceClient;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
 
 use crate::failure::Failure;
@@ -128,6 +129,11 @@ pub(crate) async fn recommender(address: &Address) -> Result<RecommenderServiceC
 /// A client of a recommender's questions about capacity.
 pub(crate) async fn capacity(address: &Address) -> Result<CapacityServiceClient<Channel>, Failure> {
     Ok(CapacityServiceClient::new(address.connect().await?).max_decoding_message_size(MAX_ANSWER_BYTES))
+}
+
+/// A client of a recommender for its policies.
+pub(crate) async fn policies(address: &Address) -> Result<PolicyServiceClient<Channel>, Failure> {
+    Ok(PolicyServiceClient::new(address.connect().await?).max_decoding_message_size(MAX_ANSWER_BYTES))
 }
 
 /// An error with all its causes, which transport errors keep to themselves.

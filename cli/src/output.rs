@@ -20,6 +20,8 @@ pub(crate) enum Format {
     Json,
     /// The same as YAML.
     Yaml,
+    /// All columns of the table, separated by commas (RFC 4180).
+    Csv,
 }
 
 /// Whether the answer to a question is yes: the exit status.
@@ -61,7 +63,7 @@ impl Output {
 
     /// True for tables with all columns.
     pub(crate) fn is_wide(&self) -> bool {
-        self.format == Format::Wide
+        matches!(self.format, Format::Wide | Format::Csv)
     }
 
     /// True when colours may be used.
@@ -78,7 +80,12 @@ impl Output {
         value: &T,
         table: impl FnOnce() -> Table,
     ) -> Result<(), Failure> {
-        self.answer_text(value, || table().render(self.colour))
+        self.answer_text(value, || self.rendered(&table()))
+    }
+
+    /// A table in the form asked for.
+    pub(crate) fn rendered(&self, table: &Table) -> String {
+        if self.format == Format::Csv { table.csv() } else { table.render(self.colour) }
     }
 
     /// The same, where people get more than one table.
@@ -91,7 +98,7 @@ impl Output {
         text: impl FnOnce() -> String,
     ) -> Result<(), Failure> {
         let rendered = match self.format {
-            Format::Table | Format::Wide => text(),
+            Format::Table | Format::Wide | Format::Csv => text(),
             Format::Json => json(value)?,
             Format::Yaml => yaml(value)?,
         };

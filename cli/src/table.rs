@@ -69,6 +69,27 @@ impl Table {
         self.rows.push(cells);
     }
 
+    /// The table as comma-separated values: cells with a comma or quote are quoted (RFC 4180, section 2; lines end as
+    /// everywhere here).
+    pub(crate) fn csv(&self) -> String {
+        let quoted = |cell: &Cell| {
+            if cell.text.contains([',', '"']) {
+                format!("\"{}\"", cell.text.replace('"', "\"\""))
+            } else {
+                cell.text.clone()
+            }
+        };
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let mut out = String::new();
+        for row in &self.rows {
+            let mut cells: Vec<String> = row.iter().map(quoted).collect();
+            cells.resize(columns, String::new());
+            out.push_str(&cells.join(","));
+            out.push('\n');
+        }
+        out
+    }
+
     /// The table as text, each row on its line.
     pub(crate) fn render(&self, colour: bool) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -111,6 +132,14 @@ mod tests {
     fn columns_line_up_and_nothing_trails() {
         let expected = "NAME      STATE\na         converged   x\nlonger\u{fffd}\n";
         assert_eq!(sample().render(false), expected);
+    }
+
+    #[test]
+    fn comma_separated_values_are_quoted_where_needed() {
+        let mut table = Table::new(&["A", "B"]);
+        table.row(vec!["x, y".into(), "say \"no\"".into()]);
+        table.row(vec!["short".into()]);
+        assert_eq!(table.csv(), "A,B\n\"x, y\",\"say \"\"no\"\"\"\nshort,\n");
     }
 
     #[test]

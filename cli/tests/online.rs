@@ -78,7 +78,8 @@ fn recommendations_in_the_pinned_form() {
         "namespace": "shop", "workload": "deployment/web", "container": "app", "resource": "cpu",
         "current": 1000, "request": 250, "lower": 200, "upper": 400, "raw": 240, "cappedBy": ["minimum"],
         "rule": "initial", "tier": "image-tag-7d", "samples": 60, "spanSeconds": 3600, "confidence": 0.5,
-        "risk": {"now": 0.0, "then": 0.01}, "ageSeconds": 12,
+        "risk": {"now": 0.0, "then": 0.01}, "ageSeconds": 12, "replicas": 3, "saving": 2250, "limit": 2000,
+        "currentLimit": 2000, "policy": "shop/web", "mode": "auto", "changesClass": false, "notes": [],
     });
     assert_eq!(found.json()[0], cpu);
     let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
@@ -86,6 +87,63 @@ fn recommendations_in_the_pinned_form() {
     assert_eq!(found.json()[1]["request"], json!(null));
     insta::assert_snapshot!("recommend_table", ask(&["recommend"]).out);
     assert_eq!(ask(&["recommend", "--namespace", "none", "-o", "json"]).json(), json!([]));
+    insta::assert_snapshot!("recommend_csv", ask(&["recommend", "-o", "csv"]).out);
+}
+
+#[test]
+fn a_pod_is_answered_with_what_becomes_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let pod = dir.path().join("pod.yaml");
+    std::fs::write(&pod, "kind: Pod").unwrap();
+    let pod = pod.to_str().unwrap();
+    insta::assert_snapshot!("recommend_pod", ask(&["recommend", "-f", pod]).out);
+    assert_eq!(ask(&["recommend", "-f", pod, "-o", "json"]).json().as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn rules_are_set_side_by_side() {
+    insta::assert_snapshot!("compare_table", ask(&["compare", "--rules", "initial,goal", "-n", "shop"]).out);
+    let found = ask(&["compare", "--rules", "initial,goal", "-o", "json"]).json();
+    let said = |at: usize| (found[0]["rules"][at]["rule"].clone(), found[0]["rules"][at]["request"].clone());
+    assert_eq!((said(0), said(1)), ((json!("initial"), json!(250)), (json!("goal"), json!(500))));
+    assert_eq!(found.as_array().unwrap().len(), 2);
+    assert_eq!(ask(&["compare", "-o", "json"]).json()[0]["rules"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn policies_are_shown_applied_and_deleted() {
+    insta::assert_snapshot!("policy_table", ask(&["policy", "get", "-o", "wide"]).out);
+    let one = ask(&["policy", "get", "web", "-n", "shop", "-o", "json"]);
+    assert_eq!(one.json()["spec"]["rule"], "goal");
+    let none = ask(&["policy", "get", "db", "-n", "shop"]);
+    assert_eq!((none.status, none.out.as_str()), (1, ""));
+    assert!(none.err.contains("there is no policy shop/db"), "{}", none.err);
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let head = "apiVersion: evenkeel.dev/v1\nkind: Policy\nmetadata: {name: web, namespace: shop}\n";
+    let good = file("good.yaml", &format!("{head}spec: {{target: {{}}}}\n"));
+    insta::assert_snapshot!("policy_apply", ask(&["policy", "apply", "-f", &good, "--dry-run"]).out);
+    let applied = ask(&["policy", "apply", "-f", &good, "-o", "json"]).json();
+    assert_eq!((&applied[0]["outcome"], &applied[0]["dryRun"]), (&json!("changed"), &json!(false)));
+    let bad = file("bad.yaml", &format!("{head}spec: {{target: {{}}, rules: goal}}\n"));
+    let refused = ask(&["policy", "apply", "-f", &good, &bad]);
+    assert_eq!((refused.status, refused.out.as_str()), (1, ""));
+    assert!(refused.err.contains("spec.rules"), "{}", refused.err);
+    assert_eq!(run(&["check", "-f", &good]).status, 0);
+    let checked = run(&["check", "-f", &bad, "-o", "json"]);
+    assert_eq!((checked.status, &checked.json()[0]["errors"][0]["where"]), (1, &json!("spec.rules")));
+
+    assert_eq!(ask(&["policy", "delete", "web", "-n", "shop"]).out, "policy shop/web deleted\n");
+    assert_eq!(
+        ask(&["policy", "panic", "on", "--reason", "drill", "-o", "json"]).json(),
+        json!({"panic": true})
+    );
+    assert_eq!(run(&["policy", "panic", "maybe"]).status, 2);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! A container as a source found it on this node: who it is, what it asked for, where its cgroup is.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::requirements::ResourceList;
@@ -182,4 +184,7 @@ pub struct PodFacts {
     /// What the whole pod takes of a node, of every resource: its effective requests with init containers and
     /// overhead, where its manifest is known.
     pub requests: Option<ResourceList>,
+    /// Its labels, which policies select by.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }

@@ -4,6 +4,7 @@ LABEL org.opencontainers.image.title="evenkeel-recommender" \
       org.opencontainers.image.description="The Evenkeel recommender" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY evenkeel-recommender evenkeel /usr/bin/
+COPY predefined.toml /usr/share/evenkeel/
 USER 65532:65532
 EXPOSE 9520 9521
 ENTRYPOINT ["/usr/bin/evenkeel-recommender"]

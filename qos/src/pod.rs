@@ -37,6 +37,7 @@ pub fn facts(pod: &Pod) -> PodFacts {
         pod_memory_limit: whole.and_then(|w| w.memory_limit).filter(|l| !l.is_zero()),
         pod_cpu_limit: whole.and_then(|w| w.cpu_limit).filter(|l| !l.is_zero()),
         requests: Some(pod.effective_requests()),
+        labels: pod.metadata.labels.clone(),
     }
 }
 

@@ -29,6 +29,9 @@ pub struct Flags {
     /// Directory of everything kept
     #[arg(long, value_name = "DIR", global = true)]
     state_dir: Option<PathBuf>,
+    /// Stop every change at once: recommendations are shown, nothing is applied
+    #[arg(long, global = true)]
+    panic: bool,
     /// gRPC address
     #[arg(long, value_name = "ADDRESS", global = true)]
     grpc: Option<SocketAddr>,
@@ -80,6 +83,7 @@ impl Flags {
             flags.extend(value.map(|value| (key.to_owned(), value)));
         };
         add("state_dir", self.state_dir.as_ref().map(|dir| dir.display().to_string()));
+        add("panic", self.panic.then(|| "true".to_owned()));
         add("serve.grpc", self.grpc.map(|address| address.to_string()));
         add("serve.http", self.http.map(|address| address.to_string()));
         Sources { file: self.config.clone(), flags }
@@ -116,6 +120,7 @@ fn shown(config: &Config) -> anyhow::Result<String> {
         for (key, value) in values.iter().filter(|(_, v)| !v.is_array()) {
             text.push_str(&format!("{key} = {value}\n"));
         }
+        // An empty list of tables can only be left away.
         for (key, list) in values.iter().filter_map(|(k, v)| Some((k, v.as_array()?))) {
             for table in list.iter().filter_map(|v| v.as_object()) {
                 text.push_str(&format!("\n[[{section}.{key}]]\n"));

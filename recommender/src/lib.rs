@@ -2,7 +2,8 @@
 //!
 //! Owned here: ingest and what makes it durable ([`ingest`]), the state and its history ([`state`]), checkpoints
 //! ([`checkpoint`]), the past as rules see it and its exchange with other engines ([`history`]), such engines
-//! ([`engines`]), the answers made of the state ([`recommend`] and `capacity`), the interfaces ([`api`]), the configuration
+//! ([`engines`]), the policies ([`policy`]), the answers made of the state ([`recommend`] and `capacity`), the interfaces
+//! ([`api`]), the configuration
 //! ([`config`]). Not owned: the rules (`evenkeel_rightsizing`, `evenkeel_capacity`), the wire format and its codec
 //! (`evenkeel_proto`), the log's files (`evenkeel_log`).
 
@@ -14,6 +15,7 @@ pub mod config;
 pub mod engines;
 pub mod history;
 pub mod ingest;
+pub mod policy;
 pub mod recommend;
 pub mod serve;
 pub mod state;

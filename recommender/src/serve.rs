@@ -3,18 +3,21 @@
 use std::future::{Future, IntoFuture};
 use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use evenkeel_proto::v1;
 use evenkeel_proto::v1::capacity_service_server::CapacityServiceServer;
-use evenkeel_proto::v1::ingest_service_server::IngestServiceServer;
+use evenkeel_proto::v1::ingest_service_server::{IngestService, IngestServiceServer};
+use evenkeel_proto::v1::policy_service_server::PolicyServiceServer;
 use evenkeel_proto::v1::recommender_service_server::RecommenderServiceServer;
 use nix::sys::signal::{SigSet, Signal};
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tonic::server::NamedService;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
@@ -26,11 +29,13 @@ use crate::api::grpc::Api;
 use crate::api::http::Site;
 use crate::api::ready::Readiness;
 use crate::config::Config;
-use crate::ingest::engine::Engine;
+use crate::ingest::engine::{Engine, now_usec};
 use crate::ingest::health::Health;
 use crate::ingest::outside::Outside;
 use crate::ingest::service::Ingestion;
 use crate::ingest::store::{OpenReport, Store};
+use crate::policy::panic;
+use crate::recommend::stored::Stored;
 
 /// Silent clients are probed this often, so that a node that lost its power does not stay connected.
 const KEEPALIVE: Duration = Duration::from_secs(20);
@@ -106,11 +111,17 @@ impl Recommender {
         let (grpc_at, http_at) = self.addresses()?;
         let Self { config, grpc, http } = self;
         let readiness = Arc::new(Readiness::default());
-        let site = Site::new(Arc::clone(&readiness));
+        std::fs::create_dir_all(&config.state_dir)
+            .with_context(|| format!("cannot make the state directory {}", config.state_dir.display()))?;
+        let stored = Arc::new(Stored::open(config.state_dir.join("recommendations")));
+        let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored));
         let (stopping, stopped) = watch::channel(false);
         let router = site.router(&config.serve);
         let web = axum::serve(http, router).with_graceful_shutdown(ended(stopped.clone()));
         let web = tokio::spawn(web.into_future());
+        let ingestion = LateIngestion::default();
+        let serving = Arc::new(Notify::new());
+        let rpc = tokio::spawn(rpc(grpc, &site, &ingestion, Arc::clone(&serving), &config, stopped.clone())?);
         info!(http = %http_at, state_dir = %config.state_dir.display(), "reading back what was acknowledged");
 
         let to_open = config.clone();
@@ -120,11 +131,18 @@ impl Recommender {
         let (engine, threads) = Engine::start(store, &config)?;
         let health = Arc::clone(engine.health());
         health.set_engines(outside.counts());
-        let context = Context::new(engine, &config).context("cannot start the threads for questions")?;
+        let context = Context::new(engine, &config, stored)?;
         let watching = tokio::spawn(crate::capacity::watch::run(context.clone(), stopped.clone()));
         site.open(context.clone());
+        ingestion.open(Ingestion::new(
+            context.engine.clone(),
+            config.ingest.credits,
+            config.ingest.max_streams,
+            stopped.clone(),
+        ));
+        serving.notify_one();
+        let background = background(&context, &stopped).await?;
         readiness.replayed();
-        let rpc = tokio::spawn(rpc(grpc, context, &config, stopped)?);
         info!(grpc = %grpc_at, http = %http_at, "ready");
         let watchdog = tokio::spawn(feed_watchdog(health));
         tell(&[NotifyState::Ready, NotifyState::Status(&format!("gRPC on {grpc_at}, HTTP on {http_at}"))]);
@@ -155,6 +173,9 @@ impl Recommender {
         let drain = config.serve.drain.get();
         // The last checkpoint seals and offers; the engines are given what they take at once.
         tokio::task::spawn_blocking(move || {
+            if background.join().is_err() {
+                warn!("the thread that makes recommendations ended by a fault");
+            }
             threads.stop();
             outside.stop(drain);
         })
@@ -176,42 +197,111 @@ pub(crate) async fn ended(mut stopped: watch::Receiver<bool>) {
     let _gone = stopped.wait_for(|stop| *stop).await;
 }
 
-/// The gRPC server as a future.
+/// Ingest, which begins once history has been read back.
+#[derive(Debug, Clone, Default)]
+struct LateIngestion(Arc<OnceLock<Ingestion>>);
+
+impl LateIngestion {
+    fn open(&self, ingestion: Ingestion) {
+        // Set once, by the one place that starts the engine.
+        let _already = self.0.set(ingestion);
+    }
+}
+
+#[tonic::async_trait]
+impl IngestService for LateIngestion {
+    type StreamStream = <Ingestion as IngestService>::StreamStream;
+
+    async fn stream(
+        &self,
+        request: tonic::Request<tonic::Streaming<v1::StreamRequest>>,
+    ) -> Result<tonic::Response<Self::StreamStream>, tonic::Status> {
+        match self.0.get() {
+            Some(ingestion) => ingestion.stream(request).await,
+            None => Err(tonic::Status::unavailable("history is still being read back; connect again later")),
+        }
+    }
+}
+
+/// Starts what goes on besides questions: recommendations of every workload, files of policies, the switch's file.
+async fn background(context: &Context, stopped: &watch::Receiver<bool>) -> anyhow::Result<JoinHandle<()>> {
+    const LOOK: Duration = Duration::from_secs(1);
+    /// Sets the switch where flag or file say so.
+    async fn look_at_switch(context: &Context) {
+        let held = panic::held(context.config.panic, &context.config.panic_file);
+        let wanted = panic::wanted(&context.engine.state().read().panic, held);
+        if let Some((on, reason)) = wanted {
+            warn!(on, reason, "the panic switch is set");
+            if let Err(error) = context.engine.set_panic(on, reason).await {
+                warn!(error = format!("{error:#}"), "the panic switch was not set; it is tried again");
+            }
+        }
+    }
+    // Before anything is answered: nothing may be changed that the switch forbids.
+    look_at_switch(context).await;
+    let (looking, mut stopping) = (context.clone(), stopped.clone());
+    tokio::spawn(async move {
+        let mut tick = tokio::time::interval(LOOK);
+        loop {
+            tokio::select! { _ = tick.tick() => {}, _ = stopping.changed() => return }
+            look_at_switch(&looking).await;
+            let policies = Arc::clone(&looking.policies);
+            let looked = tokio::task::spawn_blocking(move || policies.look(now_usec() / 1000)).await;
+            if let Err(error) = looked {
+                warn!(%error, "files of policies were not looked at");
+            }
+        }
+    });
+    let (context, stopped) = (context.clone(), stopped.clone());
+    let stored = Arc::clone(&context.stored);
+    let thread = std::thread::Builder::new().name("recommend".to_owned());
+    Ok(thread.spawn(move || stored.run(&context, || *stopped.borrow()))?)
+}
+
+/// The gRPC server as a future. It serves what it can from the start, and says that it serves once everything is read
+/// back.
 fn rpc(
     listener: TcpListener,
-    context: Context,
+    site: &Site,
+    ingestion: &LateIngestion,
+    serving: Arc<Notify>,
     config: &Config,
     stopped: watch::Receiver<bool>,
 ) -> anyhow::Result<impl Future<Output = Result<(), tonic::transport::Error>> + Send + use<>> {
-    let ingestion = Ingestion::new(
-        context.engine.clone(),
-        config.ingest.credits,
-        config.ingest.max_streams,
-        stopped.clone(),
-    );
     let max = config.ingest.max_message.as_usize();
-    let api = Api { context, stopping: stopped.clone() };
+    let api = Api { late: site.late(), stopping: stopped.clone() };
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(evenkeel_proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         // The descriptors know more services than this program serves.
-        .with_service_name(<IngestServiceServer<Ingestion> as NamedService>::NAME)
+        .with_service_name(<IngestServiceServer<LateIngestion> as NamedService>::NAME)
         .with_service_name(<RecommenderServiceServer<Api> as NamedService>::NAME)
+        .with_service_name(<PolicyServiceServer<Api> as NamedService>::NAME)
         .with_service_name(<CapacityServiceServer<Api> as NamedService>::NAME)
         .with_service_name("grpc.health.v1.Health")
         .with_service_name("grpc.reflection.v1.ServerReflection")
         .build_v1()?;
+    let ingestion = IngestServiceServer::new(ingestion.clone()).max_decoding_message_size(max);
     Ok(async move {
         let (reporter, health) = tonic_health::server::health_reporter();
-        reporter.set_serving::<IngestServiceServer<Ingestion>>().await;
-        reporter.set_serving::<RecommenderServiceServer<Api>>().await;
-        reporter.set_serving::<CapacityServiceServer<Api>>().await;
+        reporter.set_not_serving::<IngestServiceServer<LateIngestion>>().await;
+        reporter.set_not_serving::<RecommenderServiceServer<Api>>().await;
+        reporter.set_not_serving::<PolicyServiceServer<Api>>().await;
+        reporter.set_not_serving::<CapacityServiceServer<Api>>().await;
+        tokio::spawn(async move {
+            serving.notified().await;
+            reporter.set_serving::<IngestServiceServer<LateIngestion>>().await;
+            reporter.set_serving::<RecommenderServiceServer<Api>>().await;
+            reporter.set_serving::<PolicyServiceServer<Api>>().await;
+            reporter.set_serving::<CapacityServiceServer<Api>>().await;
+        });
         Server::builder()
             .http2_keepalive_interval(Some(KEEPALIVE))
             .add_service(health)
             .add_service(reflection)
-            .add_service(IngestServiceServer::new(ingestion).max_decoding_message_size(max))
+            .add_service(ingestion)
             .add_service(RecommenderServiceServer::new(api.clone()))
+            .add_service(PolicyServiceServer::new(api.clone()))
             .add_service(
                 CapacityServiceServer::new(api).max_decoding_message_size(crate::api::capacity::MAX_MESSAGE),
             )

@@ -10,6 +10,7 @@ pub mod history;
 pub mod initial;
 pub mod named;
 pub mod percentile;
+pub mod policy;
 pub mod rule;
 mod units;
 pub mod vpa;

@@ -118,10 +118,8 @@ fn the_demonstration_shows_the_whole_line_and_cleans_up() -> Result<()> {
         assert!(found["usage"]["cpuMilli"].as_u64() >= Some(1), "it burns CPU: {found:#}");
         let recommendation = &found["recommendation"];
         has(recommendation, &["cpu", "memory", "rule", "tier", "samples"]);
-        assert_eq!(
-            (&recommendation["rule"], &recommendation["tier"]),
-            (&"initial".into(), &"image 30d".into())
-        );
+        assert_eq!(recommendation["rule"], "goal", "{found:#}");
+        assert_ne!(recommendation["tier"], "none", "{found:#}");
         assert!(!recommendation["cpu"].is_null() && !recommendation["memory"].is_null(), "{found:#}");
     }
     let frames = &report["frames"];

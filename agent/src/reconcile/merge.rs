@@ -81,6 +81,9 @@ fn settle(path: &str, claims: &[&Workload], problems: &mut Vec<SourceProblem>) -
         winner.image = winner.image.or_else(|| other.image.clone());
         winner.command_hash = winner.command_hash.or(other.command_hash);
         winner.pid = winner.pid.or(other.pid);
+        if winner.pod_facts.labels.is_empty() {
+            winner.pod_facts.labels.clone_from(&other.pod_facts.labels);
+        }
         winner.pod.uid = winner.pod.uid.or_else(|| other.pod.uid.clone());
     }
     Some(winner)

@@ -1,9 +1,10 @@
-//! `evenkeel check`: whether manifests keep the rules of the resource model.
+//! `evenkeel check`: whether manifests keep the rules of the resource model, and policies their own.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use evenkeel_model::pod::{MAX_TEXT_BYTES, Pod, PodObjects, ReadError, read_pod_objects};
+use evenkeel_model::pod::{MAX_TEXT_BYTES, Pod, PodObjects, ReadError, SkippedObject, read_pod_objects};
+use evenkeel_rightsizing::policy::{self, KINDS, Policy, PolicyError};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -11,18 +12,18 @@ use crate::input;
 use crate::output::{Answer, Output};
 use crate::table::{Cell, Table, Tone};
 
-/// Check manifests: quantities, names, requests and limits, pod-level resources.
+/// Check manifests: quantities, names, requests and limits, pod-level resources; and policies of right-sizing.
 ///
-/// Pods are checked, and the pod templates of Deployments and their like; other objects are named and skipped.
+/// Pods are checked, and the pod templates of Deployments and their like, and policies; other objects are named and skipped.
 /// The exit status is 1 when something is wrong or nothing could be checked.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   evenkeel check -f pod.yaml
-  evenkeel check -f manifests/*.yaml -o json
+  evenkeel check -f manifests/*.yaml policies/*.yaml -o json
   kubectl get pods -A -o yaml | evenkeel check -f -")]
 pub(crate) struct CheckArgs {
     /// Files in YAML or JSON; - is standard input.
-    #[arg(short, long = "file", required = true, num_args = 1.., value_name = "FILE")]
+    #[arg(short, long = "file", required = true, num_args = 1.., value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     files: Vec<PathBuf>,
 }
 
@@ -74,7 +75,17 @@ fn check_file(path: &Path) -> Result<Vec<Finding>, Failure> {
         Err(error) => return Ok(vec![unreadable(&error)]),
     };
     let mut findings: Vec<Finding> = pods.iter().map(|pod| check_pod(&file, pod)).collect();
-    findings.extend(skipped.into_iter().map(|object| Finding {
+    let mut policies = Vec::new();
+    if skipped.iter().any(|object| KINDS.contains(&object.kind.as_str())) {
+        policies = policy::find(&text);
+    }
+    let is_policy = |object: &SkippedObject| {
+        policies.iter().any(|(document, name, _)| *document == object.document && *name == object.name)
+    };
+    let others: Vec<SkippedObject> = skipped.into_iter().filter(|object| !is_policy(object)).collect();
+    findings
+        .extend(policies.into_iter().map(|(document, name, read)| check_policy(&file, document, name, read)));
+    findings.extend(others.into_iter().map(|object| Finding {
         file: file.clone(),
         document: Some(object.document),
         kind: Some(object.kind),
@@ -104,6 +115,21 @@ fn check_pod(file: &str, pod: &Pod) -> Finding {
         document: Some(pod.origin.document),
         kind: Some(pod.origin.kind.clone()),
         name: Some(format!("{}/{}", pod.metadata.namespace, pod.metadata.name)),
+        state: if errors.is_empty() { State::Ok } else { State::Error },
+        errors,
+    }
+}
+
+fn check_policy(file: &str, document: usize, name: String, read: Result<Policy, PolicyError>) -> Finding {
+    let (name, errors) = match read {
+        Ok(policy) => (policy.key(), Vec::new()),
+        Err(error) => (name, vec![Problem { r#where: error.place, why: error.why, remedy: error.remedy }]),
+    };
+    Finding {
+        file: file.to_owned(),
+        document: Some(document),
+        kind: Some(KINDS[0].to_owned()),
+        name: Some(name),
         state: if errors.is_empty() { State::Ok } else { State::Error },
         errors,
     }

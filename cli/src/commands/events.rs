@@ -180,8 +180,8 @@ fn show(events: &[Event], output: &Output, titled: bool) -> Result<(), Failure> 
     match output.format() {
         Format::Json => events.iter().try_for_each(|e| output.line(e)),
         Format::Yaml => events.iter().try_for_each(|e| output.document(e)),
-        Format::Table | Format::Wide => {
-            print(&table(events, output.is_wide(), titled).render(output.has_colour()))
+        Format::Table | Format::Wide | Format::Csv => {
+            print(&output.rendered(&table(events, output.is_wide(), titled)))
         }
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod admit;
 pub(crate) mod backtest;
 pub(crate) mod capacity;
 pub(crate) mod check;
+pub(crate) mod compare;
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod describe;
@@ -11,6 +12,7 @@ pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod man;
 pub(crate) mod nodes;
+pub(crate) mod policy;
 pub(crate) mod qos;
 pub(crate) mod quantity;
 pub(crate) mod recommend;
@@ -47,6 +49,8 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Snapshot(args) => snapshot::run(&args, &recommender, &output),
         Command::Admit(args) => block_on(admit::run(&args, &agent, &output)),
         Command::Recommend(args) => block_on(recommend::run(&args, &recommender, &output)),
+        Command::Compare(args) => block_on(compare::run(&args, &recommender, &output)),
+        Command::Policy(command) => block_on(policy::run(&command, &recommender, &output)),
         Command::Usage(args) => block_on(usage::run(&args, &peers, &output)),
         Command::Nodes(args) => block_on(nodes::run(&args, &recommender, &output)),
         Command::Doctor(args) => block_on(doctor::run(&args, &peers, &output)),

@@ -3,29 +3,33 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use evenkeel_proto::v1::{ListRecommendationsRequest, RecommendPodRequest, Recommendation};
+use evenkeel_proto::v1::{
+    ListRecommendationsRequest, RecommendPodRequest, RecommendPodResponse, Recommendation,
+};
 use serde::Serialize;
 
 use crate::client::{self, Address};
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
+use crate::output::{Answer, Format, Output};
 use crate::table::{Cell, Table};
-use crate::{input, units};
+use crate::{input, units, wire};
 
-/// Show what containers should request, and how sure that is.
+/// Show what containers should request: now, recommended, what that saves, and the risk of both.
 ///
-/// CPU is in thousandths of a core and memory in bytes in JSON and YAML.
+/// The risk is the expected part of time (CPU) or of days (memory) above the request. Savings are over all containers that
+/// run now; a negative one is what has to be added. CPU is in thousandths of a core and memory in bytes in JSON and YAML.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   evenkeel recommend
   evenkeel recommend --namespace shop -o json
+  evenkeel recommend -o csv > recommendations.csv
   evenkeel recommend -f pod.yaml")]
 pub(crate) struct RecommendArgs {
     /// Only of this namespace.
     #[arg(short, long, value_name = "NS", conflicts_with = "file")]
     namespace: Option<String>,
     /// For this pod, existing or not; - is standard input.
-    #[arg(short, long, value_name = "POD")]
+    #[arg(short, long, value_name = "POD", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
 }
 
@@ -49,6 +53,15 @@ struct Row {
     confidence: Option<f64>,
     risk: Risk,
     age_seconds: u64,
+    replicas: u32,
+    /// Over all containers that run now; absent where there is none, or one of the two requests.
+    saving: Option<i64>,
+    limit: Option<u64>,
+    current_limit: Option<u64>,
+    policy: Option<String>,
+    mode: Option<String>,
+    changes_class: bool,
+    notes: Vec<String>,
 }
 
 /// Expected part of time over the request, as it is and as recommended.
@@ -58,9 +71,27 @@ struct Risk {
     then: Option<f64>,
 }
 
+/// What a recommendation saves over all containers that run now.
+pub(crate) fn saving(r: &Recommendation) -> Option<i64> {
+    let (now, then) = (i128::from(r.current?), i128::from(r.request?));
+    i64::try_from((now - then) * i128::from(r.replicas)).ok().filter(|_| r.replicas > 0)
+}
+
+fn filled(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
 impl From<Recommendation> for Row {
     fn from(r: Recommendation) -> Self {
         Self {
+            saving: saving(&r),
+            replicas: r.replicas,
+            limit: r.limit,
+            current_limit: r.current_limit,
+            policy: filled(r.policy),
+            mode: filled(r.mode),
+            changes_class: r.changes_class,
+            notes: r.notes,
             namespace: r.namespace,
             workload: r.workload,
             container: r.container,
@@ -83,24 +114,102 @@ impl From<Recommendation> for Row {
 }
 
 pub(crate) async fn run(args: &RecommendArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
-    let failed = |e| address.failed(&e);
-    let found = match &args.file {
+    let mut recommender = client::recommender(address).await?;
+    let (found, remarks) = match &args.file {
         Some(file) => {
-            let pod = input::text(file)?;
-            let mut recommender = client::recommender(address).await?;
-            let answer = recommender.recommend_pod(RecommendPodRequest { pod }).await.map_err(failed)?;
-            answer.into_inner().recommendations
+            let request = RecommendPodRequest { pod: input::text(file)?, rules: Vec::new() };
+            let answer =
+                recommender.recommend_pod(request).await.map_err(|e| address.failed(&e))?.into_inner();
+            let remarks = of_pod(&answer);
+            (answer.recommendations, remarks)
         }
         None => {
             let namespace = args.namespace.clone().unwrap_or_default();
-            let mut recommender = client::recommender(address).await?;
-            let request = ListRecommendationsRequest { namespace };
-            recommender.list_recommendations(request).await.map_err(failed)?.into_inner().recommendations
+            let request = ListRecommendationsRequest { namespace, rules: Vec::new() };
+            let answer =
+                recommender.list_recommendations(request).await.map_err(|e| address.failed(&e))?.into_inner();
+            let mut remarks = states(answer.loading, answer.panic, &answer.panic_reason);
+            remarks.extend(totals(&answer.recommendations));
+            (answer.recommendations, remarks)
         }
     };
     let rows: Vec<Row> = found.into_iter().map(Row::from).collect();
-    output.answer(&rows, || table(&rows, output.is_wide()))?;
+    output.answer_text(&rows, || {
+        let mut text = output.rendered(&table(&rows, output.is_wide()));
+        if output.format() != Format::Csv && !remarks.is_empty() {
+            text.push('\n');
+            remarks.iter().for_each(|line| text.extend([line.as_str(), "\n"]));
+        }
+        text
+    })?;
     Ok(Answer::Yes)
+}
+
+/// What people should know before they rely on an answer.
+fn states(loading: bool, panic: bool, reason: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    if loading {
+        lines.push(
+            "history is still being read back: these are the last answers of the run before".to_owned(),
+        );
+    }
+    if panic {
+        let why = if reason.is_empty() { "" } else { ": " };
+        lines.push(format!("the panic switch is on, nothing is changed{why}{reason}"));
+    }
+    lines
+}
+
+/// What all recommendations save together.
+fn totals(all: &[Recommendation]) -> Vec<String> {
+    let of = |resource: &str| {
+        let known: Vec<(i128, i128)> = all
+            .iter()
+            .filter(|r| r.resource == resource && r.replicas > 0)
+            .filter_map(|r| Some((i128::from(r.current?) * i128::from(r.replicas), i128::from(saving(r)?))))
+            .collect();
+        let (now, saved): (i128, i128) = known.iter().fold((0, 0), |sum, x| (sum.0 + x.0, sum.1 + x.1));
+        let amount = |v: i128| signed(resource, i64::try_from(v).unwrap_or(i64::MAX));
+        (!known.is_empty()).then(|| {
+            format!(
+                "saving {resource}: {} of {} in {} workload containers",
+                amount(saved),
+                amount(now),
+                known.len()
+            )
+        })
+    };
+    ["cpu", "memory"].into_iter().filter_map(of).collect()
+}
+
+/// What a pod's answer says besides its recommendations.
+fn of_pod(answer: &RecommendPodResponse) -> Vec<String> {
+    let mut lines = states(answer.loading, answer.panic, "");
+    if !answer.policy.is_empty() {
+        lines.push(format!("policy: {}", answer.policy));
+    }
+    if !answer.conflicts.is_empty() {
+        lines.push(format!("overruled: {}", answer.conflicts.join(", ")));
+    }
+    for container in &answer.containers {
+        let r = container.resources.unwrap_or_default();
+        let shown = |resource, value| amount(resource, value);
+        lines.push(format!(
+            "{}: requests cpu {}, memory {}; limits cpu {}, memory {}",
+            container.name,
+            shown("cpu", r.cpu_request_milli),
+            shown("memory", r.memory_request_bytes),
+            shown("cpu", r.cpu_limit_milli),
+            shown("memory", r.memory_limit_bytes),
+        ));
+    }
+    if let (Some(before), Some(after)) = (wire::class(answer.qos_before), wire::class(answer.qos_after)) {
+        lines.push(match before == after {
+            true => format!("class: {before}"),
+            false => format!("class: {before} becomes {after}, which no running pod is changed to in place"),
+        });
+    }
+    lines
 }
 
 fn table(rows: &[Row], wide: bool) -> Table {
@@ -109,8 +218,12 @@ fn table(rows: &[Row], wide: bool) -> Table {
         "WORKLOAD",
         "CONTAINER",
         "RESOURCE",
+        "REPLICAS",
         "CURRENT",
         "REQUEST",
+        "SAVING",
+        "RISK-NOW",
+        "RISK-THEN",
         "RULE",
         "TIER",
         "SAMPLES",
@@ -121,44 +234,62 @@ fn table(rows: &[Row], wide: bool) -> Table {
             "UPPER",
             "RAW",
             "CAPPED-BY",
+            "LIMIT",
+            "LIMIT-THEN",
             "SPAN",
             "CONFIDENCE",
-            "RISK-NOW",
-            "RISK-THEN",
             "AGE",
+            "POLICY",
+            "MODE",
+            "CLASS-CHANGES",
+            "NOTES",
         ]);
     }
     let mut table = Table::new(&titles);
     for r in rows {
         let amount = |value: Option<u64>| Cell::from(amount(&r.resource, value));
+        let part = |p: Option<f64>| Cell::from(p.map_or("-".to_owned(), |p| format!("{p:.3}")));
         let mut row: Vec<Cell> = vec![
             r.namespace.as_str().into(),
             r.workload.as_str().into(),
             r.container.as_str().into(),
             r.resource.as_str().into(),
+            r.replicas.to_string().into(),
             amount(r.current),
             amount(r.request),
+            r.saving.map_or("-".to_owned(), |s| signed(&r.resource, s)).into(),
+            part(r.risk.now),
+            part(r.risk.then),
             r.rule.as_str().into(),
             r.tier.as_str().into(),
             r.samples.to_string().into(),
         ];
         if wide {
-            let part = |p: Option<f64>| Cell::from(p.map_or("-".to_owned(), |p| format!("{p:.3}")));
             row.extend([
                 amount(r.lower),
                 amount(r.upper),
                 amount(r.raw),
                 r.capped_by.join(",").into(),
+                amount(r.current_limit),
+                amount(r.limit),
                 format!("{}s", r.span_seconds).into(),
                 part(r.confidence),
-                part(r.risk.now),
-                part(r.risk.then),
                 format!("{}s", r.age_seconds).into(),
+                r.policy.as_deref().unwrap_or("-").into(),
+                r.mode.as_deref().unwrap_or("-").into(),
+                (if r.changes_class { "yes" } else { "no" }).into(),
+                r.notes.join("; ").into(),
             ]);
         }
         table.row(row);
     }
     table
+}
+
+/// A difference of amounts as people read it.
+pub(crate) fn signed(resource: &str, value: i64) -> String {
+    let text = amount(resource, Some(value.unsigned_abs()));
+    if value < 0 { format!("-{text}") } else { text }
 }
 
 /// An amount of a resource as people read it.

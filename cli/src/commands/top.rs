@@ -178,9 +178,13 @@ async fn lines(ticks: &mut Ticks<'_>, output: &Output) -> Result<Answer, Failure
         match output.format() {
             Format::Json => output.line(&frame)?,
             Format::Yaml => output.document(&frame)?,
-            Format::Table | Format::Wide => {
+            Format::Table | Format::Wide | Format::Csv => {
+                let rendered = output.rendered(&table(&frame, output.is_wide()));
                 let time = frame.time.as_deref().unwrap_or("-");
-                print(&format!("{time}\n{}\n", table(&frame, output.is_wide()).render(output.has_colour())))?;
+                match output.format() {
+                    Format::Csv => print(&rendered)?,
+                    _ => print(&format!("{time}\n{rendered}\n"))?,
+                }
             }
         }
     }

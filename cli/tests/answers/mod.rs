@@ -5,6 +5,7 @@ use std::pin::Pin;
 use evenkeel_proto::tonic::transport::Server;
 use evenkeel_proto::tonic::{Request, Response, Status};
 use evenkeel_proto::v1::agent_service_server::{AgentService, AgentServiceServer};
+use evenkeel_proto::v1::policy_service_server::{PolicyService, PolicyServiceServer};
 use evenkeel_proto::v1::recommender_service_server::{RecommenderService, RecommenderServiceServer};
 use evenkeel_proto::v1::watch_decisions_response::Event as Watched;
 use evenkeel_proto::v1::watch_usage_response::Event as Used;
@@ -37,7 +38,9 @@ impl Servers {
         let recommender = format!("http://{}", tcp.local_addr().unwrap());
         let incoming = TcpListenerStream::new(tokio::net::TcpListener::from_std(tcp).unwrap());
         let service = RecommenderServiceServer::new(Recommender);
-        runtime.spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
+        let policies = PolicyServiceServer::new(Policies);
+        let both = Server::builder().add_service(service).add_service(policies);
+        runtime.spawn(both.serve_with_incoming(incoming));
         drop(_inside);
         Self { agent: format!("unix://{}", path.display()), recommender, _runtime: runtime, _dir: dir }
     }
@@ -287,6 +290,58 @@ impl AgentService for Agent {
 
 struct Recommender;
 
+/// The same under further rules, each of which asks for as much again.
+fn under(rules: &[String], all: Vec<Recommendation>) -> Vec<Recommendation> {
+    let rules = if rules.is_empty() { vec!["initial".to_owned()] } else { rules.to_vec() };
+    let of = |(at, rule): (usize, &String)| {
+        let rule = if rule == "*" { "initial" } else { rule };
+        let times = at as u64 + 1;
+        let scaled = move |r: Recommendation| Recommendation {
+            rule: rule.to_owned(),
+            request: r.request.map(|request| request * times),
+            risk_then: r.risk_then.map(|risk| risk / times as f64),
+            ..r
+        };
+        all.iter().cloned().map(scaled).collect::<Vec<_>>()
+    };
+    rules.iter().enumerate().flat_map(of).collect()
+}
+
+struct Policies;
+
+const POLICY: &str = r#"{"apiVersion": "evenkeel.dev/v1", "kind": "Policy",
+    "metadata": {"name": "web", "namespace": "shop", "creationTimestamp": "2023-11-14T22:13:20Z"},
+    "spec": {"target": {"matchLabels": {"app": "web"}}, "rule": "goal", "resourcesPolicy": {"limits": "ratio"}},
+    "status": {"source": "applied",
+        "recommendation": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "250m"}}}]},
+        "conditions": [{"type": "Selects", "status": "True", "reason": "Governs", "message": "1 workloads are governed"}]}}"#;
+
+#[evenkeel_proto::tonic::async_trait]
+impl PolicyService for Policies {
+    async fn list(&self, r: Request<ListRequest>) -> Answer<ListResponse> {
+        let policies = if r.into_inner().namespace == "none" { vec![] } else { vec![POLICY.to_owned()] };
+        Ok(Response::new(ListResponse { policies }))
+    }
+
+    async fn get(&self, r: Request<GetRequest>) -> Answer<GetResponse> {
+        match r.into_inner().name.as_str() {
+            "web" => Ok(Response::new(GetResponse { policy: POLICY.to_owned() })),
+            other => Err(Status::not_found(format!("there is no policy shop/{other}"))),
+        }
+    }
+
+    async fn apply(&self, r: Request<ApplyRequest>) -> Answer<ApplyResponse> {
+        let ApplyRequest { policy, dry_run } = r.into_inner();
+        assert!(policy.contains("evenkeel.dev/v1"), "{policy}");
+        let outcome = if dry_run { "created" } else { "changed" }.to_owned();
+        Ok(Response::new(ApplyResponse { policy, outcome, preview: recommendations() }))
+    }
+
+    async fn delete(&self, _: Request<DeleteRequest>) -> Answer<DeleteResponse> {
+        Ok(Response::new(DeleteResponse {}))
+    }
+}
+
 fn recommendations() -> Vec<Recommendation> {
     let cpu = Recommendation {
         namespace: "shop".into(),
@@ -307,7 +362,12 @@ fn recommendations() -> Vec<Recommendation> {
         risk_now: Some(0.0),
         risk_then: Some(0.01),
         age_seconds: 12,
-        image: String::new(),
+        replicas: 3,
+        limit: Some(2000),
+        current_limit: Some(2000),
+        policy: "shop/web".into(),
+        mode: "auto".into(),
+        ..Default::default()
     };
     let memory = Recommendation {
         namespace: "shop".into(),
@@ -326,17 +386,33 @@ impl RecommenderService for Recommender {
     type WatchRecommendationsStream = Stream<WatchRecommendationsResponse>;
     type WatchUsageStream = Stream<RecommenderServiceWatchUsageResponse>;
 
-    async fn recommend_pod(&self, _: Request<RecommendPodRequest>) -> Answer<RecommendPodResponse> {
-        Ok(Response::new(RecommendPodResponse { recommendations: recommendations() }))
+    async fn recommend_pod(&self, r: Request<RecommendPodRequest>) -> Answer<RecommendPodResponse> {
+        let resources = ResourceValues { cpu_request_milli: Some(250), ..Default::default() };
+        Ok(Response::new(RecommendPodResponse {
+            recommendations: under(&r.into_inner().rules, recommendations()),
+            containers: vec![RecommendedContainer { name: "app".into(), resources: Some(resources) }],
+            policy: "shop/web".into(),
+            conflicts: vec!["shop/all".into()],
+            qos_before: QosClass::Guaranteed.into(),
+            qos_after: QosClass::Burstable.into(),
+            ..Default::default()
+        }))
     }
 
     async fn list_recommendations(
         &self,
         r: Request<ListRecommendationsRequest>,
     ) -> Answer<ListRecommendationsResponse> {
-        let wanted = r.into_inner().namespace;
+        let ListRecommendationsRequest { namespace: wanted, rules } = r.into_inner();
         let all = recommendations().into_iter().filter(|r| wanted.is_empty() || r.namespace == wanted);
-        Ok(Response::new(ListRecommendationsResponse { recommendations: all.collect() }))
+        let recommendations = under(&rules, all.collect());
+        let panic_reason = "drill".to_owned();
+        Ok(Response::new(ListRecommendationsResponse {
+            recommendations,
+            panic: wanted.is_empty(),
+            panic_reason,
+            ..Default::default()
+        }))
     }
 
     async fn watch_recommendations(
@@ -399,7 +475,7 @@ impl RecommenderService for Recommender {
         Ok(Response::new(ListEventsResponse { events: vec![event] }))
     }
 
-    async fn set_panic(&self, _: Request<SetPanicRequest>) -> Answer<SetPanicResponse> {
-        Err(Status::unimplemented("not here"))
+    async fn set_panic(&self, r: Request<SetPanicRequest>) -> Answer<SetPanicResponse> {
+        Ok(Response::new(SetPanicResponse { on: r.into_inner().on }))
     }
 }

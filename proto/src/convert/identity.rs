@@ -1,5 +1,7 @@
 //! Who a container is, as announced once per slot.
 
+use std::collections::BTreeMap;
+
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::units::{Bytes, MilliCpu};
 use evenkeel_model::workload::{ContainerKind, ContainerResources, PodRef, Requested, Workload};
@@ -34,6 +36,8 @@ pub struct Identity {
     pub memory_class: Option<QosClass>,
     /// Class by CPU; `None` = unclassified.
     pub cpu_class: Option<QosClass>,
+    /// Labels of its pod, as far as they are told.
+    pub labels: BTreeMap<String, String>,
 }
 
 impl Identity {
@@ -62,8 +66,18 @@ impl Identity {
             estimated,
             memory_class,
             cpu_class,
+            labels: told(&workload.pod_facts.labels),
         }
     }
+}
+
+/// Labels told of one pod, bytes of keys and values together: four times what pods commonly have. Of one with more none
+/// are told, so that a selector never sees a part and takes the rest for absent.
+const MAX_LABEL_BYTES: usize = 4096;
+
+fn told(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let bytes: usize = labels.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if bytes > MAX_LABEL_BYTES { BTreeMap::new() } else { labels.clone() }
 }
 
 impl From<Identity> for v1::ContainerIdentity {
@@ -83,6 +97,7 @@ impl From<Identity> for v1::ContainerIdentity {
             estimated: identity.estimated,
             memory_class: qos_class_to_wire(identity.memory_class).into(),
             cpu_class: qos_class_to_wire(identity.cpu_class).into(),
+            labels: identity.labels,
         }
     }
 }
@@ -116,6 +131,7 @@ impl TryFrom<v1::ContainerIdentity> for Identity {
             estimated: wire.estimated,
             memory_class: qos_class_from_wire("memory_class", wire.memory_class)?,
             cpu_class: qos_class_from_wire("cpu_class", wire.cpu_class)?,
+            labels: wire.labels,
         })
     }
 }

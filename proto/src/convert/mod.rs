@@ -3,6 +3,7 @@
 //! Owned here: the mapping, the texts of closed sets on the wire, and an error for each value this version does
 //! not know. Not owned: the nouns (`evenkeel_model`), columnar samples ([`crate::frame`]).
 
+mod command;
 mod decision;
 mod identity;
 mod sample;
@@ -16,6 +17,7 @@ use evenkeel_model::units::{Bytes, MilliCpu};
 
 use crate::v1;
 
+pub use command::command_hash;
 pub use decision::decision_kinds;
 pub use identity::Identity;
 pub use usage::usage_record;

@@ -298,7 +298,7 @@ impl CapacityService for Api {
         request: Request<v1::EstimateRequest>,
     ) -> Result<Response<v1::EstimateResponse>, Status> {
         let request = request.into_inner();
-        let answer = ask(&self.context, std::future::pending(), move |context, wanted| {
+        let answer = ask(self.context()?, std::future::pending(), move |context, wanted| {
             let asked = asked(request, wanted).map_err(EstimateError::Unreadable)?;
             capacity::estimate(context, asked, wanted)
         });
@@ -319,9 +319,9 @@ impl CapacityService for Api {
         &self,
         request: Request<v1::SnapshotRequest>,
     ) -> Result<Response<Self::SnapshotStream>, Status> {
-        let reported = capacity::gather(&self.context, &request.into_inner().cluster)
+        let reported = capacity::gather(self.context()?, &request.into_inner().cluster)
             .map_err(Status::invalid_argument)?;
-        let batches = batches(&self.context, reported);
+        let batches = batches(self.context()?, reported);
         Ok(Response::new(Box::pin(batches.map(|objects| Ok(v1::SnapshotResponse { objects })))))
     }
 
@@ -329,7 +329,8 @@ impl CapacityService for Api {
         &self,
         _: Request<v1::ListWatchedRequest>,
     ) -> Result<Response<v1::ListWatchedResponse>, Status> {
-        let lines = self.context.watched.lines(&self.context.config.capacity);
+        let context = self.context()?;
+        let lines = context.watched.lines(&context.config.capacity);
         let questions = lines.into_iter().map(|line| v1::Watched {
             question: line.question,
             interval_seconds: line.interval_seconds,

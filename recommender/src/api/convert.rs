@@ -4,7 +4,8 @@ use evenkeel_proto::v1;
 use serde_json::{Map, Value, json};
 
 use crate::ingest::Key;
-use crate::recommend::pod::ContainerAdvice;
+use crate::recommend::mode;
+use crate::recommend::pod::{ContainerAdvice, PodAdvice};
 use crate::recommend::usage::Usage;
 use crate::state::State;
 use crate::state::slots::Slot;
@@ -91,7 +92,66 @@ pub(crate) fn recommendation(r: &v1::Recommendation) -> Value {
         "risk": { "now": r.risk_now, "then": r.risk_then },
         "ageSeconds": r.age_seconds,
         "image": r.image,
+        "limit": r.limit,
+        "currentLimit": r.current_limit,
+        "policy": filled(&r.policy),
+        "mode": filled(&r.mode),
+        "replicas": r.replicas,
+        "changesClass": r.changes_class,
+        "notes": r.notes,
     })
+}
+
+fn filled(text: &str) -> Value {
+    if text.is_empty() { Value::Null } else { text.into() }
+}
+
+/// The answer to `/recommendedPodResources`: the document's form, and beside it what led to it.
+pub(crate) fn pod(advice: &PodAdvice) -> Value {
+    json!({
+        "containers": advice.containers.iter().map(self::advice).collect::<Vec<_>>(),
+        "evenkeel": {
+            "policy": advice.policy,
+            "mode": advice.mode.map(mode),
+            "conflicts": advice.conflicts,
+            "qosClass": { "before": advice.qos_before.as_str(), "after": advice.qos_after.as_str() },
+            "changesClass": advice.qos_before != advice.qos_after,
+            "inPlace": advice.in_place(),
+            "panic": advice.panic,
+            "loading": advice.loading,
+        },
+    })
+}
+
+/// The same as a message.
+pub(crate) fn pod_response(advice: PodAdvice) -> v1::RecommendPodResponse {
+    use evenkeel_model::qos_class::QosClass;
+    let class = |class| match class {
+        QosClass::BestEffort => v1::QosClass::BestEffort,
+        QosClass::Burstable => v1::QosClass::Burstable,
+        QosClass::Guaranteed => v1::QosClass::Guaranteed,
+    };
+    let resources = |r: &evenkeel_model::requirements::Requirements| v1::ResourceValues {
+        cpu_request_milli: r.requests.cpu().and_then(evenkeel_model::quantity::Quantity::milli_u64),
+        cpu_limit_milli: r.limits.cpu().and_then(evenkeel_model::quantity::Quantity::milli_u64),
+        memory_request_bytes: r.requests.memory().and_then(evenkeel_model::quantity::Quantity::to_u64),
+        memory_limit_bytes: r.limits.memory().and_then(evenkeel_model::quantity::Quantity::to_u64),
+    };
+    let containers = advice
+        .containers
+        .iter()
+        .map(|c| v1::RecommendedContainer { name: c.name.clone(), resources: Some(resources(&c.resources)) });
+    v1::RecommendPodResponse {
+        containers: containers.collect(),
+        in_place: advice.in_place(),
+        qos_before: class(advice.qos_before).into(),
+        qos_after: class(advice.qos_after).into(),
+        recommendations: advice.containers.into_iter().flat_map(|c| c.recommendations).collect(),
+        policy: advice.policy.unwrap_or_default(),
+        conflicts: advice.conflicts,
+        loading: advice.loading,
+        panic: advice.panic,
+    }
 }
 
 /// One container of the answer to `/recommendedPodResources`.

@@ -1,50 +1,55 @@
-//! Owns `RecommenderService`.
+//! Owns `RecommenderService`; `CapacityService` is in `capacity.rs`, `PolicyService` in `policies.rs`.
 //!
 //! Questions that walk over the state run on threads for blocking work, so that a large one does not hold up ingest.
 
-use std::collections::HashMap;
 use std::pin::Pin;
 
 use evenkeel_proto::v1::{
     self, recommender_service_server::RecommenderService,
     recommender_service_watch_usage_response::Event as UsageEvent,
-    watch_recommendations_response::Event as RecommendationEvent,
 };
 use futures::Stream;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::{Context, convert};
+use super::{Context, Late, convert, watch as watching};
 use crate::ingest::engine::now_usec;
+use crate::policy::panic;
 use crate::recommend::usage::{self, Question};
-use crate::recommend::{self, pod};
+use crate::recommend::{Desk, list, pod};
 use crate::serve::ended;
 
 /// Messages waiting for a watcher that does not read.
 const OUTBOX: usize = 64;
 
-/// The services that answer questions.
+/// All services but ingest.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
-    pub(crate) context: Context,
+    pub(crate) late: Late,
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
 type Watched<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// What a watch remembers of a recommendation, to say only what changed: the value and what it rests on, not its age.
-type Said = (Option<u64>, Option<u64>, String);
-
 impl Api {
+    /// What everything but the last answers needs.
+    pub(super) fn context(&self) -> Result<&Context, Status> {
+        self.late.context.get().ok_or_else(|| {
+            Status::unavailable(
+                "what was acknowledged before the restart is still being read back; ask again later",
+            )
+        })
+    }
+
     /// Runs a question where it may take its time.
-    async fn ask<T: Send + 'static>(
+    pub(super) async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Context) -> T + Send + 'static,
     ) -> Result<T, Status> {
-        let context = self.context.clone();
+        let context = self.context()?.clone();
+        let patience = context.config.serve.request_timeout.get();
         let answer = tokio::task::spawn_blocking(move || question(&context));
-        let patience = self.context.config.serve.request_timeout.get();
         match tokio::time::timeout(patience, answer).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) => Err(Status::internal("the question could not be answered; see the log")),
@@ -52,8 +57,14 @@ impl Api {
         }
     }
 
-    async fn recommendations(&self, namespace: String) -> Result<Vec<v1::Recommendation>, Status> {
-        self.ask(move |c| recommend::all(&c.engine.state().read(), &c.params, now_usec(), &namespace)).await
+    /// Asks under these rules, or those in force where none is named.
+    async fn ask_desk<T: Send + 'static>(
+        &self,
+        rules: Vec<String>,
+        question: impl FnOnce(&Desk<'_>, &[crate::recommend::rules::Chosen]) -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let asked = self.ask(move |c| c.rules(&rules).map(|rules| c.at_desk(|desk| question(desk, &rules))));
+        asked.await?.map_err(Status::invalid_argument)
     }
 }
 
@@ -70,19 +81,38 @@ impl RecommenderService for Api {
         &self,
         request: Request<v1::RecommendPodRequest>,
     ) -> Result<Response<v1::RecommendPodResponse>, Status> {
-        let pod = read_pod(&request.into_inner().pod)?;
-        let advice =
-            self.ask(move |c| pod::advise_pod(&c.engine.state().read(), &c.params, now_usec(), &pod)).await?;
-        let recommendations = advice.into_iter().flat_map(|container| container.recommendations).collect();
-        Ok(Response::new(v1::RecommendPodResponse { recommendations }))
+        let v1::RecommendPodRequest { pod, rules } = request.into_inner();
+        let pod = read_pod(&pod)?;
+        if self.late.context.get().is_none() {
+            return Ok(Response::new(convert::pod_response(pod::from_kept(
+                &self.late.stored,
+                &pod,
+                now_usec(),
+            ))));
+        }
+        let advice = self.ask(move |c| c.rules(&rules).map(|rules| c.recommend_pod(&pod, &rules))).await?;
+        let advice = advice.map_err(Status::invalid_argument)?;
+        Ok(Response::new(convert::pod_response(advice)))
     }
 
     async fn list_recommendations(
         &self,
         request: Request<v1::ListRecommendationsRequest>,
     ) -> Result<Response<v1::ListRecommendationsResponse>, Status> {
-        let recommendations = self.recommendations(request.into_inner().namespace).await?;
-        Ok(Response::new(v1::ListRecommendationsResponse { recommendations }))
+        let v1::ListRecommendationsRequest { namespace, rules } = request.into_inner();
+        if self.late.context.get().is_none() {
+            let recommendations = self.late.stored.all(&namespace, now_usec());
+            let response =
+                v1::ListRecommendationsResponse { recommendations, loading: true, ..Default::default() };
+            return Ok(Response::new(response));
+        }
+        let response = self.ask_desk(rules, move |desk, rules| v1::ListRecommendationsResponse {
+            recommendations: list::all(desk, &namespace, rules),
+            loading: false,
+            panic: desk.state.panic.on,
+            panic_reason: desk.state.panic.reason.clone(),
+        });
+        Ok(Response::new(response.await?))
     }
 
     async fn watch_recommendations(
@@ -90,7 +120,8 @@ impl RecommenderService for Api {
         _: Request<v1::WatchRecommendationsRequest>,
     ) -> Result<Response<Self::WatchRecommendationsStream>, Status> {
         let (outbox, answers) = mpsc::channel(OUTBOX);
-        tokio::spawn(watch_recommendations(self.clone(), outbox));
+        let context = self.context()?.clone();
+        tokio::spawn(watching::recommendations(context, self.stopping.clone(), outbox));
         Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
     }
 
@@ -100,9 +131,7 @@ impl RecommenderService for Api {
     ) -> Result<Response<v1::QueryUsageResponse>, Status> {
         let v1::QueryUsageRequest { namespace, workload, container, window_seconds } = request.into_inner();
         let question = Question { namespace, workload, container, window_seconds };
-        let found = self
-            .ask(move |c| usage::query(&c.engine.state().read(), &c.params, now_usec(), &question))
-            .await?;
+        let found = self.ask(move |c| c.at_desk(|desk| usage::query(desk, &question))).await?;
         let records = found.iter().map(|u| {
             evenkeel_proto::convert::usage_record(&u.record, &u.namespace, &u.workload, &u.container)
         });
@@ -113,6 +142,7 @@ impl RecommenderService for Api {
         &self,
         request: Request<v1::RecommenderServiceWatchUsageRequest>,
     ) -> Result<Response<Self::WatchUsageStream>, Status> {
+        self.context()?;
         let (outbox, answers) = mpsc::channel(OUTBOX);
         tokio::spawn(watch_usage(self.clone(), request.into_inner().node, outbox));
         Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
@@ -152,10 +182,15 @@ impl RecommenderService for Api {
                 "the reason has over {MAX_REASON} bytes; shorten it"
             )));
         }
-        let set = tokio::time::timeout(
-            self.context.config.serve.request_timeout.get(),
-            self.context.engine.set_panic(on, reason),
-        );
+        let context = self.context()?;
+        let held = panic::held(context.config.panic, &context.config.panic_file);
+        if let Some(holder) = held.filter(|_| !on) {
+            return Err(Status::failed_precondition(format!(
+                "the switch is held: {holder}; take that back first"
+            )));
+        }
+        let patience = context.config.serve.request_timeout.get();
+        let set = tokio::time::timeout(patience, context.engine.set_panic(on, reason));
         match set.await {
             Ok(Ok(())) => Ok(Response::new(v1::SetPanicResponse { on })),
             Ok(Err(error)) => Err(Status::unavailable(format!("the switch was not stored: {error}"))),
@@ -166,55 +201,14 @@ impl RecommenderService for Api {
     }
 }
 
-async fn watch_recommendations(
-    api: Api,
-    outbox: mpsc::Sender<Result<v1::WatchRecommendationsResponse, Status>>,
-) {
-    let mut said: HashMap<(String, String, String, String), Said> = HashMap::new();
-    let mut tick = tokio::time::interval(api.context.config.recommend.watch_interval.get());
-    let mut bookmarked = false;
-    loop {
-        tokio::select! {
-            _ = tick.tick() => {}
-            () = outbox.closed() => return,
-            () = ended(api.stopping.clone()) => return,
-        }
-        let all = match api.recommendations(String::new()).await {
-            Ok(all) => all,
-            Err(status) => {
-                let _gone = outbox.send(Err(status)).await;
-                return;
-            }
-        };
-        let mut events = Vec::new();
-        for r in all {
-            let place = (r.namespace.clone(), r.workload.clone(), r.container.clone(), r.resource.clone());
-            let value = (r.request, r.current, r.tier.clone());
-            if said.get(&place) != Some(&value) {
-                said.insert(place, value);
-                events.push(RecommendationEvent::Recommendation(r));
-            }
-        }
-        if !bookmarked {
-            bookmarked = true;
-            events.push(RecommendationEvent::Bookmark(v1::Bookmark {}));
-        }
-        for event in events {
-            let response = v1::WatchRecommendationsResponse { event: Some(event) };
-            if outbox.send(Ok(response)).await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
 async fn watch_usage(
     api: Api,
     node: String,
     outbox: mpsc::Sender<Result<v1::RecommenderServiceWatchUsageResponse, Status>>,
 ) {
     // Before the present state is read, so that nothing falls between the two; a tick may be told twice.
-    let mut ticks = api.context.engine.watch();
+    let Ok(context) = api.context() else { return };
+    let mut ticks = context.engine.watch();
     let wanted = node.clone();
     let Ok(present) = api.ask(move |c| convert::live_now(&c.engine.state().read(), &wanted)).await else {
         return;

@@ -5,28 +5,35 @@ use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Query, Request, State as From, rejection::BytesRejection};
+use axum::extract::{
+    DefaultBodyLimit, FromRequest, Path, Query, Request, State as From, rejection::BytesRejection,
+};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use evenkeel_rightsizing::policy::{API_VERSION, read};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::ready::Readiness;
-use super::{Context, convert, metrics};
+use super::{Context, Late, convert, metrics, policies};
 use crate::ingest::engine::{chain, now_usec};
+use crate::policy::{ChangeError, Outcome};
+use crate::recommend::stored::Stored;
 use crate::recommend::usage::{self, Question};
-use crate::recommend::{self, pod};
+use crate::recommend::{Desk, list, pod};
 use crate::state::State;
 
+const POLICIES: &str = "/api/v1/policies";
 const OPENAPI: &str = include_str!("openapi.json");
 
 /// What the routes need. Served from the start of the process; the rest is filled in when the log has been replayed.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Site {
     readiness: Arc<Readiness>,
     context: Arc<OnceLock<Context>>,
+    stored: Arc<Stored>,
 }
 
 /// An error as every route answers it.
@@ -50,8 +57,13 @@ impl IntoResponse for Problem {
 
 impl Site {
     /// A site that answers questions once it is given what it needs.
-    pub fn new(readiness: Arc<Readiness>) -> Self {
-        Self { readiness, context: Arc::default() }
+    pub fn new(readiness: Arc<Readiness>, stored: Arc<Stored>) -> Self {
+        Self { readiness, context: Arc::default(), stored }
+    }
+
+    /// The same for gRPC.
+    pub(crate) fn late(&self) -> Late {
+        Late { context: Arc::clone(&self.context), stored: Arc::clone(&self.stored) }
     }
 
     /// Begins to answer questions.
@@ -79,6 +91,11 @@ impl Site {
         Router::new()
             .route("/recommendedPodResources", get(pod_resources).post(pod_resources))
             .route("/api/v1/recommendations", get(recommendations))
+            .route("/api/v1/policies", get(list_policies).post(apply_policy))
+            .route(
+                "/api/v1/policies/{namespace}/{name}",
+                get(get_policy).put(put_policy).delete(delete_policy),
+            )
             .route("/api/v1/usage", get(query_usage))
             .route("/api/v1/nodes", get(nodes))
             .route("/api/v1/events", get(events))
@@ -112,8 +129,25 @@ impl Site {
         place: &str,
         question: impl FnOnce(&Context, &State) -> T + Send + 'static,
     ) -> Result<T, Problem> {
+        self.ask_context(place, move |context| question(context, &context.engine.state().read())).await
+    }
+
+    /// Answers a question about recommendations.
+    async fn ask_desk<T: Send + 'static>(
+        &self,
+        place: &str,
+        question: impl FnOnce(&Desk<'_>) -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        self.ask_context(place, move |context| context.at_desk(question)).await
+    }
+
+    async fn ask_context<T: Send + 'static>(
+        &self,
+        place: &str,
+        question: impl FnOnce(&Context) -> T + Send + 'static,
+    ) -> Result<T, Problem> {
         let context = self.context(place)?;
-        let answer = tokio::task::spawn_blocking(move || question(&context, &context.engine.state().read()));
+        let answer = tokio::task::spawn_blocking(move || question(&context));
         answer.await.map_err(|_| Problem {
             status: StatusCode::INTERNAL_SERVER_ERROR,
             what: "the question could not be answered".to_owned(),
@@ -162,9 +196,11 @@ async fn pod_resources(
         return Err(refused(StatusCode::BAD_REQUEST, "the request has no body".to_owned()));
     }
     let pod = pod::read(text).map_err(|e| refused(StatusCode::BAD_REQUEST, chain(&e)))?;
-    let advice = site.ask(PLACE, move |c, state| pod::advise_pod(state, &c.params, now_usec(), &pod)).await?;
-    let containers: Vec<Value> = advice.iter().map(convert::advice).collect();
-    Ok(axum::Json(json!({ "containers": containers })))
+    if site.context.get().is_none() {
+        return Ok(axum::Json(convert::pod(&pod::from_kept(&site.stored, &pod, now_usec()))));
+    }
+    let advice = site.ask_context(PLACE, move |c| c.recommend_pod(&pod, &[])).await?;
+    Ok(axum::Json(convert::pod(&advice)))
 }
 
 /// The parameters of a query, or what is wrong with them.
@@ -188,12 +224,122 @@ struct InNamespace {
 
 async fn recommendations(From(site): From<Site>, request: Request) -> Result<axum::Json<Value>, Problem> {
     let InNamespace { namespace } = parameters(&request)?;
-    let found = site
-        .ask("/api/v1/recommendations", move |c, state| {
-            recommend::all(state, &c.params, now_usec(), &namespace)
-        })
-        .await?;
+    let found = match site.context.get() {
+        Some(_) => {
+            site.ask_desk("/api/v1/recommendations", move |desk| list::all(desk, &namespace, &[])).await?
+        }
+        None => site.stored.all(&namespace, now_usec()),
+    };
     Ok(axum::Json(found.iter().map(convert::recommendation).collect()))
+}
+
+async fn list_policies(From(site): From<Site>, request: Request) -> Result<axum::Json<Value>, Problem> {
+    let InNamespace { namespace } = parameters(&request)?;
+    let items = site.ask_context(POLICIES, move |c| policies::list(c, &namespace)).await?;
+    Ok(axum::Json(json!({ "apiVersion": API_VERSION, "kind": "PolicyList", "items": items })))
+}
+
+async fn get_policy(
+    From(site): From<Site>,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Result<axum::Json<Value>, Problem> {
+    let (at, wanted) = (namespace.clone(), name.clone());
+    let found = site.ask_context(POLICIES, move |c| policies::get(c, &at, &wanted)).await?;
+    found.map(axum::Json).ok_or_else(|| no_policy(&namespace, &name))
+}
+
+fn no_policy(namespace: &str, name: &str) -> Problem {
+    Problem {
+        status: StatusCode::NOT_FOUND,
+        what: format!("there is no policy {namespace}/{name}"),
+        place: POLICIES.to_owned(),
+        why: "nobody applied one of this name, and no file holds one".to_owned(),
+        remedy: "see /api/v1/policies for those there are",
+    }
+}
+
+fn refused(error: &ChangeError) -> Problem {
+    let (status, remedy) = match error {
+        ChangeError::Invalid(_) => (StatusCode::BAD_REQUEST, "correct the field"),
+        ChangeError::InFile { .. } => (StatusCode::CONFLICT, "edit the file, or choose another name"),
+        ChangeError::Full(_) => (StatusCode::CONFLICT, "delete some, or raise recommend.max_policies"),
+        ChangeError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "see the log for what keeps the disk"),
+    };
+    Problem {
+        status,
+        what: "the policy was not taken".to_owned(),
+        place: POLICIES.to_owned(),
+        why: chain(error),
+        remedy,
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+#[derive(Default)]
+struct ApplyQuery {
+    dry_run: bool,
+}
+
+/// A name that the object has to have, where the path says one.
+type Named = Option<(String, String)>;
+
+async fn apply_policy(From(site): From<Site>, request: Request) -> Result<Response, Problem> {
+    apply(site, None, request).await
+}
+
+async fn put_policy(
+    From(site): From<Site>,
+    Path(named): Path<(String, String)>,
+    request: Request,
+) -> Result<Response, Problem> {
+    apply(site, Some(named), request).await
+}
+
+async fn apply(site: Site, named: Named, request: Request) -> Result<Response, Problem> {
+    let ApplyQuery { dry_run } = parameters(&request)?;
+    let unreadable = |status, why| Problem {
+        status,
+        what: "the policy cannot be read".to_owned(),
+        place: POLICIES.to_owned(),
+        why,
+        remedy: "send one policy in JSON or YAML",
+    };
+    // The router's limit on bodies holds for this reading, too.
+    let body = Bytes::from_request(request, &()).await;
+    let body = body.map_err(|rejection| unreadable(rejection.status(), rejection.body_text()))?;
+    let text =
+        String::from_utf8(body.into()).map_err(|e| unreadable(StatusCode::BAD_REQUEST, e.to_string()))?;
+    if let Some((namespace, name)) = named {
+        let policy = read(&text).map_err(|e| refused(&e.into()))?;
+        if (policy.namespace.as_str(), policy.name.as_str()) != (&namespace, &name) {
+            let why = format!("the object is {}, the path says {namespace}/{name}", policy.key());
+            return Err(unreadable(StatusCode::BAD_REQUEST, why));
+        }
+    }
+    let applied = site.ask_context(POLICIES, move |c| policies::apply(c, &text, dry_run)).await?;
+    let applied = applied.map_err(|e| refused(&e))?;
+    let preview: Vec<Value> = applied.preview.iter().map(convert::recommendation).collect();
+    let status = match (applied.outcome, dry_run) {
+        (Outcome::Created, false) => StatusCode::CREATED,
+        _ => StatusCode::OK,
+    };
+    let body = json!({
+        "outcome": applied.outcome.as_str(), "dryRun": dry_run, "policy": applied.object, "preview": preview,
+    });
+    Ok((status, axum::Json(body)).into_response())
+}
+
+async fn delete_policy(
+    From(site): From<Site>,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Result<StatusCode, Problem> {
+    let (at, wanted) = (namespace.clone(), name.clone());
+    let was = site.ask_context(POLICIES, move |c| c.policies.delete(&at, &wanted)).await?;
+    match was.map_err(|e| refused(&e))? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(no_policy(&namespace, &name)),
+    }
 }
 
 #[derive(Deserialize)]
@@ -209,9 +355,7 @@ struct UsageQuery {
 async fn query_usage(From(site): From<Site>, request: Request) -> Result<axum::Json<Value>, Problem> {
     let UsageQuery { namespace, workload, container, window_seconds } = parameters(&request)?;
     let question = Question { namespace, workload, container, window_seconds };
-    let found = site
-        .ask("/api/v1/usage", move |c, state| usage::query(state, &c.params, now_usec(), &question))
-        .await?;
+    let found = site.ask_desk("/api/v1/usage", move |desk| usage::query(desk, &question)).await?;
     Ok(axum::Json(found.iter().map(convert::usage).collect()))
 }
 
@@ -254,7 +398,7 @@ async fn exposition(From(site): From<Site>) -> Response {
         Some(context) => {
             let lines = context.watched.lines(&context.config.capacity);
             let capacity = metrics::Capacity { lines: &lines, counters: context.capacity.counters() };
-            metrics::exposition(&context.engine.state().read(), context.engine.health(), &capacity, true)
+            metrics::exposition(context, &capacity, true)
         }
         None => metrics::starting(),
     };

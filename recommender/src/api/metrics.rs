@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use super::Context;
 use crate::capacity::pool::Counters;
 use crate::capacity::watch::Line;
 use crate::ingest::health::{Health, read};
+use crate::recommend::times::BOUNDS_USEC;
 use crate::state::State;
 
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -75,7 +77,8 @@ pub(crate) fn starting() -> String {
 }
 
 /// Everything.
-pub(crate) fn exposition(state: &State, health: &Health, capacity: &Capacity<'_>, ready: bool) -> String {
+pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, ready: bool) -> String {
+    let (state, health) = (&*context.engine.state().read(), context.engine.health());
     let mut text = Text::default();
     text.gauge("ready", "1 once everything acknowledged before has been read back", u64::from(ready));
     ingest(&mut text, state, health);
@@ -83,6 +86,7 @@ pub(crate) fn exposition(state: &State, health: &Health, capacity: &Capacity<'_>
     kept(&mut text, state);
     estimates(&mut text, capacity);
     engines(&mut text, health);
+    answers(&mut text, context);
     text.end()
 }
 
@@ -225,6 +229,33 @@ fn estimates(text: &mut Text, capacity: &Capacity<'_>) {
     text.by_question("capacity_days_until_none", "Days until none fits, while the count falls.", &days);
     let failing = of(|line| Some(f64::from(u8::from(line.trouble.is_some()))));
     text.by_question("capacity_failing", "1 while a question is not answered.", &failing);
+}
+
+fn answers(text: &mut Text, context: &Context) {
+    let (passes, took) = context.stored.passed();
+    text.gauge("policies", "Policies in force.", context.policies.set().all().len() as u64);
+    text.gauge(
+        "policy_file_troubles",
+        "Files of policies that could not be read.",
+        context.policies.troubles().len() as u64,
+    );
+    text.count("passes", "Passes in which all recommendations were made anew.", passes);
+    let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    text.seconds(Kind::Gauge, "pass_seconds", "Time the last pass took.", took);
+    let (counts, sum_usec) = context.advisor.times.cumulative();
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text.0,
+        "# TYPE {PREFIX}answer_seconds histogram\n# HELP {PREFIX}answer_seconds Time an answer about a pod took inside \
+         the process."
+    );
+    let bounds = BOUNDS_USEC.iter().map(|usec| (*usec as f64 / 1e6).to_string()).chain(["+Inf".to_owned()]);
+    for (bound, count) in bounds.zip(counts) {
+        let _ = writeln!(text.0, "{PREFIX}answer_seconds_bucket{{le=\"{bound}\"}} {count}");
+    }
+    let total = counts.last().copied().unwrap_or(0);
+    let _ = writeln!(text.0, "{PREFIX}answer_seconds_count {total}");
+    let _ = writeln!(text.0, "{PREFIX}answer_seconds_sum {}", sum_usec as f64 / 1e6);
 }
 
 #[cfg(test)]

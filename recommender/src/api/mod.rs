@@ -5,16 +5,25 @@ pub(crate) mod convert;
 pub(crate) mod grpc;
 pub mod http;
 pub(crate) mod metrics;
+pub(crate) mod policies;
 pub(crate) mod ready;
+mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use evenkeel_rightsizing::initial::Params;
+use anyhow::Context as _;
+use evenkeel_model::pod::Pod;
 
 use crate::capacity::pool::Pool;
 use crate::capacity::watch::Watched;
 use crate::config::Config;
-use crate::ingest::engine::Engine;
+use crate::ingest::engine::{Engine, now_usec};
+use crate::policy::Policies;
+use crate::recommend::Desk;
+use crate::recommend::advice::{Advisor, largest_node};
+use crate::recommend::pod::{self, PodAdvice};
+use crate::recommend::rules::{self, Chosen};
+use crate::recommend::stored::Stored;
 
 /// What every interface needs.
 #[derive(Debug, Clone)]
@@ -23,8 +32,12 @@ pub struct Context {
     pub engine: Engine,
     /// The configuration.
     pub config: Arc<Config>,
-    /// Parameters of the rule in force.
-    pub params: Arc<Params>,
+    /// What makes answers.
+    pub advisor: Arc<Advisor>,
+    /// The policies.
+    pub policies: Arc<Policies>,
+    /// The recommendations kept of every workload.
+    pub stored: Arc<Stored>,
     /// Threads for questions about capacity.
     pub(crate) capacity: Pool,
     /// Answers to watched questions.
@@ -35,11 +48,56 @@ impl Context {
     /// Of a started engine.
     ///
     /// # Errors
-    /// When the threads for questions cannot be had.
-    pub fn new(engine: Engine, config: &Config) -> std::io::Result<Self> {
-        let params = Arc::new(config.recommend.initial());
-        let capacity = Pool::start(config.capacity.workers, config.capacity.queue)?;
+    /// When rule, predefined values or stored policies cannot be used, or the threads for questions cannot be had.
+    pub fn new(engine: Engine, config: &Config, stored: Arc<Stored>) -> anyhow::Result<Self> {
+        let advisor = Arc::new(Advisor::new(&config.recommend)?);
+        let policies = Arc::new(Policies::open(config, now_usec() / 1000)?);
+        let capacity = Pool::start(config.capacity.workers, config.capacity.queue)
+            .context("cannot start the threads for questions")?;
         let watched = Watched::open(config.watched_file());
-        Ok(Self { engine, config: Arc::new(config.clone()), params, capacity, watched })
+        Ok(Self { engine, config: Arc::new(config.clone()), advisor, policies, stored, capacity, watched })
     }
+
+    /// Answers a question about recommendations from the present state. May take its time.
+    pub(crate) fn at_desk<T>(&self, question: impl FnOnce(&Desk<'_>) -> T) -> T {
+        let set = self.policies.set();
+        let state = self.engine.state().read();
+        let desk = Desk {
+            advisor: &self.advisor,
+            policies: &set,
+            state: &state,
+            now_usec: now_usec(),
+            largest: largest_node(&state),
+        };
+        question(&desk)
+    }
+
+    /// Answers for a pod, and notes how long that took.
+    pub(crate) fn recommend_pod(&self, pod: &Pod, rules: &[Chosen]) -> PodAdvice {
+        let began = std::time::Instant::now();
+        let advice = self.at_desk(|desk| pod::advise_pod(desk, pod, rules));
+        self.advisor.times.add(began.elapsed());
+        advice
+    }
+
+    /// The rules of these names; `*` stands for all.
+    ///
+    /// # Errors
+    /// The name that is none, for people.
+    pub(crate) fn rules(&self, names: &[String]) -> Result<Vec<Chosen>, String> {
+        let initial = self.config.recommend.initial();
+        let one = |name: &str| rules::choose(name, &Default::default(), &Default::default(), &initial);
+        if names.iter().any(|name| name == "*") {
+            return rules::NAMES.iter().map(|name| one(name)).collect();
+        }
+        names.iter().map(|name| one(name)).collect()
+    }
+}
+
+/// The context once there is one: history is read back while the interfaces are served already.
+#[derive(Debug, Clone)]
+pub(crate) struct Late {
+    pub(crate) context: Arc<OnceLock<Context>>,
+    /// What was kept of the run before.
+    pub(crate) stored: Arc<Stored>,
 }

@@ -15,8 +15,7 @@ use evenkeel_capacity::object::Pod;
 use evenkeel_capacity::question::{Changed, QuestionError, Recommendations, Snapshot, Whole};
 
 use crate::api::Context;
-use crate::ingest::engine::now_usec;
-use crate::recommend;
+use crate::recommend::list;
 use pool::Wanted;
 use read::Asked;
 use reported::Reported;
@@ -95,7 +94,7 @@ fn load(
 /// The recommender's own answers.
 fn recommendations(context: &Context) -> Recommendations {
     let mut all = Recommendations::new();
-    for r in recommend::all(&context.engine.state().read(), &context.params, now_usec(), "") {
+    for r in context.at_desk(|desk| list::all(desk, "", &[])) {
         if let Some(request) = r.request {
             all.add(r.namespace, &r.workload, r.container, r.resource, request);
         }

@@ -13,7 +13,7 @@ use super::Config;
 pub const DEFAULT_FILE: &str = "/etc/evenkeel/recommender.toml";
 
 /// Environment variables outside a section that are read too.
-const PLAIN_VARIABLES: [&str; 1] = ["state_dir"];
+const PLAIN_VARIABLES: [&str; 4] = ["state_dir", "policies", "panic", "panic_file"];
 
 /// Where the configuration is read from.
 #[derive(Debug, Clone, Default)]

@@ -15,7 +15,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use evenkeel_rightsizing::initial;
+use evenkeel_model::quantity::Quantity;
+use evenkeel_rightsizing::{Resource, initial};
 
 pub use capacity::{CapacitySection, WatchSection};
 pub use engine::{EngineKind, EngineSection, HeaderValue, SecretFrom};
@@ -28,6 +29,13 @@ pub use units::{Size, Span, UnitError};
 pub struct Config {
     /// Directory of everything kept: the ingest log and the checkpoint.
     pub state_dir: PathBuf,
+    /// Files and directories of policies (`*.yaml`, `*.yml`, `*.json`), read at start and when they change. What is not
+    /// there is no error.
+    pub policies: Vec<PathBuf>,
+    /// Stops every change at once and leaves everything as it is, until the key is taken back.
+    pub panic: bool,
+    /// A file that does the same while it is there; empty for none.
+    pub panic_file: PathBuf,
     /// Addresses and limits of the interfaces.
     pub serve: Serve,
     /// The ingest log and its checkpoints.
@@ -127,12 +135,62 @@ pub struct HistorySection {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Recommend {
+    /// The rule where no policy names one.
+    pub rule: String,
     /// Percentile of the `initial` rule, thousandths.
     pub percentile_per_mille: u32,
     /// Its tiers, first choice first.
     pub tiers: Vec<TierSection>,
-    /// How often a watch looks for changed recommendations.
+    /// How often the recommendations kept of every workload are made anew, and watches told what has changed.
     pub watch_interval: Span,
+    /// Policies kept at once, applied ones and those of files each; further ones are refused.
+    pub max_policies: usize,
+    /// Values for well-known images of which nothing else is known; a copy of `predefined.toml`. The values built in
+    /// without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub predefined: Option<PathBuf>,
+    /// What LimitRange objects of namespaces allow a container; they cap what is recommended.
+    pub limit_ranges: Vec<LimitRangeSection>,
+}
+
+/// What the LimitRange of a namespace allows a container.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LimitRangeSection {
+    /// The namespace.
+    pub namespace: String,
+    /// Least CPU, such as 10m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub cpu_min: Option<Quantity>,
+    /// Greatest CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub cpu_max: Option<Quantity>,
+    /// Least memory, such as 16Mi.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub memory_min: Option<Quantity>,
+    /// Greatest memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub memory_max: Option<Quantity>,
+}
+
+impl LimitRangeSection {
+    /// Least and greatest of one resource: thousandths of a core, or bytes.
+    pub fn of(&self, resource: Resource) -> (Option<u64>, Option<u64>) {
+        match resource {
+            Resource::Cpu => {
+                let milli = |q: Option<Quantity>| q.and_then(Quantity::milli_u64);
+                (milli(self.cpu_min), milli(self.cpu_max))
+            }
+            Resource::Memory => {
+                let bytes = |q: Option<Quantity>| q.and_then(Quantity::to_u64);
+                (bytes(self.memory_min), bytes(self.memory_max))
+            }
+        }
+    }
 }
 
 /// One tier of the `initial` rule.
@@ -163,6 +221,9 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             state_dir: PathBuf::from("/var/lib/evenkeel/recommender"),
+            policies: vec![PathBuf::from("/etc/evenkeel/policies")],
+            panic: false,
+            panic_file: PathBuf::from("/etc/evenkeel/panic"),
             serve: Serve::default(),
             log: LogSection::default(),
             ingest: Ingest::default(),
@@ -251,9 +312,14 @@ impl Default for Recommend {
             min_samples: tier.min_samples,
         });
         Self {
+            rule: crate::recommend::rules::NAMES[0].to_owned(),
             percentile_per_mille: params.percentile_per_mille,
             tiers: tiers.collect(),
             watch_interval: Span::from_secs(15),
+            // Twice the 10,000 that are refreshed in less than five seconds.
+            max_policies: 20_000,
+            predefined: None,
+            limit_ranges: Vec::new(),
         }
     }
 }
@@ -330,6 +396,23 @@ impl Config {
             "recommend.percentile_per_mille",
             "must be 0 to 1000: 900 is the 90th percentile",
         );
+        let rules = crate::recommend::rules::NAMES;
+        check(
+            rules.contains(&self.recommend.rule.as_str()),
+            "recommend.rule",
+            &format!("must be one of {}", rules.join(", ")),
+        );
+        for range in &self.recommend.limit_ranges {
+            for resource in Resource::ALL {
+                let (min, max) = range.of(resource);
+                let ordered = min.is_none_or(|min| max.is_none_or(|max| min <= max));
+                check(
+                    ordered,
+                    "recommend.limit_ranges",
+                    &format!("{}: {resource:?} min is above max", range.namespace),
+                );
+            }
+        }
         check(!self.recommend.tiers.is_empty(), "recommend.tiers", "must name at least one tier");
         found.extend(self.capacity.problems());
         found.extend(self.history.engines.iter().flat_map(EngineSection::problems));

@@ -1,81 +1,136 @@
-//! Owns the answers made of the state: which containers are meant, what the rule is given, and what caps its answer.
+//! Owns the answers made of the state: which containers are meant, which rule is asked under which policy, and what caps
+//! what it says.
 //!
-//! The rule itself is `evenkeel_rightsizing::initial`; usage records are in `usage.rs`, pods and what they get in
-//! `pod.rs`. Nothing here changes the state.
+//! One value is made in `advice.rs`, with the rules by name in `rules.rs` and the values of last resort in `predefined.rs`;
+//! a pod's answer in `pod.rs`, that of every workload in `list.rs`, the answers kept of the latter in `stored.rs`; usage
+//! records in `usage.rs`. The rules themselves are `evenkeel_rightsizing`. Nothing here changes the state.
 
+pub mod advice;
+pub mod list;
 pub mod pod;
+pub mod predefined;
+pub mod rules;
+pub mod stored;
+pub mod times;
 pub mod usage;
-
-use std::collections::BTreeMap;
 
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::initial::{self, Answer, Observations, Params, Scope};
+use evenkeel_rightsizing::policy::LimitsMode;
 
+use crate::policy::{Governing, Set};
 use crate::state::State;
-use crate::state::history::{History, Select, Series, SeriesId, SeriesKey, observations};
-use crate::state::image::Image;
-use crate::state::minute::{Entry, MINUTE_USEC};
+use crate::state::history::SeriesId;
+use crate::state::minute::Entry;
+use advice::{Advice, Advisor, Amounts, Around, Asked, index};
+use rules::Chosen;
 
-/// Name of the rule, as answers show it.
-pub const RULE: &str = "initial";
-
-/// What one container should request of one resource.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Advice {
-    /// The rule's answer.
-    pub answer: Answer,
-    /// Its value before anything capped it.
-    pub raw: Option<u64>,
-    /// What capped it.
-    pub capped_by: Vec<String>,
-    /// Seconds since the newest sample used ended; 0 while it is being measured.
-    pub age_seconds: u64,
+/// Everything an answer is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Desk<'a> {
+    /// What makes it.
+    pub advisor: &'a Advisor,
+    /// The policies in force.
+    pub policies: &'a Set,
+    /// What is known.
+    pub state: &'a State,
+    /// The present, microseconds since 1970.
+    pub now_usec: u64,
+    /// Largest node seen.
+    pub largest: Amounts,
 }
 
-/// Asks the rule for one resource of a container of an image. A container without an image has no history to look at.
-///
-/// `limit` is the container's own limit: a request above it would be refused, so it caps the answer.
-pub fn advise(
-    state: &State,
-    params: &Params,
-    now_usec: u64,
-    image: Option<&Image>,
-    resource: Resource,
-    current: Option<u64>,
-    limit: Option<u64>,
-) -> Advice {
-    let now_minute = now_usec / MINUTE_USEC;
-    let mut newest = None;
-    let mut answer = initial::recommend(params, now_minute, current, |scope, from| {
-        let seen = image.map(|image| observed(state, image, scope, resource, from)).unwrap_or_default();
-        newest = seen.span.map(|(_, last)| last);
-        seen
-    });
-    let raw = answer.request;
-    let mut capped_by = Vec::new();
-    if let (Some(request), Some(limit)) = (answer.request, limit)
-        && request > limit
-    {
-        answer.request = Some(limit);
-        capped_by.push("limit".to_owned());
-    }
-    let age_seconds = newest.map_or(0, |last: u64| now_minute.saturating_sub(last + 1) * 60);
-    Advice { answer, raw, capped_by, age_seconds }
+/// What one container has now.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Now {
+    /// Requests.
+    pub requests: Amounts,
+    /// Limits.
+    pub limits: Amounts,
+    /// Containers running now.
+    pub replicas: u32,
 }
 
-/// What the rule may look at: recorded minutes and the unfinished ones.
-fn observed(state: &State, image: &Image, scope: Scope, resource: Resource, from: u64) -> Observations {
-    let tag = match scope {
-        Scope::ImageTag => Some(image.tag.as_str()),
-        Scope::Image => None,
-    };
-    let from = u32::try_from(from).unwrap_or(u32::MAX);
-    let mut entries = state.history.entries(Select::Image { name: &image.name, tag }, resource, from);
-    for id in state.history.of_image(&image.name, tag) {
-        entries.extend(unfinished(state, id, resource, from));
+impl Desk<'_> {
+    /// The recommendations of one container, CPU first, under a rule or the one in force for it.
+    pub fn recommend(
+        &self,
+        asked: &Asked,
+        now: &Now,
+        governing: Option<Governing<'_>>,
+        rule: Option<&Chosen>,
+    ) -> [v1::Recommendation; 2] {
+        let rule = rule.or(governing.map(|g| g.rule)).unwrap_or(&self.advisor.default);
+        let raw = self.advisor.raw(self.state, self.now_usec, asked, rule, now.requests);
+        let policy = governing.map(|g| g.policy);
+        let around = Around {
+            policy: policy.and_then(|p| p.container(&asked.container)),
+            limits: policy.map_or(LimitsMode::default(), |p| p.limits),
+            largest: self.largest,
+        };
+        let advice = Resource::ALL.map(|resource| {
+            let at = index(resource);
+            let present = (now.requests[at], now.limits[at]);
+            self.advisor.within(&around, &asked.namespace, resource, &raw, self.now_usec, present)
+        });
+        let after = |of: fn(&Advice) -> Option<u64>| [of(&advice[0]), of(&advice[1])];
+        let requests = [0, 1].map(|at| after(|a| a.answer.request)[at].or(now.requests[at]));
+        let changes_class =
+            list::class(now.requests, now.limits) != list::class(requests, after(|a| a.limit));
+        let mut both = advice.into_iter().zip(Resource::ALL).map(|(advice, resource)| {
+            let mut r = message(asked, resource, now, advice);
+            r.rule = raw.rule.to_owned();
+            r.changes_class = changes_class;
+            if let Some(policy) = policy {
+                r.policy = policy.key();
+                r.mode = mode(policy.mode).to_owned();
+            }
+            r
+        });
+        let mut next = || both.next().unwrap_or_default();
+        [next(), next()]
     }
-    observations(&entries, resource)
+}
+
+/// The word of an update mode.
+pub const fn mode(mode: evenkeel_rightsizing::policy::UpdateMode) -> &'static str {
+    use evenkeel_rightsizing::policy::UpdateMode::{Auto, Initial, Off};
+    match mode {
+        Off => "off",
+        Initial => "initial",
+        Auto => "auto",
+    }
+}
+
+fn message(asked: &Asked, resource: Resource, now: &Now, advice: Advice) -> v1::Recommendation {
+    let Advice { answer, raw, capped_by, limit, age_seconds } = advice;
+    let known = answer.request.is_some();
+    v1::Recommendation {
+        cluster: asked.cluster.clone().unwrap_or_default(),
+        namespace: asked.namespace.clone(),
+        workload: asked.workload.clone(),
+        container: asked.container.clone(),
+        resource: resource.as_str().to_owned(),
+        current: now.requests[index(resource)],
+        current_limit: now.limits[index(resource)],
+        request: answer.request,
+        lower: answer.lower,
+        upper: answer.upper,
+        raw,
+        capped_by,
+        tier: answer.tier,
+        samples: answer.samples,
+        span_seconds: answer.span_seconds,
+        confidence: known.then_some(answer.confidence),
+        risk_now: answer.risk_now,
+        risk_then: answer.risk_then,
+        age_seconds,
+        image: asked.image.as_ref().map(ToString::to_string).unwrap_or_default(),
+        limit,
+        replicas: now.replicas,
+        notes: answer.notes,
+        ..v1::Recommendation::default()
+    }
 }
 
 /// The minutes of a series that have not ended yet, one per container.
@@ -88,95 +143,4 @@ pub(crate) fn unfinished(
     let open = state.live_of(id).filter_map(|(_, slot)| slot.open);
     open.filter_map(move |(minute, rollup)| Entry::of(minute, &rollup, resource))
         .filter(move |e| e.minute >= from)
-}
-
-/// Recommendations for every workload's container seen, both resources, in the order of their names.
-pub fn all(state: &State, params: &Params, now_usec: u64, namespace: &str) -> Vec<v1::Recommendation> {
-    let mut out = Vec::new();
-    for (id, series) in newest_by_container(state, namespace) {
-        for resource in Resource::ALL {
-            let current = series.requested.of(resource);
-            let limit =
-                state.live_of(id).find_map(|(_, slot)| limit_of(slot.identity.requested.as_ref(), resource));
-            let image = series.key.image.as_ref();
-            let advice = advise(state, params, now_usec, image, resource, current, limit);
-            let of = Of {
-                namespace: &series.key.namespace,
-                workload: &series.key.workload,
-                container: &series.key.container,
-                image,
-            };
-            out.push(recommendation(&of, resource, current, advice));
-        }
-    }
-    out
-}
-
-/// Of every (cluster, namespace, workload, container) the series that is followed now, or was last: after a roll-out
-/// there is one per image.
-fn newest_by_container<'a>(
-    state: &'a State,
-    namespace: &str,
-) -> impl Iterator<Item = (SeriesId, &'a Series)> {
-    type Place<'a> = (&'a str, &'a str, &'a str, &'a str);
-    let mut newest: BTreeMap<Place<'a>, (SeriesId, &'a Series)> = BTreeMap::new();
-    for (id, series) in state.history.all() {
-        let SeriesKey { cluster, namespace: space, workload, container, .. } = &series.key;
-        if !namespace.is_empty() && namespace != space {
-            continue;
-        }
-        let rank = |s: &Series| (!s.live.is_empty(), s.newest);
-        let place = newest.entry((space, workload, container, cluster)).or_insert((id, series));
-        if rank(series) >= rank(place.1) {
-            *place = (id, series);
-        }
-    }
-    newest.into_values()
-}
-
-/// Whose a recommendation is.
-pub(crate) struct Of<'a> {
-    pub(crate) namespace: &'a str,
-    pub(crate) workload: &'a str,
-    pub(crate) container: &'a str,
-    pub(crate) image: Option<&'a Image>,
-}
-
-pub(crate) fn recommendation(
-    of: &Of<'_>,
-    resource: Resource,
-    current: Option<u64>,
-    advice: Advice,
-) -> v1::Recommendation {
-    let Advice { answer, raw, capped_by, age_seconds } = advice;
-    let known = answer.request.is_some();
-    v1::Recommendation {
-        namespace: of.namespace.to_owned(),
-        workload: of.workload.to_owned(),
-        container: of.container.to_owned(),
-        resource: resource.as_str().to_owned(),
-        current,
-        request: answer.request,
-        // The rule gives a value, no range.
-        lower: None,
-        upper: None,
-        raw,
-        capped_by,
-        rule: RULE.to_owned(),
-        tier: answer.tier,
-        samples: answer.samples as u64,
-        span_seconds: answer.span_seconds,
-        confidence: known.then_some(answer.confidence),
-        risk_now: answer.risk_now,
-        risk_then: answer.risk_then,
-        age_seconds,
-        image: of.image.map(ToString::to_string).unwrap_or_default(),
-    }
-}
-
-pub(crate) fn limit_of(requested: Option<&v1::ResourceValues>, resource: Resource) -> Option<u64> {
-    requested.and_then(|r| match resource {
-        Resource::Cpu => r.cpu_limit_milli,
-        Resource::Memory => r.memory_limit_bytes,
-    })
 }

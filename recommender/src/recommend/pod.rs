@@ -1,16 +1,22 @@
-//! Owns the answer for one pod, existing or not: its containers, their advice, and the resources that follow from it.
+//! Owns the answer for one pod, existing or not: its containers, what is recommended to each, the resources that follow
+//! from it under the policy in force, and what they make of the pod's class.
 
 use evenkeel_model::name::ResourceName;
-use evenkeel_model::pod::{Pod, ReadError, read_pods};
+use evenkeel_model::pod::{Container, Pod, ReadError, read_pods};
+use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::quantity::Quantity;
 use evenkeel_model::requirements::Requirements;
+use evenkeel_proto::convert::command_hash;
 use evenkeel_proto::v1;
+use evenkeel_qos::pod::qos_class;
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::initial::Params;
+use evenkeel_rightsizing::policy::{InitialResources, LimitsMode, UpdateMode};
 use serde_json::{Map, Value};
 
-use super::{Of, advise, recommendation};
-use crate::state::State;
+use super::advice::{Asked, index};
+use super::rules::Chosen;
+use super::{Desk, Now};
+use crate::policy::Governing;
 use crate::state::image::Image;
 
 /// The advice for one container of a pod.
@@ -18,10 +24,38 @@ use crate::state::image::Image;
 pub struct ContainerAdvice {
     /// Its name.
     pub name: String,
-    /// What it asked for, with the recommended requests in their place.
+    /// What it should have: what it asked for, with what is to be changed in its place.
     pub resources: Requirements,
     /// The recommendations behind them, CPU first.
     pub recommendations: Vec<v1::Recommendation>,
+}
+
+/// The advice for a pod.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodAdvice {
+    /// Its containers that count for the scheduler.
+    pub containers: Vec<ContainerAdvice>,
+    /// The policy that governs it, `namespace/name`.
+    pub policy: Option<String>,
+    /// What that policy does with recommendations.
+    pub mode: Option<UpdateMode>,
+    /// Policies that select it and are overruled.
+    pub conflicts: Vec<String>,
+    /// Class as it is.
+    pub qos_before: QosClass,
+    /// Class with the resources above.
+    pub qos_after: QosClass,
+    /// The panic switch is on: nothing is to be changed.
+    pub panic: bool,
+    /// The answers are those of the run before: history is still being read back.
+    pub loading: bool,
+}
+
+impl PodAdvice {
+    /// Whether a running pod may be given the resources in place: never when its class would change.
+    pub fn in_place(&self) -> bool {
+        self.qos_before == self.qos_after && !self.panic
+    }
 }
 
 /// Reads one pod from YAML or JSON. A JSON object with a `spec` but without a kind is taken as a pod, and one that is yet
@@ -53,44 +87,115 @@ fn completed(mut value: Value) -> Option<String> {
     Some(value.to_string())
 }
 
-/// Recommends for every container that counts for the scheduler.
-pub fn advise_pod(state: &State, params: &Params, now_usec: u64, pod: &Pod) -> Vec<ContainerAdvice> {
-    let workload = workload_of(pod);
-    let containers = pod.counted_containers().map(|container| {
-        let asked = container.cpu_and_memory();
-        let image = container.image.as_deref().and_then(Image::parse);
-        let of = Of {
-            namespace: &pod.metadata.namespace,
-            workload: &workload,
-            container: &container.name,
-            image: image.as_ref(),
+/// Recommends for every container that counts for the scheduler; under each of `rules`, or else the rule in force.
+pub fn advise_pod(desk: &Desk<'_>, pod: &Pod, rules: &[Chosen]) -> PodAdvice {
+    let labels = pod.metadata.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+    let (governing, selecting) = desk.policies.governing(&pod.metadata.namespace, labels);
+    let panic = desk.state.panic.on;
+    let advise = |container: &Container| {
+        let (asked, now) = asked(pod, container);
+        let one = |rule: Option<&Chosen>| desk.recommend(&asked, &now, governing, rule);
+        let recommendations: Vec<_> = match rules {
+            [] => one(None).into(),
+            rules => rules.iter().flat_map(|rule| one(Some(rule))).collect(),
         };
-        let mut resources = container.resources.clone();
-        let mut recommendations = Vec::new();
-        for resource in Resource::ALL {
-            let (current, limit) = match resource {
-                Resource::Cpu => (asked.cpu_request.map(|m| m.get()), asked.cpu_limit.map(|m| m.get())),
-                Resource::Memory => {
-                    (asked.memory_request.map(|b| b.get()), asked.memory_limit.map(|b| b.get()))
-                }
-            };
-            let advice = advise(state, params, now_usec, image.as_ref(), resource, current, limit);
-            if let Some(request) = advice.answer.request {
-                let (name, amount) = quantity(resource, request);
-                resources.requests.set(name, amount);
-            }
-            recommendations.push(recommendation(&of, resource, current, advice));
-        }
+        // The first two are those of the first rule.
+        let in_force = recommendations.get(..2).unwrap_or_default();
+        let resources =
+            if panic { container.resources.clone() } else { resources(pod, container, governing, in_force) };
         ContainerAdvice { name: container.name.clone(), resources, recommendations }
-    });
-    containers.collect()
+    };
+    let containers: Vec<ContainerAdvice> = pod.counted_containers().map(advise).collect();
+    let name = |at: &usize| desk.policies.all().get(*at).map(|d| d.policy.key());
+    PodAdvice {
+        policy: governing.map(|g| g.policy.key()),
+        mode: governing.map(|g| g.policy.mode),
+        conflicts: selecting.iter().skip(1).filter_map(name).collect(),
+        qos_before: qos_class(pod),
+        qos_after: qos_class(&with(pod, &containers)),
+        containers,
+        panic,
+        loading: false,
+    }
+}
+
+/// Whose past a container has, and what it asks for.
+pub(super) fn asked(pod: &Pod, container: &Container) -> (Asked, Now) {
+    let asked = container.cpu_and_memory();
+    let now = Now {
+        requests: [asked.cpu_request.map(|m| m.get()), asked.memory_request.map(|b| b.get())],
+        limits: [asked.cpu_limit.map(|m| m.get()), asked.memory_limit.map(|b| b.get())],
+        replicas: 0,
+    };
+    let whose = Asked {
+        cluster: None,
+        namespace: pod.metadata.namespace.clone(),
+        workload: workload_of(pod),
+        container: container.name.clone(),
+        image: container.image.as_deref().and_then(Image::parse),
+        command: command_hash(&container.command, &container.args),
+    };
+    (whose, now)
+}
+
+/// What a container should have.
+fn resources(
+    pod: &Pod,
+    container: &Container,
+    governing: Option<Governing<'_>>,
+    recommendations: &[v1::Recommendation],
+) -> Requirements {
+    let mut resources = container.resources.clone();
+    let policy = governing.map(|g| g.policy);
+    let limits = policy.map_or(LimitsMode::default(), |p| p.limits);
+    for (resource, r) in Resource::ALL.into_iter().zip(recommendations) {
+        let name = name_of(resource);
+        let given = resources.requests.get(&name).or(resources.limits.get(&name)).is_some();
+        let sets = policy.is_none_or(|p| match (p.mode, p.initial) {
+            (UpdateMode::Off, _) => false,
+            // A pod that is on a node is past its beginning.
+            (UpdateMode::Initial, _) if pod.node_name.is_some() => false,
+            (UpdateMode::Auto, _) if pod.node_name.is_some() => true,
+            (_, InitialResources::Always) => true,
+            (_, InitialResources::IfNotSet) => !given,
+            (_, InitialResources::Never) => false,
+        });
+        let Some(request) = r.request.filter(|_| sets) else { continue };
+        resources.requests.set(name.clone(), quantity(resource, request));
+        match (limits, r.limit) {
+            (LimitsMode::Keep, _) => {}
+            (LimitsMode::None, _) | (_, None) => {
+                resources.limits.remove(&name);
+            }
+            (LimitsMode::Ratio, Some(limit)) => resources.limits.set(name, quantity(resource, limit)),
+        }
+    }
+    resources
+}
+
+/// The pod with what its containers should have.
+fn with(pod: &Pod, advice: &[ContainerAdvice]) -> Pod {
+    let mut pod = pod.clone();
+    for container in pod.init_containers.iter_mut().chain(&mut pod.containers) {
+        if let Some(advised) = advice.iter().find(|a| a.name == container.name) {
+            container.resources = advised.resources.clone();
+        }
+    }
+    pod
+}
+
+const fn name_of(resource: Resource) -> ResourceName {
+    match resource {
+        Resource::Cpu => ResourceName::CPU,
+        Resource::Memory => ResourceName::MEMORY,
+    }
 }
 
 /// An amount in the resource's own units.
-fn quantity(resource: Resource, amount: u64) -> (ResourceName, Quantity) {
+fn quantity(resource: Resource, amount: u64) -> Quantity {
     match resource {
-        Resource::Cpu => (ResourceName::CPU, Quantity::from_milli(i64::try_from(amount).unwrap_or(i64::MAX))),
-        Resource::Memory => (ResourceName::MEMORY, Quantity::from_bytes(amount)),
+        Resource::Cpu => Quantity::from_milli(i64::try_from(amount).unwrap_or(i64::MAX)),
+        Resource::Memory => Quantity::from_bytes(amount),
     }
 }
 
@@ -98,6 +203,82 @@ fn quantity(resource: Resource, amount: u64) -> (ResourceName, Quantity) {
 fn workload_of(pod: &Pod) -> String {
     match pod.controller() {
         Some(owner) => format!("{}/{}", owner.kind.to_lowercase(), owner.name),
+        None if !matches!(pod.origin.kind.as_str(), "" | "Pod") => {
+            format!("{}/{}", pod.origin.kind.to_lowercase(), pod.metadata.name)
+        }
         None => pod.metadata.name.clone(),
+    }
+}
+
+/// The answer from what was kept of the run before, while history is being read back: nothing is known of policies and
+/// the switch yet, so nothing is to be changed.
+pub fn from_kept(kept: &super::stored::Stored, pod: &Pod, now_usec: u64) -> PodAdvice {
+    let advise = |container: &Container| {
+        let (asked, now) = asked(pod, container);
+        let recommendations = Resource::ALL.map(|resource| {
+            let mut r = kept.like(&asked, resource, now_usec).unwrap_or_else(|| v1::Recommendation {
+                tier: "none".to_owned(),
+                ..v1::Recommendation::default()
+            });
+            (r.namespace, r.workload) = (asked.namespace.clone(), asked.workload.clone());
+            (r.container, r.resource) = (asked.container.clone(), resource.as_str().to_owned());
+            (r.current, r.current_limit) = (now.requests[index(resource)], now.limits[index(resource)]);
+            (r.risk_now, r.replicas) = (None, 0);
+            r
+        });
+        let resources = container.resources.clone();
+        ContainerAdvice { name: container.name.clone(), resources, recommendations: recommendations.into() }
+    };
+    let class = qos_class(pod);
+    PodAdvice {
+        containers: pod.counted_containers().map(advise).collect(),
+        policy: None,
+        mode: None,
+        conflicts: Vec::new(),
+        qos_before: class,
+        qos_after: class,
+        panic: false,
+        loading: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recommend::stored::Stored;
+
+    #[test]
+    fn what_was_kept_answers_while_history_is_read_back_and_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("recommendations");
+        let kept = v1::Recommendation {
+            namespace: "shop".into(),
+            workload: "deployment/web".into(),
+            container: "main".into(),
+            resource: "cpu".into(),
+            request: Some(250),
+            tier: "own".into(),
+            image: "docker.io/library/web:1".into(),
+            ..v1::Recommendation::default()
+        };
+        Stored::write_for_tests(&file, vec![kept], 1_000_000);
+        let stored = Stored::open(file);
+        let pod = |name: &str, owner: &str, image: &str| {
+            let owners = format!("[{{kind: Deployment, name: {owner}, controller: true}}]");
+            let text = format!(
+                "kind: Pod\nmetadata: {{name: {name}, namespace: shop, ownerReferences: {owners}}}\n\
+                 spec: {{containers: [{{name: main, image: '{image}'}}]}}\n"
+            );
+            from_kept(&stored, &read(&text).unwrap(), 31_000_000)
+        };
+        let known = pod("web-1", "web", "web:2");
+        let cpu = &known.containers[0].recommendations[0];
+        assert_eq!((cpu.request, cpu.age_seconds, cpu.tier.as_str()), (Some(250), 30, "own"));
+        assert!(known.loading && known.containers[0].resources.is_empty());
+        assert_eq!(known.containers[0].recommendations[1].tier, "none");
+        let by_image = pod("new-1", "new", "web:1");
+        assert_eq!(by_image.containers[0].recommendations[0].request, Some(250));
+        assert_eq!(by_image.containers[0].recommendations[0].workload, "deployment/new");
+        assert_eq!(pod("new-1", "new", "db:1").containers[0].recommendations[0].request, None);
     }
 }

@@ -1,17 +1,17 @@
 //! Owns the usage records: what a workload's container used over a window.
 //!
 //! A record is made of container-minutes. Mean, least, greatest and count are those of the seconds, exactly; percentiles
-//! of `usage` are over the minutes' means, of `maxusage` over the minutes' greatest values. `predicted` is the rule in
-//! force: its percentile and the samples behind it.
+//! of `usage` are over the minutes' means, of `maxusage` over the minutes' greatest values. `predicted` is the most
+//! the rule in force expects: its request, and the samples behind it.
 
 use std::collections::BTreeMap;
 
 use evenkeel_model::name::ResourceName;
-use evenkeel_model::usage::{Confidence, Percentile, Stats, UsageRecord, UsageWindow};
+use evenkeel_model::usage::{Confidence, Stats, UsageRecord, UsageWindow};
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::initial::Params;
 
-use super::{advise, unfinished};
+use super::advice::{Asked, index};
+use super::{Desk, unfinished};
 use crate::state::State;
 use crate::state::history::{History, Select, Series, SeriesId, SeriesKey};
 use crate::state::minute::{Entry, MINUTE_USEC};
@@ -55,7 +55,8 @@ impl Question {
 }
 
 /// Answers a question, in the order of names.
-pub fn query(state: &State, params: &Params, now_usec: u64, question: &Question) -> Vec<Usage> {
+pub fn query(desk: &Desk<'_>, question: &Question) -> Vec<Usage> {
+    let (state, now_usec) = (desk.state, desk.now_usec);
     type Place<'a> = (&'a str, &'a str, &'a str);
     let mut found: BTreeMap<Place<'_>, Vec<(SeriesId, &Series)>> = BTreeMap::new();
     for (id, series) in state.history.all().filter(|(_, s)| question.wants(&s.key)) {
@@ -71,7 +72,7 @@ pub fn query(state: &State, params: &Params, now_usec: u64, question: &Question)
         namespace: namespace.to_owned(),
         workload: workload.to_owned(),
         container: container.to_owned(),
-        record: record(state, params, now_usec, from, &all),
+        record: record(desk, from, &all),
         live: live(state, &all),
     });
     usages.collect()
@@ -84,13 +85,8 @@ fn live(state: &State, all: &[(SeriesId, &Series)]) -> Vec<(String, String, Vec<
         .collect()
 }
 
-fn record(
-    state: &State,
-    params: &Params,
-    now_usec: u64,
-    from: u32,
-    all: &[(SeriesId, &Series)],
-) -> UsageRecord {
+fn record(desk: &Desk<'_>, from: u32, all: &[(SeriesId, &Series)]) -> UsageRecord {
+    let state = desk.state;
     let mut record = UsageRecord::default();
     let newest = all.iter().map(|(_, s)| s).max_by_key(|s| (!s.live.is_empty(), s.newest));
     let mut span: Option<(u32, u32)> = None;
@@ -111,10 +107,20 @@ fn record(
         record.usage.insert(name.clone(), seconds(&entries));
         record.max_usage.insert(name.clone(), Stats::of(entries.iter().map(|e| e.max)));
         if let Some(series) = newest {
-            let image = series.key.image.as_ref();
-            let answer = advise(state, params, now_usec, image, resource, None, None).answer;
-            if let Some(predicted) = predicted(params, answer.request, answer.samples) {
-                record.predicted.insert(name, predicted);
+            let asked = Asked {
+                cluster: Some(series.key.cluster.clone()),
+                namespace: series.key.namespace.clone(),
+                workload: series.key.workload.clone(),
+                container: series.key.container.clone(),
+                image: series.key.image.clone(),
+                command: None,
+            };
+            let rule = &desk.advisor.default;
+            let raw = desk.advisor.raw(state, desk.now_usec, &asked, rule, [None; 2]);
+            let answer = &raw.answers[index(resource)];
+            if let Some(request) = answer.request {
+                let most = Stats { max: Some(request), count: Some(answer.samples), ..Stats::default() };
+                record.predicted.insert(name, most);
             }
         }
         if resource == Resource::Memory {
@@ -150,12 +156,6 @@ fn seconds(entries: &[Entry]) -> Stats {
         count: Some(count),
         percentiles: of_means.percentiles,
     }
-}
-
-fn predicted(params: &Params, request: Option<u64>, samples: usize) -> Option<Stats> {
-    let percentile = Percentile::from_tenths(u16::try_from(params.percentile_per_mille).ok()?)?;
-    let percentiles = BTreeMap::from([(percentile, request?)]);
-    Some(Stats { count: Some(samples as u64), percentiles, ..Stats::default() })
 }
 
 /// Seconds that are missing from minutes that had begun before and gone on after: those at the ends of the window are

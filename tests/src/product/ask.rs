@@ -225,7 +225,7 @@ impl AskRecommender {
     ///
     /// Fails when it does not answer.
     pub fn recommendations(&self, namespace: &str) -> Result<Vec<Recommendation>> {
-        let request = ListRecommendationsRequest { namespace: namespace.to_string() };
+        let request = ListRecommendationsRequest { namespace: namespace.to_string(), ..Default::default() };
         let answer = self.about.call("ListRecommendations", |mut client| async move {
             client.list_recommendations(request).await
         })?;

@@ -88,11 +88,17 @@ pub(super) fn container(
         cgroup: CgroupBinding::Path(details.cgroup.clone()),
         pid: details.pid,
         requested,
-        pod_facts: PodFacts::default(),
+        pod_facts: PodFacts { labels: labels(sandbox), ..PodFacts::default() },
         managed: switches.managed,
         score_policy: switches.score_policy,
         oom_kill: switches.oom_kill,
     })
+}
+
+/// The pod's own labels; the kubelet adds further ones for itself.
+fn labels(sandbox: &v1::PodSandbox) -> std::collections::BTreeMap<String, String> {
+    let own = sandbox.labels.iter().filter(|(key, _)| !key.starts_with("io.kubernetes."));
+    own.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// Fills in what the `kubelet` rules need of the whole pod, as far as all its containers are known.
@@ -115,7 +121,8 @@ pub(super) fn with_pod_facts(mut containers: Vec<Workload>) -> Vec<Workload> {
         ..PodFacts::default()
     };
     for container in &mut containers {
-        container.pod_facts = facts.clone();
+        let labels = std::mem::take(&mut container.pod_facts.labels);
+        container.pod_facts = PodFacts { labels, ..facts.clone() };
     }
     containers
 }

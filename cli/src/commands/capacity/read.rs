@@ -242,7 +242,7 @@ pub(super) fn recommendations(path: &Path) -> Result<Recommendations, Failure> {
 /// When it does not answer.
 pub(super) async fn ask_recommendations(address: &Address) -> Result<Recommendations, Failure> {
     let mut recommender = client::recommender(address).await?;
-    let request = ListRecommendationsRequest { namespace: String::new() };
+    let request = ListRecommendationsRequest::default();
     let answer =
         recommender.list_recommendations(request).await.map_err(|e| address.failed(&e))?.into_inner();
     let rows = answer.recommendations.into_iter().map(|r| Row {

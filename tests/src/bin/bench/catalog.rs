@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::figure::Figure;
 use crate::options::Options;
 use crate::run::{self, Run};
-use crate::{capacity, converge, ingest, pressure, sample};
+use crate::{capacity, converge, ingest, pressure, recommend, sample};
 
 /// One run and the figures it gives.
 pub(crate) struct Bench {
@@ -15,7 +15,7 @@ pub(crate) struct Bench {
     run: fn(&Run) -> anyhow::Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 18] = [
+const BENCHES: [Bench; 19] = [
     Bench {
         figures: &[
             ("sample/sampler-vs-pread", "CPU time of the sampler against bare preads of the same files"),
@@ -99,6 +99,17 @@ const BENCHES: [Bench; 18] = [
             ("recommend/history-read-p99", "reading what an answer needs"),
         ],
         run: ingest::cost::ready,
+    },
+    Bench {
+        figures: &[
+            (
+                "recommend/in-process-p99",
+                "an answer about a pod inside the recommender, under a third of the load",
+            ),
+            ("recommend/grpc-p99", "the same over gRPC, beside an echo"),
+            ("recommend/policies-10k", "10,000 policies and their containers made anew"),
+        ],
+        run: recommend::run,
     },
     Bench {
         figures: &[(

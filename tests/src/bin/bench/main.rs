@@ -17,6 +17,7 @@ mod nursery;
 mod options;
 mod pair;
 mod pressure;
+mod recommend;
 mod run;
 mod sample;
 mod usage;

@@ -33,7 +33,8 @@ impl Place {
         self.path("agent.sock")
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// A path below it.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -58,9 +59,14 @@ impl Recommender {
     /// Starts one whose store begins empty or where an earlier one in the same place left it. It inherits the calling
     /// thread's processors.
     pub(crate) fn start(place: &Place) -> Result<Recommender> {
+        Recommender::start_with(place, "")
+    }
+
+    /// The same with more keys at the top of its configuration.
+    pub(crate) fn start_with(place: &Place, keys: &str) -> Result<Recommender> {
         let (grpc, http) = (free_port()?, free_port()?);
         let text = format!(
-            "state_dir = {:?}\n[serve]\ngrpc = \"127.0.0.1:{grpc}\"\nhttp = \"127.0.0.1:{http}\"\n\
+            "state_dir = {:?}\n{keys}[serve]\ngrpc = \"127.0.0.1:{grpc}\"\nhttp = \"127.0.0.1:{http}\"\n\
              [log]\nsync_interval = \"{}ms\"\n",
             place.path("recommender"),
             SYNC.as_millis(),
@@ -84,6 +90,11 @@ impl Recommender {
     /// The port of its gRPC services.
     pub(crate) fn port(&self) -> u16 {
         self.grpc
+    }
+
+    /// Its metrics.
+    pub(crate) fn metrics(&self) -> Result<String> {
+        metrics(self.http)
     }
 
     /// Ends it in order.

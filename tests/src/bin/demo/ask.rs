@@ -86,7 +86,7 @@ impl Asking {
 
     /// What the recommender says, by pod and resource.
     pub(crate) fn recommendations(&mut self) -> Result<BTreeMap<(String, String), Recommendation>> {
-        let request = ListRecommendationsRequest { namespace: "demo".into() };
+        let request = ListRecommendationsRequest { namespace: "demo".into(), ..Default::default() };
         let answer = self.runtime.block_on(self.recommender.list_recommendations(request));
         let list = answer.context("the recommender does not answer")?.into_inner().recommendations;
         let main = list.into_iter().filter(|r| r.container == "main");

@@ -5,9 +5,9 @@
 
 pub(crate) mod churn;
 pub(crate) mod cost;
-mod link;
+pub(crate) mod link;
 pub(crate) mod load;
-mod replay;
+pub(crate) mod replay;
 mod socket;
 
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ fn pinned<S, T>(start: impl FnOnce() -> Result<S>, measure: impl FnOnce(S, bool)
     figures
 }
 
-fn pin(cpu: usize) -> Result<()> {
+pub(crate) fn pin(cpu: usize) -> Result<()> {
     let mut one = CpuSet::new();
     one.set(cpu).context("not a processor")?;
     sched_setaffinity(Pid::from_raw(0), &one).with_context(|| format!("cannot be pinned to processor {cpu}"))

@@ -93,6 +93,7 @@ fn announcement(node: &str, slot: u32) -> Announcement {
         estimated: false,
         memory_class: QosClass::Burstable.into(),
         cpu_class: QosClass::Burstable.into(),
+        ..ContainerIdentity::default()
     };
     Announcement { slot, identity: Some(identity) }
 }

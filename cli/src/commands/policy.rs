@@ -1,0 +1,324 @@
+//! `evenkeel policy`: which workloads are right-sized, within which bounds, and the one switch that stops it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use evenkeel_proto::v1::{
+    ApplyRequest, DeleteRequest, GetRequest, ListRequest, Recommendation, SetPanicRequest,
+};
+use evenkeel_rightsizing::policy::read_all;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::client::{self, Address};
+use crate::commands::recommend::amount;
+use crate::failure::Failure;
+use crate::input;
+use crate::output::{Answer, Format, Output};
+use crate::table::{Cell, Table, Tone};
+
+/// Show, apply and delete policies: which pods, within which bounds, by which rule, and what is done with the answer.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    Get(GetArgs),
+    Apply(ApplyArgs),
+    Delete(DeleteArgs),
+    Panic(PanicArgs),
+}
+
+/// Show policies, what they recommend, and what is wrong with them.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  evenkeel policy get
+  evenkeel policy get web --namespace shop -o yaml")]
+pub(crate) struct GetArgs {
+    /// Only this one.
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// Namespace; all without a name, default with one.
+    #[arg(short, long, value_name = "NS", default_value = "", hide_default_value = true)]
+    namespace: String,
+}
+
+/// Apply policies from files; they are stored when this returns.
+///
+/// What they recommend to the containers that run now is shown beside. With --dry-run nothing is stored.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  evenkeel policy apply -f policy.yaml
+  evenkeel policy apply -f policy.yaml --dry-run
+  cat policies/*.yaml | evenkeel policy apply -f -")]
+pub(crate) struct ApplyArgs {
+    /// Files in YAML or JSON; - is standard input.
+    #[arg(short, long = "file", required = true, num_args = 1.., value_name = "FILE", value_hint = ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+    /// Only show what would come of it.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Delete policies. Pods stay as they are.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  evenkeel policy delete web --namespace shop")]
+pub(crate) struct DeleteArgs {
+    /// Their names.
+    #[arg(value_name = "NAME", required = true, num_args = 1..)]
+    names: Vec<String>,
+    /// Their namespace.
+    #[arg(short, long, value_name = "NS", default_value = "default")]
+    namespace: String,
+}
+
+/// Stop every change at once, or allow changes again. Everything stays as it is.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  evenkeel policy panic on --reason 'requests of shop look wrong'
+  evenkeel policy panic off")]
+pub(crate) struct PanicArgs {
+    /// On stops, off allows.
+    #[arg(value_enum)]
+    switch: Switch,
+    /// Why, for whoever finds it.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    reason: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+pub(crate) async fn run(
+    command: &PolicyCommand,
+    address: &Address,
+    output: &Output,
+) -> Result<Answer, Failure> {
+    match command {
+        PolicyCommand::Get(args) => get(args, address, output).await,
+        PolicyCommand::Apply(args) => apply(args, address, output).await,
+        PolicyCommand::Delete(args) => delete(args, address, output).await,
+        PolicyCommand::Panic(args) => panic(args, address, output).await,
+    }
+}
+
+async fn get(args: &GetArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+    let mut policies = client::policies(address).await?;
+    let namespace = args.namespace.clone();
+    if let Some(name) = &args.name {
+        let request = GetRequest { namespace, name: name.clone() };
+        let found = policies.get(request).await.map_err(|e| address.failed(&e))?.into_inner();
+        let object = parsed(&found.policy, address)?;
+        output.answer(&object, || overview(std::slice::from_ref(&object), output.is_wide()))?;
+        return Ok(Answer::Yes);
+    }
+    let found = policies.list(ListRequest { namespace }).await.map_err(|e| address.failed(&e))?.into_inner();
+    let objects = found.policies.iter().map(|text| parsed(text, address)).collect::<Result<Vec<_>, _>>()?;
+    output.answer(&objects, || overview(&objects, output.is_wide()))?;
+    Ok(Answer::Yes)
+}
+
+fn parsed(text: &str, address: &Address) -> Result<Value, Failure> {
+    serde_json::from_str(text).map_err(|e| address.silent(&format!("its policy cannot be read: {e}")))
+}
+
+fn overview(objects: &[Value], wide: bool) -> Table {
+    let mut titles = vec!["NAMESPACE", "NAME", "MODE", "LIMITS", "RULE", "STATE"];
+    if wide {
+        titles.extend(["CREATED", "SOURCE", "CONTAINERS", "CONFLICTS"]);
+    }
+    let mut table = Table::new(&titles);
+    for object in objects {
+        let at = |path: &str| object.pointer(path).and_then(Value::as_str);
+        let list = |path: &str| object.pointer(path).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let mode = match object.pointer("/spec/updatePolicy/mode") {
+            // As some readers of YAML take the word without quotes.
+            Some(Value::Bool(false)) => "off",
+            mode => mode.and_then(Value::as_str).unwrap_or("auto"),
+        };
+        let mut row: Vec<Cell> = vec![
+            at("/metadata/namespace").unwrap_or("default").into(),
+            at("/metadata/name").unwrap_or("-").into(),
+            mode.into(),
+            at("/spec/resourcesPolicy/limits").unwrap_or("keep").into(),
+            at("/spec/rule").unwrap_or("-").into(),
+            state(list("/status/conditions")),
+        ];
+        if wide {
+            let names = |items: &[Value], key: &str| {
+                let names: Vec<&str> = items.iter().filter_map(|v| v.get(key)?.as_str()).collect();
+                names.join(",")
+            };
+            row.extend([
+                Cell::from(at("/metadata/creationTimestamp").unwrap_or("-")),
+                at("/status/source").unwrap_or("-").into(),
+                names(list("/status/recommendation/containers"), "name").into(),
+                names(list("/status/conflicts"), "policy").into(),
+            ]);
+        }
+        table.row(row);
+    }
+    table
+}
+
+/// The condition that matters most.
+fn state(conditions: &[Value]) -> Cell {
+    let text = |c: &Value, key: &str| c.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let of = |kind: &str| conditions.iter().find(|c| text(c, "type") == kind);
+    if of("Conflict").is_some() {
+        return Cell::toned("Conflict", Tone::Warn);
+    }
+    match of("Selects").or(conditions.first()) {
+        Some(c) if text(c, "reason") == "Governs" => Cell::toned("Governs", Tone::Good),
+        Some(c) => Cell::toned(text(c, "reason"), Tone::Warn),
+        None => Cell::toned("-", Tone::Faint),
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Applied {
+    policy: String,
+    outcome: String,
+    dry_run: bool,
+    preview: Vec<Change>,
+}
+
+/// What a policy recommends to one container.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Change {
+    workload: String,
+    container: String,
+    resource: String,
+    current: Option<u64>,
+    request: Option<u64>,
+    raw: Option<u64>,
+    capped_by: Vec<String>,
+    current_limit: Option<u64>,
+    limit: Option<u64>,
+    changes_class: bool,
+}
+
+impl From<Recommendation> for Change {
+    fn from(r: Recommendation) -> Self {
+        Self {
+            workload: r.workload,
+            container: r.container,
+            resource: r.resource,
+            current: r.current,
+            request: r.request,
+            raw: r.raw,
+            capped_by: r.capped_by,
+            current_limit: r.current_limit,
+            limit: r.limit,
+            changes_class: r.changes_class,
+        }
+    }
+}
+
+async fn apply(args: &ApplyArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+    // All are read before the first is applied: a mistake in the last file changes nothing.
+    let mut objects = Vec::new();
+    for file in &args.files {
+        let read = read_all(&input::text(file)?).map_err(|e| {
+            let place = format!("{}: {}", input::name(file), e.place);
+            Failure::new("cannot read the policy", place, e.why, e.remedy)
+        })?;
+        objects.extend(
+            read.into_iter()
+                .map(|policy| (policy.key(), policy.object(policy.created.as_deref(), Value::Null))),
+        );
+    }
+    if objects.is_empty() {
+        return Err(Failure::new(
+            "cannot apply",
+            "command line",
+            "the files hold no policy",
+            "give one of kind Policy",
+        ));
+    }
+    let mut policies = client::policies(address).await?;
+    let mut all = Vec::new();
+    for (policy, object) in objects {
+        let request = ApplyRequest { policy: object.to_string(), dry_run: args.dry_run };
+        let answer = policies.apply(request).await.map_err(|e| address.failed(&e))?.into_inner();
+        all.push(Applied {
+            policy,
+            outcome: answer.outcome,
+            dry_run: args.dry_run,
+            preview: answer.preview.into_iter().map(Change::from).collect(),
+        });
+    }
+    output.answer_text(&all, || {
+        let mut text = String::new();
+        if output.format() != Format::Csv {
+            let done = if args.dry_run { " (dry run: nothing is stored)" } else { "" };
+            all.iter().for_each(|a| text.push_str(&format!("policy {} {}{done}\n", a.policy, a.outcome)));
+        }
+        let table = preview(&all);
+        text + &table.map_or_else(String::new, |table| output.rendered(&table))
+    })?;
+    Ok(Answer::Yes)
+}
+
+/// What applied policies recommend; nothing where they govern nothing that runs.
+fn preview(all: &[Applied]) -> Option<Table> {
+    let mut table = Table::new(&[
+        "POLICY",
+        "WORKLOAD",
+        "CONTAINER",
+        "RESOURCE",
+        "CURRENT",
+        "REQUEST",
+        "LIMIT",
+        "LIMIT-THEN",
+        "CAPPED-BY",
+        "CLASS-CHANGES",
+    ]);
+    let mut any = false;
+    for (applied, c) in all.iter().flat_map(|a| a.preview.iter().map(move |c| (a, c))) {
+        any = true;
+        let amount = |value| Cell::from(amount(&c.resource, value));
+        table.row(vec![
+            applied.policy.as_str().into(),
+            c.workload.as_str().into(),
+            c.container.as_str().into(),
+            c.resource.as_str().into(),
+            amount(c.current),
+            amount(c.request),
+            amount(c.current_limit),
+            amount(c.limit),
+            c.capped_by.join(",").into(),
+            (if c.changes_class { "yes" } else { "no" }).into(),
+        ]);
+    }
+    any.then_some(table)
+}
+
+async fn delete(args: &DeleteArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+    let mut policies = client::policies(address).await?;
+    let mut deleted = Vec::new();
+    for name in &args.names {
+        let request = DeleteRequest { namespace: args.namespace.clone(), name: name.clone() };
+        policies.delete(request).await.map_err(|e| address.failed(&e))?;
+        deleted.push(format!("{}/{name}", args.namespace));
+    }
+    output.answer_text(&serde_json::json!({ "deleted": deleted }), || {
+        deleted.iter().map(|key| format!("policy {key} deleted\n")).collect()
+    })?;
+    Ok(Answer::Yes)
+}
+
+async fn panic(args: &PanicArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+    let mut recommender = client::recommender(address).await?;
+    let request = SetPanicRequest { on: args.switch == Switch::On, reason: args.reason.clone() };
+    let on = recommender.set_panic(request).await.map_err(|e| address.failed(&e))?.into_inner().on;
+    output.answer_text(&serde_json::json!({ "panic": on }), || {
+        let means =
+            if on { "on: nothing is changed any more" } else { "off: policies are carried out again" };
+        format!("the panic switch is {means}\n")
+    })?;
+    Ok(Answer::Yes)
+}

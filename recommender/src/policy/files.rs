@@ -1,0 +1,196 @@
+//! Owns policies in files: read at start and when a file changes.
+//!
+//! A file that cannot be read, or holds a wrong policy, keeps what it last gave, and says so until it is put right.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use evenkeel_rightsizing::policy::rank::Dated;
+use evenkeel_rightsizing::policy::{Policy, PolicyError, read_all};
+use tracing::{info, warn};
+
+use super::set::Source;
+use super::store::created;
+
+/// Largest file read, bytes.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// What tells one content of a file from another.
+type Print = (Option<SystemTime>, u64, u64);
+
+#[derive(Debug, Default)]
+struct File {
+    print: Option<Print>,
+    policies: Vec<(Arc<Policy>, u64)>,
+    trouble: Option<String>,
+}
+
+/// All files.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    by_path: BTreeMap<PathBuf, File>,
+}
+
+impl Files {
+    /// Reads what has changed; whether anything has. `max` bounds the policies of all files together.
+    pub(super) fn look(
+        &mut self,
+        places: &[PathBuf],
+        max: usize,
+        check: impl Fn(&Policy) -> Result<(), PolicyError>,
+    ) -> bool {
+        let found = listed(places);
+        let before = self.by_path.len();
+        self.by_path.retain(|path, _| found.contains_key(path));
+        let mut changed = self.by_path.len() != before;
+        for (path, print) in found {
+            if self.by_path.get(&path).is_some_and(|file| file.print == Some(print)) {
+                continue;
+            }
+            changed = true;
+            let elsewhere: usize =
+                self.by_path.iter().filter(|(p, _)| **p != path).map(|(_, f)| f.policies.len()).sum();
+            let read = load(&path, print.1, max.saturating_sub(elsewhere), &check);
+            let file = self.by_path.entry(path.clone()).or_default();
+            file.print = Some(print);
+            match read {
+                Ok(policies) => {
+                    info!(file = %path.display(), policies = policies.len(), "policies were read");
+                    file.policies = policies.into_iter().map(|p| (Arc::new(p), 0)).collect();
+                    file.trouble = None;
+                }
+                Err(why) => {
+                    warn!(file = %path.display(), why, "policies were not read; those read before stay");
+                    file.trouble = Some(why);
+                }
+            }
+        }
+        changed
+    }
+
+    /// Policies that say nothing of their age, to be given one.
+    pub(super) fn undated(&mut self) -> impl Iterator<Item = (&Policy, &mut u64)> {
+        let all = self.by_path.values_mut().flat_map(|file| &mut file.policies);
+        all.filter(|(policy, at)| *at == 0 && created(policy).is_none()).map(|(policy, at)| (&**policy, at))
+    }
+
+    /// All, in the order of the files' names; of two of one name the first counts.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Dated, Source)> {
+        let of = |(path, file): (&PathBuf, &File)| {
+            let dated = |(policy, at): &(Arc<Policy>, u64)| {
+                let created_ms = created(policy).unwrap_or(*at);
+                (Dated { policy: Arc::clone(policy), created_ms }, Source::File(path.clone()))
+            };
+            file.policies.iter().map(dated).collect::<Vec<_>>()
+        };
+        self.by_path.iter().rev().flat_map(of)
+    }
+
+    /// The file a policy is kept in.
+    pub(super) fn owner(&self, namespace: &str, name: &str) -> Option<&Path> {
+        let holds =
+            |file: &File| file.policies.iter().any(|(p, _)| p.namespace == namespace && p.name == name);
+        self.by_path.iter().find(|(_, file)| holds(file)).map(|(path, _)| path.as_path())
+    }
+
+    pub(super) fn troubles(&self) -> Vec<(PathBuf, String)> {
+        self.by_path.iter().filter_map(|(path, file)| Some((path.clone(), file.trouble.clone()?))).collect()
+    }
+}
+
+/// The files meant: those named, and the YAML and JSON files of directories named. What is not there is not meant.
+fn listed(places: &[PathBuf]) -> BTreeMap<PathBuf, Print> {
+    let mut found = BTreeMap::new();
+    let mut take = |path: PathBuf| {
+        if let Ok(facts) = fs::metadata(&path)
+            && facts.is_file()
+        {
+            use std::os::unix::fs::MetadataExt;
+            found.insert(path, (facts.modified().ok(), facts.len(), facts.ino()));
+        }
+    };
+    for place in places {
+        match fs::read_dir(place) {
+            Ok(entries) => {
+                let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+                let kind = |path: &PathBuf| path.extension().and_then(|e| e.to_str()).map(str::to_owned);
+                paths
+                    .filter(|p| matches!(kind(p).as_deref(), Some("yaml" | "yml" | "json")))
+                    .for_each(&mut take);
+            }
+            Err(_) => take(place.clone()),
+        }
+    }
+    found
+}
+
+fn load(
+    path: &Path,
+    bytes: u64,
+    max: usize,
+    check: impl Fn(&Policy) -> Result<(), PolicyError>,
+) -> Result<Vec<Policy>, String> {
+    if bytes > MAX_FILE_BYTES {
+        return Err(format!("it has {bytes} bytes, over {MAX_FILE_BYTES}; split it"));
+    }
+    let text = fs::read_to_string(path).map_err(|e| e.to_string())?;
+    let policies = read_all(&text).map_err(|e| e.to_string())?;
+    if policies.len() > max {
+        return Err(format!(
+            "it holds {} policies where {max} have room; raise recommend.max_policies",
+            policies.len()
+        ));
+    }
+    for policy in &policies {
+        check(policy).map_err(|e| format!("{}: {e}", policy.key()))?;
+    }
+    Ok(policies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(name: &str) -> String {
+        format!(
+            "apiVersion: evenkeel.dev/v1\nkind: Policy\nmetadata: {{name: {name}}}\nspec: {{target: {{}}}}\n"
+        )
+    }
+
+    fn names(files: &Files) -> Vec<String> {
+        let mut names: Vec<_> = files.all().map(|(d, _)| d.policy.name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn files_are_read_again_when_they_change_and_a_wrong_one_keeps_what_it_gave() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = [dir.path().to_owned(), PathBuf::from("/nonexistent/policies")];
+        let look = |files: &mut Files, max| files.look(&places, max, |_| Ok(()));
+        let mut files = Files::default();
+        assert!(!look(&mut files, 10));
+        fs::write(dir.path().join("a.yaml"), text("a")).unwrap();
+        fs::write(dir.path().join("notes.txt"), "no policy").unwrap();
+        assert!(look(&mut files, 10));
+        assert!(!look(&mut files, 10));
+        assert_eq!(names(&files), ["a"]);
+        fs::write(dir.path().join("a.yaml"), text("a").replace("target", "targets") + "# longer\n").unwrap();
+        assert!(look(&mut files, 10));
+        assert_eq!(names(&files), ["a"]);
+        assert!(files.troubles()[0].1.contains("spec.targets"), "{:?}", files.troubles());
+        fs::write(dir.path().join("a.yaml"), format!("{}---\n{}", text("b"), text("c"))).unwrap();
+        assert!(look(&mut files, 10));
+        assert_eq!((names(&files), files.troubles().len()), (vec!["b".to_owned(), "c".to_owned()], 0));
+        fs::write(dir.path().join("d.yaml"), text("d")).unwrap();
+        assert!(look(&mut files, 2));
+        assert!(files.troubles()[0].1.contains("max_policies"));
+        assert!(files.owner("default", "b").is_some_and(|p| p.ends_with("a.yaml")));
+        fs::remove_file(dir.path().join("a.yaml")).unwrap();
+        assert!(look(&mut files, 10));
+        assert!(names(&files).is_empty());
+    }
+}

@@ -1,0 +1,236 @@
+//! Owns the policies in force: those applied over the interfaces, kept in a log of their own ([`store`]), and those of
+//! files people edit ([`files`]); which one governs a container; what is told of each ([`status`]).
+//!
+//! Not owned: the object and its rules of precedence (`evenkeel_rightsizing::policy`), what follows from a policy
+//! (`recommend`).
+
+mod files;
+pub mod panic;
+mod set;
+pub mod status;
+mod store;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use evenkeel_rightsizing::policy::rank::Dated;
+use evenkeel_rightsizing::policy::{Policy, PolicyError, read};
+
+use crate::config::Config;
+use crate::recommend::rules::{self, Chosen};
+pub use set::{Governing, Set, Source};
+use status::Statuses;
+use store::Store;
+
+/// Why a policy was not applied or deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// The object is wrong.
+    #[error(transparent)]
+    Invalid(#[from] PolicyError),
+    /// It is kept in a file.
+    #[error("policy {key} is kept in {}; edit that file", file.display())]
+    InFile {
+        /// `namespace/name`.
+        key: String,
+        /// The file.
+        file: PathBuf,
+    },
+    /// There are as many as there may be.
+    #[error("there are {0} policies already; delete some, or raise recommend.max_policies")]
+    Full(usize),
+    /// It could not be kept.
+    #[error("the policy was not stored")]
+    Store(#[from] evenkeel_log::LogError),
+}
+
+/// What came of an application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// There was none of this name.
+    Created,
+    /// It took the place of another one.
+    Changed,
+    /// It is there already.
+    Unchanged,
+}
+
+impl Outcome {
+    /// Its word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Changed => "changed",
+            Self::Unchanged => "unchanged",
+        }
+    }
+}
+
+/// All policies.
+#[derive(Debug)]
+pub struct Policies {
+    inner: Mutex<Inner>,
+    /// Made from `inner` when it is asked for after a change.
+    set: RwLock<Option<Arc<Set>>>,
+    /// What is told of each.
+    pub statuses: Statuses,
+    config: Config,
+}
+
+#[derive(Debug)]
+struct Inner {
+    store: Store,
+    files: files::Files,
+}
+
+impl Policies {
+    /// Reads what was applied, and the files.
+    ///
+    /// # Errors
+    /// When what was applied cannot be read.
+    pub fn open(config: &Config, now_ms: u64) -> Result<Self, evenkeel_log::LogError> {
+        let store = Store::open(&config.state_dir.join("policies"))?;
+        let policies = Self {
+            inner: Mutex::new(Inner { store, files: files::Files::default() }),
+            set: RwLock::new(None),
+            statuses: Statuses::default(),
+            config: config.clone(),
+        };
+        policies.look(now_ms);
+        Ok(policies)
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // Every change of it is whole: the log takes a record before the map does.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The rule of a policy.
+    ///
+    /// # Errors
+    /// The field that is wrong.
+    pub fn rule(&self, policy: &Policy) -> Result<Chosen, PolicyError> {
+        let recommend = &self.config.recommend;
+        rules::of_policy(policy, &recommend.rule, &recommend.initial()).map_err(|why| {
+            let field = match (&policy.rule, policy.parameters.is_empty()) {
+                (_, false) => "spec.parameters",
+                (Some(_), true) => "spec.rule",
+                (None, true) => "spec.goals",
+            };
+            PolicyError {
+                place: field.to_owned(),
+                why,
+                remedy: format!("choose one of the rules {}, and its parameters", rules::NAMES.join(", ")),
+            }
+        })
+    }
+
+    /// Reads an object and says what applying it would do.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    pub fn check(&self, text: &str) -> Result<(Policy, Outcome), ChangeError> {
+        let policy = read(text)?;
+        self.rule(&policy)?;
+        let inner = self.inner();
+        let outcome = self.allowed(&inner, &policy)?;
+        Ok((policy, outcome))
+    }
+
+    fn allowed(&self, inner: &Inner, policy: &Policy) -> Result<Outcome, ChangeError> {
+        if let Some(file) = inner.files.owner(&policy.namespace, &policy.name) {
+            return Err(ChangeError::InFile { key: policy.key(), file: file.to_owned() });
+        }
+        let max = self.config.recommend.max_policies;
+        match inner.store.get(&policy.namespace, &policy.name) {
+            None if inner.store.len() >= max => Err(ChangeError::Full(max)),
+            None => Ok(Outcome::Created),
+            Some(before) if before.policy.is_same(policy) => Ok(Outcome::Unchanged),
+            Some(_) => Ok(Outcome::Changed),
+        }
+    }
+
+    /// Keeps a policy; it is durable when this returns.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; nothing has changed then.
+    pub fn apply(&self, text: &str, now_ms: u64) -> Result<(Policy, Outcome), ChangeError> {
+        let policy = read(text)?;
+        self.rule(&policy)?;
+        let mut inner = self.inner();
+        let outcome = self.allowed(&inner, &policy)?;
+        if outcome != Outcome::Unchanged {
+            inner.store.apply(policy.clone(), now_ms)?;
+            self.changed();
+        }
+        Ok((policy, outcome))
+    }
+
+    /// Forgets a policy, durably; whether there was one.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; nothing has changed then.
+    pub fn delete(&self, namespace: &str, name: &str) -> Result<bool, ChangeError> {
+        let mut inner = self.inner();
+        if let Some(file) = inner.files.owner(namespace, name) {
+            let key = format!("{namespace}/{name}");
+            return Err(ChangeError::InFile { key, file: file.to_owned() });
+        }
+        let was = inner.store.delete(namespace, name)?;
+        if was {
+            self.changed();
+        }
+        Ok(was)
+    }
+
+    fn changed(&self) {
+        *self.set.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The policies in force.
+    pub fn set(&self) -> Arc<Set> {
+        if let Some(set) = &*self.set.read().unwrap_or_else(PoisonError::into_inner) {
+            return Arc::clone(set);
+        }
+        // Held while the set is made, so that no change falls between reading and keeping it.
+        let inner = self.inner();
+        let mut all: BTreeMap<(String, String), (Dated, Source)> = BTreeMap::new();
+        for (dated, source) in
+            inner.store.all().map(|d| (d.clone(), Source::Applied)).chain(inner.files.all())
+        {
+            let key = (dated.policy.namespace.clone(), dated.policy.name.clone());
+            // Files come second: what people keep in a file goes over what was applied before it was there.
+            all.insert(key, (dated, source));
+        }
+        let rule = |policy: &Policy| self.rule(policy);
+        let set = Arc::new(Set::new(all.into_values(), rule));
+        *self.set.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&set));
+        set
+    }
+
+    /// Reads files that have changed since the last look.
+    pub fn look(&self, now_ms: u64) {
+        let mut inner = self.inner();
+        let Inner { store, files } = &mut *inner;
+        if files.look(&self.config.policies, self.config.recommend.max_policies, |policy| {
+            self.rule(policy).map(|_| ())
+        }) {
+            for (policy, created) in files.undated() {
+                // A file's own dates change with every edit: the first sight of a policy is its age.
+                *created = store.first_seen(&policy.namespace, &policy.name, now_ms);
+            }
+            self.changed();
+        }
+    }
+
+    /// What is wrong with files: path, and the trouble.
+    pub fn troubles(&self) -> Vec<(PathBuf, String)> {
+        self.inner().files.troubles()
+    }
+
+    /// Whether a path is looked at, for messages.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.config.policies.iter().map(PathBuf::as_path)
+    }
+}

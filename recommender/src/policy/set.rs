@@ -1,0 +1,93 @@
+//! Owns the policies in force at one moment, each with its rule and where it came from.
+
+use std::path::PathBuf;
+
+use evenkeel_rightsizing::policy::rank::{Dated, Ranked};
+use evenkeel_rightsizing::policy::{Policy, PolicyError};
+
+use crate::recommend::rules::Chosen;
+
+/// Where a policy came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// It was applied over an interface.
+    Applied,
+    /// It is kept in this file.
+    File(PathBuf),
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Applied => f.write_str("applied"),
+            Self::File(path) => write!(f, "file {}", path.display()),
+        }
+    }
+}
+
+/// The policies in force.
+#[derive(Debug, Default)]
+pub struct Set {
+    ranked: Ranked,
+    /// By the places of `ranked`; nothing where the rule cannot be had.
+    rules: Vec<Result<Chosen, PolicyError>>,
+    sources: Vec<Source>,
+}
+
+/// Who governs a container.
+#[derive(Debug, Clone, Copy)]
+pub struct Governing<'a> {
+    /// The policy.
+    pub policy: &'a Policy,
+    /// Its rule.
+    pub rule: &'a Chosen,
+    /// Place in the set.
+    pub at: usize,
+}
+
+impl Set {
+    pub(super) fn new(
+        all: impl Iterator<Item = (Dated, Source)>,
+        rule: impl Fn(&Policy) -> Result<Chosen, PolicyError>,
+    ) -> Self {
+        let (dated, sources): (Vec<_>, Vec<_>) = all.unzip();
+        let by_key: std::collections::HashMap<String, Source> =
+            dated.iter().map(|d| d.policy.key()).zip(sources).collect();
+        let ranked = Ranked::new(dated);
+        let source = |d: &Dated| by_key.get(&d.policy.key()).cloned().unwrap_or(Source::Applied);
+        let sources = ranked.all().iter().map(source).collect();
+        let rules = ranked.all().iter().map(|d| rule(&d.policy)).collect();
+        Self { ranked, rules, sources }
+    }
+
+    /// All, first by precedence.
+    pub fn all(&self) -> &[Dated] {
+        self.ranked.all()
+    }
+
+    /// Where one came from.
+    pub fn source(&self, at: usize) -> Option<&Source> {
+        self.sources.get(at)
+    }
+
+    /// One by name: its place.
+    pub fn find(&self, namespace: &str, name: &str) -> Option<usize> {
+        self.all().iter().position(|d| d.policy.namespace == namespace && d.policy.name == name)
+    }
+
+    /// One by its place; nothing where its rule cannot be had.
+    pub fn get(&self, at: usize) -> Option<Governing<'_>> {
+        let (dated, rule) = (self.all().get(at)?, self.rules.get(at)?.as_ref().ok()?);
+        Some(Governing { policy: &dated.policy, rule, at })
+    }
+
+    /// Who governs a pod, and the places of all that select it.
+    pub fn governing<'a>(
+        &self,
+        namespace: &str,
+        labels: impl IntoIterator<Item = (&'a str, &'a str)> + Clone,
+    ) -> (Option<Governing<'_>>, Vec<usize>) {
+        let selecting = self.ranked.selecting(namespace, labels);
+        (selecting.first().and_then(|at| self.get(*at)), selecting)
+    }
+}

@@ -1,0 +1,160 @@
+//! Owns what is told of each policy: what it recommends, whether it selects anything, and with whom it is in conflict.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use evenkeel_model::quantity::Quantity;
+use evenkeel_proto::v1;
+use serde_json::{Map, Value, json};
+
+use super::Set;
+
+/// The status of every policy, as of the last pass over all containers.
+#[derive(Debug, Default)]
+pub struct Statuses(RwLock<Arc<HashMap<String, Value>>>);
+
+impl Statuses {
+    /// The status of a policy; that nothing is known yet, before the first pass since it was there.
+    pub fn get(&self, key: &str) -> Value {
+        let all = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));
+        all.get(key).cloned().unwrap_or_else(|| {
+            let waiting =
+                condition("Evaluated", false, "Waiting", "no pass over the containers since it was made");
+            json!({ "conditions": [waiting] })
+        })
+    }
+
+    pub(crate) fn replace(&self, all: HashMap<String, Value>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(all);
+    }
+}
+
+fn condition(kind: &str, holds: bool, reason: &str, message: &str) -> Value {
+    json!({
+        "type": kind, "status": if holds { "True" } else { "False" }, "reason": reason, "message": message,
+    })
+}
+
+/// What a pass has seen of one policy.
+#[derive(Debug, Default)]
+struct Seen {
+    workloads: BTreeSet<(String, String)>,
+    /// By container and resource: the greatest of its workloads, since one recommendation has to do for all.
+    containers: BTreeMap<String, BTreeMap<String, v1::Recommendation>>,
+    /// Places of other policies that select the same containers, and how many.
+    conflicts: BTreeMap<usize, usize>,
+}
+
+/// A pass over all containers.
+#[derive(Debug, Default)]
+pub struct Pass {
+    by_policy: HashMap<usize, Seen>,
+}
+
+impl Pass {
+    /// Takes a container in: the places of the policies that select it, the governing one first, and what is recommended.
+    pub fn take(&mut self, selecting: &[usize], recommendations: &[v1::Recommendation]) {
+        for at in selecting {
+            let seen = self.by_policy.entry(*at).or_default();
+            for other in selecting.iter().filter(|other| *other != at) {
+                *seen.conflicts.entry(*other).or_default() += 1;
+            }
+        }
+        let Some(seen) = selecting.first().map(|at| self.by_policy.entry(*at).or_default()) else { return };
+        for r in recommendations {
+            seen.workloads.insert((r.cluster.clone(), r.workload.clone()));
+            let by_resource = seen.containers.entry(r.container.clone()).or_default();
+            match by_resource.get(&r.resource) {
+                Some(before) if before.request >= r.request => {}
+                _ => {
+                    by_resource.insert(r.resource.clone(), r.clone());
+                }
+            }
+        }
+    }
+
+    /// The status of every policy of the set.
+    pub fn statuses(&self, set: &Set) -> HashMap<String, Value> {
+        let none = Seen::default();
+        let of = |(at, dated): (usize, &evenkeel_rightsizing::policy::rank::Dated)| {
+            let seen = self.by_policy.get(&at).unwrap_or(&none);
+            (dated.policy.key(), seen.status(set, at))
+        };
+        set.all().iter().enumerate().map(of).collect()
+    }
+}
+
+impl Seen {
+    fn status(&self, set: &Set, at: usize) -> Value {
+        let selects = !self.containers.is_empty() || !self.conflicts.is_empty();
+        let found = format!("{} workloads are governed", self.workloads.len());
+        let nothing = "no container that runs now has labels it selects";
+        let mut conditions = vec![match (selects, self.workloads.is_empty()) {
+            (false, _) => condition("Selects", false, "SelectsNothing", nothing),
+            (true, true) => condition("Selects", true, "Overruled", "older policies govern all it selects"),
+            (true, false) => condition("Selects", true, "Governs", &found),
+        }];
+        let known = self.containers.values().flat_map(BTreeMap::values).any(|r| r.request.is_some());
+        conditions.push(match known {
+            true => condition("RecommendationProvided", true, "Known", "history says enough"),
+            false => {
+                condition("RecommendationProvided", false, "NoData", "nothing is known of its containers yet")
+            }
+        });
+        let name = |at: &usize| set.all().get(*at).map(|d| d.policy.key()).unwrap_or_default();
+        if !self.conflicts.is_empty() {
+            let others: Vec<String> = self.conflicts.keys().map(name).collect();
+            let message =
+                format!("also selected by {}; the oldest governs, then the first by name", others.join(", "));
+            conditions.push(condition("Conflict", true, "SelectedTwice", &message));
+        }
+        let conflicts = self.conflicts.iter().map(|(other, containers)| {
+            // Places are in the order of precedence.
+            json!({ "policy": name(other), "containers": containers, "governs": at < *other })
+        });
+        let mut status = Map::new();
+        if !self.containers.is_empty() {
+            let containers: Vec<Value> =
+                self.containers.iter().map(|(name, r)| recommended(name, r)).collect();
+            status.insert("recommendation".into(), json!({ "containers": containers }));
+        }
+        status.insert("conditions".into(), conditions.into());
+        if !self.conflicts.is_empty() {
+            status.insert("conflicts".into(), conflicts.collect());
+        }
+        if let Some(source) = set.source(at) {
+            status.insert("source".into(), source.to_string().into());
+        }
+        status.into()
+    }
+}
+
+/// The document's form: resources by container; what leads to them beside.
+fn recommended(name: &str, by_resource: &BTreeMap<String, v1::Recommendation>) -> Value {
+    let list = |of: fn(&v1::Recommendation) -> Option<u64>| -> Value {
+        let known =
+            by_resource.values().filter_map(|r| Some((r.resource.clone(), written(&r.resource, of(r)?))));
+        Value::Object(known.collect())
+    };
+    let capped: Map<String, Value> = by_resource
+        .values()
+        .filter(|r| !r.capped_by.is_empty())
+        .map(|r| (r.resource.clone(), json!(r.capped_by)))
+        .collect();
+    json!({
+        "name": name,
+        "resources": { "requests": list(|r| r.request) },
+        "lowerBound": list(|r| r.lower),
+        "upperBound": list(|r| r.upper),
+        "uncapped": list(|r| r.raw),
+        "cappedBy": capped,
+    })
+}
+
+fn written(resource: &str, amount: u64) -> Value {
+    let quantity = match resource {
+        "cpu" => Quantity::from_milli(i64::try_from(amount).unwrap_or(i64::MAX)),
+        _ => Quantity::from_bytes(amount),
+    };
+    quantity.to_string().into()
+}

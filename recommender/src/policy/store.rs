@@ -1,0 +1,296 @@
+//! Owns what was applied over the interfaces: a log of changes in a directory of its own.
+//!
+//! A record is a line of JSON with a version. A change is synced before it is told. When the log holds many more changes
+//! than policies, all policies are written again between `begin` and `end`, and what was before is trimmed: a process
+//! killed in between finds a `begin` without its `end`, and goes on with what was before it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use evenkeel_log::{Log, LogError, Options, Seq};
+use evenkeel_rightsizing::policy::rank::Dated;
+use evenkeel_rightsizing::policy::{Policy, read};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tracing::warn;
+
+/// Version of the records.
+const VERSION: u32 = 1;
+/// Changes in the log, beyond twice the number of policies, before it is written anew.
+const SLACK: usize = 1000;
+/// Dates of policies in files that are remembered; the oldest of them are forgotten beyond it.
+const MAX_SEEN: usize = 50_000;
+
+type Key = (String, String);
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+enum Change {
+    Set {
+        created_ms: u64,
+        object: Value,
+    },
+    Delete {
+        namespace: String,
+        name: String,
+    },
+    /// A policy was first seen in a file.
+    Seen {
+        namespace: String,
+        name: String,
+        created_ms: u64,
+    },
+    Begin {},
+    End {},
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    version: u32,
+    #[serde(flatten)]
+    change: Change,
+}
+
+/// The content of the log.
+#[derive(Debug, Default)]
+struct Content {
+    applied: BTreeMap<Key, Dated>,
+    seen: BTreeMap<Key, u64>,
+}
+
+impl Content {
+    fn take(&mut self, change: Change) {
+        match change {
+            Change::Set { created_ms, object } => match read(&object.to_string()) {
+                Ok(policy) => {
+                    let key = (policy.namespace.clone(), policy.name.clone());
+                    self.applied.insert(key, Dated { policy: Arc::new(policy), created_ms });
+                }
+                Err(error) => warn!(%error, "a stored policy cannot be read any more and is left out"),
+            },
+            Change::Delete { namespace, name } => {
+                self.applied.remove(&(namespace, name));
+            }
+            Change::Seen { namespace, name, created_ms } => {
+                self.seen.insert((namespace, name), created_ms);
+                while self.seen.len() > MAX_SEEN {
+                    let Some(oldest) = self.seen.iter().min_by_key(|(_, at)| **at).map(|(k, _)| k.clone())
+                    else {
+                        break;
+                    };
+                    self.seen.remove(&oldest);
+                }
+            }
+            Change::Begin {} | Change::End {} => {}
+        }
+    }
+
+    fn changes(&self) -> impl Iterator<Item = Change> {
+        let set =
+            |d: &Dated| Change::Set { created_ms: d.created_ms, object: d.policy.object(None, Value::Null) };
+        let seen = |((namespace, name), at): (&Key, &u64)| Change::Seen {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            created_ms: *at,
+        };
+        self.applied.values().map(set).chain(self.seen.iter().map(seen))
+    }
+}
+
+/// What was applied.
+#[derive(Debug)]
+pub(super) struct Store {
+    log: Log,
+    content: Content,
+    /// Changes in the log since it was last written anew.
+    changes: usize,
+}
+
+impl Store {
+    /// Reads the log in a directory, which is made where there is none.
+    pub(super) fn open(dir: &Path) -> Result<Self, LogError> {
+        let options = Options { segment_bytes: 1 << 20, max_record_bytes: 1 << 20, ..Options::default() };
+        let (log, recovery) = Log::open(dir, options)?;
+        for damage in &recovery.damage {
+            warn!(%damage, "a part of the stored policies was not recovered");
+        }
+        let (mut content, mut anew, mut changes) = (Content::default(), None::<Content>, 0);
+        if let Some(first) = log.first() {
+            for record in log.iter_from(first) {
+                let record: Record = match serde_json::from_slice::<Record>(&record?.payload) {
+                    Ok(record) if record.version <= VERSION => record,
+                    Ok(Record { version, .. }) => {
+                        warn!(version, "a change of a policy was written by a newer release and is left out");
+                        continue;
+                    }
+                    Err(error) => {
+                        warn!(%error, "a stored change of a policy cannot be read and is left out");
+                        continue;
+                    }
+                };
+                changes += 1;
+                match (record.change, &mut anew) {
+                    (Change::Begin {}, _) => anew = Some(Content::default()),
+                    (Change::End {}, _) => content = anew.take().unwrap_or(content),
+                    (change, Some(anew)) => anew.take(change),
+                    (change, None) => content.take(change),
+                }
+            }
+        }
+        let mut store = Self { log, content, changes };
+        if anew.is_some() {
+            // Otherwise what comes next would be read as a part of what was never finished.
+            store.write_anew()?;
+        }
+        Ok(store)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.content.applied.len()
+    }
+
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&Dated> {
+        self.content.applied.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Dated> {
+        self.content.applied.values()
+    }
+
+    /// Keeps a policy. One that takes the place of another keeps its age.
+    pub(super) fn apply(&mut self, policy: Policy, now_ms: u64) -> Result<(), LogError> {
+        let before = self.get(&policy.namespace, &policy.name).map(|d| d.created_ms);
+        let created_ms = before.or_else(|| created(&policy)).unwrap_or(now_ms);
+        self.change(Change::Set { created_ms, object: policy.object(None, Value::Null) })
+    }
+
+    pub(super) fn delete(&mut self, namespace: &str, name: &str) -> Result<bool, LogError> {
+        let was = self.get(namespace, name).is_some();
+        if was {
+            self.change(Change::Delete { namespace: namespace.to_owned(), name: name.to_owned() })?;
+        }
+        Ok(was)
+    }
+
+    /// When a policy was first seen in a file. Not being able to remember it is no reason to leave it out.
+    pub(super) fn first_seen(&mut self, namespace: &str, name: &str, now_ms: u64) -> u64 {
+        if let Some(at) = self.content.seen.get(&(namespace.to_owned(), name.to_owned())) {
+            return *at;
+        }
+        let seen =
+            Change::Seen { namespace: namespace.to_owned(), name: name.to_owned(), created_ms: now_ms };
+        if let Err(error) = self.change(seen) {
+            warn!(%error, policy = format!("{namespace}/{name}"), "the age of a policy is not remembered");
+        }
+        now_ms
+    }
+
+    fn change(&mut self, change: Change) -> Result<(), LogError> {
+        if self.changes > 2 * (self.content.applied.len() + self.content.seen.len()) + SLACK {
+            self.write_anew()?;
+        }
+        self.append(&change)?;
+        self.log.sync()?;
+        self.changes += 1;
+        self.content.take(change);
+        Ok(())
+    }
+
+    fn write_anew(&mut self) -> Result<(), LogError> {
+        let begin = self.append(&Change::Begin {})?;
+        let all: Vec<Change> = self.content.changes().collect();
+        for change in &all {
+            self.append(change)?;
+        }
+        self.append(&Change::End {})?;
+        self.log.sync()?;
+        self.changes = all.len();
+        match begin.prev() {
+            Some(before) => self.log.trim_to(before).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    fn append(&mut self, change: &Change) -> Result<Seq, LogError> {
+        #[derive(Serialize)]
+        struct Written<'a> {
+            version: u32,
+            #[serde(flatten)]
+            change: &'a Change,
+        }
+        let written = serde_json::to_vec(&Written { version: VERSION, change });
+        self.log.append(&written.expect("plain values with string keys are JSON"))
+    }
+}
+
+/// When a policy says that it was made, milliseconds since 1970.
+pub(super) fn created(policy: &Policy) -> Option<u64> {
+    let at: jiff::Timestamp = policy.created.as_deref()?.parse().ok()?;
+    u64::try_from(at.as_millisecond()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(name: &str, mode: &str) -> Policy {
+        read(
+            &format!(
+                "{{apiVersion: evenkeel.dev/v1, kind: Policy, metadata: {{name: {name}}}, \
+             spec: {{target: {{}}, updatePolicy: {{mode: {mode}}}}}}}"
+            )
+            .replacen("{apiVersion", "\n{apiVersion", 1),
+        )
+        .unwrap()
+    }
+
+    fn names(store: &Store) -> Vec<(String, u64)> {
+        store.all().map(|d| (d.policy.name.clone(), d.created_ms)).collect()
+    }
+
+    #[test]
+    fn what_was_applied_is_there_again_and_keeps_its_age() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(dir.path()).unwrap();
+        store.apply(policy("a", "auto"), 1).unwrap();
+        store.apply(policy("b", "auto"), 2).unwrap();
+        store.apply(policy("a", "initial"), 3).unwrap();
+        assert!(store.delete("default", "b").unwrap());
+        assert!(!store.delete("default", "b").unwrap());
+        assert_eq!(store.first_seen("shop", "f", 7), 7);
+        drop(store);
+        let mut store = Store::open(dir.path()).unwrap();
+        assert_eq!(names(&store), [("a".to_owned(), 1)]);
+        assert_eq!(
+            store.get("default", "a").unwrap().policy.mode,
+            evenkeel_rightsizing::policy::UpdateMode::Initial
+        );
+        assert_eq!(store.first_seen("shop", "f", 9), 7);
+    }
+
+    #[test]
+    fn writing_anew_changes_nothing_and_an_unfinished_one_is_ignored() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(dir.path()).unwrap();
+        for round in 0..3 * SLACK as u64 {
+            store.content.take(Change::Delete { namespace: "x".into(), name: round.to_string() });
+            store.changes += 1;
+        }
+        store.apply(policy("a", "auto"), 1).unwrap();
+        assert!(store.changes < 10, "it was written anew");
+        store.apply(policy("b", "auto"), 2).unwrap();
+        // As a process killed while writing anew leaves it.
+        store.append(&Change::Begin {}).unwrap();
+        store
+            .append(&Change::Set { created_ms: 9, object: policy("c", "auto").object(None, Value::Null) })
+            .unwrap();
+        store.log.sync().unwrap();
+        drop(store);
+        let mut store = Store::open(dir.path()).unwrap();
+        assert_eq!(names(&store), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
+        store.apply(policy("d", "auto"), 4).unwrap();
+        drop(store);
+        assert_eq!(names(&Store::open(dir.path()).unwrap()).len(), 3);
+    }
+}

@@ -1,0 +1,304 @@
+//! Owns the way from a question to a value: the rule, the answers kept before it, the predefined values behind it, and
+//! what caps what it says.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use evenkeel_proto::v1;
+use evenkeel_rightsizing::Resource;
+use evenkeel_rightsizing::policy::bounds::{Cap, capped, limit, limit_cap};
+use evenkeel_rightsizing::policy::{Bounds, ContainerPolicy, LimitsMode};
+use evenkeel_rightsizing::rule::{Answer, Question};
+
+use super::predefined::{self, Predefined};
+use super::rules::{self, Chosen};
+use super::times::Times;
+use crate::config::{LimitRangeSection, Recommend};
+use crate::history::{Of, View};
+use crate::state::State;
+use crate::state::image::Image;
+
+/// Answers kept at once, about 1 KiB each; when there are more, those that are no longer fresh go first, then all.
+const KEPT: usize = 100_000;
+
+/// Whose past is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Asked {
+    /// Cluster; all of them together without.
+    pub cluster: Option<String>,
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Controller, or pod where there is none.
+    pub workload: String,
+    /// Container.
+    pub container: String,
+    /// Image, where known.
+    pub image: Option<Image>,
+    /// Hash of command and arguments, where known.
+    pub command: Option<u64>,
+}
+
+impl Asked {
+    fn of(&self) -> Of<'_> {
+        Of {
+            cluster: self.cluster.as_deref(),
+            namespace: &self.namespace,
+            workload: &self.workload,
+            container: &self.container,
+            image: self.image.as_ref(),
+            command: self.command,
+        }
+    }
+}
+
+/// What a rule said of both resources of a container, in the units of requests: thousandths of a core, and bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Raw {
+    /// Name of the rule.
+    pub rule: &'static str,
+    /// CPU, then memory.
+    pub answers: [Answer; 2],
+    /// When, microseconds since 1970.
+    pub made_usec: u64,
+}
+
+impl Raw {
+    /// The answer for one resource.
+    pub const fn of(&self, resource: Resource) -> &Answer {
+        &self.answers[index(resource)]
+    }
+
+    /// Whether it may still be given: for a sixtieth of the time it rests on, 1 to 60 seconds. A young container's answer
+    /// changes by the second, that of a week old one does not.
+    fn is_fresh(&self, now_usec: u64) -> bool {
+        let span = self.answers.iter().map(|a| a.span_seconds).max().unwrap_or(0);
+        now_usec.saturating_sub(self.made_usec) < (span / 60).clamp(1, 60) * 1_000_000
+    }
+}
+
+/// Place of a resource where both stand side by side.
+pub const fn index(resource: Resource) -> usize {
+    match resource {
+        Resource::Cpu => 0,
+        Resource::Memory => 1,
+    }
+}
+
+/// What a container asks for of both resources: CPU, then memory.
+pub type Amounts = [Option<u64>; 2];
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key {
+    asked: Asked,
+    rule: Arc<str>,
+    current: Amounts,
+}
+
+/// Everything around the rule that bounds a value.
+#[derive(Debug, Clone, Copy)]
+pub struct Around<'a> {
+    /// What the policy says of the container.
+    pub policy: Option<&'a ContainerPolicy>,
+    /// What becomes of limits.
+    pub limits: LimitsMode,
+    /// Largest node seen.
+    pub largest: Amounts,
+}
+
+/// What one container should request of one resource.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Advice {
+    /// The rule's answer, its values within the caps.
+    pub answer: Answer,
+    /// Its value before anything capped it.
+    pub raw: Option<u64>,
+    /// What capped it.
+    pub capped_by: Vec<String>,
+    /// The limit beside it.
+    pub limit: Option<u64>,
+    /// Seconds since it was made.
+    pub age_seconds: u64,
+}
+
+/// Makes answers.
+#[derive(Debug)]
+pub struct Advisor {
+    /// The rule where no policy names one.
+    pub default: Chosen,
+    predefined: Predefined,
+    limit_ranges: Vec<LimitRangeSection>,
+    kept: Mutex<HashMap<Key, Arc<Raw>>>,
+    /// How long pods' answers took.
+    pub times: Times,
+}
+
+impl Advisor {
+    /// By the configuration.
+    ///
+    /// # Errors
+    /// When the rule or the predefined values cannot be used.
+    pub fn new(config: &Recommend) -> anyhow::Result<Self> {
+        let default =
+            rules::choose(&config.rule, &Default::default(), &Default::default(), &config.initial());
+        Ok(Self {
+            default: default.map_err(|why| anyhow::anyhow!("recommend.rule: {why}"))?,
+            predefined: Predefined::load(config.predefined.as_deref())?,
+            limit_ranges: config.limit_ranges.clone(),
+            kept: Mutex::default(),
+            times: Times::default(),
+        })
+    }
+
+    /// What a rule says of a container; an answer that is still fresh is given again.
+    pub fn raw(
+        &self,
+        state: &State,
+        now_usec: u64,
+        asked: &Asked,
+        rule: &Chosen,
+        current: Amounts,
+    ) -> Arc<Raw> {
+        let key = Key { asked: asked.clone(), rule: Arc::clone(rule.key()), current };
+        if let Some(kept) = self.kept().get(&key).filter(|kept| kept.is_fresh(now_usec)) {
+            return Arc::clone(kept);
+        }
+        let made = Arc::new(self.make(state, now_usec, asked, rule, current));
+        let mut kept = self.kept();
+        if kept.len() >= KEPT {
+            kept.retain(|_, raw| raw.is_fresh(now_usec));
+            if kept.len() >= KEPT {
+                kept.clear();
+            }
+        }
+        kept.insert(key, Arc::clone(&made));
+        made
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Raw>>> {
+        // Whoever panicked left whole answers behind.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn make(&self, state: &State, now_usec: u64, asked: &Asked, rule: &Chosen, current: Amounts) -> Raw {
+        let answer = |resource| {
+            let scale = rule_units(resource);
+            let question = Question {
+                resource,
+                now_ms: now_usec / 1000,
+                current: current[index(resource)].map(|c| c.saturating_mul(scale)),
+            };
+            let view = View::new(state, asked.of(), resource);
+            let mut answer = rule.recommend(&question, &view);
+            for value in [&mut answer.request, &mut answer.lower, &mut answer.upper] {
+                *value = value.map(|v| v.div_ceil(scale));
+            }
+            if answer.request.is_none()
+                && let Some(value) =
+                    asked.image.as_ref().and_then(|image| self.predefined.of(image, resource))
+            {
+                answer = Answer { request: Some(value), tier: predefined::TIER.to_owned(), ..Answer::none() };
+            }
+            answer
+        };
+        Raw { rule: rule.name(), answers: Resource::ALL.map(answer), made_usec: now_usec }
+    }
+
+    /// The value of one resource within everything that bounds it. `limits` and `current` are the container's own.
+    pub fn within(
+        &self,
+        around: &Around<'_>,
+        namespace: &str,
+        resource: Resource,
+        raw: &Raw,
+        now_usec: u64,
+        (current, current_limit): (Option<u64>, Option<u64>),
+    ) -> Advice {
+        let mut answer = raw.of(resource).clone();
+        let off = around.policy.is_some_and(|p| p.off);
+        let caps = self.caps(around, namespace, resource, current, current_limit);
+        let within = |value: u64| capped(value, caps.iter().map(Named::cap));
+        let value = answer.request;
+        let mut by: Vec<String> = Vec::new();
+        if let Some(value) = value {
+            let (value, names) = within(value);
+            by.extend(names.into_iter().map(str::to_owned));
+            answer.request = Some(value).filter(|_| !off);
+        }
+        answer.lower = answer.lower.map(|v| within(v).0).filter(|_| !off);
+        answer.upper = answer.upper.map(|v| within(v).0).filter(|_| !off);
+        if off {
+            by = vec!["policy off".to_owned()];
+        }
+        let limit = match answer.request {
+            Some(request) => limit(around.limits, current_limit, current, request),
+            None => current_limit,
+        };
+        let age_seconds = now_usec.saturating_sub(raw.made_usec) / 1_000_000;
+        Advice { answer, raw: value, capped_by: by, limit, age_seconds }
+    }
+
+    fn caps(
+        &self,
+        around: &Around<'_>,
+        namespace: &str,
+        resource: Resource,
+        current: Option<u64>,
+        current_limit: Option<u64>,
+    ) -> Vec<Named> {
+        let mut caps = Vec::new();
+        let mut push = |least: Option<u64>, most: Option<u64>, whose: &'static str| {
+            caps.extend(least.map(|v| Named { bound: v, least: true, whose }));
+            caps.extend(most.map(|v| Named { bound: v, least: false, whose }));
+        };
+        let Bounds { min, max } = around.policy.map(|p| p.bounds(resource)).unwrap_or_default();
+        push(min, max, "policy");
+        for range in self.limit_ranges.iter().filter(|range| range.namespace == namespace) {
+            let (min, max) = range.of(resource);
+            push(min, max, "LimitRange");
+            // A limit that keeps its ratio has to stay below the greatest one allowed, too.
+            if let (LimitsMode::Ratio, Some(max), Some(limit)) = (around.limits, max, current_limit) {
+                let before = current.unwrap_or(limit);
+                let most = (u128::from(max) * u128::from(before)).checked_div(u128::from(limit));
+                push(None, most.and_then(|m| u64::try_from(m).ok()), "LimitRange");
+            }
+        }
+        push(None, around.largest[index(resource)], "largest node");
+        push(None, limit_cap(around.limits, current_limit), "limit");
+        caps
+    }
+}
+
+/// A cap and whose it is.
+struct Named {
+    bound: u64,
+    least: bool,
+    whose: &'static str,
+}
+
+impl Named {
+    /// Its name: whose, and which end where both exist.
+    fn cap(&self) -> Cap<'static> {
+        match (self.whose, self.least) {
+            ("policy", true) => Cap::AtLeast(self.bound, "policy min"),
+            ("policy", false) => Cap::AtMost(self.bound, "policy max"),
+            ("LimitRange", true) => Cap::AtLeast(self.bound, "LimitRange min"),
+            ("LimitRange", false) => Cap::AtMost(self.bound, "LimitRange max"),
+            (whose, _) => Cap::AtMost(self.bound, whose),
+        }
+    }
+}
+
+/// Units of a rule in one of a request: rules count CPU in millionths of a core, requests in thousandths.
+const fn rule_units(resource: Resource) -> u64 {
+    match resource {
+        Resource::Cpu => 1000,
+        Resource::Memory => 1,
+    }
+}
+
+/// The largest node that has reported, resource by resource: a request above it could never be placed.
+pub fn largest_node(state: &State) -> Amounts {
+    let facts = || state.nodes().filter_map(|(_, node)| node.facts.as_ref());
+    let most = |of: fn(&v1::NodeFacts) -> u64| facts().map(of).filter(|amount| *amount > 0).max();
+    [most(|f| f.cpu_milli), most(|f| f.memory_bytes)]
+}

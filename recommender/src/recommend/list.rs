@@ -1,0 +1,107 @@
+//! Owns the answer for every workload's container seen.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use evenkeel_model::qos_class::QosClass;
+use evenkeel_model::units::{Bytes, MilliCpu};
+use evenkeel_model::workload::ContainerResources;
+use evenkeel_proto::v1;
+use evenkeel_qos::rules::{PodShape, pod_class};
+
+use super::advice::{Amounts, Asked};
+use super::rules::Chosen;
+use super::{Desk, Now};
+use crate::state::State;
+use crate::state::history::{Series, SeriesId, SeriesKey};
+
+/// One workload's container.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// Whose past it has.
+    pub asked: Asked,
+    /// What it has now.
+    pub now: Now,
+    /// Identity of one of its containers that run now, for the labels of its pod.
+    pub identity: Option<Arc<v1::ContainerIdentity>>,
+}
+
+/// All, in the order of their names; `namespace` empty for every one.
+pub fn lines(state: &State, namespace: &str) -> Vec<Line> {
+    let line = |(id, series): (SeriesId, &Series)| {
+        let identity = state.live_of(id).next().map(|(_, slot)| Arc::clone(&slot.identity));
+        let limits = identity.as_ref().and_then(|i| i.requested);
+        let key = &series.key;
+        Line {
+            asked: Asked {
+                cluster: Some(key.cluster.clone()),
+                namespace: key.namespace.clone(),
+                workload: key.workload.clone(),
+                container: key.container.clone(),
+                image: key.image.clone(),
+                command: identity.as_ref().and_then(|i| i.command_hash),
+            },
+            now: Now {
+                requests: [series.requested.cpu_milli, series.requested.memory_bytes],
+                limits: limits.map_or([None; 2], |l| [l.cpu_limit_milli, l.memory_limit_bytes]),
+                replicas: u32::try_from(state.live_of(id).count()).unwrap_or(u32::MAX),
+            },
+            identity,
+        }
+    };
+    newest_by_container(state, namespace).map(line).collect()
+}
+
+/// Of every (cluster, namespace, workload, container) the series that is followed now, or was last: after a roll-out
+/// there is one per image.
+fn newest_by_container<'a>(
+    state: &'a State,
+    namespace: &str,
+) -> impl Iterator<Item = (SeriesId, &'a Series)> {
+    type Place<'a> = (&'a str, &'a str, &'a str, &'a str);
+    let mut newest: BTreeMap<Place<'a>, (SeriesId, &'a Series)> = BTreeMap::new();
+    for (id, series) in state.history.all() {
+        let SeriesKey { cluster, namespace: space, workload, container, .. } = &series.key;
+        if !namespace.is_empty() && namespace != space {
+            continue;
+        }
+        let rank = |s: &Series| (!s.live.is_empty(), s.newest);
+        let place = newest.entry((space, workload, container, cluster)).or_insert((id, series));
+        if rank(series) >= rank(place.1) {
+            *place = (id, series);
+        }
+    }
+    newest.into_values()
+}
+
+/// What is recommended to a line, under these rules or the one in force, and the places of the policies that select it.
+pub fn recommend(desk: &Desk<'_>, line: &Line, rules: &[Chosen]) -> (Vec<v1::Recommendation>, Vec<usize>) {
+    let labels = line.identity.iter().flat_map(|i| i.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+    // Policies govern what runs: of what has gone nobody knows the labels.
+    let (governing, selecting) = match &line.identity {
+        Some(_) => desk.policies.governing(&line.asked.namespace, labels),
+        None => (None, Vec::new()),
+    };
+    let one = |rule: Option<&Chosen>| desk.recommend(&line.asked, &line.now, governing, rule);
+    let all = match rules {
+        [] => one(None).into(),
+        rules => rules.iter().flat_map(|rule| one(Some(rule))).collect(),
+    };
+    (all, selecting)
+}
+
+/// Recommendations for every workload's container, in the order of their names.
+pub fn all(desk: &Desk<'_>, namespace: &str, rules: &[Chosen]) -> Vec<v1::Recommendation> {
+    lines(desk.state, namespace).iter().flat_map(|line| recommend(desk, line, rules).0).collect()
+}
+
+/// Class of a container by itself. When no container of a pod changes its own class, the pod does not change its.
+pub(super) fn class(requests: Amounts, limits: Amounts) -> QosClass {
+    let resources = ContainerResources {
+        cpu_request: requests[0].or(limits[0]).map(MilliCpu::new),
+        cpu_limit: limits[0].map(MilliCpu::new),
+        memory_request: requests[1].or(limits[1]).map(Bytes::new),
+        memory_limit: limits[1].map(Bytes::new),
+    };
+    pod_class(PodShape::Containers(&[resources]))
+}

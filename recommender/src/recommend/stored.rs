@@ -1,0 +1,294 @@
+//! Owns the recommendations kept of every workload: made anew in the background, in slices that hold ingest up for no more
+//! than a few milliseconds each, told to watchers, and written beside the state, so that a recommender that has just
+//! started answers before it has read its history back.
+//!
+//! The file is replaced whole: written beside, synced, renamed. It begins with `EVKEELRS`, a version, the CRC32C of the
+//! rest and the time it was written; the rest is one protobuf message. A file that is damaged or of another version is
+//! ignored: its content is made anew within a pass.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use evenkeel_proto::v1;
+use evenkeel_rightsizing::Resource;
+use prost::Message;
+use tokio::sync::watch;
+use tracing::{debug, warn};
+
+use super::advice::{Asked, largest_node};
+use super::{Desk, list};
+use crate::api::Context;
+use crate::ingest::engine::now_usec;
+use crate::policy::status::Pass;
+
+const MAGIC: [u8; 8] = *b"EVKEELRS";
+const VERSION: u32 = 1;
+const HEADER: usize = 24;
+
+/// How long a slice may hold the state: ingest, which writes it, waits no longer.
+const SLICE: Duration = Duration::from_millis(5);
+/// How often what is kept is written.
+const SAVE_EVERY: Duration = Duration::from_secs(60);
+
+/// Cluster, namespace, workload, container, resource.
+type Place = (String, String, String, String, String);
+
+/// Whose a recommendation is.
+pub(crate) fn place(r: &v1::Recommendation) -> Place {
+    let of = |text: &String| text.clone();
+    (of(&r.cluster), of(&r.namespace), of(&r.workload), of(&r.container), of(&r.resource))
+}
+
+/// What is kept.
+#[derive(Debug)]
+pub struct Stored {
+    file: PathBuf,
+    kept: RwLock<Arc<Kept>>,
+    /// Number of the last pass; 0 before the first of this run.
+    passes: watch::Sender<u64>,
+    /// How long the last pass took, microseconds.
+    pass_usec: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    all: BTreeMap<Place, v1::Recommendation>,
+    made_usec: u64,
+}
+
+impl Stored {
+    /// What the run before has left in a file.
+    pub fn open(file: PathBuf) -> Self {
+        let kept = match read(&file) {
+            Ok(kept) => kept,
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    warn!(%error, file = %file.display(), "the recommendations of the run before are not used");
+                }
+                Kept::default()
+            }
+        };
+        Self {
+            file,
+            kept: RwLock::new(Arc::new(kept)),
+            passes: watch::Sender::new(0),
+            pass_usec: AtomicU64::new(0),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn write_for_tests(file: &Path, all: Vec<v1::Recommendation>, made_usec: u64) {
+        let all = all.into_iter().map(|r| (place(&r), r)).collect();
+        write(file, &Kept { all, made_usec }).unwrap();
+    }
+
+    fn kept(&self) -> Arc<Kept> {
+        Arc::clone(&self.kept.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How many passes there were, and how long the last one took.
+    pub fn passed(&self) -> (u64, Duration) {
+        (*self.passes.borrow(), Duration::from_micros(self.pass_usec.load(Ordering::Relaxed)))
+    }
+
+    /// Told of every pass.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.passes.subscribe()
+    }
+
+    /// All of a namespace, or of all, with their age.
+    pub fn all(&self, namespace: &str, now_usec: u64) -> Vec<v1::Recommendation> {
+        let kept = self.kept();
+        let wanted = kept.all.values().filter(|r| namespace.is_empty() || r.namespace == namespace);
+        wanted.map(|r| aged(r, kept.made_usec, now_usec)).collect()
+    }
+
+    /// The one of a container, or else of any container of its image.
+    pub fn like(&self, asked: &Asked, resource: Resource, now_usec: u64) -> Option<v1::Recommendation> {
+        let kept = self.kept();
+        let of = || kept.all.values().filter(|r| r.resource == resource.as_str() && r.request.is_some());
+        let own = of().find(|r| {
+            (&r.namespace, &r.workload, &r.container) == (&asked.namespace, &asked.workload, &asked.container)
+        });
+        let image = asked.image.as_ref().map(ToString::to_string);
+        let found = own.or_else(|| of().find(|r| Some(&r.image) == image.as_ref()));
+        found.map(|r| aged(r, kept.made_usec, now_usec))
+    }
+
+    /// Makes everything anew. Returns how many containers there were; nothing when stopped in between.
+    pub fn pass(&self, context: &Context, stopped: impl Fn() -> bool) -> Option<usize> {
+        let began = Instant::now();
+        let set = context.policies.set();
+        let (lines, largest) = {
+            let state = context.engine.state().read();
+            (list::lines(&state, ""), largest_node(&state))
+        };
+        let (mut kept, mut pass) = (Kept { made_usec: now_usec(), ..Kept::default() }, Pass::default());
+        let mut rest = lines.iter();
+        let mut next = rest.next();
+        while next.is_some() {
+            if stopped() {
+                return None;
+            }
+            let state = context.engine.state().read();
+            let held = Instant::now();
+            let desk = Desk {
+                advisor: &context.advisor,
+                policies: &set,
+                state: &state,
+                now_usec: now_usec(),
+                largest,
+            };
+            while let Some(line) = next {
+                let (recommendations, selecting) = list::recommend(&desk, line, &[]);
+                pass.take(&selecting, &recommendations);
+                kept.all.extend(recommendations.into_iter().map(|r| (place(&r), r)));
+                next = rest.next();
+                if held.elapsed() > SLICE {
+                    break;
+                }
+            }
+        }
+        context.policies.statuses.replace(pass.statuses(&set));
+        *self.kept.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(kept);
+        self.pass_usec
+            .store(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.passes.send_modify(|number| *number += 1);
+        Some(lines.len())
+    }
+
+    /// Passes until stopped, then writes what is kept.
+    pub fn run(&self, context: &Context, stopped: impl Fn() -> bool) {
+        const LOOK: Duration = Duration::from_millis(50);
+        let every = context.config.recommend.watch_interval.get();
+        let mut saved = Instant::now();
+        while !stopped() {
+            let began = Instant::now();
+            if let Some(containers) = self.pass(context, &stopped) {
+                debug!(
+                    containers,
+                    millis = began.elapsed().as_millis() as u64,
+                    "recommendations were made anew"
+                );
+            }
+            if saved.elapsed() > SAVE_EVERY {
+                saved = Instant::now();
+                self.save();
+            }
+            while !stopped() && began.elapsed() < every {
+                std::thread::sleep(LOOK);
+            }
+        }
+        self.save();
+    }
+
+    fn save(&self) {
+        if let Err(error) = write(&self.file, &self.kept()) {
+            warn!(%error, file = %self.file.display(), "recommendations were not written for the next start");
+        }
+    }
+}
+
+/// With its age now.
+fn aged(r: &v1::Recommendation, made_usec: u64, now_usec: u64) -> v1::Recommendation {
+    let age_seconds = r.age_seconds + now_usec.saturating_sub(made_usec) / 1_000_000;
+    v1::Recommendation { age_seconds, ..r.clone() }
+}
+
+fn write(path: &Path, kept: &Kept) -> io::Result<()> {
+    let recommendations = kept.all.values().cloned().collect();
+    let body = v1::ListRecommendationsResponse { recommendations, ..Default::default() }.encode_to_vec();
+    let mut bytes = Vec::with_capacity(HEADER + body.len());
+    bytes.extend(MAGIC);
+    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend(kept.made_usec.to_le_bytes());
+    bytes.extend(body);
+    let crc = crc32c::crc32c(&bytes[16..]);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    let beside = path.with_extension("new");
+    let written = File::create(&beside).and_then(|mut file| {
+        file.write_all(&bytes)?;
+        file.sync_all()
+    });
+    if let Err(error) = written.and_then(|()| fs::rename(&beside, path)) {
+        // Its space may be what is missing.
+        let _ignored = fs::remove_file(&beside);
+        return Err(error);
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> io::Result<Kept> {
+    let bytes = fs::read(path)?;
+    let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+    let Some((header, body)) = bytes.split_first_chunk::<HEADER>() else {
+        return Err(damaged("it is cut off"));
+    };
+    let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    if header[..8] != MAGIC || u32_at(12) != crc32c::crc32c(&bytes[16..]) {
+        return Err(damaged("it does not match its checksum"));
+    }
+    if u32_at(8) != VERSION {
+        return Err(damaged("it is of another version"));
+    }
+    let message = v1::ListRecommendationsResponse::decode(body).map_err(|e| damaged(&e.to_string()))?;
+    let made_usec = u64::from(u32_at(16)) | u64::from(u32_at(20)) << 32;
+    Ok(Kept { all: message.recommendations.into_iter().map(|r| (place(&r), r)).collect(), made_usec })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::image::Image;
+
+    fn recommendation(workload: &str, request: u64) -> v1::Recommendation {
+        v1::Recommendation {
+            namespace: "n".into(),
+            workload: workload.into(),
+            container: "c".into(),
+            resource: "cpu".into(),
+            request: Some(request),
+            image: "docker.io/library/web:1".into(),
+            ..v1::Recommendation::default()
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_damage_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("recommendations");
+        let all = [recommendation("a", 1), recommendation("b", 2)].map(|r| (place(&r), r)).into();
+        write(&file, &Kept { all, made_usec: 5_000_000 }).unwrap();
+        let stored = Stored::open(file.clone());
+        let seen: Vec<_> =
+            stored.all("", 65_000_000).iter().map(|r| (r.workload.clone(), r.age_seconds)).collect();
+        assert_eq!(seen, [("a".to_owned(), 60), ("b".to_owned(), 60)]);
+        let asked = |workload: &str, image: &str| Asked {
+            namespace: "n".into(),
+            workload: workload.into(),
+            container: "c".into(),
+            image: Image::parse(image),
+            ..Asked::default()
+        };
+        let like = |asked: &Asked| stored.like(asked, Resource::Cpu, 0).and_then(|r| r.request);
+        assert_eq!(like(&asked("b", "other")), Some(2));
+        assert_eq!(like(&asked("new", "web:1")), Some(1));
+        assert_eq!(like(&asked("new", "other")), None);
+        assert_eq!(stored.like(&asked("b", "web:1"), Resource::Memory, 0), None);
+        let good = fs::read(&file).unwrap();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            fs::write(&file, &bad).unwrap();
+            assert!(read(&file).is_err(), "byte {at}");
+            fs::write(&file, &good[..at]).unwrap();
+            assert!(read(&file).is_err(), "length {at}");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Policies over the real interfaces: applied, kept, read from files, in conflict, and what they make of answers.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
+
+mod common;
+
+use common::{Agent, Running, http, pod, until};
+use evenkeel_proto::v1;
+use evenkeel_proto::v1::policy_service_client::PolicyServiceClient;
+use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
+use evenkeel_proto::v1::watch_recommendations_response::Event;
+use evenkeel_recommender::config::{Config, LimitRangeSection, Span};
+use serde_json::{Value, json};
+
+fn policy(name: &str, app: &str, more: &str) -> String {
+    format!(
+        r#"{{"apiVersion": "evenkeel.dev/v1", "kind": "Policy", "metadata": {{"name": "{name}", "namespace": "shop"}},
+            "spec": {{"target": {{"matchLabels": {{"app": "{app}"}}}}{more}}}}}"#
+    )
+}
+
+fn labelled(image: &str, app: &str, more: &str) -> String {
+    format!(
+        r#"{{"metadata": {{"name": "p", "namespace": "shop", "labels": {{"app": "{app}"}}}},
+            "spec": {{"containers": [{{"name": "main", "image": "{image}"{more}}}]}}}}"#
+    )
+}
+
+fn quick(config: &mut Config) {
+    config.recommend.watch_interval = Span::from_millis(50);
+    config.policies = Vec::new();
+    config.panic_file = std::path::PathBuf::new();
+}
+
+/// A recommender that has seen two containers for 70 seconds: a quarter of a core and 64 MiB each.
+async fn started(dir: &std::path::Path, adjust: impl FnOnce(&mut Config)) -> (Running, common::Link) {
+    let running = Running::start(dir, |config| {
+        quick(config);
+        adjust(config);
+    })
+    .await;
+    let mut agent = Agent::new(1, &["web:1", "db:1"]);
+    agent.requested = Some(v1::ResourceValues {
+        cpu_request_milli: Some(1000),
+        cpu_limit_milli: Some(2000),
+        memory_request_bytes: Some(1 << 30),
+        memory_limit_bytes: Some(1 << 30),
+    });
+    let mut link = agent.connect(running.grpc).await;
+    link.send(agent.measure(70)).await;
+    link.acknowledged(70).await;
+    (running, link)
+}
+
+async fn answer(running: &Running, body: &str) -> Value {
+    let (status, text) = http(running.http, "POST", "/recommendedPodResources", body).await;
+    assert_eq!(status, 200, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_bounds_answers_and_outlives_the_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let (running, _link) = started(dir.path(), |_| {}).await;
+    let mut client = PolicyServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let bounds =
+        r#", "resourcesPolicy": {"containers": [{"name": "main", "requests": {"cpu": {"min": "400m"}}}]}"#;
+    let object = policy("web", "w0", bounds);
+    let ask = |dry_run| v1::ApplyRequest { policy: object.clone(), dry_run };
+    let dry = client.apply(ask(true)).await.unwrap().into_inner();
+    assert_eq!(dry.outcome, "created");
+    let previewed: Vec<_> =
+        dry.preview.iter().map(|r| (r.workload.as_str(), r.resource.as_str(), r.request, r.raw)).collect();
+    let memory = dry.preview[1].request;
+    assert_eq!(previewed[0], ("deployment/w0", "cpu", Some(400), dry.preview[0].raw));
+    assert_eq!(
+        (previewed.len(), dry.preview[0].capped_by.as_slice()),
+        (2, ["policy min".to_owned()].as_slice())
+    );
+    assert!(dry.preview[0].raw < Some(400) && memory.is_some(), "{previewed:?}");
+    let none = client.list(v1::ListRequest::default()).await.unwrap().into_inner();
+    assert!(none.policies.is_empty(), "a dry run stores nothing");
+
+    assert_eq!(client.apply(ask(false)).await.unwrap().into_inner().outcome, "created");
+    assert_eq!(client.apply(ask(false)).await.unwrap().into_inner().outcome, "unchanged");
+    let got = answer(&running, &labelled("web:1", "w0", "")).await;
+    assert_eq!(got["containers"][0]["resources"]["requests"]["cpu"], "400m");
+    assert_eq!(got["evenkeel"]["policy"], "shop/web");
+    assert_eq!(answer(&running, &pod("web:1", "")).await["evenkeel"]["policy"], json!(null));
+    running.stop().await;
+
+    let running = Running::start(dir.path(), quick).await;
+    let got = answer(&running, &labelled("web:1", "w0", "")).await;
+    assert_eq!(got["containers"][0]["evenkeel"]["cpu"]["cappedBy"], json!(["policy min"]));
+    let path = "/api/v1/policies/shop/web";
+    assert_eq!(http(running.http, "DELETE", path, "").await.0, 204);
+    assert_eq!(http(running.http, "DELETE", path, "").await.0, 404);
+    assert_eq!(answer(&running, &labelled("web:1", "w0", "")).await["evenkeel"]["policy"], json!(null));
+    running.stop().await;
+    let running = Running::start(dir.path(), quick).await;
+    assert_eq!(http(running.http, "GET", path, "").await.0, 404);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_policies_the_older_governs_and_both_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let (running, _link) = started(dir.path(), |_| {}).await;
+    for (name, more) in [("b", r#", "updatePolicy": {"mode": "off"}"#), ("a", "")] {
+        let (status, text) = http(running.http, "POST", "/api/v1/policies", &policy(name, "w1", more)).await;
+        assert_eq!(status, 201, "{text}");
+        // Age is in milliseconds.
+        let now = std::time::Instant::now();
+        until(|| async { (now.elapsed().as_millis() > 1).then_some(()) }).await;
+    }
+    let (status, text) = http(running.http, "POST", "/api/v1/policies", &policy("c", "nobody", "")).await;
+    assert_eq!(status, 201, "{text}");
+    let got = answer(&running, &labelled("db:1", "w1", "")).await;
+    assert_eq!(
+        (&got["evenkeel"]["policy"], &got["evenkeel"]["conflicts"]),
+        (&json!("shop/b"), &json!(["shop/a"]))
+    );
+    assert_eq!(got["containers"][0]["resources"]["requests"], json!({}), "mode off sets nothing");
+    assert!(got["containers"][0]["evenkeel"]["cpu"]["request"].is_u64(), "and recommends all the same");
+
+    let condition = |policy: &Value, kind: &str| {
+        let all = policy["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        all.into_iter().find(|c| c["type"] == kind).map(|c| c["reason"].clone())
+    };
+    let [a, b, c] = until(|| async {
+        let mut found = Vec::new();
+        for name in ["a", "b", "c"] {
+            let path = format!("/api/v1/policies/shop/{name}");
+            found.push(serde_json::from_str::<Value>(&http(running.http, "GET", &path, "").await.1).unwrap());
+        }
+        let done = found.iter().all(|p| condition(p, "Selects").is_some());
+        <[Value; 3]>::try_from(found).ok().filter(|_| done)
+    })
+    .await;
+    assert_eq!(b["status"]["conflicts"], json!([{"policy": "shop/a", "containers": 1, "governs": true}]));
+    assert_eq!(a["status"]["conflicts"], json!([{"policy": "shop/b", "containers": 1, "governs": false}]));
+    assert_eq!(
+        (condition(&a, "Selects"), condition(&b, "Selects")),
+        (Some(json!("Overruled")), Some(json!("Governs")))
+    );
+    assert_eq!(condition(&c, "Selects"), Some(json!("SelectsNothing")));
+    let requests = &b["status"]["recommendation"]["containers"][0]["resources"]["requests"];
+    assert!(requests["cpu"].is_string() && requests["memory"].is_string(), "{b}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_follow_their_mode_and_a_changed_class_is_marked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (running, _link) = started(dir.path(), |_| {}).await;
+    for limits in ["none", "keep", "ratio"] {
+        let more = format!(r#", "resourcesPolicy": {{"limits": "{limits}"}}"#);
+        let object = policy(limits, limits, &more);
+        assert_eq!(http(running.http, "POST", "/api/v1/policies", &object).await.0, 201);
+    }
+    let set = policy("unset", "unset", r#", "initialResourcesPolicy": "if-not-set""#);
+    assert_eq!(http(running.http, "POST", "/api/v1/policies", &set).await.0, 201);
+    let guaranteed = r#", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}"#;
+    let table = [
+        ("none", json!({}), "Burstable"),
+        ("keep", json!({"cpu": "1", "memory": "1Gi"}), "Burstable"),
+        ("ratio", Value::Null, "Guaranteed"),
+        ("unset", json!({"cpu": "1", "memory": "1Gi"}), "Guaranteed"),
+    ];
+    for (app, limits, class) in table {
+        let got = answer(&running, &labelled("web:1", app, guaranteed)).await;
+        let resources = &got["containers"][0]["resources"];
+        // With their ratio kept, equal limits stay equal to the requests.
+        let limits = if limits.is_null() { resources["requests"].clone() } else { limits };
+        assert_eq!(resources["limits"], limits, "{app}: {got}");
+        let after = got["evenkeel"]["qosClass"]["after"].as_str().unwrap();
+        let changes = after != "Guaranteed";
+        assert_eq!((after, &got["evenkeel"]["changesClass"]), (class, &json!(changes)), "{app}");
+        assert_eq!(got["evenkeel"]["inPlace"], json!(!changes), "{app}");
+        assert_eq!(resources["requests"]["cpu"] == "1", app == "unset", "{app}: {got}");
+    }
+    let capped = r#", "resources": {"limits": {"cpu": "10m"}}"#;
+    let got = answer(&running, &labelled("web:1", "keep", capped)).await;
+    assert_eq!(got["containers"][0]["evenkeel"]["cpu"]["cappedBy"], json!(["limit"]));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_and_limit_ranges_cap_and_well_known_images_are_predefined() {
+    let dir = tempfile::tempdir().unwrap();
+    let (running, _link) = started(dir.path(), |config| {
+        config.recommend.limit_ranges = vec![LimitRangeSection {
+            namespace: "shop".into(),
+            cpu_min: None,
+            cpu_max: "50m".parse().ok(),
+            memory_min: "1Gi".parse().ok(),
+            memory_max: None,
+        }];
+    })
+    .await;
+    let got = answer(&running, &pod("web:1", "")).await;
+    let evenkeel = &got["containers"][0]["evenkeel"];
+    assert_eq!(evenkeel["cpu"]["cappedBy"], json!(["LimitRange max"]));
+    assert_eq!((&evenkeel["cpu"]["request"], &evenkeel["memory"]["request"]), (&json!(50), &json!(1 << 30)));
+    assert!(evenkeel["cpu"]["raw"].as_u64().unwrap() > 50);
+    let huge = policy(
+        "huge",
+        "huge",
+        r#", "resourcesPolicy": {"containers": [{"name": "*", "requests": {"memory": {"min": "1Ti"}}}]}"#,
+    );
+    assert_eq!(http(running.http, "POST", "/api/v1/policies", &huge).await.0, 201);
+    let got = answer(&running, &labelled("web:1", "huge", "")).await;
+    assert_eq!(got["containers"][0]["evenkeel"]["memory"]["cappedBy"], json!(["policy min", "largest node"]));
+    assert_eq!(got["containers"][0]["evenkeel"]["memory"]["request"], json!(8_u64 << 30));
+
+    let known = answer(&running, &pod("docker.io/library/redis:7", "")).await;
+    assert_eq!(known["containers"][0]["evenkeel"]["memory"]["tier"], "predefined");
+    assert_eq!(known["containers"][0]["evenkeel"]["memory"]["samples"], 0);
+    let unknown = answer(&running, &pod("nobody/knows:1", "")).await;
+    assert_eq!(unknown["containers"][0]["evenkeel"]["memory"]["tier"], "none");
+    assert_eq!(unknown["containers"][0]["resources"]["requests"], json!({}));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_are_read_when_they_change_and_belong_to_whoever_edits_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = dir.path().join("etc");
+    std::fs::create_dir(&files).unwrap();
+    let place = files.clone();
+    let (running, _link) = started(&dir.path().join("state"), |config| config.policies = vec![place]).await;
+    std::fs::write(files.join("shop.yaml"), policy("web", "w0", "")).unwrap();
+    let source = until(|| async {
+        let (status, text) = http(running.http, "GET", "/api/v1/policies/shop/web", "").await;
+        let found: Value = (status == 200).then(|| serde_json::from_str(&text).ok()).flatten()?;
+        found["status"]["source"].as_str().map(str::to_owned)
+    })
+    .await;
+    assert!(source.ends_with("shop.yaml"), "{source}");
+    let (status, text) = http(running.http, "POST", "/api/v1/policies", &policy("web", "w1", "")).await;
+    assert!(status == 409 && text.contains("shop.yaml"), "{status} {text}");
+    assert_eq!(http(running.http, "DELETE", "/api/v1/policies/shop/web", "").await.0, 409);
+    std::fs::remove_file(files.join("shop.yaml")).unwrap();
+    until(|| async {
+        (http(running.http, "GET", "/api/v1/policies/shop/web", "").await.0 == 404).then_some(())
+    })
+    .await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_objects_are_refused_with_the_field() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Running::start(dir.path(), |config| {
+        quick(config);
+        config.recommend.max_policies = 1;
+    })
+    .await;
+    let table = [
+        (policy("a", "x", r#", "rule": "magic""#), 400, "spec.rule"),
+        (policy("a", "x", r#", "rule": "initial", "parameters": {"percentile": 1}"#), 400, "percentile"),
+        (policy("a", "x", r#", "limit": "keep""#), 400, "spec.limit"),
+        ("kind: Policy".to_owned(), 400, "apiVersion"),
+        (String::new(), 400, "no policy"),
+        (policy("a", "x", ""), 201, "created"),
+        (policy("b", "x", ""), 409, "max_policies"),
+    ];
+    for (object, status, want) in table {
+        let (got, text) = http(running.http, "POST", "/api/v1/policies", &object).await;
+        assert!(got == status && text.contains(want), "{object}: {got} {text}");
+    }
+    let (status, text) =
+        http(running.http, "PUT", "/api/v1/policies/shop/other", &policy("a", "x", "")).await;
+    assert!(status == 400 && text.contains("shop/other"), "{status} {text}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_switch_stops_changes_and_its_file_holds_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("panic");
+    let place = file.clone();
+    let (running, _link) = started(&dir.path().join("state"), |config| config.panic_file = place).await;
+    let changed = || async {
+        let got = answer(&running, &pod("web:1", "")).await;
+        (got["evenkeel"]["panic"] == json!(true), got["containers"][0]["resources"]["requests"] != json!({}))
+    };
+    assert_eq!(changed().await, (false, true));
+    std::fs::write(&file, "").unwrap();
+    until(|| async { (changed().await == (true, false)).then_some(()) }).await;
+    let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let off = v1::SetPanicRequest { on: false, reason: String::new() };
+    let refused = client.set_panic(off).await.unwrap_err();
+    assert!(refused.message().contains("panic"), "{refused:?}");
+    assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+    std::fs::remove_file(&file).unwrap();
+    until(|| async { (changed().await == (false, true)).then_some(()) }).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_gives_everything_a_bookmark_and_then_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (running, _link) = started(dir.path(), |_| {}).await;
+    let passes = || async {
+        let text = http(running.http, "GET", "/metrics", "").await.1;
+        let line = text.lines().find_map(|l| l.strip_prefix("evenkeel_recommender_passes_total "));
+        line.and_then(|number| number.parse::<u64>().ok()).unwrap()
+    };
+    // The pass that runs now may have begun before the samples were there.
+    let before = passes().await;
+    until(|| async { (passes().await >= before + 2).then_some(()) }).await;
+    let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let request = v1::WatchRecommendationsRequest {};
+    let mut watched = client.watch_recommendations(request).await.unwrap().into_inner();
+    let mut before = 0;
+    loop {
+        match watched.message().await.unwrap().unwrap().event.unwrap() {
+            Event::Recommendation(_) => before += 1,
+            Event::Bookmark(_) => break,
+            Event::Removed(r) => panic!("{r:?}"),
+        }
+    }
+    assert_eq!(before, 4);
+    let bounds = r#", "resourcesPolicy": {"containers": [{"name": "*", "requests": {"cpu": {"min": "3"}}}]}"#;
+    assert_eq!(http(running.http, "POST", "/api/v1/policies", &policy("web", "w0", bounds)).await.0, 201);
+    let told = loop {
+        match watched.message().await.unwrap().unwrap().event.unwrap() {
+            Event::Recommendation(r) if r.policy == "shop/web" && r.resource == "cpu" => break r,
+            Event::Recommendation(_) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    // The container's limit of two cores stays, and is the last word.
+    assert_eq!((told.request, told.workload.as_str()), (Some(2000), "deployment/w0"));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_rule_answers_side_by_side() {
+    let dir = tempfile::tempdir().unwrap();
+    let (running, _link) = started(dir.path(), |_| {}).await;
+    let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let rules = evenkeel_recommender::recommend::rules::NAMES;
+    let request = v1::ListRecommendationsRequest { namespace: "shop".into(), rules: vec!["*".into()] };
+    let all = client.list_recommendations(request).await.unwrap().into_inner().recommendations;
+    assert_eq!(all.len(), 2 * 2 * rules.len());
+    for rule in rules {
+        assert!(all.iter().filter(|r| r.rule == rule).count() == 4, "{rule}");
+    }
+    let request = v1::RecommendPodRequest { pod: pod("web:1", ""), rules: vec!["magic".into()] };
+    let refused = client.recommend_pod(request).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+    running.stop().await;
+}

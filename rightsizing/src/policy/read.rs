@@ -1,0 +1,282 @@
+//! Owns reading policies from YAML or JSON: one pass, after which nothing about them is in doubt.
+
+use evenkeel_model::quantity::Quantity;
+use serde_json::{Map, Value};
+
+use super::fields::At;
+use super::{
+    Bounds, ContainerPolicy, Goals, InitialResources, LimitsMode, Policy, PolicyError, Selector, UpdateMode,
+};
+
+/// `apiVersion` of a policy.
+pub const API_VERSION: &str = "evenkeel.dev/v1";
+/// What a policy may call itself; the second is the document's name.
+pub const KINDS: [&str; 2] = ["Policy", "VerticalPodAutoscaler"];
+/// Largest text of one policy, bytes: far above any that people write.
+pub const MAX_POLICY_BYTES: usize = 64 << 10;
+
+/// Most containers named in one policy: more than any pod has.
+const MAX_CONTAINERS: usize = 256;
+/// Longest name (RFC 1123 subdomain, as Kubernetes bounds names of objects).
+const MAX_NAME: usize = 253;
+const TOP: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
+const SPEC: [&str; 7] =
+    ["target", "updatePolicy", "resourcesPolicy", "initialResourcesPolicy", "goals", "rule", "parameters"];
+const METADATA: [&str; 9] = [
+    "name",
+    "namespace",
+    "labels",
+    "annotations",
+    "creationTimestamp",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "managedFields",
+];
+
+/// Whether an object calls itself a policy.
+pub fn is_policy(object: &Value) -> bool {
+    let named = object.get("kind").and_then(Value::as_str).is_some_and(|kind| KINDS.contains(&kind));
+    named && object.get("apiVersion").and_then(Value::as_str).is_none_or(|v| v == API_VERSION)
+}
+
+/// Reads exactly one policy.
+///
+/// # Errors
+/// [`PolicyError`] naming the field.
+pub fn read(text: &str) -> Result<Policy, PolicyError> {
+    if text.len() > MAX_POLICY_BYTES {
+        return Err(PolicyError::new(
+            "",
+            format!("it has {} bytes, over {MAX_POLICY_BYTES}", text.len()),
+            "shorten it",
+        ));
+    }
+    let mut all = read_all(text)?;
+    match (all.pop(), all.len()) {
+        (Some(policy), 0) => Ok(policy),
+        (None, _) => Err(PolicyError::new("", "there is no policy", "write one of kind Policy")),
+        (Some(_), more) => {
+            Err(PolicyError::new("", format!("there are {} policies", more + 1), "give one at a time"))
+        }
+    }
+}
+
+/// Reads the policies of a text: documents of YAML, a JSON object, or a `List`.
+///
+/// # Errors
+/// [`PolicyError`] naming the object, where there are several, and the field.
+pub fn read_all(text: &str) -> Result<Vec<Policy>, PolicyError> {
+    let unreadable = |why: String| PolicyError::new("", why, "write YAML or JSON");
+    // Not all JSON is YAML to every reader, so JSON goes first.
+    let documents: Vec<Value> = match serde_json::from_str(text) {
+        Ok(document) => vec![document],
+        Err(_) => serde_saphyr::from_multiple(text).map_err(|e| unreadable(e.to_string()))?,
+    };
+    let objects: Vec<&Value> = documents.iter().filter(|d| !d.is_null()).flat_map(members).collect();
+    let several = objects.len() > 1;
+    let place = |(number, object): (usize, &&Value)| {
+        policy(object).map_err(|error| match several {
+            true => PolicyError { place: format!("object {}: {}", number + 1, error.place), ..error },
+            false => error,
+        })
+    };
+    objects.iter().enumerate().map(place).collect()
+}
+
+/// The objects of a list, or the object itself.
+fn members(document: &Value) -> Vec<&Value> {
+    let is_list = document.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
+    match document.get("items").and_then(Value::as_array).filter(|_| is_list) {
+        Some(items) => items.iter().collect(),
+        None => vec![document],
+    }
+}
+
+fn policy(object: &Value) -> Result<Policy, PolicyError> {
+    let root = At::root(object);
+    root.only(&TOP)?;
+    let version = root.required("apiVersion", &format!("write apiVersion: {API_VERSION}"))?;
+    if version.text()? != API_VERSION {
+        let why = format!("{} is not known", version.value);
+        return Err(version.error(why, format!("write {API_VERSION}")));
+    }
+    let kind = root.required("kind", "write kind: Policy")?;
+    if !KINDS.contains(&kind.text()?) {
+        return Err(kind.error(format!("{} is no policy", kind.value), "write Policy"));
+    }
+    let metadata = root.required("metadata", "write metadata with a name")?;
+    metadata.only(&METADATA)?;
+    let name = name(&metadata.required("name", "give it a name")?)?;
+    let namespace = metadata.get("namespace")?.map(|at| self::name(&at)).transpose()?;
+    let created = metadata.get("creationTimestamp")?.map(|at| at.text().map(str::to_owned)).transpose()?;
+    let spec = root.required("spec", "write spec with a target")?;
+    spec.only(&SPEC)?;
+    let target = spec.required("target", "write target with matchLabels; without it, it selects nothing")?;
+    let mode = update_mode(&spec)?;
+    let initial = spec.get("initialResourcesPolicy")?;
+    let given: Option<InitialResources> =
+        initial.as_ref().map(|at| at.word("always, if-not-set or never")).transpose()?;
+    if let (Some(UpdateMode::Off), Some(InitialResources::Always | InitialResources::IfNotSet), Some(at)) =
+        (mode, given, &initial)
+    {
+        let why = "updatePolicy.mode is off, so nothing is ever set";
+        return Err(at.error(why, "write never, or another mode"));
+    }
+    let (containers, limits) = resources(&spec)?;
+    Ok(Policy {
+        namespace: namespace.unwrap_or_else(|| "default".to_owned()),
+        name,
+        created,
+        selector: Selector::read(&target)?,
+        mode: mode.unwrap_or_default(),
+        containers,
+        limits,
+        initial: given.unwrap_or_default(),
+        goals: goals(&spec)?,
+        rule: spec.get("rule")?.map(|at| at.text().map(str::to_owned)).transpose()?,
+        parameters: spec.get("parameters")?.map(|at| at.map().cloned()).transpose()?.unwrap_or_default(),
+        kind: kind.text()?.to_owned(),
+        metadata: metadata.map()?.clone(),
+        spec: spec.value.clone(),
+    })
+}
+
+fn name(at: &At<'_>) -> Result<String, PolicyError> {
+    let text = at.text()?;
+    let plain = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b));
+    let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    if text.len() > MAX_NAME || !plain || !ends(text.chars().next()) || !ends(text.chars().last()) {
+        return Err(at.error(
+            format!("{text:?} is no name"),
+            format!("use at most {MAX_NAME} lower-case letters, digits, '-' and '.', a letter or digit at both ends"),
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+fn update_mode(spec: &At<'_>) -> Result<Option<UpdateMode>, PolicyError> {
+    let Some(update) = spec.get("updatePolicy")? else { return Ok(None) };
+    update.only(&["mode"])?;
+    update.get("mode")?.map(|at| at.word("off, initial or auto")).transpose()
+}
+
+fn resources(spec: &At<'_>) -> Result<(Vec<ContainerPolicy>, LimitsMode), PolicyError> {
+    let Some(at) = spec.get("resourcesPolicy")? else { return Ok(Default::default()) };
+    at.only(&["containers", "limits"])?;
+    let limits = at.get("limits")?.map(|at| at.word("none, keep or ratio")).transpose()?.unwrap_or_default();
+    let mut containers: Vec<ContainerPolicy> = Vec::new();
+    for item in at.get("containers")?.map(|list| list.items()).transpose()?.unwrap_or_default() {
+        if containers.len() == MAX_CONTAINERS {
+            return Err(item.error(format!("there are over {MAX_CONTAINERS} containers"), "name fewer"));
+        }
+        let read = container(&item)?;
+        if containers.iter().any(|c| c.name == read.name) {
+            let why = format!("container {:?} is named twice", read.name);
+            return Err(item.error(why, "keep one of them"));
+        }
+        containers.push(read);
+    }
+    Ok((containers, limits))
+}
+
+fn container(at: &At<'_>) -> Result<ContainerPolicy, PolicyError> {
+    at.only(&["name", "mode", "requests"])?;
+    let name = at.required("name", "write the container's name, or * for all others")?.text()?.to_owned();
+    let mode: Option<UpdateMode> = at.get("mode")?.map(|m| m.word("off or auto")).transpose()?;
+    if mode == Some(UpdateMode::Initial) {
+        return Err(At { path: format!("{}.mode", at.path), value: at.value }
+            .error("a container is on or off", "write off or auto"));
+    }
+    let off = mode == Some(UpdateMode::Off);
+    let requests = at.get("requests")?;
+    if let Some(requests) = requests.as_ref().filter(|_| off) {
+        return Err(
+            requests.error("the container's mode is off, so its bounds mean nothing", "remove one of both")
+        );
+    }
+    let (mut cpu, mut memory) = (Bounds::default(), Bounds::default());
+    if let Some(requests) = requests {
+        requests.only(&["cpu", "memory"])?;
+        cpu = requests.get("cpu")?.map(|at| bounds(&at, milli)).transpose()?.unwrap_or_default();
+        memory = requests.get("memory")?.map(|at| bounds(&at, bytes)).transpose()?.unwrap_or_default();
+    }
+    Ok(ContainerPolicy { name, off, cpu, memory })
+}
+
+fn bounds(
+    at: &At<'_>,
+    unit: impl Fn(&At<'_>, Quantity) -> Result<u64, PolicyError>,
+) -> Result<Bounds, PolicyError> {
+    at.only(&["min", "max"])?;
+    let of = |name| at.get(name)?.map(|at| unit(&at, at.quantity()?)).transpose();
+    let read = Bounds { min: of("min")?, max: of("max")? };
+    if let (Some(min), Some(max)) = (at.get("min")?, at.get("max")?)
+        && read.min > read.max
+    {
+        let why = format!("it is {} and above max, {}", min.value, max.value);
+        return Err(min.error(why, "lower min or raise max"));
+    }
+    Ok(read)
+}
+
+fn milli(at: &At<'_>, amount: Quantity) -> Result<u64, PolicyError> {
+    if amount.nano() % 1_000_000 != 0 {
+        return Err(
+            at.error(format!("{amount} is finer than a thousandth of a core"), "write whole thousandths")
+        );
+    }
+    amount.milli_u64().ok_or_else(|| at.error(format!("{amount} is too much"), "write a smaller amount"))
+}
+
+fn bytes(at: &At<'_>, amount: Quantity) -> Result<u64, PolicyError> {
+    if amount.nano() % 1_000_000_000 != 0 {
+        return Err(at.error(format!("{amount} is finer than a byte"), "write whole bytes"));
+    }
+    amount.to_u64().ok_or_else(|| at.error(format!("{amount} is too much"), "write a smaller amount"))
+}
+
+fn goals(spec: &At<'_>) -> Result<Goals, PolicyError> {
+    let Some(at) = spec.get("goals")? else { return Ok(Goals::default()) };
+    at.only(&["cpu", "memory"])?;
+    let mut goals = Goals::default();
+    if let Some(cpu) = at.get("cpu")? {
+        cpu.only(&["threshold", "over"])?;
+        goals.cpu_threshold = cpu.get("threshold")?.map(|at| at.part()).transpose()?;
+        goals.cpu_over = cpu.get("over")?.map(|at| at.part()).transpose()?;
+    }
+    if let Some(memory) = at.get("memory")? {
+        memory.only(&["over"])?;
+        goals.memory_over = memory.get("over")?.map(|at| at.part()).transpose()?;
+    }
+    Ok(goals)
+}
+
+/// The parameters of a rule: its defaults with those given in their place.
+///
+/// # Errors
+/// What is wrong with the given ones.
+pub fn merged<T>(defaults: &T, given: &Map<String, Value>) -> Result<T, String>
+where
+    T: serde::Serialize + serde::de::DeserializeOwned,
+{
+    let mut all = serde_json::to_value(defaults).map_err(|e| e.to_string())?;
+    if let Some(map) = all.as_object_mut() {
+        map.extend(given.iter().map(|(key, value)| (key.clone(), value.clone())));
+    }
+    serde_json::from_value(all).map_err(|e| e.to_string())
+}
+
+/// The policies among the objects of a text, each with the place of its document, from 0, and its name as far as it has
+/// one. Other objects are left aside; nothing comes of a text that is neither YAML nor JSON.
+pub fn find(text: &str) -> Vec<(usize, String, Result<Policy, PolicyError>)> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap_or_default();
+    let of = |(document, value): (usize, &Value)| {
+        let found = members(value).into_iter().filter(|object| is_policy(object)).map(move |object| {
+            let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+            (document, name.to_owned(), policy(object))
+        });
+        found.collect::<Vec<_>>()
+    };
+    documents.iter().enumerate().flat_map(of).collect()
+}

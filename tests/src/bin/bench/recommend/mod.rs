@@ -1,0 +1,244 @@
+//! How fast the recommender answers about pods while it takes samples in, and makes everything it keeps anew.
+//!
+//! A real recommender is pinned to one processor, with 10,000 policies in a file and as many workloads, and asked from
+//! another one while nodes send a third of the promised load. An echo (the health service) is called in turn with each
+//! question over the same connection, so that what the network and the busy processor cost is seen beside.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use evenkeel_proto::frame::synth::Load;
+use evenkeel_proto::tonic::transport::{Channel, Endpoint};
+use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
+use evenkeel_proto::v1::{Frame, RecommendPodRequest};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::figure::{Figure, Target};
+use crate::ingest::link::Link;
+use crate::ingest::pin;
+use crate::ingest::replay::{CONTAINERS, Recording};
+use crate::pair::{Place, Recommender};
+use crate::run::Run;
+use crate::usage::percentile;
+
+/// Nodes that send a frame of 1,000 containers every second: a third of 300,000 samples a second.
+const NODES: usize = 100;
+/// Nodes whose containers are workloads of their own, each with a policy.
+const GOVERNED: usize = 10;
+const POLICIES: usize = GOVERNED * CONTAINERS as usize;
+/// Seconds of history before anything is asked.
+const BEFORE: usize = 70;
+/// Questions asked, one after the other.
+const QUESTIONS: usize = 3_000;
+/// Passes over all containers that are measured.
+const PASSES: u64 = 3;
+
+/// Gives all three figures.
+pub(crate) fn run(run: &Run) -> Result<Vec<Figure>> {
+    let place = Place::new()?;
+    let policies = place.path("policies.yaml");
+    std::fs::write(&policies, all_policies()).context("cannot write the policies")?;
+    let all = sched_getaffinity(Pid::from_raw(0)).context("cannot read the own processors")?;
+    let cpus: Vec<usize> = (0..CpuSet::count()).filter(|cpu| all.is_set(*cpu).unwrap_or(false)).collect();
+    let (first, last) = cpus.first().copied().zip(cpus.last().copied()).context("no processor")?;
+    // A child inherits its parent thread's processors (sched_setaffinity(2)).
+    pin(last)?;
+    let recommender = Recommender::start_with(&place, &format!("policies = [{policies:?}]\n"));
+    pin(first)?;
+    let figures = recommender.and_then(|recommender| {
+        let figures = measure(run, &recommender);
+        recommender.stop()?;
+        figures
+    });
+    sched_setaffinity(Pid::from_raw(0), &all).context("cannot go back to all processors")?;
+    figures
+}
+
+/// One policy for each governed workload.
+fn all_policies() -> String {
+    let mut text = String::new();
+    for node in 0..GOVERNED {
+        for slot in 1..=CONTAINERS {
+            // Writing to a string does not fail.
+            let _ = write!(
+                text,
+                "---\napiVersion: evenkeel.dev/v1\nkind: Policy\nmetadata: {{name: p-{node}-{slot}, namespace: \
+                 governed}}\nspec:\n  target: {{matchLabels: {{app: w-{node}-{slot}}}}}\n  resourcesPolicy: {{containers: \
+                 [{{name: main, requests: {{cpu: {{min: 10m, max: '8'}}}}}}]}}\n"
+            );
+        }
+    }
+    text
+}
+
+/// The recording as one node sends it; on a governed node each container is a workload of its own.
+fn frames(recording: &Recording, node: usize) -> Vec<Frame> {
+    let mut frames = recording.of_node(&format!("node-{node}"));
+    if node < GOVERNED
+        && let Some(first) = frames.first_mut()
+    {
+        for announcement in &mut first.announced {
+            let Some(identity) = &mut announcement.identity else { continue };
+            let app = format!("w-{node}-{}", announcement.slot);
+            identity.namespace = "governed".into();
+            identity.workload = format!("deployment/{app}");
+            identity.image = format!("registry.test/{app}:1");
+            identity.labels = [("app".to_owned(), app)].into();
+        }
+    }
+    frames
+}
+
+fn measure(run: &Run, recommender: &Recommender) -> Result<Vec<Figure>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let seconds = BEFORE + run.length.as_secs().max(60) as usize;
+    run.say(&format!("making {seconds} frames of {CONTAINERS} containers for {NODES} nodes"));
+    let recording = Recording::make(7, Load::Busy, seconds)?;
+    let all: Vec<Vec<Frame>> = (0..NODES).map(|node| frames(&recording, node)).collect();
+    let mut links = Vec::new();
+    runtime.block_on(async {
+        for (node, frames) in all.iter().enumerate() {
+            let mut link = Link::open(recommender, &format!("node-{node}"), 1 + node as u64, None).await?;
+            link.send(&frames[..BEFORE]).await?;
+            links.push(link);
+        }
+        Ok::<_, anyhow::Error>(())
+    })?;
+    run.say(&format!("waiting for {PASSES} passes over {POLICIES} policies"));
+    let passes = passes(run, recommender)?;
+    run.check()?;
+    run.say(&format!("asking {QUESTIONS} times under load"));
+    let (asked, echoed) = runtime.block_on(under_load(recommender, links, &all))?;
+    let metrics = recommender.metrics()?;
+    let inside = inside_p99(&metrics)?;
+    let p99 = percentile(&asked, 990).context("nothing was asked")?;
+    let echo = percentile(&echoed, 990).context("nothing was echoed")?;
+    let most = (echo + 5.0).max(10.0);
+    Ok(vec![
+        Figure::new("recommend/in-process-p99", inside, "ms", Target::AtMost(1.0)).what(format!(
+            "upper bound of the bucket of the recommender's own histogram in which the 99th percentile of {QUESTIONS} \
+             answers lies, the wait for the state included; {NODES} nodes of {CONTAINERS} containers send each second"
+        )),
+        Figure::new("recommend/grpc-p99", p99, "ms", Target::AtMost(most)).baseline(echo).what(format!(
+            "RecommendPod for pods of {POLICIES} workloads in turn, half of them not yet existing, at the same time and \
+             over the same connection as the echo in BASELINE; recommender pinned to one processor, client on another; \
+             median {:.2}",
+            percentile(&asked, 500).unwrap_or_default()
+        )),
+        Figure::new("recommend/policies-10k", passes.iter().copied().fold(0.0, f64::max), "s", Target::AtMost(5.0))
+            .spread(&passes)
+            .what(format!(
+                "the longest of the last passes over {POLICIES} policies and the {} workloads there are, no answer kept",
+                POLICIES + 500
+            )),
+    ])
+}
+
+/// Time of the next passes, seconds.
+fn passes(run: &Run, recommender: &Recommender) -> Result<Vec<f64>> {
+    let read = || -> Result<(f64, f64)> {
+        let text = recommender.metrics()?;
+        ensure!(number(&text, "policies")? as usize == POLICIES, "the policies were not read");
+        Ok((number(&text, "passes_total")?, number(&text, "pass_seconds")?))
+    };
+    // The pass that runs now began before everything was there.
+    let mut seen = read()?.0 + 1.0;
+    let mut took = Vec::new();
+    let began = Instant::now();
+    while took.len() < PASSES as usize {
+        run.check()?;
+        ensure!(began.elapsed() < Duration::from_secs(300), "no {PASSES} passes within five minutes");
+        let (number, seconds) = read()?;
+        if number > seen {
+            seen = number;
+            took.push(seconds);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(took)
+}
+
+/// Milliseconds of each question and of each echo, while all nodes send a frame a second.
+async fn under_load(
+    recommender: &Recommender,
+    mut links: Vec<Link>,
+    all: &[Vec<Frame>],
+) -> Result<(Vec<f64>, Vec<f64>)> {
+    let done = Arc::new(AtomicBool::new(false));
+    let asking = async {
+        let times = ask(recommender).await;
+        done.store(true, Ordering::Relaxed);
+        times
+    };
+    let sending = async {
+        let seconds = all.first().map_or(0, Vec::len);
+        let mut tick = tokio::time::interval(Duration::from_secs(1));
+        for at in BEFORE..seconds {
+            tick.tick().await;
+            if done.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let sends = links.iter_mut().zip(all).map(|(link, frames)| link.send(&frames[at..=at]));
+            futures::future::try_join_all(sends).await?;
+        }
+        ensure!(done.load(Ordering::Relaxed), "the frames ended before the questions");
+        Ok(())
+    };
+    let (times, sent) = futures::future::join(asking, sending).await;
+    sent?;
+    times
+}
+
+async fn ask(recommender: &Recommender) -> Result<(Vec<f64>, Vec<f64>)> {
+    let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{}", recommender.port()))?;
+    let channel: Channel = endpoint.connect().await.context("cannot connect")?;
+    let mut asking = RecommenderServiceClient::new(channel.clone());
+    let mut echoing = HealthClient::new(channel);
+    let (mut asked, mut echoed) = (Vec::new(), Vec::new());
+    for question in 0..QUESTIONS {
+        let (node, slot) = (question % GOVERNED, 1 + question / GOVERNED % CONTAINERS as usize);
+        let app = format!("w-{node}-{slot}");
+        // Every other pod is of a workload nobody has seen, with an image that is known.
+        let owner = if question % 2 == 0 { app.clone() } else { format!("new-{question}") };
+        let pod = format!(
+            r#"{{"metadata": {{"name": "{owner}", "namespace": "governed", "labels": {{"app": "{app}"}},
+                "ownerReferences": [{{"kind": "Deployment", "name": "{owner}", "controller": true}}]}},
+                "spec": {{"containers": [{{"name": "main", "image": "registry.test/{app}:1"}}]}}}}"#
+        );
+        let began = Instant::now();
+        let answer = asking.recommend_pod(RecommendPodRequest { pod, rules: Vec::new() }).await?.into_inner();
+        asked.push(began.elapsed().as_secs_f64() * 1e3);
+        ensure!(answer.policy == format!("governed/p-{node}-{slot}"), "governed by {:?}", answer.policy);
+        let began = Instant::now();
+        echoing.check(HealthCheckRequest::default()).await.context("no echo")?;
+        echoed.push(began.elapsed().as_secs_f64() * 1e3);
+        // A hundred a second is what a large cluster's roll-outs ask.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok((asked, echoed))
+}
+
+/// Upper bound of the bucket in which the 99th percentile lies, milliseconds.
+fn inside_p99(metrics: &str) -> Result<f64> {
+    let total = number(metrics, "answer_seconds_count")?;
+    let buckets = metrics.lines().filter_map(|line| {
+        let rest = line.strip_prefix("evenkeel_recommender_answer_seconds_bucket{le=\"")?;
+        let (bound, count) = rest.split_once("\"} ")?;
+        Some((bound.parse::<f64>().ok()?, count.parse::<f64>().ok()?))
+    });
+    let mut enough = buckets.filter(|(_, count)| *count >= total * 0.99);
+    let (bound, _) = enough.next().context("the 99th percentile is beyond all buckets")?;
+    Ok(bound * 1e3)
+}
+
+fn number(metrics: &str, name: &str) -> Result<f64> {
+    let line = metrics.lines().find_map(|l| l.strip_prefix("evenkeel_recommender_")?.strip_prefix(name));
+    let value = line.and_then(|rest| rest.trim().parse().ok());
+    value.with_context(|| format!("the metrics have no {name}"))
+}
