@@ -1,262 +1,27 @@
-//! Owns the items of a checkpoint and their translation to and from the state.
+//! Owns the translation of a checkpoint's items to and from the state.
 
 use std::collections::BTreeMap;
 
-use evenkeel_model::rollup::{Aggregate, Rollup};
-use evenkeel_proto::v1;
-use prost::Message;
-
+use super::messages::{
+    ColumnItem, EventItem, FilesItem, Kind, MetaItem, NodeItem, OpenHourItem, RepeatsItem, RollupItem,
+    SeriesItem, SlotItem, StreamItem, SubjectItem,
+};
 use crate::history::codec::{decode_minutes, decode_parts, encode_minutes, encode_parts};
 use crate::history::item::{Items, put_subject};
-use crate::history::past::{Held, OpenDay, OpenHour};
+use crate::history::past::Held;
 use crate::history::replica::Replica;
+use crate::history::sealed::{OpenDay, OpenHour};
 use crate::ingest::record::Key;
-use crate::state::history::{Buffer, History, Requested, SeriesKey};
+use crate::state::buffer::Buffer;
+use crate::state::follow::RestoredSlot;
+use crate::state::history::{History, Requested, SeriesKey};
 use crate::state::image::Image;
 use crate::state::minute::Entry;
 use crate::state::seconds::Seconds;
 use crate::state::slots::Slot;
 use crate::state::stream::{Node, NodeKey, Stream};
-use crate::state::{Counters, Event, PanicSwitch, RestoredSlot, State};
-
-/// One item; a checkpoint is a sequence of them. A slot belongs to the stream before it.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Item {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
-    pub(super) kind: Option<Kind>,
-}
-
-#[derive(Clone, PartialEq, prost::Oneof)]
-pub(super) enum Kind {
-    #[prost(message, tag = "1")]
-    Meta(MetaItem),
-    #[prost(message, tag = "2")]
-    Node(NodeItem),
-    #[prost(message, tag = "3")]
-    Stream(StreamItem),
-    #[prost(message, tag = "4")]
-    Slot(SlotItem),
-    #[prost(message, tag = "5")]
-    Series(SeriesItem),
-    #[prost(message, tag = "6")]
-    Event(EventItem),
-    #[prost(message, tag = "7")]
-    Repeats(RepeatsItem),
-    #[prost(message, tag = "8")]
-    Files(FilesItem),
-    #[prost(message, tag = "9")]
-    Subject(SubjectItem),
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct MetaItem {
-    /// Last record of the log in the checkpoint.
-    #[prost(uint64, tag = "1")]
-    applied: u64,
-    #[prost(bool, tag = "2")]
-    panic_on: bool,
-    #[prost(string, tag = "3")]
-    panic_reason: String,
-    #[prost(uint64, tag = "4")]
-    panic_since_usec: u64,
-    /// In the order of the fields of `Counters`, then what the history dropped: entries, series.
-    #[prost(uint64, repeated, tag = "5")]
-    counters: Vec<u64>,
-    /// Latest reception, minutes since 1970.
-    #[prost(uint32, tag = "6")]
-    clock_minute: u32,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct NodeItem {
-    #[prost(string, tag = "1")]
-    cluster: String,
-    #[prost(string, tag = "2")]
-    node: String,
-    #[prost(string, tag = "3")]
-    version: String,
-    #[prost(message, optional, tag = "4")]
-    facts: Option<v1::NodeFacts>,
-    #[prost(fixed64, tag = "5")]
-    epoch: u64,
-    #[prost(uint64, tag = "6")]
-    newest_usec: u64,
-    #[prost(uint64, tag = "7")]
-    last_seen_usec: u64,
-    #[prost(uint64, tag = "8")]
-    frames: u64,
-    #[prost(uint64, tag = "9")]
-    samples: u64,
-    #[prost(uint64, tag = "10")]
-    gaps: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct StreamItem {
-    #[prost(message, required, tag = "1")]
-    key: Key,
-    #[prost(uint64, tag = "2")]
-    last: u64,
-    #[prost(uint64, tag = "3")]
-    last_seen_usec: u64,
-    /// Memory of the codec, absent while it waits for a key frame.
-    #[prost(bytes = "vec", optional, tag = "4")]
-    decoder: Option<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct SlotItem {
-    #[prost(uint32, tag = "1")]
-    number: u32,
-    #[prost(message, required, tag = "2")]
-    identity: v1::ContainerIdentity,
-    #[prost(message, optional, tag = "3")]
-    open: Option<RollupItem>,
-    #[prost(uint64, tag = "4")]
-    samples: u64,
-    /// The last seconds.
-    #[prost(bytes = "vec", tag = "5")]
-    seconds: Vec<u8>,
-    /// The unfinished hour: its number, starved milliseconds, heights of CPU and of memory.
-    #[prost(bytes = "vec", tag = "6")]
-    hour: Vec<u8>,
-    /// Minutes of the unfinished hour, in the order of time.
-    #[prost(bytes = "vec", repeated, tag = "7")]
-    minutes: Vec<Vec<u8>>,
-    #[prost(uint32, tag = "8")]
-    minutes_hour: u32,
-}
-
-/// Lengths of the history's files.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct FilesItem {
-    #[prost(uint32, repeated, tag = "1")]
-    days: Vec<u32>,
-    #[prost(uint32, repeated, tag = "2")]
-    kinds: Vec<u32>,
-    #[prost(uint64, repeated, tag = "3")]
-    lengths: Vec<u64>,
-}
-
-impl FilesItem {
-    pub(super) fn of(files: &[(u32, u32, u64)]) -> Self {
-        Self {
-            days: files.iter().map(|f| f.0).collect(),
-            kinds: files.iter().map(|f| f.1).collect(),
-            lengths: files.iter().map(|f| f.2).collect(),
-        }
-    }
-}
-
-/// What is open of a subject.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct SubjectItem {
-    #[prost(bytes = "vec", tag = "1")]
-    key: Vec<u8>,
-    /// Hour, touched, peaks; heights of both resources.
-    #[prost(message, repeated, tag = "2")]
-    hours: Vec<OpenHourItem>,
-    /// Day, touched, peaks; heights and minutes of both resources.
-    #[prost(bytes = "vec", repeated, tag = "3")]
-    days: Vec<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct OpenHourItem {
-    #[prost(bytes = "vec", tag = "1")]
-    open: Vec<u8>,
-    #[prost(bytes = "vec", repeated, tag = "2")]
-    replicas: Vec<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct RollupItem {
-    #[prost(uint32, tag = "1")]
-    minute: u32,
-    #[prost(uint64, tag = "2")]
-    samples: u64,
-    /// Count, sum, least, greatest; as earlier releases wrote them, in thousandths of a core.
-    #[prost(uint64, repeated, tag = "3")]
-    cpu_milli: Vec<u64>,
-    #[prost(uint64, repeated, tag = "4")]
-    memory: Vec<u64>,
-    #[prost(uint64, tag = "5")]
-    throttled_usec: u64,
-    #[prost(uint64, tag = "6")]
-    oom_kills: u64,
-    /// The same as `cpu_milli` in millionths of a core, which earlier releases did not know.
-    #[prost(uint64, repeated, tag = "7")]
-    cpu_micro: Vec<u64>,
-    #[prost(uint64, tag = "8")]
-    time_usec: u64,
-    #[prost(uint64, tag = "9")]
-    starved_usec: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct SeriesItem {
-    #[prost(string, tag = "1")]
-    cluster: String,
-    #[prost(string, tag = "2")]
-    namespace: String,
-    #[prost(string, tag = "3")]
-    workload: String,
-    #[prost(string, tag = "4")]
-    container: String,
-    #[prost(string, optional, tag = "5")]
-    image: Option<String>,
-    #[prost(string, optional, tag = "6")]
-    image_tag: Option<String>,
-    #[prost(uint64, optional, tag = "7")]
-    cpu_request: Option<u64>,
-    #[prost(uint64, optional, tag = "8")]
-    memory_request: Option<u64>,
-    #[prost(uint32, tag = "9")]
-    newest: u32,
-    /// Minutes, of earlier releases.
-    #[prost(message, optional, tag = "10")]
-    cpu: Option<ColumnItem>,
-    #[prost(message, optional, tag = "11")]
-    memory: Option<ColumnItem>,
-}
-
-/// Entries column by column: changes of the minute, counts, means, and the distances of least and greatest from the mean.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ColumnItem {
-    #[prost(sint64, repeated, tag = "1")]
-    minutes: Vec<i64>,
-    #[prost(uint32, repeated, tag = "2")]
-    counts: Vec<u32>,
-    #[prost(uint64, repeated, tag = "3")]
-    means: Vec<u64>,
-    #[prost(uint64, repeated, tag = "4")]
-    below: Vec<u64>,
-    #[prost(uint64, repeated, tag = "5")]
-    above: Vec<u64>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct EventItem {
-    #[prost(string, tag = "1")]
-    cluster: String,
-    #[prost(string, tag = "2")]
-    node: String,
-    #[prost(message, required, tag = "3")]
-    decision: v1::Decision,
-}
-
-/// Decisions of a node that may be sent again: epoch and number in turn.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct RepeatsItem {
-    #[prost(string, tag = "1")]
-    cluster: String,
-    #[prost(string, tag = "2")]
-    node: String,
-    #[prost(fixed64, repeated, tag = "3")]
-    epochs: Vec<u64>,
-    #[prost(uint64, repeated, tag = "4")]
-    seqs: Vec<u64>,
-}
+use crate::state::{Counters, Event, PanicSwitch, State};
+use evenkeel_model::rollup::{Aggregate, Rollup};
 
 /// Calls `write` with every item of the state, in the order reading needs.
 pub(super) fn export(state: &State, mut write: impl FnMut(Kind)) {

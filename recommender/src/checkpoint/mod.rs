@@ -12,9 +12,10 @@
 //! | 12 | 4 | CRC32C of the body |
 //! | 16 | 8 | length of the body |
 //! | 24 | 4 | CRC32C of bytes 0 to 23 |
-//! | 28 | | body: length-delimited protobuf items, see `items.rs` |
+//! | 28 | | body: length-delimited protobuf items, see `messages.rs` |
 
 mod items;
+mod messages;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -23,7 +24,8 @@ use std::path::{Path, PathBuf};
 use prost::Message;
 
 use crate::state::State;
-use items::{FilesItem, Importer, Item, Kind};
+use items::Importer;
+use messages::{FilesItem, Item, Kind};
 
 const MAGIC: [u8; 8] = *b"EVKEELCP";
 const VERSION: u32 = 2;

@@ -22,15 +22,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::Subject;
-use super::item::{Item, Items, put_item};
-use super::past::{Sealed, SealedKind, SubjectId};
-use crate::state::history::{Block, SeriesId, SeriesKey};
+use super::batch::{Found, Names, batches};
+use super::item::{Item, put_item};
+use super::past::SubjectId;
+use super::sealed::{Sealed, SealedKind};
+use crate::state::buffer::Block;
+use crate::state::history::{SeriesId, SeriesKey};
 
 const MAGIC: [u8; 8] = *b"EVKEELHI";
 /// Format version of all three kinds.
 pub(crate) const VERSION: u32 = 1;
-const HEADER: u64 = 16;
-const BATCH_HEADER: usize = 16;
+pub(super) const HEADER: u64 = 16;
+pub(super) const BATCH_HEADER: usize = 16;
 /// Largest extent that is written or believed: damage must not ask for unbounded memory.
 const MAX_EXTENT: u32 = 1 << 20;
 
@@ -168,16 +171,6 @@ pub(crate) struct Files {
     minutes: MinuteFiles,
     /// Names of files that no checkpoint lists any more.
     leaving: Vec<FileId>,
-}
-
-/// What reading back found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// Greatest record number of a batch; 0 = no batch.
-    pub(crate) applied: u64,
-    pub(crate) bytes: u64,
-    /// What could not be read, for people.
-    pub(crate) damage: Vec<String>,
 }
 
 fn failed(op: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HistoryError {
@@ -514,34 +507,4 @@ impl Files {
             }
         });
     }
-}
-
-/// Numbers of a file and what they stand for in this process.
-#[derive(Debug, Default)]
-pub(crate) struct Names {
-    pub(crate) subjects: Vec<Option<SubjectId>>,
-    pub(crate) series: Vec<Option<SeriesId>>,
-}
-
-/// Shows the items of all whole batches; where the last of them ends.
-fn batches(bytes: &[u8], found: &mut Found, mut show: impl FnMut(Item<'_>)) -> u64 {
-    let mut at = HEADER as usize;
-    while let Some(head) = bytes.get(at..at + BATCH_HEADER) {
-        let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-        let crc = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-        let Some(checked) = bytes.get(at + 8..at + BATCH_HEADER + length) else { break };
-        if crc32c::crc32c(checked) != crc {
-            break;
-        }
-        let (applied, items) = checked.split_at(8);
-        let applied = applied.try_into().map_or(0, u64::from_le_bytes);
-        found.applied = found.applied.max(applied);
-        let mut reader = Items::new(items);
-        reader.by_ref().for_each(&mut show);
-        if !reader.is_whole() {
-            found.damage.push(format!("a batch at byte {at} has items that cannot be understood"));
-        }
-        at += BATCH_HEADER + length;
-    }
-    at.min(bytes.len().max(HEADER as usize)) as u64
 }

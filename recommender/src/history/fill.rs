@@ -8,7 +8,9 @@ use super::codec::decode_minutes;
 use super::exchange::{Batch, DayOf, EventOf, HourOf, MinuteOf};
 use super::files::Outgoing;
 use super::minute::Kept;
-use super::past::{SealedKind, decode_day, decode_event, decode_hour, encode_day, encode_event, encode_hour};
+use super::sealed::{
+    SealedKind, decode_day, decode_event, decode_hour, encode_day, encode_event, encode_hour,
+};
 use crate::state::State;
 use crate::state::history::{History, SeriesKey};
 use crate::state::image::Image;

@@ -4,6 +4,7 @@
 //! `codec.rs`. [`View`] answers the rules for one container's resource. [`exchange`] has the values that go to other engines and
 //! come back from them. Not owned: how frames become seconds (`state`), what follows from the past (`recommend`).
 
+pub(crate) mod batch;
 mod bits;
 pub(crate) mod codec;
 pub mod exchange;
@@ -15,6 +16,7 @@ pub(crate) mod minute;
 mod packed;
 pub(crate) mod past;
 pub(crate) mod replica;
+pub(crate) mod sealed;
 mod view;
 
 pub use files::HistoryError;

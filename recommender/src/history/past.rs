@@ -9,13 +9,15 @@ use std::sync::Arc;
 
 use evenkeel_model::rollup::Rollup;
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::histogram::Histogram;
-use evenkeel_rightsizing::history::{Cause, Day, Event, Hour};
+use evenkeel_rightsizing::history::Event;
 
 use super::Subject;
-use super::codec::{decode_parts, encode_parts};
+use super::codec::encode_parts;
 use super::packed::Packed;
-use super::replica::{Fold, Replica, mean, worst};
+use super::replica::{Fold, Replica};
+use super::sealed::{
+    OpenDay, OpenHour, Sealed, SealedKind, at, decode_event, encode_event, encode_hour, hour_of,
+};
 
 /// Minutes after which an hour that ended, or was last touched, is sealed: longer than a reconnect takes.
 const HOUR_GRACE: u32 = 6;
@@ -30,28 +32,6 @@ pub(crate) struct SubjectId(pub(crate) u32);
 
 /// The subjects a container belongs to; the first is its own.
 pub(crate) type Subjects = [Option<SubjectId>; 5];
-
-/// An hour that is still added to.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct OpenHour {
-    pub(crate) hour: u32,
-    /// Minute (of the log's clock) it was last added to.
-    pub(crate) touched: u32,
-    pub(crate) all: [Histogram; 2],
-    pub(crate) peaks: [u64; 2],
-    /// Containers whose part of it has ended.
-    pub(crate) replicas: Vec<Replica>,
-}
-
-/// A day that is still added to.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct OpenDay {
-    pub(crate) day: u32,
-    pub(crate) touched: u32,
-    pub(crate) all: [Histogram; 2],
-    pub(crate) minutes: [Histogram; 2],
-    pub(crate) peaks: [u64; 2],
-}
 
 /// What is kept of one subject.
 #[derive(Debug, Clone)]
@@ -76,24 +56,6 @@ impl Held {
             && self.events.is_empty()
             && self.hours.iter().chain(&self.days).all(Packed::is_empty)
     }
-}
-
-/// A value to be written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sealed {
-    pub(crate) subject: SubjectId,
-    pub(crate) kind: SealedKind,
-    /// Hour or day since 1970; of an event, its day.
-    pub(crate) time: u32,
-    pub(crate) bytes: Arc<[u8]>,
-}
-
-/// What a sealed value is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SealedKind {
-    Hour(Resource),
-    Day(Resource),
-    Event,
 }
 
 /// What has been counted of the past since the start.
@@ -138,14 +100,6 @@ pub struct Past {
     /// Sealed and not yet in a file, oldest first.
     pub(crate) pending: Vec<Sealed>,
     pub(crate) counts: PastCounts,
-}
-
-/// Place of a resource in every pair here.
-pub(crate) const fn at(resource: Resource) -> usize {
-    match resource {
-        Resource::Cpu => 0,
-        Resource::Memory => 1,
-    }
 }
 
 impl Past {
@@ -500,79 +454,4 @@ fn hour_due(hour: u32, touched: u32) -> u32 {
 
 fn day_due(day: u32, touched: u32) -> u32 {
     (day.saturating_add(1).saturating_mul(24 * 60)).max(touched).saturating_add(DAY_GRACE)
-}
-
-/// One resource of an hour that is open.
-pub(crate) fn hour_of(open: &OpenHour, replicas: &[&Replica], resource: Resource) -> Hour {
-    let i = at(resource);
-    let (worst, starved_ms) = worst(replicas, i);
-    Hour { hour: u64::from(open.hour), all: open.all[i].clone(), worst, peak: open.peaks[i], starved_ms }
-}
-
-/// A sealed hour.
-pub(crate) fn decode_hour(hour: u32, bytes: &[u8]) -> Option<Hour> {
-    let ([peak, starved_ms], [all, worst]) = decode_parts(bytes)?;
-    Some(Hour { hour: u64::from(hour), all: all?, worst, peak, starved_ms })
-}
-
-/// A sealed day.
-pub(crate) fn decode_day(day: u32, bytes: &[u8]) -> Option<Day> {
-    let ([peak], [all, minutes]) = decode_parts(bytes)?;
-    Some(Day { day: u64::from(day), all: all?, minutes: minutes?, peak })
-}
-
-/// Takes a further part of the same hour in. Of two bad replicas the one that used more stays: which ranks where among
-/// all cannot be told any more.
-pub(crate) fn merge_hour(into: &mut Hour, other: Hour) {
-    into.all.merge(&other.all);
-    into.peak = into.peak.max(other.peak);
-    into.starved_ms = into.starved_ms.max(other.starved_ms);
-    into.worst = match (into.worst.take(), other.worst) {
-        (Some(a), Some(b)) => Some(if mean(&a) >= mean(&b) { a } else { b }),
-        (a, b) => a.or(b),
-    };
-}
-
-/// Takes a further part of the same day in.
-pub(crate) fn merge_day(into: &mut Day, other: &Day) {
-    into.all.merge(&other.all);
-    into.minutes.merge(&other.minutes);
-    into.peak = into.peak.max(other.peak);
-}
-
-pub(crate) fn encode_hour(hour: &Hour) -> Vec<u8> {
-    encode_parts(&[hour.peak, hour.starved_ms], &[Some(&hour.all), hour.worst.as_ref()])
-}
-
-pub(crate) fn encode_day(day: &Day) -> Vec<u8> {
-    encode_parts(&[day.peak], &[Some(&day.all), Some(&day.minutes)])
-}
-
-pub(crate) fn encode_event(event: &Event) -> Vec<u8> {
-    let some = |value: Option<u64>| value.map_or(0, |v| v.saturating_add(1));
-    let cause = match event.cause {
-        Cause::OomKill => 1,
-        Cause::Eviction => 2,
-    };
-    let numbers =
-        [event.time_ms, cause, some(event.usage), some(event.request), some(event.limit), some(event.age_ms)];
-    encode_parts(&numbers, &[])
-}
-
-pub(crate) fn decode_event(bytes: &[u8]) -> Option<Event> {
-    let ([time_ms, cause, usage, request, limit, age_ms], []) = decode_parts::<6, 0>(bytes)?;
-    let cause = match cause {
-        1 => Cause::OomKill,
-        2 => Cause::Eviction,
-        _ => return None,
-    };
-    let some = |value: u64| value.checked_sub(1);
-    Some(Event {
-        time_ms,
-        cause,
-        usage: some(usage),
-        request: some(request),
-        limit: some(limit),
-        age_ms: some(age_ms),
-    })
 }

@@ -8,8 +8,9 @@ use evenkeel_rightsizing::history::{Day, Event, History, Hour, Minute, Scope};
 
 use super::Subject;
 use super::minute::Kept;
-use super::past::{Held, SubjectId, at, decode_day, decode_hour, hour_of, merge_day, merge_hour};
+use super::past::{Held, SubjectId};
 use super::replica::Replica;
+use super::sealed::{at, decode_day, decode_hour, hour_of, merge_day, merge_hour};
 use crate::state::State;
 use crate::state::history::{SeriesId, SeriesKey};
 use crate::state::image::Image;

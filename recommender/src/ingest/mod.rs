@@ -6,6 +6,7 @@
 //! | `record.rs` | what is written to the log |
 //! | `store.rs` | log, state and checkpoint as one; no thread, no network |
 //! | `engine/` | the threads: one appends and applies, one syncs, one writes checkpoints |
+//! | `save.rs` | checkpoints and the history's files: written in order, read back |
 //! | `outside.rs` | engines outside that keep the history too |
 //! | `health.rs` | what can be said about them from outside |
 //! | `service.rs` | the gRPC side: one task per connection |
@@ -14,6 +15,7 @@ pub mod engine;
 pub mod health;
 pub(crate) mod outside;
 pub mod record;
+pub(crate) mod save;
 pub(crate) mod service;
 pub mod store;
 pub mod stream_state;

@@ -11,14 +11,12 @@ use evenkeel_model::rollup::Rollup;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::initial::Observations;
 
+use super::buffer::{Block, Buffer};
 use super::image::Image;
 use super::minute::Entry;
 use crate::history::codec::{decode_minutes, encode_minutes};
 use crate::history::files::{Extent, MinuteFiles};
 use crate::history::minute::Kept;
-
-/// Minutes of one container kept plain before they are encoded; a whole hour of them would take three times the memory.
-const CHUNK: usize = 12;
 
 /// Who a series belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -120,52 +118,6 @@ pub struct Series {
     pub(crate) pending: Vec<Block>,
     /// What is in files.
     pub(crate) extents: Vec<Extent>,
-}
-
-/// The present hour of one container.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Buffer {
-    /// Hour since 1970.
-    pub(crate) hour: u32,
-    /// Name of its pod.
-    pub(crate) pod: Arc<str>,
-    /// Newest minutes, at most [`CHUNK`].
-    pub(crate) plain: Vec<Kept>,
-    /// Those before them, encoded.
-    pub(crate) chunks: Vec<Vec<u8>>,
-}
-
-/// Minutes of a container that go to a file as they are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Block {
-    /// Hour since 1970.
-    pub(crate) hour: u32,
-    /// Name of the pod, for engines outside; files tell replicas apart by nothing.
-    pub(crate) pod: Arc<str>,
-    pub(crate) bytes: Arc<[u8]>,
-}
-
-impl Buffer {
-    pub(crate) fn new(hour: u32, pod: &str) -> Self {
-        Self { hour, pod: pod.into(), plain: Vec::new(), chunks: Vec::new() }
-    }
-
-    fn push(&mut self, kept: Kept) {
-        if self.plain.len() >= CHUNK {
-            self.chunks.push(encode_minutes(&self.plain));
-            self.plain.clear();
-        }
-        if self.plain.capacity() == 0 {
-            self.plain.reserve_exact(CHUNK);
-        }
-        self.plain.push(kept);
-    }
-
-    fn minutes(&self) -> Vec<Kept> {
-        let mut all: Vec<Kept> = self.chunks.iter().filter_map(|c| decode_minutes(c)).flatten().collect();
-        all.extend(&self.plain);
-        all
-    }
 }
 
 /// The series and their minutes.

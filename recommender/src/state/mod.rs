@@ -18,6 +18,8 @@
 //! | a gap of more than a minute | its sample stands for a minute, the rest is a gap | |
 //! | a minute of more samples than a minute has | its frame is refused | `unreadable_frames` |
 
+pub(crate) mod buffer;
+pub(crate) mod follow;
 pub mod history;
 pub mod image;
 pub mod minute;
@@ -29,29 +31,20 @@ pub mod stream;
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::Arc;
 
 use evenkeel_model::rollup::Rollup;
 use evenkeel_model::sample::{Field, Sample};
 use evenkeel_proto::v1;
 
-use evenkeel_rightsizing::history::{Cause, Event as PastEvent};
-
-use crate::history::Subject;
 use crate::history::past::{Past, Subjects};
 use crate::history::replica::{Fold, Replica};
 use crate::ingest::record::{Entry as LogEntry, Key, Lost, Panic, Taken};
 use crate::ingest::stream_state::Range;
-use history::{Bounds, Buffer, History, Minutes, Requested, SeriesId, SeriesKey};
-use image::Image;
+use history::{Bounds, History, Minutes, SeriesId};
 use minute::MINUTE_USEC;
 use repeats::Repeats;
-use seconds::Seconds;
 use slots::Slot;
 use stream::{Node, NodeKey, Staging, Stream};
-
-/// Most bytes of names in one container's identity; a longer one is not followed.
-const MAX_IDENTITY: usize = 4096;
 
 /// Samples dated further ahead of their reception are not counted: they would push the whole history out.
 const MAX_AHEAD_MINUTES: u64 = 24 * 60;
@@ -356,61 +349,6 @@ impl State {
         outcome
     }
 
-    fn announce(&mut self, id: u64, key: &Key, received_usec: u64, announcement: v1::Announcement) {
-        let Some(identity) = announcement.identity else { return };
-        let known = self.streams.get(&id).is_some_and(|s| s.slots.get(announcement.slot).is_some());
-        let names =
-            [&identity.id, &identity.namespace, &identity.pod, &identity.pod_uid, &identity.container];
-        let names = names.into_iter().chain([&identity.workload, &identity.image]);
-        let too_long = names.map(String::len).sum::<usize>() > MAX_IDENTITY;
-        if too_long || (!known && self.containers >= self.limits.containers) {
-            self.counters.refused_containers += 1;
-            return;
-        }
-        let series = self.history.series(&series_key(key, &identity));
-        if let Some(entry) = self.history.get_mut(series) {
-            entry.newest = entry.newest.max(minute_of(received_usec));
-            entry.requested = identity.requested.as_ref().map_or(Requested::default(), |r| Requested {
-                cpu_milli: r.cpu_request_milli,
-                memory_bytes: r.memory_request_bytes,
-            });
-        }
-        let subjects = self.subjects(key, &identity);
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        if let Some(slot) = stream.slots.get_mut(announcement.slot)
-            && slot.series == series
-            && slot.subjects == subjects
-        {
-            // The same container announced again, perhaps with other requests: its minute goes on.
-            slot.identity = Arc::new(identity);
-            return;
-        }
-        // The one that had the number ends first: its minutes lie under the same number.
-        let before = stream.slots.remove(&[announcement.slot]);
-        for before in before {
-            self.finish(id, before);
-        }
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.slots.insert(Slot::new(announcement.slot, Arc::new(identity), series, subjects));
-        self.containers += 1;
-        self.follow(id, announcement.slot, series, &subjects);
-    }
-
-    /// A container is followed from now on.
-    fn follow(&mut self, id: u64, slot: u32, series: SeriesId, subjects: &Subjects) {
-        if let Some(entry) = self.history.get_mut(series) {
-            entry.live.push((id, slot));
-        }
-        self.past.follow(subjects, (id, slot));
-    }
-
-    /// The subjects a container belongs to.
-    fn subjects(&mut self, key: &Key, identity: &v1::ContainerIdentity) -> Subjects {
-        let names = series_key(key, identity);
-        Subject::all(&names, identity.command_hash)
-            .map(|subject| subject.and_then(|subject| self.past.subject(subject)))
-    }
-
     fn samples(&mut self, id: u64, key: &Key, received_usec: u64, bytes: &[u8]) -> Applied {
         if bytes.is_empty() {
             return Applied::Done;
@@ -502,44 +440,6 @@ impl State {
         }
     }
 
-    /// Remembers a kill or an eviction of a container that is followed.
-    fn remember(&mut self, id: u64, decision: &v1::Decision) {
-        let cause = match decision.kind.as_str() {
-            "oom-kill" => Cause::OomKill,
-            "evict" if decision.result == "done" => Cause::Eviction,
-            _ => return,
-        };
-        let (Some(pod), container) = (&decision.pod, decision.container.as_deref()) else { return };
-        let is_pod = |i: &v1::ContainerIdentity| {
-            i.pod == *pod
-                || pod.split_once('/').is_some_and(|(space, name)| space == i.namespace && name == i.pod)
-        };
-        let slots = self.streams.get(&id).into_iter().flat_map(|stream| stream.slots.iter());
-        let hit = slots.filter(|slot| {
-            is_pod(&slot.identity) && container.is_none_or(|name| name == slot.identity.container)
-        });
-        let hit: Vec<_> = hit
-            .filter_map(|slot| {
-                let requested = slot.identity.requested.as_ref();
-                let event = PastEvent {
-                    time_ms: decision.time_usec / 1000,
-                    cause,
-                    usage: slot.latest.as_ref().and_then(|(_, sample)| slots::memory_of(sample)),
-                    request: requested.and_then(|r| r.memory_request_bytes),
-                    limit: requested.and_then(|r| r.memory_limit_bytes),
-                    age_ms: None,
-                };
-                Some((slot.subjects[0]?, event))
-            })
-            .collect();
-        if hit.is_empty() {
-            self.past.counts.unplaced_events += 1;
-        }
-        for (own, event) in hit {
-            self.past.event(own, event);
-        }
-    }
-
     fn decided(&mut self, id: u64, key: &Key, decisions: Vec<v1::Decision>) {
         for mut decision in decisions {
             let node = NodeKey::of(key);
@@ -555,22 +455,6 @@ impl State {
         self.events.drain(..excess);
     }
 
-    /// Ends a container: its unfinished minute becomes history.
-    fn finish(&mut self, id: u64, mut slot: Slot) {
-        self.containers = self.containers.saturating_sub(1);
-        if let Some((minute, rollup)) = slot.open {
-            self.history.record(slot.series, (id, slot.number), &slot.identity.pod, minute, &rollup);
-            self.past.minute(self.clock, &slot.subjects, minute, &rollup);
-        }
-        self.history.close(slot.series, (id, slot.number));
-        let ended = slot.end_hour();
-        absorb_hour(&mut self.past, self.clock, &slot.subjects, ended);
-        self.past.leave(&slot.subjects, (id, slot.number));
-        if let Some(series) = self.history.get_mut(slot.series) {
-            series.live.retain(|live| *live != (id, slot.number));
-        }
-    }
-
     fn retire(&mut self, key: &Key) {
         let Some(id) = self.by_key.get(key).copied() else { return };
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -581,52 +465,7 @@ impl State {
         self.history.prune();
         self.past.forget_empty();
     }
-
-    /// Puts a followed container back as it was written to a checkpoint.
-    pub(crate) fn restore_slot(&mut self, id: u64, key: &Key, restored: RestoredSlot) {
-        let RestoredSlot { number, identity, open, samples, seconds, hour, buffer } = restored;
-        let series = self.history.series(&series_key(key, &identity));
-        let subjects = self.subjects(key, &identity);
-        if !self.streams.contains_key(&id) {
-            return;
-        }
-        self.follow(id, number, series, &subjects);
-        if let Some(buffer) = buffer {
-            self.history.restore_buffer(series, (id, number), buffer);
-        }
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        let mut slot = Slot::new(number, Arc::new(identity), series, subjects);
-        (slot.open, slot.samples, slot.seconds) = (open, samples, seconds);
-        slot.hour = hour.map(Box::new);
-        if stream.slots.insert(slot).is_none() {
-            self.containers += 1;
-        }
-    }
-
-    /// Takes a minute of the checkpoint of an earlier release in, which had no hours and days.
-    pub(crate) fn import_minute(&mut self, key: &SeriesKey, minute: u32, rollup: &Rollup) {
-        let id = self.history.series(key);
-        self.history.record(id, IMPORTED, "", minute, rollup);
-        let subjects = Subject::all(key, None).map(|s| s.and_then(|s| self.past.subject(s)));
-        let mut slot = Slot::new(0, Arc::default(), id, subjects);
-        slot.turn_hour(minute / 60);
-        if let Some(fold) = slot.fold_rollup(rollup) {
-            self.past.absorb(self.clock, &subjects, &fold);
-        }
-        self.past.minute(self.clock, &subjects, minute, rollup);
-        absorb_hour(&mut self.past, self.clock, &subjects, slot.end_hour());
-    }
 }
-
-impl State {
-    /// All minutes of a series have been imported.
-    pub(crate) fn end_import(&mut self, id: SeriesId) {
-        self.history.close(id, IMPORTED);
-    }
-}
-
-/// Stands for the containers of an earlier release's minutes; no stream has this number.
-const IMPORTED: (u64, u32) = (u64::MAX, 0);
 
 /// Makes an hour a container's open one; what it did in the one before goes to its subjects.
 fn turn_hour(past: &mut Past, clock: u32, slot: &mut Slot, hour: u32) {
@@ -640,17 +479,6 @@ fn absorb_hour(past: &mut Past, clock: u32, subjects: &Subjects, ended: Option<(
     if let Some(own) = subjects[0] {
         past.replica(own, replica);
     }
-}
-
-/// A followed container as a checkpoint has it.
-pub(crate) struct RestoredSlot {
-    pub(crate) number: u32,
-    pub(crate) identity: v1::ContainerIdentity,
-    pub(crate) open: Option<(u32, Rollup)>,
-    pub(crate) samples: u64,
-    pub(crate) seconds: Seconds,
-    pub(crate) hour: Option<Replica>,
-    pub(crate) buffer: Option<Buffer>,
 }
 
 /// Whether a rollup has more samples than a hundred a second.
@@ -668,15 +496,4 @@ fn went_back(before: &Sample, sample: &Sample) -> bool {
 
 fn minute_of(time_usec: u64) -> u32 {
     u32::try_from(time_usec / MINUTE_USEC).unwrap_or(u32::MAX)
-}
-
-fn series_key(key: &Key, identity: &v1::ContainerIdentity) -> SeriesKey {
-    let or = |name: &str, other: &str| if name.is_empty() { other.to_owned() } else { name.to_owned() };
-    SeriesKey {
-        cluster: key.cluster.clone(),
-        namespace: or(&identity.namespace, "default"),
-        workload: or(&identity.workload, &identity.pod),
-        container: identity.container.clone(),
-        image: Image::parse(&identity.image),
-    }
 }

@@ -6,8 +6,8 @@ use evenkeel_rightsizing::Resource;
 
 use super::slots::{Moment, memory_of};
 use crate::history::codec::{decode_columns, encode_columns};
-use crate::history::past::at;
 use crate::history::replica::Fold;
+use crate::history::sealed::at;
 
 /// Seconds kept: one minute and a little.
 const KEPT: usize = 64;

@@ -2,8 +2,9 @@ use std::time::Duration;
 
 use evenkeel_proto::frame::Encoder;
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::history::{History as _, Scope};
+use evenkeel_rightsizing::history::{Cause, History as _, Scope};
 
+use super::image::Image;
 use super::*;
 use crate::history::{Of, View};
 

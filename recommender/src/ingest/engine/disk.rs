@@ -11,7 +11,8 @@ use tracing::{error, info, warn};
 
 use super::{RETRY, Shared, chain, raise};
 use crate::ingest::health::count;
-use crate::ingest::store::{Mark, save};
+use crate::ingest::save::save;
+use crate::ingest::store::Mark;
 
 /// Makes what was flushed durable, and publishes the mark.
 pub(super) fn sync_loop(shared: &Shared, woken: &Receiver<()>, publish: &watch::Sender<Mark>) {

@@ -1,0 +1,245 @@
+//! Owns the items of a checkpoint as they are written: a field's number keeps its meaning for good.
+
+use evenkeel_proto::v1;
+use prost::Message;
+
+use crate::ingest::record::Key;
+
+/// One item; a checkpoint is a sequence of them. A slot belongs to the stream before it.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Item {
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    pub(super) kind: Option<Kind>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(super) enum Kind {
+    #[prost(message, tag = "1")]
+    Meta(MetaItem),
+    #[prost(message, tag = "2")]
+    Node(NodeItem),
+    #[prost(message, tag = "3")]
+    Stream(StreamItem),
+    #[prost(message, tag = "4")]
+    Slot(SlotItem),
+    #[prost(message, tag = "5")]
+    Series(SeriesItem),
+    #[prost(message, tag = "6")]
+    Event(EventItem),
+    #[prost(message, tag = "7")]
+    Repeats(RepeatsItem),
+    #[prost(message, tag = "8")]
+    Files(FilesItem),
+    #[prost(message, tag = "9")]
+    Subject(SubjectItem),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct MetaItem {
+    /// Last record of the log in the checkpoint.
+    #[prost(uint64, tag = "1")]
+    pub(super) applied: u64,
+    #[prost(bool, tag = "2")]
+    pub(super) panic_on: bool,
+    #[prost(string, tag = "3")]
+    pub(super) panic_reason: String,
+    #[prost(uint64, tag = "4")]
+    pub(super) panic_since_usec: u64,
+    /// In the order of the fields of `Counters`, then what the history dropped: entries, series.
+    #[prost(uint64, repeated, tag = "5")]
+    pub(super) counters: Vec<u64>,
+    /// Latest reception, minutes since 1970.
+    #[prost(uint32, tag = "6")]
+    pub(super) clock_minute: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct NodeItem {
+    #[prost(string, tag = "1")]
+    pub(super) cluster: String,
+    #[prost(string, tag = "2")]
+    pub(super) node: String,
+    #[prost(string, tag = "3")]
+    pub(super) version: String,
+    #[prost(message, optional, tag = "4")]
+    pub(super) facts: Option<v1::NodeFacts>,
+    #[prost(fixed64, tag = "5")]
+    pub(super) epoch: u64,
+    #[prost(uint64, tag = "6")]
+    pub(super) newest_usec: u64,
+    #[prost(uint64, tag = "7")]
+    pub(super) last_seen_usec: u64,
+    #[prost(uint64, tag = "8")]
+    pub(super) frames: u64,
+    #[prost(uint64, tag = "9")]
+    pub(super) samples: u64,
+    #[prost(uint64, tag = "10")]
+    pub(super) gaps: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StreamItem {
+    #[prost(message, required, tag = "1")]
+    pub(super) key: Key,
+    #[prost(uint64, tag = "2")]
+    pub(super) last: u64,
+    #[prost(uint64, tag = "3")]
+    pub(super) last_seen_usec: u64,
+    /// Memory of the codec, absent while it waits for a key frame.
+    #[prost(bytes = "vec", optional, tag = "4")]
+    pub(super) decoder: Option<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SlotItem {
+    #[prost(uint32, tag = "1")]
+    pub(super) number: u32,
+    #[prost(message, required, tag = "2")]
+    pub(super) identity: v1::ContainerIdentity,
+    #[prost(message, optional, tag = "3")]
+    pub(super) open: Option<RollupItem>,
+    #[prost(uint64, tag = "4")]
+    pub(super) samples: u64,
+    /// The last seconds.
+    #[prost(bytes = "vec", tag = "5")]
+    pub(super) seconds: Vec<u8>,
+    /// The unfinished hour: its number, starved milliseconds, heights of CPU and of memory.
+    #[prost(bytes = "vec", tag = "6")]
+    pub(super) hour: Vec<u8>,
+    /// Minutes of the unfinished hour, in the order of time.
+    #[prost(bytes = "vec", repeated, tag = "7")]
+    pub(super) minutes: Vec<Vec<u8>>,
+    #[prost(uint32, tag = "8")]
+    pub(super) minutes_hour: u32,
+}
+
+/// Lengths of the history's files.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct FilesItem {
+    #[prost(uint32, repeated, tag = "1")]
+    pub(super) days: Vec<u32>,
+    #[prost(uint32, repeated, tag = "2")]
+    pub(super) kinds: Vec<u32>,
+    #[prost(uint64, repeated, tag = "3")]
+    pub(super) lengths: Vec<u64>,
+}
+
+impl FilesItem {
+    pub(super) fn of(files: &[(u32, u32, u64)]) -> Self {
+        Self {
+            days: files.iter().map(|f| f.0).collect(),
+            kinds: files.iter().map(|f| f.1).collect(),
+            lengths: files.iter().map(|f| f.2).collect(),
+        }
+    }
+}
+
+/// What is open of a subject.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SubjectItem {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    /// Hour, touched, peaks; heights of both resources.
+    #[prost(message, repeated, tag = "2")]
+    pub(super) hours: Vec<OpenHourItem>,
+    /// Day, touched, peaks; heights and minutes of both resources.
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub(super) days: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct OpenHourItem {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) open: Vec<u8>,
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub(super) replicas: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RollupItem {
+    #[prost(uint32, tag = "1")]
+    pub(super) minute: u32,
+    #[prost(uint64, tag = "2")]
+    pub(super) samples: u64,
+    /// Count, sum, least, greatest; as earlier releases wrote them, in thousandths of a core.
+    #[prost(uint64, repeated, tag = "3")]
+    pub(super) cpu_milli: Vec<u64>,
+    #[prost(uint64, repeated, tag = "4")]
+    pub(super) memory: Vec<u64>,
+    #[prost(uint64, tag = "5")]
+    pub(super) throttled_usec: u64,
+    #[prost(uint64, tag = "6")]
+    pub(super) oom_kills: u64,
+    /// The same as `cpu_milli` in millionths of a core, which earlier releases did not know.
+    #[prost(uint64, repeated, tag = "7")]
+    pub(super) cpu_micro: Vec<u64>,
+    #[prost(uint64, tag = "8")]
+    pub(super) time_usec: u64,
+    #[prost(uint64, tag = "9")]
+    pub(super) starved_usec: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SeriesItem {
+    #[prost(string, tag = "1")]
+    pub(super) cluster: String,
+    #[prost(string, tag = "2")]
+    pub(super) namespace: String,
+    #[prost(string, tag = "3")]
+    pub(super) workload: String,
+    #[prost(string, tag = "4")]
+    pub(super) container: String,
+    #[prost(string, optional, tag = "5")]
+    pub(super) image: Option<String>,
+    #[prost(string, optional, tag = "6")]
+    pub(super) image_tag: Option<String>,
+    #[prost(uint64, optional, tag = "7")]
+    pub(super) cpu_request: Option<u64>,
+    #[prost(uint64, optional, tag = "8")]
+    pub(super) memory_request: Option<u64>,
+    #[prost(uint32, tag = "9")]
+    pub(super) newest: u32,
+    /// Minutes, of earlier releases.
+    #[prost(message, optional, tag = "10")]
+    pub(super) cpu: Option<ColumnItem>,
+    #[prost(message, optional, tag = "11")]
+    pub(super) memory: Option<ColumnItem>,
+}
+
+/// Entries column by column: changes of the minute, counts, means, and the distances of least and greatest from the mean.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ColumnItem {
+    #[prost(sint64, repeated, tag = "1")]
+    pub(super) minutes: Vec<i64>,
+    #[prost(uint32, repeated, tag = "2")]
+    pub(super) counts: Vec<u32>,
+    #[prost(uint64, repeated, tag = "3")]
+    pub(super) means: Vec<u64>,
+    #[prost(uint64, repeated, tag = "4")]
+    pub(super) below: Vec<u64>,
+    #[prost(uint64, repeated, tag = "5")]
+    pub(super) above: Vec<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct EventItem {
+    #[prost(string, tag = "1")]
+    pub(super) cluster: String,
+    #[prost(string, tag = "2")]
+    pub(super) node: String,
+    #[prost(message, required, tag = "3")]
+    pub(super) decision: v1::Decision,
+}
+
+/// Decisions of a node that may be sent again: epoch and number in turn.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RepeatsItem {
+    #[prost(string, tag = "1")]
+    pub(super) cluster: String,
+    #[prost(string, tag = "2")]
+    pub(super) node: String,
+    #[prost(fixed64, repeated, tag = "3")]
+    pub(super) epochs: Vec<u64>,
+    #[prost(uint64, repeated, tag = "4")]
+    pub(super) seqs: Vec<u64>,
+}

@@ -1,0 +1,203 @@
+//! Owns the beginning and the end of a container in the state, and what is remembered of its end.
+
+use std::sync::Arc;
+
+use evenkeel_model::rollup::Rollup;
+use evenkeel_proto::v1;
+use evenkeel_rightsizing::history::{Cause, Event as PastEvent};
+
+use super::buffer::Buffer;
+use super::history::{History, Requested, SeriesId, SeriesKey};
+use super::image::Image;
+use super::seconds::Seconds;
+use super::slots::{Slot, memory_of};
+use super::{State, absorb_hour, minute_of};
+use crate::history::Subject;
+use crate::history::past::Subjects;
+use crate::history::replica::Replica;
+use crate::ingest::record::Key;
+
+/// Most bytes of names in one container's identity; a longer one is not followed.
+const MAX_IDENTITY: usize = 4096;
+
+/// Stands for the containers of an earlier release's minutes; no stream has this number.
+const IMPORTED: (u64, u32) = (u64::MAX, 0);
+
+impl State {
+    pub(super) fn announce(
+        &mut self,
+        id: u64,
+        key: &Key,
+        received_usec: u64,
+        announcement: v1::Announcement,
+    ) {
+        let Some(identity) = announcement.identity else { return };
+        let known = self.streams.get(&id).is_some_and(|s| s.slots.get(announcement.slot).is_some());
+        let names =
+            [&identity.id, &identity.namespace, &identity.pod, &identity.pod_uid, &identity.container];
+        let names = names.into_iter().chain([&identity.workload, &identity.image]);
+        let too_long = names.map(String::len).sum::<usize>() > MAX_IDENTITY;
+        if too_long || (!known && self.containers >= self.limits.containers) {
+            self.counters.refused_containers += 1;
+            return;
+        }
+        let series = self.history.series(&series_key(key, &identity));
+        if let Some(entry) = self.history.get_mut(series) {
+            entry.newest = entry.newest.max(minute_of(received_usec));
+            entry.requested = identity.requested.as_ref().map_or(Requested::default(), |r| Requested {
+                cpu_milli: r.cpu_request_milli,
+                memory_bytes: r.memory_request_bytes,
+            });
+        }
+        let subjects = self.subjects(key, &identity);
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if let Some(slot) = stream.slots.get_mut(announcement.slot)
+            && slot.series == series
+            && slot.subjects == subjects
+        {
+            // The same container announced again, perhaps with other requests: its minute goes on.
+            slot.identity = Arc::new(identity);
+            return;
+        }
+        // The one that had the number ends first: its minutes lie under the same number.
+        let before = stream.slots.remove(&[announcement.slot]);
+        for before in before {
+            self.finish(id, before);
+        }
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.slots.insert(Slot::new(announcement.slot, Arc::new(identity), series, subjects));
+        self.containers += 1;
+        self.follow(id, announcement.slot, series, &subjects);
+    }
+
+    /// A container is followed from now on.
+    fn follow(&mut self, id: u64, slot: u32, series: SeriesId, subjects: &Subjects) {
+        if let Some(entry) = self.history.get_mut(series) {
+            entry.live.push((id, slot));
+        }
+        self.past.follow(subjects, (id, slot));
+    }
+
+    /// The subjects a container belongs to.
+    fn subjects(&mut self, key: &Key, identity: &v1::ContainerIdentity) -> Subjects {
+        let names = series_key(key, identity);
+        Subject::all(&names, identity.command_hash)
+            .map(|subject| subject.and_then(|subject| self.past.subject(subject)))
+    }
+
+    /// Remembers a kill or an eviction of a container that is followed.
+    pub(super) fn remember(&mut self, id: u64, decision: &v1::Decision) {
+        let cause = match decision.kind.as_str() {
+            "oom-kill" => Cause::OomKill,
+            "evict" if decision.result == "done" => Cause::Eviction,
+            _ => return,
+        };
+        let (Some(pod), container) = (&decision.pod, decision.container.as_deref()) else { return };
+        let is_pod = |i: &v1::ContainerIdentity| {
+            i.pod == *pod
+                || pod.split_once('/').is_some_and(|(space, name)| space == i.namespace && name == i.pod)
+        };
+        let slots = self.streams.get(&id).into_iter().flat_map(|stream| stream.slots.iter());
+        let hit = slots.filter(|slot| {
+            is_pod(&slot.identity) && container.is_none_or(|name| name == slot.identity.container)
+        });
+        let hit: Vec<_> = hit
+            .filter_map(|slot| {
+                let requested = slot.identity.requested.as_ref();
+                let event = PastEvent {
+                    time_ms: decision.time_usec / 1000,
+                    cause,
+                    usage: slot.latest.as_ref().and_then(|(_, sample)| memory_of(sample)),
+                    request: requested.and_then(|r| r.memory_request_bytes),
+                    limit: requested.and_then(|r| r.memory_limit_bytes),
+                    age_ms: None,
+                };
+                Some((slot.subjects[0]?, event))
+            })
+            .collect();
+        if hit.is_empty() {
+            self.past.counts.unplaced_events += 1;
+        }
+        for (own, event) in hit {
+            self.past.event(own, event);
+        }
+    }
+
+    /// Ends a container: its unfinished minute becomes history.
+    pub(super) fn finish(&mut self, id: u64, mut slot: Slot) {
+        self.containers = self.containers.saturating_sub(1);
+        if let Some((minute, rollup)) = slot.open {
+            self.history.record(slot.series, (id, slot.number), &slot.identity.pod, minute, &rollup);
+            self.past.minute(self.clock, &slot.subjects, minute, &rollup);
+        }
+        self.history.close(slot.series, (id, slot.number));
+        let ended = slot.end_hour();
+        absorb_hour(&mut self.past, self.clock, &slot.subjects, ended);
+        self.past.leave(&slot.subjects, (id, slot.number));
+        if let Some(series) = self.history.get_mut(slot.series) {
+            series.live.retain(|live| *live != (id, slot.number));
+        }
+    }
+
+    /// Puts a followed container back as it was written to a checkpoint.
+    pub(crate) fn restore_slot(&mut self, id: u64, key: &Key, restored: RestoredSlot) {
+        let RestoredSlot { number, identity, open, samples, seconds, hour, buffer } = restored;
+        let series = self.history.series(&series_key(key, &identity));
+        let subjects = self.subjects(key, &identity);
+        if !self.streams.contains_key(&id) {
+            return;
+        }
+        self.follow(id, number, series, &subjects);
+        if let Some(buffer) = buffer {
+            self.history.restore_buffer(series, (id, number), buffer);
+        }
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let mut slot = Slot::new(number, Arc::new(identity), series, subjects);
+        (slot.open, slot.samples, slot.seconds) = (open, samples, seconds);
+        slot.hour = hour.map(Box::new);
+        if stream.slots.insert(slot).is_none() {
+            self.containers += 1;
+        }
+    }
+
+    /// Takes a minute of the checkpoint of an earlier release in, which had no hours and days.
+    pub(crate) fn import_minute(&mut self, key: &SeriesKey, minute: u32, rollup: &Rollup) {
+        let id = self.history.series(key);
+        self.history.record(id, IMPORTED, "", minute, rollup);
+        let subjects = Subject::all(key, None).map(|s| s.and_then(|s| self.past.subject(s)));
+        let mut slot = Slot::new(0, Arc::default(), id, subjects);
+        slot.turn_hour(minute / 60);
+        if let Some(fold) = slot.fold_rollup(rollup) {
+            self.past.absorb(self.clock, &subjects, &fold);
+        }
+        self.past.minute(self.clock, &subjects, minute, rollup);
+        absorb_hour(&mut self.past, self.clock, &subjects, slot.end_hour());
+    }
+
+    /// All minutes of a series have been imported.
+    pub(crate) fn end_import(&mut self, id: SeriesId) {
+        self.history.close(id, IMPORTED);
+    }
+}
+
+/// A followed container as a checkpoint has it.
+pub(crate) struct RestoredSlot {
+    pub(crate) number: u32,
+    pub(crate) identity: v1::ContainerIdentity,
+    pub(crate) open: Option<(u32, Rollup)>,
+    pub(crate) samples: u64,
+    pub(crate) seconds: Seconds,
+    pub(crate) hour: Option<Replica>,
+    pub(crate) buffer: Option<Buffer>,
+}
+
+fn series_key(key: &Key, identity: &v1::ContainerIdentity) -> SeriesKey {
+    let or = |name: &str, other: &str| if name.is_empty() { other.to_owned() } else { name.to_owned() };
+    SeriesKey {
+        cluster: key.cluster.clone(),
+        namespace: or(&identity.namespace, "default"),
+        workload: or(&identity.workload, &identity.pod),
+        container: identity.container.clone(),
+        image: Image::parse(&identity.image),
+    }
+}
