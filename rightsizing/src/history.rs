@@ -108,4 +108,9 @@ pub trait History {
     fn visit_hours(&self, scope: Scope, from: u64, visit: &mut dyn FnMut(&Hour)) {
         self.hours(scope, from).iter().for_each(visit);
     }
+
+    /// Shows days from a day on, likewise.
+    fn visit_days(&self, scope: Scope, from: u64, visit: &mut dyn FnMut(&Day)) {
+        self.days(scope, from).iter().for_each(visit);
+    }
 }

@@ -63,9 +63,13 @@ pub fn weights(samples: &[Sample]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The median distance of two samples; a minute where there is one.
+/// Samples whose distances tell the usual one.
+const DISTANCES: usize = 1_000;
+
+/// The median distance of the first samples; a minute where there is one.
 fn usual_distance(samples: &[Sample]) -> u64 {
-    let mut distances: Vec<u64> = samples.windows(2).map(|pair| pair[1].time_ms - pair[0].time_ms).collect();
+    let mut distances: Vec<u64> =
+        samples.windows(2).take(DISTANCES).map(|pair| pair[1].time_ms - pair[0].time_ms).collect();
     let middle = distances.len() / 2;
     if distances.is_empty() { 60_000 } else { *distances.select_nth_unstable(middle).1 }
 }

@@ -108,17 +108,9 @@ impl History for Past {
         hours
     }
 
-    fn days(&self, _: Scope, from: u64) -> Vec<Day> {
-        let mut days: Vec<Day> = self.days.iter().filter(|day| day.day >= from).cloned().collect();
-        if let Some(open) = self.hours.back().filter(|hour| hour.hour / 24 >= from) {
-            let day = open.hour / 24;
-            if days.last().is_none_or(|last| last.day != day) {
-                days.push(Day { day, ..Day::default() });
-            }
-            if let Some(last) = days.last_mut() {
-                merge(last, open);
-            }
-        }
+    fn days(&self, scope: Scope, from: u64) -> Vec<Day> {
+        let mut days = Vec::new();
+        self.visit_days(scope, from, &mut |day| days.push(day.clone()));
         for minute in self.minutes.iter().filter(|_| self.has_minutes) {
             let value = match self.resource {
                 Resource::Cpu => minute.mean,
@@ -138,5 +130,19 @@ impl History for Past {
     fn visit_hours(&self, _: Scope, from: u64, visit: &mut dyn FnMut(&Hour)) {
         let first = self.hours.partition_point(|hour| hour.hour < from);
         self.hours.range(first..).for_each(visit);
+    }
+
+    fn visit_days(&self, _: Scope, from: u64, visit: &mut dyn FnMut(&Day)) {
+        let open = self.hours.back().map(|hour| hour.hour / 24);
+        let ended = self.days.iter().filter(|day| day.day >= from);
+        ended.clone().filter(|day| Some(day.day) != open).for_each(&mut *visit);
+        // The day that goes on, with the hour that goes on.
+        if let Some(hour) = self.hours.back().filter(|hour| hour.hour / 24 >= from) {
+            let day = hour.hour / 24;
+            let begun = self.days.back().filter(|last| last.day == day);
+            let mut all = begun.cloned().unwrap_or(Day { day, ..Day::default() });
+            merge(&mut all, hour);
+            visit(&all);
+        }
     }
 }

@@ -45,11 +45,12 @@ impl Profile {
         if days > HOURLY_DAYS {
             // Whole days that end before the hours begin.
             let until = oldest.unwrap_or(now / HOUR_MS) / 24;
-            for day in history.days(Scope::Own, now.saturating_sub(days * DAY_MS).div_ceil(DAY_MS)) {
+            let from = now.saturating_sub(days * DAY_MS).div_ceil(DAY_MS);
+            history.visit_days(Scope::Own, from, &mut |day| {
                 if day.day < until {
-                    profile.day(&day, now);
+                    profile.day(day, now);
                 }
-            }
+            });
         }
         profile
     }
@@ -58,11 +59,12 @@ impl Profile {
     pub(super) fn of_days(params: &Params, question: &Question, scope: Scope, history: &dyn History) -> Self {
         let days = window_days(params, question.resource);
         let mut profile = Self::default();
-        for day in history.days(scope, question.now_ms.saturating_sub(days * DAY_MS) / DAY_MS) {
-            if day.day * DAY_MS < question.now_ms {
-                profile.day(&day, question.now_ms);
+        let now = question.now_ms;
+        history.visit_days(scope, now.saturating_sub(days * DAY_MS) / DAY_MS, &mut |day| {
+            if day.day * DAY_MS < now {
+                profile.day(day, now);
             }
-        }
+        });
         profile
     }
 

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::figure::Figure;
 use crate::options::Options;
 use crate::run::{self, Run};
-use crate::{capacity, converge, ingest, pressure, recommend, sample};
+use crate::{backtest, capacity, converge, ingest, pressure, recommend, sample};
 
 /// One run and the figures it gives.
 pub(crate) struct Bench {
@@ -15,7 +15,7 @@ pub(crate) struct Bench {
     run: fn(&Run) -> anyhow::Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 19] = [
+const BENCHES: [Bench; 20] = [
     Bench {
         figures: &[
             ("sample/sampler-vs-pread", "CPU time of the sampler against bare preads of the same files"),
@@ -117,6 +117,16 @@ const BENCHES: [Bench; 19] = [
             "memory is short by the kernel's word until the first write is done",
         )],
         run: pressure::run,
+    },
+    Bench {
+        figures: &[
+            (
+                "backtest/year-1000",
+                "a year of 5-minute samples of 1,000 series replayed under the default rule",
+            ),
+            ("backtest/load", "megabytes of CSV read into series in a second"),
+        ],
+        run: backtest::run,
     },
     Bench {
         figures: &[

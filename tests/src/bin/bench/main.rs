@@ -6,6 +6,7 @@
 //! give one, it says why instead.
 
 mod ask;
+mod backtest;
 mod capacity;
 mod catalog;
 mod clock;

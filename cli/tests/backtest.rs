@@ -1,0 +1,121 @@
+//! `evenkeel backtest` from the outside: forms of its answers, files it writes, how it refuses.
+#![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use common::{Run, run, run_with};
+
+/// Ten days of two series, a sample every five minutes: one calm, one busy by day.
+fn trace() -> String {
+    let mut text = String::from("series,t,value\n");
+    for at in 0..=10 * 288u32 {
+        let busy = if (at / 12) % 24 >= 8 { 2.0 } else { 0.25 };
+        writeln!(text, "calm,{},0.5\n\"day, busy\",{},{busy}", at * 300, at * 300).unwrap();
+    }
+    text
+}
+
+fn backtest(more: &[&str]) -> Run {
+    run_with(&[&["backtest", "--trace", "-", "--resource", "cpu"], more].concat(), &trace())
+}
+
+#[test]
+fn one_rule_is_an_object_and_several_are_a_list() {
+    let one = backtest(&["-o", "json"]);
+    assert_eq!(one.status, 0, "{one:?}");
+    let one = one.json();
+    assert_eq!((&one["rule"], &one["resource"]), (&"goal".into(), &"cpu".into()));
+    assert_eq!(one["series"][1]["series"], "day, busy");
+    for key in ["slack", "over", "oom24", "churn"] {
+        assert!(one["overall"][key].is_number() && one["series"][0][key].is_number(), "{key}: {one}");
+    }
+    assert_eq!(one["overall"]["over"], 0.0);
+    let several = backtest(&["--rule", "goal", "--rule", "vpa:percentile=0.99", "-o", "json"]).json();
+    assert_eq!(several.as_array().map(Vec::len), Some(2));
+    assert_eq!(several[1]["rule"], "vpa:percentile=0.99");
+    assert_eq!(several[0], one);
+    let table = backtest(&["--rule", "goal", "--rule", "vpa"]).out;
+    assert!(table.starts_with("RULE   SERIES   STEPS   SLACK") && table.lines().count() == 3, "{table}");
+}
+
+#[test]
+fn requests_and_chart_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (requests, svg, gz) = (path("r.csv"), path("c.svg"), path("t.csv.gz"));
+    let file = std::fs::File::create(&gz).unwrap();
+    let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+    encoder.write_all(trace().as_bytes()).unwrap();
+    encoder.finish().unwrap();
+    let done = run(&[
+        "backtest",
+        "--trace",
+        &gz,
+        "--resource",
+        "cpu",
+        "--requests-out",
+        &requests,
+        "--svg",
+        &svg,
+        "--series",
+        "day, busy",
+    ]);
+    assert_eq!(done.status, 0, "{done:?}");
+    let written = std::fs::read_to_string(&requests).unwrap();
+    let lines: Vec<&str> = written.lines().collect();
+    // At 7, 8, 9 and 10 days, for each series.
+    assert_eq!((lines[0], lines.len()), ("series,t,request,lower,upper", 9));
+    let first: Vec<&str> = lines[1].split(',').collect();
+    assert_eq!(first[..2], ["calm", "604800"]);
+    let number = |at: usize| first[at].parse::<f64>().unwrap();
+    assert!(
+        number(3) <= number(2) && 0.5 < number(2) && number(2) < 0.7 && number(2) <= number(4),
+        "{first:?}"
+    );
+    assert!(lines[5].starts_with("\"day, busy\",604800,2."), "{}", lines[5]);
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("day, busy: cpu used and requested"));
+}
+
+#[test]
+fn one_time_is_answered_from_what_lies_before() {
+    let answer = backtest(&["--at", "172800", "-o", "json"]).json();
+    assert_eq!((&answer[0]["series"], &answer[0]["tier"]), (&"calm".into(), &"own".into()));
+    assert_eq!(answer[0]["spanSeconds"], 172_800);
+    let same = backtest(&["--at", "1970-01-03T00:00:00Z", "-o", "json"]).json();
+    assert_eq!(answer, same);
+    let before = backtest(&["--at", "0", "-o", "json"]);
+    assert_eq!((before.status, &before.json()[0]["tier"]), (1, &"none".into()));
+}
+
+#[test]
+fn rows_of_csv() {
+    let rows = backtest(&["--csv"]).out;
+    assert!(rows.starts_with("rule,series,steps,slack,over,oom24,churn\ngoal,calm,3,"), "{rows}");
+    assert!(rows.contains("\ngoal,\"day, busy\",3,"), "{rows}");
+}
+
+#[test]
+fn refusals_name_place_reason_and_remedy() {
+    let bad =
+        run_with(&["backtest", "--trace", "-", "--resource", "cpu"], "series,t,value\na,1,2\na,2,NaN\n");
+    assert_eq!(bad.status, 1);
+    assert!(bad.err.contains("standard input, line 3") && bad.err.contains("is no number"), "{}", bad.err);
+    for (more, part) in [
+        (&["--rule", "p99"][..], "there are goal, vpa, vpa-p99, initial"),
+        (&["--rule", "vpa:half-life=1"], "such as 7d or 24h"),
+        (&["--warmup", "7"], "such as 7d or 24h"),
+        (&["--rule", "goal", "--rule", "vpa", "--requests-out", "/dev/null"], "give one --rule"),
+        (&["--resource", "disk"], "disk"),
+    ] {
+        let refused = backtest(more);
+        assert_eq!((refused.status, refused.out.as_str()), (2, ""), "{more:?}");
+        assert!(refused.err.contains(part), "{}", refused.err);
+    }
+    let unknown = backtest(&["--svg", "/dev/null", "--series", "none"]);
+    assert!(unknown.status == 1 && unknown.err.contains("it has calm, day, busy"), "{}", unknown.err);
+    let none = run(&["backtest", "--trace", "/nonexistent/t.csv", "--resource", "cpu"]);
+    assert!(none.status == 1 && none.err.contains("/nonexistent/t.csv"), "{}", none.err);
+}
