@@ -88,7 +88,7 @@ impl Reader {
         if !self.rest.is_empty() {
             let Some(end) = bytes.iter().position(|b| *b == b'\n') else {
                 self.rest.extend_from_slice(bytes);
-                return self.check_rest();
+                return Self::check(self.lines, &self.rest);
             };
             let mut line = std::mem::take(&mut self.rest);
             line.extend_from_slice(&bytes[..end]);
@@ -100,13 +100,14 @@ impl Reader {
             bytes = &bytes[end + 1..];
         }
         self.rest.extend_from_slice(bytes);
-        self.check_rest()
+        Self::check(self.lines, &self.rest)
     }
 
-    fn check_rest(&self) -> Result<(), BadTrace> {
-        if self.rest.len() > MAX_LINE {
+    /// Refuses a line, or the beginning of one, that is too long; `before` lines ended.
+    fn check(before: u64, line: &[u8]) -> Result<(), BadTrace> {
+        if line.len() > MAX_LINE {
             let why = format!("longer than {MAX_LINE} bytes");
-            return Err(BadTrace { line: self.lines + 1, why, remedy: "give one sample a line" });
+            return Err(BadTrace { line: before + 1, why, remedy: "give one sample a line" });
         }
         Ok(())
     }
@@ -128,6 +129,7 @@ impl Reader {
     }
 
     fn line(&mut self, line: &[u8]) -> Result<(), BadTrace> {
+        Self::check(self.lines, line)?;
         self.lines += 1;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let read = if !self.has_header {
