@@ -108,9 +108,10 @@ fn refusals_name_place_reason_and_remedy() {
         (&["--rule", "vpa:half-life=1"], "such as 7d or 24h"),
         (&["--warmup", "7"], "such as 7d or 24h"),
         (&["--rule", "goal", "--rule", "vpa", "--requests-out", "/dev/null"], "give one --rule"),
-        (&["--resource", "disk"], "disk"),
+        (&["--resource", "disk"], "--resource"),
     ] {
-        let refused = backtest(more);
+        // Refused before anything is read.
+        let refused = run(&[&["backtest", "--trace", "/dev/null", "--resource", "cpu"], more].concat());
         assert_eq!((refused.status, refused.out.as_str()), (2, ""), "{more:?}");
         assert!(refused.err.contains(part), "{}", refused.err);
     }
