@@ -292,11 +292,13 @@ pub(super) fn claim_key(namespace: &str, name: &str, symbols: &mut Symbols) -> S
 }
 
 /// Claims by name, and those that are made anew for each pod.
+type Claims = (Box<[Symbol]>, Box<[Claim]>);
+
 fn claims(
     pod: &object::Pod,
     storage: Option<&Storage>,
     symbols: &mut Symbols,
-) -> Result<(Box<[Symbol]>, Box<[Claim]>), SelectorError> {
+) -> Result<Claims, SelectorError> {
     let namespace = pod.metadata.namespace_or_default();
     let (mut named, mut own) = (Vec::new(), Vec::new());
     for volume in &pod.spec.volumes {

@@ -36,7 +36,7 @@ pub fn mix(additions: &[Addition], types: &[NodeType], missing: u64) -> Option<M
     let priced = |addition: &Addition| {
         let kind = types.iter().find(|kind| kind.name == addition.r#type)?;
         let price = kind.price.filter(|price| price.is_finite() && *price >= 0.0)?;
-        (addition.per_node > 0).then(|| (addition.per_node, price))
+        (addition.per_node > 0).then_some((addition.per_node, price))
     };
     let mut types: Vec<Priced<'_>> = additions
         .iter()
