@@ -15,8 +15,8 @@ const WANTED: &str = "50%";
 const TENANT: u64 = 40;
 /// Growth in percent of memory per second, one per repetition.
 const RATES: [&str; 5] = ["10", "5", "10", "3", "10"];
-/// Where the probe is later than this while it is quiet, the machine itself holds it up more than the hog would.
-const BUSY_MSEC: f64 = 20.0;
+/// One period: where the probe is later than this while it is quiet, the machine itself holds it up as much as a hog would.
+const BUSY_MSEC: f64 = 10.0;
 
 /// The probe's 99th percentiles of lateness, in milliseconds, one for each stretch of time.
 #[derive(Default)]
