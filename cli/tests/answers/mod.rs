@@ -193,6 +193,7 @@ fn status() -> GetStatusResponse {
             by: "pressure".into(),
             why: "BestEffort first".into(),
         }],
+        ..Default::default()
     }
 }
 
