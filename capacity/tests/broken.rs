@@ -200,7 +200,7 @@ fn pointers(value: &Value, at: &mut String, all: &mut Vec<String>) {
     match value {
         Value::Object(map) => map.iter().for_each(|(key, value)| down(key.clone(), value)),
         Value::Array(list) => {
-            list.iter().enumerate().for_each(|(index, value)| down(index.to_string(), value))
+            list.iter().enumerate().for_each(|(index, value)| down(index.to_string(), value));
         }
         _ => {}
     }

@@ -168,7 +168,7 @@ fn effective_requests_are_those_of_the_busiest_moment() {
     let mut small = pod(json!({}));
     small["spec"]["containers"] =
         json!([container("1500u"), {"name": "b", "resources": {"requests": {"cpu": "1500u"}}}]);
-    let mut tiny = snapshot.clone();
+    let mut tiny = snapshot;
     tiny["nodes"][0]["status"]["allocatable"]["cpu"] = "6m".into();
     check("rounded once, after the sum", &tiny, &small, 2);
 }
@@ -378,7 +378,7 @@ fn preferences_for_and_against_pods_add_up_over_the_domain() {
     }}));
     // Raw 8, -5, 0: 100 x (s + 5) / 13, weight 2.
     assert_eq!(scores(&snapshot, &shape, Score::InterPodAffinity), [200, 0, 2 * 38]);
-    let mut wanting = snapshot.clone();
+    let mut wanting = snapshot;
     wanting["pods"][0]["spec"]["affinity"] = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
         {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "sim"}}},
     ]}});

@@ -85,7 +85,7 @@ fn the_least_used_nodes_are_emptied_and_daemons_stay() {
     assert!(!got.moves[0].bare);
     let stopped = scenario::compact(&cluster, &Profiles::default(), &state, &mut |_| false);
     assert_eq!((stopped.found, stopped.moves.len()), (3, 0));
-    let mut protected = snapshot.clone();
+    let mut protected = snapshot;
     protected["podDisruptionBudgets"] = json!([{"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "a0"}}}, "status": {"disruptionsAllowed": 0}}]);
     let (cluster, state) = load(&protected);
     let got = scenario::compact(&cluster, &Profiles::default(), &state, &mut |_| true);

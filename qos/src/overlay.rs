@@ -135,7 +135,9 @@ mod tests {
 
     #[test]
     fn a_step_is_held_back_by_the_narrowest() {
-        let table: [(&str, u64, u64, Option<u64>, u64, Option<(u64, &[&str])>); 11] = [
+        type Wanted<'a> = Option<(u64, &'a [&'static str])>;
+        type Row<'a> = (&'a str, u64, u64, Option<u64>, u64, Wanted<'a>);
+        let table: [Row<'_>; 11] = [
             ("near enough is taken at once", 500, 600, None, 9000, Some((600, &[]))),
             ("far up is half as much again", 500, 2000, None, 9000, Some((750, &["step"]))),
             ("far down is a fifth less", 500, 100, None, 9000, Some((400, &["step"]))),

@@ -153,6 +153,7 @@ fn facts() -> impl Strategy<Value = PodFacts> {
             pod_cpu_limit: p.map(MilliCpu::new),
             requests: None,
             priority: None,
+            labels: BTreeMap::new(),
         },
     )
 }

@@ -7,6 +7,7 @@
 //! ([`config`]). Not owned: the rules (`evenkeel_rightsizing`, `evenkeel_capacity`), the wire format and its codec
 //! (`evenkeel_proto`), the log's files (`evenkeel_log`).
 
+pub(crate) mod acting;
 pub mod api;
 pub(crate) mod capacity;
 pub mod checkpoint;

@@ -24,6 +24,7 @@ use tonic::transport::server::TcpIncoming;
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
+use crate::acting::Acting;
 use crate::api::Context;
 use crate::api::grpc::Api;
 use crate::api::http::Site;
@@ -138,6 +139,7 @@ impl Recommender {
             context.engine.clone(),
             config.ingest.credits,
             config.ingest.max_streams,
+            Acting::of(&context),
             stopped.clone(),
         ));
         serving.notify_one();
@@ -198,7 +200,7 @@ pub(crate) async fn ended(mut stopped: watch::Receiver<bool>) {
 }
 
 /// Ingest, which begins once history has been read back.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 struct LateIngestion(Arc<OnceLock<Ingestion>>);
 
 impl LateIngestion {

@@ -132,6 +132,7 @@ fn status() -> GetStatusResponse {
         mode: "enforce".into(),
         rules: "proposal".into(),
         panic: false,
+        overlay: None,
         capabilities: vec!["CAP_KILL".into()],
         knobs: vec![KnobStatus {
             name: "cpu.shares".into(),
@@ -193,7 +194,6 @@ fn status() -> GetStatusResponse {
             by: "pressure".into(),
             why: "BestEffort first".into(),
         }],
-        ..Default::default()
     }
 }
 

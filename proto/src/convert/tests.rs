@@ -23,6 +23,7 @@ fn identity() -> Identity {
         estimated: true,
         memory_class: None,
         cpu_class: Some(QosClass::Burstable),
+        labels: BTreeMap::from([("app".to_owned(), "web".to_owned())]),
     }
 }
 

@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn a_falling_count_ends_where_its_line_does() {
-        let table: [(&[u64], Option<(f64, Option<f64>)>); 5] = [
+        type Wanted = Option<(f64, Option<f64>)>;
+        let table: [(&[u64], Wanted); 5] = [
             (&[12, 10], None),
             (&[12, 10, 8, 6], Some((-2.0, Some(3.0)))),
             (&[5, 5, 5], Some((0.0, None))),

@@ -4,6 +4,7 @@
 //! the order of their names). An unknown key is an error. Reading is in `load.rs`, the units in `units.rs`, the engines
 //! outside in `engine.rs`.
 
+mod acting;
 mod capacity;
 mod engine;
 mod load;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use evenkeel_model::quantity::Quantity;
 use evenkeel_rightsizing::{Resource, initial};
 
+pub use acting::ActingSection;
 pub use capacity::{CapacitySection, WatchSection};
 pub use engine::{EngineKind, EngineSection, HeaderValue, SecretFrom};
 pub use load::{ConfigError, DEFAULT_FILE, Sources, load};
@@ -48,6 +50,8 @@ pub struct Config {
     pub retention: Retention,
     /// The rule that answers.
     pub recommend: Recommend,
+    /// What running containers are given.
+    pub acting: ActingSection,
     /// How many more pods fit.
     pub capacity: CapacitySection,
 }
@@ -230,6 +234,7 @@ impl Default for Config {
             history: HistorySection::default(),
             retention: Retention::default(),
             recommend: Recommend::default(),
+            acting: ActingSection::default(),
             capacity: CapacitySection::default(),
         }
     }

@@ -5,12 +5,14 @@ use std::collections::VecDeque;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use evenkeel_proto::v1::stream_request::Message as Asked;
 use evenkeel_proto::v1::stream_response::Message as Said;
 use evenkeel_proto::v1::{self, ingest_service_server::IngestService};
 use futures::Stream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{debug, info};
@@ -26,12 +28,25 @@ const MAX_NAME: usize = 253;
 /// Answers waiting for a client that does not read.
 const OUTBOX: usize = 16;
 
+/// How often it is looked whether there is something to tell an agent.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What is told to agents without being asked.
+pub(crate) trait Words: Send + Sync {
+    /// How often an agent hears it even if nothing changed.
+    fn interval(&self) -> Duration;
+    /// Differs when there may be something new to tell.
+    fn version(&self) -> (u64, u64);
+    /// What the node of a stream is told.
+    fn word(&self, key: &Key) -> v1::Overlay;
+}
+
 /// `IngestService`.
-#[derive(Debug)]
 pub(crate) struct Ingestion {
     engine: Engine,
     credits: usize,
     places: Arc<Semaphore>,
+    words: Option<Arc<dyn Words>>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -40,10 +55,11 @@ impl Ingestion {
         engine: Engine,
         credits: u32,
         max_streams: usize,
+        words: Option<Arc<dyn Words>>,
         stopping: watch::Receiver<bool>,
     ) -> Self {
         let places = Arc::new(Semaphore::new(max_streams.min(Semaphore::MAX_PERMITS)));
-        Self { engine, credits: credits as usize, places, stopping }
+        Self { engine, credits: credits as usize, places, words, stopping }
     }
 }
 
@@ -74,6 +90,8 @@ impl IngestService for Ingestion {
             unhandled: 0,
             replies,
             outbox,
+            words: self.words.clone(),
+            told: None,
             _place: place,
         };
         let peer = request.remote_addr();
@@ -97,6 +115,9 @@ struct Connection {
     /// and messages are read only while few are unanswered.
     replies: mpsc::UnboundedSender<Reply>,
     outbox: mpsc::Sender<Result<v1::StreamResponse, Status>>,
+    words: Option<Arc<dyn Words>>,
+    /// Version and time of the last word told.
+    told: Option<((u64, u64), Instant)>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -111,6 +132,8 @@ impl Connection {
         count(&health.connections, 1);
         let mut durable = self.engine.durable.clone();
         let mut open = true;
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stopped = pin!(ended(stopping));
         let status = loop {
             let room = open && self.waiting.len() + self.unhandled < self.limit;
@@ -130,6 +153,7 @@ impl Connection {
                     None => break None,
                 },
                 changed = durable.changed() => if changed.is_err() { break None },
+                _ = look.tick(), if self.words.is_some() => self.advise(),
                 () = &mut stopped => {
                     break Some(Status::unavailable("the recommender is stopping; connect again"));
                 }
@@ -176,6 +200,23 @@ impl Connection {
         self.unhandled += 1;
         let sent = self.engine.commands.send(command).await;
         sent.map_err(|_| Status::unavailable("the recommender is stopping; connect again"))
+    }
+
+    /// Tells the agent what there is to tell, where that changed or it is time. A client that does not read hears it later.
+    fn advise(&mut self) {
+        let (Some(words), Some(key)) = (&self.words, &self.key) else { return };
+        let version = words.version();
+        if self.told.is_some_and(|(told, at)| told == version && at.elapsed() < words.interval()) {
+            return;
+        }
+        let word = words.word(key);
+        if self.told.is_none() && word.entries.is_empty() && !word.panic {
+            return;
+        }
+        let response = v1::StreamResponse { message: Some(Said::Overlay(word)) };
+        if self.outbox.try_send(Ok(response)).is_ok() {
+            self.told = Some((version, Instant::now()));
+        }
     }
 
     /// Says everything that is durable; of acknowledgements in a row only the last.

@@ -108,6 +108,14 @@ impl Stored {
         wanted.map(|r| aged(r, kept.made_usec, now_usec)).collect()
     }
 
+    /// The one of a container and resource: cluster, namespace, workload, container, resource.
+    pub fn of(&self, place: (&str, &str, &str, &str, &str), now_usec: u64) -> Option<v1::Recommendation> {
+        let kept = self.kept();
+        let (cluster, namespace, workload, container, resource) = place;
+        let place = (cluster.into(), namespace.into(), workload.into(), container.into(), resource.into());
+        kept.all.get(&place).map(|r| aged(r, kept.made_usec, now_usec))
+    }
+
     /// The one of a container, or else of any container of its image.
     pub fn like(&self, asked: &Asked, resource: Resource, now_usec: u64) -> Option<v1::Recommendation> {
         let kept = self.kept();

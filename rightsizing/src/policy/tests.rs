@@ -53,7 +53,7 @@ fn everything_that_can_be_written_is_read_and_written_again() {
     assert_eq!(object["metadata"]["creationTimestamp"], "2026-01-01T00:00:00Z");
     let again = read(&object.to_string()).unwrap();
     assert_eq!(again.object(None, Value::Null)["spec"], object["spec"]);
-    assert_eq!((again.mode, again.containers.clone()), (policy.mode, policy.containers.clone()));
+    assert_eq!((again.mode, again.containers), (policy.mode, policy.containers));
 }
 
 #[test]

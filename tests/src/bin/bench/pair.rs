@@ -92,11 +92,6 @@ impl Recommender {
         self.grpc
     }
 
-    /// Its metrics.
-    pub(crate) fn metrics(&self) -> Result<String> {
-        metrics(self.http)
-    }
-
     /// Ends it in order.
     pub(crate) fn stop(self) -> Result<()> {
         self.daemon.stop()

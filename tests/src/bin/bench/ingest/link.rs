@@ -80,6 +80,7 @@ impl Link {
                 stream_response::Message::Ack(ack) => self.acknowledged = ack.last_seq,
                 stream_response::Message::Refused(refused) => bail!("refused: {refused:?}"),
                 stream_response::Message::Resume(_) => bail!("resumed without being asked"),
+                stream_response::Message::Overlay(_) => {}
             }
         }
         Ok(())
