@@ -223,14 +223,14 @@ fn a_few_moves_make_room_and_people_read_them() {
             "- {{kind: Pod, metadata: {{name: {name}}}, spec: {{nodeName: {node}, containers: [{{name: c, resources: {{requests: {{cpu: 2}}}}}}]}}}}\n"
         )
     };
-    let list = format!("kind: List\nitems:\n{}{}{}{}", node("a"), node("b"), pod("x", "a"), pod("y", "b"));
+    let list = format!("kind: List\nitems:\n{}{}{}{}", node("a"), node("b"), pod("p1", "a"), pod("p2", "b"));
     let cluster = files.write("halves.yaml", &list);
     let whole = files.write("whole.yaml", &POD.replace("300m", "4"));
     let arguments = ["capacity", "-f", &whole, "--snapshot", &cluster, "--defrag", "3", "--compact"];
     let found = run(&arguments);
     assert_eq!(found.status, 1, "none fits as it is");
     assert!(
-        found.out.contains("After 1 moves 1 fit, not 0:\n\tdefault/x from a to b (nobody makes it anew)"),
+        found.out.contains("After 1 moves 1 fit, not 0:\n\tdefault/p1 from a to b (nobody makes it anew)"),
         "{}",
         found.out
     );
@@ -257,7 +257,7 @@ spec:
     let cluster = "
 kind: List
 items:
-- {kind: Node, metadata: {name: n, labels: {zone: Europe, type: HPC}}, status: {allocatable: {cpu: 60, memory: 8Gi, pods: 110}}}
+- {kind: Node, metadata: {name: n1, labels: {zone: Europe, type: HPC}}, status: {allocatable: {cpu: 60, memory: 8Gi, pods: 110}}}
 - {kind: StorageClass, metadata: {name: made}, provisioner: d, volumeBindingMode: WaitForFirstConsumer}
 - {kind: PersistentVolumeClaim, metadata: {name: a}, spec: {storageClassName: made, resources: {requests: {storage: 6Gi}}}}
 ";

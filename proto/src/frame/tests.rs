@@ -302,6 +302,27 @@ fn version_1_is_what_it_was() {
     assert_eq!(all, GOLDEN);
 }
 
+/// A folded frame as releases wrote it that counted CPU in thousandths, and no time.
+#[test]
+fn folded_frames_of_before_are_read() {
+    let bytes = unhex(concat!(
+        "010280a6b4b7c1c482030200020102f3b40c0001f11900000081c0d98c0380a03a80a03a0003c0b51200018202070700",
+        "81c0abee0980a00c80c012",
+    ));
+    let mut seen = Seen::default();
+    Decoder::new().decode(&bytes, &mut seen).unwrap();
+    let cpu: Vec<(u32, u64, u64)> = seen
+        .rollups
+        .iter()
+        .map(|(_, slot, rollup)| (*slot, rollup.samples, rollup.cpu_micro.max % 1000))
+        .collect();
+    assert_eq!(cpu, [(1, 2, 0), (2, 3, 0)]);
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}
+
 const GOLDEN: [&str; 5] = [
     concat!(
         "0101e783b6c1c1c48203e7833d000240c0d419f4ff9f31c618638c31c61863cc9962e552d0ac4c7012e5cd07a273380a",
@@ -314,8 +335,8 @@ const GOLDEN: [&str; 5] = [
     ),
     "0100b88fb0c2c1c48203b5843d02018100c010feff251413308803d9e00a95e19fcffd7f54fc33110000",
     concat!(
-        "010280a6b4b7c1c482030200020102f3b40c0001f11900000081c0d98c0380a03a80a03a0003c0b51200018202070700",
-        "81c0abee0980a00c80c012",
+        "010480a6b4b7c1c482030200020102e58a7af3b40cc8873d0001c295ca0100000081c0d98c0380a03a80a03a00039b8f",
+        "b701c0b5128d8c7a0001dddd0f9d379d370081c0abee0980a00c80c012",
     ),
     concat!(
         "0103e783b6c1c1c48203e7833d0002800c019d833dff3f0101a9acb9a9d019a6f0a401def941cec3a3e17880a0e99004",

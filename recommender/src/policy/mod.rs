@@ -1,5 +1,5 @@
-//! Owns the policies in force: those applied over the interfaces, kept in a log of their own ([`store`]), and those of
-//! files people edit ([`files`]); which one governs a container; what is told of each ([`status`]).
+//! Owns the policies in force: those applied over the interfaces, kept in a log of their own (`store`), and those of
+//! files people edit (`files`); which one governs a container; what is told of each (`status`).
 //!
 //! Not owned: the object and its rules of precedence (`evenkeel_rightsizing::policy`), what follows from a policy
 //! (`recommend`).

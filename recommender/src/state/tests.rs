@@ -1,3 +1,5 @@
+//! What a state counts of samples and events, good ones and bad ones.
+
 use std::time::Duration;
 
 use evenkeel_proto::frame::Encoder;
