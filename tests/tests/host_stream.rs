@@ -6,3 +6,5 @@ mod answers;
 mod events;
 #[path = "cases/stream_losses.rs"]
 mod losses;
+#[path = "cases/stream_overlay.rs"]
+mod overlay;

@@ -113,16 +113,17 @@ pub(crate) fn encode_minutes(minutes: &[Kept]) -> Vec<u8> {
     };
     column(&|m| u64::from(m.minute));
     column(&|m| u64::from(m.samples));
-    column(&|m| m.weight_ms);
+    // What is beyond a second for each sample: next to nothing, however many there were.
+    column(&|m| zigzag(m.weight_ms.wrapping_sub(u64::from(m.samples) * 1000) as i64));
     column(&|m| m.throttled_ms);
     column(&|m| m.starved_ms);
     column(&|m| u64::from(m.oom_kills));
     for part in [|m: &Kept| m.cpu, |m: &Kept| m.memory] {
         // Differences wrap, so that any numbers come back.
         column(&|m| u64::from(m.samples).wrapping_sub(part(m).count));
-        column(&|m| part(m).sum);
-        column(&|m| part(m).max.wrapping_sub(part(m).min));
         column(&|m| part(m).min);
+        column(&|m| part(m).max.wrapping_sub(part(m).min));
+        column(&|m| part(m).sum.wrapping_sub(part(m).min.wrapping_mul(part(m).count)));
     }
     out.finish()
 }
@@ -143,7 +144,7 @@ pub(crate) fn decode_minutes(bytes: &[u8]) -> Option<Vec<Kept>> {
     };
     each(&|m, v| u32::try_from(v).ok().map(|v| m.minute = v))?;
     each(&|m, v| u32::try_from(v).ok().map(|v| m.samples = v))?;
-    each(&|m, v| put(&mut m.weight_ms, v))?;
+    each(&|m, v| put(&mut m.weight_ms, (unzigzag(v) as u64).wrapping_add(u64::from(m.samples) * 1000)))?;
     each(&|m, v| put(&mut m.throttled_ms, v))?;
     each(&|m, v| put(&mut m.starved_ms, v))?;
     each(&|m, v| u32::try_from(v).ok().map(|v| m.oom_kills = v))?;
@@ -153,11 +154,12 @@ pub(crate) fn decode_minutes(bytes: &[u8]) -> Option<Vec<Kept>> {
             let samples = u64::from(m.samples);
             put(&mut part(m).count, samples.wrapping_sub(v))
         })?;
-        each(&|m, v| put(&mut part(m).sum, v))?;
+        each(&|m, v| put(&mut part(m).min, v))?;
         each(&|m, v| put(&mut part(m).max, v))?;
         each(&|m, v| {
-            part(m).min = v;
-            part(m).max = part(m).max.wrapping_add(v);
+            let part = part(m);
+            part.max = part.max.wrapping_add(part.min);
+            part.sum = v.wrapping_add(part.min.wrapping_mul(part.count));
             Some(())
         })?;
     }
@@ -309,15 +311,19 @@ mod tests {
 
     #[test]
     fn an_hour_of_an_idle_container_is_small() {
-        let idle = |minute| Kept {
-            minute,
-            samples: 60,
-            weight_ms: 60_000,
-            cpu: Aggregate { count: 60, sum: 0, min: 0, max: 0 },
-            memory: Aggregate { count: 60, sum: 60 << 20, min: 1 << 20, max: 1 << 20 },
-            ..Kept::default()
+        // Ticks drift against minutes, so some have a sample less or more.
+        let idle = |minute: u32| {
+            let count = 59 + u64::from(minute * 7 % 3);
+            Kept {
+                minute,
+                samples: count as u32,
+                weight_ms: count * 1000,
+                cpu: Aggregate { count, sum: 0, min: 0, max: 0 },
+                memory: Aggregate { count, sum: count << 20, min: 1 << 20, max: 1 << 20 },
+                ..Kept::default()
+            }
         };
         let bytes = encode_minutes(&(0..60).map(idle).collect::<Vec<_>>());
-        assert!(bytes.len() < 40, "{} bytes", bytes.len());
+        assert!(bytes.len() < 50, "{} bytes", bytes.len());
     }
 }
