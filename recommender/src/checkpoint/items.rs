@@ -121,12 +121,16 @@ fn stream_item(stream: &Stream) -> StreamItem {
 
 fn replica_bytes(replica: &Replica) -> Vec<u8> {
     let [cpu, memory] = &replica.heights;
-    encode_parts(&[u64::from(replica.hour), replica.starved_ms], &[Some(cpu), Some(memory)])
+    encode_parts(
+        &[u64::from(replica.hour), u64::from(replica.pod), replica.starved_ms],
+        &[Some(cpu), Some(memory)],
+    )
 }
 
 fn replica_of(bytes: &[u8]) -> Option<Replica> {
-    let ([hour, starved_ms], [cpu, memory]) = decode_parts::<2, 2>(bytes)?;
-    Some(Replica { hour: u32::try_from(hour).ok()?, starved_ms, heights: [cpu?, memory?] })
+    let ([hour, pod, starved_ms], [cpu, memory]) = decode_parts::<3, 2>(bytes)?;
+    let (hour, pod) = (u32::try_from(hour).ok()?, u32::try_from(pod).ok()?);
+    Some(Replica { hour, pod, starved_ms, heights: [cpu?, memory?] })
 }
 
 fn subject_item(held: &Held) -> SubjectItem {

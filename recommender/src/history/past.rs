@@ -236,7 +236,10 @@ impl Past {
     pub(crate) fn replica(&mut self, own: SubjectId, replica: Replica) {
         let Some(held) = self.get_mut(own) else { return };
         if let Some(open) = held.open_hours.iter_mut().find(|open| open.hour == replica.hour) {
-            open.replicas.push(replica);
+            match open.replicas.iter_mut().find(|had| had.pod == replica.pod) {
+                Some(had) => had.merge(&replica),
+                None => open.replicas.push(replica),
+            }
         }
     }
 

@@ -1,4 +1,11 @@
 //! Owns what one container did within one hour, and which of several replicas is the bad one.
+//!
+//! A replica is a pod: a container that was started again, or got another number in its stream, goes on where the one before
+//! it ended, or a part of a minute would pass for the bad one of many.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use evenkeel_rightsizing::histogram::Histogram;
 
@@ -7,10 +14,27 @@ use evenkeel_rightsizing::histogram::Histogram;
 pub(crate) struct Replica {
     /// Hour since 1970.
     pub(crate) hour: u32,
+    /// Its pod, as [`pod_id`] has it.
+    pub(crate) pod: u32,
     /// Time in which the CPU use was held down, milliseconds.
     pub(crate) starved_ms: u64,
     /// Time at each height of CPU (millionths of a core) and of memory (bytes).
     pub(crate) heights: [Histogram; 2],
+}
+
+/// A pod's name in short, the same in every run: replicas of one hour are told apart by it.
+pub(crate) fn pod_id(pod: &str) -> u32 {
+    crc32c::crc32c(pod.as_bytes())
+}
+
+impl Replica {
+    /// Takes another part of the same pod's hour in.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.starved_ms += other.starved_ms;
+        for (into, from) in self.heights.iter_mut().zip(&other.heights) {
+            into.merge(from);
+        }
+    }
 }
 
 /// What arrived since the last look, all of one hour.
@@ -26,8 +50,15 @@ pub(crate) struct Fold {
 
 /// Of n replicas the one at rank ceil(0.95 n) by mean use, and the time it was starved; no histogram of one alone.
 pub(crate) fn worst(replicas: &[&Replica], resource: usize) -> (Option<Histogram>, u64) {
+    let mut pods: BTreeMap<u32, Cow<'_, Replica>> = BTreeMap::new();
+    for replica in replicas.iter().filter(|replica| !replica.heights[resource].is_empty()) {
+        match pods.entry(replica.pod) {
+            Entry::Vacant(place) => drop(place.insert(Cow::Borrowed(*replica))),
+            Entry::Occupied(mut place) => place.get_mut().to_mut().merge(replica),
+        }
+    }
     let mut by_use: Vec<(u128, &Replica)> =
-        replicas.iter().map(|replica| (mean(&replica.heights[resource]), *replica)).collect();
+        pods.values().map(|replica| (mean(&replica.heights[resource]), &**replica)).collect();
     by_use.sort_by_key(|(mean, _)| *mean);
     let rank = (by_use.len() * 95).div_ceil(100);
     match by_use.get(rank.wrapping_sub(1)) {
@@ -55,7 +86,7 @@ mod tests {
     #[test]
     fn the_bad_replica_is_at_rank_95_percent() {
         let replica = |height: u64| {
-            let mut one = Replica { starved_ms: height, ..Replica::default() };
+            let mut one = Replica { pod: height as u32, starved_ms: height, ..Replica::default() };
             // So far apart that no two are in one bucket.
             one.heights[0].add(height * height * height, 1000);
             one
@@ -68,5 +99,11 @@ mod tests {
         }
         assert_eq!(worst(&[&replica(7)], 0), (None, 7));
         assert_eq!(worst(&[], 0), (None, 0));
+        // Parts of one pod are one replica, and one that was not measured is none.
+        let (first, second) = (replica(3), Replica { pod: 3, ..replica(9) });
+        let silent = Replica { pod: 7, ..Replica::default() };
+        assert_eq!(worst(&[&first, &second, &silent], 0), (None, 12));
+        let (heights, starved) = worst(&[&first, &second, &silent, &replica(4)], 0);
+        assert_eq!((heights.unwrap().total(), starved), (2000, 12));
     }
 }

@@ -11,7 +11,7 @@ use evenkeel_proto::v1;
 use super::history::SeriesId;
 use super::seconds::Seconds;
 use crate::history::past::Subjects;
-use crate::history::replica::{Fold, Replica};
+use crate::history::replica::{Fold, Replica, pod_id};
 
 /// What is remembered of one past second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl Slot {
             return None;
         }
         let before = self.end_hour();
-        self.hour = Some(Box::new(Replica { hour, ..Replica::default() }));
+        self.hour = Some(Box::new(Replica { hour, pod: pod_id(&self.identity.pod), ..Replica::default() }));
         before
     }
 

@@ -77,7 +77,9 @@ impl Profile {
         }
         self.starved_ms += hour.starved_ms.min(weight);
         self.peak_of(now - start, hour.peak, 1);
-        self.span_ms = self.span_ms.max(now - start);
+        // Of an hour that began before there was anything only the time that was measured counts.
+        let measured = weight.min((now - start).min(HOUR_MS));
+        self.span_ms = self.span_ms.max(now.saturating_sub(start + HOUR_MS) + measured);
     }
 
     fn day(&mut self, day: &Day, now: u64) {
