@@ -25,6 +25,9 @@ pub(super) struct Status {
     pub(super) holds: Vec<Hold>,
     pub(super) daemons: Vec<Daemon>,
     pub(super) workloads_cap: Option<Cap>,
+    /// Absent where recommended requests are not accepted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) overlay: Option<Overlay>,
     pub(super) containers: Vec<Container>,
 }
 
@@ -92,6 +95,16 @@ pub(super) struct Daemon {
 pub(super) struct Score {
     pub(super) wanted: i32,
     pub(super) actual: Option<i32>,
+}
+
+/// What the recommender last said the node's containers should request.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Overlay {
+    pub(super) made: Option<String>,
+    pub(super) offered: u32,
+    pub(super) in_force: u32,
+    pub(super) panic: Option<String>,
 }
 
 /// The limit of the cgroup that holds all workloads.
@@ -215,6 +228,12 @@ impl From<GetStatusResponse> for Status {
             holds: r.holds.into_iter().map(Hold::from).collect(),
             daemons: r.daemons.into_iter().map(Daemon::from).collect(),
             workloads_cap: r.workloads_cap.map(Cap::from),
+            overlay: r.overlay.map(|o| Overlay {
+                made: wire::time(o.made_usec),
+                offered: o.offered,
+                in_force: o.in_force,
+                panic: some(o.panic),
+            }),
             containers: r.containers.into_iter().map(Container::from).collect(),
         }
     }

@@ -20,6 +20,7 @@ pub(super) fn status(status: &Status, output: &Output) -> String {
     text.push_str(&format!("capabilities: {held}\n"));
     text.push_str(&stream_text(status));
     text.push_str(&cap_text(status));
+    text.push_str(&overlay_text(status));
     if let Some(pressure) = &status.pressure {
         text.push_str(&pressure.text());
     }
@@ -74,6 +75,20 @@ fn cap_text(status: &Status) -> String {
         units::bytes(c.reserve_bytes),
         units::bytes(c.outside_bytes),
     )
+}
+
+fn overlay_text(status: &Status) -> String {
+    let Some(o) = &status.overlay else { return String::new() };
+    match (&o.made, &o.panic) {
+        (None, _) => "recommended requests: accepted, none offered yet\n".to_owned(),
+        (_, Some(why)) => format!("recommended requests: none, the panic switch is on: {}\n", clean(why)),
+        (Some(made), None) => {
+            format!(
+                "recommended requests: in force for {} of {} offered, told at {made}\n",
+                o.in_force, o.offered
+            )
+        }
+    }
 }
 
 fn daemon_table(status: &Status) -> Table {
