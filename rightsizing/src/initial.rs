@@ -70,74 +70,6 @@ impl Default for Params {
     }
 }
 
-/// Samples of one resource within a window, as the caller's history has them.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Observations {
-    /// One value per rollup, any order; unit of the resource asked for.
-    pub values: Vec<u64>,
-    /// Minute (since 1970) of the earliest and of the latest value.
-    pub span: Option<(u64, u64)>,
-}
-
-/// What the rule says.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Answer {
-    /// The value to request; `None` with tier `none`: nothing is known and nothing should be set.
-    pub request: Option<u64>,
-    /// Name of the tier that answered, `none` without data.
-    pub tier: String,
-    /// Samples used.
-    pub samples: usize,
-    /// From the first to the end of the last minute used, seconds.
-    pub span_seconds: u64,
-    /// Part of the tier's window for which there are samples, 0 to 1.
-    pub confidence: f64,
-    /// Part of the samples above the value that is requested now, if one is.
-    pub risk_now: Option<f64>,
-    /// Part of the samples above the recommended value.
-    pub risk_then: Option<f64>,
-}
-
-/// Answers for one resource of one container.
-///
-/// `now_minute` is the present minute since 1970; `current` the present request; `fetch` returns the samples of
-/// a scope from a minute on. Tiers are tried in order and only as many windows are fetched as needed.
-pub fn recommend(
-    params: &Params,
-    now_minute: u64,
-    current: Option<u64>,
-    mut fetch: impl FnMut(Scope, u64) -> Observations,
-) -> Answer {
-    for tier in &params.tiers {
-        let mut seen = fetch(tier.scope, now_minute.saturating_sub(tier.window_minutes));
-        if seen.values.is_empty() || seen.values.len() < tier.min_samples {
-            continue;
-        }
-        seen.values.sort_unstable();
-        let request = nearest_rank(&seen.values, params.percentile_per_mille);
-        let minutes = seen.span.map_or(0, |(first, last)| last.saturating_sub(first) + 1);
-        return Answer {
-            request,
-            tier: tier.name.clone(),
-            samples: seen.values.len(),
-            span_seconds: minutes * 60,
-            confidence: (minutes as f64 / tier.window_minutes.max(1) as f64).min(1.0),
-            risk_now: current.and_then(|c| risk_above(&seen.values, c)),
-            risk_then: request.and_then(|r| risk_above(&seen.values, r)),
-        };
-    }
-    Answer {
-        request: None,
-        tier: "none".into(),
-        samples: 0,
-        span_seconds: 0,
-        confidence: 0.0,
-        risk_now: None,
-        risk_then: None,
-    }
-}
-
 impl Scope {
     /// The same scope in the terms of histories.
     pub const fn of_history(self) -> history::Scope {
@@ -267,17 +199,29 @@ mod tests {
     use super::*;
 
     /// History of one image: (scope it counts for, minute, value).
-    fn answer(history: &[(Scope, u64, u64)], now: u64) -> Answer {
-        recommend(&Params::default(), now, Some(50), |scope, from| {
-            let hits: Vec<_> = history
-                .iter()
-                .filter(|(s, m, _)| (scope == Scope::Image || *s == scope) && (from..=now).contains(m))
-                .collect();
-            Observations {
-                values: hits.iter().map(|h| h.2).collect(),
-                span: hits.iter().map(|h| h.1).min().zip(hits.iter().map(|h| h.1).max()),
-            }
-        })
+    struct Image(Vec<(Scope, u64, u64)>);
+
+    impl History for Image {
+        fn minutes(&self, scope: history::Scope, from: u64) -> Vec<Minute> {
+            let counts = |s: Scope| scope == history::Scope::Image || s.of_history() == scope;
+            self.0.iter().filter(|(s, m, _)| counts(*s) && *m >= from).map(|(_, m, v)| at(*m, *v)).collect()
+        }
+        fn hours(&self, _: history::Scope, _: u64) -> Vec<history::Hour> {
+            Vec::new()
+        }
+        fn days(&self, _: history::Scope, _: u64) -> Vec<history::Day> {
+            Vec::new()
+        }
+        fn events(&self, _: u64) -> Vec<history::Event> {
+            Vec::new()
+        }
+    }
+
+    fn answer(history: &[(Scope, u64, u64)], now: u64) -> rule::Answer {
+        // In the middle of the last minute, which counts although it is not over.
+        let now_ms = now * 60_000 + 30_000;
+        let question = Question { resource: Resource::Cpu, now_ms, current: Some(50) };
+        Params::default().recommend(&question, &Image(history.to_vec()))
     }
 
     fn minutes(scope: Scope, from: u64, count: u64) -> Vec<(Scope, u64, u64)> {

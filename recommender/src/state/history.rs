@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use evenkeel_model::rollup::Rollup;
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::initial::Observations;
 
 use super::buffer::{Block, Buffer};
 use super::image::Image;
@@ -90,15 +89,6 @@ pub trait History {
     fn record(&mut self, series: SeriesId, replica: ReplicaKey, pod: &str, minute: u32, rollup: &Rollup);
     /// One resource's entries of the selected series from a minute on, oldest series first.
     fn entries(&self, select: Select<'_>, resource: Resource, from: u32) -> Vec<Entry>;
-}
-
-/// Turns entries into what a rule takes.
-pub fn observations(entries: &[Entry], resource: Resource) -> Observations {
-    let minutes = entries.iter().map(|e| u64::from(e.minute));
-    Observations {
-        values: entries.iter().map(|e| e.sample(resource)).collect(),
-        span: minutes.clone().min().zip(minutes.max()),
-    }
 }
 
 /// One series.
@@ -450,12 +440,11 @@ mod tests {
         let name = "docker.io/library/web";
         let seen = |tag| {
             let all = history.entries(Select::Image { name, tag }, Resource::Memory, 0);
-            observations(&all, Resource::Memory)
+            all.iter().map(|e| (e.minute, e.sample(Resource::Memory))).collect::<Vec<_>>()
         };
-        assert_eq!(seen(Some("1")).values, [10, 20]);
-        assert_eq!(seen(None).values, [10, 20, 30]);
-        assert_eq!(seen(None).span, Some((5, 5)));
-        assert!(seen(Some("3")).values.is_empty());
+        assert_eq!(seen(Some("1")), [(5, 10), (5, 20)]);
+        assert_eq!(seen(None), [(5, 10), (5, 20), (5, 30)]);
+        assert_eq!(seen(Some("3")), []);
     }
 
     #[test]
