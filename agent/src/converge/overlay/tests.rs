@@ -1,0 +1,202 @@
+//! The agent around the overlay, second by second.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::testing::workload;
+
+const MIB: u64 = 1 << 20;
+const RULES: OverlayRules = OverlayRules {
+    accept: true,
+    up_percent: 150,
+    down_percent: 80,
+    cpu_least_milli: 10,
+    memory_least_bytes: 16 * MIB,
+    most_percent: 80,
+    pause: Duration::from_secs(10),
+    patience: Duration::from_secs(60),
+    rest: Duration::from_secs(600),
+    oldest: Duration::from_secs(300),
+};
+
+/// The agent around the overlay: a container is brought to its wish as soon as it has one, unless it is stuck.
+struct Rig {
+    overlay: Overlay,
+    now: Instant,
+    workloads: Vec<Workload>,
+    generations: HashMap<String, (ContainerResources, u64)>,
+    stuck: Option<State>,
+    told: Vec<(String, Option<String>)>,
+    dry_run: bool,
+}
+
+impl Rig {
+    fn new(names: &[&str]) -> Self {
+        let now = Instant::now();
+        Self {
+            overlay: Overlay::new(RULES, now),
+            now,
+            workloads: names.iter().map(|name| workload(name)).collect(),
+            generations: HashMap::new(),
+            stuck: None,
+            told: Vec::new(),
+            dry_run: false,
+        }
+    }
+
+    fn merge(&mut self) {
+        let bound = |w: &Workload| Bound { workload: w.clone(), path: format!("/{}", w.pod.name) };
+        let mut bound: Vec<Bound> = self.workloads.iter().map(bound).collect();
+        self.overlay.apply(&mut bound);
+        for Bound { workload, .. } in bound {
+            let wish = resources(&workload).unwrap();
+            let had = self.generations.entry(workload.id).or_insert((wish, 1));
+            if had.0 != wish {
+                *had = (wish, had.1 + 1);
+            }
+        }
+    }
+
+    /// A second of the agent.
+    fn second(&mut self, offer: Option<&Offer>) {
+        let (generations, stuck) = (&self.generations, self.stuck);
+        let seen = |id: &str| {
+            let (_, generation) = generations.get(id)?;
+            let state = if *generation > 1 { stuck.unwrap_or(State::Converged) } else { State::Converged };
+            Some(Seen { generation: *generation, state, processes: 1 })
+        };
+        let allocatable = || (4000, 4096 * MIB);
+        let node = Node {
+            cpu_milli: 4000,
+            memory_bytes: 4096 * MIB,
+            allocatable: &allocatable,
+            seen: &seen,
+            dry_run: self.dry_run,
+        };
+        let turn = self.overlay.turn(offer, &node, self.now);
+        if turn.changed {
+            self.merge();
+        }
+        for draft in turn.drafts {
+            let decision = draft.finish_for_tests();
+            self.told.push((decision.reason, decision.new));
+        }
+        self.now += Duration::from_secs(1);
+    }
+
+    fn seconds(&mut self, count: u64, offer: Option<&Offer>) {
+        (0..count).for_each(|_| self.second(offer));
+    }
+
+    fn cpu(&self, name: &str) -> u64 {
+        self.generations[&format!("default/{name}/main")].0.cpu_request.unwrap().get()
+    }
+}
+
+fn offer(rig: &Rig, advice: &[(&str, u64)]) -> Offer {
+    let entry = |(name, cpu): &(&str, u64)| {
+        let place = ("default".to_owned(), (*name).to_owned(), "main".to_owned());
+        (place, Advice { cpu_milli: Some(*cpu), policy: "default/p".into(), ..Advice::default() })
+    };
+    Offer {
+        number: 1,
+        panic: None,
+        made_usec: 0,
+        arrived: rig.now,
+        until: rig.now + Duration::from_secs(200),
+        entries: Arc::new(advice.iter().map(entry).collect()),
+    }
+}
+
+#[test]
+fn one_container_at_a_time_goes_there_by_steps_and_back_at_once() {
+    let mut rig = Rig::new(&["a", "b"]);
+    rig.merge();
+    let said = offer(&rig, &[("a", 1000), ("b", 100)]);
+    rig.second(Some(&said));
+    assert_eq!((rig.cpu("a"), rig.cpu("b")), (750, 500), "who needs more comes first");
+    rig.seconds(5, Some(&said));
+    assert_eq!((rig.cpu("a"), rig.cpu("b")), (750, 500), "there is a pause after the proof");
+    rig.seconds(150, Some(&said));
+    assert_eq!((rig.cpu("a"), rig.cpu("b")), (1000, 100));
+    rig.seconds(100, Some(&said));
+    assert_eq!((rig.cpu("a"), rig.cpu("b")), (500, 500), "it became too old");
+    assert!(rig.told.last().unwrap().0.contains("too old"), "{:?}", rig.told.last());
+}
+
+#[test]
+fn panic_withdrawal_and_a_changed_mind_end_it() {
+    for way in ["panic", "withdrawn", "edited", "gone"] {
+        let mut rig = Rig::new(&["a"]);
+        rig.merge();
+        let said = offer(&rig, &[("a", 600)]);
+        rig.seconds(30, Some(&said));
+        assert_eq!(rig.cpu("a"), 600);
+        let mut next = said.clone();
+        match way {
+            "panic" => next.panic = Some("stop".into()),
+            "withdrawn" => next.entries = Arc::default(),
+            "edited" => {
+                let mut resources = resources(&rig.workloads[0]).unwrap();
+                resources.cpu_request = Some(MilliCpu::new(300));
+                rig.workloads[0].requested = Requested::Stated(resources);
+                next.entries = Arc::default();
+                rig.merge();
+                assert_eq!(rig.cpu("a"), 300, "what somebody says later counts");
+            }
+            _ => rig.workloads.clear(),
+        }
+        rig.merge();
+        rig.seconds(3, Some(&next));
+        assert_eq!(rig.overlay.len(), 0, "{way}");
+        if way == "panic" || way == "withdrawn" {
+            assert_eq!(rig.cpu("a"), 500, "{way}");
+        }
+    }
+}
+
+#[test]
+fn a_step_without_proof_is_undone_and_the_container_rests() {
+    for (stuck, why) in [(State::Denied, "denied"), (State::Converging, "not verified in time")] {
+        let mut rig = Rig::new(&["a"]);
+        rig.stuck = Some(stuck);
+        rig.merge();
+        let said = Offer { until: rig.now + Duration::from_secs(250), ..offer(&rig, &[("a", 600)]) };
+        rig.seconds(70, Some(&said));
+        assert_eq!(rig.cpu("a"), 500);
+        let told = &rig.told;
+        assert!(told.iter().any(|(reason, _)| reason.ends_with(why)), "{told:?}");
+        let steps = told.len();
+        rig.seconds(100, Some(&said));
+        assert_eq!(rig.told.len(), steps, "it rests");
+    }
+}
+
+#[test]
+fn neither_class_nor_room_nor_a_cluster_is_overrun() {
+    let mut rig = Rig::new(&["a", "b", "c"]);
+    let mut guaranteed = resources(&rig.workloads[0]).unwrap();
+    guaranteed.cpu_limit = guaranteed.cpu_request;
+    rig.workloads[0].requested = Requested::Stated(guaranteed);
+    rig.workloads[1].source = SourceKind::Kubernetes;
+    let mut large = resources(&rig.workloads[2]).unwrap();
+    large.cpu_request = Some(MilliCpu::new(3000));
+    rig.workloads[2].requested = Requested::Stated(large);
+    rig.merge();
+    let said = offer(&rig, &[("a", 400), ("b", 400), ("c", 3900)]);
+    rig.seconds(100, Some(&said));
+    // The band is 80 % of the node; a and c request 3,500 of 4,000.
+    assert_eq!((rig.cpu("a"), rig.cpu("b"), rig.cpu("c")), (500, 500, 3200));
+}
+
+#[test]
+fn a_dry_run_tells_of_the_first_step_once() {
+    let mut rig = Rig::new(&["a"]);
+    rig.dry_run = true;
+    rig.merge();
+    let said = offer(&rig, &[("a", 1000)]);
+    rig.seconds(100, Some(&said));
+    assert_eq!((rig.cpu("a"), rig.told.len()), (500, 1));
+    assert_eq!(rig.told[0].1.as_deref(), Some("750"));
+}
