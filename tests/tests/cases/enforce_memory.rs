@@ -150,11 +150,11 @@ pub(crate) fn a_burstable_container_over_its_request_dies_before_one_within() ->
     for round in 0..rounds {
         let mut cgroups = Vec::new();
         let mut both = Vec::new();
-        for (name, request) in [("over", 8), ("within", 25)] {
+        for (name, request) in [("over", 8), ("within", 30)] {
             let name = format!("{name}-{round}");
             let cgroup = container(&site, Tier::Burstable, &name)?;
             site.bind(&Manifest::burstable(&name, &cgroup.path(), "100m", &percent(request)?))?;
-            let heard = site.run_heard(&cgroup, &["hold", "18%"])?;
+            let heard = site.run_heard(&cgroup, &["hold", "25%"])?;
             ensure!(heard.await_word_or_end("holding")?, "{name} did not start");
             agent.await_settled(&name)?;
             both.push(heard);
