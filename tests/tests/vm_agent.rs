@@ -112,8 +112,7 @@ END
     evenkeel-recommender --config /run/recommender.toml > /run/recommender.log 2>&1 & recommender=$!
     evenkeel-agent --config /run/agent.toml > /run/agent.log 2>&1 & agent=$!
     tries=0
-    until evenkeel recommend -o json 2> /run/error | tr -d '\n ' > /run/answer && grep -q '"tier":"image30d"' /run/answer &&
-        grep -q '"resource":"cpu","current":1000,"request":[0-9]' /run/answer; do
+    until evenkeel recommend -o json 2> /run/error | tr -d '\n ' > /run/answer && grep -q '"resource":"cpu","current":1000,"request":[0-9]' /run/answer; do
         tries=$((tries + 1))
         [ $tries -lt 100 ] || { cat /run/error /run/answer /run/agent.log /run/recommender.log; exit 1; }
         sleep 0.1

@@ -83,10 +83,11 @@ impl Profile {
     }
 
     fn day(&mut self, day: &Day, now: u64) {
-        self.merge(&day.all);
+        let weight = self.merge(&day.all);
         let start = day.day * DAY_MS;
         self.peak_of(now.saturating_sub(start + DAY_MS / 2), day.peak, 24);
-        self.span_ms = self.span_ms.max(now - start);
+        let measured = weight.min((now - start).min(DAY_MS));
+        self.span_ms = self.span_ms.max(now.saturating_sub(start + DAY_MS) + measured);
     }
 
     /// Counts the peak of hours that began so long ago.
