@@ -3,8 +3,8 @@
 //! | file | content | read |
 //! | --- | --- | --- |
 //! | `DAY.minutes` | minutes of containers, an hour each: length (4 bytes), bytes | where an extent of `DAY.hours` points |
-//! | `DAY.hours` | names, extents of minutes, hours of workloads, events | whole, at start |
-//! | `DAY.days` | names, days of subjects | whole, at start |
+//! | `DAY.hours` | names, extents of minutes, hours of workloads | whole, at start |
+//! | `DAY.days` | names, days of subjects, events | whole, at start |
 //!
 //! `DAY` is the day since 1970 the values are of. Values are appended and synced before the checkpoint that no longer
 //! has them open is written, and that checkpoint says how long each file is: what lies behind is of a checkpoint that
@@ -19,11 +19,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use super::Subject;
 use super::batch::{Found, Names, batches};
+use super::failure::HistoryError;
 use super::item::{Item, put_item};
+use super::minute_files::{Extent, MAX_EXTENT, MinuteFiles};
 use super::past::SubjectId;
 use super::sealed::{Sealed, SealedKind};
 use crate::state::buffer::Block;
@@ -34,8 +36,6 @@ const MAGIC: [u8; 8] = *b"EVKEELHI";
 pub(crate) const VERSION: u32 = 1;
 pub(super) const HEADER: u64 = 16;
 pub(super) const BATCH_HEADER: usize = 16;
-/// Largest extent that is written or believed: damage must not ask for unbounded memory.
-const MAX_EXTENT: u32 = 1 << 20;
 
 /// What a file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,72 +63,6 @@ impl Kind {
 
 /// A day and what of it.
 pub(crate) type FileId = (u32, Kind);
-
-/// Blocks of one series and hour that lie behind one another in a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extent {
-    pub(crate) day: u32,
-    /// Hour since 1970 of its minutes.
-    pub(crate) hour: u32,
-    pub(crate) offset: u64,
-    pub(crate) length: u32,
-}
-
-/// A file cannot be read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum HistoryError {
-    /// A system call failed.
-    #[error("cannot {op} history {}; free space, or give the directory to the user this process runs as", path.display())]
-    Io {
-        /// What was tried.
-        op: &'static str,
-        /// On which file.
-        path: PathBuf,
-        /// Why it failed.
-        #[source]
-        source: io::Error,
-    },
-    /// The file was written by a newer release.
-    #[error("history {} has format version {found}, this program reads up to {VERSION}; use the newer release or another state directory", path.display())]
-    Version {
-        /// The file.
-        path: PathBuf,
-        /// The version it has.
-        found: u32,
-    },
-}
-
-/// The files minutes are read from, shared with whoever asks.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct MinuteFiles(Arc<RwLock<BTreeMap<u32, Arc<File>>>>);
-
-impl MinuteFiles {
-    /// Shows the blocks of an extent. One that cannot be read is a gap.
-    pub(crate) fn read(&self, extent: &Extent, mut block: impl FnMut(&[u8])) {
-        let file = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&extent.day).cloned();
-        let Some(file) = file.filter(|_| extent.length <= MAX_EXTENT) else { return };
-        let mut bytes = vec![0; extent.length as usize];
-        if file.read_exact_at(&mut bytes, extent.offset).is_err() {
-            return;
-        }
-        let mut rest = bytes.as_slice();
-        while let Some((length, after)) = rest.split_first_chunk::<4>() {
-            let Some((one, after)) = after.split_at_checked(u32::from_le_bytes(*length) as usize) else {
-                return;
-            };
-            block(one);
-            rest = after;
-        }
-    }
-
-    fn insert(&self, day: u32, file: &Arc<File>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(day, Arc::clone(file));
-    }
-
-    fn remove(&self, day: u32) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&day);
-    }
-}
 
 /// One file.
 #[derive(Debug)]
@@ -366,8 +300,8 @@ impl Files {
         for (sealed, key) in &outgoing.sealed {
             let id = match sealed.kind {
                 SealedKind::Hour(_) => (sealed.time / 24, Kind::Hours),
-                SealedKind::Event => (sealed.time, Kind::Hours),
-                SealedKind::Day(_) => (sealed.time, Kind::Days),
+                // A kill is remembered as long as a day is.
+                SealedKind::Day(_) | SealedKind::Event => (sealed.time, Kind::Days),
             };
             let batch = batches.entry(id).or_default();
             let subject = self.subject_number(id, sealed.subject, key, batch)?;

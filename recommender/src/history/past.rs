@@ -412,12 +412,12 @@ impl Past {
         }
     }
 
-    /// Drops hours and days that are too old.
+    /// Drops hours, days and events that are too old; events go with the days.
     pub(crate) fn expire(&mut self, first_hour: u32, first_day: u32) {
         for held in self.held.iter_mut().flatten() {
             held.hours.iter_mut().for_each(|packed| packed.drop_before(first_hour));
             held.days.iter_mut().for_each(|packed| packed.drop_before(first_day));
-            held.events.retain(|event| event.time_ms / 3_600_000 >= u64::from(first_hour));
+            held.events.retain(|event| event.time_ms / 86_400_000 >= u64::from(first_day));
         }
         self.forget_empty();
     }

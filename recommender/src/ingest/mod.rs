@@ -5,6 +5,7 @@
 //! | `stream_state.rs` | what to do with the next frame; pure |
 //! | `record.rs` | what is written to the log |
 //! | `store.rs` | log, state and checkpoint as one; no thread, no network |
+//! | `outcome.rs` | what the store tells of its work |
 //! | `engine/` | the threads: one appends and applies, one syncs, one writes checkpoints |
 //! | `save.rs` | checkpoints and the history's files: written in order, read back |
 //! | `outside.rs` | engines outside that keep the history too |
@@ -13,8 +14,11 @@
 
 pub mod engine;
 pub mod health;
+pub mod outcome;
 pub(crate) mod outside;
 pub mod record;
+#[cfg(test)]
+mod retention_tests;
 pub(crate) mod save;
 pub(crate) mod service;
 pub mod store;

@@ -13,24 +13,21 @@
 //! own last number is written before anything is appended, so that no number is ever passed over in a replay.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
 use evenkeel_log::{Log, LogError, Options, Overflow, Recovery, Seq, SyncHandle};
 use evenkeel_proto::v1;
 
+pub use super::outcome::{Greeting, Mark, OpenReport, Outcome, StoreError};
 use super::record::{Entry, Key, LogRecord, Lost, Panic, RecordError, Taken};
 use super::save::{load_state, save};
 use super::stream_state::{Range, Verdict};
-use crate::checkpoint::CheckpointError;
 use crate::config::Config;
 use crate::engines::worker::Queue;
-use crate::history::HistoryError;
 use crate::history::exchange::Batch;
 use crate::history::files::{Files, Outgoing};
 use crate::history::fill;
-use crate::history::past::Coverage;
 use crate::state::stream::NodeKey;
 use crate::state::{Applied, State};
 
@@ -93,112 +90,6 @@ impl SharedState {
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A place in the order of everything logged by this process; 0 = before all of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Mark(pub u64);
-
-/// The store failed.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The log did.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// The checkpoint did.
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-    /// The history's files did.
-    #[error(transparent)]
-    History(#[from] HistoryError),
-    /// A record was written by a newer release.
-    #[error("record {seq} of the ingest log: {source}")]
-    Record {
-        /// Its number in the log.
-        seq: u64,
-        /// What is wrong with it.
-        source: RecordError,
-    },
-    /// A sync failed, and the log has not been opened anew yet.
-    #[error("the ingest log is closed after a failed sync; it is opened anew as soon as the disk works")]
-    Closed,
-    /// The state directory cannot be made.
-    #[error("cannot create state directory {}; create it for the user this process runs as", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-}
-
-/// What opening found.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct OpenReport {
-    /// Size of the checkpoint read, where there was one.
-    pub checkpoint_bytes: Option<u64>,
-    /// Why a checkpoint that was there could not be used; it was moved aside.
-    pub checkpoint_damage: Option<String>,
-    /// Records replayed behind it.
-    pub records: u64,
-    /// Frames among them.
-    pub frames: u64,
-    /// Container seconds in them.
-    pub samples: u64,
-    /// Records that could not be understood.
-    pub unreadable: u64,
-    /// What the log could not recover.
-    pub log_damage: Vec<String>,
-    /// Records that are neither in the checkpoint nor in the log any more.
-    pub missing_records: u64,
-    /// Bytes of the history's files.
-    pub history_bytes: u64,
-    /// What could not be read of them.
-    pub history_damage: Vec<String>,
-    /// How much of the past there is.
-    pub coverage: Coverage,
-    /// Time it took, milliseconds.
-    pub millis: u64,
-}
-
-/// What became of a frame.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// Everything up to `last` may be acknowledged once `mark` is durable.
-    Acknowledge {
-        /// Last sequence counted.
-        last: u64,
-        /// When it is durable.
-        mark: Mark,
-    },
-    /// Nothing is to be said.
-    Nothing,
-    /// The frame was given up, durably with `mark`.
-    Refused {
-        /// When that is durable.
-        mark: Mark,
-        /// Why.
-        why: String,
-        /// What the client should do.
-        remedy: String,
-    },
-    /// End the connection.
-    Close {
-        /// Why, and what to do.
-        why: String,
-    },
-}
-
-/// The answer to a greeting.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Greeting {
-    /// Last sequence of the stream.
-    pub last: u64,
-    /// When it is durable.
-    pub mark: Mark,
-    /// Whether the slots are known.
-    pub knows_slots: bool,
 }
 
 /// The ingest log and the state made of it.

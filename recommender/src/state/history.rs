@@ -14,8 +14,8 @@ use super::buffer::{Block, Buffer};
 use super::image::Image;
 use super::minute::Entry;
 use crate::history::codec::{decode_minutes, encode_minutes};
-use crate::history::files::{Extent, MinuteFiles};
 use crate::history::minute::Kept;
+use crate::history::minute_files::{Extent, MinuteFiles};
 
 /// Who a series belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
