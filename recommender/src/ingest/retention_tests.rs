@@ -181,7 +181,8 @@ fn the_oldest_day_goes_first_when_there_is_too_much_and_the_newest_stays() {
     assert_eq!(dropped(&fed.store), (0, 0));
     drop(fed);
     let sizes = |config: &Config| -> Vec<(u64, u64)> {
-        let mut all: Vec<_> = ["minutes", "hours", "days"].into_iter().flat_map(|k| files(config, k)).collect();
+        let mut all: Vec<_> =
+            ["minutes", "hours", "days"].into_iter().flat_map(|k| files(config, k)).collect();
         all.sort_unstable();
         all
     };
@@ -204,7 +205,10 @@ fn the_oldest_day_goes_first_when_there_is_too_much_and_the_newest_stays() {
             assert!(told.first().is_some_and(|first| *first >= oldest), "{told:?} {after:?}");
         }
         let coverage = store.state().read().past.coverage();
-        assert!(coverage.hours.is_some_and(|(first, _)| u64::from(first) / 24 >= FIRST + oldest), "{coverage:?}");
+        assert!(
+            coverage.hours.is_some_and(|(first, _)| u64::from(first) / 24 >= FIRST + oldest),
+            "{coverage:?}"
+        );
     }
     config.retention.bytes = Size::from_bytes(1);
     let (mut store, _) = Store::open(&config).unwrap();

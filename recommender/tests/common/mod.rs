@@ -105,7 +105,8 @@ pub(crate) struct Agent {
     images: Vec<String>,
     encoder: Encoder,
     sequence: u64,
-    time_usec: u64,
+    /// When it measured last.
+    pub(crate) time_usec: u64,
     /// What every container asks for.
     pub(crate) requested: Option<v1::ResourceValues>,
 }
@@ -164,7 +165,12 @@ impl Agent {
 
     /// Connects and shakes hands.
     pub(crate) async fn connect(&self, at: SocketAddr) -> Link {
-        let mut client = IngestServiceClient::connect(format!("http://{at}")).await.unwrap();
+        self.try_connect(at).await.expect("a recommender that takes frames")
+    }
+
+    /// The same; nothing where the other side has gone.
+    pub(crate) async fn try_connect(&self, at: SocketAddr) -> Option<Link> {
+        let mut client = IngestServiceClient::connect(format!("http://{at}")).await.ok()?;
         let (requests, outgoing) = mpsc::channel(64);
         let hello = v1::Hello {
             cluster: "test".into(),
@@ -174,14 +180,14 @@ impl Agent {
             facts: Some(v1::NodeFacts { memory_bytes: 8 << 30, cpu_milli: 4000, ..v1::NodeFacts::default() }),
             ..v1::Hello::default()
         };
-        requests.send(v1::StreamRequest { message: Some(Asked::Hello(hello)) }).await.unwrap();
-        let answers = client.stream(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
+        requests.send(v1::StreamRequest { message: Some(Asked::Hello(hello)) }).await.ok()?;
+        let answers = client.stream(ReceiverStream::new(outgoing)).await.ok()?.into_inner();
         let mut link = Link { requests, answers, resume: v1::Resume::default() };
-        match link.said().await {
+        match link.next().await? {
             Said::Resume(resume) => link.resume = resume,
             other => panic!("{other:?}"),
         }
-        link
+        Some(link)
     }
 }
 
@@ -198,10 +204,32 @@ impl Link {
         self.requests.send(v1::StreamRequest { message }).await.unwrap();
     }
 
+    /// Sends frames; whether there was somebody to send them to.
+    pub(crate) async fn try_send(&mut self, frames: Vec<v1::Frame>) -> bool {
+        let message = Some(Asked::Frames(v1::Frames { frames }));
+        self.requests.send(v1::StreamRequest { message }).await.is_ok()
+    }
+
     /// The next thing the recommender says.
     pub(crate) async fn said(&mut self) -> Said {
+        self.next().await.expect("an open connection")
+    }
+
+    /// The same; nothing where it has gone.
+    async fn next(&mut self) -> Option<Said> {
         let answer = tokio::time::timeout(PATIENCE, self.answers.message()).await.expect("an answer");
-        answer.unwrap().expect("an open connection").message.unwrap()
+        answer.ok()??.message
+    }
+
+    /// The next acknowledgement: up to which frame; nothing where the other side has gone.
+    pub(crate) async fn next_ack(&mut self) -> Option<u64> {
+        loop {
+            match self.next().await? {
+                Said::Ack(ack) => return Some(ack.last_seq),
+                Said::Refused(refused) => panic!("{refused:?}"),
+                _ => {}
+            }
+        }
     }
 
     /// Waits for an acknowledgement of everything up to `sequence`.
