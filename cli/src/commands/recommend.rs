@@ -185,6 +185,9 @@ fn totals(all: &[Recommendation]) -> Vec<String> {
 /// What a pod's answer says besides its recommendations.
 fn of_pod(answer: &RecommendPodResponse) -> Vec<String> {
     let mut lines = states(answer.loading, answer.panic, "");
+    if answer.cached {
+        lines.push("a fresh answer takes too long: this one was kept, -o wide shows its age".to_owned());
+    }
     if !answer.policy.is_empty() {
         lines.push(format!("policy: {}", answer.policy));
     }

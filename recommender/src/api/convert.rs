@@ -119,6 +119,7 @@ pub(crate) fn pod(advice: &PodAdvice) -> Value {
             "inPlace": advice.in_place(),
             "panic": advice.panic,
             "loading": advice.loading,
+            "cached": advice.cached,
         },
     })
 }
@@ -150,6 +151,7 @@ pub(crate) fn pod_response(advice: PodAdvice) -> v1::RecommendPodResponse {
         policy: advice.policy.unwrap_or_default(),
         conflicts: advice.conflicts,
         loading: advice.loading,
+        cached: advice.cached,
         panic: advice.panic,
     }
 }

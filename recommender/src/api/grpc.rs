@@ -13,11 +13,12 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use super::deadline::{self, Unanswered};
 use super::{Context, Late, convert, watch as watching};
 use crate::ingest::engine::now_usec;
 use crate::policy::panic;
 use crate::recommend::usage::{self, Question};
-use crate::recommend::{Desk, list, pod};
+use crate::recommend::{Desk, kept, list, pod};
 use crate::serve::ended;
 
 /// Messages waiting for a watcher that does not read.
@@ -81,18 +82,21 @@ impl RecommenderService for Api {
         &self,
         request: Request<v1::RecommendPodRequest>,
     ) -> Result<Response<v1::RecommendPodResponse>, Status> {
+        let deadline = deadline::of_call(request.metadata());
         let v1::RecommendPodRequest { pod, rules } = request.into_inner();
         let pod = read_pod(&pod)?;
-        if self.late.context.get().is_none() {
-            return Ok(Response::new(convert::pod_response(pod::from_kept(
-                &self.late.stored,
-                &pod,
-                now_usec(),
-            ))));
-        }
-        let advice = self.ask(move |c| c.rules(&rules).map(|rules| c.recommend_pod(&pod, &rules))).await?;
-        let advice = advice.map_err(Status::invalid_argument)?;
-        Ok(Response::new(convert::pod_response(advice)))
+        let Some(context) = self.late.context.get() else {
+            let kept = kept::while_loading(&self.late.stored, &pod, now_usec());
+            return Ok(Response::new(convert::pod_response(kept)));
+        };
+        let advice = context.pod_within(context.patience(deadline), pod, rules).await;
+        advice.map(|advice| Response::new(convert::pod_response(advice))).map_err(|why| match why {
+            Unanswered::Rule(why) => Status::invalid_argument(why),
+            Unanswered::Late => Status::deadline_exceeded(
+                "no fresh answer was there in time, and none was kept; give the call more time",
+            ),
+            Unanswered::Fault => Status::internal("the question could not be answered; see the log"),
+        })
     }
 
     async fn list_recommendations(

@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{
-    DefaultBodyLimit, FromRequest, Path, Query, Request, State as From, rejection::BytesRejection,
+    DefaultBodyLimit, FromRequest, Path, Query, Request, State as From,
+    rejection::{BytesRejection, QueryRejection},
 };
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
@@ -16,13 +17,15 @@ use evenkeel_rightsizing::policy::{API_VERSION, read};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::deadline::Unanswered;
 use super::ready::Readiness;
 use super::{Context, Late, convert, metrics, policies};
+use crate::config::Span;
 use crate::ingest::engine::{chain, now_usec};
 use crate::policy::{ChangeError, Outcome};
 use crate::recommend::stored::Stored;
 use crate::recommend::usage::{self, Question};
-use crate::recommend::{Desk, list, pod};
+use crate::recommend::{Desk, kept, list, pod};
 use crate::state::State;
 
 const POLICIES: &str = "/api/v1/policies";
@@ -148,13 +151,17 @@ impl Site {
     ) -> Result<T, Problem> {
         let context = self.context(place)?;
         let answer = tokio::task::spawn_blocking(move || question(&context));
-        answer.await.map_err(|_| Problem {
-            status: StatusCode::INTERNAL_SERVER_ERROR,
-            what: "the question could not be answered".to_owned(),
-            place: place.to_owned(),
-            why: "a fault in the program".to_owned(),
-            remedy: "report it with the log of this moment",
-        })
+        answer.await.map_err(|_| fault(place))
+    }
+}
+
+fn fault(place: &str) -> Problem {
+    Problem {
+        status: StatusCode::INTERNAL_SERVER_ERROR,
+        what: "the question could not be answered".to_owned(),
+        place: place.to_owned(),
+        why: "a fault in the program".to_owned(),
+        remedy: "report it with the log of this moment",
     }
 }
 
@@ -178,8 +185,16 @@ async fn wrong_method(request: Request) -> Problem {
     }
 }
 
+#[derive(Deserialize)]
+struct PodQuery {
+    /// How long the caller waits, such as 250ms: webhooks of Kubernetes say it so.
+    #[serde(default)]
+    timeout: Option<Span>,
+}
+
 async fn pod_resources(
     From(site): From<Site>,
+    query: Result<Query<PodQuery>, QueryRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<axum::Json<Value>, Problem> {
     const PLACE: &str = "/recommendedPodResources";
@@ -196,11 +211,27 @@ async fn pod_resources(
         return Err(refused(StatusCode::BAD_REQUEST, "the request has no body".to_owned()));
     }
     let pod = pod::read(text).map_err(|e| refused(StatusCode::BAD_REQUEST, chain(&e)))?;
-    if site.context.get().is_none() {
-        return Ok(axum::Json(convert::pod(&pod::from_kept(&site.stored, &pod, now_usec()))));
-    }
-    let advice = site.ask_context(PLACE, move |c| c.recommend_pod(&pod, &[])).await?;
-    Ok(axum::Json(convert::pod(&advice)))
+    let Query(PodQuery { timeout }) = query.map_err(|rejection| Problem {
+        status: StatusCode::BAD_REQUEST,
+        what: "the query cannot be read".to_owned(),
+        place: PLACE.to_owned(),
+        why: rejection.body_text(),
+        remedy: "write timeout as a duration, such as 250ms",
+    })?;
+    let Some(context) = site.context.get() else {
+        return Ok(axum::Json(convert::pod(&kept::while_loading(&site.stored, &pod, now_usec()))));
+    };
+    let advice = context.pod_within(context.patience(timeout.map(Span::get)), pod, Vec::new()).await;
+    advice.map(|advice| axum::Json(convert::pod(&advice))).map_err(|why| match why {
+        Unanswered::Late => Problem {
+            status: StatusCode::GATEWAY_TIMEOUT,
+            what: "the pod was not answered in time".to_owned(),
+            place: PLACE.to_owned(),
+            why: "a fresh answer takes longer, and none was kept of its containers".to_owned(),
+            remedy: "wait longer (timeout=2s), or ask again later",
+        },
+        Unanswered::Rule(_) | Unanswered::Fault => fault(PLACE),
+    })
 }
 
 /// The parameters of a query, or what is wrong with them.

@@ -242,6 +242,11 @@ fn answers(text: &mut Text, context: &Context) {
     text.count("passes", "Passes in which all recommendations were made anew.", passes);
     let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     text.seconds(Kind::Gauge, "pass_seconds", "Time the last pass took.", took);
+    text.count(
+        "late_answers",
+        "Pods answered with what was kept, because their callers could not wait.",
+        read(&context.advisor.late),
+    );
     let (counts, sum_usec) = context.advisor.times.cumulative();
     // Writing to a string does not fail.
     let _ = writeln!(

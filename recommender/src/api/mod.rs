@@ -2,6 +2,7 @@
 
 pub(crate) mod capacity;
 pub(crate) mod convert;
+mod deadline;
 pub(crate) mod grpc;
 pub mod http;
 pub(crate) mod metrics;

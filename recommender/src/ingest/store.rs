@@ -13,6 +13,7 @@
 //! own last number is written before anything is appended, so that no number is ever passed over in a replay.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
@@ -43,6 +44,8 @@ pub struct SharedState {
     files: Arc<Mutex<Files>>,
     /// Queues of the engines outside that keep the history too.
     engines: Arc<RwLock<Vec<Arc<Queue>>>>,
+    /// The panic switch of the state, for who must not wait for it.
+    panic: Arc<AtomicBool>,
 }
 
 impl SharedState {
@@ -51,7 +54,13 @@ impl SharedState {
             state: Arc::new(RwLock::new(state)),
             files: Arc::new(Mutex::new(files)),
             engines: Arc::default(),
+            panic: Arc::default(),
         }
+    }
+
+    /// Whether the panic switch is on, without waiting for the state.
+    pub(crate) fn is_panic(&self) -> bool {
+        self.panic.load(Ordering::SeqCst)
     }
 
     /// Looks at the state; ingest waits meanwhile.
@@ -139,7 +148,10 @@ impl Store {
             behind_bytes: recovery.bytes,
         };
         store.replay(&recovery, &mut report)?;
-        report.coverage = store.state.read().past.coverage();
+        let state = store.state.read();
+        store.state.panic.store(state.panic.on, Ordering::SeqCst);
+        report.coverage = state.past.coverage();
+        drop(state);
         report.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok((store, report))
     }
@@ -312,10 +324,9 @@ impl Store {
         self.behind_bytes += self.buffer.len() as u64;
         let mut state = self.state.write();
         state.applied = seq.get();
-        Ok(match record.entry {
-            Some(entry) => state.apply(now_usec, entry),
-            None => Applied::Done,
-        })
+        let applied = record.entry.map_or(Applied::Done, |entry| state.apply(now_usec, entry));
+        self.state.panic.store(state.panic.on, Ordering::SeqCst);
+        Ok(applied)
     }
 
     /// Takes values in that another engine had, where there is nothing of their time; how many. The next checkpoint makes

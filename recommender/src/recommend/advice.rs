@@ -2,6 +2,7 @@
 //! what caps what it says.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use evenkeel_proto::v1;
@@ -130,6 +131,8 @@ pub struct Advisor {
     kept: Mutex<HashMap<Key, Arc<Raw>>>,
     /// How long pods' answers took.
     pub times: Times,
+    /// Pods answered with what was kept, because their callers could not wait.
+    pub late: AtomicU64,
 }
 
 impl Advisor {
@@ -146,6 +149,7 @@ impl Advisor {
             limit_ranges: config.limit_ranges.clone(),
             kept: Mutex::default(),
             times: Times::default(),
+            late: AtomicU64::new(0),
         })
     }
 

@@ -2,10 +2,12 @@
 //! what it says.
 //!
 //! One value is made in `advice.rs`, with the rules by name in `rules.rs` and the values of last resort in `predefined.rs`;
-//! a pod's answer in `pod.rs`, that of every workload in `list.rs`, the answers kept of the latter in `stored.rs`; usage
-//! records in `usage.rs`. The rules themselves are `evenkeel_rightsizing`. Nothing here changes the state.
+//! a pod's answer in `pod.rs`, or in `kept.rs` where there is no time for it; that of every workload in `list.rs`, the
+//! answers kept of the latter in `stored.rs`; usage records in `usage.rs`. The rules themselves are
+//! `evenkeel_rightsizing`. Nothing here changes the state.
 
 pub mod advice;
+pub mod kept;
 pub mod list;
 pub mod pod;
 pub mod predefined;
@@ -22,7 +24,7 @@ use crate::policy::{Governing, Set};
 use crate::state::State;
 use crate::state::history::SeriesId;
 use crate::state::minute::Entry;
-use advice::{Advice, Advisor, Amounts, Around, Asked, index};
+use advice::{Advice, Advisor, Amounts, Around, Asked, Raw, index};
 use rules::Chosen;
 
 /// Everything an answer is made of.
@@ -62,7 +64,24 @@ impl Desk<'_> {
     ) -> [v1::Recommendation; 2] {
         let rule = rule.or(governing.map(|g| g.rule)).unwrap_or(&self.advisor.default);
         let raw = self.advisor.raw(self.state, self.now_usec, asked, rule, now.requests);
-        let policy = governing.map(|g| g.policy);
+        let bounds = Bounding { advisor: self.advisor, governing, largest: self.largest, now_usec: self.now_usec };
+        bounds.recommend(asked, now, &raw)
+    }
+}
+
+/// Everything that makes recommendations of what a rule said.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounding<'a> {
+    advisor: &'a Advisor,
+    governing: Option<Governing<'a>>,
+    largest: Amounts,
+    now_usec: u64,
+}
+
+impl Bounding<'_> {
+    /// Both recommendations of a container, CPU first.
+    fn recommend(&self, asked: &Asked, now: &Now, raw: &Raw) -> [v1::Recommendation; 2] {
+        let policy = self.governing.map(|g| g.policy);
         let around = Around {
             policy: policy.and_then(|p| p.container(&asked.container)),
             limits: policy.map_or(LimitsMode::default(), |p| p.limits),
@@ -71,7 +90,7 @@ impl Desk<'_> {
         let advice = Resource::ALL.map(|resource| {
             let at = index(resource);
             let present = (now.requests[at], now.limits[at]);
-            self.advisor.within(&around, &asked.namespace, resource, &raw, self.now_usec, present)
+            self.advisor.within(&around, &asked.namespace, resource, raw, self.now_usec, present)
         });
         let after = |of: fn(&Advice) -> Option<u64>| [of(&advice[0]), of(&advice[1])];
         let requests = [0, 1].map(|at| after(|a| a.answer.request)[at].or(now.requests[at]));

@@ -13,7 +13,7 @@ use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::{InitialResources, LimitsMode, UpdateMode};
 use serde_json::{Map, Value};
 
-use super::advice::{Asked, index};
+use super::advice::Asked;
 use super::rules::Chosen;
 use super::{Desk, Now};
 use crate::policy::Governing;
@@ -49,6 +49,8 @@ pub struct PodAdvice {
     pub panic: bool,
     /// The answers are those of the run before: history is still being read back.
     pub loading: bool,
+    /// A fresh answer would have come too late: these were kept, and say their age.
+    pub cached: bool,
 }
 
 impl PodAdvice {
@@ -116,6 +118,7 @@ pub fn advise_pod(desk: &Desk<'_>, pod: &Pod, rules: &[Chosen]) -> PodAdvice {
         containers,
         panic,
         loading: false,
+        cached: false,
     }
 }
 
@@ -139,7 +142,7 @@ pub(super) fn asked(pod: &Pod, container: &Container) -> (Asked, Now) {
 }
 
 /// What a container should have.
-fn resources(
+pub(super) fn resources(
     pod: &Pod,
     container: &Container,
     governing: Option<Governing<'_>>,
@@ -174,7 +177,7 @@ fn resources(
 }
 
 /// The pod with what its containers should have.
-fn with(pod: &Pod, advice: &[ContainerAdvice]) -> Pod {
+pub(super) fn with(pod: &Pod, advice: &[ContainerAdvice]) -> Pod {
     let mut pod = pod.clone();
     for container in pod.init_containers.iter_mut().chain(&mut pod.containers) {
         if let Some(advised) = advice.iter().find(|a| a.name == container.name) {
@@ -207,78 +210,5 @@ fn workload_of(pod: &Pod) -> String {
             format!("{}/{}", pod.origin.kind.to_lowercase(), pod.metadata.name)
         }
         None => pod.metadata.name.clone(),
-    }
-}
-
-/// The answer from what was kept of the run before, while history is being read back: nothing is known of policies and
-/// the switch yet, so nothing is to be changed.
-pub fn from_kept(kept: &super::stored::Stored, pod: &Pod, now_usec: u64) -> PodAdvice {
-    let advise = |container: &Container| {
-        let (asked, now) = asked(pod, container);
-        let recommendations = Resource::ALL.map(|resource| {
-            let mut r = kept.like(&asked, resource, now_usec).unwrap_or_else(|| v1::Recommendation {
-                tier: "none".to_owned(),
-                ..v1::Recommendation::default()
-            });
-            (r.namespace, r.workload) = (asked.namespace.clone(), asked.workload.clone());
-            (r.container, r.resource) = (asked.container.clone(), resource.as_str().to_owned());
-            (r.current, r.current_limit) = (now.requests[index(resource)], now.limits[index(resource)]);
-            (r.risk_now, r.replicas) = (None, 0);
-            r
-        });
-        let resources = container.resources.clone();
-        ContainerAdvice { name: container.name.clone(), resources, recommendations: recommendations.into() }
-    };
-    let class = qos_class(pod);
-    PodAdvice {
-        containers: pod.counted_containers().map(advise).collect(),
-        policy: None,
-        mode: None,
-        conflicts: Vec::new(),
-        qos_before: class,
-        qos_after: class,
-        panic: false,
-        loading: true,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::recommend::stored::Stored;
-
-    #[test]
-    fn what_was_kept_answers_while_history_is_read_back_and_changes_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("recommendations");
-        let kept = v1::Recommendation {
-            namespace: "shop".into(),
-            workload: "deployment/web".into(),
-            container: "main".into(),
-            resource: "cpu".into(),
-            request: Some(250),
-            tier: "own".into(),
-            image: "docker.io/library/web:1".into(),
-            ..v1::Recommendation::default()
-        };
-        Stored::write_for_tests(&file, vec![kept], 1_000_000);
-        let stored = Stored::open(file);
-        let pod = |name: &str, owner: &str, image: &str| {
-            let owners = format!("[{{kind: Deployment, name: {owner}, controller: true}}]");
-            let text = format!(
-                "kind: Pod\nmetadata: {{name: {name}, namespace: shop, ownerReferences: {owners}}}\n\
-                 spec: {{containers: [{{name: main, image: '{image}'}}]}}\n"
-            );
-            from_kept(&stored, &read(&text).unwrap(), 31_000_000)
-        };
-        let known = pod("web-1", "web", "web:2");
-        let cpu = &known.containers[0].recommendations[0];
-        assert_eq!((cpu.request, cpu.age_seconds, cpu.tier.as_str()), (Some(250), 30, "own"));
-        assert!(known.loading && known.containers[0].resources.is_empty());
-        assert_eq!(known.containers[0].recommendations[1].tier, "none");
-        let by_image = pod("new-1", "new", "web:1");
-        assert_eq!(by_image.containers[0].recommendations[0].request, Some(250));
-        assert_eq!(by_image.containers[0].recommendations[0].workload, "deployment/new");
-        assert_eq!(pod("new-1", "new", "db:1").containers[0].recommendations[0].request, None);
     }
 }

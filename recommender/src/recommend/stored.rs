@@ -82,7 +82,7 @@ impl Stored {
     }
 
     #[cfg(test)]
-    pub(super) fn write_for_tests(file: &Path, all: Vec<v1::Recommendation>, made_usec: u64) {
+    pub(crate) fn write_for_tests(file: &Path, all: Vec<v1::Recommendation>, made_usec: u64) {
         let all = all.into_iter().map(|r| (place(&r), r)).collect();
         write(file, &Kept { all, made_usec }).unwrap();
     }
@@ -124,8 +124,11 @@ impl Stored {
             (&r.namespace, &r.workload, &r.container) == (&asked.namespace, &asked.workload, &asked.container)
         });
         let image = asked.image.as_ref().map(ToString::to_string);
-        let found = own.or_else(|| of().find(|r| Some(&r.image) == image.as_ref()));
-        found.map(|r| aged(r, kept.made_usec, now_usec))
+        let others = || {
+            let found = of().find(|r| Some(&r.image) == image.as_ref())?;
+            Some(v1::Recommendation { tier: "image:tag".to_owned(), ..aged(found, kept.made_usec, now_usec) })
+        };
+        own.map(|r| aged(r, kept.made_usec, now_usec)).or_else(others)
     }
 
     /// Makes everything anew. Returns how many containers there were; nothing when stopped in between.

@@ -1,0 +1,99 @@
+//! Owns keeping a caller's deadline: a pod is answered afresh where there is time, from what was kept where there is not.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use evenkeel_model::pod::Pod;
+use tonic::metadata::MetadataMap;
+
+use super::Context;
+use crate::ingest::engine::now_usec;
+use crate::recommend::kept::AtHand;
+use crate::recommend::pod::PodAdvice;
+
+/// Why a pod was not answered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unanswered {
+    /// A rule that was asked for is none.
+    Rule(String),
+    /// Neither a fresh nor a kept answer was there in time.
+    Late,
+    /// A fault in the program.
+    Fault,
+}
+
+/// The part of a caller's time after which it is given what was kept: what is left has to do for making and sending it.
+const fn for_fresh(patience: Duration) -> Duration {
+    patience.saturating_sub(Duration::from_nanos(patience.as_nanos() as u64 / 5))
+}
+
+impl Context {
+    /// How long a caller waits: as long as it says, but no longer than anybody.
+    pub(super) fn patience(&self, asked: Option<Duration>) -> Duration {
+        let most = self.config.serve.request_timeout.get();
+        asked.map_or(most, |asked| asked.min(most))
+    }
+
+    /// Answers for a pod within this time. Rules that are named are not answered from what was kept, which may be another's.
+    pub(super) async fn pod_within(
+        &self,
+        patience: Duration,
+        pod: Pod,
+        rules: Vec<String>,
+    ) -> Result<PodAdvice, Unanswered> {
+        let began = Instant::now();
+        let rule_is_named = !rules.is_empty();
+        let (context, asked) = (self.clone(), pod.clone());
+        let fresh = tokio::task::spawn_blocking(move || {
+            context.rules(&rules).map(|rules| context.recommend_pod(&asked, &rules))
+        });
+        match tokio::time::timeout(for_fresh(patience), fresh).await {
+            Ok(Ok(answer)) => return answer.map_err(Unanswered::Rule),
+            Ok(Err(_)) => return Err(Unanswered::Fault),
+            Err(_) if rule_is_named => return Err(Unanswered::Late),
+            Err(_) => {}
+        }
+        let context = self.clone();
+        // A change of policies that is being synced may hold this up, too.
+        let kept = tokio::task::spawn_blocking(move || context.kept_pod(&pod));
+        match tokio::time::timeout(patience.saturating_sub(began.elapsed()), kept).await {
+            Ok(Ok(Some(advice))) => {
+                self.advisor.late.fetch_add(1, Ordering::Relaxed);
+                Ok(advice)
+            }
+            Ok(Err(_)) => Err(Unanswered::Fault),
+            Ok(Ok(None)) | Err(_) => Err(Unanswered::Late),
+        }
+    }
+
+    fn kept_pod(&self, pod: &Pod) -> Option<PodAdvice> {
+        let at_hand = AtHand {
+            kept: &self.stored,
+            policies: &self.policies.set(),
+            advisor: &self.advisor,
+            panic: self.engine.state().is_panic(),
+            now_usec: now_usec(),
+        };
+        at_hand.pod(pod)
+    }
+}
+
+/// The time a call's client waits for it, as the header `grpc-timeout` says ("PROTOCOL-HTTP2.md" of gRPC: up to eight
+/// digits and a unit). What cannot be read is no deadline.
+pub(super) fn of_call(metadata: &MetadataMap) -> Option<Duration> {
+    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let amount: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
+    Some(match unit {
+        "H" => Duration::from_secs(amount * 3600),
+        "M" => Duration::from_secs(amount * 60),
+        "S" => Duration::from_secs(amount),
+        "m" => Duration::from_millis(amount),
+        "u" => Duration::from_micros(amount),
+        "n" => Duration::from_nanos(amount),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

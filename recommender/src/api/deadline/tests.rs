@@ -1,0 +1,200 @@
+//! The state is held back for as long as a test wants, as a writer that takes long would.
+
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use axum::body::{Body, to_bytes};
+use evenkeel_proto::v1;
+use evenkeel_proto::v1::recommender_service_server::RecommenderService;
+use serde_json::Value;
+use tokio::sync::watch;
+use tower::ServiceExt as _;
+
+use super::*;
+use crate::api::grpc::Api;
+use crate::api::http::Site;
+use crate::api::ready::Readiness;
+use crate::config::Config;
+use crate::ingest::engine::{Engine, Threads};
+use crate::ingest::store::Store;
+use crate::recommend::stored::Stored;
+
+/// Far above what the way through the program takes, far below what a test waits.
+const DEADLINE: &str = "2S";
+
+struct Rig {
+    context: Context,
+    api: Api,
+    site: Site,
+    threads: Threads,
+    _dir: tempfile::TempDir,
+}
+
+impl Rig {
+    /// A service that kept a recommendation of a quarter of a core for `deployment/web` a minute ago.
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config {
+            state_dir: dir.path().to_owned(),
+            policies: Vec::new(),
+            panic_file: std::path::PathBuf::new(),
+            ..Config::default()
+        };
+        let file = dir.path().join("recommendations");
+        let kept = v1::Recommendation {
+            cluster: "c".into(),
+            namespace: "shop".into(),
+            workload: "deployment/web".into(),
+            container: "main".into(),
+            resource: "cpu".into(),
+            request: Some(250),
+            raw: Some(260),
+            capped_by: vec!["largest node".into()],
+            tier: "own".into(),
+            rule: "goal".into(),
+            image: "docker.io/library/web:1".into(),
+            ..v1::Recommendation::default()
+        };
+        Stored::write_for_tests(&file, vec![kept], now_usec() - 60_000_000);
+        let (store, _) = Store::open(&config).unwrap();
+        let (engine, threads) = Engine::start(store, &config).unwrap();
+        let stored = Arc::new(Stored::open(file));
+        let context = Context::new(engine, &config, Arc::clone(&stored)).unwrap();
+        let site = Site::new(Arc::new(Readiness::default()), stored);
+        site.open(context.clone());
+        let api = Api { late: site.late(), stopping: watch::channel(false).1 };
+        Self { context, api, site, threads, _dir: dir }
+    }
+
+    /// Holds the state until what is returned is dropped.
+    fn hold(&self) -> mpsc::Sender<()> {
+        let (release, released) = mpsc::channel::<()>();
+        let (held, is_held) = mpsc::channel();
+        let state = self.context.engine.state().clone();
+        thread::spawn(move || {
+            let _state = state.write();
+            held.send(()).unwrap();
+            // It ends when the sender is gone.
+            let _gone = released.recv();
+        });
+        is_held.recv().unwrap();
+        release
+    }
+
+    async fn call(&self, pod: &str, rules: &[&str]) -> Result<v1::RecommendPodResponse, tonic::Status> {
+        let rules = rules.iter().map(|rule| (*rule).to_owned()).collect();
+        let mut request = tonic::Request::new(v1::RecommendPodRequest { pod: pod.to_owned(), rules });
+        request.metadata_mut().insert("grpc-timeout", DEADLINE.parse().unwrap());
+        self.api.recommend_pod(request).await.map(tonic::Response::into_inner)
+    }
+
+    async fn post(&self, path: &str, pod: &str) -> (u16, Value) {
+        let router = self.site.router(&self.context.config.serve);
+        let request = axum::http::Request::post(path).body(Body::from(pod.to_owned())).unwrap();
+        let response = router.oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        (status, serde_json::from_slice(&body).unwrap())
+    }
+
+    fn policy(&self, more: &str) {
+        let text = format!(
+            r#"{{"apiVersion": "evenkeel.dev/v1", "kind": "Policy", "metadata": {{"name": "p", "namespace": "shop"}},
+                "spec": {{"target": {{}}{more}}}}}"#
+        );
+        self.context.policies.apply(&text, 1).unwrap();
+    }
+}
+
+fn pod(workload: &str, image: &str) -> String {
+    format!(
+        r#"{{"metadata": {{"name": "p", "namespace": "shop",
+                "ownerReferences": [{{"kind": "Deployment", "name": "{workload}", "controller": true}}]}},
+            "spec": {{"containers": [{{"name": "main", "image": "{image}"}}]}}}}"#
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_cannot_wait_is_given_what_was_kept_and_told_its_age() {
+    let rig = Rig::new();
+    let held = rig.hold();
+    let answer = rig.call(&pod("web", "web:2"), &[]).await.unwrap();
+    let cpu = &answer.recommendations[0];
+    assert!(answer.cached && !answer.loading);
+    assert_eq!((cpu.request, cpu.raw, cpu.rule.as_str()), (Some(250), Some(260), "goal"));
+    assert_eq!((cpu.tier.as_str(), cpu.capped_by.as_slice()), ("own", ["largest node".to_owned()].as_slice()));
+    assert!(cpu.age_seconds >= 60, "{cpu:?}");
+    assert_eq!(answer.containers[0].resources.unwrap().cpu_request_milli, Some(250));
+    assert_eq!((answer.recommendations[1].request, answer.recommendations[1].tier.as_str()), (None, "none"));
+    // Another workload of the same image is not "own".
+    let answer = rig.call(&pod("new", "web:1"), &[]).await.unwrap();
+    assert_eq!((answer.recommendations[0].request, answer.recommendations[0].tier.as_str()), (Some(250), "image:tag"));
+    // Nothing is kept of it, or the rule that is wanted may be another.
+    for (image, rules) in [("other:1", [].as_slice()), ("web:1", ["vpa"].as_slice())] {
+        let late = rig.call(&pod("new", image), rules).await.unwrap_err();
+        assert_eq!(late.code(), tonic::Code::DeadlineExceeded, "{late:?}");
+    }
+    let (status, body) = rig.post("/recommendedPodResources?timeout=500ms", &pod("web", "web:1")).await;
+    assert_eq!((status, &body["evenkeel"]["cached"]), (200, &Value::Bool(true)), "{body}");
+    assert_eq!(body["containers"][0]["resources"]["requests"]["cpu"], "250m");
+    assert!(body["containers"][0]["evenkeel"]["cpu"]["ageSeconds"].as_u64() >= Some(60), "{body}");
+    let (status, body) = rig.post("/recommendedPodResources?timeout=500ms", &pod("new", "other:1")).await;
+    assert_eq!(status, 504, "{body}");
+    assert_eq!(rig.post("/recommendedPodResources?timeout=soon", &pod("web", "web:1")).await.0, 400);
+    assert_eq!(rig.context.advisor.late.load(Ordering::Relaxed), 3);
+    // With time again, the answer is fresh: nothing is known.
+    drop(held);
+    let answer = rig.call(&pod("web", "web:2"), &[]).await.unwrap();
+    assert!(!answer.cached && answer.recommendations[0].request.is_none());
+    rig.threads.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_and_the_switch_hold_for_what_was_kept() {
+    let rig = Rig::new();
+    rig.policy(r#", "resourcesPolicy": {"containers": [{"name": "*", "requests": {"cpu": {"max": "100m"}}}]}"#);
+    let held = rig.hold();
+    let answer = rig.call(&pod("web", "web:1"), &[]).await.unwrap();
+    assert_eq!((answer.policy.as_str(), answer.recommendations[0].request), ("shop/p", Some(100)));
+    assert_eq!(answer.recommendations[0].capped_by, ["policy max", "largest node"]);
+    assert_eq!(answer.containers[0].resources.unwrap().cpu_request_milli, Some(100));
+    rig.policy(r#", "updatePolicy": {"mode": "off"}"#);
+    let answer = rig.call(&pod("web", "web:1"), &[]).await.unwrap();
+    assert_eq!(answer.containers[0].resources.unwrap().cpu_request_milli, None);
+    rig.policy("");
+    drop(held);
+    rig.context.engine.set_panic(true, "drill".into()).await.unwrap();
+    let held = rig.hold();
+    let answer = rig.call(&pod("web", "web:1"), &[]).await.unwrap();
+    assert!(answer.cached && answer.panic && !answer.in_place);
+    assert_eq!(answer.recommendations[0].request, Some(250));
+    assert_eq!(answer.containers[0].resources.unwrap().cpu_request_milli, None);
+    drop(held);
+    rig.threads.stop();
+}
+
+#[test]
+fn deadlines_of_calls_are_read_as_grpc_writes_them() {
+    let table = [
+        ("1H", Some(3_600_000_000)),
+        ("2M", Some(120_000_000)),
+        ("3S", Some(3_000_000)),
+        ("250m", Some(250_000)),
+        ("99999999u", Some(99_999_999)),
+        ("5000n", Some(5)),
+        ("100000000u", None),
+        ("S", None),
+        ("", None),
+        ("1.5S", None),
+        ("-1S", None),
+        ("1s", None),
+        ("1é", None),
+    ];
+    for (text, micros) in table {
+        let mut metadata = MetadataMap::new();
+        let Ok(value) = text.parse() else { continue };
+        metadata.insert("grpc-timeout", value);
+        assert_eq!(of_call(&metadata), micros.map(Duration::from_micros), "{text}");
+    }
+    assert_eq!(of_call(&MetadataMap::new()), None);
+}
