@@ -4,13 +4,14 @@
 
 mod products;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_model::rollup::Aggregate;
-use evenkeel_recommender::config::{EngineSection, SecretFrom, Span};
+use evenkeel_recommender::config::{EngineKind, EngineSection, SecretFrom, Span};
 use evenkeel_recommender::engines::worker::{self, Queue};
 use evenkeel_recommender::engines::{Counters, open};
 use evenkeel_recommender::history::Subject;
@@ -20,6 +21,7 @@ use evenkeel_recommender::history::exchange::{
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::histogram::Histogram;
 use evenkeel_rightsizing::history::{Cause, Day, Event, Hour};
+use products::program::Program;
 use products::{Product, Running, is_here};
 
 /// Longer than anything here takes on a slow machine.
@@ -357,4 +359,67 @@ fn what_waits_while_the_engine_is_down_arrives_once_it_is_back() {
     writer.join().unwrap();
     assert_eq!(counters.dropped.load(Ordering::Relaxed), 0);
     assert_same(&read(&section, today() - 2 * DAY, today()).0, &given);
+}
+
+/// A recommender without any past takes it from one engine at its start, answers from it, tells how much there is, and has
+/// it in another engine and in its own files when it ends.
+fn taken_over(from: Product, to: Product) {
+    if !is_here(from) || !is_here(to) {
+        return;
+    }
+    let (from, to) = (Running::start(from), Running::start(to));
+    let (end, days) = (today(), 3);
+    let given = history(end, days);
+    write(&from.section(), &given).unwrap();
+    assert_same(&read_all(&from.section(), end - days * DAY, end, given.len()).0, &given);
+    let dir = tempfile::tempdir().unwrap();
+    let mut fresh = Program::start(dir.path(), &[from.section()], &[to.section()]);
+    fresh.wait("history is read back", |program| {
+        program.told("history read back").iter().any(|line| line["engine"].is_string())
+    });
+    let told = fresh.told("history read back");
+    let coverage = told.iter().find(|line| line["engine"].is_string()).unwrap();
+    let count = |name: &str| coverage[name].as_u64().unwrap();
+    assert_eq!(
+        [count("minutes"), count("hours"), count("days"), count("events")].map(|count| count as usize),
+        [given.minutes.len(), given.hours.len(), given.days.len(), given.events.len()],
+        "{coverage}"
+    );
+    assert_eq!(count("refused"), 0);
+    assert!(count("missing_hours") > 0, "gaps are shown: {coverage}");
+    let metric = format!("evenkeel_recommender_engine_read_values_total {}", given.len());
+    fresh.wait("the values to be counted", |program| program.get("/metrics").lines().any(|l| l == metric));
+    let usage = fresh.usage();
+    let mut want: BTreeMap<String, u64> = BTreeMap::new();
+    for minute in &given.minutes {
+        let Subject::Own { workload, .. } = &minute.subject else { continue };
+        *want.entry(workload.clone()).or_default() += minute.memory_bytes.count;
+    }
+    assert_eq!(usage, want);
+    fresh.stop();
+    assert_same(&read_all(&to.section(), end - days * DAY, end, given.len()).0, &given);
+
+    // It is the recommender's own now; engines that are not there do not keep it from starting.
+    let gone = EngineSection::new(EngineKind::Prometheus, "http://127.0.0.1:1".to_owned());
+    let mut again = Program::start(dir.path(), &[gone], &[]);
+    again.wait("it is ready", |program| program.get("/readyz") == "ready\n");
+    assert_eq!(again.usage(), want);
+    again.wait("the engine to be missed", |program| {
+        let lines = program.get("/metrics");
+        lines.lines().any(|line| {
+            let count = line.strip_prefix("evenkeel_recommender_engine_unavailable_total ");
+            count.is_some_and(|count| count != "0")
+        })
+    });
+    again.stop();
+}
+
+#[test]
+fn a_fresh_recommender_takes_history_from_influxdb_to_prometheus() {
+    taken_over(Product::InfluxDb, Product::Prometheus);
+}
+
+#[test]
+fn a_fresh_recommender_takes_history_from_victoria_metrics_to_influxdb() {
+    taken_over(Product::VictoriaMetrics, Product::InfluxDb);
 }

@@ -299,6 +299,90 @@ async fn the_switch_stops_changes_and_its_file_holds_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flag_holds_the_switch_and_a_call_sets_it_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let (running, link) = started(dir.path(), |config| config.panic = true).await;
+    drop(link);
+    // The switch on, something changed.
+    async fn seen(running: &Running) -> (bool, bool) {
+        let got = answer(running, &pod("web:1", "")).await;
+        (got["evenkeel"]["panic"] == json!(true), got["containers"][0]["resources"]["requests"] != json!({}))
+    }
+    async fn set(running: &Running, on: bool) -> Result<(), tonic::Status> {
+        let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+        client.set_panic(v1::SetPanicRequest { on, reason: "drill".into() }).await.map(|_| ())
+    }
+    assert_eq!(seen(&running).await, (true, false), "before anything is answered");
+    let got = answer(&running, &pod("web:1", "")).await;
+    assert!(got["containers"][0]["evenkeel"]["cpu"]["request"].is_u64(), "shown all the same: {got}");
+    assert_eq!(set(&running, false).await.unwrap_err().code(), tonic::Code::FailedPrecondition);
+    running.stop().await;
+
+    // Without the flag what the flag set is over.
+    let running = Running::start(dir.path(), quick).await;
+    assert_eq!(seen(&running).await, (false, true));
+    set(&running, true).await.unwrap();
+    assert_eq!(seen(&running).await, (true, false));
+    running.stop().await;
+    let running = Running::start(dir.path(), quick).await;
+    assert_eq!(seen(&running).await, (true, false), "set by a call, it outlives the process");
+    set(&running, false).await.unwrap();
+    assert_eq!(seen(&running).await, (false, true));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_set_at_first_follows_initial_resources_policy_and_mode() {
+    let dir = tempfile::tempdir().unwrap();
+    let (running, _link) = started(dir.path(), |_| {}).await;
+    let all = [
+        ("always", "auto", "always"),
+        ("unset", "auto", "if-not-set"),
+        ("never", "auto", "never"),
+        ("first", "initial", "always"),
+        ("first-unset", "initial", "if-not-set"),
+    ];
+    for (app, mode, initial) in all {
+        let more =
+            format!(r#", "updatePolicy": {{"mode": "{mode}"}}, "initialResourcesPolicy": "{initial}""#);
+        assert_eq!(http(running.http, "POST", "/api/v1/policies", &policy(app, app, &more)).await.0, 201);
+    }
+    // What a pod asks for, whether it is on a node, and of which resources the request is set.
+    let nothing = "";
+    let cpu = r#", "resources": {"requests": {"cpu": "3"}}"#;
+    let limit = r#", "resources": {"limits": {"memory": "4Gi"}}"#;
+    let table = [
+        ("always", nothing, false, (true, true)),
+        ("always", cpu, false, (true, true)),
+        ("always", limit, false, (true, true)),
+        ("unset", nothing, false, (true, true)),
+        ("unset", cpu, false, (false, true)),
+        ("unset", limit, false, (true, false)),
+        ("never", nothing, false, (false, false)),
+        ("never", cpu, false, (false, false)),
+        ("first", cpu, false, (true, true)),
+        ("first-unset", cpu, false, (false, true)),
+        // Running: only mode auto goes on, whatever was set at first.
+        ("always", cpu, true, (true, true)),
+        ("never", cpu, true, (true, true)),
+        ("first", cpu, true, (false, false)),
+    ];
+    for (app, asked, running_now, want) in table {
+        let mut object: Value = serde_json::from_str(&labelled("web:1", app, asked)).unwrap();
+        if running_now {
+            object["spec"]["nodeName"] = json!("node-1");
+        }
+        let before = object["spec"]["containers"][0]["resources"]["requests"].clone();
+        let got = answer(&running, &object.to_string()).await;
+        let requests = &got["containers"][0]["resources"]["requests"];
+        let set = |name: &str| requests[name] != before[name] && !requests[name].is_null();
+        assert_eq!((set("cpu"), set("memory")), want, "{app} {asked} {running_now}: {got}");
+        assert_eq!(got["evenkeel"]["policy"], format!("shop/{app}"));
+    }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_gives_everything_a_bookmark_and_then_changes() {
     let dir = tempfile::tempdir().unwrap();
     let (running, _link) = started(dir.path(), |_| {}).await;

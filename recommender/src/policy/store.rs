@@ -293,4 +293,52 @@ mod tests {
         drop(store);
         assert_eq!(names(&Store::open(dir.path()).unwrap()).len(), 3);
     }
+
+    #[test]
+    fn a_process_killed_at_any_byte_of_a_change_or_of_writing_anew_loses_nothing_confirmed() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = dir.path().join("kept");
+        let files = |dir: &Path| -> BTreeMap<std::ffi::OsString, Vec<u8>> {
+            let entries = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap());
+            entries.map(|e| (e.file_name(), std::fs::read(e.path()).unwrap())).collect()
+        };
+        let mut store = Store::open(&kept).unwrap();
+        for (at, name) in ["a", "b", "c"].into_iter().enumerate() {
+            store.apply(policy(name, "auto"), at as u64 + 1).unwrap();
+        }
+        let (confirmed, before) = (names(&store), files(&kept));
+        type Act = fn(&mut Store);
+        let acts: [(Act, bool); 3] = [
+            (|store| store.write_anew().unwrap(), false),
+            (|store| store.apply(policy("d", "auto"), 9).unwrap(), true),
+            (|store| assert!(store.delete("default", "a").unwrap()), true),
+        ];
+        for (number, (act, changes)) in acts.into_iter().enumerate() {
+            drop(store);
+            let _same = std::fs::remove_dir_all(&kept);
+            std::fs::create_dir(&kept).unwrap();
+            before.iter().for_each(|(name, bytes)| std::fs::write(kept.join(name), bytes).unwrap());
+            store = Store::open(&kept).unwrap();
+            act(&mut store);
+            let (after, done) = (files(&kept), names(&store));
+            assert_eq!(done != confirmed, changes);
+            let length = |all: &BTreeMap<_, Vec<u8>>, name| all.get(name).map_or(0, Vec::len);
+            for (name, bytes) in &after {
+                for cut in (length(&before, name)..=bytes.len()).step_by(3) {
+                    let cut_off = dir.path().join(format!("cut-{number}-{cut}"));
+                    std::fs::create_dir_all(&cut_off).unwrap();
+                    after.iter().for_each(|(name, bytes)| std::fs::write(cut_off.join(name), bytes).unwrap());
+                    std::fs::write(cut_off.join(name), &bytes[..cut]).unwrap();
+                    let mut cut_store = Store::open(&cut_off).unwrap();
+                    let found = names(&cut_store);
+                    assert!(found == confirmed || found == done, "act {number} cut at {cut}: {found:?}");
+                    cut_store.apply(policy("e", "auto"), 10).unwrap();
+                    drop(cut_store);
+                    let mut want: Vec<_> = found.into_iter().chain([("e".to_owned(), 10)]).collect();
+                    want.sort();
+                    assert_eq!(names(&Store::open(&cut_off).unwrap()), want, "act {number} cut at {cut}");
+                }
+            }
+        }
+    }
 }

@@ -62,7 +62,8 @@ impl AtHand<'_> {
     pub(crate) fn pod(&self, pod: &Pod) -> Option<PodAdvice> {
         let labels = pod.metadata.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()));
         let (governing, selecting) = self.policies.governing(&pod.metadata.namespace, labels);
-        let bounds = Bounding { advisor: self.advisor, governing, largest: [None; 2], now_usec: self.now_usec };
+        let bounds =
+            Bounding { advisor: self.advisor, governing, largest: [None; 2], now_usec: self.now_usec };
         let mut any = false;
         let mut advise = |container: &Container| {
             let (asked, now) = asked(pod, container);
@@ -73,7 +74,11 @@ impl AtHand<'_> {
                 true => container.resources.clone(),
                 false => resources(pod, container, governing, &recommendations),
             };
-            ContainerAdvice { name: container.name.clone(), resources, recommendations: recommendations.into() }
+            ContainerAdvice {
+                name: container.name.clone(),
+                resources,
+                recommendations: recommendations.into(),
+            }
         };
         let containers: Vec<ContainerAdvice> = pod.counted_containers().map(&mut advise).collect();
         let name = |at: &usize| self.policies.all().get(*at).map(|d| d.policy.key());

@@ -64,7 +64,8 @@ impl Desk<'_> {
     ) -> [v1::Recommendation; 2] {
         let rule = rule.or(governing.map(|g| g.rule)).unwrap_or(&self.advisor.default);
         let raw = self.advisor.raw(self.state, self.now_usec, asked, rule, now.requests);
-        let bounds = Bounding { advisor: self.advisor, governing, largest: self.largest, now_usec: self.now_usec };
+        let bounds =
+            Bounding { advisor: self.advisor, governing, largest: self.largest, now_usec: self.now_usec };
         bounds.recommend(asked, now, &raw)
     }
 }

@@ -35,6 +35,18 @@ pub(crate) struct Running {
 impl Running {
     /// Starts it and waits until it is ready.
     pub(crate) async fn start(dir: &Path, adjust: impl FnOnce(&mut Config)) -> Self {
+        let running = Self::begin(dir, adjust).await;
+        running.ready().await;
+        running
+    }
+
+    /// Waits until it is ready.
+    pub(crate) async fn ready(&self) {
+        until(|| async { (http(self.http, "GET", "/readyz", "").await.0 == 200).then_some(()) }).await;
+    }
+
+    /// Starts it.
+    pub(crate) async fn begin(dir: &Path, adjust: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config { state_dir: dir.to_owned(), ..Config::default() };
         config.serve.grpc = "127.0.0.1:0".parse().unwrap();
         config.serve.http = config.serve.grpc;
@@ -49,7 +61,6 @@ impl Running {
         let done = tokio::spawn(bound.serve(async move {
             let _dropped = stopped.await;
         }));
-        until(|| async { (http(at, "GET", "/readyz", "").await.0 == 200).then_some(()) }).await;
         Self { grpc, http: at, stop, done }
     }
 
@@ -183,9 +194,14 @@ impl Agent {
         requests.send(v1::StreamRequest { message: Some(Asked::Hello(hello)) }).await.ok()?;
         let answers = client.stream(ReceiverStream::new(outgoing)).await.ok()?.into_inner();
         let mut link = Link { requests, answers, resume: v1::Resume::default() };
-        match link.next().await? {
-            Said::Resume(resume) => link.resume = resume,
-            other => panic!("{other:?}"),
+        loop {
+            match link.next().await? {
+                Said::Resume(resume) => link.resume = resume,
+                // Told to every agent, whether it has shaken hands or not.
+                Said::Overlay(_) => continue,
+                other => panic!("{other:?}"),
+            }
+            break;
         }
         Some(link)
     }

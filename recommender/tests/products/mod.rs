@@ -1,5 +1,7 @@
 //! Real engines on loopback, each with a directory and ports of its own; ended by their own process id.
 
+pub(crate) mod program;
+
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

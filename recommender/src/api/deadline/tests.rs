@@ -122,13 +122,19 @@ async fn a_call_that_cannot_wait_is_given_what_was_kept_and_told_its_age() {
     let cpu = &answer.recommendations[0];
     assert!(answer.cached && !answer.loading);
     assert_eq!((cpu.request, cpu.raw, cpu.rule.as_str()), (Some(250), Some(260), "goal"));
-    assert_eq!((cpu.tier.as_str(), cpu.capped_by.as_slice()), ("own", ["largest node".to_owned()].as_slice()));
+    assert_eq!(
+        (cpu.tier.as_str(), cpu.capped_by.as_slice()),
+        ("own", ["largest node".to_owned()].as_slice())
+    );
     assert!(cpu.age_seconds >= 60, "{cpu:?}");
     assert_eq!(answer.containers[0].resources.unwrap().cpu_request_milli, Some(250));
     assert_eq!((answer.recommendations[1].request, answer.recommendations[1].tier.as_str()), (None, "none"));
     // Another workload of the same image is not "own".
     let answer = rig.call(&pod("new", "web:1"), &[]).await.unwrap();
-    assert_eq!((answer.recommendations[0].request, answer.recommendations[0].tier.as_str()), (Some(250), "image:tag"));
+    assert_eq!(
+        (answer.recommendations[0].request, answer.recommendations[0].tier.as_str()),
+        (Some(250), "image:tag")
+    );
     // Nothing is kept of it, or the rule that is wanted may be another.
     for (image, rules) in [("other:1", [].as_slice()), ("web:1", ["vpa"].as_slice())] {
         let late = rig.call(&pod("new", image), rules).await.unwrap_err();
@@ -152,7 +158,9 @@ async fn a_call_that_cannot_wait_is_given_what_was_kept_and_told_its_age() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn policies_and_the_switch_hold_for_what_was_kept() {
     let rig = Rig::new();
-    rig.policy(r#", "resourcesPolicy": {"containers": [{"name": "*", "requests": {"cpu": {"max": "100m"}}}]}"#);
+    rig.policy(
+        r#", "resourcesPolicy": {"containers": [{"name": "*", "requests": {"cpu": {"max": "100m"}}}]}"#,
+    );
     let held = rig.hold();
     let answer = rig.call(&pod("web", "web:1"), &[]).await.unwrap();
     assert_eq!((answer.policy.as_str(), answer.recommendations[0].request), ("shop/p", Some(100)));
