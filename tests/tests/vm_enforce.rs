@@ -68,6 +68,7 @@ const PRESSURE: &[Case] = &[
 #[test]
 fn a_hog_is_contained_beside_a_prompt_probe() -> Result<()> {
     require!(machine::is_emulated() || vm::impossible().is_none(), vm::impossible().unwrap_or_default());
-    let guest = Vm::builder().memory_mib(1024).disk_mib(256).timeout(Duration::from_secs(1800));
+    let guest = Vm::builder().memory_mib(1024).disk_mib(256).disk_rate_mib(pressure::DISK_RATE);
+    let guest = guest.timeout(Duration::from_secs(1800));
     vm::in_guest("a_hog_is_contained_beside_a_prompt_probe", guest, PRESSURE)
 }

@@ -69,6 +69,7 @@ impl Vm {
             cgroups: Cgroups::V2,
             kernel: Release::Own,
             disk_mib: None,
+            disk_rate_mib: None,
             systemd: false,
             files: Vec::new(),
             contents: Vec::new(),
@@ -115,6 +116,7 @@ pub struct VmBuilder {
     cgroups: Cgroups,
     kernel: Release,
     disk_mib: Option<u64>,
+    disk_rate_mib: Option<u64>,
     systemd: bool,
     files: Vec<Staged>,
     contents: Vec<(String, u32, String)>,
@@ -202,6 +204,13 @@ impl VmBuilder {
     pub fn disk_mib(mut self, disk_mib: u64) -> VmBuilder {
         self.disk_mib = Some(disk_mib);
         self.module("virtio_pci").module("virtio_blk")
+    }
+
+    /// Lets the disk move at most so many MiB per second, as rented ones do. Whoever waits behind others then waits long.
+    #[must_use]
+    pub fn disk_rate_mib(mut self, per_second: u64) -> VmBuilder {
+        self.disk_rate_mib = Some(per_second);
+        self
     }
 
     /// Adds a file with the given permissions and content.
@@ -372,7 +381,9 @@ impl VmBuilder {
         // The kernel gives up on a timer that does not tick in its first moments, as on a busy machine it may not.
         qemu.args(["-append", "console=ttyS0 panic=-1 psi=1 no_timer_check quiet"]);
         if let Some(disk) = disk {
-            qemu.arg("-drive").arg(format!("if=virtio,format=raw,file={}", disk.display()));
+            let rate = self.disk_rate_mib.map(|mib| format!(",throttling.bps-total={}", mib << 20));
+            let rate = rate.unwrap_or_default();
+            qemu.arg("-drive").arg(format!("if=virtio,format=raw,file={}{rate}", disk.display()));
         }
         qemu.arg("-serial").arg(format!("file:{}", console.display()));
         qemu.arg("-serial").arg(format!("file:{}", output.display()));

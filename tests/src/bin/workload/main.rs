@@ -31,8 +31,9 @@ const USAGE: &str = "usage: evenkeel-workload MODE
   hold BYTES                             touch and keep that much memory (suffixes Ki, Mi, Gi; % of the machine's)
   grow PERCENT BYTES                     take PERCENT of the machine's memory per second, up to BYTES
   burn-and-hold MILLICORES BYTES         both
-  read FILE OFFSET BYTES [again]         read that much of a file, once or for ever
-  probe MSEC BYTES [FILE]                touch that much memory every MSEC; SIGUSR1 tells how late it was
+  read FILE OFFSET BYTES [again [USEC]]  read that much of a file, once or for ever, with a rest after each 64 KiB
+  probe MSEC BYTES [FILE]                touch that much memory and read a cold piece of FILE every MSEC; SIGUSR1 tells
+                                         how late it was
   bomb N                                 become up to N processes that all fork on
   fork-churn workers N [USEC]            N processes, each forking children that live USEC (1000)
   fork-churn chains N [USEC]             N chains: each process forks one child and exits after USEC (200)
@@ -71,8 +72,11 @@ fn run(words: &[&str]) -> Outcome {
         ["burn-on", cpu] => number(cpu).and_then(burn_on),
         ["hold", size] => memory::bytes(size).and_then(memory::hold).and_then(|_held| until_told()),
         ["grow", percent, most] => memory::grow(number(percent)?, memory::bytes(most)?),
-        ["read", file, offset, size] => memory::read(file, memory::Part::new(offset, size)?, false),
-        ["read", file, offset, size, "again"] => memory::read(file, memory::Part::new(offset, size)?, true),
+        ["read", file, offset, size] => memory::read(file, memory::Part::new(offset, size)?, None),
+        ["read", file, offset, size, "again", rest @ ..] if rest.len() < 2 => {
+            let rest = rest.first().map_or(Ok(0), |text| number(text)).map(Duration::from_micros)?;
+            memory::read(file, memory::Part::new(offset, size)?, Some(rest))
+        }
         ["probe", period, size, file @ ..] if file.len() < 2 => {
             let period = Duration::from_millis(number(period)?);
             probe::run(period, memory::bytes(size)?, file.first().copied())

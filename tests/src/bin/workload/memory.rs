@@ -91,26 +91,21 @@ impl Part {
     pub(crate) fn new(offset: &str, size: &str) -> Result<Part, String> {
         Ok(Part { offset: bytes(offset)? as u64, size: bytes(size)? })
     }
-
-    /// The first so many bytes.
-    pub(crate) fn first(size: usize) -> Part {
-        Part { offset: 0, size }
-    }
 }
 
-/// Reads a part of a file, block by block, once or for ever.
-pub(crate) fn read(path: &str, part: Part, again: bool) -> Outcome {
+/// Reads a part of a file, block by block: once, or for ever with a rest after each block.
+pub(crate) fn read(path: &str, part: Part, again: Option<Duration>) -> Outcome {
     let mut file = File::open(path).map_err(|error| format!("cannot open {path}: {error}"))?;
-    read_through(&mut file, part).map_err(|error| format!("cannot read {path}: {error}"))?;
+    read_through(&mut file, part, Duration::ZERO).map_err(|error| format!("cannot read {path}: {error}"))?;
     announce(&format!("read {} bytes of {path}", part.size))?;
-    if again {
-        thread::spawn(move || while read_through(&mut file, part).is_ok() {});
+    if let Some(rest) = again {
+        thread::spawn(move || while read_through(&mut file, part, rest).is_ok() {});
     }
     until_told()
 }
 
-/// Reads a part, or what there is of it.
-pub(crate) fn read_through(file: &mut File, part: Part) -> std::io::Result<()> {
+/// Reads a part, or what there is of it, with a rest after each block.
+fn read_through(file: &mut File, part: Part, rest: Duration) -> std::io::Result<()> {
     file.seek(SeekFrom::Start(part.offset))?;
     let (mut block, mut left) = (vec![0; BLOCK], part.size);
     while left > 0 {
@@ -118,6 +113,9 @@ pub(crate) fn read_through(file: &mut File, part: Part) -> std::io::Result<()> {
         match file.read(&mut block[..wanted])? {
             0 => break,
             got => left -= got,
+        }
+        if !rest.is_zero() {
+            thread::sleep(rest);
         }
     }
     Ok(())

@@ -1,13 +1,15 @@
 //! A service in small: woken every few milliseconds, it touches its memory, takes some fresh memory and gives it back,
-//! and reads a part of its file. Owns the measure of how late each of these is done.
+//! and reads a piece of its file that is in nobody's memory. Owns the measure of how late each of these is done.
 
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::Signal;
 
@@ -16,8 +18,10 @@ use crate::{Outcome, announce, block, memory};
 const PAGE: usize = 4096;
 /// Fresh memory taken in each period: a request's worth.
 const FRESH: usize = 1 << 16;
-/// How much of its file is read in each period.
-const READ: usize = 1 << 16;
+/// How much of its file is read in each period: a row or two.
+const READ: usize = 2 * PAGE;
+/// Pieces of the file that are read in turn.
+const PIECES: u64 = 512;
 /// More latenesses than a probe ever measures between two questions, so that it takes no memory while it measures.
 const KEPT: usize = 1 << 18;
 
@@ -28,11 +32,11 @@ type Measured = Arc<Mutex<Vec<u32>>>;
 pub(crate) fn run(period: Duration, size: usize, path: Option<&str>) -> Outcome {
     let wanted = block(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGUSR1])?;
     let held = memory::hold(size)?;
-    let file = path.map(|path| File::open(path).map_err(|error| format!("cannot open {path}: {error}")));
+    let file = path.map(|path| cold(path).map_err(|error| format!("cannot open {path}: {error}")));
     let fresh =
         memfd_create(c"fresh", MFdFlags::empty()).map_err(|errno| format!("no memory file: {errno}"))?;
     let measured: Measured = Arc::new(Mutex::new(Vec::with_capacity(KEPT)));
-    let mut probe = Probe { held, fresh, file: file.transpose()?, part: vec![1; FRESH] };
+    let mut probe = Probe { held, fresh, file: file.transpose()?, piece: 0, part: vec![1; FRESH] };
     let into = Arc::clone(&measured);
     thread::spawn(move || probe.measure(period, &into));
     loop {
@@ -44,10 +48,18 @@ pub(crate) fn run(period: Duration, size: usize, path: Option<&str>) -> Outcome 
     }
 }
 
+/// Opens a file of which nothing is read ahead.
+fn cold(path: &str) -> std::io::Result<File> {
+    let file = File::open(path)?;
+    posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_RANDOM)?;
+    Ok(file)
+}
+
 struct Probe {
     held: Vec<u8>,
     fresh: OwnedFd,
     file: Option<File>,
+    piece: u64,
     part: Vec<u8>,
 }
 
@@ -80,7 +92,18 @@ impl Probe {
         fresh.write_all(&self.part)?;
         fresh.set_len(0)?;
         std::io::Seek::rewind(&mut fresh)?;
-        self.file.as_mut().map_or(Ok(()), |file| memory::read_through(file, memory::Part::first(READ)))
+        self.look_up()
+    }
+
+    /// Reads the next piece of the file and forgets it, so that the disk is asked every time.
+    fn look_up(&mut self) -> std::io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let mut row = [0; READ];
+        let at = self.piece * READ as u64;
+        self.piece = (self.piece + 1) % PIECES;
+        file.read_exact_at(&mut row, at)?;
+        posix_fadvise(file, at as i64, READ as i64, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+        Ok(())
     }
 }
 
