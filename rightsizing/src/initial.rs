@@ -220,7 +220,7 @@ mod tests {
     fn answer(history: &[(Scope, u64, u64)], now: u64) -> rule::Answer {
         // In the middle of the last minute, which counts although it is not over.
         let now_ms = now * 60_000 + 30_000;
-        let question = Question { resource: Resource::Cpu, now_ms, current: Some(50) };
+        let question = Question { resource: Resource::Cpu, now_ms, current: Some(50), previous: None };
         Params::default().recommend(&question, &Image(history.to_vec()))
     }
 
@@ -295,7 +295,8 @@ mod tests {
     #[test]
     fn the_rule_takes_minutes_exactly_and_days_before_them() {
         let now = 100 * DAY;
-        let question = Question { resource: Resource::Cpu, now_ms: now * 60_000, current: None };
+        let question =
+            Question { resource: Resource::Cpu, now_ms: now * 60_000, current: None, previous: None };
         let mut history = Mixed {
             minutes: (0..100).map(|i| at(now - 100 + i, i + 1)).collect(),
             days: Vec::new(),
@@ -320,7 +321,8 @@ mod tests {
     #[test]
     fn the_namespace_comes_first_where_wished() {
         let now = 100 * DAY;
-        let question = Question { resource: Resource::Cpu, now_ms: now * 60_000, current: None };
+        let question =
+            Question { resource: Resource::Cpu, now_ms: now * 60_000, current: None, previous: None };
         let of =
             |only| Mixed { minutes: (0..60).map(|i| at(now - 60 + i, 5)).collect(), days: Vec::new(), only };
         let rule = NamespaceFirst(Params::default());

@@ -89,11 +89,13 @@ fn set_goal(params: &mut goal::Params, key: &str, value: &str) -> Result<(), Bad
         "days" => params.cpu_days = whole(value)?,
         "memory-days" => params.memory_days = whole(value)?,
         "settle" => params.settle = number(value)?,
+        "keep" => params.cpu_keep = number(value)?,
+        "memory-keep" => params.memory_keep = number(value)?,
         "min-cpu" => params.min_cpu_micro = micros(value)?,
         "min-memory" => params.min_memory_bytes = whole(value)?,
         _ => {
             let keys = "fill, over, memory-over, margin, reach, reach-limit, memory-margin, days, memory-days, settle, \
-                        min-cpu, min-memory";
+                        keep, memory-keep, min-cpu, min-memory";
             return Err(unknown("goal", key, keys));
         }
     }

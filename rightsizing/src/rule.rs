@@ -14,6 +14,8 @@ pub struct Question {
     pub now_ms: u64,
     /// What is requested now, unit of the resource.
     pub current: Option<u64>,
+    /// What was answered the last time, unit of the resource: a rule may keep to it while it still serves.
+    pub previous: Option<u64>,
 }
 
 /// What a rule says. Values are in the unit of the resource.

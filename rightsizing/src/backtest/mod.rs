@@ -14,6 +14,8 @@ pub mod trace;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use trace::Sample;
 
 use crate::units::DAY_MS;
@@ -50,17 +52,33 @@ impl Schedule {
         let end = self.until_ms.map_or(u64::MAX, |until| first.saturating_add(until));
         let every = self.every_ms.max(1);
         let start = first.saturating_add(warmup);
-        (0..).map(move |k| start + k * every).take_while(move |time| *time <= last && *time < end)
+        let time = move |k: u64| start.checked_add(k.checked_mul(every)?);
+        (0..).map_while(time).take_while(move |time| *time <= last && *time < end)
     }
 }
 
-/// Time that each sample stands for: until the next one, at most the usual distance, so that a gap is not filled.
-pub fn weights(samples: &[Sample]) -> impl Iterator<Item = u64> {
-    let usual = usual_distance(samples);
-    (0..samples.len()).map(move |at| {
-        let next = samples.get(at + 1).map(|next| next.time_ms - samples[at].time_ms);
-        next.map_or(usual, |distance| distance.min(usual))
-    })
+/// Samples with the time that each stands for: until the next one, at most the usual distance, so that a gap is not
+/// filled.
+#[derive(Debug, Clone, Copy)]
+pub struct Weighted<'a> {
+    samples: &'a [Sample],
+    usual_ms: u64,
+}
+
+impl<'a> Weighted<'a> {
+    /// Of a series.
+    pub fn new(samples: &'a [Sample]) -> Self {
+        Self { samples, usual_ms: usual_distance(samples) }
+    }
+
+    /// Those at these places of the series.
+    pub fn range(self, places: Range<usize>) -> impl ExactSizeIterator<Item = (Sample, u64)> {
+        places.map(move |at| {
+            let sample = self.samples[at];
+            let next = self.samples.get(at + 1).map(|next| next.time_ms - sample.time_ms);
+            (sample, next.map_or(self.usual_ms, |distance| distance.min(self.usual_ms)))
+        })
+    }
 }
 
 /// Samples whose distances tell the usual one.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::trace::Sample;
 use crate::Resource;
-use crate::histogram::Histogram;
+use crate::histogram::{Histogram, Tally};
 use crate::history::{Day, Event, History, Hour, Minute, Scope};
 use crate::units::{DAY_MS, HOUR_MS};
 
@@ -20,57 +20,95 @@ pub struct Past {
     /// Keep minutes too, which only some rules ask for.
     has_minutes: bool,
     minutes: VecDeque<Minute>,
+    /// Finished ones.
     hours: VecDeque<Hour>,
-    /// Of finished hours.
     days: VecDeque<Day>,
+    /// What goes on: the last hour, and the finished hours of the last day.
+    hour: Open,
+    day: Open,
+    /// 0 before the first sample.
+    hour_ends_ms: u64,
+}
+
+/// An hour or a day that goes on; counted in a row of all buckets, which is where most of a backtest's time goes.
+#[derive(Debug, Clone, Default)]
+struct Open {
+    /// Hour or day since 1970; `None` before the first sample.
+    number: Option<u64>,
+    time: Tally,
+    peak: u64,
+}
+
+impl Open {
+    /// Counts a finished part.
+    fn merge(&mut self, part: &Self) {
+        self.time.merge_tally(&part.time);
+        self.peak = self.peak.max(part.peak);
+    }
+
+    /// Begins the next one.
+    fn begin(&mut self, number: u64) {
+        self.number = Some(number);
+        self.time.clear();
+        self.peak = 0;
+    }
 }
 
 impl Past {
     /// Nothing happened yet. Minutes cost most and are kept only where asked for.
-    pub const fn new(resource: Resource, has_minutes: bool) -> Self {
+    pub fn new(resource: Resource, has_minutes: bool) -> Self {
         Self {
             resource,
             has_minutes,
             minutes: VecDeque::new(),
             hours: VecDeque::new(),
             days: VecDeque::new(),
+            hour: Open::default(),
+            day: Open::default(),
+            hour_ends_ms: 0,
         }
     }
 
     /// Counts a sample, later than all before, that stands for so much time.
     pub fn add(&mut self, sample: Sample, weight_ms: u64) {
-        let hour = sample.time_ms / HOUR_MS;
-        if self.hours.back().is_none_or(|last| last.hour != hour) {
-            self.next_hour(hour);
+        if sample.time_ms >= self.hour_ends_ms {
+            self.next_hour(sample.time_ms / HOUR_MS);
         }
-        if let Some(last) = self.hours.back_mut() {
-            last.all.add(sample.value, weight_ms);
-            last.peak = last.peak.max(sample.value);
-        }
+        self.hour.time.add(sample.value, weight_ms);
+        self.hour.peak = self.hour.peak.max(sample.value);
         if self.has_minutes {
             self.add_minute(sample, weight_ms);
         }
     }
 
     fn next_hour(&mut self, hour: u64) {
-        if let Some(ended) = self.hours.back() {
-            let day = ended.hour / 24;
-            if self.days.back().is_none_or(|last| last.day != day) {
-                self.days.push_back(Day { day, ..Day::default() });
-                let from = day.saturating_sub(KEEP_DAYS);
-                while self.days.pop_front_if(|oldest| oldest.day < from).is_some() {}
-            }
-            if let Some(last) = self.days.back_mut() {
-                merge(last, ended);
-            }
-        }
-        let from = hour.saturating_sub(KEEP_HOURS);
         let mut spare = Histogram::new();
+        let from = hour.saturating_sub(KEEP_HOURS);
         while let Some(gone) = self.hours.pop_front_if(|oldest| oldest.hour < from) {
             spare = gone.all;
         }
-        spare.clear();
-        self.hours.push_back(Hour { hour, all: spare, ..Hour::default() });
+        if self.hour.number.is_some() {
+            self.day.merge(&self.hour);
+        }
+        if let Some(ended) = self.hour.number.filter(|ended| *ended >= from) {
+            let (all, peak) = (self.hour.time.histogram(spare), self.hour.peak);
+            self.hours.push_back(Hour { hour: ended, all, peak, ..Hour::default() });
+        }
+        self.hour.begin(hour);
+        self.hour_ends_ms = (hour + 1).saturating_mul(HOUR_MS);
+        if self.day.number != Some(hour / 24) {
+            self.next_day(hour / 24);
+        }
+    }
+
+    fn next_day(&mut self, day: u64) {
+        let from = day.saturating_sub(KEEP_DAYS);
+        while self.days.pop_front_if(|oldest| oldest.day < from).is_some() {}
+        if let Some(ended) = self.day.number.filter(|ended| *ended >= from) {
+            let (all, peak) = (self.day.time.histogram(Histogram::new()), self.day.peak);
+            self.days.push_back(Day { day: ended, all, peak, ..Day::default() });
+        }
+        self.day.begin(day);
     }
 
     fn add_minute(&mut self, sample: Sample, weight_ms: u64) {
@@ -89,11 +127,6 @@ impl Past {
         let from = minute.saturating_sub(KEEP_DAYS * DAY_MS / MINUTE_MS);
         while self.minutes.pop_front_if(|oldest| oldest.minute < from).is_some() {}
     }
-}
-
-fn merge(day: &mut Day, hour: &Hour) {
-    day.all.merge(&hour.all);
-    day.peak = day.peak.max(hour.peak);
 }
 
 impl History for Past {
@@ -129,20 +162,20 @@ impl History for Past {
 
     fn visit_hours(&self, _: Scope, from: u64, visit: &mut dyn FnMut(&Hour)) {
         let first = self.hours.partition_point(|hour| hour.hour < from);
-        self.hours.range(first..).for_each(visit);
+        self.hours.range(first..).for_each(&mut *visit);
+        if let Some(hour) = self.hour.number.filter(|hour| *hour >= from) {
+            let all = self.hour.time.histogram(Histogram::new());
+            visit(&Hour { hour, all, peak: self.hour.peak, ..Hour::default() });
+        }
     }
 
     fn visit_days(&self, _: Scope, from: u64, visit: &mut dyn FnMut(&Day)) {
-        let open = self.hours.back().map(|hour| hour.hour / 24);
-        let ended = self.days.iter().filter(|day| day.day >= from);
-        ended.clone().filter(|day| Some(day.day) != open).for_each(&mut *visit);
+        self.days.iter().filter(|day| day.day >= from).for_each(&mut *visit);
         // The day that goes on, with the hour that goes on.
-        if let Some(hour) = self.hours.back().filter(|hour| hour.hour / 24 >= from) {
-            let day = hour.hour / 24;
-            let begun = self.days.back().filter(|last| last.day == day);
-            let mut all = begun.cloned().unwrap_or(Day { day, ..Day::default() });
-            merge(&mut all, hour);
-            visit(&all);
+        if let Some(day) = self.day.number.filter(|day| *day >= from) {
+            let mut all = self.day.time.histogram(Histogram::new());
+            all.merge(&self.hour.time.histogram(Histogram::new()));
+            visit(&Day { day, all, peak: self.day.peak.max(self.hour.peak), ..Day::default() });
         }
     }
 }

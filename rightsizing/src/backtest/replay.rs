@@ -3,7 +3,7 @@
 use super::past::Past;
 use super::score::{Judge, Score};
 use super::trace::{Sample, Series};
-use super::{Schedule, weights};
+use super::{Schedule, Weighted};
 use crate::Resource;
 use crate::named::Named;
 use crate::rule::{Answer, Question, Rule};
@@ -46,10 +46,12 @@ impl<'a> Memory<'a> {
         }
     }
 
-    fn add(&mut self, sample: Sample, weight_ms: u64) {
+    fn add(&mut self, samples: impl Iterator<Item = (Sample, u64)>) {
         match self {
-            Self::Vpa(estimator) => estimator.sample(sample.time_ms, sample.value),
-            Self::Past { past, .. } => past.add(sample, weight_ms),
+            Self::Vpa(estimator) => {
+                samples.for_each(|(sample, _)| estimator.sample(sample.time_ms, sample.value));
+            }
+            Self::Past { past, .. } => samples.for_each(|(sample, weight_ms)| past.add(sample, weight_ms)),
         }
     }
 
@@ -68,17 +70,26 @@ pub fn replay(series: &Series, resource: Resource, rule: &Named, schedule: &Sche
     let mut judge = Judge::new(resource, schedule, samples);
     let mut requests: Vec<Request> = Vec::new();
     let mut times = schedule.times(samples).peekable();
-    for (sample, weight) in samples.iter().zip(weights(samples)) {
+    let weighted = Weighted::new(samples);
+    let mut at = 0;
+    while let Some(sample) = samples.get(at) {
         while let Some(time_ms) = times.next_if(|time| *time <= sample.time_ms) {
-            let current = requests.last().map(|last| last.request);
-            let answer = memory.answer(&Question { resource, now_ms: time_ms, current });
+            let previous = requests.last().map(|last| last.request);
+            let question = Question { resource, now_ms: time_ms, current: previous, previous };
+            let answer = memory.answer(&question);
             if let Some(request) = answer.request {
                 requests.push(Request { time_ms, request, lower: answer.lower, upper: answer.upper });
                 judge.set(time_ms, request.max(1));
             }
         }
-        judge.sample(*sample, weight);
-        memory.add(*sample, weight);
+        // Until the next request is due.
+        let end = match times.peek() {
+            Some(due) => at + samples[at..].partition_point(|sample| sample.time_ms < *due),
+            None => samples.len(),
+        };
+        judge.samples(weighted.range(at..end));
+        memory.add(weighted.range(at..end));
+        at = end;
     }
     Outcome { requests, score: judge.end() }
 }
@@ -86,11 +97,7 @@ pub fn replay(series: &Series, resource: Resource, rule: &Named, schedule: &Sche
 /// What the rule says at one time, from the samples before it.
 pub fn answer_at(series: &Series, resource: Resource, rule: &Named, now_ms: u64) -> Answer {
     let mut memory = Memory::new(rule, resource);
-    for (sample, weight) in series.samples.iter().zip(weights(&series.samples)) {
-        if sample.time_ms >= now_ms {
-            break;
-        }
-        memory.add(*sample, weight);
-    }
-    memory.answer(&Question { resource, now_ms, current: None })
+    let end = series.samples.partition_point(|sample| sample.time_ms < now_ms);
+    memory.add(Weighted::new(&series.samples).range(0..end));
+    memory.answer(&Question { resource, now_ms, current: None, previous: None })
 }

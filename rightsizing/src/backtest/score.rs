@@ -223,19 +223,23 @@ impl Judge {
         });
     }
 
-    pub(super) fn sample(&mut self, sample: Sample, weight_ms: u64) {
-        self.seen = self.seen.saturating_add(1);
-        let Some(step) = self.step.as_mut().filter(|step| sample.time_ms < step.end_ms) else { return };
-        let value = sample.value as f64;
-        step.samples += 1;
-        step.judged_ms += weight_ms;
-        step.used += value * weight_ms as f64;
-        step.peak = step.peak.max(sample.value);
-        if value > step.most {
-            step.over_ms += weight_ms;
-        }
-        if self.resource == Resource::Cpu {
-            self.score.ratios.add(value * step.per_request, weight_ms);
+    /// Samples under the request in force, each with the time that it stands for.
+    pub(super) fn samples(&mut self, samples: impl ExactSizeIterator<Item = (Sample, u64)>) {
+        self.seen = self.seen.saturating_add(u32::try_from(samples.len()).unwrap_or(u32::MAX));
+        let Some(step) = &mut self.step else { return };
+        let mut ratios = (self.resource == Resource::Cpu).then_some(&mut self.score.ratios);
+        for (sample, weight_ms) in samples.take_while(|(sample, _)| sample.time_ms < step.end_ms) {
+            let value = sample.value as f64;
+            step.samples += 1;
+            step.judged_ms += weight_ms;
+            step.used += value * weight_ms as f64;
+            step.peak = step.peak.max(sample.value);
+            if value > step.most {
+                step.over_ms += weight_ms;
+            }
+            if let Some(ratios) = &mut ratios {
+                ratios.add(value * step.per_request, weight_ms);
+            }
         }
     }
 

@@ -27,8 +27,7 @@ const LEAST: f64 = MICROS_A_CORE / 1_000.0;
 
 pub(super) fn estimate(params: &Params, profile: &Profile) -> Option<Estimate> {
     let days = profile.age_days();
-    // From young to mature within the last day of the first week.
-    let mature = (days - (params.mature_days - 1.0)).clamp(0.0, 1.0);
+    let mature = params.mature(days);
     let mix = |young: f64, old: f64| young + (old - young) * mature;
     let base = profile.quantile(1.0 - mix(YOUNG_BASE, BASE) * params.cpu_over)?.max(LEAST);
     let peak = profile.reached_for(PEAK_MS)?.max(base);
@@ -37,11 +36,12 @@ pub(super) fn estimate(params: &Params, profile: &Profile) -> Option<Estimate> {
     let margin = mix(YOUNG_MARGIN + YOUNG_MARGIN_DAYS / days.max(0.25), params.cpu_margin);
     let request = raised * (1.0 + margin) / params.cpu_fill;
     let starved = profile.starved_peak as f64 * params.starved_factor / params.cpu_fill;
-    // Below it, even the past would have broken the objective; or a good part of what was added for the future is gone.
     let needed = profile.quantile(1.0 - params.cpu_over)? / params.cpu_fill;
     let request = request.max(starved);
     Some(Estimate {
         request,
+        needed: needed.max(starved),
+        // Or a good part of what was added for the future is gone.
         lower: needed.min(request / (1.0 + params.cpu_margin)),
         upper: request.max(peak) * (1.0 + params.cpu_margin + 1.0 / days.max(0.25)),
     })

@@ -14,10 +14,14 @@
 //! - Little history (`tiers`): what containers of the same command, image and tag, or image used, until the container has
 //!   two days of its own; and wider margins until it has a week.
 //!
+//! - What was answered before (`keep`) is answered again while what was seen would have been served by it and the new
+//!   answer is near: a request that follows every sample is never the same twice.
+//!
 //! Two weeks see every weekday twice, so that a quiet weekend does not shrink Monday. Owned here: request and bounds for
 //! one container. Not owned: caps by policy and LimitRange, and predefined values where nothing is known.
 
 mod cpu;
+mod keep;
 mod memory;
 mod oom;
 mod params;
@@ -39,6 +43,8 @@ pub use params::Params;
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Estimate {
     request: f64,
+    /// Below it, what was seen would have broken the objective.
+    needed: f64,
     lower: f64,
     upper: f64,
 }
@@ -55,11 +61,13 @@ impl Rule for Params {
             return self.of_events_alone(question, history);
         };
         let profile = tier.profile(&own);
-        let mut request = estimate.request;
+        let mut least = self.least(question.resource) as f64;
         if question.resource == Resource::Memory {
-            request = request.max(oom::least(self, question, own.peak(), history, &mut notes));
+            least = least.max(oom::least(self, question, own.peak(), history, &mut notes));
         }
-        let request = settled(rounded(request).max(self.least(question.resource)), question.current, self);
+        let request = rounded(estimate.request.max(least));
+        let kept = keep::previous(self, question, request, estimate.needed.max(least), own.age_days());
+        let request = kept.unwrap_or_else(|| keep::current(self, question, request));
         let risk = |request: u64| self.risk(question.resource, profile, request);
         Answer {
             request: Some(request),
@@ -90,6 +98,11 @@ impl Params {
         Answer { request: Some(rounded(least)), tier: "own".into(), notes, ..Answer::none() }
     }
 
+    /// How much of the time that it takes to see every weekday has passed, 0 to 1: all of it within the last day of it.
+    fn mature(&self, days: f64) -> f64 {
+        (days - (self.mature_days - 1.0)).clamp(0.0, 1.0)
+    }
+
     fn least(&self, resource: Resource) -> u64 {
         match resource {
             Resource::Cpu => self.min_cpu_micro,
@@ -118,12 +131,6 @@ impl Params {
         };
         (of > 0.0).then(|| (over + goal * DAY_MS as f64) / (of + DAY_MS as f64))
     }
-}
-
-/// The present request where it is enough and not worth a change.
-fn settled(request: u64, current: Option<u64>, params: &Params) -> u64 {
-    let near = (request as f64 * (1.0 + params.settle)) as u64;
-    current.filter(|current| (request..=near).contains(current)).unwrap_or(request)
 }
 
 /// Hours of the container's own history that are looked at.

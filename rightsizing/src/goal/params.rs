@@ -34,6 +34,11 @@ pub struct Params {
     pub mature_days: f64,
     /// Part that a present request may be too high before it is lowered.
     pub settle: f64,
+    /// Part by which a new answer for CPU may be above or below the one before while that is kept. From a half to the
+    /// double, on every public set the changes are at most 5 % a day and the risk is the same; the least of these.
+    pub cpu_keep: f64,
+    /// The same for memory, where too much is rarely given back: a half would keep more than the objective needs.
+    pub memory_keep: f64,
     /// Least CPU request, millionths of a core: below 10 m the shares that follow from a request hardly differ.
     pub min_cpu_micro: u64,
     /// Least memory request, bytes: what a small static program and its stack need.
@@ -57,12 +62,14 @@ impl Default for Params {
             memory_over: 0.01,
             cpu_days: 14,
             memory_days: 21,
-            cpu_margin: 0.13,
+            cpu_margin: 0.15,
             cpu_reach: 0.8,
             cpu_reach_limit: 1.3,
             memory_margin: 0.15,
             mature_days: 7.0,
             settle: 0.05,
+            cpu_keep: 0.5,
+            memory_keep: 0.25,
             min_cpu_micro: 10_000,
             min_memory_bytes: 10 << 20,
             oom_margin: 0.2,

@@ -3,7 +3,7 @@
 
 use super::{Params, first_hour};
 use crate::Resource;
-use crate::histogram::{Histogram, Scheme};
+use crate::histogram::{Histogram, Scheme, Tally};
 use crate::history::{Day, History, Hour, Scope};
 use crate::rule::Question;
 use crate::units::{DAY_MS, HOUR_MS};
@@ -16,9 +16,8 @@ const WHOLE_DAY_HOURS: u32 = 12;
 /// A folded history.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Profile {
-    /// Time by bucket from `first` on, milliseconds.
-    weights: Vec<u64>,
-    first: u16,
+    /// Time at each height of use, milliseconds.
+    time: Tally,
     total: u64,
     /// Greatest use of each day, newest first, and of how many hours it is made.
     days: Vec<(u64, u32)>,
@@ -102,31 +101,9 @@ impl Profile {
 
     /// Counts the time of a histogram and returns it.
     fn merge(&mut self, histogram: &Histogram) -> u64 {
-        let buckets = histogram.buckets();
-        let (Some(low), Some(high)) = (buckets.first(), buckets.last()) else { return 0 };
-        self.make_room(low.0, high.0);
-        let mut sum = 0;
-        for (bucket, weight) in buckets {
-            self.weights[usize::from(bucket - self.first)] += weight;
-            sum += weight;
-        }
-        self.total += sum;
+        let sum = self.time.merge(histogram);
+        self.total = self.total.saturating_add(sum);
         sum
-    }
-
-    fn make_room(&mut self, low: u16, high: u16) {
-        if self.weights.is_empty() {
-            self.first = low;
-        }
-        if low < self.first {
-            let more = usize::from(self.first - low);
-            self.weights.splice(0..0, std::iter::repeat_n(0, more));
-            self.first = low;
-        }
-        let length = usize::from(high - self.first) + 1;
-        if self.weights.len() < length {
-            self.weights.resize(length, 0);
-        }
     }
 
     /// Nothing was measured.
@@ -157,10 +134,10 @@ impl Profile {
     fn at_or_below(&self, wanted: u64) -> Option<f64> {
         // From above, because what is asked for lies there.
         let mut above = 0;
-        for (at, weight) in self.weights.iter().enumerate().rev() {
+        for (bucket, weight) in self.time.from_above() {
             above += weight;
-            if *weight > 0 && self.total - above < wanted {
-                return Some(Scheme::Octaves32.end(self.first + at as u16) as f64);
+            if self.total - above < wanted {
+                return Some(Scheme::Octaves32.end(bucket) as f64);
             }
         }
         None
@@ -168,8 +145,9 @@ impl Profile {
 
     /// Time in buckets wholly above a value, and all time.
     pub(super) fn time_above(&self, value: u64) -> (u64, u64) {
-        let from = usize::from((Scheme::Octaves32.bucket(value) + 1).saturating_sub(self.first));
-        (self.weights.iter().skip(from).sum(), self.total)
+        let bucket = Scheme::Octaves32.bucket(value);
+        let above = self.time.from_above().take_while(|(at, _)| *at > bucket).map(|(_, weight)| weight);
+        (above.sum(), self.total)
     }
 
     /// Greatest use of each day of which enough is known, newest first; of what there is where that is less than a day.

@@ -47,7 +47,7 @@ fn made(own: Past) -> Made {
 }
 
 fn ask(history: &Made, resource: Resource, at_minutes: u64) -> Answer {
-    let question = Question { resource, now_ms: T0 + at_minutes * MINUTE, current: None };
+    let question = Question { resource, now_ms: T0 + at_minutes * MINUTE, current: None, previous: None };
     Params::default().recommend(&question, history)
 }
 
@@ -57,8 +57,8 @@ const DAY: u64 = 24 * 60;
 fn a_calm_series_pays_only_the_margin() {
     let answer = ask(&made(past(Resource::Cpu, 14 * DAY, |_| 1_000_000)), Resource::Cpu, 14 * DAY);
     let request = answer.request.unwrap() as f64 / 1e6;
-    // One core, its bucket of at most 3.1 %, 13 % and 0.95.
-    assert!((1.189..1.23).contains(&request), "{request}");
+    // One core, its bucket of at most 3.1 %, 15 % and 0.95.
+    assert!((1.21..1.25).contains(&request), "{request}");
     assert_eq!((answer.tier.as_str(), answer.confidence), ("own", 1.0));
     assert!(answer.lower < answer.request && answer.request < answer.upper);
     assert!(answer.risk_then.unwrap() < 0.01);
@@ -73,6 +73,19 @@ fn a_quiet_weekend_does_not_shrink_monday() {
     let memory = |at: u64| if (at / DAY) % 7 < 5 { 2_000 * MIB } else { 100 * MIB };
     let history = made(past(Resource::Memory, 14 * DAY, memory));
     assert!(ask(&history, Resource::Memory, 14 * DAY).request.unwrap() > 2_000 * MIB);
+}
+
+#[test]
+fn a_peak_of_one_hour_a_week_is_remembered_until_it_comes_again() {
+    let peak = |at: u64| at / DAY % 7 == 0 && at / 60 % 24 == 9;
+    let memory = |at: u64| if peak(at) { 900 * MIB } else { 100 * MIB };
+    // Six and a half days after the last one.
+    let now = 2 * 7 * DAY - 60;
+    let answer = ask(&made(past(Resource::Memory, now, memory)), Resource::Memory, now);
+    assert!(answer.request.unwrap() > 900 * MIB, "{answer:?}");
+    let cpu = |at: u64| if peak(at) { 300_000 } else { 200_000 };
+    let answer = ask(&made(past(Resource::Cpu, now, cpu)), Resource::Cpu, now);
+    assert!(answer.request.unwrap() as f64 * 0.95 > 300_000.0 * 0.95, "{answer:?}");
 }
 
 #[test]
@@ -113,8 +126,8 @@ fn starvation_ends_at_the_true_demand() {
         }
         starved_days.push(is_starved);
         let history = Hours(hours.clone());
-        let question =
-            Question { resource: Resource::Cpu, now_ms: T0 + (day + 1) * DAY_MS, current: Some(cap) };
+        let now_ms = T0 + (day + 1) * DAY_MS;
+        let question = Question { resource: Resource::Cpu, now_ms, current: Some(cap), previous: Some(cap) };
         let answer = Params::default().recommend(&question, &history);
         cap = answer.request.unwrap();
         assert!(!is_starved || answer.notes.iter().any(|note| note.starts_with("starved")), "{answer:?}");
@@ -157,7 +170,8 @@ fn the_goal_holds_for_the_worst_replica() {
         starved_ms: 0,
     };
     let history = Hours((0..14 * 24).map(hour).collect());
-    let question = Question { resource: Resource::Cpu, now_ms: T0 + 14 * DAY_MS, current: None };
+    let question =
+        Question { resource: Resource::Cpu, now_ms: T0 + 14 * DAY_MS, current: None, previous: None };
     assert!(Params::default().recommend(&question, &history).request.unwrap() > 900_000);
 }
 
@@ -186,6 +200,47 @@ fn oom_kills_count_outside_of_percentiles_and_repeated_ones_grow() {
     assert_eq!(least(vec![kill(day, 1_000), kill(day + 1, 1_000)]), 1_200, "one incident");
     assert_eq!(least(vec![kill(day, 1_000), kill(day + 30, 1_000)]), 1_400);
     assert_eq!(least(vec![kill(day, 1_000), kill(day + 30, 1_000), kill(day + 60, 1_000)]), 1_800);
+}
+
+/// A container that is capped at what was answered last, and killed when it wants more, as a node would do it: use is
+/// seen up to the cap only, and every kill is answered at once.
+#[test]
+fn kills_end_within_few_steps_when_the_request_is_the_limit() {
+    // Half of what it wants on ordinary days, a day of double after two weeks, and leaks in between.
+    for wanted in [
+        |at: u64| if at < 15 * DAY { 1_000 } else { 2_000 },
+        |at: u64| 1_000 + at / 60,
+        |at: u64| if at / 60 % 24 == 3 { 6_000 } else { 500 },
+    ] {
+        let mut history = Made { events: Vec::new(), ..made(Past::new(Resource::Memory, false)) };
+        let (mut cap, mut kills) = (500 * MIB, Vec::new());
+        for at in (0..30 * DAY).step_by(5) {
+            let ask = |history: &Made, cap, at: u64| {
+                let now_ms = T0 + at * MINUTE;
+                let question =
+                    Question { resource: Resource::Memory, now_ms, current: Some(cap), previous: Some(cap) };
+                Params::default().recommend(&question, history).request.unwrap_or(cap)
+            };
+            if at > 0 && at % DAY == 0 {
+                cap = ask(&history, cap, at);
+            }
+            let use_now = wanted(at) * MIB;
+            if use_now > cap {
+                kills.push(at);
+                let limit = Some(cap);
+                let usage = Some(cap);
+                history.events.push(Event { usage, request: limit, limit, ..kill(at, 0) });
+                cap = ask(&history, cap, at + 1);
+            }
+            history.own.add(Sample { time_ms: T0 + at * MINUTE, value: use_now.min(cap) }, 5 * MINUTE);
+        }
+        let in_days =
+            |days: std::ops::Range<u64>| kills.iter().filter(|at| days.contains(&(*at / DAY))).count();
+        assert!(in_days(0..1) > 0, "the first cap is too small");
+        // From an eighth of the peak upwards by 0.2, 0.4, 0.8 and 1.6 of what there was.
+        assert!(in_days(0..1) <= 5 && in_days(1..15) <= 1, "{kills:?}");
+        assert!(in_days(15..16) <= 4 && in_days(16..30) == 0, "{kills:?}");
+    }
 }
 
 #[test]
@@ -229,10 +284,52 @@ fn a_request_that_is_enough_and_near_stays() {
     let wanted = ask(&history, Resource::Cpu, 14 * DAY).request.unwrap();
     for (current, kept) in [(wanted + wanted / 25, true), (wanted - 1, false), (wanted * 2, false)] {
         let now_ms = T0 + 14 * DAY_MS;
-        let question = Question { resource: Resource::Cpu, now_ms, current: Some(current) };
+        let question = Question { resource: Resource::Cpu, now_ms, current: Some(current), previous: None };
         let request = Params::default().recommend(&question, &history).request.unwrap();
         assert_eq!(request, if kept { current } else { wanted }, "{current}");
     }
+}
+
+#[test]
+fn the_answer_before_is_kept_while_it_serves_and_is_near() {
+    let ask = |history: &Made, resource, days: u64, previous| {
+        let question = Question { resource, now_ms: T0 + days * DAY_MS, current: None, previous };
+        Params::default().recommend(&question, history).request.unwrap()
+    };
+    // Bursts make up 3 % of the time: the percentile leaves them out, the objective does not.
+    let cpu =
+        made(past(Resource::Cpu, 14 * DAY, |at| if at % (100 * 5) < 15 { 1_500_000 } else { 1_000_000 }));
+    let memory = made(past(Resource::Memory, 14 * DAY, |_| 1_000 * MIB));
+    for (history, resource, factors) in [
+        (&cpu, Resource::Cpu, [(1.45, true), (1.55, false), (0.95, true), (0.5, false)]),
+        (&memory, Resource::Memory, [(1.2, true), (1.3, false), (0.9, true), (0.75, false)]),
+    ] {
+        let wanted = ask(history, resource, 14, None);
+        for (factor, kept) in factors {
+            let previous = (wanted as f64 * factor) as u64;
+            let request = ask(history, resource, 14, Some(previous));
+            assert_eq!(request, if kept { previous } else { wanted }, "{resource:?} {factor}");
+        }
+    }
+    // Near, but broken by what was seen.
+    let needed = 1_500_000.0 / 0.95;
+    assert!(ask(&cpu, Resource::Cpu, 14, Some(needed as u64 - 10_000)) as f64 > needed);
+    // In the first days every answer is followed.
+    let young = made(past(Resource::Cpu, 3 * DAY, |_| 1_000_000));
+    let wanted = ask(&young, Resource::Cpu, 3, None);
+    assert_eq!(ask(&young, Resource::Cpu, 3, Some(wanted * 5 / 4)), wanted);
+}
+
+#[test]
+fn a_kill_outdoes_what_was_answered_before() {
+    let history = Made {
+        events: vec![kill(13 * DAY, 1_500)],
+        ..made(past(Resource::Memory, 14 * DAY, |_| 1_000 * MIB))
+    };
+    let now_ms = T0 + 14 * DAY_MS;
+    let question =
+        Question { resource: Resource::Memory, now_ms, current: None, previous: Some(1_700 * MIB) };
+    assert_eq!(Params::default().recommend(&question, &history).request, Some(1_800 * MIB));
 }
 
 #[test]

@@ -72,6 +72,7 @@ pub(super) fn estimate(
             let mix = |mine: f64, theirs: f64| theirs + (mine - theirs) * part;
             let estimate = Estimate {
                 request: mix(mine.request, theirs.request),
+                needed: mix(mine.needed, theirs.needed),
                 lower: mix(mine.lower, theirs.lower),
                 upper: mix(mine.upper, theirs.upper),
             };

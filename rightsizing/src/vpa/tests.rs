@@ -147,7 +147,8 @@ fn the_rule_reads_minutes_and_events_before_now_in_order() {
         age_ms: None,
     };
     let history = Minutes(vec![minute(0, 100), minute(1, 150), minute(9, 9_000)], vec![event]);
-    let question = Question { resource: Resource::Memory, now_ms: T0 + 5 * 60_000, current: None };
+    let question =
+        Question { resource: Resource::Memory, now_ms: T0 + 5 * 60_000, current: None, previous: None };
     let wanted = end(Resource::Memory, 600.0 * MIB as f64) * 1.15;
     assert_eq!(bare().recommend(&question, &history).request, Some(wanted.ceil() as u64));
 }
