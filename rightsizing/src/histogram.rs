@@ -232,7 +232,7 @@ impl Tally {
     }
 
     /// Bucket and weight from the highest down, no weight zero.
-    pub(crate) fn from_above(&self) -> impl Iterator<Item = (u16, u64)> {
+    pub(crate) fn downward(&self) -> impl Iterator<Item = (u16, u64)> {
         let numbered = self.range().zip(self.used()).rev();
         numbered.filter(|(_, weight)| **weight > 0).map(|(bucket, weight)| (bucket as u16, *weight))
     }

@@ -13,6 +13,7 @@ use evenkeel_rightsizing::rule::{Answer, Question};
 
 use super::predefined::{self, Predefined};
 use super::rules::{self, Chosen};
+use super::said::Said;
 use super::times::Times;
 use crate::config::{LimitRangeSection, Recommend};
 use crate::history::{Of, View};
@@ -129,6 +130,7 @@ pub struct Advisor {
     predefined: Predefined,
     limit_ranges: Vec<LimitRangeSection>,
     kept: Mutex<HashMap<Key, Arc<Raw>>>,
+    said: Said,
     /// How long pods' answers took.
     pub times: Times,
     /// Pods answered with what was kept, because their callers could not wait.
@@ -148,6 +150,7 @@ impl Advisor {
             predefined: Predefined::load(config.predefined.as_deref())?,
             limit_ranges: config.limit_ranges.clone(),
             kept: Mutex::default(),
+            said: Said::default(),
             times: Times::default(),
             late: AtomicU64::new(0),
         })
@@ -184,13 +187,12 @@ impl Advisor {
     }
 
     fn make(&self, state: &State, now_usec: u64, asked: &Asked, rule: &Chosen, current: Amounts) -> Raw {
+        let said = self.said.of(asked, rule.key());
         let answer = |resource| {
             let scale = rule_units(resource);
-            let question = Question {
-                resource,
-                now_ms: now_usec / 1000,
-                current: current[index(resource)].map(|c| c.saturating_mul(scale)),
-            };
+            let scaled = |amounts: Amounts| amounts[index(resource)].map(|a| a.saturating_mul(scale));
+            let (current, previous) = (scaled(current), scaled(said));
+            let question = Question { resource, now_ms: now_usec / 1000, current, previous };
             let view = View::new(state, asked.of(), resource);
             let mut answer = rule.recommend(&question, &view);
             for value in [&mut answer.request, &mut answer.lower, &mut answer.upper] {
@@ -204,7 +206,9 @@ impl Advisor {
             }
             answer
         };
-        Raw { rule: rule.name(), answers: Resource::ALL.map(answer), made_usec: now_usec }
+        let raw = Raw { rule: rule.name(), answers: Resource::ALL.map(answer), made_usec: now_usec };
+        self.said.keep(asked, rule.key(), &raw);
+        raw
     }
 
     /// The value of one resource within everything that bounds it. `limits` and `current` are the container's own.

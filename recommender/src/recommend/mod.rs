@@ -12,6 +12,7 @@ pub mod list;
 pub mod pod;
 pub mod predefined;
 pub mod rules;
+mod said;
 pub mod stored;
 pub mod times;
 pub mod usage;

@@ -34,15 +34,15 @@ pub struct Outcome {
 /// What a rule keeps of the past while walking.
 enum Memory<'a> {
     Vpa(Box<Estimator>),
-    Past { past: Past, rule: &'a dyn Rule },
+    Past { past: Box<Past>, rule: &'a dyn Rule },
 }
 
 impl<'a> Memory<'a> {
     fn new(named: &'a Named, resource: Resource) -> Self {
         match named {
             Named::Vpa(params) => Self::Vpa(Box::new(Estimator::new(*params, resource))),
-            Named::Goal(rule) => Self::Past { past: Past::new(resource, false), rule },
-            Named::Initial(rule) => Self::Past { past: Past::new(resource, true), rule },
+            Named::Goal(rule) => Self::Past { past: Box::new(Past::new(resource, false)), rule },
+            Named::Initial(rule) => Self::Past { past: Box::new(Past::new(resource, true)), rule },
         }
     }
 
@@ -58,7 +58,7 @@ impl<'a> Memory<'a> {
     fn answer(&self, question: &Question) -> Answer {
         match self {
             Self::Vpa(estimator) => estimator.answer(question.current),
-            Self::Past { past, rule } => rule.recommend(question, past),
+            Self::Past { past, rule } => rule.recommend(question, past.as_ref()),
         }
     }
 }

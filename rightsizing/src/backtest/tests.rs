@@ -159,7 +159,10 @@ fn requests_of_a_seeded_series_stay_what_they_are() {
     };
     let series = series(20 * 24, |_| 0);
     let value = |n: u64, chance: u64| {
-        200_000 + 50 * n + 10_000 * (n / 12 % 24) + chance % 100_000 * (1 + 9 * u64::from(chance % 97 == 0))
+        200_000
+            + 50 * n
+            + 10_000 * (n / 12 % 24)
+            + chance % 100_000 * (1 + 9 * u64::from(chance.is_multiple_of(97)))
     };
     let samples =
         series.samples.iter().zip(0..).map(|(sample, n)| Sample { value: value(n, chance()), ..*sample });

@@ -134,7 +134,7 @@ impl Profile {
     fn at_or_below(&self, wanted: u64) -> Option<f64> {
         // From above, because what is asked for lies there.
         let mut above = 0;
-        for (bucket, weight) in self.time.from_above() {
+        for (bucket, weight) in self.time.downward() {
             above += weight;
             if self.total - above < wanted {
                 return Some(Scheme::Octaves32.end(bucket) as f64);
@@ -146,7 +146,7 @@ impl Profile {
     /// Time in buckets wholly above a value, and all time.
     pub(super) fn time_above(&self, value: u64) -> (u64, u64) {
         let bucket = Scheme::Octaves32.bucket(value);
-        let above = self.time.from_above().take_while(|(at, _)| *at > bucket).map(|(_, weight)| weight);
+        let above = self.time.downward().take_while(|(at, _)| *at > bucket).map(|(_, weight)| weight);
         (above.sum(), self.total)
     }
 

@@ -77,7 +77,7 @@ fn a_quiet_weekend_does_not_shrink_monday() {
 
 #[test]
 fn a_peak_of_one_hour_a_week_is_remembered_until_it_comes_again() {
-    let peak = |at: u64| at / DAY % 7 == 0 && at / 60 % 24 == 9;
+    let peak = |at: u64| (at / DAY).is_multiple_of(7) && at / 60 % 24 == 9;
     let memory = |at: u64| if peak(at) { 900 * MIB } else { 100 * MIB };
     // Six and a half days after the last one.
     let now = 2 * 7 * DAY - 60;
