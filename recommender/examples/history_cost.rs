@@ -4,6 +4,8 @@
 //! workload of its own, and prints the bytes of the history's files for one container and day.
 //! `history_cost ready WORKLOADS` makes 9 days of hours and 30 days of days, and prints the seconds until a store that
 //! has them is open again, the slowest hundredth of what an answer reads, and its memory.
+//! `history_cost fill DIR WORKLOADS DAY` makes the same in a directory, the last day being DAY (days since 1970), for a
+//! recommender to be started on.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people who measure")]
 
@@ -32,8 +34,17 @@ fn main() {
             disk(&config, load, containers.parse().unwrap(), days.parse().unwrap());
         }
         ["ready", workloads] => ready(&config, workloads.parse().unwrap()),
+        ["fill", dir, workloads, day] => {
+            let config = Config { state_dir: dir.into(), ..config };
+            fill(&config, workloads.parse().unwrap(), day.parse().unwrap());
+            let files = std::fs::read_dir(config.history_dir()).unwrap();
+            let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+            println!("history_mib={:.1}", bytes as f64 / f64::from(1 << 20));
+        }
         _ => {
-            eprintln!("usage: history_cost disk busy|idle CONTAINERS DAYS | ready WORKLOADS");
+            eprintln!(
+                "usage: history_cost disk busy|idle CONTAINERS DAYS | ready WORKLOADS | fill DIR WORKLOADS DAY"
+            );
             std::process::exit(2);
         }
     }
@@ -117,10 +128,10 @@ fn heights(seed: u64, buckets: u64, weight_ms: u64) -> Histogram {
     histogram
 }
 
-fn ready(config: &Config, workloads: u32) {
+/// Makes a store with hours and days up to a day.
+fn fill(config: &Config, workloads: u32, last_day: u64) {
     const HOURS: u64 = 9 * 24;
     const DAYS: u64 = 30;
-    let last_day = 19_675;
     let (mut store, _) = Store::open(config).unwrap();
     for slot in 1..=workloads {
         let mut batch = Batch::default();
@@ -151,7 +162,10 @@ fn ready(config: &Config, workloads: u32) {
         }
     }
     store.checkpoint().unwrap();
-    drop(store);
+}
+
+fn ready(config: &Config, workloads: u32) {
+    fill(config, workloads, 19_675);
     let began = Instant::now();
     let (store, report) = Store::open(config).unwrap();
     println!("ready_seconds={:.3}", began.elapsed().as_secs_f64());

@@ -39,11 +39,78 @@ impl Words for Acting {
 
     fn version(&self) -> (u64, u64) {
         let panic_usec = self.0.engine.state().read().panic.since_usec;
-        (self.0.stored.passed().0, panic_usec)
+        (self.0.stored.meant().version, panic_usec)
     }
 
     fn word(&self, key: &Key) -> v1::Overlay {
         word(&self.0, key)
+    }
+}
+
+/// What running containers are meant to request: made once a pass, so that the word for a node costs one search for each
+/// of its containers.
+#[derive(Debug, Default)]
+pub(crate) struct Meant {
+    /// Another one whenever anything in it has changed.
+    version: u64,
+    /// When it was made, microseconds since 1970.
+    made_usec: u64,
+    /// In the order of cluster, namespace, workload and container.
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, PartialEq)]
+struct Entry {
+    cluster: String,
+    told: v1::OverlayEntry,
+    /// How old the older of its recommendations was then, seconds.
+    age_seconds: u64,
+}
+
+impl Entry {
+    fn names(&self) -> (&str, &str, &str, &str) {
+        (&self.cluster, &self.told.namespace, &self.told.workload, &self.told.container)
+    }
+}
+
+impl Meant {
+    /// Of all recommendations in the order of cluster, namespace, workload, container and resource.
+    pub(crate) fn of<'a>(
+        before: &Self,
+        all: impl Iterator<Item = &'a v1::Recommendation>,
+        acting: &ActingSection,
+        made_usec: u64,
+    ) -> Self {
+        let mut entries: Vec<Entry> = Vec::new();
+        for r in all.filter(|r| acting.enabled && is_meant(r, acting)) {
+            let names = (&*r.cluster, &*r.namespace, &*r.workload, &*r.container);
+            if entries.last().is_none_or(|last| last.names() != names) {
+                let told = v1::OverlayEntry {
+                    policy: r.policy.clone(),
+                    rule: r.rule.clone(),
+                    cpu_request_milli: None,
+                    memory_request_bytes: None,
+                    namespace: r.namespace.clone(),
+                    workload: r.workload.clone(),
+                    container: r.container.clone(),
+                };
+                entries.push(Entry { cluster: r.cluster.clone(), told, age_seconds: 0 });
+            }
+            let Some(Entry { told, age_seconds, .. }) = entries.last_mut() else { continue };
+            match r.resource == Resource::Cpu.as_str() {
+                true => told.cpu_request_milli = r.request,
+                false => told.memory_request_bytes = r.request,
+            }
+            *age_seconds = r.age_seconds.max(*age_seconds);
+        }
+        let told = |(a, b): (&Entry, &Entry)| a.cluster == b.cluster && a.told == b.told;
+        let same = before.entries.len() == entries.len() && before.entries.iter().zip(&entries).all(told);
+        Self { version: before.version + u64::from(!same), made_usec, entries }
+    }
+
+    /// Place of a container's entry.
+    fn find(&self, names: (&str, &str, &str, &str)) -> Option<usize> {
+        self.entries.binary_search_by(|entry| entry.names().cmp(&names)).ok()
     }
 }
 
@@ -52,39 +119,27 @@ fn word(context: &Context, key: &Key) -> v1::Overlay {
     let acting = &context.config.acting;
     let valid = acting.interval.get().saturating_mul(HOLDS).as_secs().max(1);
     let now_usec = now_usec();
-    let (panic, running) = {
+    let meant = context.stored.meant();
+    let (panic, places) = {
         let state = context.engine.state().read();
-        let node = NodeKey { cluster: key.cluster.clone(), node: key.node.clone() };
-        let stream =
-            state.nodes().find(|(name, _)| **name == node).and_then(|(name, n)| state.current(name, n));
+        let name = NodeKey::of(key);
+        let stream = state.nodes.get(&name).and_then(|node| state.current(&name, node));
         let slots = stream.into_iter().flat_map(|stream| stream.slots.iter());
-        let of = |i: &v1::ContainerIdentity| (i.namespace.clone(), i.workload.clone(), i.container.clone());
-        (state.panic.clone(), slots.map(|slot| of(&slot.identity)).collect::<BTreeSet<_>>())
+        let place =
+            |i: &v1::ContainerIdentity| meant.find((&key.cluster, &i.namespace, &i.workload, &i.container));
+        // Nobody is told of what nobody acts on: then there is nothing to search.
+        let slots = slots.filter(|_| !(state.panic.on || meant.entries.is_empty()));
+        (state.panic.clone(), slots.filter_map(|slot| place(&slot.identity)).collect::<BTreeSet<_>>())
     };
-    let entry = |(namespace, workload, container): (String, String, String)| {
-        let of = |resource: Resource| {
-            let place = (&*key.cluster, &*namespace, &*workload, &*container, resource.as_str());
-            context.stored.of(place, now_usec).filter(|r| is_meant(r, acting))
-        };
-        let (cpu, memory) = (of(Resource::Cpu), of(Resource::Memory));
-        let any = cpu.as_ref().or(memory.as_ref())?;
-        Some(v1::OverlayEntry {
-            policy: any.policy.clone(),
-            rule: any.rule.clone(),
-            cpu_request_milli: cpu.and_then(|r| r.request),
-            memory_request_bytes: memory.and_then(|r| r.request),
-            namespace,
-            workload,
-            container,
-        })
-    };
-    let entries = if panic.on { Vec::new() } else { running.into_iter().filter_map(entry).collect() };
+    let since = now_usec.saturating_sub(meant.made_usec) / 1_000_000;
+    let young = |entry: &&Entry| entry.age_seconds + since <= acting.max_age.get().as_secs();
+    let entries = places.into_iter().filter_map(|at| meant.entries.get(at));
     v1::Overlay {
         panic: panic.on,
         panic_reason: if panic.on { panic.reason } else { String::new() },
         made_usec: now_usec,
         valid_seconds: u32::try_from(valid).unwrap_or(u32::MAX),
-        entries,
+        entries: entries.filter(young).map(|entry| entry.told.clone()).collect(),
     }
 }
 
@@ -123,5 +178,40 @@ mod tests {
         for (name, recommendation, want) in table {
             assert_eq!(is_meant(&recommendation, &acting), want, "{name}");
         }
+    }
+
+    #[test]
+    fn what_is_meant_is_found_by_name_and_has_another_version_when_it_differs() {
+        let acting = ActingSection::default();
+        let all = |web: u64, age_seconds: u64| -> Vec<v1::Recommendation> {
+            let one = |workload: &str, resource: Resource, request: u64| v1::Recommendation {
+                cluster: "c".into(),
+                namespace: "n".into(),
+                workload: workload.into(),
+                container: "main".into(),
+                resource: resource.as_str().into(),
+                mode: if workload == "idle" { "off".into() } else { "auto".into() },
+                request: Some(request),
+                span_seconds: acting.min_span.get().as_secs(),
+                age_seconds,
+                ..v1::Recommendation::default()
+            };
+            let (cpu, memory) = (Resource::Cpu, Resource::Memory);
+            vec![one("db", memory, 7), one("idle", cpu, 1), one("web", cpu, web), one("web", memory, 9)]
+        };
+        let made = |before: &Meant, all: &[v1::Recommendation]| Meant::of(before, all.iter(), &acting, 5);
+        let first = made(&Meant::default(), &all(100, 0));
+        let of = |meant: &Meant, workload: &str| {
+            let told = &meant.entries[meant.find(("c", "n", workload, "main"))?].told;
+            Some((told.cpu_request_milli, told.memory_request_bytes))
+        };
+        assert_eq!(of(&first, "web"), Some((Some(100), Some(9))));
+        assert_eq!(of(&first, "db"), Some((None, Some(7))));
+        assert_eq!((of(&first, "idle"), of(&first, "x")), (None, None));
+        // Growing older is nothing new to tell.
+        let second = made(&first, &all(100, 15));
+        assert_eq!((second.version, second.entries[0].age_seconds), (first.version, 15));
+        assert_ne!(made(&second, &all(101, 0)).version, second.version);
+        assert_ne!(made(&second, &[]).version, second.version);
     }
 }

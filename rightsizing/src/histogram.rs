@@ -89,6 +89,11 @@ impl Histogram {
         &self.buckets
     }
 
+    /// Its buckets and their memory.
+    pub fn into_buckets(self) -> Vec<(u16, u64)> {
+        self.buckets
+    }
+
     /// Nothing was counted.
     pub fn is_empty(&self) -> bool {
         self.buckets.is_empty()

@@ -159,7 +159,7 @@ impl RecommenderService for Api {
         let nodes = self
             .ask(|c| {
                 let health = c.engine.health();
-                convert::nodes(&c.engine.state().read(), |key| health.is_connected(key))
+                convert::nodes(&c.engine.state().study(), |key| health.is_connected(key))
             })
             .await?;
         Ok(Response::new(v1::ListNodesResponse { nodes }))
@@ -171,7 +171,7 @@ impl RecommenderService for Api {
     ) -> Result<Response<v1::ListEventsResponse>, Status> {
         let v1::ListEventsRequest { node, limit } = request.into_inner();
         let limit = if limit == 0 { usize::MAX } else { limit as usize };
-        let events = self.ask(move |c| convert::events(&c.engine.state().read(), &node, limit)).await?;
+        let events = self.ask(move |c| convert::events(&c.engine.state().study(), &node, limit)).await?;
         Ok(Response::new(v1::ListEventsResponse { events }))
     }
 
@@ -214,7 +214,7 @@ async fn watch_usage(
     let Ok(context) = api.context() else { return };
     let mut ticks = context.engine.watch();
     let wanted = node.clone();
-    let Ok(present) = api.ask(move |c| convert::live_now(&c.engine.state().read(), &wanted)).await else {
+    let Ok(present) = api.ask(move |c| convert::live_now(&c.engine.state().study(), &wanted)).await else {
         return;
     };
     let mut events: Vec<UsageEvent> = present.into_iter().map(UsageEvent::Usage).collect();

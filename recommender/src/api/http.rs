@@ -132,7 +132,7 @@ impl Site {
         place: &str,
         question: impl FnOnce(&Context, &State) -> T + Send + 'static,
     ) -> Result<T, Problem> {
-        self.ask_context(place, move |context| question(context, &context.engine.state().read())).await
+        self.ask_context(place, move |context| question(context, &context.engine.state().study())).await
     }
 
     /// Answers a question about recommendations.

@@ -78,7 +78,7 @@ pub(crate) fn starting() -> String {
 
 /// Everything.
 pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, ready: bool) -> String {
-    let (state, health) = (&*context.engine.state().read(), context.engine.health());
+    let (state, health) = (&*context.engine.state().study(), context.engine.health());
     let mut text = Text::default();
     text.gauge("ready", "1 once everything acknowledged before has been read back", u64::from(ready));
     ingest(&mut text, state, health);

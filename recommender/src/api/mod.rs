@@ -19,12 +19,13 @@ use crate::capacity::pool::Pool;
 use crate::capacity::watch::Watched;
 use crate::config::Config;
 use crate::ingest::engine::{Engine, now_usec};
-use crate::policy::Policies;
+use crate::policy::{Policies, Set};
 use crate::recommend::Desk;
 use crate::recommend::advice::{Advisor, largest_node};
 use crate::recommend::pod::{self, PodAdvice};
 use crate::recommend::rules::{self, Chosen};
 use crate::recommend::stored::Stored;
+use crate::state::State;
 
 /// What every interface needs.
 #[derive(Debug, Clone)]
@@ -62,21 +63,20 @@ impl Context {
     /// Answers a question about recommendations from the present state. May take its time.
     pub(crate) fn at_desk<T>(&self, question: impl FnOnce(&Desk<'_>) -> T) -> T {
         let set = self.policies.set();
-        let state = self.engine.state().read();
-        let desk = Desk {
-            advisor: &self.advisor,
-            policies: &set,
-            state: &state,
-            now_usec: now_usec(),
-            largest: largest_node(&state),
-        };
-        question(&desk)
+        question(&self.desk(&set, &self.engine.state().study()))
+    }
+
+    fn desk<'a>(&'a self, policies: &'a Set, state: &'a State) -> Desk<'a> {
+        let largest = largest_node(state);
+        Desk { advisor: &self.advisor, policies, state, now_usec: now_usec(), largest }
     }
 
     /// Answers for a pod, and notes how long that took.
     pub(crate) fn recommend_pod(&self, pod: &Pod, rules: &[Chosen]) -> PodAdvice {
         let began = std::time::Instant::now();
-        let advice = self.at_desk(|desk| pod::advise_pod(desk, pod, rules));
+        let set = self.policies.set();
+        // One pod's answer takes less than a millisecond: nobody need wait for it at the gate, nor it for others.
+        let advice = pod::advise_pod(&self.desk(&set, &self.engine.state().read()), pod, rules);
         self.advisor.times.add(began.elapsed());
         advice
     }

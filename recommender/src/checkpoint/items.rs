@@ -218,6 +218,7 @@ impl<'a> Importer<'a> {
 
     /// Day, kind and length of the history's files.
     pub(super) fn finish(self) -> Vec<(u32, u32, u64)> {
+        self.state.measure_nodes();
         self.files
     }
 

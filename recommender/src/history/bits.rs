@@ -71,6 +71,8 @@ pub(super) fn rice_cost(value: u64, k: u32) -> u64 {
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
+    /// Bits to come, lowest first. Above the first `have` it may hold a part of the next byte already, which is put over
+    /// the same bits again.
     word: u64,
     have: u32,
 }
@@ -80,7 +82,19 @@ impl<'a> Reader<'a> {
         Self { bytes, word: 0, have: 0 }
     }
 
+    /// Makes at least 56 bits ready, unless there are fewer.
+    #[inline]
     fn fill(&mut self) {
+        if self.have >= 56 {
+            return;
+        }
+        if let Some(eight) = self.bytes.first_chunk::<8>() {
+            self.word |= u64::from_le_bytes(*eight) << self.have;
+            let whole = (63 - self.have) / 8;
+            self.bytes = &self.bytes[whole as usize..];
+            self.have += whole * 8;
+            return;
+        }
         while self.have <= 56 {
             let Some((first, rest)) = self.bytes.split_first() else { return };
             self.word |= u64::from(*first) << self.have;
@@ -89,12 +103,19 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline]
     pub(super) fn bits(&mut self, count: u32) -> Option<u64> {
         if count > 32 {
             let low = self.bits(32)?;
             return Some(low | self.bits(count - 32)? << 32);
         }
         self.fill();
+        self.ready(count)
+    }
+
+    /// Bits (at most 56) that `fill` has been called for.
+    #[inline]
+    fn ready(&mut self, count: u32) -> Option<u64> {
         if self.have < count {
             return None;
         }
@@ -109,15 +130,17 @@ impl<'a> Reader<'a> {
         if length > 64 { None } else { self.bits(length as u32) }
     }
 
+    #[inline]
     pub(super) fn rice(&mut self, k: u32) -> Option<u64> {
         self.fill();
         let run = self.word.trailing_ones().min(LONGEST_RUN);
         if run == LONGEST_RUN {
-            self.bits(LONGEST_RUN)?;
+            self.ready(LONGEST_RUN)?;
             return self.bits(64);
         }
-        self.bits(run + 1)?;
-        let low = self.bits(k)?;
+        self.ready(run + 1)?;
+        // Both parts are ready at once where they are short, as they nearly always are.
+        let low = if run + 1 + k <= 56 { self.ready(k)? } else { self.bits(k)? };
         Some(u64::from(run) << k | low)
     }
 }

@@ -74,34 +74,48 @@ fn put_column(out: &mut Writer, values: &[u64]) {
     codes.iter().for_each(|code| out.rice(*code, k));
 }
 
-fn take_column(from: &mut Reader<'_>, count: usize) -> Option<Vec<u64>> {
+/// Reads a column of so many numbers and gives each with its place to `put`; nothing where the bytes end or `put` wants no
+/// more.
+#[inline]
+fn take_column(
+    from: &mut Reader<'_>,
+    count: usize,
+    mut put: impl FnMut(usize, u64) -> Option<()>,
+) -> Option<()> {
     if count == 0 {
-        return Some(Vec::new());
+        return Some(());
     }
     let form = from.bits(2)?;
     let base = from.number()?;
     match form {
-        EQUAL => Some(vec![base; count]),
+        EQUAL => (0..count).try_for_each(|i| put(i, base)),
         STEPS => {
             let step = unzigzag(from.number()?) as u64;
-            Some((0..count as u64).map(|i| base.wrapping_add(step.wrapping_mul(i))).collect())
+            (0..count).try_for_each(|i| put(i, base.wrapping_add(step.wrapping_mul(i as u64))))
         }
         _ => {
             let (shift, k) = (from.bits(6)? as u32, from.bits(6)? as u32);
             if form == DISTANCES {
-                let distance = |from: &mut Reader<'_>| Some(base.wrapping_add(from.rice(k)? << shift));
-                return (0..count).map(|_| distance(from)).collect();
+                return (0..count).try_for_each(|i| put(i, base.wrapping_add(from.rice(k)? << shift)));
             }
-            let mut values = Vec::with_capacity(count);
             let mut value = base;
-            values.push(value);
-            for _ in 1..count {
+            put(0, value)?;
+            (1..count).try_for_each(|i| {
                 value = value.wrapping_add((unzigzag(from.rice(k)?) << shift) as u64);
-                values.push(value);
-            }
-            Some(values)
+                put(i, value)
+            })
         }
     }
+}
+
+/// The same as a list.
+fn take_list(from: &mut Reader<'_>, count: usize) -> Option<Vec<u64>> {
+    let mut values = Vec::with_capacity(count);
+    take_column(from, count, |_, value| {
+        values.push(value);
+        Some(())
+    })?;
+    Some(values)
 }
 
 /// Minutes as bytes.
@@ -139,8 +153,7 @@ pub(crate) fn decode_minutes(bytes: &[u8]) -> Option<Vec<Kept>> {
     let count = usize::try_from(from.number().filter(|n| *n <= MOST)?).ok()?;
     let mut minutes = vec![Kept::default(); count];
     let mut each = |set: &dyn Fn(&mut Kept, u64) -> Option<()>| -> Option<()> {
-        let values = take_column(&mut from, count)?;
-        minutes.iter_mut().zip(values).try_for_each(|(minute, value)| set(minute, value))
+        take_column(&mut from, count, |i, value| set(&mut minutes[i], value))
     };
     each(&|m, v| u32::try_from(v).ok().map(|v| m.minute = v))?;
     each(&|m, v| u32::try_from(v).ok().map(|v| m.samples = v))?;
@@ -174,13 +187,22 @@ fn put_histogram(out: &mut Writer, histogram: &Histogram) {
     put_column(out, &buckets.iter().map(|b| b.1).collect::<Vec<_>>());
 }
 
-fn take_histogram(from: &mut Reader<'_>) -> Option<Histogram> {
+/// Reads a histogram into the place of another, whose memory it takes over. On failure nothing is counted there.
+fn take_histogram(from: &mut Reader<'_>, into: &mut Histogram) -> Option<()> {
+    let mut buckets = std::mem::take(into).into_buckets();
+    buckets.clear();
     let scheme = Scheme::from_id(from.bits(4)? as u8)?;
     let count = usize::try_from(from.number().filter(|n| *n <= MOST)?).ok()?;
-    let buckets = take_column(from, count)?;
-    let weights = take_column(from, count)?;
-    let pairs = buckets.into_iter().zip(weights).map(|(b, w)| Some((u16::try_from(b).ok()?, w)));
-    Histogram::from_buckets(scheme, pairs.collect::<Option<_>>()?)
+    take_column(from, count, |_, bucket| {
+        buckets.push((u16::try_from(bucket).ok()?, 0));
+        Some(())
+    })?;
+    take_column(from, count, |i, weight| {
+        buckets[i].1 = weight;
+        Some(())
+    })?;
+    *into = Histogram::from_buckets(scheme, buckets)?;
+    Some(())
 }
 
 /// Columns of one length as bytes.
@@ -197,7 +219,7 @@ pub(crate) fn decode_columns<const N: usize>(bytes: &[u8]) -> Option<[Vec<u64>; 
     let count = usize::try_from(from.number().filter(|n| *n <= MOST)?).ok()?;
     let mut columns = [const { Vec::new() }; N];
     for column in &mut columns {
-        *column = take_column(&mut from, count)?;
+        *column = take_list(&mut from, count)?;
     }
     Some(columns)
 }
@@ -219,18 +241,32 @@ pub(crate) fn encode_parts(numbers: &[u64], histograms: &[Option<&Histogram>]) -
 pub(crate) fn decode_parts<const N: usize, const H: usize>(
     bytes: &[u8],
 ) -> Option<([u64; N], [Option<Histogram>; H])> {
+    let mut histograms = [const { Histogram::new() }; H];
+    let (numbers, there) = decode_parts_into(bytes, histograms.each_mut())?;
+    let mut there = there.into_iter();
+    Some((numbers, histograms.map(|histogram| there.next().unwrap_or(false).then_some(histogram))))
+}
+
+/// The same into histograms that are there already, whose memory is used again; which of them are meant.
+#[inline]
+pub(crate) fn decode_parts_into<const N: usize, const H: usize>(
+    bytes: &[u8],
+    histograms: [&mut Histogram; H],
+) -> Option<([u64; N], [bool; H])> {
     let mut from = Reader::new(bytes);
     let mut numbers = [0; N];
     for number in &mut numbers {
         *number = from.number()?;
     }
-    let mut histograms = [const { None }; H];
-    for histogram in &mut histograms {
-        if from.bits(1)? == 1 {
-            *histogram = Some(take_histogram(&mut from)?);
+    let mut there = [false; H];
+    for (histogram, there) in histograms.into_iter().zip(&mut there) {
+        *there = from.bits(1)? == 1;
+        match *there {
+            true => take_histogram(&mut from, histogram)?,
+            false => histogram.clear(),
         }
     }
-    Some((numbers, histograms))
+    Some((numbers, there))
 }
 
 #[cfg(test)]
@@ -288,7 +324,7 @@ mod tests {
             let mut out = Writer::default();
             put_column(&mut out, &values);
             let bytes = out.finish();
-            prop_assert_eq!(take_column(&mut Reader::new(&bytes), values.len()), Some(values));
+            prop_assert_eq!(take_list(&mut Reader::new(&bytes), values.len()), Some(values));
         }
 
         #[test]

@@ -14,7 +14,7 @@ use evenkeel_rightsizing::history::Event;
 use super::Subject;
 use super::codec::encode_parts;
 use super::packed::Packed;
-use super::replica::{Fold, Replica};
+use super::replica::{Fold, Part, Replica};
 use super::sealed::{
     OpenDay, OpenHour, Sealed, SealedKind, at, decode_event, encode_event, encode_hour, hour_of,
 };
@@ -23,6 +23,8 @@ use super::sealed::{
 const HOUR_GRACE: u32 = 6;
 /// The same of a day; later than its last hour.
 const DAY_GRACE: u32 = 15;
+/// Containers of an hour that take as long as another look.
+const PARTS_A_LOOK: usize = 8;
 /// Events kept of one container in memory; the oldest go first.
 const EVENTS: usize = 256;
 
@@ -288,14 +290,16 @@ impl Past {
         }
     }
 
-    /// The next hour or day to be sealed by now, up to a number of looks; `live` gives what containers have of an hour.
-    pub(crate) fn seal_due(
+    /// The next hours or days to be sealed by now, up to a number of looks; `live` gives what containers have of an hour.
+    pub(crate) fn seal_due<'a>(
         &mut self,
         clock: u32,
         most: usize,
-        live: impl Fn(&[(u64, u32)], u32) -> Vec<Replica>,
+        live: impl Fn(&[(u64, u32)], u32) -> Vec<Part<'a>>,
     ) {
-        for _ in 0..most {
+        let mut looks = 0;
+        while looks < most {
+            looks += 1;
             let Some(mut entry) = self.due.first_entry() else { return };
             if *entry.key() > clock {
                 return;
@@ -314,7 +318,8 @@ impl Past {
                 }
                 let open = held.open_hours.swap_remove(at);
                 let running = live(&held.live, number);
-                self.seal_hour(id, &open, &running);
+                looks += running.len() / PARTS_A_LOOK;
+                self.seal_hour(id, &open, running);
             } else {
                 let Some(at) = held.open_days.iter().position(|open| open.day == number) else { continue };
                 let due = day_due(number, held.open_days[at].touched);
@@ -328,10 +333,11 @@ impl Past {
         }
     }
 
-    fn seal_hour(&mut self, id: SubjectId, open: &OpenHour, running: &[Replica]) {
-        let replicas: Vec<&Replica> = open.replicas.iter().chain(running).collect();
+    fn seal_hour(&mut self, id: SubjectId, open: &OpenHour, running: Vec<Part<'_>>) {
+        let ended = open.replicas.iter().map(|replica| Part { replica, unfolded: None });
+        let parts: Vec<Part<'_>> = ended.chain(running).collect();
         for resource in Resource::ALL {
-            let hour = hour_of(open, &replicas, resource);
+            let hour = hour_of(open, &parts, resource);
             if !hour.all.is_empty() {
                 self.counts.sealed_hours += 1;
                 self.keep(id, SealedKind::Hour(resource), open.hour, encode_hour(&hour).into());

@@ -6,9 +6,9 @@ use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::histogram::Histogram;
 use evenkeel_rightsizing::history::{Cause, Day, Event, Hour};
 
-use super::codec::{decode_parts, encode_parts};
+use super::codec::{decode_parts, decode_parts_into, encode_parts};
 use super::past::SubjectId;
-use super::replica::{Replica, mean, worst};
+use super::replica::{Part, Replica, mean, worst};
 
 /// Place of a resource in every pair here.
 pub(crate) const fn at(resource: Resource) -> usize {
@@ -59,33 +59,53 @@ pub(crate) enum SealedKind {
 }
 
 /// One resource of an hour that is open.
-pub(crate) fn hour_of(open: &OpenHour, replicas: &[&Replica], resource: Resource) -> Hour {
+pub(crate) fn hour_of(open: &OpenHour, parts: &[Part<'_>], resource: Resource) -> Hour {
     let i = at(resource);
-    let (worst, starved_ms) = worst(replicas, i);
+    let (worst, starved_ms) = worst(parts, resource);
     Hour { hour: u64::from(open.hour), all: open.all[i].clone(), worst, peak: open.peaks[i], starved_ms }
 }
 
 /// A sealed hour.
 pub(crate) fn decode_hour(hour: u32, bytes: &[u8]) -> Option<Hour> {
-    let ([peak, starved_ms], [all, worst]) = decode_parts(bytes)?;
-    Some(Hour { hour: u64::from(hour), all: all?, worst, peak, starved_ms })
+    let mut into = Hour::default();
+    decode_hour_into(hour, bytes, &mut into)?;
+    Some(into)
+}
+
+/// The same in the place of another, whose memory is used again. On failure it holds anything.
+#[inline]
+pub(crate) fn decode_hour_into(hour: u32, bytes: &[u8], into: &mut Hour) -> Option<()> {
+    let mut worst = into.worst.take().unwrap_or_default();
+    let ([peak, starved_ms], there) = decode_parts_into(bytes, [&mut into.all, &mut worst])?;
+    (into.hour, into.peak, into.starved_ms) = (u64::from(hour), peak, starved_ms);
+    into.worst = there[1].then_some(worst);
+    there[0].then_some(())
 }
 
 /// A sealed day.
 pub(crate) fn decode_day(day: u32, bytes: &[u8]) -> Option<Day> {
-    let ([peak], [all, minutes]) = decode_parts(bytes)?;
-    Some(Day { day: u64::from(day), all: all?, minutes: minutes?, peak })
+    let mut into = Day::default();
+    decode_day_into(day, bytes, &mut into)?;
+    Some(into)
+}
+
+/// The same in the place of another, likewise.
+#[inline]
+pub(crate) fn decode_day_into(day: u32, bytes: &[u8], into: &mut Day) -> Option<()> {
+    let ([peak], there) = decode_parts_into(bytes, [&mut into.all, &mut into.minutes])?;
+    (into.day, into.peak) = (u64::from(day), peak);
+    (there == [true; 2]).then_some(())
 }
 
 /// Takes a further part of the same hour in. Of two bad replicas the one that used more stays: which ranks where among
 /// all cannot be told any more.
-pub(crate) fn merge_hour(into: &mut Hour, other: Hour) {
+pub(crate) fn merge_hour(into: &mut Hour, other: &Hour) {
     into.all.merge(&other.all);
     into.peak = into.peak.max(other.peak);
     into.starved_ms = into.starved_ms.max(other.starved_ms);
-    into.worst = match (into.worst.take(), other.worst) {
-        (Some(a), Some(b)) => Some(if mean(&a) >= mean(&b) { a } else { b }),
-        (a, b) => a.or(b),
+    into.worst = match (into.worst.take(), &other.worst) {
+        (Some(a), Some(b)) => Some(if mean(&a) >= mean(b) { a } else { b.clone() }),
+        (a, b) => a.or_else(|| b.clone()),
     };
 }
 

@@ -1,6 +1,7 @@
 //! Owns what rules may ask of the past of one container's resource.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use evenkeel_model::rollup::Rollup;
 use evenkeel_rightsizing::Resource;
@@ -9,8 +10,8 @@ use evenkeel_rightsizing::history::{Day, Event, History, Hour, Minute, Scope};
 use super::Subject;
 use super::minute::Kept;
 use super::past::{Held, SubjectId};
-use super::replica::Replica;
-use super::sealed::{at, decode_day, decode_hour, hour_of, merge_day, merge_hour};
+use super::replica::Part;
+use super::sealed::{at, decode_day_into, decode_hour_into, hour_of, merge_day, merge_hour};
 use crate::state::State;
 use crate::state::history::{SeriesId, SeriesKey};
 use crate::state::image::Image;
@@ -145,6 +146,122 @@ impl<'a> View<'a> {
     }
 }
 
+/// How sealed values of one kind are read and put together.
+struct Form<T> {
+    decode: fn(u32, &[u8], &mut T) -> Option<()>,
+    merge: fn(&mut T, &T),
+}
+
+impl<T: Default> Form<T> {
+    /// Shows everything from a time on in its order, each time once; sealed values pass through one piece of memory.
+    fn visit<'b>(
+        &self,
+        sealed: impl Iterator<Item = (u32, &'b [u8])>,
+        open: BTreeMap<u64, T>,
+        from: u64,
+        mut visit: impl FnMut(&T),
+    ) {
+        let mut sealed: Vec<(u32, &[u8])> = sealed.filter(|(time, _)| u64::from(*time) >= from).collect();
+        // In order but for what came late.
+        sealed.sort_by_key(|(time, _)| *time);
+        let mut open = open.into_iter().peekable();
+        let (mut one, mut part) = (T::default(), T::default());
+        for same in sealed.chunk_by(|a, b| a.0 == b.0) {
+            let time = u64::from(same[0].0);
+            while let Some((_, before)) = open.next_if(|(at, _)| *at < time) {
+                visit(&before);
+            }
+            let mut parts = same.iter();
+            // What cannot be read is a gap.
+            if !parts.any(|(time, bytes)| (self.decode)(*time, bytes, &mut one).is_some()) {
+                continue;
+            }
+            for (time, bytes) in parts {
+                if (self.decode)(*time, bytes, &mut part).is_some() {
+                    (self.merge)(&mut one, &part);
+                }
+            }
+            if let Some((_, now)) = open.next_if(|(at, _)| *at == time) {
+                (self.merge)(&mut one, &now);
+            }
+            visit(&one);
+        }
+        open.for_each(|(_, rest)| visit(&rest));
+    }
+}
+
+impl View<'_> {
+    /// The container's hours that are not sealed.
+    fn open_hours(&self, from: u64) -> BTreeMap<u64, Hour> {
+        let live = self.live(Scope::Own);
+        let mut hours: BTreeMap<u64, Hour> = BTreeMap::new();
+        for open in self.held(Scope::Own).flat_map(|held| &held.open_hours) {
+            if u64::from(open.hour) < from {
+                continue;
+            }
+            let ended = open.replicas.iter().map(|replica| Part { replica, unfolded: None });
+            let parts: Vec<Part<'_>> =
+                ended.chain(live.iter().filter_map(|slot| slot.part(open.hour))).collect();
+            let hour = hour_of(open, &parts, self.resource);
+            match hours.entry(hour.hour) {
+                Entry::Vacant(place) => {
+                    place.insert(hour);
+                }
+                Entry::Occupied(mut place) => merge_hour(place.get_mut(), &hour),
+            }
+        }
+        let known: Vec<u64> = hours.keys().copied().collect();
+        for slot in live {
+            let Some(open) = slot.hour.as_deref().filter(|hour| u64::from(hour.hour) >= from) else {
+                continue;
+            };
+            let number = u64::from(open.hour);
+            let hour = hours.entry(number).or_insert_with(|| Hour { hour: number, ..Hour::default() });
+            for (value, weight) in slot.seconds.unfolded_of(self.resource) {
+                hour.all.add(value, weight);
+                hour.peak = hour.peak.max(value);
+            }
+            // Where the hour was open, that of the worst replica is in it already.
+            if !known.contains(&number) {
+                hour.starved_ms = hour.starved_ms.max(open.starved_ms);
+            }
+        }
+        hours
+    }
+
+    /// Days of a scope that are not sealed.
+    fn open_days(&self, scope: Scope, from: u64) -> BTreeMap<u64, Day> {
+        let i = at(self.resource);
+        let mut days: BTreeMap<u64, Day> = BTreeMap::new();
+        for open in self.held(scope).flat_map(|held| &held.open_days) {
+            let number = u64::from(open.day);
+            if number < from {
+                continue;
+            }
+            let day = days.entry(number).or_insert_with(|| Day { day: number, ..Day::default() });
+            day.all.merge(&open.all[i]);
+            day.minutes.merge(&open.minutes[i]);
+            day.peak = day.peak.max(open.peaks[i]);
+        }
+        for slot in self.live(scope) {
+            let Some((minute, rollup)) = slot.open else { continue };
+            let number = u64::from(minute / (24 * 60));
+            if number < from {
+                continue;
+            }
+            let day = days.entry(number).or_insert_with(|| Day { day: number, ..Day::default() });
+            for (value, weight) in slot.seconds.unfolded_of(self.resource) {
+                day.all.add(value, weight);
+                day.peak = day.peak.max(value);
+            }
+            if let Some(height) = self.height(&rollup) {
+                day.minutes.add(height, 1);
+            }
+        }
+        days
+    }
+}
+
 impl History for View<'_> {
     fn minutes(&self, scope: Scope, from: u64) -> Vec<Minute> {
         let from = u32::try_from(from).unwrap_or(u32::MAX);
@@ -158,80 +275,40 @@ impl History for View<'_> {
     }
 
     fn hours(&self, scope: Scope, from: u64) -> Vec<Hour> {
-        if scope != Scope::Own {
-            return Vec::new();
-        }
-        let i = at(self.resource);
-        let mut hours: BTreeMap<u64, Hour> = BTreeMap::new();
-        let mut add = |hour: Hour| match hours.entry(hour.hour) {
-            std::collections::btree_map::Entry::Vacant(place) => {
-                place.insert(hour);
-            }
-            std::collections::btree_map::Entry::Occupied(mut place) => merge_hour(place.get_mut(), hour),
-        };
-        let live = self.live(scope);
-        let mut open_now = Vec::new();
-        for held in self.held(scope) {
-            open_now.extend(held.open_hours.iter().map(|open| open.hour));
-            let sealed = held.hours[i].iter().filter(|(hour, _)| u64::from(*hour) >= from);
-            sealed.filter_map(|(hour, bytes)| decode_hour(hour, bytes)).for_each(&mut add);
-            for open in held.open_hours.iter().filter(|open| u64::from(open.hour) >= from) {
-                let running: Vec<Replica> = live.iter().filter_map(|slot| slot.replica(open.hour)).collect();
-                let replicas: Vec<&Replica> = open.replicas.iter().chain(&running).collect();
-                add(hour_of(open, &replicas, self.resource));
-            }
-        }
-        for slot in live {
-            let Some(hour) = slot.hour.as_deref().filter(|hour| u64::from(hour.hour) >= from) else {
-                continue;
-            };
-            let fold = slot.seconds.unfolded(hour.hour);
-            add(Hour {
-                hour: u64::from(hour.hour),
-                all: fold.heights[i].clone(),
-                peak: fold.peaks[i],
-                // That of the worst replica is in the open hour already.
-                starved_ms: if open_now.contains(&hour.hour) { 0 } else { hour.starved_ms },
-                worst: None,
-            });
-        }
-        hours.into_values().filter(|hour| !hour.all.is_empty()).collect()
+        let mut hours = Vec::new();
+        self.visit_hours(scope, from, &mut |hour| hours.push(hour.clone()));
+        hours
     }
 
     fn days(&self, scope: Scope, from: u64) -> Vec<Day> {
+        let mut days = Vec::new();
+        self.visit_days(scope, from, &mut |day| days.push(day.clone()));
+        days
+    }
+
+    fn visit_hours(&self, scope: Scope, from: u64, visit: &mut dyn FnMut(&Hour)) {
+        if scope != Scope::Own {
+            return;
+        }
         let i = at(self.resource);
-        let mut days: BTreeMap<u64, Day> = BTreeMap::new();
-        let mut add = |day: Day| match days.entry(day.day) {
-            std::collections::btree_map::Entry::Vacant(place) => {
-                place.insert(day);
+        let sealed = self.held(scope).flat_map(|held| held.hours[i].iter());
+        let form = Form { decode: decode_hour_into, merge: merge_hour };
+        form.visit(sealed, self.open_hours(from), from, |hour| {
+            if !hour.all.is_empty() {
+                visit(hour);
             }
-            std::collections::btree_map::Entry::Occupied(mut place) => merge_day(place.get_mut(), &day),
-        };
-        for held in self.held(scope) {
-            let sealed = held.days[i].iter().filter(|(day, _)| u64::from(*day) >= from);
-            sealed.filter_map(|(day, bytes)| decode_day(day, bytes)).for_each(&mut add);
-            let open = held.open_days.iter().filter(|open| u64::from(open.day) >= from);
-            open.map(|open| Day {
-                day: u64::from(open.day),
-                all: open.all[i].clone(),
-                minutes: open.minutes[i].clone(),
-                peak: open.peaks[i],
-            })
-            .for_each(&mut add);
-        }
-        for slot in self.live(scope) {
-            let Some((minute, rollup)) = slot.open else { continue };
-            let day = u64::from(minute / (24 * 60));
-            let fold = slot.seconds.unfolded(minute / 60);
-            let mut part = Day { day, all: fold.heights[i].clone(), peak: fold.peaks[i], ..Day::default() };
-            if let Some(height) = self.height(&rollup) {
-                part.minutes.add(height, 1);
+        });
+    }
+
+    fn visit_days(&self, scope: Scope, from: u64, visit: &mut dyn FnMut(&Day)) {
+        let i = at(self.resource);
+        let sealed = self.held(scope).flat_map(|held| held.days[i].iter());
+        let form = Form { decode: decode_day_into, merge: merge_day };
+        form.visit(sealed, self.open_days(scope, from), from, |day| {
+            if !(day.all.is_empty() && day.minutes.is_empty()) {
+                visit(day);
             }
-            if day >= from {
-                add(part);
-            }
-        }
-        days.into_values().filter(|day| !(day.all.is_empty() && day.minutes.is_empty())).collect()
+        });
     }
 
     fn events(&self, from_ms: u64) -> Vec<Event> {

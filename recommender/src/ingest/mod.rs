@@ -6,6 +6,7 @@
 //! | `record.rs` | what is written to the log |
 //! | `store.rs` | log, state and checkpoint as one; no thread, no network |
 //! | `outcome.rs` | what the store tells of its work |
+//! | `shared.rs` | the state's locks |
 //! | `engine/` | the threads: one appends and applies, one syncs, one writes checkpoints |
 //! | `save.rs` | checkpoints and the history's files: written in order, read back |
 //! | `outside.rs` | engines outside that keep the history too |
@@ -21,6 +22,7 @@ pub mod record;
 mod retention_tests;
 pub(crate) mod save;
 pub(crate) mod service;
+mod shared;
 pub mod store;
 pub mod stream_state;
 

@@ -11,6 +11,9 @@ use crate::engines::worker::{self, Queue};
 use crate::engines::{self, Counters};
 use crate::history::exchange::Batch;
 
+/// Minutes of a day.
+const DAY: u32 = 24 * 60;
+
 /// The running engines.
 #[derive(Debug, Default)]
 pub(crate) struct Outside {
@@ -36,7 +39,8 @@ impl Outside {
                 let engine = engines::open(section, &counters)?;
                 let now = u32::try_from(now_usec() / 60_000_000).unwrap_or(u32::MAX);
                 let minutes = u32::try_from(config.retention.days.minutes()).unwrap_or(u32::MAX);
-                let span = (now.saturating_sub(minutes), now);
+                // From the beginning of a day: a part of one would be taken in as if it were all of it.
+                let span = (now.saturating_sub(minutes) / DAY * DAY, now);
                 let (into, done) = (state.clone(), state.clone());
                 let sink = move |batch: Batch| {
                     into.fill(&batch);

@@ -128,7 +128,7 @@ pub(crate) fn save(
     config: &Config,
 ) -> Result<(u64, u64), StoreError> {
     let (outgoing, draft, now_day) = {
-        let state = shared.read();
+        let state = shared.study();
         let named = |(id, blocks)| Some((id, state.history.get(id)?.key.clone(), blocks));
         let outgoing = Outgoing {
             applied: state.applied,

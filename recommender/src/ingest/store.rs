@@ -13,8 +13,6 @@
 //! own last number is written before anything is appended, so that no number is ever passed over in a replay.
 
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
 use evenkeel_log::{Log, LogError, Options, Overflow, Recovery, Seq, SyncHandle};
@@ -23,83 +21,15 @@ use evenkeel_proto::v1;
 pub use super::outcome::{Greeting, Mark, OpenReport, Outcome, StoreError};
 use super::record::{Entry, Key, LogRecord, Lost, Panic, RecordError, Taken};
 use super::save::{load_state, save};
+pub use super::shared::SharedState;
 use super::stream_state::{Range, Verdict};
 use crate::config::Config;
-use crate::engines::worker::Queue;
 use crate::history::exchange::Batch;
-use crate::history::files::{Files, Outgoing};
-use crate::history::fill;
+use crate::state::Applied;
 use crate::state::stream::NodeKey;
-use crate::state::{Applied, State};
 
 /// Room a record needs besides its frame: names and lengths.
 const RECORD_SLACK: u64 = 256 << 10;
-
-/// The state, read by many and changed by the store alone.
-#[derive(Debug, Clone)]
-pub struct SharedState {
-    state: Arc<RwLock<State>>,
-    /// The history's files; held while a checkpoint is taken and written, so that a newer one is never replaced by an
-    /// older one.
-    files: Arc<Mutex<Files>>,
-    /// Queues of the engines outside that keep the history too.
-    engines: Arc<RwLock<Vec<Arc<Queue>>>>,
-    /// The panic switch of the state, for who must not wait for it.
-    panic: Arc<AtomicBool>,
-}
-
-impl SharedState {
-    fn new(state: State, files: Files) -> Self {
-        Self {
-            state: Arc::new(RwLock::new(state)),
-            files: Arc::new(Mutex::new(files)),
-            engines: Arc::default(),
-            panic: Arc::default(),
-        }
-    }
-
-    /// Whether the panic switch is on, without waiting for the state.
-    pub(crate) fn is_panic(&self) -> bool {
-        self.panic.load(Ordering::SeqCst)
-    }
-
-    /// Looks at the state; ingest waits meanwhile.
-    pub fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes values in that another engine had, where there is nothing of their time; how many.
-    pub fn fill(&self, batch: &Batch) -> u64 {
-        fill::fill(&mut self.write(), batch)
-    }
-
-    /// No more hours of minutes come from engines.
-    pub(crate) fn filled(&self) {
-        self.write().filled.clear();
-    }
-
-    /// What is sealed goes to these engines as well from now on.
-    pub(crate) fn offer_to(&self, queue: Arc<Queue>) {
-        self.engines.write().unwrap_or_else(PoisonError::into_inner).push(queue);
-    }
-
-    pub(super) fn offer(&self, outgoing: &Outgoing) {
-        let engines = self.engines.read().unwrap_or_else(PoisonError::into_inner);
-        if engines.is_empty() {
-            return;
-        }
-        let batch = fill::batch_of(outgoing);
-        engines.iter().for_each(|queue| queue.push(batch.clone()));
-    }
-
-    pub(crate) fn files(&self) -> MutexGuard<'_, Files> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// The ingest log and the state made of it.
 #[derive(Debug)]
@@ -149,7 +79,7 @@ impl Store {
         };
         store.replay(&recovery, &mut report)?;
         let state = store.state.read();
-        store.state.panic.store(state.panic.on, Ordering::SeqCst);
+        store.state.tell_panic(state.panic.on);
         report.coverage = state.past.coverage();
         drop(state);
         report.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -322,10 +252,10 @@ impl Store {
         let seq = log.append(&self.buffer)?;
         self.newest = Mark(self.base + seq.get());
         self.behind_bytes += self.buffer.len() as u64;
-        let mut state = self.state.write();
+        let state = &mut *self.state.write();
         state.applied = seq.get();
         let applied = record.entry.map_or(Applied::Done, |entry| state.apply(now_usec, entry));
-        self.state.panic.store(state.panic.on, Ordering::SeqCst);
+        self.state.tell_panic(state.panic.on);
         Ok(applied)
     }
 

@@ -216,10 +216,8 @@ impl Policies {
         if files.look(&self.config.policies, self.config.recommend.max_policies, |policy| {
             self.rule(policy).map(|_| ())
         }) {
-            for (policy, created) in files.undated() {
-                // A file's own dates change with every edit: the first sight of a policy is its age.
-                *created = store.first_seen(&policy.namespace, &policy.name, now_ms);
-            }
+            // A file's own dates change with every edit: the first sight of a policy is its age.
+            store.date(files.undated(), now_ms);
             self.changed();
         }
     }

@@ -162,38 +162,48 @@ impl Store {
     pub(super) fn apply(&mut self, policy: Policy, now_ms: u64) -> Result<(), LogError> {
         let before = self.get(&policy.namespace, &policy.name).map(|d| d.created_ms);
         let created_ms = before.or_else(|| created(&policy)).unwrap_or(now_ms);
-        self.change(Change::Set { created_ms, object: policy.object(None, Value::Null) })
+        self.change([Change::Set { created_ms, object: policy.object(None, Value::Null) }])
     }
 
     pub(super) fn delete(&mut self, namespace: &str, name: &str) -> Result<bool, LogError> {
         let was = self.get(namespace, name).is_some();
         if was {
-            self.change(Change::Delete { namespace: namespace.to_owned(), name: name.to_owned() })?;
+            self.change([Change::Delete { namespace: namespace.to_owned(), name: name.to_owned() }])?;
         }
         Ok(was)
     }
 
-    /// When a policy was first seen in a file. Not being able to remember it is no reason to leave it out.
-    pub(super) fn first_seen(&mut self, namespace: &str, name: &str, now_ms: u64) -> u64 {
-        if let Some(at) = self.content.seen.get(&(namespace.to_owned(), name.to_owned())) {
-            return *at;
+    /// Dates policies of files by when they were first seen, all with one sync. Not being able to remember it is no reason
+    /// to leave any out.
+    pub(super) fn date<'a>(&mut self, undated: impl Iterator<Item = (&'a Policy, &'a mut u64)>, now_ms: u64) {
+        let mut news = Vec::new();
+        for (policy, at) in undated {
+            let key = (policy.namespace.clone(), policy.name.clone());
+            *at = self.content.seen.get(&key).copied().unwrap_or(now_ms);
+            if !self.content.seen.contains_key(&key) {
+                news.push(Change::Seen { namespace: key.0, name: key.1, created_ms: now_ms });
+            }
         }
-        let seen =
-            Change::Seen { namespace: namespace.to_owned(), name: name.to_owned(), created_ms: now_ms };
-        if let Err(error) = self.change(seen) {
-            warn!(%error, policy = format!("{namespace}/{name}"), "the age of a policy is not remembered");
+        if let Err(error) = self.change(news) {
+            warn!(%error, "the age of policies in files is not remembered");
         }
-        now_ms
     }
 
-    fn change(&mut self, change: Change) -> Result<(), LogError> {
+    /// Makes changes, all with one sync; when it fails none of them counts.
+    fn change(&mut self, changes: impl Into<Vec<Change>>) -> Result<(), LogError> {
+        let changes = changes.into();
+        if changes.is_empty() {
+            return Ok(());
+        }
         if self.changes > 2 * (self.content.applied.len() + self.content.seen.len()) + SLACK {
             self.write_anew()?;
         }
-        self.append(&change)?;
+        for change in &changes {
+            self.append(change)?;
+        }
         self.log.sync()?;
-        self.changes += 1;
-        self.content.take(change);
+        self.changes += changes.len();
+        changes.into_iter().for_each(|change| self.content.take(change));
         Ok(())
     }
 
@@ -258,7 +268,12 @@ mod tests {
         store.apply(policy("a", "initial"), 3).unwrap();
         assert!(store.delete("default", "b").unwrap());
         assert!(!store.delete("default", "b").unwrap());
-        assert_eq!(store.first_seen("shop", "f", 7), 7);
+        let seen = |store: &mut Store, names: &[&str], now_ms| -> Vec<u64> {
+            let mut dated: Vec<_> = names.iter().map(|name| (policy(name, "auto"), 0)).collect();
+            store.date(dated.iter_mut().map(|(policy, at)| (&*policy, at)), now_ms);
+            dated.into_iter().map(|(_, at)| at).collect()
+        };
+        assert_eq!(seen(&mut store, &["f", "g"], 7), [7, 7]);
         drop(store);
         let mut store = Store::open(dir.path()).unwrap();
         assert_eq!(names(&store), [("a".to_owned(), 1)]);
@@ -266,7 +281,7 @@ mod tests {
             store.get("default", "a").unwrap().policy.mode,
             evenkeel_rightsizing::policy::UpdateMode::Initial
         );
-        assert_eq!(store.first_seen("shop", "f", 9), 7);
+        assert_eq!(seen(&mut store, &["f", "new", "g"], 9), [7, 9, 7]);
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::bounds::{Cap, capped, limit, limit_cap};
 use evenkeel_rightsizing::policy::{Bounds, ContainerPolicy, LimitsMode};
@@ -165,11 +164,16 @@ impl Advisor {
         rule: &Chosen,
         current: Amounts,
     ) -> Arc<Raw> {
-        let key = Key { asked: asked.clone(), rule: Arc::clone(rule.key()), current };
+        let mut asked = asked.clone();
+        if let (None, [only]) = (&asked.cluster, &*state.clusters()) {
+            // Then a pod that names no cluster is asked about like the workloads that are gone through regularly.
+            asked.cluster = Some((*only).to_owned());
+        }
+        let key = Key { asked, rule: Arc::clone(rule.key()), current };
         if let Some(kept) = self.kept().get(&key).filter(|kept| kept.is_fresh(now_usec)) {
             return Arc::clone(kept);
         }
-        let made = Arc::new(self.make(state, now_usec, asked, rule, current));
+        let made = Arc::new(self.make(state, now_usec, &key.asked, rule, current));
         let mut kept = self.kept();
         if kept.len() >= KEPT {
             kept.retain(|_, raw| raw.is_fresh(now_usec));
@@ -306,7 +310,6 @@ const fn rule_units(resource: Resource) -> u64 {
 
 /// The largest node that has reported, resource by resource: a request above it could never be placed.
 pub fn largest_node(state: &State) -> Amounts {
-    let facts = || state.nodes().filter_map(|(_, node)| node.facts.as_ref());
-    let most = |of: fn(&v1::NodeFacts) -> u64| facts().map(of).filter(|amount| *amount > 0).max();
-    [most(|f| f.cpu_milli), most(|f| f.memory_bytes)]
+    let some = |amount: u64| (amount > 0).then_some(amount);
+    [some(state.largest.cpu_milli), some(state.largest.memory_bytes)]
 }

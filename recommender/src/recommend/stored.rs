@@ -22,6 +22,7 @@ use tracing::{debug, warn};
 
 use super::advice::{Asked, largest_node};
 use super::{Desk, list};
+use crate::acting::Meant;
 use crate::api::Context;
 use crate::ingest::engine::now_usec;
 use crate::policy::status::Pass;
@@ -32,6 +33,8 @@ const HEADER: usize = 24;
 
 /// How long a slice may hold the state: ingest, which writes it, waits no longer.
 const SLICE: Duration = Duration::from_millis(5);
+/// Time between two slices, in which ingest goes on: a lock that is taken again at once is not had by those who wait.
+const PAUSE: Duration = Duration::from_micros(200);
 /// How often what is kept is written.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 
@@ -49,6 +52,8 @@ pub(crate) fn place(r: &v1::Recommendation) -> Place {
 pub struct Stored {
     file: PathBuf,
     kept: RwLock<Arc<Kept>>,
+    /// What nodes are told of it.
+    meant: RwLock<Arc<Meant>>,
     /// Number of the last pass; 0 before the first of this run.
     passes: watch::Sender<u64>,
     /// How long the last pass took, microseconds.
@@ -76,6 +81,7 @@ impl Stored {
         Self {
             file,
             kept: RwLock::new(Arc::new(kept)),
+            meant: RwLock::default(),
             passes: watch::Sender::new(0),
             pass_usec: AtomicU64::new(0),
         }
@@ -89,6 +95,11 @@ impl Stored {
 
     fn kept(&self) -> Arc<Kept> {
         Arc::clone(&self.kept.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What nodes are to be told, as of the last pass.
+    pub(crate) fn meant(&self) -> Arc<Meant> {
+        Arc::clone(&self.meant.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// How many passes there were, and how long the last one took.
@@ -106,14 +117,6 @@ impl Stored {
         let kept = self.kept();
         let wanted = kept.all.values().filter(|r| namespace.is_empty() || r.namespace == namespace);
         wanted.map(|r| aged(r, kept.made_usec, now_usec)).collect()
-    }
-
-    /// The one of a container and resource: cluster, namespace, workload, container, resource.
-    pub fn of(&self, place: (&str, &str, &str, &str, &str), now_usec: u64) -> Option<v1::Recommendation> {
-        let kept = self.kept();
-        let (cluster, namespace, workload, container, resource) = place;
-        let place = (cluster.into(), namespace.into(), workload.into(), container.into(), resource.into());
-        kept.all.get(&place).map(|r| aged(r, kept.made_usec, now_usec))
     }
 
     /// The one of a container, or else of any container of its image.
@@ -136,7 +139,7 @@ impl Stored {
         let began = Instant::now();
         let set = context.policies.set();
         let (lines, largest) = {
-            let state = context.engine.state().read();
+            let state = context.engine.state().study();
             (list::lines(&state, ""), largest_node(&state))
         };
         let (mut kept, mut pass) = (Kept { made_usec: now_usec(), ..Kept::default() }, Pass::default());
@@ -146,7 +149,7 @@ impl Stored {
             if stopped() {
                 return None;
             }
-            let state = context.engine.state().read();
+            let state = context.engine.state().study();
             let held = Instant::now();
             let desk = Desk {
                 advisor: &context.advisor,
@@ -164,8 +167,12 @@ impl Stored {
                     break;
                 }
             }
+            drop(state);
+            std::thread::sleep(PAUSE);
         }
         context.policies.statuses.replace(pass.statuses(&set));
+        let meant = Meant::of(&self.meant(), kept.all.values(), &context.config.acting, kept.made_usec);
+        *self.meant.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(meant);
         *self.kept.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(kept);
         self.pass_usec
             .store(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);

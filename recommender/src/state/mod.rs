@@ -135,6 +135,8 @@ pub struct State {
     next_stream: u64,
     /// Nodes by name.
     pub(crate) nodes: BTreeMap<NodeKey, Node>,
+    /// The most of each resource that one of them has.
+    pub(crate) largest: v1::NodeFacts,
     /// Workloads' containers and their minutes.
     pub history: Minutes,
     /// Hours, days and events.
@@ -164,6 +166,7 @@ impl State {
             by_key: HashMap::new(),
             next_stream: 0,
             nodes: BTreeMap::new(),
+            largest: v1::NodeFacts::default(),
             history: Minutes::new(limits.history),
             past: Past::new(limits.subjects),
             filled: HashSet::new(),
@@ -194,8 +197,14 @@ impl State {
 
     /// Names of the clusters nodes are known of.
     pub fn clusters(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.nodes.keys().map(|key| key.cluster.as_str()).collect();
-        names.dedup();
+        let mut names: Vec<&str> = Vec::new();
+        let mut next = self.nodes.keys().next();
+        while let Some(key) = next {
+            names.push(&key.cluster);
+            // No name lies between a cluster's and this one, so the next cluster's nodes begin there.
+            let behind = NodeKey { cluster: format!("{}\0", key.cluster), node: String::new() };
+            next = self.nodes.range(behind..).next().map(|(key, _)| key);
+        }
         names
     }
 
@@ -231,7 +240,7 @@ impl State {
         let streams = &self.streams;
         self.past.seal_due(self.clock, SEAL_AT_ONCE, |live, hour| {
             let slots = live.iter().filter_map(|(stream, slot)| streams.get(stream)?.slots.get(*slot));
-            slots.filter_map(|slot| slot.replica(hour)).collect()
+            slots.filter_map(|slot| slot.part(hour)).collect()
         });
         applied
     }
@@ -262,9 +271,20 @@ impl State {
         self.seen(id, received_usec);
         let node = self.nodes.entry(NodeKey::of(&key)).or_default();
         node.version = hello.version;
-        if hello.facts.is_some() {
+        if hello.facts.is_some() && hello.facts != node.facts {
             node.facts = hello.facts;
+            self.measure_nodes();
         }
+    }
+
+    /// Looks for the largest node, resource by resource, after nodes came, changed or went.
+    pub(crate) fn measure_nodes(&mut self) {
+        let mut largest = v1::NodeFacts::default();
+        for facts in self.nodes.values().filter_map(|node| node.facts.as_ref()) {
+            largest.cpu_milli = largest.cpu_milli.max(facts.cpu_milli);
+            largest.memory_bytes = largest.memory_bytes.max(facts.memory_bytes);
+        }
+        self.largest = largest;
     }
 
     /// The stream of a key, made if need be.
@@ -293,6 +313,7 @@ impl State {
         let same = |k: &Key| k.cluster == key.cluster && k.node == key.node;
         if !self.by_key.keys().any(same) {
             self.nodes.remove(&NodeKey::of(&key));
+            self.measure_nodes();
             self.repeats.forget(&NodeKey::of(&key));
         }
     }

@@ -94,20 +94,24 @@ impl Seconds {
     /// What has not been folded, of the hour given by the caller.
     pub(crate) fn unfolded(&self, hour: u32) -> Fold {
         let mut fold = Fold { hour, ..Fold::default() };
-        for second in self.all().rev().take(self.unfolded) {
-            let weight = u64::from(second.weight_ms);
-            if second.cpu_micro != ABSENT {
-                let value = u64::from(second.cpu_micro);
-                fold.heights[at(Resource::Cpu)].add(value, weight);
-                fold.peaks[at(Resource::Cpu)] = fold.peaks[at(Resource::Cpu)].max(value);
-            }
-            if second.memory_kib != ABSENT {
-                let value = u64::from(second.memory_kib) << 10;
-                fold.heights[at(Resource::Memory)].add(value, weight);
-                fold.peaks[at(Resource::Memory)] = fold.peaks[at(Resource::Memory)].max(value);
+        for resource in Resource::ALL {
+            let (heights, peak) = (&mut fold.heights[at(resource)], &mut fold.peaks[at(resource)]);
+            for (value, weight) in self.unfolded_of(resource) {
+                heights.add(value, weight);
+                *peak = (*peak).max(value);
             }
         }
         fold
+    }
+
+    /// The same of one resource: height and weight (milliseconds) of each second, newest first.
+    pub(crate) fn unfolded_of(&self, resource: Resource) -> impl Iterator<Item = (u64, u64)> {
+        let value = move |second: &Second| match resource {
+            Resource::Cpu => (second.cpu_micro != ABSENT).then_some(u64::from(second.cpu_micro)),
+            Resource::Memory => (second.memory_kib != ABSENT).then_some(u64::from(second.memory_kib) << 10),
+        };
+        let newest = self.all().rev().take(self.unfolded);
+        newest.filter_map(move |second| Some((value(second)?, u64::from(second.weight_ms))))
     }
 
     pub(crate) const fn set_folded(&mut self) {

@@ -11,7 +11,7 @@ use evenkeel_proto::v1;
 use super::history::SeriesId;
 use super::seconds::Seconds;
 use crate::history::past::Subjects;
-use crate::history::replica::{Fold, Replica, pod_id};
+use crate::history::replica::{Fold, Part, Replica, pod_id};
 
 /// What is remembered of one past second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,13 +165,9 @@ impl Slot {
     }
 
     /// Its part of an hour, with what has not been folded.
-    pub(crate) fn replica(&self, hour: u32) -> Option<Replica> {
-        let mut replica = self.hour.as_deref().filter(|open| open.hour == hour)?.clone();
-        let fold = self.seconds.unfolded(hour);
-        for (into, from) in replica.heights.iter_mut().zip(&fold.heights) {
-            into.merge(from);
-        }
-        Some(replica)
+    pub(crate) fn part(&self, hour: u32) -> Option<Part<'_>> {
+        let replica = self.hour.as_deref().filter(|open| open.hour == hour)?;
+        Some(Part { replica, unfolded: Some(&self.seconds) })
     }
 
     /// The last seconds, oldest first.

@@ -15,6 +15,10 @@ pub const KINDS: [&str; 2] = ["Policy", "VerticalPodAutoscaler"];
 /// Largest text of one policy, bytes: far above any that people write.
 pub const MAX_POLICY_BYTES: usize = 64 << 10;
 
+/// Most documents of one text: more than there are policies in the largest clusters.
+const MAX_DOCUMENTS: usize = 50_000;
+/// Most lists, maps and scalars of one text: 40 for each document, twice what a policy of two containers has.
+const MAX_NODES: usize = 40 * MAX_DOCUMENTS;
 /// Most containers named in one policy: more than any pod has.
 const MAX_CONTAINERS: usize = 256;
 /// Longest name (RFC 1123 subdomain, as Kubernetes bounds names of objects).
@@ -71,7 +75,16 @@ pub fn read_all(text: &str) -> Result<Vec<Policy>, PolicyError> {
     // Not all JSON is YAML to every reader, so JSON goes first.
     let documents: Vec<Value> = match serde_json::from_str(text) {
         Ok(document) => vec![document],
-        Err(_) => serde_saphyr::from_multiple(text).map_err(|e| unreadable(e.to_string()))?,
+        Err(_) => {
+            let budget = serde_saphyr::budget! {
+                max_documents: MAX_DOCUMENTS,
+                max_nodes: MAX_NODES,
+                max_events: 2 * MAX_NODES,
+            };
+            let options = serde_saphyr::options! { budget: budget };
+            serde_saphyr::from_str_multiple_with_options(text, options)
+                .map_err(|e| unreadable(e.to_string()))?
+        }
     };
     let objects: Vec<&Value> = documents.iter().filter(|d| !d.is_null()).flat_map(members).collect();
     let several = objects.len() > 1;

@@ -34,6 +34,18 @@ fn the_documents_example_is_read() {
 }
 
 #[test]
+fn a_file_holds_as_many_policies_as_a_large_cluster_has() {
+    let one = |n: usize| {
+        format!(
+            "---\napiVersion: evenkeel.dev/v1\nkind: Policy\nmetadata: {{name: p-{n}}}\nspec: {{target: {{}}}}\n"
+        )
+    };
+    let text: String = (0..2000).map(one).collect();
+    let all = read_all(&text).unwrap();
+    assert_eq!((all.len(), all[1999].name.as_str()), (2000, "p-1999"));
+}
+
+#[test]
 fn everything_that_can_be_written_is_read_and_written_again() {
     let spec = "{target: {matchLabels: {app: web}, matchExpressions: [{key: tier, operator: NotIn, values: [db]}]}, \
                 updatePolicy: {mode: initial}, initialResourcesPolicy: if-not-set, rule: initial, \

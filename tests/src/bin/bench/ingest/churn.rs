@@ -119,10 +119,16 @@ fn measure(run: &Run, recommender: &Recommender) -> Result<Vec<Figure>> {
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
     let third = sizes.len() / 3;
     let (middle, last) = (mean(&sizes[third..2 * third]), mean(&sizes[2 * third..]));
+    let metrics = evenkeel_tests::product::parse_metrics(&recommender.metrics()?)?;
+    let number = |name: &str| metrics.sum(&format!("evenkeel_recommender_{name}")).unwrap_or(0.0);
     let figure = Figure::new("ingest/rss-flat", last / middle.max(1.0), "times", Target::AtMost(1.1));
     Ok(vec![figure.baseline(1.0).what(format!(
         "resident memory of a recommender in the last third of {seconds} seconds of samples ({last:.1} MiB) against that in \
-         the middle third ({middle:.1} MiB); {} pods came and went, {RUNNING} at a time, of {WORKLOADS} workloads",
+         the middle third ({middle:.1} MiB); {} pods came and went, {RUNNING} at a time, of {WORKLOADS} workloads: {:.1} \
+         KiB for each container followed at the end, the program included, {:.1} KiB of sealed hours and days per workload, \
+         command or image",
         churn.next - 1,
+        last * 1024.0 / number("containers").max(1.0),
+        number("history_memory_bytes") / 1024.0 / number("history_subjects").max(1.0),
     ))])
 }

@@ -2,7 +2,9 @@
 //! with the clock as an argument, so that days pass in seconds.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 
@@ -35,6 +37,33 @@ fn of(answers: &BTreeMap<String, f64>, name: &str) -> Result<f64> {
     answers.get(name).copied().with_context(|| format!("history_cost does not say {name}"))
 }
 
+/// Names of a workload of that store.
+pub(crate) struct Names {
+    pub(crate) namespace: String,
+    pub(crate) app: String,
+    pub(crate) image: String,
+}
+
+/// Those of a number, as the example gives them; its workload is `deployment/APP`, its container `main`, the hash of its
+/// command the number.
+pub(crate) fn names(number: u32) -> Names {
+    let namespace = format!("team-{}", number % 20);
+    let app = format!("app-{number}");
+    Names { image: format!("registry.test/{namespace}/{app}:1.2.3"), namespace, app }
+}
+
+/// Makes a store with a month of history of so many workloads, until yesterday; what it holds, for people.
+pub(crate) fn fill(state_dir: &Path, workloads: usize) -> Result<String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?.as_secs();
+    let yesterday = (now / 86_400 - 1).to_string();
+    let dir = state_dir.to_str().context("the temporary directory has no ordinary name")?;
+    let answers = ask(&["fill", dir, &workloads.to_string(), &yesterday])?;
+    Ok(format!(
+        "9 days of hours and 30 days of days of {workloads} workloads behind it ({:.0} MiB of files)",
+        of(&answers, "history_mib")?
+    ))
+}
+
 /// Gives the bytes of a container-day.
 pub(crate) fn disk(run: &Run) -> Result<Vec<Figure>> {
     let (containers, days) = if run.full { ALL } else { SOME };
@@ -65,10 +94,11 @@ pub(crate) fn ready(run: &Run) -> Result<Vec<Figure>> {
     let answers = ask(&["ready", &WORKLOADS.to_string()])?;
     let what = format!(
         "opening a store with 9 days of hours and 30 days of days of {WORKLOADS} workloads ({:.0} MiB, {} subjects, no two \
-         alike), in the page cache, until it answers; {:.0} MiB resident then",
+         alike), in the page cache, until it answers; {:.0} MiB resident then: state {:.1} KiB per workload of one container",
         of(&answers, "history_mib")?,
         of(&answers, "subjects")?,
         of(&answers, "resident_mib")?,
+        of(&answers, "resident_mib")? * 1024.0 / f64::from(WORKLOADS),
     );
     let read = "the 99th percentile of reading all hours, days and events of both resources of one container, decoded, in \
                 that store: what an answer has to read";

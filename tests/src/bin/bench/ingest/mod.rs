@@ -5,6 +5,7 @@
 
 pub(crate) mod churn;
 pub(crate) mod cost;
+pub(crate) mod crowd;
 pub(crate) mod link;
 pub(crate) mod load;
 pub(crate) mod replay;

@@ -1,11 +1,10 @@
 //! How fast the recommender answers about pods while it takes samples in, and makes everything it keeps anew.
 //!
-//! A real recommender is pinned to one processor, with 10,000 policies in a file and as many workloads, and asked from
-//! another one while nodes send a third of the promised load. An echo (the health service) is called in turn with each
+//! A real recommender is pinned to one processor, with 10,000 policies in a file and as many workloads, each with nine days
+//! of hours and a month of days behind it, and asked from another one while nodes send a third of the promised load. An echo (the health service) is called in turn with each
 //! question over the same connection, so that what the network and the busy processor cost is seen beside.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,16 +20,17 @@ use tonic_health::pb::health_client::HealthClient;
 
 use crate::figure::{Figure, Target};
 use crate::ingest::link::Link;
-use crate::ingest::pin;
-use crate::ingest::replay::{CONTAINERS, Recording};
+use crate::ingest::replay::Recording;
+use crate::ingest::{cost, crowd, pin};
 use crate::pair::{Place, Recommender};
 use crate::run::Run;
-use crate::usage::percentile;
+use crate::usage::{memory_mib, percentile};
 
-/// Nodes that send a frame of 1,000 containers every second: a third of 300,000 samples a second.
-const NODES: usize = 100;
-/// Nodes whose containers are workloads of their own, each with a policy.
-const GOVERNED: usize = 10;
+/// Nodes, and containers of each: a third of 300,000 samples a second.
+const NODES: usize = 2000;
+const CONTAINERS: u32 = 50;
+/// Nodes whose containers are workloads of their own, each with a history and a policy.
+const GOVERNED: usize = 200;
 const POLICIES: usize = GOVERNED * CONTAINERS as usize;
 /// Seconds of history before anything is asked.
 const BEFORE: usize = 70;
@@ -42,6 +42,8 @@ const PASSES: u64 = 3;
 /// Gives all three figures.
 pub(crate) fn run(run: &Run) -> Result<Vec<Figure>> {
     let place = Place::new()?;
+    run.say(&format!("making the history of {POLICIES} workloads"));
+    let past = cost::fill(&place.path("recommender"), POLICIES)?;
     let policies = place.path("policies.yaml");
     std::fs::write(&policies, all_policies()).context("cannot write the policies")?;
     let all = sched_getaffinity(Pid::from_raw(0)).context("cannot read the own processors")?;
@@ -52,7 +54,7 @@ pub(crate) fn run(run: &Run) -> Result<Vec<Figure>> {
     let recommender = Recommender::start_with(&place, &format!("policies = [{policies:?}]\n"));
     pin(first)?;
     let figures = recommender.and_then(|recommender| {
-        let figures = measure(run, &recommender);
+        let figures = measure(run, &recommender, &past);
         recommender.stop()?;
         figures
     });
@@ -60,70 +62,80 @@ pub(crate) fn run(run: &Run) -> Result<Vec<Figure>> {
     figures
 }
 
+/// Number of a governed container.
+fn governed(node: usize, slot: u32) -> Option<u32> {
+    (node < GOVERNED).then(|| node as u32 * CONTAINERS + slot)
+}
+
 /// One policy for each governed workload.
 fn all_policies() -> String {
     let mut text = String::new();
-    for node in 0..GOVERNED {
-        for slot in 1..=CONTAINERS {
-            // Writing to a string does not fail.
-            let _ = write!(
-                text,
-                "---\napiVersion: evenkeel.dev/v1\nkind: Policy\nmetadata: {{name: p-{node}-{slot}, namespace: \
-                 governed}}\nspec:\n  target: {{matchLabels: {{app: w-{node}-{slot}}}}}\n  resourcesPolicy: {{containers: \
-                 [{{name: main, requests: {{cpu: {{min: 10m, max: '8'}}}}}}]}}\n"
-            );
-        }
+    for number in 1..=POLICIES as u32 {
+        let cost::Names { namespace, app, .. } = cost::names(number);
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
+            "---\napiVersion: evenkeel.dev/v1\nkind: Policy\nmetadata: {{name: p-{number}, namespace: {namespace}}}\nspec:\n  \
+             target: {{matchLabels: {{app: {app}}}}}\n  resourcesPolicy: {{containers: [{{name: main, requests: {{cpu: {{min: \
+             10m, max: '8'}}}}}}]}}\n"
+        );
     }
     text
 }
 
-/// The recording as one node sends it; on a governed node each container is a workload of its own.
-fn frames(recording: &Recording, node: usize) -> Vec<Frame> {
-    let mut frames = recording.of_node(&format!("node-{node}"));
-    if node < GOVERNED
-        && let Some(first) = frames.first_mut()
-    {
-        for announcement in &mut first.announced {
-            let Some(identity) = &mut announcement.identity else { continue };
-            let app = format!("w-{node}-{}", announcement.slot);
-            identity.namespace = "governed".into();
-            identity.workload = format!("deployment/{app}");
-            identity.image = format!("registry.test/{app}:1");
-            identity.labels = [("app".to_owned(), app)].into();
-        }
+/// The recording's first seconds as one node sends them; on a governed node each container is a workload of its own.
+fn first(recording: &Recording, node: usize) -> Vec<Frame> {
+    let announcing = recording.first_of_node(&format!("node-{node}"));
+    let mut frames = vec![announcing];
+    frames.extend_from_slice(recording.frames(1..BEFORE));
+    for announcement in &mut frames[0].announced {
+        let (Some(identity), Some(number)) = (&mut announcement.identity, governed(node, announcement.slot))
+        else {
+            continue;
+        };
+        let cost::Names { namespace, app, image } = cost::names(number);
+        identity.namespace = namespace;
+        identity.workload = format!("deployment/{app}");
+        identity.image = image;
+        identity.command_hash = Some(u64::from(number));
+        identity.labels = [("app".to_owned(), app)].into();
     }
     frames
 }
 
-fn measure(run: &Run, recommender: &Recommender) -> Result<Vec<Figure>> {
+fn measure(run: &Run, recommender: &Recommender, past: &str) -> Result<Vec<Figure>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let seconds = BEFORE + run.length.as_secs().max(60) as usize;
     run.say(&format!("making {seconds} frames of {CONTAINERS} containers for {NODES} nodes"));
-    let recording = Recording::make(7, Load::Busy, seconds)?;
-    let all: Vec<Vec<Frame>> = (0..NODES).map(|node| frames(&recording, node)).collect();
-    let mut links = Vec::new();
-    runtime.block_on(async {
-        for (node, frames) in all.iter().enumerate() {
-            let mut link = Link::open(recommender, &format!("node-{node}"), 1 + node as u64, None).await?;
-            link.send(&frames[..BEFORE]).await?;
-            links.push(link);
-        }
-        Ok::<_, anyhow::Error>(())
+    let recording = Recording::make_until_now(7, CONTAINERS, Load::Busy, seconds)?;
+    let names: Vec<String> = (0..NODES).map(|node| format!("node-{node}")).collect();
+    let mut links = runtime.block_on(async {
+        let mut links = crowd::open(recommender, &names).await?;
+        crowd::begin(&mut links, |node| first(&recording, node)).await?;
+        Ok::<_, anyhow::Error>(links)
     })?;
     run.say(&format!("waiting for {PASSES} passes over {POLICIES} policies"));
     let passes = passes(run, recommender)?;
     run.check()?;
     run.say(&format!("asking {QUESTIONS} times under load"));
-    let (asked, echoed) = runtime.block_on(under_load(recommender, links, &all))?;
+    let (asked, echoed) = runtime.block_on(under_load(run, recommender, &mut links, &recording, seconds))?;
     let metrics = recommender.metrics()?;
     let inside = inside_p99(&metrics)?;
+    let resident = memory_mib(recommender.daemon().pid()?)?.0;
+    let (containers, subjects) = (number(&metrics, "containers")?, number(&metrics, "history_subjects")?);
+    let state = format!(
+        "{resident:.0} MiB resident with {containers} containers and {:.2} KiB of sealed hours and days for each of \
+         {subjects} workloads, commands and images",
+        number(&metrics, "history_memory_bytes")? / 1024.0 / subjects.max(1.0)
+    );
     let p99 = percentile(&asked, 990).context("nothing was asked")?;
     let echo = percentile(&echoed, 990).context("nothing was echoed")?;
     let most = (echo + 5.0).max(10.0);
     Ok(vec![
         Figure::new("recommend/in-process-p99", inside, "ms", Target::AtMost(1.0)).what(format!(
             "upper bound of the bucket of the recommender's own histogram in which the 99th percentile of {QUESTIONS} \
-             answers lies, the wait for the state included; {NODES} nodes of {CONTAINERS} containers send each second"
+             answers lies, the wait for the state included; {NODES} nodes of {CONTAINERS} containers send each second; \
+             {past}; {state}"
         )),
         Figure::new("recommend/grpc-p99", p99, "ms", Target::AtMost(most)).baseline(echo).what(format!(
             "RecommendPod for pods of {POLICIES} workloads in turn, half of them not yet existing, at the same time and \
@@ -166,32 +178,22 @@ fn passes(run: &Run, recommender: &Recommender) -> Result<Vec<f64>> {
 
 /// Milliseconds of each question and of each echo, while all nodes send a frame a second.
 async fn under_load(
+    run: &Run,
     recommender: &Recommender,
-    mut links: Vec<Link>,
-    all: &[Vec<Frame>],
+    links: &mut [Link],
+    recording: &Recording,
+    seconds: usize,
 ) -> Result<(Vec<f64>, Vec<f64>)> {
-    let done = Arc::new(AtomicBool::new(false));
+    let done = AtomicBool::new(false);
     let asking = async {
         let times = ask(recommender).await;
         done.store(true, Ordering::Relaxed);
         times
     };
-    let sending = async {
-        let seconds = all.first().map_or(0, Vec::len);
-        let mut tick = tokio::time::interval(Duration::from_secs(1));
-        for at in BEFORE..seconds {
-            tick.tick().await;
-            if done.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            let sends = links.iter_mut().zip(all).map(|(link, frames)| link.send(&frames[at..=at]));
-            futures::future::try_join_all(sends).await?;
-        }
-        ensure!(done.load(Ordering::Relaxed), "the frames ended before the questions");
-        Ok(())
-    };
-    let (times, sent) = futures::future::join(asking, sending).await;
-    sent?;
+    let frame = |_: usize, second: usize| recording.frames(second..second + 1);
+    let feeding = crowd::feed(run, links, BEFORE..seconds, frame, || done.load(Ordering::Relaxed));
+    let (times, fed) = futures::future::join(asking, feeding).await;
+    fed?;
     times
 }
 
@@ -202,19 +204,19 @@ async fn ask(recommender: &Recommender) -> Result<(Vec<f64>, Vec<f64>)> {
     let mut echoing = HealthClient::new(channel);
     let (mut asked, mut echoed) = (Vec::new(), Vec::new());
     for question in 0..QUESTIONS {
-        let (node, slot) = (question % GOVERNED, 1 + question / GOVERNED % CONTAINERS as usize);
-        let app = format!("w-{node}-{slot}");
+        let number = 1 + (question * 7) as u32 % POLICIES as u32;
+        let cost::Names { namespace, app, image } = cost::names(number);
         // Every other pod is of a workload nobody has seen, with an image that is known.
         let owner = if question % 2 == 0 { app.clone() } else { format!("new-{question}") };
         let pod = format!(
-            r#"{{"metadata": {{"name": "{owner}", "namespace": "governed", "labels": {{"app": "{app}"}},
+            r#"{{"metadata": {{"name": "{owner}", "namespace": "{namespace}", "labels": {{"app": "{app}"}},
                 "ownerReferences": [{{"kind": "Deployment", "name": "{owner}", "controller": true}}]}},
-                "spec": {{"containers": [{{"name": "main", "image": "registry.test/{app}:1"}}]}}}}"#
+                "spec": {{"containers": [{{"name": "main", "image": "{image}"}}]}}}}"#
         );
         let began = Instant::now();
         let answer = asking.recommend_pod(RecommendPodRequest { pod, rules: Vec::new() }).await?.into_inner();
         asked.push(began.elapsed().as_secs_f64() * 1e3);
-        ensure!(answer.policy == format!("governed/p-{node}-{slot}"), "governed by {:?}", answer.policy);
+        ensure!(answer.policy == format!("{namespace}/p-{number}"), "governed by {:?}", answer.policy);
         let began = Instant::now();
         echoing.check(HealthCheckRequest::default()).await.context("no echo")?;
         echoed.push(began.elapsed().as_secs_f64() * 1e3);
