@@ -22,6 +22,11 @@ use crate::state::slots::Slot;
 /// of theirs changes nothing.
 const UNFINISHED: usize = 64;
 
+/// Bytes of minutes (1 KiB is about an hour of a container) that are read from files for a scope wider than one workload:
+/// as many as take well below a millisecond. Where there are more, minutes are given only as far as they are in memory, and
+/// days tell of the time before.
+const BYTES_IN_FILES: u64 = 64 << 10;
+
 /// Which container is meant; it need not exist or have run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Of<'a> {
@@ -265,7 +270,14 @@ impl View<'_> {
 impl History for View<'_> {
     fn minutes(&self, scope: Scope, from: u64) -> Vec<Minute> {
         let from = u32::try_from(from).unwrap_or(u32::MAX);
-        let recorded = self.series(scope).into_iter().flat_map(|id| self.state.history.kept(id, from));
+        let (series, history) = (self.series(scope), &self.state.history);
+        let in_files: u64 = series.iter().map(|id| history.bytes_in_files(*id, from)).sum();
+        // Of a wider scope with many containers days tell as much, in a small part of the time.
+        let all = scope == Scope::Own || in_files <= BYTES_IN_FILES;
+        let recorded = series.into_iter().flat_map(|id| match all {
+            true => history.kept(id, from),
+            false => history.kept_in_memory(id, from),
+        });
         let mut minutes: Vec<Minute> = recorded.filter_map(|kept| self.minute(&kept)).collect();
         let open = self.live(scope).into_iter().filter_map(|slot| slot.open);
         let open = open.filter(|(minute, _)| *minute >= from);
