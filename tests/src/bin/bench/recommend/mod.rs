@@ -115,7 +115,7 @@ fn measure(run: &Run, recommender: &Recommender, past: &str) -> Result<Vec<Figur
         Ok::<_, anyhow::Error>(links)
     })?;
     run.say(&format!("waiting for {PASSES} passes over {POLICIES} policies"));
-    let passes = passes(run, recommender)?;
+    let passes = runtime.block_on(passes(run, recommender))?;
     run.check()?;
     run.say(&format!("asking {QUESTIONS} times under load"));
     let (asked, echoed) = runtime.block_on(under_load(run, recommender, &mut links, &recording, seconds))?;
@@ -152,8 +152,8 @@ fn measure(run: &Run, recommender: &Recommender, past: &str) -> Result<Vec<Figur
     ])
 }
 
-/// Time of the next passes, seconds.
-fn passes(run: &Run, recommender: &Recommender) -> Result<Vec<f64>> {
+/// Time of the next passes, seconds. Awaited, so that the connections go on answering that they are there.
+async fn passes(run: &Run, recommender: &Recommender) -> Result<Vec<f64>> {
     let read = || -> Result<(f64, f64)> {
         let text = recommender.metrics()?;
         ensure!(number(&text, "policies")? as usize == POLICIES, "the policies were not read");
@@ -171,7 +171,7 @@ fn passes(run: &Run, recommender: &Recommender) -> Result<Vec<f64>> {
             seen = number;
             took.push(seconds);
         }
-        std::thread::sleep(Duration::from_millis(200));
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
     Ok(took)
 }
