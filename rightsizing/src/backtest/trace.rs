@@ -2,8 +2,8 @@
 //!
 //! `t` is in seconds since 1970 and must grow within a series, whose rows need not be adjacent; `value` is in cores or
 //! bytes. Times are kept to the millisecond, values to the millionth of a core or the byte. What cannot be a
-//! measurement (negative, NaN, infinite, out of order) is an error with its line, never skipped: a backtest of half a
-//! trace would look like one of the whole.
+//! measurement (negative, NaN, infinite, out of order, twice at one time, after the year 9999) is an error with its line,
+//! never skipped: a backtest of half a trace would look like one of the whole.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,6 +13,10 @@ use crate::Resource;
 
 /// Longest line that is read, bytes.
 const MAX_LINE: usize = 64 << 10;
+
+/// The last millisecond of the year 9999, behind which RFC 3339 cannot write a time. Milliseconds given as seconds lie
+/// there, and a single such row would be a gap of thousands of years to walk through.
+const LAST_MS: u64 = 253_402_300_799_999;
 
 /// A value measured at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,6 +165,9 @@ impl Reader {
             return Err((format!("{count} fields instead of 3"), "write series,t,value"));
         };
         let time_ms = number::fixed(time.trim_ascii(), 3).map_err(|why| of_field("t", time, why))?;
+        if time_ms > LAST_MS {
+            return Err(of_field("t", time, number::Why::TooLarge));
+        }
         let decimals = match self.resource {
             Resource::Cpu => 6,
             Resource::Memory => 0,
