@@ -204,10 +204,10 @@ impl Tally {
         sum
     }
 
-    /// Counts all that another one counted.
+    /// Counts all that another one counted. Both together stand for less time than a number holds.
     pub(crate) fn merge_tally(&mut self, other: &Self) {
         let (mine, theirs) = (&mut self.weights[other.range()], other.used());
-        mine.iter_mut().zip(theirs).for_each(|(mine, more)| *mine = mine.saturating_add(*more));
+        mine.iter_mut().zip(theirs).for_each(|(mine, more)| *mine += more);
         (self.low, self.high) = (self.low.min(other.low), self.high.max(other.high));
     }
 

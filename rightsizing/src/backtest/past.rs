@@ -69,7 +69,9 @@ impl Past {
         }
     }
 
-    /// Counts a sample, later than all before, that stands for so much time.
+    /// Counts a sample, later than all before, that stands for so much time; until the next one, for example, so that all
+    /// together are a time.
+    #[inline]
     pub fn add(&mut self, sample: Sample, weight_ms: u64) {
         if sample.time_ms >= self.hour_ends_ms {
             self.next_hour(sample.time_ms / HOUR_MS);
@@ -81,6 +83,8 @@ impl Past {
         }
     }
 
+    /// Not part of what is done for every sample.
+    #[inline(never)]
     fn next_hour(&mut self, hour: u64) {
         let mut spare = Histogram::new();
         let from = hour.saturating_sub(KEEP_HOURS);

@@ -45,7 +45,10 @@ fn bad_lines_are_told_with_number_reason_and_remedy() {
         ("series,t,value\na,1,-2\n", "line 2: value \"-2\" is negative"),
         ("series,t,value\na,-1,2\n", "line 2: t \"-1\" is negative"),
         ("series,t,value\na,1,inf\n", "line 2: value \"inf\" is too large"),
-        ("series,t,value\na,1700000000000,1\n", "line 2: t \"1700000000000\" is too large; give t in seconds"),
+        (
+            "series,t,value\na,1700000000000,1\n",
+            "line 2: t \"1700000000000\" is too large; give t in seconds",
+        ),
         ("series,t,value\na,2,1\nb,1,1\na,1.5,1\n", "line 4: t 1.5 does not come after 2"),
         ("series,t,value\na,2,1\na,2,1\n", "line 3: t 2 does not come after 2"),
     ] {
