@@ -144,6 +144,10 @@ async fn of_two_policies_the_older_governs_and_both_say_so() {
         (Some(json!("Overruled")), Some(json!("Governs")))
     );
     assert_eq!(condition(&c, "Selects"), Some(json!("SelectsNothing")));
+    let metrics = http(running.http, "GET", "/metrics", "").await.1;
+    for (name, count) in [("policies", 3), ("policies_selecting_nothing", 1), ("policies_in_conflict", 2)] {
+        assert!(metrics.contains(&format!("evenkeel_recommender_{name} {count}\n")), "{name}: {metrics}");
+    }
     let requests = &b["status"]["recommendation"]["containers"][0]["resources"]["requests"];
     assert!(requests["cpu"].is_string() && requests["memory"].is_string(), "{b}");
     running.stop().await;
@@ -260,6 +264,19 @@ async fn wrong_objects_are_refused_with_the_field() {
         (policy("a", "x", r#", "rule": "magic""#), 400, "spec.rule"),
         (policy("a", "x", r#", "rule": "initial", "parameters": {"percentile": 1}"#), 400, "percentile"),
         (policy("a", "x", r#", "limit": "keep""#), 400, "spec.limit"),
+        (
+            policy("a", "x", r#", "resourcesPolicy": {"containers": [{"name": "m", "requests": {"cpu": {"min": 2, "max": 1}}}]}"#),
+            400,
+            "above max",
+        ),
+        (policy("a", "x", r#", "updatePolicy": {"mode": "off"}, "initialResourcesPolicy": "always""#), 400, "is off"),
+        (
+            r#"{"apiVersion": "evenkeel.dev/v1", "kind": "Policy", "metadata": {"name": "a"}, "spec": {"target":
+                {"matchLabels": {"app": "x"}, "matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}}}"#
+                .to_owned(),
+            400,
+            "selects nothing",
+        ),
         ("kind: Policy".to_owned(), 400, "apiVersion"),
         (String::new(), 400, "no policy"),
         (policy("a", "x", ""), 201, "created"),
@@ -269,6 +286,8 @@ async fn wrong_objects_are_refused_with_the_field() {
         let (got, text) = http(running.http, "POST", "/api/v1/policies", &object).await;
         assert!(got == status && text.contains(want), "{object}: {got} {text}");
     }
+    let metrics = http(running.http, "GET", "/metrics", "").await.1;
+    assert!(metrics.contains("evenkeel_recommender_policies_refused_total 8\n"), "{metrics}");
     let (status, text) =
         http(running.http, "PUT", "/api/v1/policies/shop/other", &policy("a", "x", "")).await;
     assert!(status == 400 && text.contains("shop/other"), "{status} {text}");

@@ -234,6 +234,18 @@ fn estimates(text: &mut Text, capacity: &Capacity<'_>) {
 fn answers(text: &mut Text, context: &Context) {
     let (passes, took) = context.stored.passed();
     text.gauge("policies", "Policies in force.", context.policies.set().all().len() as u64);
+    let told = context.policies.statuses.told();
+    text.gauge(
+        "policies_selecting_nothing",
+        "Policies that select no container that runs now.",
+        told.selecting_nothing as u64,
+    );
+    text.gauge(
+        "policies_in_conflict",
+        "Policies that select containers another one selects, too.",
+        told.in_conflict as u64,
+    );
+    text.count("policies_refused", "Objects refused because they are wrong.", context.policies.refused());
     text.gauge(
         "policy_file_troubles",
         "Files of policies that could not be read.",

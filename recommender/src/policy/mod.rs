@@ -12,6 +12,7 @@ mod store;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use evenkeel_rightsizing::policy::rank::Dated;
@@ -75,6 +76,8 @@ pub struct Policies {
     set: RwLock<Option<Arc<Set>>>,
     /// What is told of each.
     pub statuses: Statuses,
+    /// Objects that were refused over the interfaces because they are wrong.
+    refused: AtomicU64,
     config: Config,
 }
 
@@ -95,6 +98,7 @@ impl Policies {
             inner: Mutex::new(Inner { store, files: files::Files::default() }),
             set: RwLock::new(None),
             statuses: Statuses::default(),
+            refused: AtomicU64::new(0),
             config: config.clone(),
         };
         policies.look(now_ms);
@@ -131,11 +135,21 @@ impl Policies {
     /// # Errors
     /// [`ChangeError`].
     pub fn check(&self, text: &str) -> Result<(Policy, Outcome), ChangeError> {
-        let policy = read(text)?;
-        self.rule(&policy)?;
+        let policy = self.valid(text)?;
         let inner = self.inner();
         let outcome = self.allowed(&inner, &policy)?;
         Ok((policy, outcome))
+    }
+
+    /// Reads an object that is free of mistakes.
+    fn valid(&self, text: &str) -> Result<Policy, PolicyError> {
+        let read = read(text).and_then(|policy| self.rule(&policy).map(|_| policy));
+        read.inspect_err(|_| drop(self.refused.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Objects that were refused because they are wrong, since the start.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     fn allowed(&self, inner: &Inner, policy: &Policy) -> Result<Outcome, ChangeError> {
@@ -156,8 +170,7 @@ impl Policies {
     /// # Errors
     /// [`ChangeError`]; nothing has changed then.
     pub fn apply(&self, text: &str, now_ms: u64) -> Result<(Policy, Outcome), ChangeError> {
-        let policy = read(text)?;
-        self.rule(&policy)?;
+        let policy = self.valid(text)?;
         let mut inner = self.inner();
         let outcome = self.allowed(&inner, &policy)?;
         if outcome != Outcome::Unchanged {

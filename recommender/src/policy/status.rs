@@ -11,20 +11,35 @@ use super::Set;
 
 /// The status of every policy, as of the last pass over all containers.
 #[derive(Debug, Default)]
-pub struct Statuses(RwLock<Arc<HashMap<String, Value>>>);
+pub struct Statuses(RwLock<Arc<Told>>);
+
+/// What a pass tells of all policies.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// By `namespace/name`.
+    by_policy: HashMap<String, Value>,
+    /// Policies that select no container that runs now.
+    pub selecting_nothing: usize,
+    /// Policies that select a container that another one selects, too.
+    pub in_conflict: usize,
+}
 
 impl Statuses {
     /// The status of a policy; that nothing is known yet, before the first pass since it was there.
     pub fn get(&self, key: &str) -> Value {
-        let all = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));
-        all.get(key).cloned().unwrap_or_else(|| {
+        self.told().by_policy.get(key).cloned().unwrap_or_else(|| {
             let waiting =
                 condition("Evaluated", false, "Waiting", "no pass over the containers since it was made");
             json!({ "conditions": [waiting] })
         })
     }
 
-    pub(crate) fn replace(&self, all: HashMap<String, Value>) {
+    /// What the last pass told.
+    pub fn told(&self) -> Arc<Told> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn replace(&self, all: Told) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(all);
     }
 }
@@ -74,22 +89,27 @@ impl Pass {
     }
 
     /// The status of every policy of the set.
-    pub fn statuses(&self, set: &Set) -> HashMap<String, Value> {
-        let none = Seen::default();
-        let of = |(at, dated): (usize, &evenkeel_rightsizing::policy::rank::Dated)| {
+    pub fn statuses(&self, set: &Set) -> Told {
+        let (none, mut told) = (Seen::default(), Told::default());
+        for (at, dated) in set.all().iter().enumerate() {
             let seen = self.by_policy.get(&at).unwrap_or(&none);
-            (dated.policy.key(), seen.status(set, at))
-        };
-        set.all().iter().enumerate().map(of).collect()
+            told.selecting_nothing += usize::from(!seen.selects());
+            told.in_conflict += usize::from(!seen.conflicts.is_empty());
+            told.by_policy.insert(dated.policy.key(), seen.status(set, at));
+        }
+        told
     }
 }
 
 impl Seen {
+    fn selects(&self) -> bool {
+        !self.containers.is_empty() || !self.conflicts.is_empty()
+    }
+
     fn status(&self, set: &Set, at: usize) -> Value {
-        let selects = !self.containers.is_empty() || !self.conflicts.is_empty();
         let found = format!("{} workloads are governed", self.workloads.len());
         let nothing = "no container that runs now has labels it selects";
-        let mut conditions = vec![match (selects, self.workloads.is_empty()) {
+        let mut conditions = vec![match (self.selects(), self.workloads.is_empty()) {
             (false, _) => condition("Selects", false, "SelectsNothing", nothing),
             (true, true) => condition("Selects", true, "Overruled", "older policies govern all it selects"),
             (true, false) => condition("Selects", true, "Governs", &found),

@@ -156,7 +156,7 @@ impl Agent {
         }
     }
 
-    fn announcements(&self) -> Vec<v1::Announcement> {
+    pub(crate) fn announcements(&self) -> Vec<v1::Announcement> {
         let identity = |(slot, image): (usize, &String)| v1::Announcement {
             slot: slot as u32,
             identity: Some(v1::ContainerIdentity {
