@@ -144,7 +144,10 @@ impl Policies {
     /// Reads an object that is free of mistakes.
     fn valid(&self, text: &str) -> Result<Policy, PolicyError> {
         let read = read(text).and_then(|policy| self.rule(&policy).map(|_| policy));
-        read.inspect_err(|_| drop(self.refused.fetch_add(1, Ordering::Relaxed)))
+        if read.is_err() {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        read
     }
 
     /// Objects that were refused because they are wrong, since the start.
