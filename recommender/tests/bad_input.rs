@@ -47,6 +47,9 @@ impl Client {
     }
 }
 
+/// Counters that have grown, and by how much.
+type Grown = [(&'static str, u64)];
+
 /// The counters that tell of bad samples.
 async fn counters(running: &Running) -> Vec<(&'static str, u64)> {
     const NAMES: [&str; 11] = [
@@ -104,7 +107,7 @@ async fn every_kind_of_bad_sample_follows_its_rule_and_is_counted() {
     link.acknowledged(4).await;
     assert_eq!(grown(&running, &mut before).await, [("samples", 2), ("duplicate_frames", 1)]);
 
-    let table: [(&str, u32, u64, u64, &[(&str, u64)]); 6] = [
+    let table: [(&str, u32, u64, u64, &Grown); 6] = [
         (
             "the clock was set back",
             0,
