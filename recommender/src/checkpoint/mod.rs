@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use prost::Message;
 
+use crate::pace::Pace;
 use crate::state::State;
 use items::Importer;
 use messages::{FilesItem, Item, Kind};
@@ -30,6 +31,8 @@ use messages::{FilesItem, Item, Kind};
 const MAGIC: [u8; 8] = *b"EVKEELCP";
 const VERSION: u32 = 2;
 const HEADER: usize = 28;
+/// Bytes written at once: as many as the kernel takes within a fraction of a millisecond.
+const PART: usize = 256 << 10;
 
 /// A checkpoint cannot be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -69,8 +72,11 @@ pub(crate) struct Draft(Vec<u8>);
 
 /// What is open of the state.
 pub(crate) fn encode(state: &State) -> Draft {
-    let mut draft = Draft(vec![0; HEADER]);
-    items::export(state, |kind| draft.put(kind));
+    let (mut draft, mut pace) = (Draft(vec![0; HEADER]), Pace::start());
+    items::export(state, |kind| {
+        draft.put(kind);
+        pace.step();
+    });
     draft
 }
 
@@ -111,8 +117,14 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
         let path = path.to_owned();
         move |source| CheckpointError::Io { op, path, source }
     };
-    let written =
-        File::create(&temporary).and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
+    let mut pace = Pace::start();
+    let written = File::create(&temporary).and_then(|mut file| {
+        for part in bytes.chunks(PART) {
+            file.write_all(part)?;
+            pace.step();
+        }
+        file.sync_all()
+    });
     if let Err(source) = written {
         // Its space may be what is missing elsewhere.
         let _ignored = fs::remove_file(&temporary);

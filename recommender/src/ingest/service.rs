@@ -92,6 +92,7 @@ impl IngestService for Ingestion {
             outbox,
             words: self.words.clone(),
             told: None,
+            silent: None,
             _place: place,
         };
         let peer = request.remote_addr();
@@ -118,6 +119,8 @@ struct Connection {
     words: Option<Arc<dyn Words>>,
     /// Version and time of the last word told.
     told: Option<((u64, u64), Instant)>,
+    /// Version and time of the last look at which there was nothing to tell.
+    silent: Option<((u64, u64), Instant)>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -152,7 +155,8 @@ impl Connection {
                     }
                     None => break None,
                 },
-                changed = durable.changed() => if changed.is_err() { break None },
+                // Thousands of connections are not all woken by each sync, but those that wait for it.
+                changed = durable.changed(), if !self.waiting.is_empty() => if changed.is_err() { break None },
                 _ = look.tick(), if self.words.is_some() => self.advise(),
                 () = &mut stopped => {
                     break Some(Status::unavailable("the recommender is stopping; connect again"));
@@ -209,8 +213,12 @@ impl Connection {
         if self.told.is_some_and(|(told, at)| told == version && at.elapsed() < words.interval()) {
             return;
         }
+        if self.silent.is_some_and(|(silent, at)| silent == version && at.elapsed() < words.interval()) {
+            return;
+        }
         let word = words.word(key);
         if self.told.is_none() && word.entries.is_empty() && !word.panic {
+            self.silent = Some((version, Instant::now()));
             return;
         }
         let response = v1::StreamResponse { message: Some(Said::Overlay(word)) };

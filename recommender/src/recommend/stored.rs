@@ -25,16 +25,13 @@ use super::{Desk, list};
 use crate::acting::Meant;
 use crate::api::Context;
 use crate::ingest::engine::now_usec;
+use crate::pace::Pace;
 use crate::policy::status::Pass;
 
 const MAGIC: [u8; 8] = *b"EVKEELRS";
 const VERSION: u32 = 1;
 const HEADER: usize = 24;
 
-/// How long a slice may hold the state: ingest, which writes it, waits no longer.
-const SLICE: Duration = Duration::from_millis(5);
-/// Time between two slices, in which ingest goes on: a lock that is taken again at once is not had by those who wait.
-const PAUSE: Duration = Duration::from_micros(200);
 /// How often what is kept is written.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 
@@ -144,13 +141,12 @@ impl Stored {
         };
         let (mut kept, mut pass) = (Kept { made_usec: now_usec(), ..Kept::default() }, Pass::default());
         let mut rest = lines.iter();
-        let mut next = rest.next();
+        let (mut next, mut pace) = (rest.next(), Pace::start());
         while next.is_some() {
             if stopped() {
                 return None;
             }
             let state = context.engine.state().study();
-            let held = Instant::now();
             let desk = Desk {
                 advisor: &context.advisor,
                 policies: &set,
@@ -163,12 +159,13 @@ impl Stored {
                 pass.take(&selecting, &recommendations);
                 kept.all.extend(recommendations.into_iter().map(|r| (place(&r), r)));
                 next = rest.next();
-                if held.elapsed() > SLICE {
+                if pace.is_due() {
                     break;
                 }
             }
+            // Ingest goes on meanwhile: a lock that is taken again at once is not had by those who wait for it.
             drop(state);
-            std::thread::sleep(PAUSE);
+            pace.rest();
         }
         context.policies.statuses.replace(pass.statuses(&set));
         let meant = Meant::of(&self.meant(), kept.all.values(), &context.config.acting, kept.made_usec);
