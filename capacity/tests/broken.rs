@@ -3,20 +3,64 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use evenkeel_capacity::answer::{Ask, Shape, ask};
-use evenkeel_capacity::load::{Loader, shapes};
+use evenkeel_capacity::load::{Loader, Stream, shapes};
 use evenkeel_capacity::profile::Profiles;
 use evenkeel_capacity::state::State;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Reads JSON as the command does: as a stream.
+/// Reads JSON as the command does: cut into pieces as it arrives.
 fn read(text: &str) -> Result<Loader<'static>, String> {
+    read_by(text, text.len().max(1))
+}
+
+/// The same, so many bytes arriving at once.
+fn read_by(text: &str, bytes: usize) -> Result<Loader<'static>, String> {
     let mut loader = Loader::new();
-    let mut json = serde_json::Deserializer::from_reader(text.as_bytes());
+    let mut stream = Stream::new(Slow { text: text.as_bytes(), bytes }).unwrap();
+    loader.text(&mut stream).map_err(|error| error.to_string())?;
+    Ok(loader)
+}
+
+struct Slow<'a> {
+    text: &'a [u8],
+    bytes: usize,
+}
+
+impl std::io::Read for Slow<'_> {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        let bytes = self.bytes.min(self.text.len()).min(to.len());
+        let (now, later) = self.text.split_at(bytes);
+        to[..bytes].copy_from_slice(now);
+        self.text = later;
+        Ok(bytes)
+    }
+}
+
+/// Reads JSON as serde does, the whole text being there.
+fn read_whole(text: &str) -> Result<Loader<'static>, String> {
+    let mut loader = Loader::new();
+    let mut json = serde_json::Deserializer::from_str(text);
     while json.end().is_err() {
         loader.document(&mut json).map_err(|error| error.to_string())?;
     }
     Ok(loader)
+}
+
+/// Both roads read the same, or say the same. Where an object is there twice is told by its beginning and by its end.
+fn same(text: &str, bytes: usize) {
+    let told = |error: String| match error.find(" is there twice at line ") {
+        Some(end) => error[..end].to_owned(),
+        None => error,
+    };
+    let answer = |read: Result<Loader<'static>, String>| match read {
+        Ok(loader) => {
+            let (cluster, report) = loader.finish();
+            format!("{report:?} {:?} {:?} {:?}", cluster.nodes, cluster.placed, cluster.symbols.find("a"))
+        }
+        Err(error) => told(error),
+    };
+    assert_eq!(answer(read_by(text, bytes)), answer(read_whole(text)), "{}", text.get(..2_000).unwrap_or(text));
 }
 
 fn check(document: &Value, wanted: &str) {
@@ -121,6 +165,63 @@ fn deep_nesting_ends_with_an_error() {
     }
 }
 
+#[test]
+fn texts_of_every_form_are_read_alike_however_they_arrive() {
+    let node = |name: &str| json!({"kind": "Node", "metadata": {"name": name}}).to_string();
+    let (a, b) = (node("a"), node("b"));
+    let wide = "x".repeat(400_000);
+    let texts = [
+        // A list whose kind comes last, or not at all; lists in lists; several documents, one of them no list.
+        format!(r#"{{"apiVersion": "v1", "items": [{a}, {b}], "kind": "List"}}"#),
+        format!(r#"{{"items": [{a}, {b}], "metadata": {{}}}}"#),
+        format!(r#"{{"kind": "NodeList", "items": [{{"metadata": {{"name": "a"}}}}]}}{a}"#),
+        format!(r#"{{"kind": "List", "items": [{a}, {{"kind": "List", "items": [{b}]}}]}}"#),
+        format!("{a}\n{b}\n\n{{\"nodes\": [{{\"metadata\": {{\"name\": \"c\"}}}}]}} {{}}"),
+        format!(r#"{{"metadata": {{}}, "kind": "Node", "nodes": [{a}]}}"#),
+        format!(r#"{{"metadata": {{}}, "kind": "Node", "items": null}}"#),
+        format!(r#"{{"kind": "ConfigMap", "items": [1, 2], "nodes": 3}}{a}"#),
+        format!(r#"{{"metadata": {{"name": "a"}}, "status": {{}}, "kind": "Node"}} {b}"#),
+        format!(r#"{{"pods": null, "nodes": [  ], "items": [ {a} ]  }}   "#),
+        format!(r#"{{"kind": "List", "items": [{{"kind": "Secret", "data": "{wide}\\\""}}, {a}, {b}]}}"#),
+        r#"{"items": [{"kind": "Node", "metadata": {"name": "}]\"\\"}}]}"#.to_owned(),
+        // Broken ones: where the text ends, what stands between objects, what is no object.
+        format!(r#"{{"kind": "List", "items": [{a}, {b}"#),
+        format!(r#"{{"kind": "List", "items": [{a},"#),
+        format!(r#"{{"kind": "List", "items": [{a},]}}"#),
+        format!("{{\"kind\": \"List\",\n \"items\": [{a}\n  {b}]}}"),
+        format!("{{\"kind\": \"List\",\n \"items\": [{a},\n  {b}}}"),
+        format!(r#"{{"kind": "List", "items": [{a}, 7, {b}]}}"#),
+        format!(r#"{{"kind": "List", "items": [{a}, , {b}]}}"#),
+        format!(r#"{{"kind": "List", "items": [{a}], "nodes": [{a}, 3]}}"#),
+        format!("{{\"items\": [{a},\n{b}],\n\"more\": nope}}"),
+        format!(r#"{{"items": [{a}, {a}]}}"#),
+        format!(r#"{{"kind": 3, "items": [{a}]}}"#),
+        format!(r#"{{"nodes": {{}}, "items": [{a}]}}"#),
+        r#"{"items": [{"kind": "Node", "metadata": {"name": [}}]}"#.to_owned(),
+        r#"{"items" [1]}"#.to_owned(),
+        r#"{"items": [}"#.to_owned(),
+        r#"{"items": ["#.to_owned(),
+        r#"{"items": [{"kind"#.to_owned(),
+        r#"{"kind": "List", "items": [1], }"#.to_owned(),
+        "{".to_owned(),
+        "[]".to_owned(),
+        "{} nonsense".to_owned(),
+        String::new(),
+    ];
+    for text in &texts {
+        for bytes in [1, 7, 1 << 20] {
+            same(text, bytes);
+        }
+    }
+    assert!(read(&format!("\u{feff}  {a}")).is_ok(), "a byte order mark");
+}
+
+#[test]
+fn an_object_that_never_ends_is_refused_by_its_size() {
+    let text = format!(r#"{{"items": [{{"kind": "Secret", "data": "{}"#, "x".repeat(17 << 20));
+    assert!(read(&text).err().unwrap().contains("the object at line 1 column 11 has more than"));
+}
+
 /// One of every kind, with most fields.
 fn seed() -> String {
     let samples: Value = serde_json::from_str(include_str!("data/scheduler_samples.json")).unwrap();
@@ -168,7 +269,9 @@ proptest! {
             let end = (at + length).min(text.len());
             text.splice(at..end, PIECES[piece].bytes());
         }
-        ask_anything(&String::from_utf8_lossy(&text));
+        let text = String::from_utf8_lossy(&text);
+        same(&text, 4_093);
+        ask_anything(&text);
     }
 
     /// Values instead of bytes: the text stays JSON, so that more of it is taken in.
@@ -184,6 +287,8 @@ proptest! {
             let value = serde_json::from_str(PIECES[piece]).unwrap_or(Value::Null);
             *document.pointer_mut(pointer).unwrap() = value;
         }
+        same(&document.to_string(), 4_093);
+        same(&serde_json::to_string_pretty(&document).unwrap(), 4_093);
         ask_anything(&document.to_string());
     }
 }

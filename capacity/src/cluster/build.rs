@@ -35,6 +35,15 @@ pub enum BuildError {
     },
 }
 
+impl BuildError {
+    /// Kind of the object.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Twice { kind, .. } | Self::Selector { kind, .. } => kind,
+        }
+    }
+}
+
 /// Something odd that does not stop the reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Oddity {
@@ -140,10 +149,12 @@ impl Builder {
         let (kind, meta) = describe(object);
         let name = full_name(kind, meta);
         let key = self.cluster.symbols.intern(&name);
-        if !self.seen.insert((kind, key)) {
+        if self.seen.contains(&(kind, key)) {
             return Err(BuildError::Twice { kind, name });
         }
-        self.take(object).map_err(|error| BuildError::Selector { kind, name, error })
+        self.take(object).map_err(|error| BuildError::Selector { kind, name, error })?;
+        self.seen.insert((kind, key));
+        Ok(())
     }
 
     fn take(&mut self, object: &Object) -> Result<(), SelectorError> {

@@ -1,24 +1,30 @@
 //! Reading a snapshot, object by object: a List, several documents, or an object with one list for each kind.
 //!
-//! Owned here: telling kinds apart, counting what is skipped, naming what is broken. Whoever calls brings the
-//! deserialiser (so this works for JSON from a stream and for YAML from a text alike). An object is turned into numbers
-//! as soon as it was read: a snapshot is never in memory as a whole.
+//! Owned here: telling kinds apart, counting what is skipped, naming what is broken. JSON is cut into [`Pieces`] as it
+//! arrives; for anything else whoever calls brings the deserialiser. An object is turned into numbers as soon as it was
+//! read: a snapshot is never in memory as a whole.
 
+mod document;
+mod element;
+mod members;
+mod pieces;
 mod shapes;
+mod stream;
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::io::Read;
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{
-    Deserialize, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
-};
-use serde_json::Value;
-use serde_path_to_error::{Path, Track};
+use serde::de::Deserializer;
 
+use document::DocumentVisitor;
+use element::{Element, Fields, Spot};
+pub use members::{Members, Rest};
+use pieces::Readings;
+pub use pieces::{Parsed, Piece, Pieces};
 pub use shapes::{ShapeError, shapes};
+pub use stream::{Stream, StreamError};
 
-use crate::cluster::{Builder, Cluster, Counts, Oddity};
+use crate::cluster::{BuildError, Builder, Cluster, Counts, Oddity};
 use crate::object::{Object, Pod};
 
 /// Kinds this crate understands, with the key of an object that holds one list for each.
@@ -43,6 +49,11 @@ const KINDS: [(&str, &str); 18] = [
     ("PodDisruptionBudget", "podDisruptionBudgets"),
 ];
 
+/// Kind of the objects in a list that has this key.
+fn list_of_kind(key: &str) -> Option<&'static str> {
+    KINDS.iter().find(|(_, list)| *list == key).map(|(kind, _)| *kind)
+}
+
 /// Kinds of which at most so many are counted by name; the rest is one number.
 const SKIPPED_KINDS: usize = 64;
 
@@ -62,8 +73,6 @@ pub struct Report {
 pub struct Loader<'a> {
     builder: Builder,
     skipped: BTreeMap<String, usize>,
-    /// Where the reading is, for errors.
-    place: String,
     /// Changes every pod as it is read.
     change: Option<&'a dyn Fn(&mut Pod)>,
 }
@@ -86,15 +95,55 @@ impl<'a> Loader<'a> {
     /// # Errors
     /// The deserialiser's, with the list and index of the object that is broken, or there twice.
     pub fn document<'de, D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
-        self.place.clear();
-        deserializer.deserialize_map(DocumentVisitor { loader: self })
+        deserializer.deserialize_map(DocumentVisitor { loader: self, fields: Fields::Named })
+    }
+
+    /// Reads every document of a JSON text.
+    ///
+    /// # Errors
+    /// [`StreamError`], with the list, index and field of the object that is broken, or there twice.
+    pub fn text<R: Read>(&mut self, stream: &mut Stream<R>) -> Result<(), StreamError> {
+        Pieces::new(stream).try_for_each(|piece| self.add_parsed(piece?.parse()))
+    }
+
+    /// Reads the JSON document that is next in a text, which may be a part of something larger.
+    ///
+    /// # Errors
+    /// As [`Loader::text`].
+    pub fn text_of_one<R: Read>(&mut self, stream: &mut Stream<R>) -> Result<(), StreamError> {
+        Pieces::of_one_document(stream).try_for_each(|piece| self.add_parsed(piece?.parse()))
+    }
+
+    /// Takes in a piece; those of one text are taken in in its order.
+    ///
+    /// # Errors
+    /// As [`Loader::text`].
+    pub fn add_parsed(&mut self, parsed: Parsed) -> Result<(), StreamError> {
+        match parsed.0 {
+            Readings::Rest(rest) => self.rest(&rest),
+            Readings::Objects { list, first, all } => {
+                for (index, (place, read)) in all.into_iter().enumerate() {
+                    let taken = self.take(Spot::In(&list, first + index), read?);
+                    taken.map_err(|error| place.broken(error.to_string()))?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn rest(&mut self, rest: &Rest) -> Result<(), StreamError> {
+        let mut read = |fields| {
+            let mut json = serde_json::Deserializer::from_slice(rest.text());
+            json.deserialize_map(DocumentVisitor { loader: self, fields })
+        };
+        read(Fields::Unnamed).or_else(|_| read(Fields::Named)).map_err(|error| rest.error(&error))
     }
 
     /// Takes in one object.
     ///
     /// # Errors
     /// As [`Builder::add`].
-    pub fn add(&mut self, object: &Object) -> Result<(), crate::cluster::BuildError> {
+    pub fn add(&mut self, object: &Object) -> Result<(), BuildError> {
         self.builder.add(object)
     }
 
@@ -109,231 +158,26 @@ impl<'a> Loader<'a> {
         *self.skipped.entry(if known { kind.to_owned() } else { "others".to_owned() }).or_default() += 1;
     }
 
-    /// Reads a value as an object of this kind.
-    fn typed<'de, D: Deserializer<'de>>(&mut self, kind: &str, deserializer: D) -> Result<(), D::Error> {
-        let mut track = Track::new();
-        macro_rules! read {
-            ($variant:ident) => {{
-                let tracked = serde_path_to_error::Deserializer::new(deserializer, &mut track);
-                match Deserialize::deserialize(tracked) {
-                    Ok(object) => Object::$variant(Box::new(object)),
-                    Err(error) => return Err(self.at(kind, &track.path(), error)),
-                }
-            }};
-        }
-        let mut object = match kind {
-            "Node" => read!(Node),
-            "Pod" => read!(Pod),
-            "Namespace" => read!(Namespace),
-            "Service" => read!(Service),
-            "ReplicationController" => read!(ReplicationController),
-            "ReplicaSet" => read!(ReplicaSet),
-            "StatefulSet" => read!(StatefulSet),
-            "PersistentVolume" => read!(PersistentVolume),
-            "PersistentVolumeClaim" => read!(PersistentVolumeClaim),
-            "StorageClass" => read!(StorageClass),
-            "CSINode" => read!(CsiNode),
-            "CSIDriver" => read!(CsiDriver),
-            "CSIStorageCapacity" => read!(StorageCapacity),
-            "VolumeAttachment" => read!(VolumeAttachment),
-            "ResourceQuota" => read!(ResourceQuota),
-            "LimitRange" => read!(LimitRange),
-            "PriorityClass" => read!(PriorityClass),
-            "PodDisruptionBudget" => read!(DisruptionBudget),
-            other => {
-                self.skip(other);
-                return IgnoredAny::deserialize(deserializer).map(|_| ());
+    /// Takes in what was read here.
+    fn take(&mut self, spot: Spot<'_>, element: Element) -> Result<(), Misplaced> {
+        let mut object = match element {
+            Element::Known(object) => object,
+            Element::Skipped(kind) => {
+                self.skip(&kind);
+                return Ok(());
             }
         };
         if let (Object::Pod(pod), Some(change)) = (&mut object, self.change) {
             change(pod);
         }
-        self.builder
-            .add(&object)
-            .map_err(|error| D::Error::custom(format_args!("{}{error}", self.prefix(kind))))
-    }
-
-    /// The error with the place of the object and the field.
-    fn at<E: serde::de::Error>(&self, kind: &str, field: &Path, error: E) -> E {
-        let prefix = self.prefix(kind);
-        // The object itself is the field when its text ends too soon.
-        if field.iter().next().is_none() {
-            E::custom(format_args!("{prefix}{error}"))
-        } else {
-            E::custom(format_args!("{prefix}{field}: {error}"))
-        }
-    }
-
-    /// Where the reading is.
-    fn prefix(&self, kind: &str) -> String {
-        if self.place.is_empty() { format!("{kind}: ") } else { format!("{} ({kind}): ", self.place) }
+        self.builder.add(&object).map_err(|error| Misplaced { prefix: spot.prefix(error.kind()), error })
     }
 }
 
-/// A whole document: one object, a list, or one list for each kind.
-struct DocumentVisitor<'a, 'b> {
-    loader: &'a mut Loader<'b>,
-}
-
-impl<'de> Visitor<'de> for DocumentVisitor<'_, '_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a Kubernetes object, a List, or an object with lists such as nodes and pods")
-    }
-
-    /// An empty document.
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let loader = self.loader;
-        let mut kind: Option<String> = None;
-        let mut before = serde_json::Map::new();
-        let mut any = false;
-        while let Some(key) = map.next_key::<String>()? {
-            any = true;
-            if let Some((of, _)) = KINDS.iter().find(|(_, list)| *list == key) {
-                loader.place.clone_from(&key);
-                map.next_value_seed(ListSeed { loader: &mut *loader, list: &key, kind: Some(of) })?;
-                kind.get_or_insert_with(String::new);
-                continue;
-            }
-            match key.as_str() {
-                "kind" => {
-                    let name: String = map.next_value()?;
-                    if name.ends_with("List") {
-                        kind = Some(name);
-                        continue;
-                    }
-                    if before.is_empty() {
-                        return loader.typed(&name, MapAccessDeserializer::new(map));
-                    }
-                    kind = Some(name);
-                }
-                "items" => {
-                    let of = kind
-                        .as_deref()
-                        .and_then(|kind| kind.strip_suffix("List"))
-                        .filter(|kind| !kind.is_empty());
-                    let of = of.map(str::to_owned);
-                    map.next_value_seed(ListSeed {
-                        loader: &mut *loader,
-                        list: "items",
-                        kind: of.as_deref(),
-                    })?;
-                    kind.get_or_insert_with(String::new);
-                }
-                "apiVersion" => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-                _ if kind.is_some() && before.is_empty() => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-                _ => {
-                    before.insert(key, map.next_value::<Value>()?);
-                }
-            }
-        }
-        loader.place.clear();
-        match kind {
-            Some(kind) if !kind.is_empty() && !kind.ends_with("List") => {
-                loader.typed(&kind, Value::Object(before)).map_err(A::Error::custom)
-            }
-            Some(_) => Ok(()),
-            None if any && !before.contains_key("metadata") && before.is_empty() => Ok(()),
-            None if !any => Ok(()),
-            None => Err(A::Error::custom("neither a Kubernetes object (kind is missing) nor a List")),
-        }
-    }
-}
-
-/// A list of objects, of one kind or each telling its own.
-struct ListSeed<'a, 'b> {
-    loader: &'a mut Loader<'b>,
-    list: &'a str,
-    kind: Option<&'a str>,
-}
-
-impl<'de> DeserializeSeed<'de> for ListSeed<'_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for ListSeed<'_, '_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: a list of objects", self.list)
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        use std::fmt::Write as _;
-        let mut index = 0_usize;
-        loop {
-            self.loader.place.clear();
-            // Writing to a string cannot fail.
-            let _ = write!(self.loader.place, "{}[{index}]", self.list);
-            if list.next_element_seed(ElementSeed { loader: &mut *self.loader, kind: self.kind })?.is_none() {
-                return Ok(());
-            }
-            index += 1;
-        }
-    }
-}
-
-/// One object of a list.
-struct ElementSeed<'a, 'b> {
-    loader: &'a mut Loader<'b>,
-    kind: Option<&'a str>,
-}
-
-impl<'de> DeserializeSeed<'de> for ElementSeed<'_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        match self.kind {
-            Some(kind) => self.loader.typed(kind, deserializer),
-            None => deserializer.deserialize_map(self),
-        }
-    }
-}
-
-impl<'de> Visitor<'de> for ElementSeed<'_, '_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: a Kubernetes object", self.loader.place)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut before = serde_json::Map::new();
-        while let Some(key) = map.next_key::<String>()? {
-            if key == "kind" {
-                let kind: String = map.next_value()?;
-                if before.is_empty() {
-                    return self.loader.typed(&kind, MapAccessDeserializer::new(map));
-                }
-                // Fields came first: the rest is read as values too, which is slow but rare.
-                while let Some((key, value)) = map.next_entry::<String, Value>()? {
-                    before.insert(key, value);
-                }
-                return self.loader.typed(&kind, Value::Object(before)).map_err(A::Error::custom);
-            }
-            if key == "apiVersion" {
-                map.next_value::<IgnoredAny>()?;
-            } else {
-                before.insert(key, map.next_value()?);
-            }
-        }
-        Err(A::Error::custom(format_args!("{}: kind is missing", self.loader.place)))
-    }
+/// An object that cannot be taken in, with where it is.
+#[derive(Debug, thiserror::Error)]
+#[error("{prefix}{error}")]
+struct Misplaced {
+    prefix: String,
+    error: BuildError,
 }

@@ -1,11 +1,13 @@
 //! Reading snapshots and pods: JSON as a stream, YAML as a bounded text.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Cursor, Read, Seek, stdin};
+use std::io::{BufReader, Read, Seek, stdin};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+use std::thread;
 
 use evenkeel_capacity::answer::Shape;
-use evenkeel_capacity::load::{Loader, shapes};
+use evenkeel_capacity::load::{Loader, Piece, Pieces, Stream, StreamError, shapes};
 use evenkeel_capacity::object::Pod;
 use evenkeel_capacity::question::{Recommendations, Snapshot};
 use evenkeel_proto::v1::ListRecommendationsRequest;
@@ -20,10 +22,13 @@ use crate::input;
 const YAML_DEPTH: usize = 64;
 /// Lists, maps and scalars of YAML; larger snapshots are given as JSON, which is read as a stream.
 const YAML_NODES: usize = 4_000_000;
-/// JSON up to this size is read at once, which is several times quicker; the rest of a larger one is read as a stream.
-const AT_ONCE_BYTES: u64 = 400 << 20;
+/// Pieces of JSON (half a megabyte each) that may be read before those in front are taken in; the reading waits then.
+const PIECES_AHEAD: usize = 4;
 /// Bytes of YAML that are read.
 const YAML_BYTES: u64 = 64 << 20;
+
+/// What is read.
+type Text = Stream<Box<dyn Read + Send>>;
 
 /// Where a cluster is read from.
 pub(super) enum Source<'a> {
@@ -69,47 +74,38 @@ pub(super) fn snapshot(
             let failed = |e: std::io::Error| Failure::new("cannot read", name, e.to_string(), "try again");
             let mut file = file.try_clone().map_err(failed)?;
             file.rewind().map_err(failed)?;
-            read_into(&mut loader, Box::new(BufReader::with_capacity(1 << 16, file)), name)?;
+            read_into(&mut loader, begin(Box::new(file), name)?, name)?;
         }
     }
     let (cluster, report) = loader.finish();
     Ok(Snapshot { cluster, report })
 }
 
-fn read_into(loader: &mut Loader<'_>, mut reader: Box<dyn BufRead>, name: &str) -> Result<(), Failure> {
-    if !starts_like_json(&mut *reader, name)? {
-        return documents(&mut *reader, name)?
-            .iter()
-            .try_for_each(|document| loader.document(document).map_err(|e| broken(name, &e.to_string())));
+fn read_into(loader: &mut Loader<'_>, mut text: Text, name: &str) -> Result<(), Failure> {
+    if is_json(&mut text, name)? {
+        return parsed_beside(loader, &mut text).map_err(|error| broken(name, &error.to_string()));
     }
-    let mut begin = Vec::new();
-    (&mut *reader)
-        .take(AT_ONCE_BYTES)
-        .read_to_end(&mut begin)
-        .map_err(|e| Failure::new("cannot read the file", name, e.to_string(), "give a readable file"))?;
-    let read = if (begin.len() as u64) < AT_ONCE_BYTES {
-        values(loader, &mut serde_json::Deserializer::from_slice(&begin))
-    } else {
-        let stream = BufReader::with_capacity(1 << 16, Cursor::new(begin).chain(reader));
-        values(loader, &mut serde_json::Deserializer::from_reader(stream))
-    };
-    read.map_err(|error| broken(name, &error.to_string()))
+    documents(text, name)?
+        .iter()
+        .try_for_each(|document| loader.document(document).map_err(|e| broken(name, &e.to_string())))
 }
 
-/// Reads values that follow one another.
-fn values<'de, R: serde_json::de::Read<'de>>(
-    loader: &mut Loader<'_>,
-    json: &mut serde_json::Deserializer<R>,
-) -> Result<(), serde_json::Error> {
-    while json.end().is_err() {
-        loader.document(&mut *json)?;
-    }
-    Ok(())
+/// Takes in objects here while those that follow are cut and parsed on another thread: the two cost about the same.
+fn parsed_beside(loader: &mut Loader<'_>, text: &mut Text) -> Result<(), StreamError> {
+    thread::scope(|scope| {
+        let (ahead, parsed) = sync_channel(PIECES_AHEAD);
+        scope.spawn(move || {
+            let mut pieces = Pieces::new(text).map(|piece| piece.map(Piece::parse));
+            // An object that cannot be taken in ends the reading: nobody receives then.
+            pieces.try_for_each(|piece| ahead.send(piece))
+        });
+        parsed.into_iter().try_for_each(|piece| loader.add_parsed(piece?))
+    })
 }
 
-fn open(path: &Path, name: &str) -> Result<Box<dyn BufRead>, Failure> {
-    if name == "standard input" || path == Path::new("-") {
-        return Ok(Box::new(BufReader::with_capacity(1 << 16, stdin())));
+fn open(path: &Path, name: &str) -> Result<Text, Failure> {
+    if path == Path::new("-") {
+        return begin(Box::new(stdin()), name);
     }
     let file = File::open(path).map_err(|error| {
         Failure::new(
@@ -119,30 +115,25 @@ fn open(path: &Path, name: &str) -> Result<Box<dyn BufRead>, Failure> {
             "check the name, or use - for standard input",
         )
     })?;
-    Ok(Box::new(BufReader::with_capacity(1 << 16, file)))
+    begin(Box::new(file), name)
 }
 
-/// Whether the first character that is not blank opens a JSON value. The reader is left before it.
-fn starts_like_json(reader: &mut dyn BufRead, name: &str) -> Result<bool, Failure> {
-    loop {
-        let buffer = reader
-            .fill_buf()
-            .map_err(|e| Failure::new("cannot read the file", name, e.to_string(), "give a readable file"))?;
-        let blank = buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-        match buffer.get(blank) {
-            Some(byte) => return Ok(matches!(byte, b'{' | b'[')),
-            None if buffer.is_empty() => return Ok(false),
-            None => reader.consume(blank),
-        }
-    }
+fn begin(reader: Box<dyn Read + Send>, name: &str) -> Result<Text, Failure> {
+    Stream::new(reader).map_err(|error| unreadable(name, &error))
+}
+
+fn is_json(text: &mut Text, name: &str) -> Result<bool, Failure> {
+    text.begins_with(b"{[").map_err(|error| unreadable(name, &error))
+}
+
+fn unreadable(name: &str, error: &dyn std::error::Error) -> Failure {
+    Failure::new("cannot read the file", name, error.to_string(), "give a text in YAML or JSON")
 }
 
 /// Documents of YAML.
-fn documents(reader: &mut dyn BufRead, name: &str) -> Result<Vec<Value>, Failure> {
+fn documents(reader: impl Read, name: &str) -> Result<Vec<Value>, Failure> {
     let mut text = String::new();
-    reader.take(YAML_BYTES + 1).read_to_string(&mut text).map_err(|e| {
-        Failure::new("cannot read the file", name, e.to_string(), "give a text in YAML or JSON")
-    })?;
+    reader.take(YAML_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(name, &error))?;
     if text.len() as u64 > YAML_BYTES {
         let why = format!("it is YAML of more than {YAML_BYTES} bytes");
         return Err(Failure::new(
@@ -177,11 +168,11 @@ pub(super) fn pods(files: &[PathBuf]) -> Result<Vec<Shape>, Failure> {
     for path in files {
         let name = input::name(path);
         let mut reader = open(path, &name)?;
-        let documents = if starts_like_json(&mut *reader, &name)? {
-            let values = serde_json::Deserializer::from_reader(reader).into_iter();
+        let documents = if is_json(&mut reader, &name)? {
+            let values = serde_json::Deserializer::from_reader(BufReader::new(reader)).into_iter();
             values.collect::<Result<Vec<Value>, _>>().map_err(|error| broken(&name, &error.to_string()))?
         } else {
-            documents(&mut *reader, &name)?
+            documents(reader, &name)?
         };
         for document in documents {
             let shapes = shapes(&document);
@@ -208,8 +199,7 @@ pub(super) fn pods(files: &[PathBuf]) -> Result<Vec<Shape>, Failure> {
 /// With the file.
 pub(super) fn scheduler_config(path: &Path) -> Result<Value, Failure> {
     let name = input::name(path);
-    let mut reader = open(path, &name)?;
-    Ok(documents(&mut *reader, &name)?.into_iter().next().unwrap_or(Value::Null))
+    Ok(documents(open(path, &name)?, &name)?.into_iter().next().unwrap_or(Value::Null))
 }
 
 /// One row of what `evenkeel recommend -o json` prints.

@@ -1,0 +1,290 @@
+//! A snapshot in pieces of bounded size, cut from a JSON text as it arrives: each can be read apart from the others, on
+//! another thread too, and is taken in in the order of the text.
+//!
+//! The pieces of a list are its objects. What is beside the lists of a document is one piece, which is read as any
+//! document is ([`super::document`]), so that one place alone says what a document may be.
+
+use std::io::Read;
+
+use serde::de::{DeserializeSeed, IgnoredAny};
+use serde_json::Value;
+
+use super::document::items_kind;
+use super::element::{Element, ElementSeed, Fields, Spot};
+use super::list_of_kind;
+use super::members::{Members, Rest};
+use super::stream::{Place, Stream, StreamError};
+
+/// A piece is handed out when it has so many bytes.
+const PIECE_BYTES: usize = 512 << 10;
+
+/// Some objects of one list, or what is beside the lists of a document.
+#[derive(Debug)]
+pub struct Piece(Content);
+
+#[derive(Debug)]
+enum Content {
+    Objects(Objects),
+    Rest(Rest),
+}
+
+/// Objects of one list, as text.
+#[derive(Debug)]
+struct Objects {
+    list: String,
+    kind: Option<String>,
+    /// Index of the first.
+    first: usize,
+    text: Vec<u8>,
+    /// Where each begins in the whole, and ends in the text.
+    each: Vec<(Place, usize)>,
+}
+
+/// A piece that was read.
+#[derive(Debug)]
+pub struct Parsed(pub(super) Readings);
+
+#[derive(Debug)]
+pub(super) enum Readings {
+    /// Objects of a list from this index on.
+    Objects { list: String, first: usize, all: Vec<(Place, Result<Element, StreamError>)> },
+    Rest(Rest),
+}
+
+impl Piece {
+    /// Reads the piece; what is broken is told when it is taken in.
+    pub fn parse(self) -> Parsed {
+        let objects = match self.0 {
+            Content::Rest(rest) => return Parsed(Readings::Rest(rest)),
+            Content::Objects(objects) => objects,
+        };
+        let mut begin = 0;
+        let one = |(index, (place, end)): (usize, &(Place, usize))| {
+            let text = &objects.text[begin..*end];
+            begin = *end;
+            let spot = Spot::In(&objects.list, objects.first + index);
+            (*place, element(spot, objects.kind.as_deref(), text).map_err(|error| place.error(&error)))
+        };
+        let all = objects.each.iter().enumerate().map(one).collect();
+        Parsed(Readings::Objects { list: objects.list, first: objects.first, all })
+    }
+}
+
+/// Reads one object quickly, and again for the field where it is broken.
+fn element(spot: Spot<'_>, kind: Option<&str>, text: &[u8]) -> Result<Element, serde_json::Error> {
+    let read = |fields| {
+        ElementSeed { spot, kind, fields }.deserialize(&mut serde_json::Deserializer::from_slice(text))
+    };
+    read(Fields::Unnamed).or_else(|_| read(Fields::Named))
+}
+
+/// Cuts a text into pieces; ends with the first error.
+#[derive(Debug)]
+pub struct Pieces<'a, R> {
+    stream: &'a mut Stream<R>,
+    document: Option<Document>,
+    /// One document only, whatever follows.
+    single: bool,
+    /// Found after objects that had to be handed out first.
+    failed: Option<StreamError>,
+    ended: bool,
+}
+
+/// A document that is being cut.
+#[derive(Debug)]
+struct Document {
+    members: Members,
+    kind: Option<String>,
+    /// Something came before the kind.
+    before: bool,
+    list: Option<List>,
+}
+
+/// A list that is being cut.
+#[derive(Debug)]
+struct List {
+    name: String,
+    kind: Option<String>,
+    index: usize,
+}
+
+/// What a member makes of its document.
+enum Found {
+    /// Another one may follow.
+    Member,
+    /// The document is one object.
+    Object,
+    /// It cannot be what it is.
+    Broken,
+}
+
+impl<R: Read> Iterator for Pieces<'_, R> {
+    type Item = Result<Piece, StreamError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let piece = self.cut().transpose();
+        self.ended |= !matches!(piece, Some(Ok(_)));
+        piece
+    }
+}
+
+impl<'a, R: Read> Pieces<'a, R> {
+    /// All documents of a text.
+    pub fn new(stream: &'a mut Stream<R>) -> Self {
+        Self { stream, document: None, single: false, failed: None, ended: false }
+    }
+
+    /// The document that is next alone.
+    pub(super) fn of_one_document(stream: &'a mut Stream<R>) -> Self {
+        Self { single: true, ..Self::new(stream) }
+    }
+
+    fn cut(&mut self) -> Result<Option<Piece>, StreamError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let mut document = match self.document.take() {
+            Some(document) => document,
+            None if self.stream.peek_past_blanks()?.is_none() => return Ok(None),
+            None => Document::begin(self.stream)?,
+        };
+        loop {
+            if let Some(list) = document.list.take() {
+                let objects = self.objects(&mut document, list)?;
+                if !objects.each.is_empty() {
+                    self.document = Some(document);
+                    return Ok(Some(Piece(Content::Objects(objects))));
+                }
+            }
+            if document.to_list(self.stream)? {
+                continue;
+            }
+            self.ended |= self.single;
+            return Ok(Some(Piece(Content::Rest(document.members.rest()))));
+        }
+    }
+
+    /// Cuts objects off a list, which goes on in the document where they are enough for now.
+    fn objects(&mut self, document: &mut Document, mut list: List) -> Result<Objects, StreamError> {
+        let (name, kind, first) = (list.name.clone(), list.kind.clone(), list.index);
+        let text = Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 8);
+        let mut objects = Objects { list: name, kind, first, text, each: Vec::new() };
+        while objects.text.len() < PIECE_BYTES {
+            match list.next(self.stream) {
+                Ok(Some(bytes)) => {
+                    let place = self.stream.place();
+                    objects.text.extend_from_slice(self.stream.eat(bytes));
+                    objects.each.push((place, objects.text.len()));
+                }
+                Ok(None) => {
+                    document.members.go_on(self.stream);
+                    return Ok(objects);
+                }
+                Err(error) if objects.each.is_empty() => return Err(error),
+                Err(error) => {
+                    self.failed = Some(error);
+                    return Ok(objects);
+                }
+            }
+        }
+        document.list = Some(list);
+        Ok(objects)
+    }
+}
+
+impl Document {
+    fn begin<R: Read>(stream: &mut Stream<R>) -> Result<Self, StreamError> {
+        Ok(Self { members: Members::begin(stream)?, kind: None, before: false, list: None })
+    }
+
+    /// Goes on to the next list of objects; false where the document has no further one.
+    fn to_list<R: Read>(&mut self, stream: &mut Stream<R>) -> Result<bool, StreamError> {
+        while let Some(key) = self.members.next(stream)? {
+            let of_kind = list_of_kind(&key);
+            if (key == "items" || of_kind.is_some()) && stream.peek()? == Some(b'[') {
+                let kind = of_kind.or_else(|| items_kind(self.kind.as_deref())).map(str::to_owned);
+                stream.eat(1);
+                self.members.stand_in(b"[]");
+                self.list = Some(List { name: key, kind, index: 0 });
+                self.kind.get_or_insert_with(String::new);
+                return Ok(true);
+            }
+            match self.member(&key, stream)? {
+                Found::Member => {}
+                Found::Object => {
+                    self.members.keep_all(stream)?;
+                    return Ok(false);
+                }
+                Found::Broken => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Keeps a member, and looks at it as closely as whoever reads the rest will: errors are told in the order of the
+    /// text.
+    fn member<R: Read>(&mut self, key: &str, stream: &mut Stream<R>) -> Result<Found, StreamError> {
+        let value = self.members.keep(stream)?;
+        let fine = match key {
+            "kind" => {
+                let Ok(kind) = serde_json::from_slice::<String>(value) else { return Ok(Found::Broken) };
+                let list = kind.ends_with("List");
+                self.kind = Some(kind);
+                return Ok(if list || self.before { Found::Member } else { Found::Object });
+            }
+            "apiVersion" => serde_json::from_slice::<IgnoredAny>(value).is_ok(),
+            "items" => value == b"null",
+            _ if list_of_kind(key).is_some() => value == b"null",
+            _ if self.kind.is_some() && !self.before => serde_json::from_slice::<IgnoredAny>(value).is_ok(),
+            _ => {
+                self.before = true;
+                serde_json::from_slice::<Value>(value).is_ok()
+            }
+        };
+        if fine && (key == "items" || list_of_kind(key).is_some()) {
+            self.kind.get_or_insert_with(String::new);
+        }
+        Ok(if fine { Found::Member } else { Found::Broken })
+    }
+}
+
+impl List {
+    /// Bytes of the next object; nothing where the list ends.
+    fn next<R: Read>(&mut self, stream: &mut Stream<R>) -> Result<Option<usize>, StreamError> {
+        let mut before = if self.index == 0 { "[" } else { "[0 " }.to_owned();
+        let mut next = stream.peek_past_blanks()?;
+        if next == Some(b']') {
+            stream.eat(1);
+            return Ok(None);
+        }
+        if self.index > 0 {
+            if next != Some(b',') {
+                return Err(broken(&before, next, stream));
+            }
+            stream.eat(1);
+            before.push(',');
+            next = stream.peek_past_blanks()?;
+        }
+        let bytes = stream.value(0)?;
+        if bytes == 0 {
+            return Err(broken(&before, next, stream));
+        }
+        self.index += 1;
+        Ok(Some(bytes))
+    }
+}
+
+/// What is wrong with a list that goes on like this, in the words of whoever reads lists.
+fn broken<R: Read>(before: &str, next: Option<u8>, stream: &Stream<R>) -> StreamError {
+    let text: Vec<u8> = before.bytes().chain(next).collect();
+    let place = stream.place();
+    let begin = Place { column: place.column.wrapping_sub(before.len()), ..place };
+    match serde_json::from_slice::<Vec<IgnoredAny>>(&text) {
+        Err(error) => begin.error(&error),
+        // Not reached: every text that is given here is broken.
+        Ok(_) => place.broken("a list that is broken".to_owned()),
+    }
+}
