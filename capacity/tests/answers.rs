@@ -36,17 +36,21 @@ fn answer_with(snapshot: &Value, pods: &[Value], question: Ask) -> Answer {
     ask(&mut cluster, &Profiles::default(), &mut state, &question, &mut |_| true).unwrap()
 }
 
-/// Nodes of two regions, three of them for computing in region1.
-fn regions(quota: Value) -> Value {
+/// Nodes of two regions, three of them for computing in region1, two in region2 and one that is for something else. The
+/// namespace selects the nodes for computing of one region.
+fn regions(region: &str, quota: Value) -> Value {
+    let selector = format!("region={region},type=compute");
     let compute = |region: &str| json!({"region": region, "type": "compute"});
     json!({
-        "namespaces": [{"metadata": {"name": "team", "annotations": {"openshift.io/node-selector": "region=region1,type=compute"}}}],
+        "namespaces": [{"metadata": {"name": "team", "annotations": {"openshift.io/node-selector": selector}}}],
         "resourceQuotas": [{"metadata": {"name": "team", "namespace": "team"}, "spec": {"hard": quota}}],
         "nodes": [
             node("n1", "8", "16Gi", compute("region1")),
             node("n2", "8", "16Gi", compute("region1")),
             node("n3", "8", "16Gi", compute("region1")),
             node("n4", "8", "64Gi", compute("region2")),
+            node("n5", "6", "64Gi", compute("region2")),
+            node("n6", "64", "64Gi", json!({"region": "region2", "type": "storage"})),
         ],
     })
 }
@@ -54,7 +58,7 @@ fn regions(quota: Value) -> Value {
 #[test]
 fn use_case_1_a_namespace_of_40_gb_and_pods_of_4() {
     let four = json!({"limits": {"memory": "4Gi"}});
-    let got = answer(&regions(json!({"limits.memory": "40Gi"})), &[pod("team", four)], None);
+    let got = answer(&regions("region1", json!({"limits.memory": "40Gi"})), &[pod("team", four)], None);
     assert_eq!((got.count, got.stop, got.binding.as_str()), (10, Stop::QuotaExceeded, "quota/team"));
     assert_eq!((got.bounds["quota/team"], got.bounds["nodes"]), (10, 12));
     assert_eq!(
@@ -68,13 +72,14 @@ fn use_case_1_a_namespace_of_40_gb_and_pods_of_4() {
 #[test]
 fn use_case_2_a_namespace_of_4_cpus_and_pods_of_half() {
     let half = json!({"requests": {"cpu": "500m"}});
-    let got = answer(&regions(json!({"requests.cpu": "4"})), &[pod("team", half)], None);
-    assert_eq!((got.count, got.bounds["nodes"], got.binding.as_str()), (8, 48, "quota/team"));
+    let got = answer(&regions("region2", json!({"requests.cpu": "4"})), &[pod("team", half)], None);
+    assert_eq!((got.count, got.bounds["nodes"], got.binding.as_str()), (8, 28, "quota/team"));
+    assert!(got.per_node.keys().all(|node| ["n4", "n5"].contains(&node.as_str())), "{:?}", got.per_node);
 }
 
 #[test]
 fn use_case_3_a_pod_with_a_claim_and_nodes_with_attachments() {
-    let mut snapshot = regions(json!({}));
+    let mut snapshot = regions("region1", json!({}));
     let limit = |node: &str, count: u32| json!({"metadata": {"name": node}, "spec": {"drivers": [{"name": "d", "allocatable": {"count": count}}]}});
     snapshot["csiNodes"] = json!([limit("n1", 0), limit("n2", 1), limit("n3", 2), limit("n4", 5)]);
     snapshot["pvs"] =
@@ -110,6 +115,50 @@ fn the_documents_example_of_two_teams_and_a_reserve() {
     let got = answer_with(&snapshot, &[shape], Ask { reserve: reserve.into(), ..Ask::default() });
     assert_eq!((got.count, got.binding.as_str(), got.bounds["nodes"]), (0, "reserve", 2));
     assert_eq!(got.message, "what must stay free (cpu=2, memory=2Gi) would be used");
+}
+
+/// The same as quotas: each team may use its share, and nobody what is held back.
+#[test]
+fn the_documents_example_as_quotas() {
+    let quota = |team: &str, memory: &str, cpu: &str| {
+        json!({"metadata": {"name": team, "namespace": team}, "spec": {"hard": {"requests.cpu": cpu, "requests.memory": memory}}})
+    };
+    let snapshot = json!({
+        "nodes": [node("n", "16", "32Gi", json!({}))],
+        "resourceQuotas": [quota("a", "20Gi", "10"), quota("b", "10Gi", "4")],
+    });
+    let of = |team: &str, memory: &str| pod(team, json!({"requests": {"cpu": "1", "memory": memory}}));
+    let read = |pod: &Value| serde_json::from_value::<evenkeel_capacity::object::Pod>(pod.clone()).unwrap();
+    let reserve =
+        [("cpu", "2"), ("memory", "2Gi")].map(|(name, amount)| (name.to_owned(), amount.parse().unwrap()));
+    let asked = |pod: Value, first: Vec<evenkeel_capacity::object::Pod>| {
+        let question = Ask { reserve: reserve.clone().into(), first, ..Ask::default() };
+        let got = answer_with(&snapshot, &[pod], question);
+        (got.count, got.binding)
+    };
+    assert_eq!(asked(of("a", "2Gi"), Vec::new()), (10, "quota/a".into()));
+    assert_eq!(asked(of("b", "2560Mi"), Vec::new()), (4, "quota/b".into()));
+    // With what both may use in use, nothing is left but the reserve.
+    let (a, b) = (of("a", "2Gi"), of("b", "2560Mi"));
+    let both: Vec<_> = std::iter::repeat_n(read(&a), 10).chain(std::iter::repeat_n(read(&b), 4)).collect();
+    assert_eq!(asked(of("c", "1Gi"), both.clone()), (0, "reserve".into()));
+    let question = Ask { first: both, ..Ask::default() };
+    assert_eq!(answer_with(&snapshot, &[of("c", "1Gi")], question).count, 2);
+}
+
+#[test]
+fn a_pod_behind_gates_is_counted_and_told() {
+    let snapshot = json!({"nodes": [node("n", "4", "8Gi", json!({}))]});
+    let mut gated = pod("default", json!({"requests": {"cpu": "1"}}));
+    gated["spec"]["schedulingGates"] = json!([{"name": "example.com/queue"}, {"name": "b"}]);
+    let got = answer(&snapshot, &[gated], None);
+    assert_eq!(got.count, 4);
+    assert!(
+        got.notes[0].starts_with("pod sim has scheduling gates (example.com/queue, b)"),
+        "{:?}",
+        got.notes
+    );
+    assert!(answer(&snapshot, &[pod("default", json!({}))], Some(1)).notes.is_empty());
 }
 
 #[test]
@@ -183,7 +232,7 @@ fn several_shapes_are_counted_in_complete_sets() {
 #[test]
 fn a_quota_demands_what_it_bounds() {
     let got =
-        answer(&regions(json!({"limits.cpu": "4"})), &[pod("team", json!({"requests": {"cpu": "1"}}))], None);
+        answer(&regions("region1", json!({"limits.cpu": "4"})), &[pod("team", json!({"requests": {"cpu": "1"}}))], None);
     assert_eq!(got.message, "pods \"sim\" is forbidden: failed quota: team: must specify limits.cpu for: c");
 }
 

@@ -59,7 +59,7 @@ fn snapshot() -> Value {
 fn a_drained_nodes_pods_move_by_priority_and_daemons_stay() {
     let (cluster, state) = load(&snapshot());
     let n1 = cluster.node("n1").unwrap();
-    let got = scenario::displace(&cluster, &Profiles::default(), &state, &[n1]);
+    let got = scenario::displace(&cluster, &Profiles::default(), &state, &[n1], &mut |_| true);
     assert_eq!((got.pods, got.placed, got.daemons), (2, 1, 1));
     assert_eq!(got.failed[0].pod, "default/web1", "2 cores fit nowhere; the smaller one does");
     assert_eq!(
@@ -117,6 +117,7 @@ fn nodes_to_add_are_counted_by_type_and_the_cheapest_comes_first() {
         &pod,
         7,
         &[kind("big", "8", 0.9), kind("small", "2", 0.1), kind("tiny", "1", 0.01)],
+        &mut |_| true,
     );
     let got: Vec<_> = got.iter().map(|a| (a.r#type.as_str(), a.per_node, a.nodes)).collect();
     assert_eq!(got, [("small", 1, Some(7)), ("big", 5, Some(2)), ("tiny", 0, None)]);

@@ -21,7 +21,7 @@ const LIBRARIES: [(&str, &[&str]); 7] = [
     ("host", &["model"]),
     ("proto", &["model"]),
 ];
-const PROGRAMS: [&str; 4] = ["agent", "recommender", "cli", "tests"];
+const PROGRAMS: [&str; 5] = ["agent", "recommender", "cli", "tests", "fuzz"];
 /// Standard modules that reach out of the process.
 const OUTSIDE: [&str; 5] = ["env", "fs", "net", "process", "thread"];
 /// Files that are text and ours.

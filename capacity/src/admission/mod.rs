@@ -2,6 +2,7 @@
 //!
 //! Order as in the API server: limit ranges fill in what is missing, then check, then quotas count.
 
+mod claims;
 mod limits;
 mod quota;
 
@@ -40,6 +41,7 @@ pub fn admit(cluster: &Cluster, mut pod: Pod) -> Admitted {
     limits::fill(&ranges, &mut pod, &mut changes);
     if refused.is_none() {
         refused = limits::check(&ranges, &pod).err().map(|why| forbidden(&pod, &why));
+        refused = refused.or_else(|| claims::check(&ranges, &pod).err());
     }
     let quotas = quota::bounds(cluster, &namespace, &pod);
     let quotas = match quotas {

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use evenkeel_model::quantity::Quantity;
 
+use super::claims;
 use crate::cluster::resources::{ResourceIndex, ResourceNames, pod_limits, pod_requests};
-use crate::cluster::{Cluster, Symbol, Symbols};
+use crate::cluster::{self, Cluster, Symbol, Symbols};
 use crate::object::{Pod, ResourceList, ResourceQuota, ScopeRequirement};
 
 /// What one quota says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct QuotaBound {
     /// Name of the quota.
     pub name: String,
@@ -20,6 +21,8 @@ pub struct QuotaBound {
     requested: Quantity,
     used: Quantity,
     hard: Quantity,
+    /// The pod, where it is a claim of its clones that is refused.
+    claims_of: Option<Box<Pod>>,
 }
 
 impl QuotaBound {
@@ -29,8 +32,10 @@ impl QuotaBound {
             .used
             .saturating_add(self.requested.saturating_mul(i64::try_from(self.count).unwrap_or(i64::MAX)));
         let resource = &self.resource;
+        let claim = self.claims_of.as_ref().and_then(|of| claims::first_name(of, pod));
+        let (kind, name) = claim.as_deref().map_or(("pods", pod), |claim| ("persistentvolumeclaims", claim));
         format!(
-            "pods \"{pod}\" is forbidden: exceeded quota: {}, requested: {resource}={}, used: {resource}={}, limited: \
+            "{kind} \"{name}\" is forbidden: exceeded quota: {}, requested: {resource}={}, used: {resource}={}, limited: \
              {resource}={}",
             self.name,
             self.requested.canonical(),
@@ -45,11 +50,17 @@ impl QuotaBound {
 /// # Errors
 /// What a quota demands to be named and the pod does not.
 pub(super) fn bounds(cluster: &Cluster, namespace: &str, pod: &Pod) -> Result<Vec<QuotaBound>, String> {
-    let charge = charge(pod);
+    let (of_pod, of_claims) = (charge(pod), claims::charge(cluster, pod));
     let mut bounds = Vec::new();
-    let quotas = cluster.quotas.iter().filter(|quota| super::is_of(&quota.metadata, namespace));
-    for quota in quotas.filter(|quota| applies(quota, pod)) {
-        demand(quota, pod)?;
+    for quota in cluster.quotas.iter().filter(|quota| super::is_of(&quota.metadata, namespace)) {
+        let applies = applies(quota, pod);
+        if applies {
+            demand(quota, pod)?;
+        }
+        let mut charge = if applies { of_pod.clone() } else { BTreeMap::new() };
+        if claims::counts(quota) {
+            charge.extend(of_claims.clone());
+        }
         let used = used(cluster, quota, namespace);
         let one = |(resource, hard): (&String, &Quantity)| {
             let requested = *charge.get(resource).filter(|requested| requested.nano() > 0)?;
@@ -58,7 +69,9 @@ pub(super) fn bounds(cluster: &Cluster, namespace: &str, pod: &Pod) -> Result<Ve
             let count = u64::try_from(left / requested.nano()).unwrap_or(u64::MAX);
             let name = quota.metadata.name.clone();
             let requested = requested.with_format(hard.format());
-            Some(QuotaBound { name, count, resource: resource.clone(), requested, used, hard: *hard })
+            let claims_of = claims::is_of_claims(resource).then(|| Box::new(pod.clone()));
+            let resource = resource.clone();
+            Some(QuotaBound { name, count, resource, requested, used, hard: *hard, claims_of })
         };
         bounds.extend(quota.spec.hard.iter().filter_map(one).min_by_key(|bound| bound.count));
     }
@@ -109,6 +122,9 @@ fn used(cluster: &Cluster, quota: &ResourceQuota, namespace: &str) -> ResourceLi
         return quota.status.used.clone();
     }
     let mut used = ResourceList::new();
+    if claims::counts(quota) {
+        claims::used(cluster, namespace, &mut used);
+    }
     let Some(namespace) = cluster.symbols.find(namespace) else { return used };
     let counted = |charge: &(&Charge, &i64)| charge.0.namespace == namespace && charge.0.scopes.apply(quota);
     for (charge, pods) in cluster.charges.iter().filter(counted) {
@@ -231,12 +247,17 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Of a pod that has not ended.
-    pub(crate) fn of(pod: &Pod, names: &mut ResourceNames, symbols: &mut Symbols) -> Self {
+    /// Of a pod that has not ended, as written and ready to be placed.
+    pub(crate) fn of(
+        pod: &Pod,
+        ready: &cluster::Pod,
+        names: &mut ResourceNames,
+        symbols: &mut Symbols,
+    ) -> Self {
         Self {
-            namespace: symbols.intern(pod.metadata.namespace_or_default()),
+            namespace: ready.namespace,
             scopes: Scopes::of(pod),
-            requests: pod_requests(pod, names, symbols).plain,
+            requests: ready.requests.plain.clone(),
             limits: pod_limits(pod, names, symbols),
         }
     }

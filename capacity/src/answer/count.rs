@@ -11,14 +11,11 @@ use crate::admission::{Admitted, QuotaBound, admit};
 use crate::cluster::resources::amount;
 use crate::cluster::selector::SelectorError;
 use crate::cluster::{Cluster, NodeIndex};
-use crate::engine::step::Placer;
+use crate::engine::step::{BETWEEN_LOOKS, Placer};
 use crate::object::{Pod, ResourceList};
 use crate::plugin::Rejection;
 use crate::profile::Profiles;
 use crate::state::State;
-
-/// Placings between two looks at whether whoever asked is still there.
-const BETWEEN_LOOKS: u64 = 256;
 
 /// Which steps are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -109,13 +106,13 @@ pub fn ask(
             let profile = profiles.of(cluster.word(pod.scheduler));
             placers.push(Placer::new(cluster, profile, state, Arc::clone(pod)));
         }
-        Counter { cluster, ask, admitted: &admitted, placers, state, going }.run()?
+        Counter { cluster, ask, admitted: &admitted, placers, state, going: &mut *going }.run()?
     };
     let mut answer = counted.answer;
     answer.placed = (!ask.first.is_empty()).then_some(first);
     if ask.help && answer.stop == Stop::Unschedulable {
         let pod = &admitted[counted.failed].pod;
-        answer.help = help(cluster, profiles, state, pod, &counted.rejections);
+        answer.help = help(cluster, profiles, state, pod, &counted.rejections, going);
     }
     Ok(answer)
 }
@@ -134,6 +131,16 @@ struct Counter<'a, 'b> {
     placers: Vec<Placer<'a>>,
     state: &'b mut State,
     going: &'b mut dyn FnMut(u64) -> bool,
+}
+
+/// What to say of a pod that waits behind scheduling gates.
+fn gated(pod: &Pod) -> Option<String> {
+    let gates: Vec<&str> = pod.spec.scheduling_gates.iter().map(|gate| gate.name.as_str()).collect();
+    let (name, gates) = (&pod.metadata.name, (!gates.is_empty()).then(|| gates.join(", "))?);
+    Some(format!(
+        "pod {name} has scheduling gates ({gates}): no scheduler looks at it before they are removed; it is counted as if \
+         they were"
+    ))
 }
 
 /// How the placing ended.
@@ -209,6 +216,7 @@ impl Counter<'_, '_> {
             shapes,
             fragmentation,
             help: Vec::new(),
+            notes: self.admitted.iter().filter_map(|admitted| gated(&admitted.pod)).collect(),
             changes: self.admitted.iter().flat_map(|admitted| admitted.changes.clone()).collect(),
         };
         Ok(Counted { answer, failed, rejections })

@@ -24,13 +24,15 @@ pub struct Help {
     pub admits: u64,
 }
 
-/// Tries one change at a time against what is placed now.
+/// Tries one change at a time against what is placed now; ends with those tried so far when `going` says that nobody
+/// waits any more.
 pub(super) fn help(
     cluster: &mut Cluster,
     profiles: &Profiles,
     state: &State,
     pod: &Pod,
     rejections: &[Option<Rejection>],
+    going: &mut dyn FnMut(u64) -> bool,
 ) -> Vec<Help> {
     let mut candidates = lower_requests(cluster, state, pod, rejections);
     candidates.extend(tolerate(cluster, rejections, pod));
@@ -38,7 +40,7 @@ pub(super) fn help(
     let mut help: Vec<Help> = candidates
         .into_iter()
         .filter_map(|(change, pod)| {
-            let admits = fitting(cluster, profiles, state, &pod)?;
+            let admits = fitting(cluster, profiles, state, &pod, going)?;
             (admits > 0).then_some(Help { change, admits })
         })
         .collect();
@@ -46,14 +48,23 @@ pub(super) fn help(
     help
 }
 
-fn fitting(cluster: &mut Cluster, profiles: &Profiles, state: &State, pod: &Pod) -> Option<u64> {
+fn fitting(
+    cluster: &mut Cluster,
+    profiles: &Profiles,
+    state: &State,
+    pod: &Pod,
+    going: &mut dyn FnMut(u64) -> bool,
+) -> Option<u64> {
+    if !going(0) {
+        return None;
+    }
     let pod = Arc::new(cluster.shape(pod).ok()?);
     let profile = profiles.of(cluster.word(pod.scheduler)).clone();
     let mut state = state.clone();
     let mut placer = Placer::new(cluster, &profile, &mut state, pod);
     match placer.closed(&state) {
         Some(closed) => Some(closed.count.min(COUNTED)),
-        None => Some(placer.run(&mut state, Some(COUNTED)).len() as u64),
+        None => Some(placer.run_while(&mut state, Some(COUNTED), going).len() as u64),
     }
 }
 

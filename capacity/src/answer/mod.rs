@@ -69,6 +69,9 @@ pub struct Answer {
     /// The smallest changes that admit one more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub help: Vec<Help>,
+    /// What the count does not show: pods that nothing would schedule as they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// What the namespace filled in.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,

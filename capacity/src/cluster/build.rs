@@ -1,6 +1,7 @@
 //! Objects into a cluster, one by one: what is there twice is refused, what contradicts itself is told and survived.
 
 use std::collections::{HashMap, HashSet};
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 use super::pod::{Effect, Pod, Taint, claim_key};
@@ -76,7 +77,8 @@ pub struct Builder {
     bound: Vec<Bound>,
     /// Each different pod once.
     shapes: HashSet<Arc<Pod>>,
-    seen: HashSet<(&'static str, Symbol)>,
+    /// Kind, namespace (empty where there is none) and name of everything.
+    seen: HashSet<(Discriminant<Object>, Symbol, Symbol)>,
     oddities: Vec<Oddity>,
     more_oddities: usize,
     pending: usize,
@@ -147,13 +149,18 @@ impl Builder {
     /// [`BuildError`] when it was there already or cannot be used; the builder stays as it was.
     pub fn add(&mut self, object: &Object) -> Result<(), BuildError> {
         let (kind, meta) = describe(object);
-        let name = full_name(kind, meta);
-        let key = self.cluster.symbols.intern(&name);
-        if self.seen.contains(&(kind, key)) {
-            return Err(BuildError::Twice { kind, name });
+        let symbols = &mut self.cluster.symbols;
+        let namespace = if is_cluster_wide(kind) { "" } else { meta.namespace_or_default() };
+        let key = (discriminant(object), symbols.intern(namespace), symbols.intern(&meta.name));
+        if self.seen.contains(&key) {
+            return Err(BuildError::Twice { kind, name: full_name(kind, meta) });
         }
-        self.take(object).map_err(|error| BuildError::Selector { kind, name, error })?;
-        self.seen.insert((kind, key));
+        self.take(object).map_err(|error| BuildError::Selector {
+            kind,
+            name: full_name(kind, meta),
+            error,
+        })?;
+        self.seen.insert(key);
         Ok(())
     }
 
@@ -296,13 +303,13 @@ impl Builder {
             self.ended += 1;
             return Ok(());
         }
-        let charge = Charge::of(written, &mut self.cluster.resources, &mut self.cluster.symbols);
-        *self.cluster.charges.entry(charge).or_default() += 1;
+        let mut pod = compile(&mut self.cluster, written, false)?;
+        let Cluster { resources, symbols, charges, .. } = &mut self.cluster;
+        *charges.entry(Charge::of(written, &pod, resources, symbols)).or_default() += 1;
         if written.spec.node_name.is_empty() {
             self.pending += 1;
             return Ok(());
         }
-        let mut pod = compile(&mut self.cluster, written, false)?;
         let node = self.cluster.symbols.intern(&written.spec.node_name);
         // Where it is says the placement.
         pod.node_name = None;
@@ -368,7 +375,7 @@ impl Builder {
 
 /// Namespace and name, or the name alone of what is in no namespace.
 fn full_name(kind: &str, meta: &object::Metadata) -> String {
-    if CLUSTER_WIDE.contains(&kind) {
+    if is_cluster_wide(kind) {
         meta.name.clone()
     } else {
         format!("{}/{}", meta.namespace_or_default(), meta.name)
@@ -376,16 +383,19 @@ fn full_name(kind: &str, meta: &object::Metadata) -> String {
 }
 
 /// Kinds that are in no namespace.
-const CLUSTER_WIDE: [&str; 8] = [
-    "Node",
-    "Namespace",
-    "PersistentVolume",
-    "StorageClass",
-    "CSINode",
-    "CSIDriver",
-    "VolumeAttachment",
-    "PriorityClass",
-];
+fn is_cluster_wide(kind: &str) -> bool {
+    matches!(
+        kind,
+        "Node"
+            | "Namespace"
+            | "PersistentVolume"
+            | "StorageClass"
+            | "CSINode"
+            | "CSIDriver"
+            | "VolumeAttachment"
+            | "PriorityClass"
+    )
+}
 
 fn describe(object: &Object) -> (&'static str, &object::Metadata) {
     match object {

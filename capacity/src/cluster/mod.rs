@@ -4,6 +4,7 @@
 //! owned: reading files ([`crate::load`]), rules ([`crate::plugin`]).
 
 mod build;
+mod in_tree;
 mod pod;
 pub mod resources;
 pub mod selector;

@@ -1,5 +1,6 @@
 //! A pod ready to be placed: requests, rules and labels as numbers.
 
+use super::in_tree;
 use super::resources::{PodRequests, ResourceNames, pod_requests};
 use super::selector::{NodeTerm, NodeTerms, Requirement, Selector, SelectorError, equalities};
 use super::storage::{Claim, DiskUse, Storage, own_claim};
@@ -198,6 +199,8 @@ pub struct Pod {
     pub manager: Option<Manager>,
     /// Disks named in the pod itself.
     pub disks: Box<[DiskUse]>,
+    /// Driver and handle of those that a driver attaches.
+    pub attached: Box<[(Symbol, Symbol)]>,
     /// Priority.
     pub priority: i32,
     /// May others be displaced for it?
@@ -275,6 +278,7 @@ impl Compiler<'_> {
             own_claims,
             manager: manager(meta, symbols),
             disks: spec.volumes.iter().filter_map(|volume| DiskUse::new(volume, symbols)).collect(),
+            attached: attached(spec, symbols),
             priority: spec.priority.unwrap_or(0),
             preempts: spec.preemption_policy != "Never",
             terminating: meta.deletion_timestamp.is_some(),
@@ -399,6 +403,11 @@ fn host_ports(spec: &object::PodSpec, symbols: &mut Symbols) -> Box<[HostPort]> 
         })
     });
     used.collect()
+}
+
+fn attached(spec: &object::PodSpec, symbols: &mut Symbols) -> Box<[(Symbol, Symbol)]> {
+    let volumes = spec.volumes.iter().filter_map(in_tree::of_pod);
+    volumes.map(|(driver, handle)| (symbols.intern(driver), symbols.intern(&handle))).collect()
 }
 
 fn images(spec: &object::PodSpec, symbols: &mut Symbols) -> Box<[Symbol]> {

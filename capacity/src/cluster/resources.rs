@@ -33,6 +33,13 @@ impl ResourceNames {
 
     /// The index of a resource, a new one where it was not known.
     pub fn index(&mut self, name: &str, symbols: &mut Symbols) -> ResourceIndex {
+        // Nearly all amounts are of these, which always come first.
+        match name {
+            "cpu" => return CPU,
+            "memory" => return MEMORY,
+            "ephemeral-storage" => return EPHEMERAL,
+            _ => {}
+        }
         let name = symbols.intern(name);
         self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
             self.names.push(name);

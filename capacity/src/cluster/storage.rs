@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::in_tree;
 use super::resources::amount;
 use super::selector::{NodeTerms, Selector, SelectorError};
 use super::symbols::{Labels, Symbol, Symbols};
@@ -146,6 +147,8 @@ pub type Allowed = (Symbol, Box<[Symbol]>);
 pub struct Class {
     /// Driver; `None` = volumes are made by hand.
     pub provisioner: Option<Symbol>,
+    /// Who attaches them.
+    pub driver: Option<Symbol>,
     /// Volumes wait for the first pod.
     pub waits: bool,
     /// Places where volumes can be made; each a list of labels with their values; none = everywhere.
@@ -210,10 +213,10 @@ pub(super) fn volume(
         available: matches!(written.status.phase.as_str(), "" | "Available")
             && written.metadata.deletion_timestamp.is_none(),
         nodes,
-        handle: spec
-            .csi
-            .as_ref()
-            .map(|csi| (symbols.intern(&csi.driver), symbols.intern(&csi.volume_handle))),
+        handle: match (&spec.csi, in_tree::of_persistent(spec, &written.metadata.labels)) {
+            (Some(csi), _) => Some((symbols.intern(&csi.driver), symbols.intern(&csi.volume_handle))),
+            (None, of) => of.map(|(driver, handle)| (symbols.intern(driver), symbols.intern(&handle))),
+        },
         zones,
     })
 }
@@ -298,6 +301,7 @@ fn class(written: &object::StorageClass, symbols: &mut Symbols) -> Class {
     let topologies = topologies.collect();
     Class {
         provisioner: provisioned.then(|| symbols.intern(&written.provisioner)),
+        driver: provisioned.then(|| symbols.intern(in_tree::driver_of(&written.provisioner))),
         waits: written.volume_binding_mode == "WaitForFirstConsumer",
         topologies,
     }
@@ -316,6 +320,11 @@ pub(super) fn space(
 }
 
 impl Storage {
+    /// Class of claims that name none.
+    pub(crate) fn default_class(&self) -> Option<Symbol> {
+        self.default_class.as_ref().map(|(_, class)| *class)
+    }
+
     /// Takes in a class.
     pub(super) fn add_class(&mut self, written: &object::StorageClass, symbols: &mut Symbols) {
         let name = symbols.intern(&written.metadata.name);

@@ -1,6 +1,7 @@
 //! Words as small numbers: labels, names and values are compared and stored as these.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// A word known to one [`Symbols`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -9,8 +10,8 @@ pub struct Symbol(u32);
 /// All words of a cluster. Grows by the words of the objects read, which the loader bounds.
 #[derive(Debug, Clone, Default)]
 pub struct Symbols {
-    words: Vec<Box<str>>,
-    index: HashMap<Box<str>, Symbol>,
+    words: Vec<Arc<str>>,
+    index: HashMap<Arc<str>, Symbol>,
 }
 
 impl Symbols {
@@ -21,8 +22,9 @@ impl Symbols {
         }
         // Four thousand million different words do not fit into memory.
         let symbol = Symbol(u32::try_from(self.words.len()).unwrap_or(u32::MAX));
-        self.words.push(word.into());
-        self.index.insert(word.into(), symbol);
+        let word: Arc<str> = word.into();
+        self.words.push(Arc::clone(&word));
+        self.index.insert(word, symbol);
         symbol
     }
 

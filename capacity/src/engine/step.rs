@@ -9,6 +9,9 @@ use crate::plugin::{Cycle, Rejection, Scores};
 use crate::profile::Profile;
 use crate::state::{PodId, State};
 
+/// Placings between two looks at whether whoever asked is still there.
+pub(crate) const BETWEEN_LOOKS: u64 = 256;
+
 /// What one placing looks like.
 #[derive(Debug, Clone)]
 pub struct Step {
@@ -175,11 +178,25 @@ impl<'a> Placer<'a> {
 
     /// Places one after the other until `limit` are placed or none fits; the sequence of nodes.
     pub fn run(&mut self, state: &mut State, limit: Option<u64>) -> Vec<NodeIndex> {
+        self.run_while(state, limit, &mut |_| true)
+    }
+
+    /// The same, given up as soon as `going` says that nobody waits any more; it is told how many are placed.
+    pub fn run_while(
+        &mut self,
+        state: &mut State,
+        limit: Option<u64>,
+        going: &mut dyn FnMut(u64) -> bool,
+    ) -> Vec<NodeIndex> {
         let mut sequence = Vec::new();
         while limit.is_none_or(|limit| (sequence.len() as u64) < limit) {
             let Some(node) = self.next(state) else { break };
             self.place(state, node);
             sequence.push(node);
+            let placed = sequence.len() as u64;
+            if placed.is_multiple_of(BETWEEN_LOOKS) && !going(placed) {
+                break;
+            }
         }
         sequence
     }

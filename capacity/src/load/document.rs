@@ -51,8 +51,8 @@ impl<'de> Visitor<'de> for DocumentVisitor<'_, '_> {
                         continue;
                     }
                     if before.is_empty() {
-                        let element = typed(Spot::Alone, &name, fields, MapAccessDeserializer::new(map))?;
-                        return loader.take(Spot::Alone, element).map_err(A::Error::custom);
+                        let mut element = typed(Spot::Alone, &name, fields, MapAccessDeserializer::new(map))?;
+                        return loader.take(Spot::Alone, &mut element).map_err(A::Error::custom);
                     }
                     kind = Some(name);
                 }
@@ -81,7 +81,7 @@ impl<'de> Visitor<'de> for DocumentVisitor<'_, '_> {
         match kind {
             Some(kind) if !kind.is_empty() && !kind.ends_with("List") => {
                 let element = typed(Spot::Alone, &kind, fields, Value::Object(before));
-                loader.take(Spot::Alone, element.map_err(A::Error::custom)?).map_err(A::Error::custom)
+                loader.take(Spot::Alone, &mut element.map_err(A::Error::custom)?).map_err(A::Error::custom)
             }
             Some(_) => Ok(()),
             None if !any || before.is_empty() => Ok(()),
@@ -122,8 +122,8 @@ impl<'de> Visitor<'de> for ListSeed<'_, '_> {
         loop {
             let spot = Spot::In(self.list, index);
             let seed = ElementSeed { spot, kind: self.kind, fields: self.fields };
-            let Some(element) = list.next_element_seed(seed)? else { return Ok(()) };
-            self.loader.take(spot, element).map_err(A::Error::custom)?;
+            let Some(mut element) = list.next_element_seed(seed)? else { return Ok(()) };
+            self.loader.take(spot, &mut element).map_err(A::Error::custom)?;
             index += 1;
         }
     }

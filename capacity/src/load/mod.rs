@@ -103,7 +103,7 @@ impl<'a> Loader<'a> {
     /// # Errors
     /// [`StreamError`], with the list, index and field of the object that is broken, or there twice.
     pub fn text<R: Read>(&mut self, stream: &mut Stream<R>) -> Result<(), StreamError> {
-        Pieces::new(stream).try_for_each(|piece| self.add_parsed(piece?.parse()))
+        Pieces::new(stream).try_for_each(|piece| self.add_parsed(&mut piece?.parse()))
     }
 
     /// Reads the JSON document that is next in a text, which may be a part of something larger.
@@ -111,22 +111,23 @@ impl<'a> Loader<'a> {
     /// # Errors
     /// As [`Loader::text`].
     pub fn text_of_one<R: Read>(&mut self, stream: &mut Stream<R>) -> Result<(), StreamError> {
-        Pieces::of_one_document(stream).try_for_each(|piece| self.add_parsed(piece?.parse()))
+        Pieces::of_one_document(stream).try_for_each(|piece| self.add_parsed(&mut piece?.parse()))
     }
 
-    /// Takes in a piece; those of one text are taken in in its order.
+    /// Takes in a piece; those of one text are taken in in its order. What was parsed is left to the caller, who may
+    /// drop it where it was made.
     ///
     /// # Errors
     /// As [`Loader::text`].
-    pub fn add_parsed(&mut self, parsed: Parsed) -> Result<(), StreamError> {
-        match parsed.0 {
-            Readings::Rest(rest) => self.rest(&rest),
-            Readings::Objects { list, first, all } => {
-                for (index, (place, read)) in all.into_iter().enumerate() {
-                    let taken = self.take(Spot::In(&list, first + index), read?);
+    pub fn add_parsed(&mut self, parsed: &mut Parsed) -> Result<(), StreamError> {
+        match &mut parsed.0 {
+            Readings::Rest(rest) => self.rest(rest),
+            Readings::Objects { list, first, all, failed } => {
+                for (index, (place, element)) in all.iter_mut().enumerate() {
+                    let taken = self.take(Spot::In(list, *first + index), element);
                     taken.map_err(|error| place.broken(error.to_string()))?;
                 }
-                Ok(())
+                failed.take().map_or(Ok(()), Err)
             }
         }
     }
@@ -159,18 +160,18 @@ impl<'a> Loader<'a> {
     }
 
     /// Takes in what was read here.
-    fn take(&mut self, spot: Spot<'_>, element: Element) -> Result<(), Misplaced> {
-        let mut object = match element {
+    fn take(&mut self, spot: Spot<'_>, element: &mut Element) -> Result<(), Misplaced> {
+        let object = match element {
             Element::Known(object) => object,
             Element::Skipped(kind) => {
-                self.skip(&kind);
+                self.skip(kind);
                 return Ok(());
             }
         };
-        if let (Object::Pod(pod), Some(change)) = (&mut object, self.change) {
+        if let (Object::Pod(pod), Some(change)) = (&mut *object, self.change) {
             change(pod);
         }
-        self.builder.add(&object).map_err(|error| Misplaced { prefix: spot.prefix(error.kind()), error })
+        self.builder.add(object).map_err(|error| Misplaced { prefix: spot.prefix(error.kind()), error })
     }
 }
 

@@ -16,7 +16,8 @@ use super::members::{Members, Rest};
 use super::stream::{Place, Stream, StreamError};
 
 /// A piece is handed out when it has so many bytes.
-const PIECE_BYTES: usize = 512 << 10;
+/// Small, so that what is parsed of it is soon given back to the allocator, which is quickest so.
+const PIECE_BYTES: usize = 32 << 10;
 
 /// Some objects of one list, or what is beside the lists of a document.
 #[derive(Debug)]
@@ -46,8 +47,8 @@ pub struct Parsed(pub(super) Readings);
 
 #[derive(Debug)]
 pub(super) enum Readings {
-    /// Objects of a list from this index on.
-    Objects { list: String, first: usize, all: Vec<(Place, Result<Element, StreamError>)> },
+    /// Objects of a list from this index on, up to the first that is broken.
+    Objects { list: String, first: usize, all: Vec<(Place, Element)>, failed: Option<StreamError> },
     Rest(Rest),
 }
 
@@ -58,15 +59,19 @@ impl Piece {
             Content::Rest(rest) => return Parsed(Readings::Rest(rest)),
             Content::Objects(objects) => objects,
         };
-        let mut begin = 0;
-        let one = |(index, (place, end)): (usize, &(Place, usize))| {
-            let text = &objects.text[begin..*end];
-            begin = *end;
-            let spot = Spot::In(&objects.list, objects.first + index);
-            (*place, element(spot, objects.kind.as_deref(), text).map_err(|error| place.error(&error)))
-        };
-        let all = objects.each.iter().enumerate().map(one).collect();
-        Parsed(Readings::Objects { list: objects.list, first: objects.first, all })
+        let Objects { list, kind, first, text, each } = objects;
+        let (mut begin, mut all, mut failed) = (0, Vec::with_capacity(each.len()), None);
+        for (index, (place, end)) in each.into_iter().enumerate() {
+            match element(Spot::In(&list, first + index), kind.as_deref(), &text[begin..end]) {
+                Ok(element) => all.push((place, element)),
+                Err(error) => {
+                    failed = Some(place.error(&error));
+                    break;
+                }
+            }
+            begin = end;
+        }
+        Parsed(Readings::Objects { list, first, all, failed })
     }
 }
 

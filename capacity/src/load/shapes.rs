@@ -95,7 +95,7 @@ fn claim_templates(document: &Value, pod: &mut Pod) -> Result<(), ShapeError> {
         let name = template.metadata.name;
         pod.spec.volumes.retain(|volume| volume.name != name);
         let volume_claim_template = ClaimTemplate { spec: template.spec };
-        let ephemeral = Some(EphemeralVolume { volume_claim_template });
+        let ephemeral = Some(Box::new(EphemeralVolume { volume_claim_template }));
         pod.spec.volumes.push(Volume { name, ephemeral, ..Volume::default() });
     }
     Ok(())

@@ -168,6 +168,17 @@ impl<R: Read> Stream<R> {
         }
     }
 
+    /// That nothing but blanks follows.
+    ///
+    /// # Errors
+    /// [`StreamError`] with the place of what does.
+    pub fn end(&mut self) -> Result<(), StreamError> {
+        match self.peek_past_blanks()? {
+            None => Ok(()),
+            Some(_) => Err(self.place.broken("trailing characters".to_owned())),
+        }
+    }
+
     pub(super) fn place(&self) -> Place {
         self.place
     }

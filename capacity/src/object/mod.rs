@@ -6,6 +6,7 @@
 mod node;
 mod pod;
 mod policy;
+mod relevant;
 mod selector;
 mod storage;
 
@@ -18,7 +19,7 @@ pub use node::{Node, NodeImage, NodeSpec, NodeStatus, Taint};
 pub use pod::{
     Affinity, ClaimTemplate, Container, ContainerPort, ContainerStatus, EphemeralVolume, HostDisk,
     NodeAffinity, Pod, PodAffinity, PodAffinityTerm, PodCondition, PodSpec, PodStatus, Requirements,
-    SpreadConstraint, Toleration, Volume, WeightedPodAffinityTerm,
+    SchedulingGate, SpreadConstraint, Toleration, Volume, WeightedPodAffinityTerm,
 };
 pub use policy::{
     DisruptionBudget, LimitRange, LimitRangeItem, PriorityClass, ResourceQuota, ScopeRequirement,
@@ -26,7 +27,7 @@ pub use policy::{
 pub use selector::{LabelSelector, NodeSelector, NodeSelectorTerm, PreferredTerm, Requirement};
 pub use storage::{
     ClaimSpec, CsiDriver, CsiNode, PersistentVolume, PersistentVolumeClaim, StorageCapacity, StorageClass,
-    VolumeAttachment,
+    VolumeAttachment, VolumeSpec,
 };
 pub(crate) use storage::{ZONE_LABELS, zone_labels};
 
@@ -37,6 +38,21 @@ where
     T: Default + Deserialize<'de>,
 {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// Annotations that anything here asks for; others may be large, and are not kept.
+const ANNOTATIONS: [&str; 6] = [
+    "evenkeel.dev/count",
+    "openshift.io/node-selector",
+    "pv.kubernetes.io/bind-completed",
+    "scheduler.alpha.kubernetes.io/node-selector",
+    "storageclass.kubernetes.io/is-default-class",
+    "volume.kubernetes.io/selected-node",
+];
+
+/// Reads the annotations that matter.
+fn annotations<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<StringMap, D::Error> {
+    deserializer.deserialize_option(relevant::Annotations(&ANNOTATIONS))
 }
 
 /// Amounts by resource name, as written.
@@ -60,8 +76,8 @@ pub struct Metadata {
     /// Labels.
     #[serde(deserialize_with = "crate::object::null_is_default")]
     pub labels: StringMap,
-    /// Annotations.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
+    /// Annotations that matter here.
+    #[serde(deserialize_with = "annotations")]
     pub annotations: StringMap,
     /// Set while the object is being deleted.
     pub deletion_timestamp: Option<String>,

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::relevant::{Matters, only};
 use super::{LabelSelector, Metadata, NodeSelector, PreferredTerm, ResourceList, StringMap};
 
 /// A pod.
@@ -63,12 +64,24 @@ pub struct PodSpec {
     #[serde(deserialize_with = "crate::object::null_is_default")]
     pub preemption_policy: String,
     /// Volumes.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
+    #[serde(deserialize_with = "only")]
     pub volumes: Vec<Volume>,
     /// Set on pods that end by themselves; matters for quota scopes.
     pub active_deadline_seconds: Option<i64>,
+    /// The scheduler does not look at the pod before these are gone.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub scheduling_gates: Vec<SchedulingGate>,
     /// Runs in the node's network: container ports are host ports then.
     pub host_network: bool,
+}
+
+/// Something a pod waits for before it is scheduled.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SchedulingGate {
+    /// Name.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub name: String,
 }
 
 /// Where a pod stands.
@@ -80,14 +93,14 @@ pub struct PodStatus {
     pub phase: String,
     /// When the kubelet took it, RFC 3339.
     pub start_time: Option<String>,
-    /// What the kubelet granted, while a resize is under way.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
+    /// What the kubelet granted, of containers for which it says so.
+    #[serde(deserialize_with = "only")]
     pub container_statuses: Vec<ContainerStatus>,
     /// The same of init containers and sidecars.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
+    #[serde(deserialize_with = "only")]
     pub init_container_statuses: Vec<ContainerStatus>,
     /// Conditions.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
+    #[serde(deserialize_with = "only")]
     pub conditions: Vec<PodCondition>,
 }
 
@@ -111,6 +124,12 @@ pub struct PodCondition {
     pub reason: String,
 }
 
+impl Matters for PodCondition {
+    fn matters(&self) -> bool {
+        self.kind == "PodResizePending"
+    }
+}
+
 /// What a running container has.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -123,6 +142,12 @@ pub struct ContainerStatus {
     pub allocated_resources: ResourceList,
     /// Requests in force.
     pub resources: Option<Requirements>,
+}
+
+impl Matters for ContainerStatus {
+    fn matters(&self) -> bool {
+        self.resources.is_some()
+    }
 }
 
 /// A container.
@@ -314,17 +339,39 @@ pub struct Volume {
     /// A claim.
     pub persistent_volume_claim: Option<ClaimVolume>,
     /// A claim made for the pod.
-    pub ephemeral: Option<EphemeralVolume>,
+    pub ephemeral: Option<Box<EphemeralVolume>>,
     /// A disk of Google's.
-    pub gce_persistent_disk: Option<HostDisk>,
+    pub gce_persistent_disk: Option<Box<HostDisk>>,
     /// A disk of Amazon's.
-    pub aws_elastic_block_store: Option<HostDisk>,
+    pub aws_elastic_block_store: Option<Box<HostDisk>>,
+    /// A disk of Microsoft's.
+    pub azure_disk: Option<Box<HostDisk>>,
+    /// A disk of OpenStack's.
+    pub cinder: Option<Box<HostDisk>>,
     /// A block device over iSCSI.
-    pub iscsi: Option<HostDisk>,
+    pub iscsi: Option<Box<HostDisk>>,
     /// A Ceph block device.
-    pub rbd: Option<HostDisk>,
+    pub rbd: Option<Box<HostDisk>>,
     /// An image as a volume.
     pub image: Option<ImageVolume>,
+}
+
+impl Matters for Volume {
+    /// Most volumes are projected tokens and configuration, which no rule looks at.
+    fn matters(&self) -> bool {
+        let disks = [
+            &self.gce_persistent_disk,
+            &self.aws_elastic_block_store,
+            &self.azure_disk,
+            &self.cinder,
+            &self.iscsi,
+            &self.rbd,
+        ];
+        self.persistent_volume_claim.is_some()
+            || self.ephemeral.is_some()
+            || self.image.is_some()
+            || disks.into_iter().any(Option::is_some)
+    }
 }
 
 /// A claim by name.
@@ -368,7 +415,10 @@ pub struct HostDisk {
     /// Name of the disk (GCE).
     #[serde(deserialize_with = "crate::object::null_is_default")]
     pub pd_name: String,
-    /// Id of the volume (EBS).
+    /// Address of the disk (Azure).
+    #[serde(rename = "diskURI", deserialize_with = "crate::object::null_is_default")]
+    pub disk_uri: String,
+    /// Id of the volume (EBS, Cinder).
     #[serde(rename = "volumeID", deserialize_with = "crate::object::null_is_default")]
     pub volume_id: String,
     /// Qualified name (iSCSI).

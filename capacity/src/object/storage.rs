@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{LabelSelector, Metadata, NodeSelector, ResourceList, StringMap};
+use super::{HostDisk, LabelSelector, Metadata, NodeSelector, ResourceList, StringMap};
 
 /// A persistent volume.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -49,6 +49,14 @@ pub struct VolumeSpec {
     pub node_affinity: VolumeAffinity,
     /// Driver and handle.
     pub csi: Option<CsiSource>,
+    /// A disk of Amazon's, as kinds were named before drivers.
+    pub aws_elastic_block_store: Option<HostDisk>,
+    /// The same of Google's.
+    pub gce_persistent_disk: Option<HostDisk>,
+    /// The same of Microsoft's.
+    pub azure_disk: Option<HostDisk>,
+    /// The same of OpenStack's.
+    pub cinder: Option<HostDisk>,
 }
 
 /// Which claim.

@@ -48,6 +48,8 @@ impl What {
 pub(crate) struct VolumeRules {
     wanted: Vec<Wanted>,
     disks: Box<[DiskUse]>,
+    /// Those of the pod itself that a driver attaches.
+    inline: Box<[Handle]>,
     /// Disks in use by node.
     disks_on: HashMap<NodeIndex, Vec<DiskUse>>,
     /// Attached volumes by node.
@@ -92,7 +94,8 @@ pub(crate) fn refuses_pod(cluster: &Cluster, profile: &Profile, pod: &Pod) -> Op
 impl VolumeRules {
     /// Rules of a pod against everybody placed; `None` when it has no volume that matters.
     pub(crate) fn new(cluster: &Cluster, state: &State, pod: &Pod) -> Option<Self> {
-        if pod.claims.is_empty() && pod.own_claims.is_empty() && pod.disks.is_empty() {
+        if pod.claims.is_empty() && pod.own_claims.is_empty() && pod.disks.is_empty() && pod.attached.is_empty()
+        {
             return None;
         }
         let one_pod =
@@ -100,6 +103,7 @@ impl VolumeRules {
         let mut rules = Self {
             wanted: wanted(cluster, pod),
             disks: pod.disks.clone(),
+            inline: pod.attached.clone(),
             disks_on: HashMap::new(),
             attached: vec![HashSet::new(); cluster.nodes.len()],
             own_attached: HashMap::new(),
@@ -132,6 +136,7 @@ impl VolumeRules {
 
     fn note_others(&mut self, cluster: &Cluster, other: &Pod, node: NodeIndex) {
         self.attached[node].extend(other.claims.iter().filter_map(|key| handle(cluster, *key)));
+        self.attached[node].extend(&other.attached);
         for (driver, volumes) in own_drivers(cluster, other) {
             *self.own_attached.entry((node, driver)).or_default() += volumes;
         }
@@ -225,7 +230,8 @@ impl VolumeRules {
 
     /// How many volumes a node would have to attach that the clones share, by driver.
     fn new_shared(&self, node: NodeIndex) -> HashMap<Symbol, i64> {
-        let handles: HashSet<Handle> = self.wanted.iter().filter_map(|wanted| wanted.handle).collect();
+        let claimed = self.wanted.iter().filter_map(|wanted| wanted.handle);
+        let handles: HashSet<Handle> = claimed.chain(self.inline.iter().copied()).collect();
         let mut new: HashMap<Symbol, i64> = HashMap::new();
         for (driver, _) in handles.difference(&self.attached[node]) {
             *new.entry(*driver).or_default() += 1;
@@ -323,7 +329,7 @@ fn wanted(cluster: &Cluster, pod: &Pod) -> Vec<Wanted> {
 fn own_drivers(cluster: &Cluster, pod: &Pod) -> Vec<(Symbol, i64)> {
     let mut drivers: Vec<(Symbol, i64)> = Vec::new();
     for claim in &pod.own_claims {
-        let Some(driver) = cluster.storage.classes.get(&claim.class).and_then(|c| c.provisioner) else {
+        let Some(driver) = cluster.storage.classes.get(&claim.class).and_then(|c| c.driver) else {
             continue;
         };
         match drivers.iter_mut().find(|(known, _)| *known == driver) {
@@ -339,6 +345,6 @@ fn handle(cluster: &Cluster, key: Symbol) -> Option<Handle> {
     let claim = cluster.storage.claims.get(&key)?;
     match claim.binding {
         Binding::Bound(volume) | Binding::Lost(volume) => cluster.storage.volumes.get(&volume)?.handle,
-        _ => Some((cluster.storage.classes.get(&claim.class)?.provisioner?, key)),
+        _ => Some((cluster.storage.classes.get(&claim.class)?.driver?, key)),
     }
 }

@@ -135,7 +135,7 @@ impl Asking<'_, '_> {
         });
         let shapes: Vec<Shape> = admitted.collect();
         match &shapes[..] {
-            [one] => scenario::add(self.profiles, &one.pod, missing, types),
+            [one] => scenario::add(self.profiles, &one.pod, missing, types, &mut *self.going),
             _ => scenario::add_sets(self.profiles, &shapes, missing, types, &mut *self.going),
         }
     }
@@ -156,8 +156,8 @@ impl Asking<'_, '_> {
         })
     }
 
-    fn without(&self, nodes: &[NodeIndex]) -> Displaced {
-        scenario::displace(self.cluster, self.profiles, &self.state, nodes)
+    fn without(&mut self, nodes: &[NodeIndex]) -> Displaced {
+        scenario::displace(self.cluster, self.profiles, &self.state, nodes, &mut *self.going)
     }
 
     fn lose(&mut self, lost: &str) -> Result<Vec<Displaced>, QuestionError> {

@@ -40,9 +40,24 @@ pub struct Addition {
     pub price: Option<f64>,
 }
 
-/// For each type, how many nodes hold `missing` more of a pod; the cheapest first, then the fewest.
-pub fn add(profiles: &Profiles, pod: &Pod, missing: u64, types: &[NodeType]) -> Vec<Addition> {
-    sorted(types.iter().map(|kind| one(profiles, pod, missing, kind)).collect())
+/// For each type, how many nodes hold `missing` more of a pod; the cheapest first, then the fewest. `going` says whether
+/// the answer is still wanted: types that were not looked at are left out then.
+pub fn add(
+    profiles: &Profiles,
+    pod: &Pod,
+    missing: u64,
+    types: &[NodeType],
+    going: &mut dyn FnMut(u64) -> bool,
+) -> Vec<Addition> {
+    let mut additions = Vec::with_capacity(types.len());
+    for kind in types {
+        let addition = one(profiles, pod, missing, kind, going);
+        if !going(additions.len() as u64) {
+            break;
+        }
+        additions.push(addition);
+    }
+    sorted(additions)
 }
 
 /// The same for several shapes: how many nodes of each type hold `missing` more complete sets, found by placing them.
@@ -113,15 +128,26 @@ fn sorted(mut additions: Vec<Addition>) -> Vec<Addition> {
     additions
 }
 
-fn one(profiles: &Profiles, pod: &Pod, missing: u64, kind: &NodeType) -> Addition {
-    let per_node = per_node(profiles, pod, kind).unwrap_or(0);
+fn one(
+    profiles: &Profiles,
+    pod: &Pod,
+    missing: u64,
+    kind: &NodeType,
+    going: &mut dyn FnMut(u64) -> bool,
+) -> Addition {
+    let per_node = per_node(profiles, pod, kind, going).unwrap_or(0);
     let nodes = (per_node > 0).then(|| missing.div_ceil(per_node));
     let price = nodes.zip(kind.price).map(|(nodes, price)| nodes as f64 * price);
     Addition { r#type: kind.name.clone(), per_node, nodes, price }
 }
 
 /// How many one empty node of this type takes.
-fn per_node(profiles: &Profiles, pod: &Pod, kind: &NodeType) -> Option<u64> {
+fn per_node(
+    profiles: &Profiles,
+    pod: &Pod,
+    kind: &NodeType,
+    going: &mut dyn FnMut(u64) -> bool,
+) -> Option<u64> {
     let mut cluster = cluster_of(kind, 1)?;
     let pod = std::sync::Arc::new(cluster.shape(pod).ok()?);
     let profile = profiles.of(cluster.word(pod.scheduler));
@@ -130,6 +156,6 @@ fn per_node(profiles: &Profiles, pod: &Pod, kind: &NodeType) -> Option<u64> {
     match placer.closed(&state) {
         Some(closed) => Some(closed.count),
         // A node has at most some thousand pods.
-        None => Some(placer.run(&mut state, Some(1 << 16)).len() as u64),
+        None => Some(placer.run_while(&mut state, Some(1 << 16), going).len() as u64),
     }
 }

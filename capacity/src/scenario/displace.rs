@@ -39,8 +39,18 @@ pub struct FailedPod {
     pub message: String,
 }
 
-/// Takes nodes away and places their pods elsewhere, the highest priority first.
-pub fn displace(cluster: &Cluster, profiles: &Profiles, state: &State, nodes: &[NodeIndex]) -> Displaced {
+/// Pods between two looks at whether whoever asked is still there.
+const BETWEEN_LOOKS: usize = 64;
+
+/// Takes nodes away and places their pods elsewhere, the highest priority first. `going` says whether the answer is
+/// still wanted, with how many are placed: the pods that are left are neither placed nor failed then.
+pub fn displace(
+    cluster: &Cluster,
+    profiles: &Profiles,
+    state: &State,
+    nodes: &[NodeIndex],
+    going: &mut dyn FnMut(u64) -> bool,
+) -> Displaced {
     let mut state = state.clone();
     let known = cluster.placed.len();
     let leaving: Vec<usize> = (0..known.min(state.placements.len()))
@@ -59,14 +69,20 @@ pub fn displace(cluster: &Cluster, profiles: &Profiles, state: &State, nodes: &[
         .sort_by_key(|(pod, name)| (Reverse(pod.priority), cluster.word(pod.namespace), cluster.word(*name)));
     let budgets = broken_budgets(cluster, moving.iter().map(|(pod, _)| &**pod));
     let mut placers: HashMap<*const Pod, Placer<'_>> = HashMap::new();
-    let mut failed = Vec::new();
-    for (pod, name) in &moving {
+    let (mut placed, mut failed) = (0, Vec::new());
+    for (at, (pod, name)) in moving.iter().enumerate() {
+        if at % BETWEEN_LOOKS == BETWEEN_LOOKS - 1 && !going(placed as u64) {
+            break;
+        }
         let profile = profiles.of(cluster.word(pod.scheduler));
         let placer = placers
             .entry(Arc::as_ptr(pod))
             .or_insert_with(|| Placer::new(cluster, profile, &mut state, Arc::clone(pod)));
         match placer.next(&state) {
-            Some(node) => placer.place(&mut state, node),
+            Some(node) => {
+                placer.place(&mut state, node);
+                placed += 1;
+            }
             None => {
                 let message = fit_error(cluster, &placer.rejections(&state));
                 failed.push(FailedPod {
@@ -79,7 +95,7 @@ pub fn displace(cluster: &Cluster, profiles: &Profiles, state: &State, nodes: &[
     Displaced {
         nodes: nodes.iter().map(|node| cluster.word(cluster.nodes[*node].name).to_owned()).collect(),
         pods: moving.len(),
-        placed: moving.len() - failed.len(),
+        placed,
         daemons,
         failed,
         budgets,

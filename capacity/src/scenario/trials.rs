@@ -34,14 +34,20 @@ pub fn trials(
     going: &mut dyn FnMut(u64) -> bool,
 ) -> Trials {
     let profile = profiles.of(cluster.word(pod.scheduler));
-    let mut counts: Vec<u64> = (0..trials.max(1))
-        .take_while(|trial| *trial == 0 || going(*trial))
-        .map(|trial| {
-            let mut state = state.clone();
-            let placer = Placer::new(cluster, profile, &mut state, Arc::clone(pod));
-            placer.seeded(seed.wrapping_add(trial)).run(&mut state, max).len() as u64
-        })
-        .collect();
+    let mut counts: Vec<u64> = Vec::new();
+    for trial in 0..trials.max(1) {
+        let mut state = state.clone();
+        let placer = Placer::new(cluster, profile, &mut state, Arc::clone(pod));
+        let placed = placer.seeded(seed.wrapping_add(trial)).run_while(&mut state, max, going);
+        // One that was given up half way tells nothing; the first is needed for there to be any.
+        let wanted = going(trial);
+        if wanted || trial == 0 {
+            counts.push(placed.len() as u64);
+        }
+        if !wanted {
+            break;
+        }
+    }
     counts.sort_unstable();
     Trials {
         trials: counts.len() as u64,

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, Read};
 
 use evenkeel_capacity::answer::Shape;
-use evenkeel_capacity::load::{Loader, shapes};
+use evenkeel_capacity::load::{Loader, Members, Stream, StreamError, shapes};
 use evenkeel_capacity::object::Pod;
 use evenkeel_capacity::question::{Options, Question, Snapshot};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
@@ -57,15 +57,37 @@ impl<R: Read> Read for Interrupted<'_, R> {
 /// # Errors
 /// What is wrong, with its place.
 pub(crate) fn question(reader: impl Read) -> Result<Asked, String> {
-    let mut reader = io::BufReader::with_capacity(1 << 16, reader);
-    if !is_json(&mut reader)? {
-        let document = documents(reader)?.into_iter().next().unwrap_or(Value::Null);
-        return EnvelopeSeed.deserialize(document).map_err(|error| error.to_string());
+    let mut text = Stream::new(reader).map_err(said)?;
+    if text.begins_with(b"{").map_err(said)? {
+        return json_question(&mut text).map_err(said);
     }
-    let mut json = serde_json::Deserializer::from_reader(reader);
-    let asked = EnvelopeSeed.deserialize(&mut json).map_err(|error| error.to_string())?;
-    json.end().map_err(|error| error.to_string())?;
-    Ok(asked)
+    let document = documents(text)?.into_iter().next().unwrap_or(Value::Null);
+    EnvelopeSeed.deserialize(document).map_err(|error| error.to_string())
+}
+
+/// The snapshot is read as it arrives, the rest when all of it is there.
+fn json_question(text: &mut Stream<impl Read>) -> Result<Asked, StreamError> {
+    let (mut members, mut snapshot) = (Members::begin(text)?, None);
+    while let Some(key) = members.next(text)? {
+        if key == "snapshot" && text.begins_with(b"{")? {
+            members.stand_in(b"{}");
+            let mut loader = Loader::new();
+            loader.text_of_one(text)?;
+            members.go_on(text);
+            snapshot = Some(finished(loader));
+        } else {
+            members.keep(text)?;
+        }
+    }
+    let rest = members.rest();
+    let read = EnvelopeSeed.deserialize(&mut serde_json::Deserializer::from_slice(rest.text()));
+    let asked = read.map_err(|error| rest.error(&error))?;
+    text.end()?;
+    Ok(Asked { snapshot: snapshot.or(asked.snapshot), ..asked })
+}
+
+fn said(error: StreamError) -> String {
+    error.to_string()
 }
 
 /// Reads a snapshot that stands alone, in JSON or YAML.
@@ -73,16 +95,12 @@ pub(crate) fn question(reader: impl Read) -> Result<Asked, String> {
 /// # Errors
 /// What is wrong, with its place.
 pub(crate) fn snapshot(reader: impl Read) -> Result<Snapshot, String> {
-    let mut reader = io::BufReader::with_capacity(1 << 16, reader);
+    let mut text = Stream::new(reader).map_err(said)?;
     let mut loader = Loader::new();
-    if is_json(&mut reader)? {
-        let mut json = serde_json::Deserializer::from_reader(reader);
-        // Several values may follow one another.
-        while json.end().is_err() {
-            loader.document(&mut json).map_err(|error| error.to_string())?;
-        }
+    if text.begins_with(b"{").map_err(said)? {
+        loader.text(&mut text).map_err(said)?;
     } else {
-        for document in documents(reader)? {
+        for document in documents(text)? {
             loader.document(document).map_err(|error| error.to_string())?;
         }
     }
@@ -122,19 +140,6 @@ pub(crate) fn options(written: Map<String, Value>) -> Result<Options, String> {
             Err(format!("steps: {steps} are more than the {MAX_STEPS} that are told"))
         }
         _ => Ok(options),
-    }
-}
-
-/// Whether the first character that is not blank opens a JSON object. The reader is left before it.
-fn is_json(reader: &mut impl io::BufRead) -> Result<bool, String> {
-    loop {
-        let buffer = reader.fill_buf().map_err(|error| error.to_string())?;
-        let blank = buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-        match buffer.get(blank) {
-            Some(byte) => return Ok(*byte == b'{'),
-            None if buffer.is_empty() => return Ok(false),
-            None => reader.consume(blank),
-        }
     }
 }
 
@@ -264,6 +269,10 @@ mod tests {
                 "items[0] (Node)",
             ),
             (r#"{"pods": []} x"#, "trailing"),
+            (r#"{"snapshot": {"nodes": [{}, {}]}, "pods": []}"#, "nodes[1] (Node): Node  is there twice"),
+            ("{\"snapshot\": {\"nodes\": []},\n \"max\": nope}", "at line 2 column 9"),
+            (r#"{"snapshot": []}"#, "invalid type: sequence"),
+            (r#"{"snapshot": {"nodes": [}}"#, "expected value"),
         ] {
             let error = question(text.as_bytes()).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");

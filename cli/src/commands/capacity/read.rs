@@ -7,7 +7,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use evenkeel_capacity::answer::Shape;
-use evenkeel_capacity::load::{Loader, Piece, Pieces, Stream, StreamError, shapes};
+use evenkeel_capacity::load::{Loader, Parsed, Piece, Pieces, Stream, StreamError, shapes};
 use evenkeel_capacity::object::Pod;
 use evenkeel_capacity::question::{Recommendations, Snapshot};
 use evenkeel_proto::v1::ListRecommendationsRequest;
@@ -22,8 +22,8 @@ use crate::input;
 const YAML_DEPTH: usize = 64;
 /// Lists, maps and scalars of YAML; larger snapshots are given as JSON, which is read as a stream.
 const YAML_NODES: usize = 4_000_000;
-/// Pieces of JSON (half a megabyte each) that may be read before those in front are taken in; the reading waits then.
-const PIECES_AHEAD: usize = 4;
+/// Pieces of JSON (some objects each) that may be parsed before those in front are taken in; the reading waits then.
+const PIECES_AHEAD: usize = 8;
 /// Bytes of YAML that are read.
 const YAML_BYTES: u64 = 64 << 20;
 
@@ -90,16 +90,27 @@ fn read_into(loader: &mut Loader<'_>, mut text: Text, name: &str) -> Result<(), 
         .try_for_each(|document| loader.document(document).map_err(|e| broken(name, &e.to_string())))
 }
 
-/// Takes in objects here while those that follow are cut and parsed on another thread: the two cost about the same.
+/// Takes in objects here while those that follow are cut and parsed on another thread: the two cost about the same. What
+/// was taken in goes back, since memory is given back most quickly by the thread that took it; it is dropped here where
+/// the way back is full.
 fn parsed_beside(loader: &mut Loader<'_>, text: &mut Text) -> Result<(), StreamError> {
     thread::scope(|scope| {
-        let (ahead, parsed) = sync_channel(PIECES_AHEAD);
+        let (ahead, parsed) = sync_channel::<Result<Parsed, StreamError>>(PIECES_AHEAD);
+        let (back, spent) = sync_channel::<Parsed>(PIECES_AHEAD);
         scope.spawn(move || {
-            let mut pieces = Pieces::new(text).map(|piece| piece.map(Piece::parse));
-            // An object that cannot be taken in ends the reading: nobody receives then.
-            pieces.try_for_each(|piece| ahead.send(piece))
+            Pieces::new(text).try_for_each(|piece| {
+                spent.try_iter().for_each(drop);
+                // An object that cannot be taken in ends the reading: nobody receives then.
+                ahead.send(piece.map(Piece::parse))
+            })
         });
-        parsed.into_iter().try_for_each(|piece| loader.add_parsed(piece?))
+        parsed.into_iter().try_for_each(|piece| {
+            let mut piece = piece?;
+            loader.add_parsed(&mut piece)?;
+            // What finds no way back is dropped here.
+            drop(back.try_send(piece));
+            Ok(())
+        })
     })
 }
 

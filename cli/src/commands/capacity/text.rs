@@ -124,6 +124,9 @@ fn why(text: &mut String, nodes: &[NodeAnswer], output: &Output) {
 }
 
 fn tail(text: &mut String, whole: &Whole, output: &Output) -> std::fmt::Result {
+    for note in &whole.answer.notes {
+        writeln!(text, "\nNote: {}", clean(note))?;
+    }
     for help in &whole.answer.help {
         writeln!(text, "\n{}: {} more would fit", clean(&help.change), help.admits)?;
     }
