@@ -120,9 +120,7 @@ fn the_documents_example_of_two_teams_and_a_reserve() {
 /// The same as quotas: each team may use its share, and nobody what is held back.
 #[test]
 fn the_documents_example_as_quotas() {
-    let quota = |team: &str, memory: &str, cpu: &str| {
-        json!({"metadata": {"name": team, "namespace": team}, "spec": {"hard": {"requests.cpu": cpu, "requests.memory": memory}}})
-    };
+    let quota = |team: &str, memory: &str, cpu: &str| json!({"metadata": {"name": team, "namespace": team}, "spec": {"hard": {"requests.cpu": cpu, "requests.memory": memory}}});
     let snapshot = json!({
         "nodes": [node("n", "16", "32Gi", json!({}))],
         "resourceQuotas": [quota("a", "20Gi", "10"), quota("b", "10Gi", "4")],
@@ -231,8 +229,11 @@ fn several_shapes_are_counted_in_complete_sets() {
 
 #[test]
 fn a_quota_demands_what_it_bounds() {
-    let got =
-        answer(&regions("region1", json!({"limits.cpu": "4"})), &[pod("team", json!({"requests": {"cpu": "1"}}))], None);
+    let got = answer(
+        &regions("region1", json!({"limits.cpu": "4"})),
+        &[pod("team", json!({"requests": {"cpu": "1"}}))],
+        None,
+    );
     assert_eq!(got.message, "pods \"sim\" is forbidden: failed quota: team: must specify limits.cpu for: c");
 }
 

@@ -57,7 +57,8 @@ fn a_count_ends_within_its_run() {
     loader.document(&json!({"nodes": [node("a"), node("b")]})).unwrap();
     let mut cluster = loader.finish().0;
     let mut state = State::new(&cluster);
-    let question = Ask { shapes: vec![Shape { pod: written(pod("p", slow())), wanted: 1 }], ..Ask::default() };
+    let question =
+        Ask { shapes: vec![Shape { pod: written(pod("p", slow())), wanted: 1 }], ..Ask::default() };
     let (mut going, asked) = leaving_after(2);
     let got = ask(&mut cluster, &Profiles::default(), &mut state, &question, &mut going).unwrap();
     assert_eq!((got.stop, got.count, asked.get()), (Stop::Cancelled, 767, 3), "256 between two looks");
@@ -73,8 +74,11 @@ fn help_ends_within_its_run() {
     // Only the tainted node has the label that is asked for.
     let mut asked_for = slow();
     asked_for["nodeSelector"] = json!({"kubernetes.io/hostname": "b"});
-    let question =
-        |help| Ask { shapes: vec![Shape { pod: written(pod("p", asked_for.clone())), wanted: 1 }], help, ..Ask::default() };
+    let question = |help| Ask {
+        shapes: vec![Shape { pod: written(pod("p", asked_for.clone())), wanted: 1 }],
+        help,
+        ..Ask::default()
+    };
     let mut helped = |times| {
         let (mut going, asked) = leaving_after(times);
         let mut state = State::new(&cluster);
@@ -99,7 +103,11 @@ fn pods_of_lost_nodes_types_of_nodes_and_ties_end_within_their_run() {
     let got = displace(&cluster, &profiles, &state, &[0], &mut going);
     assert_eq!((got.pods, got.placed, got.failed.len()), (1000, 127, 0), "64 between two looks");
 
-    let kind = |name: &str| NodeType { name: name.to_owned(), node: serde_json::from_value(node(name)).unwrap(), price: None };
+    let kind = |name: &str| NodeType {
+        name: name.to_owned(),
+        node: serde_json::from_value(node(name)).unwrap(),
+        price: None,
+    };
     let (mut going, asked) = leaving_after(1);
     let got = add(&profiles, &written(pod("p", slow())), 5, &[kind("x"), kind("y")], &mut going);
     assert!(got.is_empty() && asked.get() == 3, "the first type was given up half way: {got:?}");

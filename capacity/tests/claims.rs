@@ -45,7 +45,13 @@ fn quotas_count_the_claims_of_every_clone() {
     let table = [
         ("storage", json!({"requests.storage": "75Gi"}), json!({}), with_claim("10Gi", Some("gold")), 5),
         ("claims", json!({"persistentvolumeclaims": "4"}), json!({}), with_claim("10Gi", Some("gold")), 3),
-        ("counted objects", json!({"count/persistentvolumeclaims": "3"}), json!({}), with_claim("1Gi", None), 2),
+        (
+            "counted objects",
+            json!({"count/persistentvolumeclaims": "3"}),
+            json!({}),
+            with_claim("1Gi", None),
+            2,
+        ),
         ("the default class", json!({gold: "50Gi"}), json!({}), with_claim("10Gi", None), 3),
         ("another class", json!({gold: "50Gi"}), json!({}), with_claim("10Gi", Some("old")), 16),
         (
@@ -55,15 +61,29 @@ fn quotas_count_the_claims_of_every_clone() {
             with_claim("1Gi", Some("old")),
             2,
         ),
-        ("scopes speak of pods", json!({"requests.storage": "1Gi"}), json!({"scopes": ["NotBestEffort"]}), with_claim("9Gi", None), 16),
-        ("pods beside claims", json!({"pods": "7", "requests.storage": "1Ti"}), json!({}), with_claim("1Gi", None), 7),
+        (
+            "scopes speak of pods",
+            json!({"requests.storage": "1Gi"}),
+            json!({"scopes": ["NotBestEffort"]}),
+            with_claim("9Gi", None),
+            16,
+        ),
+        (
+            "pods beside claims",
+            json!({"pods": "7", "requests.storage": "1Ti"}),
+            json!({}),
+            with_claim("1Gi", None),
+            7,
+        ),
         ("a pod without claims", json!({"requests.storage": "1"}), json!({}), pod(json!({})), 16),
     ];
     for (what, hard, more, pod, wanted) in table {
         let got = answer(&snapshot(json!({"resourceQuotas": [quota(hard, more)], "pvcs": used})), &pod);
         assert_eq!(got.count, wanted, "{what}: {}", got.message);
     }
-    let full = snapshot(json!({"resourceQuotas": [quota(json!({"requests.storage": "25Gi"}), json!({}))], "pvcs": used}));
+    let full = snapshot(
+        json!({"resourceQuotas": [quota(json!({"requests.storage": "25Gi"}), json!({}))], "pvcs": used}),
+    );
     let got = answer(&full, &with_claim("2Gi", None));
     assert_eq!((got.count, got.stop, got.bounds["quota/q"]), (2, Stop::QuotaExceeded, 2));
     assert_eq!(
@@ -87,7 +107,11 @@ fn limit_ranges_bound_the_size_of_claims() {
         "persistentvolumeclaims \"data-sim\" is forbidden: maximum storage usage per PersistentVolumeClaim is 5Gi, but \
          request is 6Gi"
     );
-    assert!(asked(&with_claim("1Gi", None)).message.contains("minimum storage usage per PersistentVolumeClaim is 2Gi"));
+    assert!(
+        asked(&with_claim("1Gi", None))
+            .message
+            .contains("minimum storage usage per PersistentVolumeClaim is 2Gi")
+    );
 }
 
 fn limits(driver: &str, counts: &[(&str, u32)]) -> Value {
@@ -138,7 +162,8 @@ fn volumes_of_kinds_that_were_built_in_count_against_the_limits_of_their_drivers
 #[test]
 fn what_is_on_a_node_and_what_is_yet_to_be_made_count_as_well() {
     let driver = "pd.csi.storage.gke.io";
-    let (volume, claim) = persistent("gcePersistentDisk", &json!({"pdName": "disk", "readOnly": true}), "data");
+    let (volume, claim) =
+        persistent("gcePersistentDisk", &json!({"pdName": "disk", "readOnly": true}), "data");
     let mut there = mounting("data");
     there["metadata"]["name"] = "there".into();
     there["spec"]["nodeName"] = "n1".into();

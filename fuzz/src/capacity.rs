@@ -121,7 +121,8 @@ pub(crate) fn options(bytes: &[u8]) {
 }
 
 pub(crate) fn some_options() -> Vec<Vec<u8>> {
-    let node = recorded().next().map(|input| input["nodes"][0]["metadata"]["name"].clone()).unwrap_or_default();
+    let node =
+        recorded().next().map(|input| input["nodes"][0]["metadata"]["name"].clone()).unwrap_or_default();
     let config = json!({"kind": "KubeSchedulerConfiguration", "profiles": [{
         "schedulerName": "packing",
         "plugins": {"score": {"disabled": [{"name": "*"}], "enabled": [{"name": "NodeResourcesFit", "weight": 5}]}},

@@ -15,7 +15,18 @@ pub(crate) fn quantity(bytes: &[u8]) {
 }
 
 pub(crate) fn quantities() -> Vec<Vec<u8>> {
-    crate::owned(&["0", "100m", "1.5Gi", "12e6", "-7n", "+.5k", "1000000000000Ei", "0.000000001", "3E", "12E-3"])
+    crate::owned(&[
+        "0",
+        "100m",
+        "1.5Gi",
+        "12e6",
+        "-7n",
+        "+.5k",
+        "1000000000000Ei",
+        "0.000000001",
+        "3E",
+        "12E-3",
+    ])
 }
 
 /// A text gets pods or an error, and pods get requests and rules.

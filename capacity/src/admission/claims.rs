@@ -84,7 +84,11 @@ pub(super) fn check(ranges: &[&LimitRange], pod: &Pod) -> Result<(), String> {
         let request = claim.resources.requests.get("storage");
         for item in items().filter(|item| item.kind == "PersistentVolumeClaim") {
             for (bound, amount, broken) in [
-                ("minimum", item.min.get("storage"), (|request, least| request < least) as fn(i128, i128) -> bool),
+                (
+                    "minimum",
+                    item.min.get("storage"),
+                    (|request, least| request < least) as fn(i128, i128) -> bool,
+                ),
                 ("maximum", item.max.get("storage"), |request, most| request > most),
             ] {
                 let Some(amount) = amount else { continue };

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use super::stream::{Place, Stream, StreamError};
+use super::stream::{Place, Stream, StreamError, why};
 
 /// The text of an object without the values that were read on the way. A value that was left out is an empty list or
 /// `null` there.
@@ -27,12 +27,7 @@ impl Rest {
         // The end of one part is told as such, not as the beginning of the next.
         let part = self.parts.iter().rev().find(|(begin, _)| *begin < at).or(self.parts.first());
         let (begin, place) = part.copied().unwrap_or((0, Place { line: 1, column: 0 }));
-        let why = place.error(error);
-        let at = place.after(&self.text[begin.min(at)..at.min(self.text.len())]);
-        match why {
-            StreamError::Broken { why, .. } => at.broken(why),
-            other => other,
-        }
+        place.after(&self.text[begin.min(at)..at.min(self.text.len())]).broken(why(error))
     }
 
     fn push<R: Read>(&mut self, stream: &mut Stream<R>, bytes: usize) -> Result<(), StreamError> {

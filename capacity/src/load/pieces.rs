@@ -13,7 +13,7 @@ use super::document::items_kind;
 use super::element::{Element, ElementSeed, Fields, Spot};
 use super::list_of_kind;
 use super::members::{Members, Rest};
-use super::stream::{Place, Stream, StreamError};
+use super::stream::{Place, Stream, StreamError, why};
 
 /// A piece is handed out when it has so many bytes.
 /// Small, so that what is parsed of it is soon given back to the allocator, which is quickest so.
@@ -48,7 +48,12 @@ pub struct Parsed(pub(super) Readings);
 #[derive(Debug)]
 pub(super) enum Readings {
     /// Objects of a list from this index on, up to the first that is broken.
-    Objects { list: String, first: usize, all: Vec<(Place, Element)>, failed: Option<StreamError> },
+    Objects {
+        list: String,
+        first: usize,
+        all: Vec<(Place, Element)>,
+        failed: Option<StreamError>,
+    },
     Rest(Rest),
 }
 
@@ -286,9 +291,11 @@ impl List {
 fn broken<R: Read>(before: &str, next: Option<u8>, stream: &Stream<R>) -> StreamError {
     let text: Vec<u8> = before.bytes().chain(next).collect();
     let place = stream.place();
-    let begin = Place { column: place.column.wrapping_sub(before.len()), ..place };
     match serde_json::from_slice::<Vec<IgnoredAny>>(&text) {
-        Err(error) => begin.error(&error),
+        Err(error) => {
+            let past = error.column().saturating_sub(before.len());
+            Place { column: place.column + past, ..place }.broken(why(&error))
+        }
         // Not reached: every text that is given here is broken.
         Ok(_) => place.broken("a list that is broken".to_owned()),
     }

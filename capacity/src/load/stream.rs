@@ -69,15 +69,22 @@ impl Place {
     /// An error of a text that begins here.
     pub(super) fn error(self, error: &serde_json::Error) -> StreamError {
         let (line, column) = (error.line(), error.column());
-        let text = error.to_string();
-        let why = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
         let at = match line {
             0 => self,
             1 => Self { column: self.column + column, ..self },
             _ => Self { line: self.line + line - 1, column },
         };
-        at.broken(why.to_owned())
+        at.broken(why(error))
     }
+}
+
+/// An error without its place.
+pub(super) fn why(error: &serde_json::Error) -> String {
+    let mut text = error.to_string();
+    if let Some(end) = text.rfind(&format!(" at line {} column {}", error.line(), error.column())) {
+        text.truncate(end);
+    }
+    text
 }
 
 /// How far the search for the end of a value is.

@@ -94,7 +94,10 @@ pub(crate) fn refuses_pod(cluster: &Cluster, profile: &Profile, pod: &Pod) -> Op
 impl VolumeRules {
     /// Rules of a pod against everybody placed; `None` when it has no volume that matters.
     pub(crate) fn new(cluster: &Cluster, state: &State, pod: &Pod) -> Option<Self> {
-        if pod.claims.is_empty() && pod.own_claims.is_empty() && pod.disks.is_empty() && pod.attached.is_empty()
+        if pod.claims.is_empty()
+            && pod.own_claims.is_empty()
+            && pod.disks.is_empty()
+            && pod.attached.is_empty()
         {
             return None;
         }

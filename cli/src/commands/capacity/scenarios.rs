@@ -14,7 +14,8 @@ use crate::failure::Failure;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What if")]
 pub(crate) struct WhatIf {
-    /// Let ties fall by this seed instead of to the smallest name.
+    /// Let ties between equally good nodes fall by this seed in an answer of its own; the count, the places
+    /// and every other answer keep to the smallest name. With --trials, the first of the seeds.
     #[arg(long, value_name = "N")]
     pub(super) seed: Option<u64>,
     /// Let ties fall in so many ways and tell the smallest, middle and largest count.

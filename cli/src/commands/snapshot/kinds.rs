@@ -175,6 +175,28 @@ mod tests {
         assert_eq!(of("ReplicaSet").path(Some("a")), "/apis/apps/v1/namespaces/a/replicasets");
     }
 
+    /// The role that is shipped lists every kind by its group, and nothing else.
+    #[test]
+    fn the_shipped_role_may_list_these_kinds_and_no_more() {
+        let manifest = include_str!("../../../../packaging/kubernetes/snapshot.yaml");
+        let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).unwrap();
+        let role = objects.iter().find(|object| object["kind"] == "ClusterRole").unwrap();
+        let mut allowed: Vec<String> = Vec::new();
+        for rule in role["rules"].as_array().unwrap() {
+            assert_eq!(rule["verbs"], json!(["list"]));
+            for resource in rule["resources"].as_array().unwrap() {
+                let (group, resource) = (&rule["apiGroups"][0], resource.as_str().unwrap());
+                allowed.push(format!("{}/{resource}", group.as_str().unwrap()));
+            }
+        }
+        let group = |kind: &Kind| kind.api_version.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
+        let mut wanted: Vec<String> =
+            KINDS.iter().map(|kind| format!("{}/{}", group(kind), kind.plural)).collect();
+        allowed.sort();
+        wanted.sort();
+        assert_eq!(allowed, wanted);
+    }
+
     #[test]
     fn secrets_stay_behind_unless_all_is_kept() {
         let pod = json!({
