@@ -47,11 +47,14 @@ fn read_whole(text: &str) -> Result<Loader<'static>, String> {
     Ok(loader)
 }
 
-/// Both roads read the same, or say the same. Where an object is there twice is told by its beginning and by its end.
+/// Both roads read the same, or say the same. An object that was understood and cannot be taken in (it is there twice, or
+/// has a selector that cannot be used) is told by its beginning on one and by its end on the other.
 fn same(text: &str, bytes: usize) {
-    let told = |error: String| match error.find(" is there twice at line ") {
-        Some(end) => error[..end].to_owned(),
-        None => error,
+    let told = |error: String| {
+        let taken_in = error.split_once(" (").and_then(|(_, rest)| rest.split_once("): "));
+        let refused = taken_in.is_some_and(|(kind, why)| why.starts_with(&format!("{kind} ")));
+        let place = error.rfind(" at line ").filter(|_| refused);
+        place.map_or(error.clone(), |place| error[..place].to_owned())
     };
     let answer = |read: Result<Loader<'static>, String>| match read {
         Ok(loader) => {
