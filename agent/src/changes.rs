@@ -109,7 +109,7 @@ fn knob_row(name: &str, knob: &KnobView) -> [String; 6] {
         knob.actual.clone().unwrap_or_else(dash),
         knob.wanted.clone(),
         knob.state.as_str().to_owned(),
-        knob.reason.clone(),
+        knob.reason.to_string(),
     ]
 }
 

@@ -119,7 +119,7 @@ fn container(view: &ContainerView) -> Value {
         .map(|knob| {
             json!({
                 "name": knob.name, "wanted": knob.wanted, "actual": knob.actual,
-                "state": knob.state.as_str(), "reason": knob.reason,
+                "state": knob.state.as_str(), "reason": &*knob.reason,
             })
         })
         .collect();

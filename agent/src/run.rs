@@ -317,6 +317,7 @@ fn start(
     let evictions = Arc::new(Evictions::new(context.config.eviction, rehearsal, &decisions.rulings()));
     let oom = oom::Parts {
         context: Arc::clone(&context),
+        roots: kernel.reader.roots().clone(),
         tree: Arc::clone(kernel.reader.tree()),
         actor: kernel::open_writer(&context.config, kernel.reader.roots(), kernel.reader.tree())?,
         log: kernel.kernel_log.take(),

@@ -103,8 +103,8 @@ pub(crate) struct SourceUpdate {
     pub source: SourceKind,
     /// Directory or socket.
     pub address: String,
-    /// Everything it sees.
-    pub workloads: Vec<Workload>,
+    /// Everything it sees; shared with the source, which tells no change by it.
+    pub workloads: Vec<Arc<Workload>>,
     /// What it could not use, each by name.
     pub problems: Vec<SourceProblem>,
     /// False when the source itself cannot be read now; `workloads` is then what was last seen.

@@ -3,8 +3,8 @@
 //! Owned here: the shape of a plan and its making from node, configuration and containers. A plan is always the
 //! full desired state; comparing it with the kernel and writing differences is the agent's.
 
-use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::sync::Arc;
 
 use evenkeel_model::node::NodeFacts;
 use evenkeel_model::qos_class::QosClass;
@@ -16,15 +16,16 @@ pub use crate::config::{BurstPercent, CpuPeriod, KnobSwitches, MemoryHighFactor,
 use crate::container::plan_container;
 pub use crate::cores::CpuList;
 pub use crate::cpu::CpuQuota;
+pub use crate::reason::Inputs;
 pub use crate::rules::ResourceClasses;
 
 /// Why a value was chosen.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
     /// A sentence a person understands.
-    pub text: String,
+    pub text: Arc<str>,
     /// The numbers the decision used, by name; amounts of memory in bytes, of CPU in thousandths.
-    pub inputs: BTreeMap<String, String>,
+    pub inputs: Inputs,
 }
 
 /// A value the kernel should hold, and why.

@@ -77,7 +77,10 @@ fn small_changes_are_not_written_and_crossing_is() {
     assert_eq!(see(&mut d, 201), ["a"]);
     assert_eq!(d.wish("a").unwrap().value.get(), 798);
     assert!(see(&mut d, 195).is_empty());
-    assert_eq!(d.wish("a").unwrap().reason.text, "Burstable over its request, place 1 of 1: uses 201 of 200");
+    assert_eq!(
+        &*d.wish("a").unwrap().reason.text,
+        "Burstable over its request, place 1 of 1: uses 201 of 200"
+    );
     assert_eq!(see(&mut d, 189), ["a"]);
     assert_eq!(d.wish("a").unwrap().value.get(), 710);
     // Gone is forgotten.

@@ -25,6 +25,11 @@ use evenkeel_qos::reserve::{NodeUse, Reserve, ReserveRule};
 use evenkeel_qos::rules::RuleSet;
 use proptest::prelude::*;
 
+/// A reason that is nothing but its numbers.
+fn because(inputs: BTreeMap<String, String>) -> Reason {
+    Reason { text: "".into(), inputs: inputs.into_iter().collect() }
+}
+
 fn decision(kind: DecisionKind, knob: &str, new: &str, reason: &Reason) -> Decision {
     Decision {
         time_usec: 1,
@@ -35,8 +40,8 @@ fn decision(kind: DecisionKind, knob: &str, new: &str, reason: &Reason) -> Decis
         knob: Some(knob.to_owned()),
         old: None,
         new: Some(new.to_owned()),
-        reason: reason.text.clone(),
-        inputs: reason.inputs.clone(),
+        reason: reason.text.to_string(),
+        inputs: reason.inputs.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         result: DecisionResult::Done,
     }
 }
@@ -56,7 +61,7 @@ fn limit(v: Limit<Bytes>, unlimited: &str) -> String {
 /// Replays every wish of a container, each as every knob it is written to.
 fn all_same(c: &ContainerPlan) {
     let class = c.qos_class.map_or("none", QosClass::as_str);
-    if c.class_reason.inputs.contains_key("rules") {
+    if c.class_reason.inputs.get("rules").is_some() {
         let made = decision(DecisionKind::Classified, "", class, &c.class_reason);
         assert_eq!(replay(&made), Replayed::Same, "{made:?}");
     }
@@ -311,7 +316,7 @@ fn rulings_on_failed_containers_come_out_again() {
         (QosClass::Guaranteed, 99, DecisionKind::Restart),
     ] {
         let ruling = rule(&Policy::default(), class, restarts);
-        let reason = Reason { text: String::new(), inputs: ruling.inputs() };
+        let reason = because(ruling.inputs());
         assert_eq!(replay(&decision(kind, "", "", &reason)), Replayed::Same, "{class} {restarts}");
         let other = if kind == DecisionKind::Evict { DecisionKind::Restart } else { DecisionKind::Evict };
         assert!(matches!(replay(&decision(other, "", "", &reason)), Replayed::Differs { .. }));
@@ -332,7 +337,7 @@ fn starvation_comes_out_again() {
         ("busy", "9500"),
     ];
     let inputs = numbers.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    let reason = Reason { text: String::new(), inputs };
+    let reason = because(inputs);
     assert_eq!(replay(&decision(DecisionKind::Starved, "cpu", "starving", &reason)), Replayed::Same);
     assert_eq!(replay(&decision(DecisionKind::Starved, "cpu", "evict", &reason)), Replayed::Same);
     assert!(matches!(
@@ -351,7 +356,7 @@ fn verdicts_on_effect_come_out_again() {
     };
     let told = |by: &str, mut inputs: BTreeMap<String, String>| {
         inputs.insert("by".to_owned(), by.to_owned());
-        let reason = Reason { text: String::new(), inputs };
+        let reason = because(inputs);
         replay(&decision(DecisionKind::Ineffective, "memory.min", "1", &reason))
     };
     let nodes = [node("/a b", 1 << 20), node("/a b/c", 0), node("/a b/c/d", 1 << 20)];
@@ -376,9 +381,7 @@ fn what_cannot_be_decided_again_says_why() {
     let inputs = |of: &[(&str, &str)]| -> BTreeMap<String, String> {
         of.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
     };
-    let with = |of: &[(&str, &str)]| {
-        decision(DecisionKind::Set, "cpu.shares", "2", &Reason { text: String::new(), inputs: inputs(of) })
-    };
+    let with = |of: &[(&str, &str)]| decision(DecisionKind::Set, "cpu.shares", "2", &because(inputs(of)));
     let table = [
         (with(&[]), "names no rule in its inputs"),
         (with(&[("formula", "magic")]), "its rule magic is not known here"),
@@ -429,7 +432,7 @@ proptest! {
         inputs.entry("class".into()).and_modify(|c| *c = "Burstable".into());
         inputs.entry("rules".into()).and_modify(|c| *c = "kubelet".into());
         for knob in ["cpu.max", "cpu.shares", "memory.max"] {
-            replay(&decision(DecisionKind::Set, knob, "1", &Reason { text: String::new(), inputs: inputs.clone() }));
+            replay(&decision(DecisionKind::Set, knob, "1", &because(inputs.clone())));
         }
     }
 }

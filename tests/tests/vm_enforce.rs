@@ -30,7 +30,7 @@ const MEMORY: &[Case] = &[
 #[test]
 fn memory_is_kept_and_taken_by_class() -> Result<()> {
     require!(machine::is_emulated() || vm::impossible().is_none(), vm::impossible().unwrap_or_default());
-    let guest = Vm::builder().memory_mib(768).disk_mib(2048).timeout(Duration::from_secs(900));
+    let guest = Vm::builder().memory_mib(768).disk_mib(2048).timeout(Duration::from_secs(3600));
     vm::in_guest("memory_is_kept_and_taken_by_class", guest, MEMORY)
 }
 
@@ -44,7 +44,7 @@ const CPU: &[Case] = &[
 #[test]
 fn one_cpu_is_divided_by_requests_and_fairly() -> Result<()> {
     require!(machine::is_emulated() || vm::impossible().is_none(), vm::impossible().unwrap_or_default());
-    let guest = Vm::builder().memory_mib(768).processors(1).timeout(Duration::from_secs(1800));
+    let guest = Vm::builder().memory_mib(768).processors(1).timeout(Duration::from_secs(7200));
     vm::in_guest("one_cpu_is_divided_by_requests_and_fairly", guest, CPU)
 }
 
@@ -56,7 +56,7 @@ const STORMS: &[Case] = &[
 #[test]
 fn the_agent_is_killed_and_bombed() -> Result<()> {
     require!(machine::is_emulated() || vm::impossible().is_none(), vm::impossible().unwrap_or_default());
-    let guest = Vm::builder().memory_mib(2048).timeout(Duration::from_secs(3600));
+    let guest = Vm::builder().memory_mib(2048).timeout(Duration::from_secs(7200));
     vm::in_guest("the_agent_is_killed_and_bombed", guest, STORMS)
 }
 
@@ -69,6 +69,6 @@ const PRESSURE: &[Case] = &[
 fn a_hog_is_contained_beside_a_prompt_probe() -> Result<()> {
     require!(machine::is_emulated() || vm::impossible().is_none(), vm::impossible().unwrap_or_default());
     let guest = Vm::builder().memory_mib(1024).disk_mib(256).disk_rate_mib(pressure::DISK_RATE);
-    let guest = guest.timeout(Duration::from_secs(1800));
+    let guest = guest.timeout(Duration::from_secs(7200));
     vm::in_guest("a_hog_is_contained_beside_a_prompt_probe", guest, PRESSURE)
 }

@@ -23,6 +23,6 @@ const CASES: &[Case] = &[
 #[test]
 fn oom_kills_are_told_on_v2() -> Result<()> {
     require!(machine::is_emulated() || vm::impossible().is_none(), vm::impossible().unwrap_or_default());
-    let guest = Vm::builder().memory_mib(768).timeout(Duration::from_secs(900));
+    let guest = Vm::builder().memory_mib(768).timeout(Duration::from_secs(3600));
     vm::in_guest("oom_kills_are_told_on_v2", guest, CASES)
 }

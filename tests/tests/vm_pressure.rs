@@ -17,6 +17,6 @@ const CASES: &[Case] = &[
 #[test]
 fn pressure_is_answered_and_undone_on_v2() -> Result<()> {
     require!(machine::is_emulated() || vm::impossible().is_none(), vm::impossible().unwrap_or_default());
-    let guest = Vm::builder().memory_mib(1024).timeout(Duration::from_secs(900));
+    let guest = Vm::builder().memory_mib(1024).timeout(Duration::from_secs(7200));
     vm::in_guest("pressure_is_answered_and_undone_on_v2", guest, CASES)
 }

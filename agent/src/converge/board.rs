@@ -46,7 +46,7 @@ pub(crate) struct KnobView {
     /// Where it stands.
     pub state: State,
     /// Why it should be so, or why it is not.
-    pub reason: String,
+    pub reason: Arc<str>,
     /// What is wrong with it for as long as it lasts: contended or without effect.
     pub trouble: Option<Trouble>,
 }
@@ -232,7 +232,7 @@ fn view(container: &Container) -> ContainerView {
         let wanted = scores.looper.target().score.to_string();
         let actual = (scores.state == State::Converged).then(|| wanted.clone());
         let trouble = scores.trouble.as_ref().map(|(why, remedy)| sentence(why, remedy.as_deref()));
-        let reason = trouble.unwrap_or_else(|| scores.reason.text.clone());
+        let reason = trouble.map_or_else(|| Arc::clone(&scores.reason.text), Into::into);
         let trouble = (scores.state == State::Contended).then(|| scores.contended());
         KnobView { name: KNOB.name(), wanted, actual, state: scores.state, reason, trouble }
     });
@@ -263,12 +263,12 @@ pub(super) fn knob_view(knob: &KnobLoop) -> KnobView {
         state: state_of(knob),
         reason: match (&knob.state, &knob.ineffective) {
             (knob::State::Denied { why, remedy } | knob::State::Rejected { why, remedy }, _) => {
-                sentence(why, remedy.as_deref())
+                sentence(why, remedy.as_deref()).into()
             }
-            (knob::State::Contended, _) => "somebody else keeps rewriting it; it is left alone".to_owned(),
-            (knob::State::Held { why }, _) => why.clone(),
-            (knob::State::Right, Some(ineffective)) => ineffective.reason(),
-            _ => knob.reason.text.clone(),
+            (knob::State::Contended, _) => "somebody else keeps rewriting it; it is left alone".into(),
+            (knob::State::Held { why }, _) => why.as_str().into(),
+            (knob::State::Right, Some(ineffective)) => ineffective.reason().into(),
+            _ => Arc::clone(&knob.reason.text),
         },
         trouble: contended.or_else(|| knob.ineffective.as_ref().map(|ineffective| ineffective.trouble())),
     }

@@ -500,10 +500,12 @@ impl Container {
         };
         let draft = match event.state {
             knob::State::Dirty | knob::State::Doubted | knob::State::Held { .. } => return,
-            knob::State::Right => told(DecisionKind::Set, knob.reason.text.clone(), DecisionResult::Done)
-                .inputs(&knob.reason.inputs),
-            knob::State::Would => told(DecisionKind::Set, knob.reason.text.clone(), DecisionResult::WouldDo)
-                .inputs(&knob.reason.inputs),
+            knob::State::Right => told(DecisionKind::Set, knob.reason.text.to_string(), DecisionResult::Done)
+                .inputs(knob.reason.inputs.iter()),
+            knob::State::Would => {
+                told(DecisionKind::Set, knob.reason.text.to_string(), DecisionResult::WouldDo)
+                    .inputs(knob.reason.inputs.iter())
+            }
             knob::State::Denied { why, remedy } => {
                 next.denied.push((knob.knob(), why.clone(), remedy.clone()));
                 let reason = remedy.map_or_else(|| why.clone(), |remedy| format!("{why}; {remedy}"));
@@ -527,9 +529,9 @@ impl Container {
 
 /// A Set decision about scores, with the plan's reason and the process it was first seen on.
 fn set(tracked: &Tracked, looper: &ScoreLoop, reason: &Reason, turn: &Turn) -> Draft {
-    let mut draft = Draft::of(&tracked.workload, DecisionKind::Set, reason.text.clone())
+    let mut draft = Draft::of(&tracked.workload, DecisionKind::Set, &*reason.text)
         .knob(KNOB.name())
-        .inputs(&reason.inputs)
+        .inputs(reason.inputs.iter())
         .values(turn.first.map(|(_, score)| score.to_string()), Some(looper.target().score.to_string()));
     if let Some((pid, _)) = turn.first {
         draft = draft.input("first_pid", pid);

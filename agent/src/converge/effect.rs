@@ -31,8 +31,12 @@ const SETTLE: Duration = Duration::from_secs(1);
 const COST: u32 = 200;
 /// unless that would put off what people wait to see for longer than this.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Audit periods after which they are read again without any sign of a change.
+/// Audit periods after which they are read again without any sign of a change, at the soonest,
 const PERIODS: u32 = 3;
+/// and the part of a processor's time that takes at most: what changes then changes in files somebody else writes.
+const QUIET_COST: u32 = 1000;
+/// They are read again within this time in any case.
+const QUIET_LONGEST: Duration = Duration::from_secs(300);
 
 /// Why a value that stands has no effect, or not all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,9 +131,10 @@ impl Survey {
             let family = read(reader, &key);
             self.families.insert(key, family);
         }
-        let pause = (thread_cpu_time().saturating_sub(start) * COST).min(LONGEST);
+        let cost = thread_cpu_time().saturating_sub(start);
+        let pause = (cost * COST).min(LONGEST);
         self.last = (now, pause);
-        self.next = now + self.period.max(pause);
+        self.next = now + self.period.max(pause).max((cost * QUIET_COST).min(QUIET_LONGEST));
         self.epoch += 1;
         true
     }

@@ -133,7 +133,8 @@ impl Rig {
 
     /// Brings the table to these containers and takes a turn of each.
     fn apply(&mut self, workloads: &[(Workload, &str)]) {
-        let bound = workloads.iter().map(|(w, path)| Bound { workload: w.clone(), path: (*path).into() });
+        let bound =
+            workloads.iter().map(|(w, path)| Bound { workload: Arc::new(w.clone()), path: (*path).into() });
         self.table.apply(&self.kernel, &mut self.rules, bound.collect());
         self.owned.changed(Instant::now());
         self.turn();
@@ -345,7 +346,7 @@ fn a_held_knob_is_left_and_verified_when_it_is_let_go() {
     rig.turn();
     let shown = rig.knob("web", Knob::CpuWeight);
     assert_eq!((rig.value("/web", Knob::CpuWeight), shown.state), ("1".into(), State::Converged));
-    assert_eq!(shown.reason, "held by starvation: somebody starves");
+    assert_eq!(&*shown.reason, "held by starvation: somebody starves");
     rig.holds.release(&rig.kernel, &mut writer, &at, Knob::CpuWeight);
     rig.turn();
     assert_eq!(rig.value("/web", Knob::CpuWeight), shown.wanted);

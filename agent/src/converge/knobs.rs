@@ -13,9 +13,9 @@ use super::env::Env;
 use super::knob::{Event, KnobLoop, Look};
 use crate::restore::{Back, put_back};
 
-/// Settled knobs read at one audit: with eight knobs each is seen at every fourth, and at once when its file was
+/// Settled knobs read at one audit: with eight knobs each is seen at every eighth, and at once when its file was
 /// written by somebody and the kernel tells.
-const READ_AT_AUDIT: usize = 2;
+const READ_AT_AUDIT: usize = 1;
 
 /// The knobs of one container.
 #[derive(Debug, Default)]

@@ -15,7 +15,7 @@ use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::{Bytes, Limit, MilliCpu};
 use evenkeel_qos::cpu::WeightConversion;
 use evenkeel_qos::own::{self, Current, Inner, Leaf, Rule, Value};
-use evenkeel_qos::plan::Reason;
+use evenkeel_qos::plan::{Inputs, Reason};
 
 use super::board::{LET_ONE_OWN, NodeKnob};
 use super::container::{Container, Counters, result_of};
@@ -294,14 +294,15 @@ fn loops(
 }
 
 fn given(controller: Controller) -> Reason {
-    Reason { text: format!("containers below it have {} knobs", controller.name()), inputs: BTreeMap::new() }
+    let text = format!("containers below it have {} knobs", controller.name()).into();
+    Reason { text, inputs: Inputs::default() }
 }
 
 fn told(path: &str, knob: &KnobLoop, event: Event) -> Option<Draft> {
     let (kind, reason, result) = match event.state {
         State::Dirty | State::Doubted | State::Held { .. } => return None,
-        State::Right => (DecisionKind::Set, knob.reason.text.clone(), DecisionResult::Done),
-        State::Would => (DecisionKind::Set, knob.reason.text.clone(), DecisionResult::WouldDo),
+        State::Right => (DecisionKind::Set, knob.reason.text.to_string(), DecisionResult::Done),
+        State::Would => (DecisionKind::Set, knob.reason.text.to_string(), DecisionResult::WouldDo),
         State::Denied { why, remedy } => {
             (DecisionKind::Denied, sentence(why, remedy), DecisionResult::Denied)
         }
@@ -316,7 +317,7 @@ fn told(path: &str, knob: &KnobLoop, event: Event) -> Option<Draft> {
     let draft = Draft::node(kind, reason)
         .knob(knob.knob().name())
         .values(event.old.map(|old| old.to_string()), Some(knob.wanted.to_string()))
-        .inputs(&knob.reason.inputs)
+        .inputs(knob.reason.inputs.iter())
         .input("cgroup", path)
         .result(result);
     Some(draft)

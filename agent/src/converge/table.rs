@@ -72,7 +72,7 @@ pub(super) struct Applied {
     /// Decisions made.
     pub(super) drafts: Vec<Draft>,
     /// Bindings whose cgroup vanished between resolving and reading.
-    pub(super) vanished: Vec<Workload>,
+    pub(super) vanished: Vec<Arc<Workload>>,
 }
 
 impl Table {
@@ -108,7 +108,7 @@ impl Table {
             && let Some(container) = self.containers.get_mut(&key)
         {
             if *container.tracked.cgroup == *bound.path {
-                if *container.tracked.workload != bound.workload {
+                if container.tracked.workload != bound.workload {
                     self.replan(reader, rules, key, bound.workload, applied);
                 }
                 return;
@@ -132,7 +132,7 @@ impl Table {
     fn insert(&mut self, rules: &Rules, bound: Bound, facts: &CgroupFacts, applied: &mut Applied) {
         let Some(processes_at) = facts.processes_at().cloned() else { return };
         let Some(planned) = plan_one(rules, &bound.workload, facts) else { return };
-        let workload = Arc::new(bound.workload);
+        let workload = bound.workload;
         let knobs = rules.knobs(&workload, &planned, facts);
         let tracked = self.track(&workload, &planned, &facts.path, processes_at.inode);
         let key = self.next_key;
@@ -176,7 +176,7 @@ impl Table {
         reader: &dyn HostReader,
         rules: &Rules,
         key: Key,
-        workload: Workload,
+        workload: Arc<Workload>,
         applied: &mut Applied,
     ) {
         let Some(path) = self.containers.get(&key).map(|container| Arc::clone(&container.tracked.cgroup))
@@ -185,7 +185,6 @@ impl Table {
         };
         let Ok(facts) = reader.cgroup(&path) else { return };
         let Some(planned) = plan_one(rules, &workload, &facts) else { return };
-        let workload = Arc::new(workload);
         let fresh_knobs = rules.knobs(&workload, &planned, &facts);
         let old_slot = self.containers.get(&key).map(|container| container.tracked.slot);
         let inode = self.containers.get(&key).map_or(0, |container| container.processes_at.inode);
@@ -224,7 +223,7 @@ impl Table {
         let mut applied = Applied::default();
         let keys: Vec<Key> = self.containers.keys().copied().collect();
         for key in keys {
-            if let Some(workload) = self.containers.get(&key).map(|c| (*c.tracked.workload).clone()) {
+            if let Some(workload) = self.containers.get(&key).map(|c| Arc::clone(&c.tracked.workload)) {
                 self.replan(reader, rules, key, workload, &mut applied);
             }
         }
@@ -421,12 +420,12 @@ fn scores(rules: &Rules, workload: &Workload, planned: &ContainerPlan) -> Option
 fn classified(workload: &Workload, planned: &ContainerPlan) -> Draft {
     let reason = match &planned.standing {
         Standing::Unmanaged(why) | Standing::Unclassified(why) => why.clone(),
-        Standing::Planned => planned.class_reason.text.clone(),
+        Standing::Planned => planned.class_reason.text.to_string(),
     };
     let class = planned.qos_class.map_or("none", |class| class.as_str());
     Draft::of(workload, DecisionKind::Classified, reason)
         .values(None, Some(class.to_owned()))
-        .inputs(&planned.class_reason.inputs)
+        .inputs(planned.class_reason.inputs.iter())
         .input("estimated", planned.estimated)
 }
 

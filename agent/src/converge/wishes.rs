@@ -179,7 +179,7 @@ mod tests {
     };
 
     fn wish<T>(value: T) -> Option<Wish<T>> {
-        let reason = Reason { text: "because".into(), inputs: std::collections::BTreeMap::new() };
+        let reason = Reason { text: "because".into(), inputs: Default::default() };
         Some(Wish { value, reason })
     }
 

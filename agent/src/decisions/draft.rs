@@ -58,8 +58,9 @@ impl Draft {
     }
 
     /// Adds the numbers a plan used.
-    pub(crate) fn inputs(mut self, inputs: &BTreeMap<String, String>) -> Self {
-        self.decision.inputs.extend(inputs.iter().map(|(name, value)| (name.clone(), value.clone())));
+    pub(crate) fn inputs(mut self, inputs: impl IntoIterator<Item = (impl ToString, impl ToString)>) -> Self {
+        let inputs = inputs.into_iter().map(|(name, value)| (name.to_string(), value.to_string()));
+        self.decision.inputs.extend(inputs);
         self
     }
 

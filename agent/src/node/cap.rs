@@ -285,7 +285,7 @@ impl Cap {
             Draft::node(DecisionKind::Node, format!("{}: {}", self.rules.cgroup, reason.text))
                 .knob(wanted.knob().name())
                 .values(Some(old.to_string()), Some(wanted.to_string()))
-                .inputs(&reason.inputs)
+                .inputs(reason.inputs.iter())
                 .input("cgroup", &self.rules.cgroup)
                 .input("outside_use", self.view.outside.get())
                 .result(result)

@@ -36,6 +36,8 @@ use daemons::{Daemon, Guard};
 const JOURNAL: &str = "node";
 /// Time between two looks at the machine's conditions: somebody turns swap on once a year.
 const CONDITIONS: Duration = Duration::from_secs(60);
+/// Memory that is free is given back this often.
+const GIVE_BACK: Duration = Duration::from_secs(10);
 /// Time the sources have to say what they see, before daemons are looked for.
 const DISCOVERY: Duration = Duration::from_secs(3);
 /// Time between two beats.
@@ -122,6 +124,7 @@ impl NodeLoop {
     /// Runs until the agent ends; `waker` ends the sleep.
     pub(crate) fn run(mut self, waker: &Waker, heartbeat: &Heartbeat) {
         let (mut audit_at, mut conditions_at) = (Instant::now(), Instant::now());
+        let mut give_back_at = Instant::now() + GIVE_BACK;
         let period = self.parts.context.config.converge.audit_period;
         while !self.parts.context.stop.is_set() {
             heartbeat.beat();
@@ -129,6 +132,10 @@ impl NodeLoop {
             if now >= conditions_at {
                 conditions_at = now + CONDITIONS;
                 self.conditions();
+            }
+            if now >= give_back_at {
+                give_back_at = now + GIVE_BACK;
+                crate::allocator::give_back();
             }
             if now >= audit_at && self.knows_containers() {
                 audit_at = now + period;

@@ -27,6 +27,7 @@ use evenkeel_host::cgroup::CgroupTree;
 use evenkeel_host::events::{OomEvent, OomWatch};
 use evenkeel_host::hierarchy::{Controller, Hierarchy};
 use evenkeel_host::kernel_log::KernelLog;
+use evenkeel_host::roots::Roots;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -48,8 +49,11 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 const ROSTER_PERIOD: Duration = Duration::from_millis(50);
 /// Between two counts while the kernel said that a v1 cgroup is out of memory and the kill is not counted yet.
 const EXPECTING: Duration = Duration::from_millis(5);
-/// Counters of all containers are read this often, whatever the kernel says: the net below the events.
+/// Counters of all containers are read this often when the machine's own count of kills grew, whatever else the kernel
+/// says: the net below the events.
 const AUDIT: Duration = Duration::from_secs(10);
+/// And this often in any case: the machine counts a kill a moment before its cgroup does, and cgroups go unannounced.
+const FULL_AUDIT: Duration = Duration::from_secs(60);
 /// A case waits so long for the kernel's log to name the victims; the log is written before the kill is counted, but
 /// read afterwards.
 const NAMES: Duration = Duration::from_millis(250);
@@ -97,6 +101,8 @@ pub(crate) fn hints(waker: &Waker) -> (HintSender, Receiver<Hint>) {
 pub(crate) struct Parts {
     /// Configuration, counters, stop flag.
     pub context: Arc<Context>,
+    /// The machine's files.
+    pub roots: Roots,
     /// The cgroups.
     pub tree: Arc<CgroupTree>,
     /// Ends the rest of a container.
@@ -150,6 +156,9 @@ pub(crate) struct OomWatcher {
     generation: Option<u64>,
     roster_at: Instant,
     audit_at: Instant,
+    full_audit_at: Instant,
+    /// The machine's count of kills at the last audit.
+    kills: Option<u64>,
     save_at: Instant,
     changed: bool,
     /// The last failure to watch was said.
@@ -182,6 +191,8 @@ impl OomWatcher {
             generation: None,
             roster_at: now,
             audit_at: now + AUDIT,
+            full_audit_at: now,
+            kills: None,
             save_at: now + SAVE,
             changed: false,
             complained: false,

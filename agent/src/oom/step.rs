@@ -8,6 +8,7 @@ use evenkeel_host::error::HostError;
 use evenkeel_host::events::OomEvent;
 use evenkeel_host::hierarchy::Controller;
 use evenkeel_host::kernel_log::LogEvent;
+use evenkeel_host::node;
 use evenkeel_host::write::CgroupRef;
 use evenkeel_model::workload::Managed;
 
@@ -15,7 +16,7 @@ use super::case::{Case, Witness};
 use super::evictions::Cause;
 use super::ledger::Ledger;
 use super::lives::Life;
-use super::{AUDIT, Hint, NAMES, OomWatcher, ROSTER_PERIOD, SAVE, counters, facts, rest};
+use super::{AUDIT, FULL_AUDIT, Hint, NAMES, OomWatcher, ROSTER_PERIOD, SAVE, counters, facts, rest};
 use crate::converge::roster::RosterEntry;
 use crate::decisions::now_usec;
 use crate::shared::{Tracked, lock};
@@ -153,17 +154,28 @@ impl OomWatcher {
             if watch.is_expecting() {
                 watch.recheck(&mut events);
             }
-            if now >= self.audit_at {
-                watch.check(&mut events);
-            }
         }
         if now >= self.audit_at {
             self.audit_at = now + AUDIT;
+            self.audit(now, &mut events);
             self.settle(now);
         }
         self.take(now, &events);
         events.clear();
         self.events = events;
+    }
+
+    /// Reads every container's counter, unless the machine's says that nothing was killed anywhere.
+    fn audit(&mut self, now: Instant, events: &mut Vec<OomEvent>) {
+        let kills = node::oom_kills(&self.parts.roots).ok();
+        let before = std::mem::replace(&mut self.kills, kills);
+        if kills.is_some() && kills == before && now < self.full_audit_at {
+            return;
+        }
+        self.full_audit_at = now + FULL_AUDIT;
+        if let Some(watch) = self.watch.as_mut() {
+            watch.check(events);
+        }
     }
 
     fn take(&mut self, now: Instant, events: &[OomEvent]) {

@@ -1,6 +1,7 @@
 //! Merging what the sources say into one list, each cgroup once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use evenkeel_model::node::NodeFacts;
 use evenkeel_model::workload::{CgroupBinding, Managed, Requested, SourceKind, Workload};
@@ -12,8 +13,9 @@ use crate::shared::SourceProblem;
 /// A container and the path of its cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bound {
-    /// The container; its `managed` has the configuration's exclusions in it.
-    pub workload: Workload,
+    /// The container; its `managed` has the configuration's exclusions in it. The source's own where nothing had to
+    /// be changed.
+    pub workload: Arc<Workload>,
     /// Path below the hierarchies' roots.
     pub path: String,
 }
@@ -24,7 +26,7 @@ pub(crate) struct Merged {
     /// Each cgroup once.
     pub bound: Vec<Bound>,
     /// Containers whose cgroup is not there (yet).
-    pub waiting: Vec<Workload>,
+    pub waiting: Vec<Arc<Workload>>,
     /// Conflicts, each by name.
     pub problems: Vec<SourceProblem>,
 }
@@ -32,17 +34,17 @@ pub(crate) struct Merged {
 /// Merges workloads given in order of precedence (manifests, then runtimes, ...). `resolve` finds the path of a
 /// binding.
 pub(crate) fn merge<'a>(
-    workloads: impl Iterator<Item = &'a Workload>,
+    workloads: impl Iterator<Item = &'a Arc<Workload>>,
     manage: &Manage,
     node: &NodeFacts,
     resolve: &mut dyn FnMut(&CgroupBinding) -> Option<String>,
 ) -> Merged {
     let mut merged = Merged::default();
-    let mut by_path: BTreeMap<String, Vec<&Workload>> = BTreeMap::new();
+    let mut by_path: BTreeMap<String, Vec<&Arc<Workload>>> = BTreeMap::new();
     for workload in workloads {
         match resolve(&workload.cgroup) {
             Some(path) => by_path.entry(path).or_default().push(workload),
-            None => merged.waiting.push(workload.clone()),
+            None => merged.waiting.push(Arc::clone(workload)),
         }
     }
     for (path, claims) in by_path {
@@ -63,8 +65,8 @@ pub(crate) fn merge<'a>(
 
 /// Who a cgroup belongs to. Two manifests that claim it are both refused, because either may be the mistake;
 /// otherwise the first source wins and takes from the others what it does not know.
-fn settle(path: &str, claims: &[&Workload], problems: &mut Vec<SourceProblem>) -> Option<Workload> {
-    let stated: Vec<&&Workload> = claims.iter().filter(|c| c.source == SourceKind::Manifests).collect();
+fn settle(path: &str, claims: &[&Arc<Workload>], problems: &mut Vec<SourceProblem>) -> Option<Arc<Workload>> {
+    let stated: Vec<&&Arc<Workload>> = claims.iter().filter(|c| c.source == SourceKind::Manifests).collect();
     let refused = stated.len() > 1;
     if refused {
         let names: Vec<String> = stated.iter().map(|claim| name_of(claim)).collect();
@@ -76,17 +78,18 @@ fn settle(path: &str, claims: &[&Workload], problems: &mut Vec<SourceProblem>) -
         });
     }
     let mut rest = claims.iter().filter(|claim| !(refused && claim.source == SourceKind::Manifests));
-    let mut winner = (*rest.next()?).clone();
+    let mut shared = Arc::clone(rest.next()?);
     for other in rest {
-        winner.image = winner.image.or_else(|| other.image.clone());
+        let winner = Arc::make_mut(&mut shared);
+        winner.image = winner.image.take().or_else(|| other.image.clone());
         winner.command_hash = winner.command_hash.or(other.command_hash);
         winner.pid = winner.pid.or(other.pid);
         if winner.pod_facts.labels.is_empty() {
             winner.pod_facts.labels.clone_from(&other.pod_facts.labels);
         }
-        winner.pod.uid = winner.pod.uid.or_else(|| other.pod.uid.clone());
+        winner.pod.uid = winner.pod.uid.take().or_else(|| other.pod.uid.clone());
     }
-    Some(winner)
+    Some(shared)
 }
 
 /// `namespace/pod/container`.
@@ -125,14 +128,15 @@ fn outer_gives_way(merged: &mut Merged) {
         if let Some(inner) = paths.get(from).filter(|path| path.starts_with(&below))
             && bound.workload.managed == Managed::Yes
         {
-            bound.workload.managed = Managed::No(format!("the container at {inner} is inside its cgroup"));
+            Arc::make_mut(&mut bound.workload).managed =
+                Managed::No(format!("the container at {inner} is inside its cgroup"));
         }
     }
 }
 
 /// More than the whole node cannot be kept for anybody: nothing of such a container is written, rather than a part.
 fn too_large(bound: &mut Bound, node: &NodeFacts, problems: &mut Vec<SourceProblem>) {
-    let workload = &mut bound.workload;
+    let workload = &bound.workload;
     let Requested::Stated(stated) = workload.requested else { return };
     let resources = defaulted(stated);
     let memory = resources.memory_request.filter(|request| *request > node.memory_bytes);
@@ -151,23 +155,24 @@ fn too_large(bound: &mut Bound, node: &NodeFacts, problems: &mut Vec<SourceProbl
         why: why.clone(),
         remedy: "lower the request, or run it on a larger node; until then it is sampled only".into(),
     });
-    workload.managed = Managed::No(why);
+    Arc::make_mut(&mut bound.workload).managed = Managed::No(why);
 }
 
 /// Exclusion by configuration; a source's own reason stays.
 fn exclude(bound: &mut Bound, manage: &Manage) {
-    let workload = &mut bound.workload;
+    let workload = &bound.workload;
     if workload.managed != Managed::Yes {
         return;
     }
     let namespace = &workload.pod.namespace;
-    if manage.exclude_namespaces.contains(namespace) {
-        workload.managed =
-            Managed::No(format!("namespace {namespace} is excluded by manage.exclude_namespaces"));
+    let why = if manage.exclude_namespaces.contains(namespace) {
+        format!("namespace {namespace} is excluded by manage.exclude_namespaces")
     } else if let Some(prefix) = manage.deny.iter().find(|prefix| is_at_or_below(&bound.path, prefix)) {
-        workload.managed =
-            Managed::No(format!("its cgroup is at or below {prefix}, which manage.deny names"));
-    }
+        format!("its cgroup is at or below {prefix}, which manage.deny names")
+    } else {
+        return;
+    };
+    Arc::make_mut(&mut bound.workload).managed = Managed::No(why);
 }
 
 fn is_at_or_below(path: &str, prefix: &str) -> bool {
@@ -188,7 +193,8 @@ mod tests {
 
     fn merged(workloads: &[Workload], manage: &Manage) -> Merged {
         let node = NodeFacts::of_size(Bytes::new(1 << 30), MilliCpu::new(2000));
-        merge(workloads.iter(), manage, &node, &mut |binding| match binding {
+        let shared: Vec<Arc<Workload>> = workloads.iter().cloned().map(Arc::new).collect();
+        merge(shared.iter(), manage, &node, &mut |binding| match binding {
             CgroupBinding::Path(path) => Some(path.clone()),
             CgroupBinding::Unit(_) => None,
         })
@@ -249,7 +255,7 @@ mod tests {
             opted_out,
         ];
         let reasons: Vec<Managed> =
-            merged(&all, &manage).bound.into_iter().map(|b| b.workload.managed).collect();
+            merged(&all, &manage).bound.iter().map(|b| b.workload.managed.clone()).collect();
         assert_eq!(
             reasons,
             [

@@ -7,6 +7,7 @@ pub(crate) mod bind;
 mod merge;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use evenkeel_model::workload::{SourceKind, Workload};
 
@@ -51,7 +52,7 @@ impl Snapshots {
     }
 
     /// Every container every source sees, the sources of higher precedence first.
-    pub(crate) fn workloads(&self) -> impl Iterator<Item = &Workload> {
+    pub(crate) fn workloads(&self) -> impl Iterator<Item = &Arc<Workload>> {
         self.latest.values().flat_map(|update| &update.workloads)
     }
 

@@ -114,7 +114,7 @@ fn knob(view: &KnobView) -> v1::KnobValue {
         wanted: Some(view.wanted.clone()),
         actual: view.actual.clone(),
         state: state(view.state).into(),
-        reason: view.reason.clone(),
+        reason: view.reason.to_string(),
         count: view.trouble.as_ref().map_or(0, |trouble| trouble.count),
         since_usec: view.trouble.as_ref().map_or(0, |trouble| trouble.since_usec),
         by: view.trouble.as_ref().map(|trouble| trouble.by.clone()).unwrap_or_default(),

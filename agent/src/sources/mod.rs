@@ -10,9 +10,23 @@ pub(crate) mod names;
 mod slices;
 pub(crate) mod systemd;
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_model::workload::Workload;
 use evenkeel_proto::convert::command_hash;
+
+/// What is as it was stays the same one, so that a container is in memory once however many hold it.
+fn shared(before: Option<&[Arc<Workload>]>, now: Vec<Workload>) -> Vec<Arc<Workload>> {
+    let known: HashMap<&str, &Arc<Workload>> =
+        before.unwrap_or_default().iter().map(|workload| (workload.id.as_str(), workload)).collect();
+    let share = |workload: Workload| match known.get(workload.id.as_str()) {
+        Some(same) if ***same == workload => Arc::clone(same),
+        _ => Arc::new(workload),
+    };
+    now.into_iter().map(share).collect()
+}
 
 /// Waits until the cgroup tree changed or the period is over, and then a little longer, so that a burst of
 /// changes costs one listing.

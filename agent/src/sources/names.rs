@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_model::workload::{
@@ -18,6 +19,8 @@ use crate::shared::{Rescan, SourceProblem, SourceUpdate, UpdateSender};
 const MAX_DIRECTORIES: usize = 50_000;
 /// How deep below the root a runtime puts its containers; `user.slice/user-1.slice/user@1.service/...` needs 7.
 const MAX_DEPTH: usize = 8;
+/// Where the kubelet puts pods, which a runtime with a CRI socket tells of: most of the tree of a node of a cluster.
+const KUBELETS: [&str; 2] = ["kubepods", "kubepods.slice"];
 /// Listing again without being asked: a safety net behind the kernel's events.
 const PERIOD: Duration = Duration::from_secs(30);
 /// Shortest prefix of a container id that may stand for the whole, as the engines' own tools print it.
@@ -102,7 +105,7 @@ pub(super) fn scan(root: &Path) -> Vec<Named> {
             let path = format!("{relative}/{name}");
             if let Some((engine, id)) = recognise(parent, &name) {
                 found.push(Named { engine, id, path });
-            } else if depth + 1 < MAX_DEPTH {
+            } else if depth + 1 < MAX_DEPTH && !KUBELETS.contains(&name.as_str()) {
                 pending.push((entry.path(), path, depth + 1));
             }
         }
@@ -135,10 +138,10 @@ fn workload(named: &Named) -> Workload {
 /// Watches for containers by name until the agent ends. `roots` are the hierarchies to walk (the memory
 /// controller's and, where it is another, cgroup v2's).
 pub(crate) async fn run(roots: Vec<PathBuf>, updates: UpdateSender, rescan: Rescan) {
-    let mut last: Option<Vec<Workload>> = None;
+    let mut last: Option<Vec<Arc<Workload>>> = None;
     loop {
         let notified = rescan.notified();
-        let workloads = find(roots.clone()).await;
+        let workloads = super::shared(last.as_deref(), find(roots.clone()).await);
         if last.as_ref() != Some(&workloads) {
             let update = SourceUpdate {
                 source: SourceKind::Names,

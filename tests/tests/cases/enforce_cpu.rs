@@ -152,5 +152,5 @@ fn unused_usec() -> Result<u64> {
 
 /// Each repetition's part.
 fn measure(pair: [&TestCgroup; 2]) -> Result<Vec<f64>> {
-    (0..machine::scaled(3, 20)).map(|_| part(pair, DIVIDED)).collect()
+    (0..machine::scaled(5, 20)).map(|_| part(pair, DIVIDED)).collect()
 }

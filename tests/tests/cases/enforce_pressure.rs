@@ -223,7 +223,7 @@ pub(crate) fn a_growing_hog_is_contained_and_the_probe_beside_it_stays_prompt() 
         told.len(),
         told.join("; ")
     ));
-    for round in 0..machine::scaled(3, 10) {
+    for round in 0..machine::scaled(5, 20) {
         late.without.push(uncontained(&mut house, round)?);
     }
     late.judge()

@@ -9,6 +9,7 @@
 mod tests;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Instant;
 
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
@@ -125,11 +126,11 @@ impl Overlay {
             if workload.managed != Managed::Yes || workload.source == SourceKind::Kubernetes {
                 continue;
             }
-            self.asked.insert(workload.id.clone(), workload.clone());
+            self.asked.insert(workload.id.clone(), Workload::clone(workload));
             if let Some(standing) = self.standing.get(&workload.id)
                 && standing.workload.requested == workload.requested
             {
-                workload.requested = Requested::Stated(standing.resources);
+                Arc::make_mut(workload).requested = Requested::Stated(standing.resources);
             }
         }
         let asked = &self.asked;

@@ -46,12 +46,12 @@ impl Rig {
     }
 
     fn merge(&mut self) {
-        let bound = |w: &Workload| Bound { workload: w.clone(), path: format!("/{}", w.pod.name) };
+        let bound = |w: &Workload| Bound { workload: Arc::new(w.clone()), path: format!("/{}", w.pod.name) };
         let mut bound: Vec<Bound> = self.workloads.iter().map(bound).collect();
         self.overlay.apply(&mut bound);
         for Bound { workload, .. } in bound {
             let wish = resources(&workload).unwrap();
-            let had = self.generations.entry(workload.id).or_insert((wish, 1));
+            let had = self.generations.entry(workload.id.clone()).or_insert((wish, 1));
             if had.0 != wish {
                 *had = (wish, had.1 + 1);
             }

@@ -9,6 +9,7 @@ mod info;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_model::units::Bytes;
@@ -56,7 +57,7 @@ struct Cri {
     rescan: Rescan,
     /// What was asked once per container or sandbox, by runtime id.
     known: HashMap<String, Known>,
-    last: Option<(Vec<Workload>, Vec<SourceProblem>)>,
+    last: Option<(Vec<Arc<Workload>>, Vec<SourceProblem>)>,
 }
 
 struct Known {
@@ -145,6 +146,7 @@ impl Cri {
     }
 
     fn send(&mut self, workloads: Vec<Workload>, problems: Vec<SourceProblem>) {
+        let workloads = super::shared(self.last.as_ref().map(|(w, _)| w.as_slice()), workloads);
         if self.last.as_ref().is_some_and(|(w, p)| *w == workloads && *p == problems) {
             return;
         }
@@ -163,7 +165,12 @@ impl Cri {
         }
     }
 
-    fn update(&self, workloads: Vec<Workload>, problems: Vec<SourceProblem>, healthy: bool) -> SourceUpdate {
+    fn update(
+        &self,
+        workloads: Vec<Arc<Workload>>,
+        problems: Vec<SourceProblem>,
+        healthy: bool,
+    ) -> SourceUpdate {
         let address = self.socket.display().to_string();
         SourceUpdate { source: SourceKind::Cri, address, workloads, problems, healthy }
     }

@@ -8,6 +8,7 @@ mod watch;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use evenkeel_model::workload::{SourceKind, Workload};
@@ -15,7 +16,7 @@ use evenkeel_model::workload::{SourceKind, Workload};
 use crate::shared::{Rescan, SourceProblem, SourceUpdate, UpdateSender};
 
 /// Reading again without being asked: a safety net for file systems that report no changes.
-const PERIOD: Duration = Duration::from_secs(10);
+const PERIOD: Duration = Duration::from_secs(30);
 /// A file changed less than so many seconds ago is read in any case: two changes within a clock tick of the kernel
 /// have the same times.
 const RECENT: i64 = 2;
@@ -34,7 +35,7 @@ pub(crate) async fn run(dir: PathBuf, cgroup_roots: Vec<PathBuf>, updates: Updat
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
         let listing = tokio::task::spawn_blocking(move || list_unless(known, now, &path, &roots)).await;
         let listing = listing.unwrap_or_else(|_| Some(Listing::default()));
-        if let Some(listing) = listing
+        if let Some(listing) = listing.map(|listing| listing.sharing(last.as_ref()))
             && last.as_ref() != Some(&listing)
         {
             let sent = updates.send(listing.update(&dir));
@@ -56,7 +57,7 @@ pub(crate) async fn run(dir: PathBuf, cgroup_roots: Vec<PathBuf>, updates: Updat
 /// What a directory holds.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Listing {
-    workloads: Vec<Workload>,
+    workloads: Vec<Arc<Workload>>,
     problems: Vec<SourceProblem>,
     healthy: bool,
     runtime_names: bool,
@@ -73,6 +74,13 @@ fn stamp(file: &Path) -> Option<Stamp> {
 }
 
 impl Listing {
+    /// The same with what is as it was in an earlier one taken from there.
+    fn sharing(mut self, before: Option<&Listing>) -> Listing {
+        let workloads = std::mem::take(&mut self.workloads).into_iter().map(Arc::unwrap_or_clone).collect();
+        self.workloads = super::shared(before.map(|before| before.workloads.as_slice()), workloads);
+        self
+    }
+
     fn update(&self, dir: &Path) -> SourceUpdate {
         SourceUpdate {
             source: SourceKind::Manifests,
@@ -112,12 +120,14 @@ fn list(dir: &Path, cgroup_roots: &[PathBuf]) -> Listing {
     };
     let mut listing = Listing { healthy: true, ..Listing::default() };
     let mut names = read::RuntimeNames::new(cgroup_roots);
+    let mut workloads = Vec::new();
     for file in &files {
         // Before it is read: a change meanwhile is seen the next time.
         listing.stamps.extend(stamp(file));
-        read::file(file, &mut names, &mut listing.workloads, &mut listing.problems);
+        read::file(file, &mut names, &mut workloads, &mut listing.problems);
     }
     listing.runtime_names = names.used();
+    listing.workloads = workloads.into_iter().map(Arc::new).collect();
     refuse_same_id(&mut listing);
     listing
 }

@@ -68,7 +68,7 @@ struct Source {
     files: HashMap<String, Told>,
     /// Units of the last listing.
     known: BTreeSet<String>,
-    last: Option<(Vec<Workload>, Vec<SourceProblem>)>,
+    last: Option<(Vec<Arc<Workload>>, Vec<SourceProblem>)>,
 }
 
 /// What a unit's files say, and what is wrong with them.
@@ -233,6 +233,7 @@ impl Source {
     }
 
     fn send(&mut self, workloads: Vec<Workload>, problems: Vec<SourceProblem>) {
+        let workloads = crate::sources::shared(self.last.as_ref().map(|(w, _)| w.as_slice()), workloads);
         if self.last.as_ref().is_some_and(|(w, p)| *w == workloads && *p == problems) {
             return;
         }
@@ -262,7 +263,7 @@ impl Source {
     }
 }
 
-fn update(workloads: Vec<Workload>, problems: Vec<SourceProblem>, healthy: bool) -> SourceUpdate {
+fn update(workloads: Vec<Arc<Workload>>, problems: Vec<SourceProblem>, healthy: bool) -> SourceUpdate {
     SourceUpdate { source: SourceKind::Systemd, address: ADDRESS.to_owned(), workloads, problems, healthy }
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Bench {
     run: fn(&Run) -> anyhow::Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 20] = [
+const BENCHES: [Bench; 21] = [
     Bench {
         figures: &[
             ("sample/sampler-vs-pread", "CPU time of the sampler against bare preads of the same files"),
@@ -41,6 +41,13 @@ const BENCHES: [Bench; 20] = [
             "the agent's CPU for 1,000 containers whose every file changes every second",
         )],
         run: sample::agent::active,
+    },
+    Bench {
+        figures: &[(
+            "sample/agent-cpu-storm",
+            "the agent's CPU for 1,000 containers while others fork all the time",
+        )],
+        run: sample::agent::storm,
     },
     Bench {
         figures: &[
