@@ -126,8 +126,19 @@ impl Histogram {
 
     /// Counts all that another one counted.
     pub fn merge(&mut self, other: &Self) {
+        // Both are in order: what was passed over once is not searched again.
+        let mut from = 0;
         for (bucket, weight) in &other.buckets {
-            self.add_bucket(*bucket, *weight);
+            match self.buckets[from..].binary_search_by_key(bucket, |b| b.0) {
+                Ok(at) => {
+                    from += at;
+                    self.buckets[from].1 = self.buckets[from].1.saturating_add(*weight);
+                }
+                Err(at) => {
+                    from += at;
+                    self.buckets.insert(from, (*bucket, *weight));
+                }
+            }
         }
     }
 

@@ -29,7 +29,7 @@ use disk::{checkpoint_loop, sync_loop};
 use worker::Ingest;
 
 /// Messages waiting for the ingest thread. Each is at most `ingest.max_message`, so this bounds memory.
-const QUEUE: usize = 16;
+const QUEUE: usize = 32;
 /// Ticks a slow watcher may be behind before it loses some.
 const LIVE_TICKS: usize = 256;
 /// How long to wait before the log is tried again.

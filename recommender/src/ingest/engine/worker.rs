@@ -22,6 +22,9 @@ use crate::ingest::store::{Mark, Outcome, Store, StoreError};
 
 /// Messages handled between two flushes.
 const BATCH: usize = 64;
+/// Time in which messages gather once all were handled, so that thousands of nodes a second do not each cost a wake-up and
+/// a write. Nothing waits for it: an acknowledgement waits for the next sync, which is much later.
+const GATHER: Duration = Duration::from_millis(1);
 /// How often the ingest thread looks at what the others ask for while nothing arrives.
 const ATTEND_EVERY: Duration = Duration::from_millis(250);
 /// How often streams that fell silent are looked for.
@@ -48,11 +51,17 @@ impl Ingest {
             match runtime.block_on(async { timeout(ATTEND_EVERY, queue.recv()).await }) {
                 Ok(Some(command)) => {
                     self.handle(command);
-                    for _ in 1..BATCH {
-                        let Ok(command) = queue.try_recv() else { break };
+                    let mut handled = 1;
+                    while handled < BATCH
+                        && let Ok(command) = queue.try_recv()
+                    {
                         self.handle(command);
+                        handled += 1;
                     }
                     self.settle();
+                    if handled < BATCH {
+                        thread::sleep(GATHER);
+                    }
                 }
                 Ok(None) => break,
                 Err(_) => self.attend(),
