@@ -49,6 +49,17 @@ pub(crate) struct Offer {
     pub entries: Arc<BTreeMap<Place, Advice>>,
 }
 
+/// A container that is not given what was said of it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Refusal {
+    /// Pod, `namespace/name`.
+    pub pod: String,
+    /// Container.
+    pub container: String,
+    /// Why.
+    pub why: String,
+}
+
 /// The last word, shared by the stream and the converger.
 #[derive(Default)]
 pub(crate) struct Overlays {
@@ -61,6 +72,8 @@ struct Inner {
     bell: Option<Waker>,
     /// Words that were refused.
     refused: u64,
+    /// Of the last word. At most one a container of the node.
+    refusals: Arc<[Refusal]>,
 }
 
 impl Overlays {
@@ -78,6 +91,17 @@ impl Overlays {
     #[cfg(test)]
     pub(crate) fn refused(&self) -> u64 {
         lock(&self.inner).refused
+    }
+
+    /// Containers that are not given what the last word said of them, by name.
+    pub(crate) fn refusals(&self) -> Arc<[Refusal]> {
+        Arc::clone(&lock(&self.inner).refusals)
+    }
+
+    /// Says which these are now.
+    pub(crate) fn set_refusals(&self, mut refusals: Vec<Refusal>) {
+        refusals.sort_unstable();
+        lock(&self.inner).refusals = refusals.into();
     }
 
     /// Takes a word in. One that cannot be meant is refused, and the one before holds until it is too old.

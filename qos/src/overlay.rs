@@ -1,15 +1,16 @@
 //! One step from what a container's request is in force towards what is recommended.
 //!
-//! Owned here: how far a step goes and what holds it back. A recommendation is never taken at once: it may be wrong, and a
+//! Owned here: how far a step goes and what holds it back, and what counts as another class. A recommendation is never taken at once: it may be wrong, and a
 //! step whose effect is seen before the next one costs a minute at most. Not owned: who is recommended what, when the next
-//! step is due, undoing one ([`crate::rules`] says whether a step changes a class; then it is not made at all).
+//! step is due, undoing one. A step that would change a class is not made at all.
 
 use std::collections::BTreeMap;
 
+use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::workload::ContainerResources;
 
 use crate::formula;
-use crate::rules::{cpu_class, memory_class};
+use crate::rules::{PodShape, cpu_class, memory_class, pod_class};
 
 /// Changes smaller than this part of the present value are not worth a step, percent: they cost a pass over every process
 /// and gain nothing anybody sees.
@@ -31,8 +32,8 @@ pub struct Clamp {
 /// Everything a step is decided by, in the resource's unit: thousandths of a core, or bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
-    /// The request in force.
-    pub now: u64,
+    /// The request in force; nothing where there is none.
+    pub now: Option<u64>,
     /// What is recommended.
     pub target: u64,
     /// The container's own limit, which a request must not exceed.
@@ -55,6 +56,7 @@ pub struct Step {
 /// The next step; `None` when there is nothing worth a step.
 pub fn step(case: &Case) -> Option<Step> {
     let Case { now, target, limit, free, clamp } = *case;
+    let Some(now) = now else { return first_step(case) };
     let percent = |part: u64| u64::try_from(u128::from(now) * u128::from(part) / 100).unwrap_or(u64::MAX);
     let mut step = Step { value: target, capped_by: Vec::new() };
     step.cap(target.clamp(clamp.least, clamp.most.max(clamp.least)), "band");
@@ -71,6 +73,14 @@ pub fn step(case: &Case) -> Option<Step> {
     (change > 0 && seen).then_some(step)
 }
 
+/// Who asked for nothing begins at the least and goes on from there: what it needs was never tried on this node.
+fn first_step(case: &Case) -> Option<Step> {
+    let Case { target, limit, free, clamp, .. } = *case;
+    let mut step = Step { value: target, capped_by: Vec::new() };
+    step.cap(clamp.least, if target < clamp.least { "band" } else { "step" });
+    (step.value > 0 && step.value <= free.min(limit.unwrap_or(u64::MAX))).then_some(step)
+}
+
 impl Step {
     fn cap(&mut self, value: u64, by: &'static str) {
         if std::mem::replace(&mut self.value, value) != value {
@@ -84,13 +94,15 @@ impl Case {
     pub fn inputs(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::from([("formula".to_owned(), formula::OVERLAY_STEP.to_owned())]);
         let mut put = |name: &str, value: u64| all.insert(name.to_owned(), value.to_string());
-        put("now", self.now);
         put("target", self.target);
         put("free", self.free);
         put("up_percent", self.clamp.up_percent);
         put("down_percent", self.clamp.down_percent);
         put("least", self.clamp.least);
         put("most", self.clamp.most);
+        if let Some(now) = self.now {
+            put("now", now);
+        }
         if let Some(limit) = self.limit {
             put("limit", limit);
         }
@@ -101,14 +113,14 @@ impl Case {
 /// The value a recorded step comes to by the present rule; `None` when these are not its inputs.
 pub(crate) fn replay(all: &BTreeMap<String, String>) -> Option<String> {
     let get = |name: &str| all.get(name).and_then(|text| text.parse().ok());
-    let limit = match all.get("limit") {
-        Some(text) => Some(text.parse().ok()?),
-        None => None,
+    let perhaps = |name: &str| match all.get(name) {
+        Some(text) => text.parse().ok().map(Some),
+        None => Some(None),
     };
     let case = Case {
-        now: get("now")?,
+        now: perhaps("now")?,
         target: get("target")?,
-        limit,
+        limit: perhaps("limit")?,
         free: get("free")?,
         clamp: Clamp {
             up_percent: get("up_percent")?,
@@ -117,12 +129,30 @@ pub(crate) fn replay(all: &BTreeMap<String, String>) -> Option<String> {
             most: get("most")?,
         },
     };
-    Some(step(&case).map_or(case.now, |step| step.value).to_string())
+    step(&case).map(|step| step.value).or(case.now).map(|value| value.to_string())
 }
 
-/// Whether other requirements would put a container into another class, by memory or by CPU.
-pub fn changes_class(before: &ContainerResources, after: &ContainerResources) -> bool {
-    memory_class(before) != memory_class(after) || cpu_class(before) != cpu_class(after)
+/// The class that other requirements would put a container into: what it is, and what it would become. Nothing where it
+/// stays what it is.
+///
+/// It is the class by memory (the proposal's), and that of Kubernetes by both resources. By CPU alone a container may come
+/// to a request that it never had, as long as it is Burstable by both: nothing is taken from it. What is Guaranteed by CPU
+/// stays so.
+pub fn changed_class(
+    before: &ContainerResources,
+    after: &ContainerResources,
+) -> Option<(QosClass, QosClass)> {
+    let kubernetes = |r: &ContainerResources| pod_class(PodShape::Containers(&[*r]));
+    let cpu = |r: &ContainerResources| match cpu_class(r) {
+        QosClass::Guaranteed => QosClass::Guaranteed,
+        QosClass::Burstable | QosClass::BestEffort => QosClass::Burstable,
+    };
+    let pairs = [
+        (memory_class(before), memory_class(after)),
+        (kubernetes(before), kubernetes(after)),
+        (cpu(before), cpu(after)),
+    ];
+    pairs.into_iter().find(|(before, after)| before != after)
 }
 
 #[cfg(test)]
@@ -151,23 +181,55 @@ mod tests {
             ("a change nobody sees", 500, 505, None, 9000, None),
         ];
         for (name, now, target, limit, free, want) in table {
-            let got = step(&Case { now, target, limit, free, clamp: CLAMP });
+            let got = step(&Case { now: Some(now), target, limit, free, clamp: CLAMP });
             let want = want.map(|(value, by)| Step { value, capped_by: by.to_vec() });
             assert_eq!(got, want, "{name}");
         }
     }
 
     #[test]
-    fn a_class_is_decided_by_both_resources() {
-        let of = |cpu, memory, limit: u64| ContainerResources {
-            cpu_request: Some(MilliCpu::new(cpu)),
-            cpu_limit: None,
-            memory_request: Some(Bytes::new(memory)),
-            memory_limit: Some(Bytes::new(limit)),
+    fn who_asked_for_nothing_begins_at_the_least() {
+        type Wanted<'a> = Option<(u64, &'a [&'static str])>;
+        let table: [(&str, u64, Option<u64>, u64, Wanted<'_>); 6] = [
+            ("far from what it needs", 500, None, 9000, Some((10, &["step"]))),
+            ("it needs less", 3, None, 9000, Some((10, &["band"]))),
+            ("just what it needs", 10, None, 9000, Some((10, &[]))),
+            ("room for just that", 500, Some(10), 10, Some((10, &["step"]))),
+            ("no room", 500, None, 9, None),
+            ("a limit below", 500, Some(9), 9000, None),
+        ];
+        for (name, target, limit, free, want) in table {
+            let case = Case { now: None, target, limit, free, clamp: CLAMP };
+            let want = want.map(|(value, by)| Step { value, capped_by: by.to_vec() });
+            assert_eq!(step(&case), want, "{name}");
+            assert_eq!(replay(&case.inputs()), want.map(|step| step.value.to_string()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_class_is_that_of_memory_and_that_of_both() {
+        use QosClass::{BestEffort, Burstable, Guaranteed};
+        // Request and limit of CPU, then of memory; 0 is none.
+        let of = |[cpu, cpu_limit, memory, memory_limit]: [u64; 4]| ContainerResources {
+            cpu_request: (cpu > 0).then(|| MilliCpu::new(cpu)),
+            cpu_limit: (cpu_limit > 0).then(|| MilliCpu::new(cpu_limit)),
+            memory_request: (memory > 0).then(|| Bytes::new(memory)),
+            memory_limit: (memory_limit > 0).then(|| Bytes::new(memory_limit)),
         };
-        assert!(!changes_class(&of(100, 50, 100), &of(900, 99, 100)));
-        assert!(changes_class(&of(100, 50, 100), &of(100, 100, 100)));
-        assert!(changes_class(&of(100, 50, 100), &of(0, 50, 100)));
+        let table = [
+            ("more of both", [100, 0, 50, 100], [900, 0, 99, 100], None),
+            ("memory up to its limit", [100, 0, 50, 100], [100, 0, 100, 100], Some((Burstable, Guaranteed))),
+            ("a first CPU request", [0, 0, 50, 0], [10, 0, 50, 0], None),
+            ("and back", [10, 0, 50, 0], [0, 0, 50, 0], None),
+            ("a first memory request", [100, 0, 0, 0], [100, 0, 16, 0], Some((BestEffort, Burstable))),
+            ("a first request of all", [0, 0, 0, 0], [10, 0, 0, 0], Some((BestEffort, Burstable))),
+            ("CPU below its limit", [100, 100, 50, 100], [90, 100, 50, 100], Some((Guaranteed, Burstable))),
+            ("CPU up to its limit", [90, 100, 50, 100], [100, 100, 50, 100], Some((Burstable, Guaranteed))),
+            ("both were equal", [100, 100, 50, 50], [100, 100, 40, 50], Some((Guaranteed, Burstable))),
+        ];
+        for (name, before, after, want) in table {
+            assert_eq!(changed_class(&of(before), &of(after)), want, "{name}");
+        }
     }
 
     proptest! {
@@ -178,7 +240,7 @@ mod tests {
             let mut at = now;
             let mut free = free;
             for _ in 0..200 {
-                let case = Case { now: at, target, limit, free, clamp: CLAMP };
+                let case = Case { now: Some(at), target, limit, free, clamp: CLAMP };
                 prop_assert_eq!(
                     replay(&case.inputs()),
                     Some(step(&case).map_or(at, |s| s.value).to_string())
@@ -190,7 +252,7 @@ mod tests {
                 free = (free + at).saturating_sub(value);
                 at = value;
             }
-            let last = step(&Case { now: at, target, limit, free, clamp: CLAMP });
+            let last = step(&Case { now: Some(at), target, limit, free, clamp: CLAMP });
             prop_assert_eq!(last, None);
         }
     }

@@ -1,8 +1,8 @@
 //! Owns what each node is told that its containers should request: recommendations of policies in mode `auto`, as one
 //! message a node, which takes the place of the one before.
 //!
-//! Nothing is told of a recommendation that is of no use yet (too little history, too old, unknown), nor of one that would
-//! change a class. While the panic switch is on, nodes are told just that. How far a node goes at once, and the proof that it
+//! Nothing is told of a recommendation that is of no use yet (too little history, too old, unknown). One that would change a
+//! class is told: the node refuses what would, and shows it, but may go as far as the class stays. While the panic switch is on, nodes are told just that. How far a node goes at once, and the proof that it
 //! worked, are the agent's: it sees the kernel. A node that hears nothing goes back by itself.
 
 use std::collections::BTreeSet;
@@ -147,7 +147,6 @@ fn word(context: &Context, key: &Key) -> v1::Overlay {
 fn is_meant(r: &v1::Recommendation, acting: &ActingSection) -> bool {
     r.mode == "auto"
         && r.request.is_some()
-        && !r.changes_class
         && r.span_seconds >= acting.min_span.get().as_secs()
         && r.age_seconds <= acting.max_age.get().as_secs()
 }
@@ -157,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_rests_on_enough_and_changes_no_class_is_meant() {
+    fn only_what_rests_on_enough_is_meant() {
         let acting = ActingSection::default();
         let good = v1::Recommendation {
             mode: "auto".into(),
@@ -171,7 +170,7 @@ mod tests {
             ("off", v1::Recommendation { mode: "off".into(), ..good.clone() }, false),
             ("no policy", v1::Recommendation { mode: String::new(), ..good.clone() }, false),
             ("nothing known", v1::Recommendation { request: None, ..good.clone() }, false),
-            ("another class", v1::Recommendation { changes_class: true, ..good.clone() }, false),
+            ("another class", v1::Recommendation { changes_class: true, ..good.clone() }, true),
             ("too young", v1::Recommendation { span_seconds: 60, ..good.clone() }, false),
             ("too old", v1::Recommendation { age_seconds: 1 << 20, ..good }, false),
         ];

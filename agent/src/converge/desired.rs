@@ -120,6 +120,9 @@ impl Converger {
         };
         let turn = overlay.turn(context.overlays.last().as_ref(), &node, now);
         context.stats.resized.set(overlay.len() as u64);
+        if let Some(refusals) = turn.refusals {
+            context.overlays.set_refusals(refusals);
+        }
         for draft in turn.drafts {
             self.parts.decisions.record(draft, &context.stats);
         }

@@ -49,10 +49,20 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
     }
 }
 
+/// Refusals shown at most: a policy that cannot be followed is seen from a few.
+const REFUSALS: usize = 100;
+
 /// What the recommender said last.
 fn overlay(context: &Context) -> v1::OverlayStatus {
-    let last = context.overlays.last();
+    let (last, refused) = (context.overlays.last(), context.overlays.refusals());
+    let shown = refused.iter().take(REFUSALS).map(|refusal| v1::OverlayRefusal {
+        pod: refusal.pod.clone(),
+        container: refusal.container.clone(),
+        why: format!("refused: {}", refusal.why),
+    });
     v1::OverlayStatus {
+        refused: shown.collect(),
+        refused_count: u32::try_from(refused.len()).unwrap_or(u32::MAX),
         made_usec: last.as_ref().map_or(0, |offer| offer.made_usec),
         offered: last.as_ref().map_or(0, |offer| u32::try_from(offer.entries.len()).unwrap_or(u32::MAX)),
         in_force: u32::try_from(context.stats.resized.get()).unwrap_or(u32::MAX),

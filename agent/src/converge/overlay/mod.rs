@@ -15,13 +15,13 @@ use std::time::Instant;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::{Bytes, MilliCpu};
 use evenkeel_model::workload::{ContainerResources, Managed, Requested, SourceKind, Workload};
-use evenkeel_qos::overlay::{Case, Step, changes_class, step};
+use evenkeel_qos::overlay::{Case, Step, changed_class, step};
 use evenkeel_qos::rules::defaulted;
 
 use super::container::State;
 use crate::config::sections::overlay::OverlayRules;
 use crate::decisions::Draft;
-use crate::overlay::{Advice, Offer, Place};
+use crate::overlay::{Advice, Offer, Place, Refusal};
 use crate::reconcile::Bound;
 
 /// What is in force for one container instead of what was asked for.
@@ -68,6 +68,8 @@ pub(super) struct Turn {
     /// Requests in force changed: the desired state is to be merged again.
     pub(super) changed: bool,
     pub(super) drafts: Vec<Draft>,
+    /// Containers that stay what they are, where that was looked at.
+    pub(super) refusals: Option<Vec<Refusal>>,
 }
 
 /// The overlay in force.
@@ -160,6 +162,7 @@ impl Overlay {
             Ok(offer) => offer,
             Err(why) => {
                 self.go_back(&why, |_| true, &mut turn);
+                turn.refusals = Some(Vec::new());
                 return turn;
             }
         };
@@ -249,12 +252,21 @@ impl Overlay {
         self.resting.retain(|_, until| now < *until);
         let free = self.free(node);
         let mut best: Option<((bool, u64), String, Planned)> = None;
+        let mut refusals = Vec::new();
         for (id, workload) in &self.asked {
             let Some(advice) = offer.entries.get(&place(workload)) else { continue };
             if self.resting.contains_key(id) {
+                refusals.push(refusal(workload, "a step was undone; it rests".to_owned()));
                 continue;
             }
-            let Some(planned) = self.plan(id, workload, advice, node, free) else { continue };
+            let planned = match self.plan(id, workload, advice, node, free) {
+                Ok(Some(planned)) => planned,
+                Ok(None) => continue,
+                Err(why) => {
+                    refusals.push(refusal(workload, why));
+                    continue;
+                }
+            };
             let rank = (planned.raises, planned.percent);
             let better =
                 best.as_ref().is_none_or(|(had, had_id, _)| rank > *had || (rank == *had && id < had_id));
@@ -262,6 +274,7 @@ impl Overlay {
                 best = Some((rank, id.clone(), planned));
             }
         }
+        turn.refusals = Some(refusals);
         let Some((_, id, planned)) = best else {
             self.next = now + self.rules.pause;
             return;
@@ -299,6 +312,10 @@ impl Overlay {
         self.standing.get(id).map(|standing| standing.resources).or_else(|| resources(workload))
     }
 
+    /// The next step of a container; nothing where there is none to take, and why where it is refused.
+    ///
+    /// A class is never changed in place: whoever relies on it has to be asked. What one resource must not do the other
+    /// may, so each is looked at by itself.
     fn plan(
         &self,
         id: &str,
@@ -306,29 +323,34 @@ impl Overlay {
         advice: &Advice,
         node: &Node<'_>,
         free: (u64, u64),
-    ) -> Option<Planned> {
-        let now = self.in_force(id, workload)?;
+    ) -> Result<Option<Planned>, String> {
+        let Some(now) = self.in_force(id, workload) else {
+            return Err("nothing is known of what it asks for".to_owned());
+        };
         let mut planned = Planned { resources: now, raises: false, percent: 0, drafts: Vec::new() };
-        if let (Some(request), Some(target)) = (now.cpu_request, advice.cpu_milli) {
-            let limit = now.cpu_limit.map(MilliCpu::get);
-            let clamp = self.rules.cpu(node.cpu_milli);
-            let case = Case { now: request.get(), target, limit, free: free.0, clamp };
-            if let Some(value) = planned.take("cpu", workload, advice, &case) {
-                planned.resources.cpu_request = Some(MilliCpu::new(value));
-            }
+        let mut refused = None;
+        if let Some(target) = advice.cpu_milli {
+            let (now, limit) = (now.cpu_request.map(MilliCpu::get), now.cpu_limit.map(MilliCpu::get));
+            let case = Case { now, target, limit, free: free.0, clamp: self.rules.cpu(node.cpu_milli) };
+            let set = |r: &mut ContainerResources, value| r.cpu_request = Some(MilliCpu::new(value));
+            refused = refused.or(planned.take("cpu", workload, advice, &case, set));
         }
-        if let (Some(request), Some(target)) = (now.memory_request, advice.memory_bytes) {
-            let limit = now.memory_limit.map(Bytes::get);
-            let clamp = self.rules.memory(node.memory_bytes);
-            let case = Case { now: request.get(), target, limit, free: free.1, clamp };
-            if let Some(value) = planned.take("memory", workload, advice, &case) {
-                planned.resources.memory_request = Some(Bytes::new(value));
-            }
+        if let Some(target) = advice.memory_bytes {
+            let (now, limit) = (now.memory_request.map(Bytes::get), now.memory_limit.map(Bytes::get));
+            let case = Case { now, target, limit, free: free.1, clamp: self.rules.memory(node.memory_bytes) };
+            let set = |r: &mut ContainerResources, value| r.memory_request = Some(Bytes::new(value));
+            refused = refused.or(planned.take("memory", workload, advice, &case, set));
         }
-        // A class is never changed in place: whoever relies on it has to be asked.
-        let same = !changes_class(&now, &planned.resources);
-        (same && !planned.drafts.is_empty()).then_some(planned)
+        match refused {
+            Some(why) if planned.drafts.is_empty() => Err(why),
+            _ => Ok((!planned.drafts.is_empty()).then_some(planned)),
+        }
     }
+}
+
+fn refusal(workload: &Workload, why: String) -> Refusal {
+    let pod = format!("{}/{}", workload.pod.namespace, workload.pod.name);
+    Refusal { pod, container: workload.container.clone(), why }
 }
 
 /// A step that could be taken.
@@ -341,10 +363,25 @@ struct Planned {
 }
 
 impl Planned {
-    fn take(&mut self, name: &str, workload: &Workload, advice: &Advice, case: &Case) -> Option<u64> {
+    /// Takes a step of one resource in; why not, where it is refused.
+    fn take(
+        &mut self,
+        name: &str,
+        workload: &Workload,
+        advice: &Advice,
+        case: &Case,
+        set: impl Fn(&mut ContainerResources, u64),
+    ) -> Option<String> {
         let Step { value, capped_by } = step(case)?;
-        self.raises |= value > case.now;
-        self.percent = self.percent.max(value.abs_diff(case.now).saturating_mul(100) / case.now.max(1));
+        let mut after = self.resources;
+        set(&mut after, value);
+        if let Some((is, would_be)) = changed_class(&self.resources, &after) {
+            return Some(format!("would change the class: {name} {is} to {would_be}"));
+        }
+        self.resources = after;
+        let now = case.now.unwrap_or(0);
+        self.raises |= value > now;
+        self.percent = self.percent.max(value.abs_diff(now).saturating_mul(100) / now.max(1));
         let held = if capped_by.is_empty() {
             String::new()
         } else {
@@ -357,10 +394,10 @@ impl Planned {
                 format!("policy {} asks for {} by rule {}{held}", advice.policy, case.target, advice.rule),
             )
             .knob(&format!("{name}.request"))
-            .values(Some(case.now.to_string()), Some(value.to_string()))
+            .values(case.now.map(|now| now.to_string()), Some(value.to_string()))
             .inputs(&case.inputs()),
         );
-        Some(value)
+        None
     }
 }
 

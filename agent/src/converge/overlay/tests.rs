@@ -28,6 +28,7 @@ struct Rig {
     generations: HashMap<String, (ContainerResources, u64)>,
     stuck: Option<State>,
     told: Vec<(String, Option<String>)>,
+    refused: Vec<(String, String)>,
     dry_run: bool,
 }
 
@@ -41,6 +42,7 @@ impl Rig {
             generations: HashMap::new(),
             stuck: None,
             told: Vec::new(),
+            refused: Vec::new(),
             dry_run: false,
         }
     }
@@ -49,6 +51,7 @@ impl Rig {
         let bound = |w: &Workload| Bound { workload: Arc::new(w.clone()), path: format!("/{}", w.pod.name) };
         let mut bound: Vec<Bound> = self.workloads.iter().map(bound).collect();
         self.overlay.apply(&mut bound);
+        bound.retain(|bound| resources(&bound.workload).is_some());
         for Bound { workload, .. } in bound {
             let wish = resources(&workload).unwrap();
             let had = self.generations.entry(workload.id.clone()).or_insert((wish, 1));
@@ -78,6 +81,9 @@ impl Rig {
         if turn.changed {
             self.merge();
         }
+        if let Some(refusals) = turn.refusals {
+            self.refused = refusals.into_iter().map(|r| (r.pod, r.why)).collect();
+        }
         for draft in turn.drafts {
             let decision = draft.finish_for_tests();
             self.told.push((decision.reason, decision.new));
@@ -89,8 +95,20 @@ impl Rig {
         (0..count).for_each(|_| self.second(offer));
     }
 
+    fn wish(&self, name: &str) -> ContainerResources {
+        self.generations[&format!("default/{name}/main")].0
+    }
+
     fn cpu(&self, name: &str) -> u64 {
-        self.generations[&format!("default/{name}/main")].0.cpu_request.unwrap().get()
+        self.wish(name).cpu_request.unwrap().get()
+    }
+
+    /// Makes a container ask for something else.
+    fn ask(&mut self, name: &str, change: impl Fn(&mut ContainerResources)) {
+        let workload = self.workloads.iter_mut().find(|w| w.pod.name == name).unwrap();
+        let mut asked = resources(workload).unwrap();
+        change(&mut asked);
+        workload.requested = Requested::Stated(asked);
     }
 }
 
@@ -199,4 +217,55 @@ fn a_dry_run_tells_of_the_first_step_once() {
     rig.seconds(100, Some(&said));
     assert_eq!((rig.cpu("a"), rig.told.len()), (500, 1));
     assert_eq!(rig.told[0].1.as_deref(), Some("750"));
+}
+
+#[test]
+fn a_request_that_was_never_asked_for_begins_at_the_least_and_ends_with_the_policy() {
+    let mut rig = Rig::new(&["a"]);
+    rig.ask("a", |r| {
+        (r.cpu_request, r.cpu_limit) = (None, None);
+        (r.memory_request, r.memory_limit) = (Some(Bytes::new(64 * MIB)), None);
+    });
+    rig.merge();
+    let said = offer(&rig, &[("a", 100)]);
+    rig.second(Some(&said));
+    assert_eq!(rig.cpu("a"), 10, "the first step");
+    assert!(rig.told[0].0.contains("held back by step"), "{:?}", rig.told);
+    rig.seconds(150, Some(&said));
+    assert_eq!(rig.cpu("a"), 100);
+    assert_eq!(rig.refused, []);
+    let panic = Offer { panic: Some("stop".into()), ..said };
+    rig.seconds(3, Some(&panic));
+    assert_eq!(rig.wish("a").cpu_request, None, "nothing was asked for");
+}
+
+#[test]
+fn what_would_change_a_class_is_refused_and_shown_until_there_is_another_word() {
+    let mut rig = Rig::new(&["a", "b", "c", "d"]);
+    rig.ask("a", |r| *r = ContainerResources::default());
+    // By memory BestEffort, by CPU not.
+    rig.ask("b", |r| (r.memory_request, r.memory_limit) = (None, None));
+    rig.workloads[2].requested = Requested::Unknown;
+    // Up to the limit would make it Guaranteed by CPU.
+    rig.ask("d", |r| r.cpu_limit = Some(MilliCpu::new(600)));
+    rig.merge();
+    let mut said = offer(&rig, &[("a", 300), ("b", 600), ("c", 300), ("d", 600)]);
+    let entries = Arc::make_mut(&mut said.entries);
+    entries.values_mut().for_each(|advice| advice.memory_bytes = Some(512 * MIB));
+    let before = (rig.wish("a"), rig.wish("b").memory_request);
+    rig.seconds(150, Some(&said));
+    assert_eq!((rig.wish("a"), rig.wish("b").memory_request), before);
+    assert_eq!((rig.cpu("b"), rig.cpu("d")), (600, 500), "what keeps the class is done");
+    rig.refused.sort();
+    let of = |pod: &str| -> Vec<&str> {
+        let all = rig.refused.iter().filter(|(p, _)| p == &format!("default/{pod}"));
+        all.map(|(_, why)| why.as_str()).collect()
+    };
+    assert_eq!(of("a"), ["would change the class: cpu BestEffort to Burstable"]);
+    assert_eq!(of("b"), ["would change the class: memory BestEffort to Burstable"]);
+    assert_eq!(of("c"), ["nothing is known of what it asks for"]);
+    assert_eq!(of("d"), ["would change the class: cpu Burstable to Guaranteed"]);
+    let panic = Offer { panic: Some("stop".into()), ..said };
+    rig.seconds(1, Some(&panic));
+    assert_eq!(rig.refused, [], "nothing is refused where nothing is offered");
 }

@@ -105,6 +105,16 @@ pub(super) struct Overlay {
     pub(super) offered: u32,
     pub(super) in_force: u32,
     pub(super) panic: Option<String>,
+    pub(super) refused: Vec<OverlayRefusal>,
+    pub(super) refused_count: u32,
+}
+
+/// A container that is not given what was recommended.
+#[derive(Serialize)]
+pub(super) struct OverlayRefusal {
+    pub(super) pod: String,
+    pub(super) container: String,
+    pub(super) why: String,
 }
 
 /// The limit of the cgroup that holds all workloads.
@@ -233,6 +243,12 @@ impl From<GetStatusResponse> for Status {
                 offered: o.offered,
                 in_force: o.in_force,
                 panic: some(o.panic),
+                refused_count: o.refused_count,
+                refused: o
+                    .refused
+                    .into_iter()
+                    .map(|r| OverlayRefusal { pod: r.pod, container: r.container, why: r.why })
+                    .collect(),
             }),
             containers: r.containers.into_iter().map(Container::from).collect(),
         }

@@ -77,16 +77,27 @@ fn cap_text(status: &Status) -> String {
     )
 }
 
+/// Refusals that people are shown.
+const REFUSALS: usize = 5;
+
 fn overlay_text(status: &Status) -> String {
     let Some(o) = &status.overlay else { return String::new() };
     match (&o.made, &o.panic) {
         (None, _) => "recommended requests: accepted, none offered yet\n".to_owned(),
         (_, Some(why)) => format!("recommended requests: none, the panic switch is on: {}\n", clean(why)),
         (Some(made), None) => {
-            format!(
+            let mut text = format!(
                 "recommended requests: in force for {} of {} offered, told at {made}\n",
                 o.in_force, o.offered
-            )
+            );
+            for r in o.refused.iter().take(REFUSALS) {
+                text.push_str(&format!("  {} {}: {}\n", clean(&r.pod), clean(&r.container), clean(&r.why)));
+            }
+            let more = (o.refused_count as usize).saturating_sub(REFUSALS);
+            if more > 0 {
+                text.push_str(&format!("  and {more} more: evenkeel status -o json\n"));
+            }
+            text
         }
     }
 }
