@@ -32,8 +32,8 @@ pub(crate) const SOURCE_UPDATES_CAP: usize = 64;
 /// Live ticks a slow watcher may lag behind before it is told how many it missed.
 pub(crate) const LIVE_TICKS_CAP: usize = 4;
 
-/// One container being tracked: everything others need to sample, announce and show it. Immutable; a changed
-/// identity (another cgroup inode, other requirements or classes) gets a new slot.
+/// One container being tracked: everything others need to sample, announce and show it. Immutable; another cgroup inode gets
+/// a new slot, other requirements or classes take the place of the old ones in theirs.
 #[derive(Debug)]
 pub(crate) struct Tracked {
     /// Strictly increasing, never reused within the epoch.
@@ -51,7 +51,7 @@ pub(crate) struct Tracked {
 /// A change of the tracked set, from the reconciler to the sampler.
 #[derive(Debug, Clone)]
 pub(crate) enum TrackChange {
-    /// Begin to sample it.
+    /// Begin to sample it; or, where its slot is sampled already, it asks for something else.
     Added(Arc<Tracked>),
     /// Its cgroup is gone or it was replaced.
     Removed {

@@ -261,8 +261,12 @@ fn limits_follow_the_manifest_and_are_put_back_when_it_has_none() {
     assert_eq!(rig.value("/web", Knob::MemoryMax), (128 * MIB).to_string());
     assert_eq!(rig.value("/web", Knob::MemoryLow), (64 * MIB).to_string());
     assert_eq!(rig.stats.writes.of(Knob::MemoryMax).done.get(), 1);
+    let before = rig.view("web");
     // A resize in place, and then no limit at all: what stood before the first write is back.
     rig.apply(&[(limited("web", 250, 256), "/web")]);
+    let after = rig.view("web");
+    assert_eq!(after.tracked.slot, before.tracked.slot, "its counters go on");
+    assert_ne!(after.tracked.workload.requested, before.tracked.workload.requested);
     assert_eq!(rig.value("/web", Knob::CpuMax), "25000 100000");
     rig.apply(&[(requesting("web", 100, 64), "/web")]);
     assert_eq!(rig.value("/web", Knob::CpuMax), "max 100000");

@@ -186,12 +186,17 @@ impl Table {
         let Ok(facts) = reader.cgroup(&path) else { return };
         let Some(planned) = plan_one(rules, &workload, &facts) else { return };
         let fresh_knobs = rules.knobs(&workload, &planned, &facts);
-        let old_slot = self.containers.get(&key).map(|container| container.tracked.slot);
-        let inode = self.containers.get(&key).map_or(0, |container| container.processes_at.inode);
-        let tracked = self.track(&workload, &planned, &path, inode);
-        self.pending.extend(old_slot.map(|slot| TrackChange::Removed { slot }));
         let Some(container) = self.containers.get_mut(&key) else { return };
-        container.tracked = tracked;
+        let tracked = Tracked {
+            // Its counters go on.
+            slot: container.tracked.slot,
+            workload: Arc::clone(&workload),
+            classes: planned.classes,
+            cgroup: path,
+            inode: container.processes_at.inode,
+        };
+        container.tracked = Arc::new(tracked);
+        self.pending.push_back(TrackChange::Added(Arc::clone(&container.tracked)));
         container.cores = cores_of(&planned, &workload, &facts);
         container.unmanaged = unmanaged(&planned);
         let fresh = scores(rules, &workload, &planned);

@@ -129,8 +129,10 @@ impl Latest {
                 }
                 self.ended.push_back(self.containers.remove(at));
             }
-            // Announced or ended twice: nothing changes.
-            (Ok(_), Some(_)) | (Err(_), None) => {}
+            // It asks for something else; what it did goes on.
+            (Ok(at), Some(tracked)) => self.containers[at].tracked = Arc::clone(tracked),
+            // Ended twice: nothing changes.
+            (Err(_), None) => {}
         }
     }
 
@@ -151,7 +153,7 @@ impl Latest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::test_support::{first_tick, tick};
+    use crate::report::test_support::{first_tick, tick, tracked};
 
     #[test]
     fn live_use_follows_the_ticks_and_a_kill_is_hinted_at() {
@@ -173,8 +175,12 @@ mod tests {
         let second = killed(tick(2, 1..4), 7);
         let (live, hint) = seen(&mut latest, &second);
         assert_eq!((live, hint), (vec![(1, Some(1)), (2, Some(2)), (3, Some(3))], vec![(2, 7, Some(2))]));
-        let third = Tick { changes: vec![TrackChange::Removed { slot: 1 }], ..killed(tick(3, 2..3), 7) };
+        // The second container asks for something else now, and is known by its new name.
+        let renamed = TrackChange::Added(Arc::new(tracked(2, "renamed")));
+        let changes = vec![TrackChange::Removed { slot: 1 }, renamed];
+        let third = Tick { changes, ..killed(tick(3, 2..3), 7) };
         assert_eq!(seen(&mut latest, &third), (vec![(2, Some(2))], vec![]));
+        assert_eq!(latest.live(&third).containers[0].tracked.workload.pod.name, "renamed");
         // The one that ended is still told of.
         let before = |slot, time, span| latest.before(slot, time, Duration::from_secs(span)).map(|b| b.text);
         assert_eq!(before(1, 3_500_000, 10).unwrap(), "-2s 1024Ki, -1s 1024Ki 1m");

@@ -40,7 +40,7 @@ impl Readers {
                 }
             }
             (TrackChange::Removed { .. }, Ok(at)) => drop(self.entries.remove(at)),
-            // Added twice, or removed after its cgroup had gone: nothing changes.
+            // It asks for something else, or was removed after its cgroup had gone: nothing changes.
             _ => {}
         }
     }

@@ -1,5 +1,6 @@
 //! What a state counts of samples and events, good ones and bad ones.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_proto::frame::Encoder;
@@ -115,6 +116,33 @@ fn what_is_late_ancient_ahead_or_reset_follows_its_rule() {
     assert_eq!(hours(&feed, Resource::Memory), want_memory);
     assert_eq!(hours(&feed, Resource::Cpu), want_cpu);
     assert!(feed.state.past.all().all(|(_, held)| held.open_hours.is_empty() && held.open_days.is_empty()));
+}
+
+#[test]
+fn a_container_that_asks_for_something_else_goes_on() {
+    let mut feed = Feed::new();
+    let identity = |feed: &Feed| {
+        let stream = feed.state.stream(&feed.key).unwrap();
+        Arc::clone(&stream.slots.get(1).unwrap().identity)
+    };
+    for i in 0..3 {
+        feed.second(NOON + i * SECOND, NOON + i * SECOND, i * 250_000, 8 << 20);
+    }
+    let mut resized = v1::ContainerIdentity::clone(&identity(&feed));
+    resized.requested = Some(v1::ResourceValues { memory_request_bytes: Some(9), ..Default::default() });
+    let again = v1::Announcement { slot: 1, identity: Some(resized.clone()) };
+    let frame = v1::Frame { announced: vec![again], ..v1::Frame::default() };
+    feed.state.apply(NOON + 3 * SECOND, LogEntry::Announced(Taken { key: feed.key.clone(), frame }));
+    assert_eq!(*identity(&feed), resized);
+    for i in 3..6 {
+        feed.second(NOON + i * SECOND, NOON + i * SECOND, i * 250_000, 8 << 20);
+    }
+    let hours = feed.view(Resource::Cpu).hours(Scope::Own, 0);
+    let seen: Vec<_> = hours.iter().map(|h| (h.all.total(), h.peak, h.worst.is_some())).collect();
+    // Only the very first second has no CPU, and it is one replica.
+    assert_eq!(seen, [(5000, 250_000, false)]);
+    let series = feed.state.history.all().next().map(|(_, s)| s.requested.memory_bytes);
+    assert_eq!((feed.state.containers(), series), (1, Some(Some(9))));
 }
 
 #[test]

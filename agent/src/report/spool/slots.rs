@@ -97,7 +97,9 @@ impl Slots {
 fn insert(slots: &mut BTreeMap<u32, Slot>, frame: &v1::Frame) {
     for announcement in &frame.announced {
         let bytes = announcement.encode_to_vec().into_boxed_slice();
-        slots.entry(announcement.slot).or_insert(Slot { announcement: bytes, gone: None });
+        // Announced again, it asks for something else.
+        let gone = slots.get(&announcement.slot).and_then(|slot| slot.gone);
+        slots.insert(announcement.slot, Slot { announcement: bytes, gone });
     }
     for slot in &frame.gone {
         if let Some(slot) = slots.get_mut(slot) {
