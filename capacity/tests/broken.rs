@@ -186,7 +186,7 @@ fn texts_of_every_form_are_read_alike_however_they_arrive() {
         format!(r#"{{"kind": "List", "items": [{a}, {{"kind": "List", "items": [{b}]}}]}}"#),
         format!("{a}\n{b}\n\n{{\"nodes\": [{{\"metadata\": {{\"name\": \"c\"}}}}]}} {{}}"),
         format!(r#"{{"metadata": {{}}, "kind": "Node", "nodes": [{a}]}}"#),
-        format!(r#"{{"metadata": {{}}, "kind": "Node", "items": null}}"#),
+        r#"{"metadata": {}, "kind": "Node", "items": null}"#.to_owned(),
         format!(r#"{{"kind": "ConfigMap", "items": [1, 2], "nodes": 3}}{a}"#),
         format!(r#"{{"metadata": {{"name": "a"}}, "status": {{}}, "kind": "Node"}} {b}"#),
         format!(r#"{{"pods": null, "nodes": [  ], "items": [ {a} ]  }}   "#),

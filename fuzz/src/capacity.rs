@@ -3,7 +3,7 @@
 use evenkeel_capacity::answer::{Ask, Shape, ask};
 use evenkeel_capacity::cluster::{Builder, Cluster};
 use evenkeel_capacity::load::{Loader, Report, Stream};
-use evenkeel_capacity::object::{Container, Node, Object, Pod};
+use evenkeel_capacity::object::{Container, Object, Pod};
 use evenkeel_capacity::profile::Profiles;
 use evenkeel_capacity::question::{Options, Question, Snapshot};
 use evenkeel_capacity::state::State;
@@ -85,7 +85,7 @@ pub(crate) fn shapes(bytes: &[u8]) {
     shapes.retain(|shape| shape.wanted <= 8);
     let mut builder = Builder::new();
     // The builder is empty: nothing is there twice.
-    let _ = builder.add(&Object::Node(Box::new(Node::default())));
+    let _ = builder.add(&Object::Node(Box::default()));
     question(&mut builder.finish().0, shapes);
 }
 

@@ -171,7 +171,9 @@ impl<'a> Loader<'a> {
         if let (Object::Pod(pod), Some(change)) = (&mut *object, self.change) {
             change(pod);
         }
-        self.builder.add(object).map_err(|error| Misplaced { prefix: spot.prefix(error.kind()), error })
+        self.builder
+            .add(object)
+            .map_err(|error| Misplaced { prefix: spot.prefix(error.kind()), error: Box::new(error) })
     }
 }
 
@@ -180,5 +182,5 @@ impl<'a> Loader<'a> {
 #[error("{prefix}{error}")]
 struct Misplaced {
     prefix: String,
-    error: BuildError,
+    error: Box<BuildError>,
 }

@@ -169,7 +169,7 @@ impl<'a, R: Read> Pieces<'a, R> {
                     return Ok(Some(Piece(Content::Objects(objects))));
                 }
             }
-            if document.to_list(self.stream)? {
+            if document.next_list(self.stream)? {
                 continue;
             }
             self.ended |= self.single;
@@ -211,7 +211,7 @@ impl Document {
     }
 
     /// Goes on to the next list of objects; false where the document has no further one.
-    fn to_list<R: Read>(&mut self, stream: &mut Stream<R>) -> Result<bool, StreamError> {
+    fn next_list<R: Read>(&mut self, stream: &mut Stream<R>) -> Result<bool, StreamError> {
         while let Some(key) = self.members.next(stream)? {
             let of_kind = list_of_kind(&key);
             if (key == "items" || of_kind.is_some()) && stream.peek()? == Some(b'[') {
