@@ -270,7 +270,7 @@ mod tests {
             ),
             (r#"{"pods": []} x"#, "trailing"),
             (r#"{"snapshot": {"nodes": [{}, {}]}, "pods": []}"#, "nodes[1] (Node): Node  is there twice"),
-            ("{\"snapshot\": {\"nodes\": []},\n \"max\": nope}", "at line 2 column 9"),
+            ("{\"snapshot\": {\"nodes\": []},\n \"max\": nope}", "at line 2 column 10"),
             (r#"{"snapshot": []}"#, "invalid type: sequence"),
             (r#"{"snapshot": {"nodes": [}}"#, "expected value"),
         ] {
