@@ -30,7 +30,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// Reading them all takes at most one part in so many of the CPU time of one processor,
 const COST: u32 = 200;
 /// unless that would put off what people wait to see for longer than this.
-const LONGEST: Duration = Duration::from_secs(30);
+const LONGEST: Duration = Duration::from_secs(60);
 /// Audit periods after which they are read again without any sign of a change, at the soonest,
 const PERIODS: u32 = 3;
 /// and the part of a processor's time that takes at most: what changes then changes in files somebody else writes.
