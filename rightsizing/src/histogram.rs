@@ -179,7 +179,7 @@ impl Histogram {
 /// Time at each height of use in a row of all buckets: counts much faster than a [`Histogram`], which takes a hundredth
 /// of its 15 KiB to keep.
 #[derive(Debug, Clone)]
-pub(crate) struct Tally {
+pub struct Tally {
     weights: Box<[u64; BUCKETS]>,
     /// The lowest bucket with a weight, and the one behind the highest.
     low: usize,
@@ -194,14 +194,14 @@ impl Default for Tally {
 
 impl Tally {
     /// Counts `weight_ms` at a value.
-    pub(crate) fn add(&mut self, value: u64, weight_ms: u64) {
+    pub fn add(&mut self, value: u64, weight_ms: u64) {
         let bucket = usize::from(Scheme::Octaves32.bucket(value));
         self.weights[bucket] = self.weights[bucket].saturating_add(weight_ms);
         self.reach(bucket, bucket);
     }
 
     /// Counts all that a histogram counted, and returns how much that is.
-    pub(crate) fn merge(&mut self, histogram: &Histogram) -> u64 {
+    pub fn merge(&mut self, histogram: &Histogram) -> u64 {
         let buckets = histogram.buckets();
         let (Some(low), Some(high)) = (buckets.first(), buckets.last()) else { return 0 };
         self.reach(usize::from(low.0), usize::from(high.0).min(BUCKETS - 1));
@@ -216,21 +216,21 @@ impl Tally {
     }
 
     /// Counts all that another one counted. Both together stand for less time than a number holds.
-    pub(crate) fn merge_tally(&mut self, other: &Self) {
+    pub fn merge_tally(&mut self, other: &Self) {
         let (mine, theirs) = (&mut self.weights[other.range()], other.used());
         mine.iter_mut().zip(theirs).for_each(|(mine, more)| *mine += more);
         (self.low, self.high) = (self.low.min(other.low), self.high.max(other.high));
     }
 
     /// Forgets everything counted.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         let range = self.range();
         self.weights[range].fill(0);
         (self.low, self.high) = (BUCKETS, 0);
     }
 
     /// The same as a histogram, in the memory of `spare`.
-    pub(crate) fn histogram(&self, spare: Histogram) -> Histogram {
+    pub fn histogram(&self, spare: Histogram) -> Histogram {
         let mut buckets = spare.buckets;
         buckets.clear();
         // Few buckets have a weight, and which ones is chance: written without a branch, in parts that need no heap.
@@ -248,7 +248,7 @@ impl Tally {
     }
 
     /// Bucket and weight from the highest down, no weight zero.
-    pub(crate) fn downward(&self) -> impl Iterator<Item = (u16, u64)> {
+    pub fn downward(&self) -> impl Iterator<Item = (u16, u64)> {
         let numbered = self.range().zip(self.used()).rev();
         numbered.filter(|(_, weight)| **weight > 0).map(|(bucket, weight)| (bucket as u16, *weight))
     }

@@ -23,8 +23,8 @@ pub(super) enum Unanswered {
 }
 
 /// The part of a caller's time after which it is given what was kept: what is left has to do for making and sending it.
-const fn for_fresh(patience: Duration) -> Duration {
-    patience.saturating_sub(Duration::from_nanos(patience.as_nanos() as u64 / 5))
+fn for_fresh(patience: Duration) -> Duration {
+    patience - patience / 5
 }
 
 impl Context {
@@ -44,14 +44,17 @@ impl Context {
         let began = Instant::now();
         let rule_is_named = !rules.is_empty();
         let (context, asked) = (self.clone(), pod.clone());
-        let fresh = tokio::task::spawn_blocking(move || {
+        let mut fresh = tokio::task::spawn_blocking(move || {
             context.rules(&rules).map(|rules| context.recommend_pod(&asked, &rules))
         });
-        match tokio::time::timeout(for_fresh(patience), fresh).await {
+        match tokio::time::timeout(for_fresh(patience), &mut fresh).await {
             Ok(Ok(answer)) => return answer.map_err(Unanswered::Rule),
             Ok(Err(_)) => return Err(Unanswered::Fault),
-            Err(_) if rule_is_named => return Err(Unanswered::Late),
-            Err(_) => {}
+            // One that has not begun is not to begin: callers in a hurry would fill the queue with work nobody waits for.
+            Err(_) => fresh.abort(),
+        }
+        if rule_is_named {
+            return Err(Unanswered::Late);
         }
         let context = self.clone();
         // A change of policies that is being synced may hold this up, too.

@@ -68,7 +68,7 @@ impl Context {
 
     fn desk<'a>(&'a self, policies: &'a Set, state: &'a State) -> Desk<'a> {
         let largest = largest_node(state);
-        Desk { advisor: &self.advisor, policies, state, now_usec: now_usec(), largest }
+        Desk { advisor: &self.advisor, policies, state, now_usec: now_usec(), largest, is_pass: false }
     }
 
     /// Answers for a pod, and notes how long that took.

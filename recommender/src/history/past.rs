@@ -238,10 +238,7 @@ impl Past {
     pub(crate) fn replica(&mut self, own: SubjectId, replica: Replica) {
         let Some(held) = self.get_mut(own) else { return };
         if let Some(open) = held.open_hours.iter_mut().find(|open| open.hour == replica.hour) {
-            match open.replicas.iter_mut().find(|had| had.pod == replica.pod) {
-                Some(had) => had.merge(&replica),
-                None => open.replicas.push(replica),
-            }
+            open.replicas.add(replica);
         }
     }
 
@@ -334,8 +331,7 @@ impl Past {
     }
 
     fn seal_hour(&mut self, id: SubjectId, open: &OpenHour, running: Vec<Part<'_>>) {
-        let ended = open.replicas.iter().map(|replica| Part { replica, unfolded: None });
-        let parts: Vec<Part<'_>> = ended.chain(running).collect();
+        let parts = open.replicas.with(running.into_iter());
         for resource in Resource::ALL {
             let hour = hour_of(open, &parts, resource);
             if !hour.all.is_empty() {

@@ -8,7 +8,7 @@ use evenkeel_rightsizing::history::{Cause, Day, Event, Hour};
 
 use super::codec::{decode_parts, decode_parts_into, encode_parts};
 use super::past::SubjectId;
-use super::replica::{Part, Replica, mean, worst};
+use super::replica::{Part, Replicas, mean, worst};
 
 /// Place of a resource in every pair here.
 pub(crate) const fn at(resource: Resource) -> usize {
@@ -27,7 +27,7 @@ pub(crate) struct OpenHour {
     pub(crate) all: [Histogram; 2],
     pub(crate) peaks: [u64; 2],
     /// Containers whose part of it has ended.
-    pub(crate) replicas: Vec<Replica>,
+    pub(crate) replicas: Replicas,
 }
 
 /// A day that is still added to.

@@ -5,12 +5,12 @@ use std::collections::btree_map::Entry;
 
 use evenkeel_model::rollup::Rollup;
 use evenkeel_rightsizing::Resource;
+use evenkeel_rightsizing::histogram::{Histogram, Tally};
 use evenkeel_rightsizing::history::{Day, Event, History, Hour, Minute, Scope};
 
 use super::Subject;
 use super::minute::Kept;
 use super::past::{Held, SubjectId};
-use super::replica::Part;
 use super::sealed::{at, decode_day_into, decode_hour_into, hour_of, merge_day, merge_hour};
 use crate::state::State;
 use crate::state::history::{SeriesId, SeriesKey};
@@ -18,8 +18,9 @@ use crate::state::image::Image;
 use crate::state::minute::of_resource;
 use crate::state::slots::Slot;
 
-/// Containers whose unfinished minutes are looked at for a scope wider than one workload: where there are more, a minute
-/// of theirs changes nothing.
+/// Containers whose unfinished minutes and hours are looked at: where a scope has more, they are taken from it at equal
+/// distances. Each is somewhere else in memory, so that looking at thousands would take longer than an answer may; what they
+/// did is known exactly as soon as it is sealed.
 const UNFINISHED: usize = 64;
 
 /// Bytes of minutes (1 KiB is about an hour of a container) that are read from files for a scope wider than one workload:
@@ -125,12 +126,13 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Containers of a scope that are followed now.
+    /// Containers of a scope that are followed now, or a part of them.
     fn live(&self, scope: Scope) -> Vec<&'a Slot> {
-        let state = self.state;
-        let most = if scope == Scope::Own { usize::MAX } else { UNFINISHED };
-        let series = self.series(scope).into_iter();
-        series.flat_map(|id| state.live_of(id).map(|(_, slot)| slot)).take(most).collect()
+        let (state, series) = (self.state, self.series(scope));
+        let all: usize = series.iter().filter_map(|id| state.history.get(*id)).map(|s| s.live.len()).sum();
+        let step = all.div_ceil(UNFINISHED).max(1);
+        let places = series.into_iter().filter_map(|id| state.history.get(id)).flat_map(|s| &s.live);
+        places.step_by(step).filter_map(|place| state.slot(place)).collect()
     }
 
     fn height(&self, rollup: &Rollup) -> Option<u64> {
@@ -148,6 +150,27 @@ impl<'a> View<'a> {
             peak: aggregate.max,
             weight_ms: kept.weight_ms,
         })
+    }
+}
+
+/// Seconds of running containers that are in no hour and no day yet. There may be thousands of containers, each with a
+/// minute.
+#[derive(Default)]
+struct Unfolded {
+    tally: Tally,
+    peak: u64,
+}
+
+impl Unfolded {
+    fn add(&mut self, slot: &Slot, resource: Resource) {
+        for (value, weight) in slot.seconds.unfolded_of(resource) {
+            self.tally.add(value, weight);
+            self.peak = self.peak.max(value);
+        }
+    }
+
+    fn heights(&self) -> Histogram {
+        self.tally.histogram(Histogram::new())
     }
 }
 
@@ -204,9 +227,7 @@ impl View<'_> {
             if u64::from(open.hour) < from {
                 continue;
             }
-            let ended = open.replicas.iter().map(|replica| Part { replica, unfolded: None });
-            let parts: Vec<Part<'_>> =
-                ended.chain(live.iter().filter_map(|slot| slot.part(open.hour))).collect();
+            let parts = open.replicas.with(live.iter().filter_map(|slot| slot.part(open.hour)));
             let hour = hour_of(open, &parts, self.resource);
             match hours.entry(hour.hour) {
                 Entry::Vacant(place) => {
@@ -216,20 +237,23 @@ impl View<'_> {
             }
         }
         let known: Vec<u64> = hours.keys().copied().collect();
+        let mut unfolded: BTreeMap<u64, Unfolded> = BTreeMap::new();
         for slot in live {
             let Some(open) = slot.hour.as_deref().filter(|hour| u64::from(hour.hour) >= from) else {
                 continue;
             };
             let number = u64::from(open.hour);
+            unfolded.entry(number).or_default().add(slot, self.resource);
             let hour = hours.entry(number).or_insert_with(|| Hour { hour: number, ..Hour::default() });
-            for (value, weight) in slot.seconds.unfolded_of(self.resource) {
-                hour.all.add(value, weight);
-                hour.peak = hour.peak.max(value);
-            }
             // Where the hour was open, that of the worst replica is in it already.
             if !known.contains(&number) {
                 hour.starved_ms = hour.starved_ms.max(open.starved_ms);
             }
+        }
+        for (number, seconds) in unfolded {
+            let Some(hour) = hours.get_mut(&number) else { continue };
+            hour.all.merge(&seconds.heights());
+            hour.peak = hour.peak.max(seconds.peak);
         }
         hours
     }
@@ -248,20 +272,23 @@ impl View<'_> {
             day.minutes.merge(&open.minutes[i]);
             day.peak = day.peak.max(open.peaks[i]);
         }
+        let mut unfolded: BTreeMap<u64, Unfolded> = BTreeMap::new();
         for slot in self.live(scope) {
             let Some((minute, rollup)) = slot.open else { continue };
             let number = u64::from(minute / (24 * 60));
             if number < from {
                 continue;
             }
+            unfolded.entry(number).or_default().add(slot, self.resource);
             let day = days.entry(number).or_insert_with(|| Day { day: number, ..Day::default() });
-            for (value, weight) in slot.seconds.unfolded_of(self.resource) {
-                day.all.add(value, weight);
-                day.peak = day.peak.max(value);
-            }
             if let Some(height) = self.height(&rollup) {
                 day.minutes.add(height, 1);
             }
+        }
+        for (number, seconds) in unfolded {
+            let Some(day) = days.get_mut(&number) else { continue };
+            day.all.merge(&seconds.heights());
+            day.peak = day.peak.max(seconds.peak);
         }
         days
     }

@@ -210,9 +210,12 @@ impl Advisor {
             }
             answer
         };
-        let raw = Raw { rule: rule.name(), answers: Resource::ALL.map(answer), made_usec: now_usec };
-        self.said.keep(asked, rule.key(), &raw);
-        raw
+        Raw { rule: rule.name(), answers: Resource::ALL.map(answer), made_usec: now_usec }
+    }
+
+    /// What a rule said of a workload is what it may keep to from now on.
+    pub(super) fn remember(&self, asked: &Asked, rule: &Chosen, raw: &Raw) {
+        self.said.keep(asked, rule.key(), raw);
     }
 
     /// The value of one resource within everything that bounds it. `limits` and `current` are the container's own.

@@ -41,6 +41,8 @@ pub struct Desk<'a> {
     pub now_usec: u64,
     /// Largest node seen.
     pub largest: Amounts,
+    /// Whether rules may keep to what they say here: in the pass over all workloads alone. A question changes nothing.
+    pub is_pass: bool,
 }
 
 /// What one container has now.
@@ -65,6 +67,9 @@ impl Desk<'_> {
     ) -> [v1::Recommendation; 2] {
         let rule = rule.or(governing.map(|g| g.rule)).unwrap_or(&self.advisor.default);
         let raw = self.advisor.raw(self.state, self.now_usec, asked, rule, now.requests);
+        if self.is_pass {
+            self.advisor.remember(asked, rule, &raw);
+        }
         let bounds =
             Bounding { advisor: self.advisor, governing, largest: self.largest, now_usec: self.now_usec };
         bounds.recommend(asked, now, &raw)

@@ -153,6 +153,7 @@ impl Stored {
                 state: &state,
                 now_usec: now_usec(),
                 largest,
+                is_pass: true,
             };
             while let Some(line) = next {
                 let (recommendations, selecting) = list::recommend(&desk, line, &[]);

@@ -233,6 +233,11 @@ impl State {
         })
     }
 
+    /// The container at a place of a series' list.
+    pub(crate) fn slot(&self, (stream, slot): &(u64, u32)) -> Option<&Slot> {
+        self.streams.get(stream)?.slots.get(*slot)
+    }
+
     /// Applies one record; `received_usec` is the time in it.
     pub(crate) fn apply(&mut self, received_usec: u64, entry: LogEntry) -> Applied {
         self.clock = self.clock.max(minute_of(received_usec));

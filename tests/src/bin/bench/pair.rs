@@ -66,8 +66,8 @@ impl Recommender {
     pub(crate) fn start_with(place: &Place, keys: &str) -> Result<Recommender> {
         let (grpc, http) = (free_port()?, free_port()?);
         let text = format!(
-            "state_dir = {:?}\n{keys}[serve]\ngrpc = \"127.0.0.1:{grpc}\"\nhttp = \"127.0.0.1:{http}\"\n\
-             [log]\nsync_interval = \"{}ms\"\n",
+            "state_dir = {:?}\nlog.sync_interval = \"{}ms\"\n{keys}[serve]\ngrpc = \"127.0.0.1:{grpc}\"\n\
+             http = \"127.0.0.1:{http}\"\n",
             place.path("recommender"),
             SYNC.as_millis(),
         );

@@ -26,7 +26,10 @@ const ROUND: usize = 60;
 /// Gives the growth of a recommender's memory.
 pub(crate) fn run(run: &Run) -> Result<Vec<Figure>> {
     let place = Place::new()?;
-    pinned(|| Recommender::start(&place), |recommender: Recommender, _| measure(run, &recommender))
+    // The short run passes hours in seconds, in which checkpoints come as rarely: every few minutes of samples.
+    let keys = if run.full { "" } else { "log.checkpoint_interval = \"1s\"\n" };
+    let start = || Recommender::start_with(&place, keys);
+    pinned(start, |recommender: Recommender, _| measure(run, &recommender))
 }
 
 /// One node whose every container is another one 20 seconds later.
@@ -94,7 +97,7 @@ fn announcement(slot: u32) -> Announcement {
 fn measure(run: &Run, recommender: &Recommender) -> Result<Vec<Figure>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
     // A full run goes on for two hours; the clock of the samples is that of the machine.
-    let seconds = if run.full { 7200 } else { run.length.as_secs().max(30) * 60 };
+    let seconds = if run.full { 7200 } else { run.length.as_secs().clamp(30, 60) * 60 };
     let time_usec =
         u64::try_from(now.as_micros()).context("the clock is far off")? - (seconds + 60) * 1_000_000;
     let mut churn = Churn { encoder: Encoder::new(), sequence: 0, time_usec, oldest: 1, next: 1 };

@@ -117,10 +117,15 @@ fn measure(run: &Run, recommender: &Recommender, past: &str) -> Result<Vec<Figur
     run.say(&format!("waiting for {PASSES} passes over {POLICIES} policies"));
     let passes = runtime.block_on(passes(run, recommender))?;
     run.check()?;
+    run.say(&format!("asking {QUESTIONS} times"));
+    let before = Answers::read(recommender)?;
+    runtime.block_on(ask(recommender, 0))?;
+    let alone = Answers::read(recommender)?;
     run.say(&format!("asking {QUESTIONS} times under load"));
     let (asked, echoed) = runtime.block_on(under_load(run, recommender, &mut links, &recording, seconds))?;
     let metrics = recommender.metrics()?;
-    let inside = inside_p99(&metrics)?;
+    let loaded = Answers::of(&metrics)?;
+    let (idle, inside) = (alone.since(&before).p99()?, loaded.since(&alone).p99()?);
     let resident = memory_mib(recommender.daemon().pid()?)?.0;
     let (containers, subjects) = (number(&metrics, "containers")?, number(&metrics, "history_subjects")?);
     let state = format!(
@@ -134,8 +139,8 @@ fn measure(run: &Run, recommender: &Recommender, past: &str) -> Result<Vec<Figur
     Ok(vec![
         Figure::new("recommend/in-process-p99", inside, "ms", Target::AtMost(1.0)).what(format!(
             "upper bound of the bucket of the recommender's own histogram in which the 99th percentile of {QUESTIONS} \
-             answers lies, the wait for the state included; {NODES} nodes of {CONTAINERS} containers send each second; \
-             {past}; {state}"
+             answers lies, the wait for the state included, under the load of the other figures: {NODES} nodes of \
+             {CONTAINERS} containers send each second; {idle} ms without it; {past}; {state}"
         )),
         Figure::new("recommend/grpc-p99", p99, "ms", Target::AtMost(most)).baseline(echo).what(format!(
             "RecommendPod for pods of {POLICIES} workloads in turn, half of them not yet existing, at the same time and \
@@ -187,7 +192,7 @@ async fn under_load(
 ) -> Result<(Vec<f64>, Vec<f64>)> {
     let done = AtomicBool::new(false);
     let asking = async {
-        let times = ask(recommender).await;
+        let times = ask(recommender, QUESTIONS).await;
         done.store(true, Ordering::Relaxed);
         times
     };
@@ -198,13 +203,14 @@ async fn under_load(
     times
 }
 
-async fn ask(recommender: &Recommender) -> Result<(Vec<f64>, Vec<f64>)> {
+/// Milliseconds of each question and of each echo. Answers are kept for a minute: no question is asked twice.
+async fn ask(recommender: &Recommender, first: usize) -> Result<(Vec<f64>, Vec<f64>)> {
     let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{}", recommender.port()))?;
     let channel: Channel = endpoint.connect().await.context("cannot connect")?;
     let mut asking = RecommenderServiceClient::new(channel.clone());
     let mut echoing = HealthClient::new(channel);
     let (mut asked, mut echoed) = (Vec::new(), Vec::new());
-    for question in 0..QUESTIONS {
+    for question in first..first + QUESTIONS {
         let number = 1 + (question * 7) as u32 % POLICIES as u32;
         let cost::Names { namespace, app, image } = cost::names(number);
         // Every other pod is of a workload nobody has seen, with an image that is known.
@@ -227,17 +233,38 @@ async fn ask(recommender: &Recommender) -> Result<(Vec<f64>, Vec<f64>)> {
     Ok((asked, echoed))
 }
 
-/// Upper bound of the bucket in which the 99th percentile lies, milliseconds.
-fn inside_p99(metrics: &str) -> Result<f64> {
-    let total = number(metrics, "answer_seconds_count")?;
-    let buckets = metrics.lines().filter_map(|line| {
-        let rest = line.strip_prefix("evenkeel_recommender_answer_seconds_bucket{le=\"")?;
-        let (bound, count) = rest.split_once("\"} ")?;
-        Some((bound.parse::<f64>().ok()?, count.parse::<f64>().ok()?))
-    });
-    let mut enough = buckets.filter(|(_, count)| *count >= total * 0.99);
-    let (bound, _) = enough.next().context("the 99th percentile is beyond all buckets")?;
-    Ok(bound * 1e3)
+/// The recommender's own histogram of its answers: bounds of the buckets in seconds, and answers up to each.
+struct Answers(Vec<(f64, f64)>);
+
+impl Answers {
+    fn read(recommender: &Recommender) -> Result<Answers> {
+        Answers::of(&recommender.metrics()?)
+    }
+
+    fn of(metrics: &str) -> Result<Answers> {
+        let buckets = metrics.lines().filter_map(|line| {
+            let rest = line.strip_prefix("evenkeel_recommender_answer_seconds_bucket{le=\"")?;
+            let (bound, count) = rest.split_once("\"} ")?;
+            let bound = if bound == "+Inf" { f64::INFINITY } else { bound.parse().ok()? };
+            Some((bound, count.parse().ok()?))
+        });
+        let buckets: Vec<_> = buckets.collect();
+        ensure!(!buckets.is_empty(), "the metrics have no answer_seconds");
+        Ok(Answers(buckets))
+    }
+
+    /// Those after an earlier look.
+    fn since(&self, before: &Answers) -> Answers {
+        Answers(self.0.iter().zip(&before.0).map(|(now, then)| (now.0, now.1 - then.1)).collect())
+    }
+
+    /// Upper bound of the bucket in which the 99th percentile lies, milliseconds.
+    fn p99(&self) -> Result<f64> {
+        let total = self.0.last().map_or(0.0, |(_, count)| *count);
+        ensure!(total > 0.0, "nothing was answered");
+        let enough = self.0.iter().find(|(_, count)| *count >= total * 0.99);
+        Ok(enough.map_or(f64::INFINITY, |(bound, _)| bound * 1e3))
+    }
 }
 
 fn number(metrics: &str, name: &str) -> Result<f64> {
