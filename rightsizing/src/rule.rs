@@ -66,6 +66,10 @@ impl Answer {
 pub trait Rule {
     /// Its name, as answers show it.
     fn name(&self) -> &'static str;
+    /// Whether it asks for minutes, which a store may have to read from files: then an answer may take its time.
+    fn asks_for_minutes(&self) -> bool {
+        true
+    }
     /// What to request.
     fn recommend(&self, question: &Question, history: &dyn History) -> Answer;
 }

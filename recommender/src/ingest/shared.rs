@@ -2,7 +2,9 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+};
 
 use crate::engines::worker::Queue;
 use crate::history::exchange::Batch;
@@ -88,6 +90,15 @@ impl SharedState {
     /// Looks at the state for less than a millisecond; ingest waits meanwhile, and other readers behind it.
     pub fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same where nobody has to be waited for.
+    pub(crate) fn try_read(&self) -> Option<RwLockReadGuard<'_, State>> {
+        match self.state.try_read() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Looks at the state for longer; ingest waits meanwhile, and so do other long looks, but not [short ones](Self::read).

@@ -204,6 +204,11 @@ impl Policies {
         *self.set.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
+    /// The policies in force, where they are at hand.
+    pub(crate) fn at_hand(&self) -> Option<Arc<Set>> {
+        self.set.try_read().ok().and_then(|set| set.clone())
+    }
+
     /// The policies in force.
     pub fn set(&self) -> Arc<Set> {
         if let Some(set) = &*self.set.read().unwrap_or_else(PoisonError::into_inner) {

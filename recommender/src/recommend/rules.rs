@@ -41,6 +41,11 @@ impl Chosen {
         self.rule.name()
     }
 
+    /// Whether it may have to read files.
+    pub(crate) fn asks_for_minutes(&self) -> bool {
+        self.rule.asks_for_minutes()
+    }
+
     pub(crate) fn key(&self) -> &Arc<str> {
         &self.key
     }

@@ -54,6 +54,10 @@ impl Rule for Params {
         "goal"
     }
 
+    fn asks_for_minutes(&self) -> bool {
+        false
+    }
+
     fn recommend(&self, question: &Question, history: &dyn History) -> Answer {
         let own = Profile::of_hours(self, question, history);
         let mut notes = Vec::new();

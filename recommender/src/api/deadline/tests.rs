@@ -181,6 +181,28 @@ async fn policies_and_the_switch_hold_for_what_was_kept() {
     rig.threads.stop();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_what_needs_no_waiting_is_answered_at_once() {
+    let rig = Rig::new();
+    let at_once = |pod: &str| rig.context.pod_at_once(&crate::recommend::pod::read(pod).unwrap()).is_some();
+    let web = pod("web", "web:1");
+    assert!(!at_once(&web), "the policies were not put together yet");
+    rig.call(&web, &[]).await.unwrap();
+    assert!(at_once(&web));
+    let many: Vec<String> = (0..=AT_ONCE).map(|i| format!(r#"{{"name": "c{i}"}}"#)).collect();
+    assert!(!at_once(&format!(r#"{{"spec": {{"containers": [{}]}}}}"#, many.join(","))));
+    // Rules that ask for minutes may read files.
+    rig.policy(r#", "rule": "vpa""#);
+    rig.call(&web, &[]).await.unwrap();
+    assert!(!at_once(&web));
+    rig.policy("");
+    rig.call(&web, &[]).await.unwrap();
+    let held = rig.hold();
+    assert!(!at_once(&web));
+    drop(held);
+    rig.threads.stop();
+}
+
 #[test]
 fn deadlines_of_calls_are_read_as_grpc_writes_them() {
     let table = [
