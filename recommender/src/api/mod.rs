@@ -24,7 +24,7 @@ use crate::recommend::Desk;
 use crate::recommend::advice::{Advisor, largest_node};
 use crate::recommend::pod::{self, PodAdvice};
 use crate::recommend::rules::{self, Chosen};
-use crate::recommend::stored::Stored;
+use crate::recommend::stored::{Kept, Stored};
 use crate::state::State;
 
 /// What every interface needs.
@@ -63,12 +63,12 @@ impl Context {
     /// Answers a question about recommendations from the present state. May take its time.
     pub(crate) fn at_desk<T>(&self, question: impl FnOnce(&Desk<'_>) -> T) -> T {
         let set = self.policies.set();
-        question(&self.desk(&set, &self.engine.state().study()))
+        question(&self.desk(&set, &self.stored.kept(), &self.engine.state().study()))
     }
 
-    fn desk<'a>(&'a self, policies: &'a Set, state: &'a State) -> Desk<'a> {
+    fn desk<'a>(&'a self, policies: &'a Set, before: &'a Kept, state: &'a State) -> Desk<'a> {
         let largest = largest_node(state);
-        Desk { advisor: &self.advisor, policies, state, now_usec: now_usec(), largest, is_pass: false }
+        Desk { advisor: &self.advisor, policies, before, state, now_usec: now_usec(), largest }
     }
 
     /// Answers for a pod, and notes how long that took.
@@ -76,7 +76,8 @@ impl Context {
         let began = std::time::Instant::now();
         let set = self.policies.set();
         // One pod's answer takes less than a millisecond: nobody need wait for it at the gate, nor it for others.
-        let advice = pod::advise_pod(&self.desk(&set, &self.engine.state().read()), pod, rules);
+        let desk = (set, self.stored.kept());
+        let advice = pod::advise_pod(&self.desk(&desk.0, &desk.1, &self.engine.state().read()), pod, rules);
         self.advisor.times.add(began.elapsed());
         advice
     }

@@ -12,7 +12,7 @@ use evenkeel_rightsizing::rule::{Answer, Question};
 
 use super::predefined::{self, Predefined};
 use super::rules::{self, Chosen};
-use super::said::Said;
+use super::stored::Kept;
 use super::times::Times;
 use crate::config::{LimitRangeSection, Recommend};
 use crate::history::{Of, View};
@@ -57,6 +57,8 @@ impl Asked {
 pub struct Raw {
     /// Name of the rule.
     pub rule: &'static str,
+    /// Tells it from others with the same name.
+    pub rule_crc32c: u32,
     /// CPU, then memory.
     pub answers: [Answer; 2],
     /// When, microseconds since 1970.
@@ -129,7 +131,6 @@ pub struct Advisor {
     predefined: Predefined,
     limit_ranges: Vec<LimitRangeSection>,
     kept: Mutex<HashMap<Key, Arc<Raw>>>,
-    said: Said,
     /// How long pods' answers took.
     pub times: Times,
     /// Pods answered with what was kept, because their callers could not wait.
@@ -149,16 +150,16 @@ impl Advisor {
             predefined: Predefined::load(config.predefined.as_deref())?,
             limit_ranges: config.limit_ranges.clone(),
             kept: Mutex::default(),
-            said: Said::default(),
             times: Times::default(),
             late: AtomicU64::new(0),
         })
     }
 
-    /// What a rule says of a container; an answer that is still fresh is given again.
+    /// What a rule says of a container, which it may keep to where it said it before; an answer that is still fresh is given
+    /// again.
     pub fn raw(
         &self,
-        state: &State,
+        (state, before): (&State, &Kept),
         now_usec: u64,
         asked: &Asked,
         rule: &Chosen,
@@ -173,7 +174,8 @@ impl Advisor {
         if let Some(kept) = self.kept().get(&key).filter(|kept| kept.is_fresh(now_usec)) {
             return Arc::clone(kept);
         }
-        let made = Arc::new(self.make(state, now_usec, &key.asked, rule, current));
+        let said = before.said(&key.asked, rule);
+        let made = Arc::new(self.make(state, now_usec, &key.asked, rule, [current, said]));
         let mut kept = self.kept();
         if kept.len() >= KEPT {
             kept.retain(|_, raw| raw.is_fresh(now_usec));
@@ -190,8 +192,15 @@ impl Advisor {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn make(&self, state: &State, now_usec: u64, asked: &Asked, rule: &Chosen, current: Amounts) -> Raw {
-        let said = self.said.of(asked, rule.key());
+    /// Asks the rule; the amounts are what the container has and what the rule said before.
+    fn make(
+        &self,
+        state: &State,
+        now_usec: u64,
+        asked: &Asked,
+        rule: &Chosen,
+        [current, said]: [Amounts; 2],
+    ) -> Raw {
         let answer = |resource| {
             let scale = rule_units(resource);
             let scaled = |amounts: Amounts| amounts[index(resource)].map(|a| a.saturating_mul(scale));
@@ -210,12 +219,12 @@ impl Advisor {
             }
             answer
         };
-        Raw { rule: rule.name(), answers: Resource::ALL.map(answer), made_usec: now_usec }
-    }
-
-    /// What a rule said of a workload is what it may keep to from now on.
-    pub(super) fn remember(&self, asked: &Asked, rule: &Chosen, raw: &Raw) {
-        self.said.keep(asked, rule.key(), raw);
+        Raw {
+            rule: rule.name(),
+            rule_crc32c: rule.checksum(),
+            answers: Resource::ALL.map(answer),
+            made_usec: now_usec,
+        }
     }
 
     /// The value of one resource within everything that bounds it. `limits` and `current` are the container's own.

@@ -107,12 +107,13 @@ impl AtHand<'_> {
         let raw = Raw {
             // Each says its own below.
             rule: "",
+            rule_crc32c: 0,
             answers: kept.each_ref().map(answer),
             made_usec: self.now_usec.saturating_sub(age.saturating_mul(1_000_000)),
         };
         let mut both = bounds.recommend(asked, now, &raw);
         for (r, kept) in both.iter_mut().zip(kept) {
-            r.rule = kept.rule;
+            (r.rule, r.rule_crc32c) = (kept.rule, kept.rule_crc32c);
             r.raw = kept.raw;
             let known = kept.capped_by.into_iter().filter(|by| !r.capped_by.contains(by)).collect::<Vec<_>>();
             r.capped_by.extend(known);

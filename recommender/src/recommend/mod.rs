@@ -12,10 +12,11 @@ pub mod list;
 pub mod pod;
 pub mod predefined;
 pub mod rules;
-mod said;
 pub mod stored;
 pub mod times;
 pub mod usage;
+
+use std::sync::Arc;
 
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
@@ -27,6 +28,7 @@ use crate::state::history::SeriesId;
 use crate::state::minute::Entry;
 use advice::{Advice, Advisor, Amounts, Around, Asked, Raw, index};
 use rules::Chosen;
+use stored::Kept;
 
 /// Everything an answer is made of.
 #[derive(Debug, Clone, Copy)]
@@ -41,8 +43,8 @@ pub struct Desk<'a> {
     pub now_usec: u64,
     /// Largest node seen.
     pub largest: Amounts,
-    /// Whether rules may keep to what they say here: in the pass over all workloads alone. A question changes nothing.
-    pub is_pass: bool,
+    /// What the last pass over all workloads recommended, which rules may keep to.
+    pub before: &'a Kept,
 }
 
 /// What one container has now.
@@ -57,6 +59,11 @@ pub struct Now {
 }
 
 impl Desk<'_> {
+    /// What a rule says of a container that requests this.
+    fn raw(&self, asked: &Asked, rule: &Chosen, requests: Amounts) -> Arc<Raw> {
+        self.advisor.raw((self.state, self.before), self.now_usec, asked, rule, requests)
+    }
+
     /// The recommendations of one container, CPU first, under a rule or the one in force for it.
     pub fn recommend(
         &self,
@@ -66,10 +73,7 @@ impl Desk<'_> {
         rule: Option<&Chosen>,
     ) -> [v1::Recommendation; 2] {
         let rule = rule.or(governing.map(|g| g.rule)).unwrap_or(&self.advisor.default);
-        let raw = self.advisor.raw(self.state, self.now_usec, asked, rule, now.requests);
-        if self.is_pass {
-            self.advisor.remember(asked, rule, &raw);
-        }
+        let raw = self.raw(asked, rule, now.requests);
         let bounds =
             Bounding { advisor: self.advisor, governing, largest: self.largest, now_usec: self.now_usec };
         bounds.recommend(asked, now, &raw)
@@ -105,7 +109,7 @@ impl Bounding<'_> {
             list::class(now.requests, now.limits) != list::class(requests, after(|a| a.limit));
         let mut both = advice.into_iter().zip(Resource::ALL).map(|(advice, resource)| {
             let mut r = message(asked, resource, now, advice);
-            r.rule = raw.rule.to_owned();
+            (r.rule, r.rule_crc32c) = (raw.rule.to_owned(), raw.rule_crc32c);
             r.changes_class = changes_class;
             if let Some(policy) = policy {
                 r.policy = policy.key();

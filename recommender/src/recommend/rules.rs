@@ -21,6 +21,8 @@ pub struct Chosen {
     rule: Arc<dyn Rule + Send + Sync>,
     /// Name and parameters: equal for equal rules, for use in keys.
     key: Arc<str>,
+    /// Of the key, for what outlives the program.
+    checksum: u32,
 }
 
 impl std::fmt::Debug for Chosen {
@@ -32,8 +34,9 @@ impl std::fmt::Debug for Chosen {
 impl Chosen {
     fn new(rule: impl Rule + Send + Sync + 'static, params: &impl Serialize, variant: &str) -> Self {
         let text = serde_json::to_string(params).unwrap_or_default();
-        let key = format!("{}{variant} {text}", rule.name()).into();
-        Self { rule: Arc::new(rule), key }
+        let key: Arc<str> = format!("{}{variant} {text}", rule.name()).into();
+        let checksum = crc32c::crc32c(key.as_bytes());
+        Self { rule: Arc::new(rule), key, checksum }
     }
 
     /// The rule's name.
@@ -48,6 +51,11 @@ impl Chosen {
 
     pub(crate) fn key(&self) -> &Arc<str> {
         &self.key
+    }
+
+    /// Equal for equal rules, also in another run of the program.
+    pub(crate) const fn checksum(&self) -> u32 {
+        self.checksum
     }
 
     pub(crate) fn recommend(&self, question: &Question, history: &dyn History) -> Answer {

@@ -1,6 +1,6 @@
 //! Owns the recommendations kept of every workload: made anew in the background, in slices that hold ingest up for no more
 //! than a few milliseconds each, told to watchers, and written beside the state, so that a recommender that has just
-//! started answers before it has read its history back.
+//! started answers before it has read its history back, and its rules keep to what they said before.
 //!
 //! The file is replaced whole: written beside, synced, renamed. It begins with `EVKEELRS`, a version, the CRC32C of the
 //! rest and the time it was written; the rest is one protobuf message. A file that is damaged or of another version is
@@ -20,8 +20,9 @@ use prost::Message;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
-use super::advice::{Asked, largest_node};
-use super::{Desk, list};
+use super::advice::{Amounts, Asked, largest_node};
+use super::rules::Chosen;
+use super::{Desk, list, predefined};
 use crate::acting::Meant;
 use crate::api::Context;
 use crate::ingest::engine::now_usec;
@@ -57,10 +58,26 @@ pub struct Stored {
     pass_usec: AtomicU64,
 }
 
+/// What a pass recommended.
 #[derive(Debug, Default)]
-struct Kept {
+pub struct Kept {
     all: BTreeMap<Place, v1::Recommendation>,
     made_usec: u64,
+}
+
+impl Kept {
+    /// What a rule said of a container, uncapped, in the units of requests. Image and command play no part: a roll-out goes
+    /// on from where the one before was. A value that stood in because the rule knew nothing is none of its own.
+    pub(super) fn said(&self, asked: &Asked, rule: &Chosen) -> Amounts {
+        Resource::ALL.map(|resource| {
+            let name = |text: &String| text.clone();
+            let of = resource.as_str().to_owned();
+            let (workload, container) = (name(&asked.workload), name(&asked.container));
+            let place = (name(asked.cluster.as_ref()?), name(&asked.namespace), workload, container, of);
+            let said = self.all.get(&place)?;
+            said.raw.filter(|_| said.rule_crc32c == rule.checksum() && said.tier != predefined::TIER)
+        })
+    }
 }
 
 impl Stored {
@@ -90,7 +107,8 @@ impl Stored {
         write(file, &Kept { all, made_usec }).unwrap();
     }
 
-    fn kept(&self) -> Arc<Kept> {
+    /// What the last pass recommended, or before the first one the run before.
+    pub(crate) fn kept(&self) -> Arc<Kept> {
         Arc::clone(&self.kept.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -134,7 +152,7 @@ impl Stored {
     /// Makes everything anew. Returns how many containers there were; nothing when stopped in between.
     pub fn pass(&self, context: &Context, stopped: impl Fn() -> bool) -> Option<usize> {
         let began = Instant::now();
-        let set = context.policies.set();
+        let (set, before) = (context.policies.set(), self.kept());
         let (lines, largest) = {
             let state = context.engine.state().study();
             (list::lines(&state, ""), largest_node(&state))
@@ -150,10 +168,10 @@ impl Stored {
             let desk = Desk {
                 advisor: &context.advisor,
                 policies: &set,
+                before: &before,
                 state: &state,
                 now_usec: now_usec(),
                 largest,
-                is_pass: true,
             };
             while let Some(line) = next {
                 let (recommendations, selecting) = list::recommend(&desk, line, &[]);
@@ -261,6 +279,7 @@ fn read(path: &Path) -> io::Result<Kept> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recommend::rules;
     use crate::state::image::Image;
 
     fn recommendation(workload: &str, request: u64) -> v1::Recommendation {
@@ -272,6 +291,52 @@ mod tests {
             request: Some(request),
             image: "docker.io/library/web:1".into(),
             ..v1::Recommendation::default()
+        }
+    }
+
+    #[test]
+    fn what_a_rule_said_in_the_run_before_is_its_own_whatever_capped_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("recommendations");
+        let chosen = |name: &str, over: Option<f64>| {
+            let goals = evenkeel_rightsizing::policy::Goals { cpu_over: over, ..Default::default() };
+            rules::choose(name, &Default::default(), &goals, &Default::default()).unwrap()
+        };
+        let goal = chosen("goal", None);
+        let cpu = v1::Recommendation {
+            cluster: "c".into(),
+            raw: Some(260),
+            tier: "own".into(),
+            rule: "goal".into(),
+            rule_crc32c: goal.checksum(),
+            ..recommendation("web", 100)
+        };
+        let memory = v1::Recommendation {
+            resource: "memory".into(),
+            raw: Some(1 << 20),
+            tier: predefined::TIER.into(),
+            ..cpu.clone()
+        };
+        Stored::write_for_tests(&file, vec![cpu, memory], 1);
+        let kept = Stored::open(file).kept();
+        let asked = |cluster: Option<&str>, workload: &str| Asked {
+            cluster: cluster.map(str::to_owned),
+            namespace: "n".into(),
+            workload: workload.into(),
+            container: "c".into(),
+            command: Some(2),
+            image: Image::parse("web:2"),
+        };
+        let table = [
+            ("after a roll-out", Some("c"), "web", &goal, [Some(260), None]),
+            ("another rule", Some("c"), "web", &chosen("vpa", None), [None; 2]),
+            ("other parameters", Some("c"), "web", &chosen("goal", Some(0.05)), [None; 2]),
+            ("another workload", Some("c"), "db", &goal, [None; 2]),
+            ("another cluster", Some("d"), "web", &goal, [None; 2]),
+            ("all clusters", None, "web", &goal, [None; 2]),
+        ];
+        for (what, cluster, workload, rule, want) in table {
+            assert_eq!(kept.said(&asked(cluster, workload), rule), want, "{what}");
         }
     }
 

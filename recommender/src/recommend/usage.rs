@@ -116,7 +116,7 @@ fn record(desk: &Desk<'_>, from: u32, all: &[(SeriesId, &Series)]) -> UsageRecor
                 command: None,
             };
             let rule = &desk.advisor.default;
-            let raw = desk.advisor.raw(state, desk.now_usec, &asked, rule, [None; 2]);
+            let raw = desk.raw(&asked, rule, [None; 2]);
             let answer = &raw.answers[index(resource)];
             if let Some(request) = answer.request {
                 let most = Stats { max: Some(request), count: Some(answer.samples), ..Stats::default() };
