@@ -95,7 +95,8 @@ pub struct Event {
 
 /// The past of one resource of one container. Every list is in the order of time; what is unfinished is in it too.
 pub trait History {
-    /// Minutes from a minute on.
+    /// Minutes from a minute on; none where there are too many to be read for one answer: days, and hours of the container
+    /// itself, tell of them then.
     fn minutes(&self, scope: Scope, from: u64) -> Vec<Minute>;
     /// Hours from an hour on. For scopes wider than the container itself a store may know only days, and answers empty.
     fn hours(&self, scope: Scope, from: u64) -> Vec<Hour>;

@@ -23,10 +23,21 @@ use crate::state::slots::Slot;
 /// did is known exactly as soon as it is sealed.
 const UNFINISHED: usize = 64;
 
-/// Bytes of minutes (1 KiB is about an hour of a container) that are read from files for a scope wider than one workload:
-/// as many as take well below a millisecond. Where there are more, minutes are given only as far as they are in memory, and
-/// days tell of the time before.
-const BYTES_IN_FILES: u64 = 64 << 10;
+/// Minutes that are read for one answer; where there are more, none are given, and days and hours tell of them.
+#[derive(Debug, Clone, Copy)]
+struct Most {
+    /// Bytes of hours that ended; 1 KiB is about one hour of a container.
+    bytes: u64,
+    /// Containers whose present hour is looked at.
+    containers: usize,
+}
+
+impl Most {
+    /// Of a workload: eight days of a busy container, and a bit.
+    const OWN: Self = Self { bytes: 256 << 10, containers: 8 };
+    /// Of what is wider than a workload: as many as take well below a millisecond.
+    const WIDER: Self = Self { bytes: 64 << 10, containers: 64 };
+}
 
 /// Which container is meant; it need not exist or have run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -298,13 +309,13 @@ impl History for View<'_> {
     fn minutes(&self, scope: Scope, from: u64) -> Vec<Minute> {
         let from = u32::try_from(from).unwrap_or(u32::MAX);
         let (series, history) = (self.series(scope), &self.state.history);
-        let in_files: u64 = series.iter().map(|id| history.bytes_in_files(*id, from)).sum();
-        // Of a wider scope with many containers days tell as much, in a small part of the time.
-        let all = scope == Scope::Own || in_files <= BYTES_IN_FILES;
-        let recorded = series.into_iter().flat_map(|id| match all {
-            true => history.kept(id, from),
-            false => history.kept_in_memory(id, from),
-        });
+        let most = if scope == Scope::Own { Most::OWN } else { Most::WIDER };
+        let sizes = series.iter().map(|id| history.size(*id, from));
+        let (bytes, containers) = sizes.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+        if bytes > most.bytes || containers > most.containers {
+            return Vec::new();
+        }
+        let recorded = series.into_iter().flat_map(|id| history.kept(id, from));
         let mut minutes: Vec<Minute> = recorded.filter_map(|kept| self.minute(&kept)).collect();
         let open = self.live(scope).into_iter().filter_map(|slot| slot.open);
         let open = open.filter(|(minute, _)| *minute >= from);

@@ -296,28 +296,20 @@ impl Minutes {
         for extent in series.extents.iter().filter(|e| e.hour >= from / 60) {
             self.files.read(extent, |block| all.extend(decode_minutes(block).unwrap_or_default()));
         }
-        all.extend(self.kept_in_memory(id, from));
-        all.retain(|kept| kept.minute >= from);
-        all.sort_by_key(|kept| kept.minute);
-        all
-    }
-
-    /// Bytes that would be read from files for the minutes of a series from a minute on.
-    pub(crate) fn bytes_in_files(&self, id: SeriesId, from: u32) -> u64 {
-        let extents = self.by_id.get(&id).map(|series| series.extents.as_slice()).unwrap_or_default();
-        extents.iter().filter(|e| e.hour >= from / 60).map(|e| u64::from(e.length)).sum()
-    }
-
-    /// Minutes of a series from a minute on that are in no file yet, in the order of time.
-    pub(crate) fn kept_in_memory(&self, id: SeriesId, from: u32) -> Vec<Kept> {
-        let Some(series) = self.by_id.get(&id) else { return Vec::new() };
-        let mut all = Vec::new();
         let pending = series.pending.iter().filter(|b| b.hour >= from / 60);
         all.extend(pending.filter_map(|b| decode_minutes(&b.bytes)).flatten());
         all.extend(series.buffers.values().flat_map(Buffer::minutes));
         all.retain(|kept| kept.minute >= from);
         all.sort_by_key(|kept| kept.minute);
         all
+    }
+
+    /// What would be read for the minutes of a series from a minute on: bytes of hours that ended, and present hours.
+    pub(crate) fn size(&self, id: SeriesId, from: u32) -> (u64, usize) {
+        let Some(series) = self.by_id.get(&id) else { return (0, 0) };
+        let in_files = series.extents.iter().filter(|e| e.hour >= from / 60).map(|e| u64::from(e.length));
+        let pending = series.pending.iter().filter(|b| b.hour >= from / 60).map(|b| b.bytes.len() as u64);
+        (in_files.chain(pending).sum(), series.buffers.len())
     }
 
     fn remove(&mut self, id: SeriesId) {

@@ -177,3 +177,26 @@ fn every_scope_has_its_days_and_kills_are_remembered() {
     check(&feed);
     assert_eq!(feed.state.past.counts.unplaced_events, 0);
 }
+
+/// An answer takes a bounded time, however many containers there are.
+#[test]
+fn minutes_of_too_many_containers_are_left_to_days_and_hours() {
+    let mut feed = Feed::new();
+    feed.second(NOON, NOON, 0, 1 << 20);
+    let id = feed.state.history.all().next().map(|(id, _)| id).unwrap();
+    let mut minute = Rollup { samples: 60, ..Default::default() };
+    minute.memory_bytes.add(1 << 20);
+    let now = (NOON / (60 * SECOND)) as u32;
+    let mut told = Vec::new();
+    for replica in 1..=65 {
+        feed.state.history.record(id, (7, replica), "p", now - 1, &minute);
+        let minutes = |scope| feed.view(Resource::Memory).minutes(scope, 0).len();
+        if [8, 9, 64, 65].contains(&replica) {
+            // One more is the minute that has not ended.
+            told.push([Scope::Own, Scope::ImageTag].map(minutes));
+        }
+    }
+    assert_eq!(told, [[9, 9], [0, 10], [0, 65], [0, 0]]);
+    let view = feed.view(Resource::Memory);
+    assert_eq!((view.hours(Scope::Own, 0).len(), view.days(Scope::ImageTag, 0).len()), (1, 1));
+}

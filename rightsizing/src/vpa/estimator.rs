@@ -31,6 +31,15 @@ pub struct Estimator {
     window: Window,
 }
 
+/// Samples of the same use and time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sample {
+    pub(super) time_ms: u64,
+    /// In the unit of the resource.
+    pub(super) value: u64,
+    pub(super) count: u64,
+}
+
 /// The day of memory whose peak is being looked for.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
@@ -52,16 +61,29 @@ impl Estimator {
 
     /// Counts a sample: its start and the use in the unit of the resource. What is older than the newest is dropped.
     pub fn sample(&mut self, time_ms: u64, value: u64) {
+        self.alike(Sample { time_ms, value, count: 1 });
+    }
+
+    /// Counts samples of the same use and time.
+    pub(super) fn alike(&mut self, Sample { time_ms, value, count }: Sample) {
         let newest = self.span_ms.map(|span| span.1);
         if newest.is_some_and(|newest| time_ms < newest) {
             return;
         }
         match self.resource {
-            Resource::Cpu => self.histogram.add(value as f64 / MICROS_A_CORE, CPU_WEIGHT, time_ms),
+            Resource::Cpu => {
+                self.histogram.add(value as f64 / MICROS_A_CORE, CPU_WEIGHT * count as f64, time_ms);
+            }
             Resource::Memory => self.peak(time_ms, value as f64, false),
         }
-        self.samples += 1;
-        self.span_ms = Some((self.span_ms.map_or(time_ms, |span| span.0), time_ms));
+        self.samples += count;
+        self.cover((time_ms, time_ms));
+    }
+
+    /// Counts a time as one from which there are samples.
+    pub(super) fn cover(&mut self, (first, last): (u64, u64)) {
+        let seen = self.span_ms.unwrap_or((first, last));
+        self.span_ms = Some((seen.0.min(first), seen.1.max(last)));
     }
 
     /// Counts an OOM kill with the request at that time: as a sample a fifth or 100 MiB above the greater of the request

@@ -8,11 +8,13 @@
 //!
 //! Owned here: the estimate for one container. Not owned: caps by policy and LimitRange, which the caller applies.
 //! The recommender keeps minutes for a bounded time, so that the first sample of a day's window is the first one kept; and
-//! it does not tell replicas apart, so that of several in a window the greatest peak counts.
+//! it does not tell replicas apart, so that of several in a window the greatest peak counts. Of a workload with so many
+//! replicas that their minutes cannot be read in time, days and hours tell instead (`wide`).
 
 mod buckets;
 mod decaying;
 mod estimator;
+mod wide;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +26,8 @@ use crate::units::DAY_MS;
 pub use buckets::Buckets;
 pub use decaying::Decaying;
 pub use estimator::Estimator;
+use estimator::Sample;
+use wide::Wide;
 
 /// Parameters of the rule, by default those of the recommender's flags.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -83,14 +87,22 @@ impl Rule for Params {
     fn recommend(&self, question: &Question, history: &dyn History) -> Answer {
         let from_ms = question.now_ms.saturating_sub(self.window_ms);
         let mut estimator = Estimator::new(*self, question.resource);
-        let mut minutes = history.minutes(Scope::Own, from_ms / 60_000).into_iter().peekable();
+        let minutes = history.minutes(Scope::Own, from_ms / 60_000);
+        let wide = match minutes.is_empty() {
+            true => Wide::of(question, from_ms, history),
+            false => Wide::default(),
+        };
+        let minutes = minutes.into_iter().map(|minute| {
+            let value = match question.resource {
+                Resource::Cpu => minute.mean,
+                Resource::Memory => minute.peak,
+            };
+            Sample { time_ms: minute.minute * 60_000, value, count: 1 }
+        });
+        let mut samples = minutes.chain(wide.samples).peekable();
         let mut take = |estimator: &mut Estimator, until_ms: u64| {
-            while let Some(minute) = minutes.next_if(|m| m.minute * 60_000 < until_ms) {
-                let value = match question.resource {
-                    Resource::Cpu => minute.mean,
-                    Resource::Memory => minute.peak,
-                };
-                estimator.sample(minute.minute * 60_000, value);
+            while let Some(sample) = samples.next_if(|sample| sample.time_ms < until_ms) {
+                estimator.alike(sample);
             }
         };
         if question.resource == Resource::Memory {
@@ -105,6 +117,7 @@ impl Rule for Params {
             }
         }
         take(&mut estimator, question.now_ms);
+        wide.span_ms.into_iter().for_each(|span| estimator.cover(span));
         estimator.answer(question.current)
     }
 }

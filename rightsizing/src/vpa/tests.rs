@@ -117,20 +117,26 @@ fn floors_hold_and_nothing_is_said_of_nothing() {
     assert_eq!(estimator.answer(None).request, Some(25_000));
 }
 
-struct Minutes(Vec<Minute>, Vec<Event>);
+#[derive(Default)]
+struct Past {
+    minutes: Vec<Minute>,
+    hours: Vec<Hour>,
+    days: Vec<Day>,
+    events: Vec<Event>,
+}
 
-impl History for Minutes {
+impl History for Past {
     fn minutes(&self, _: Scope, from: u64) -> Vec<Minute> {
-        self.0.iter().filter(|m| m.minute >= from).copied().collect()
+        self.minutes.iter().filter(|m| m.minute >= from).copied().collect()
     }
-    fn hours(&self, _: Scope, _: u64) -> Vec<Hour> {
-        Vec::new()
+    fn hours(&self, _: Scope, from: u64) -> Vec<Hour> {
+        self.hours.iter().filter(|h| h.hour >= from).cloned().collect()
     }
-    fn days(&self, _: Scope, _: u64) -> Vec<Day> {
-        Vec::new()
+    fn days(&self, _: Scope, from: u64) -> Vec<Day> {
+        self.days.iter().filter(|d| d.day >= from).cloned().collect()
     }
     fn events(&self, from_ms: u64) -> Vec<Event> {
-        self.1.iter().filter(|e| e.time_ms >= from_ms).copied().collect()
+        self.events.iter().filter(|e| e.time_ms >= from_ms).copied().collect()
     }
 }
 
@@ -146,9 +152,77 @@ fn the_rule_reads_minutes_and_events_before_now_in_order() {
         limit: None,
         age_ms: None,
     };
-    let history = Minutes(vec![minute(0, 100), minute(1, 150), minute(9, 9_000)], vec![event]);
+    let history = Past {
+        minutes: vec![minute(0, 100), minute(1, 150), minute(9, 9_000)],
+        events: vec![event],
+        ..Past::default()
+    };
     let question =
         Question { resource: Resource::Memory, now_ms: T0 + 5 * 60_000, current: None, previous: None };
     let wanted = end(Resource::Memory, 600.0 * MIB as f64) * 1.15;
     assert_eq!(bare().recommend(&question, &history).request, Some(wanted.ceil() as u64));
+}
+
+/// Three replicas for eight and a half days with days, nights and a growing load, and one kill.
+fn replicas() -> Past {
+    let (first, minutes) = (T0 / 60_000 + 600, 8 * 1_440 + 720);
+    let mut past = Past::default();
+    for minute in first..first + minutes {
+        for replica in 0..3 {
+            let swing = (minute * 7 + replica * 13) % 29 + if minute % 1_440 < 600 { 10 } else { 60 };
+            let mean = swing * 10 * MIB + (minute - first) * MIB / 100;
+            past.minutes.push(Minute { minute, mean, peak: mean + 5 * MIB, weight_ms: 60_000 });
+        }
+    }
+    for one in &past.minutes {
+        let (hour, day) = (one.minute / 60, one.minute / 1_440);
+        if past.hours.last().is_none_or(|last| last.hour != hour) {
+            past.hours.push(Hour { hour, ..Hour::default() });
+        }
+        if past.days.last().is_none_or(|last| last.day != day) {
+            past.days.push(Day { day, ..Day::default() });
+        }
+        let (hour, day) = (past.hours.last_mut().unwrap(), past.days.last_mut().unwrap());
+        hour.all.add(one.mean, one.weight_ms);
+        hour.peak = hour.peak.max(one.peak);
+        day.minutes.add(one.mean, 1);
+        day.peak = day.peak.max(one.peak);
+    }
+    past.events.push(Event {
+        time_ms: (first + minutes) * 60_000 - 12 * 3_600_000,
+        cause: Cause::OomKill,
+        usage: None,
+        request: Some(700 * MIB),
+        limit: None,
+        age_ms: None,
+    });
+    past
+}
+
+#[test]
+fn days_and_hours_answer_nearly_as_minutes_do() {
+    let mut past = replicas();
+    let now_ms = (past.minutes.last().unwrap().minute + 1) * 60_000;
+    for resource in Resource::ALL {
+        let question = Question { resource, now_ms, current: Some(800 * MIB), previous: None };
+        past = Past { minutes: replicas().minutes, ..past };
+        let exact = bare().recommend(&question, &past);
+        past.minutes.clear();
+        let wide = bare().recommend(&question, &past);
+        let near = |a: Option<u64>, b: Option<u64>, part: f64| {
+            let (a, b) = (a.unwrap() as f64, b.unwrap() as f64);
+            assert!((a / b - 1.0).abs() <= part, "{resource:?}: {wide:?} instead of {exact:?}");
+        };
+        // One bucket of the rule, five percent, at most; memory's window may begin within the hour.
+        near(wide.request, exact.request, 0.051);
+        near(wide.lower, exact.lower, 0.051);
+        near(wide.upper, exact.upper, 0.051);
+        near(Some(wide.span_seconds), Some(exact.span_seconds), 0.02);
+        near(Some(wide.samples), Some(exact.samples), 0.07);
+        assert_eq!(wide.confidence, exact.confidence);
+        assert!((wide.risk_now.unwrap() - exact.risk_now.unwrap()).abs() < 0.05, "{wide:?} {exact:?}");
+    }
+    let nothing = Past::default();
+    let question = Question { resource: Resource::Cpu, now_ms, current: None, previous: None };
+    assert_eq!(bare().recommend(&question, &nothing), Answer::none());
 }
