@@ -6,8 +6,8 @@
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::cluster::selector::{NodeTerm, NodeTerms};
-use crate::object::NodeSelector;
+use crate::cluster::selector::{NodeTerm, NodeTerms, SelectorError};
+use crate::object::NodeAffinity;
 use crate::profile::{
     DefaultSpread, Filter, Filters, FitStrategy, ListedSpread, Profile, Profiles, Score, Version,
 };
@@ -46,6 +46,13 @@ pub fn profiles(config: &Value, version: Version, cluster: &mut Cluster) -> Resu
     let kind = config["kind"].as_str().unwrap_or("");
     if kind != "KubeSchedulerConfiguration" {
         return error("kind", format!("{kind:?} is not KubeSchedulerConfiguration"));
+    }
+    if !list(&config["extenders"]).is_empty() {
+        return error(
+            "extenders",
+            "other programs are not asked here, so the answer would not be this scheduler's; leave them out to count \
+             without them",
+        );
     }
     let Some(written) = config["profiles"].as_array() else {
         return Ok(Profiles::new(vec![Profile { version, ..Profile::default() }]));
@@ -185,6 +192,7 @@ fn arguments(
                 }
                 profile.hard_pod_affinity_weight = weight;
             }
+            profile.own_pod_preferences_only = args["ignorePreferredTermsOfExistingPods"] == true;
             Ok(())
         }
         _ => Ok(()),
@@ -192,6 +200,8 @@ fn arguments(
 }
 
 fn fit(field: &str, profile: &mut Profile, args: &Value, cluster: &mut Cluster) -> Result<(), ConfigError> {
+    let ignored = ["ignoredResources", "ignoredResourceGroups"].map(|key| list(&args[key])).concat();
+    profile.ignored_resources = ignored.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     let strategy = &args["scoringStrategy"];
     if strategy.is_null() {
         return Ok(());
@@ -253,16 +263,18 @@ fn added_affinity(
     written: &Value,
     cluster: &mut Cluster,
 ) -> Result<(), ConfigError> {
-    let required = &written["requiredDuringSchedulingIgnoredDuringExecution"];
-    if required.is_null() {
+    if written.is_null() {
         return Ok(());
     }
     let field = format!("{field}.addedAffinity");
-    let selector: NodeSelector =
-        serde_json::from_value(required.clone()).or_else(|why| error(field.clone(), why.to_string()))?;
-    let terms = selector.node_selector_terms.iter().map(|term| NodeTerm::new(term, &mut cluster.symbols));
-    let terms = terms.collect::<Result<_, _>>().or_else(|why| error(field, why.to_string()))?;
-    profile.added_affinity = Some(NodeTerms(terms));
+    let affinity: NodeAffinity =
+        serde_json::from_value(written.clone()).or_else(|why| error(field.clone(), why.to_string()))?;
+    let symbols = &mut cluster.symbols;
+    let required = affinity.required.as_ref().map(|terms| NodeTerms::new(terms, symbols)).transpose();
+    profile.added_affinity = required.or_else(|why| error(field.clone(), why.to_string()))?;
+    let preferred = affinity.preferred.iter().map(|p| Ok((p.weight, NodeTerm::new(&p.preference, symbols)?)));
+    let preferred = preferred.collect::<Result<_, SelectorError>>();
+    profile.added_preferences = preferred.or_else(|why| error(field, why.to_string()))?;
     Ok(())
 }
 
@@ -338,6 +350,22 @@ mod tests {
         assert_eq!(got.fit, FitStrategy::RequestedToCapacityRatio(vec![(0, 0), (100, 100)]));
         assert_eq!((got.fit_resources[0].1, got.fit_resources[1].1, got.hard_pod_affinity_weight), (3, 1, 9));
         assert!(matches!(got.default_spread, DefaultSpread::Listed(listed) if listed[0].max_skew == 2));
+    }
+
+    #[test]
+    fn arguments_of_plugins_are_values_of_the_profile() {
+        let hosts = json!([{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]);
+        let got = read(json!({"pluginConfig": [
+            {"name": "NodeResourcesFit", "args": {"ignoredResources": ["x.io/a"], "ignoredResourceGroups": ["y.io"]}},
+            {"name": "NodeAffinity", "args": {"addedAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": hosts},
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 7, "preference": hosts[0]}]}}},
+            {"name": "InterPodAffinity", "args": {"ignorePreferredTermsOfExistingPods": true}},
+        ]}))
+        .unwrap();
+        assert_eq!(got.ignored_resources, ["x.io/a", "y.io"]);
+        assert_eq!((got.added_affinity.unwrap().0.len(), got.added_preferences[0].0), (1, 7));
+        assert!(got.own_pod_preferences_only);
     }
 
     #[test]

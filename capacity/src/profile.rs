@@ -3,8 +3,9 @@
 //! The default is kube-scheduler's default profile. Not owned: the rules themselves ([`crate::plugin`]), reading a
 //! configuration file ([`crate::config`]).
 
+use crate::cluster::Cluster;
 use crate::cluster::resources::{CPU, MEMORY, ResourceIndex};
-use crate::cluster::selector::NodeTerms;
+use crate::cluster::selector::{NodeTerm, NodeTerms};
 
 /// A filter, in the order of the default profile: the first that refuses a node ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -191,12 +192,18 @@ pub struct Profile {
     pub fit_resources: ResourceWeights,
     /// Which resources are balanced.
     pub balanced_resources: Vec<ResourceIndex>,
+    /// Extended resources that nodes need not have: by name, or by what is before the `/`.
+    pub ignored_resources: Vec<String>,
     /// Node affinity every pod of this profile gets.
     pub added_affinity: Option<NodeTerms>,
+    /// Node affinity every pod of this profile should have, with weights.
+    pub added_preferences: Vec<(i64, NodeTerm)>,
     /// Spread of pods that ask for none.
     pub default_spread: DefaultSpread,
     /// Weight of a required affinity of others that the pod meets.
     pub hard_pod_affinity_weight: i64,
+    /// What others would like to be near or away from does not count.
+    pub own_pod_preferences_only: bool,
     /// Rules that changed.
     pub version: Version,
 }
@@ -218,9 +225,12 @@ impl Default for Profile {
             fit: FitStrategy::LeastAllocated,
             fit_resources: vec![(CPU, 1), (MEMORY, 1)],
             balanced_resources: vec![CPU, MEMORY],
+            ignored_resources: Vec::new(),
             added_affinity: None,
+            added_preferences: Vec::new(),
             default_spread: DefaultSpread::System,
             hard_pod_affinity_weight: 1,
+            own_pod_preferences_only: false,
             version: Version::default(),
         }
     }
@@ -230,6 +240,15 @@ impl Profile {
     /// The weight of a score; 0 = off.
     pub fn weight(&self, score: Score) -> i64 {
         self.scores.iter().find(|(known, _)| *known == score).map_or(0, |(_, weight)| *weight)
+    }
+
+    /// Whether nodes need not have a resource free (`fit.go`, `fitsRequest`): only extended ones can be ignored.
+    pub(crate) fn ignores(&self, cluster: &Cluster, resource: ResourceIndex) -> bool {
+        let name = cluster.resources.name(resource, &cluster.symbols);
+        let Some((group, _)) = name.split_once('/').filter(|_| !name.contains("kubernetes.io/")) else {
+            return false;
+        };
+        self.ignored_resources.iter().any(|ignored| ignored == name || ignored == group)
     }
 }
 

@@ -228,6 +228,39 @@ fn several_shapes_are_counted_in_complete_sets() {
 }
 
 #[test]
+fn shapes_of_one_set_use_a_quota_up_together() {
+    let snapshot = json!({
+        "nodes": [node("n", "64", "64Gi", json!({}))],
+        "resourceQuotas": [{"metadata": {"name": "q", "namespace": "team"}, "spec": {"hard": {"cpu": "10", "requests.cpu": "10", "pods": 20}}}],
+    });
+    let named = |name: &str, cpu: &str| {
+        let mut pod = pod("team", json!({"requests": {"cpu": cpu}}));
+        pod["metadata"]["name"] = name.into();
+        pod
+    };
+    let words = |name: &str, asked: &str, used: &str| {
+        format!(
+            "pods \"{name}\" is forbidden: exceeded quota: q, requested: cpu={asked},requests.cpu={asked}, \
+             used: cpu={used},requests.cpu={used}, limited: cpu=10,requests.cpu=10"
+        )
+    };
+    // Three sets of 3 cores; the tenth core is web's, and then nothing is left for db.
+    let got = answer(&snapshot, &[named("web", "1"), named("db", "2")], None);
+    assert_eq!((got.count, got.bounds["quota/q"]), (3, 3));
+    assert_eq!(got.message, words("db-3", "2", "10"));
+    // Sets of four from one shape: two of them, and two pods more.
+    let mut loader = Loader::new();
+    loader.document(&snapshot).unwrap();
+    let mut cluster = loader.finish().0;
+    let mut state = State::new(&cluster);
+    let shapes = vec![Shape { pod: serde_json::from_value(named("web", "1")).unwrap(), wanted: 4 }];
+    let question = Ask { shapes, ..Ask::default() };
+    let got = ask(&mut cluster, &Profiles::default(), &mut state, &question, &mut |_| true).unwrap();
+    assert_eq!((got.count, got.bounds["quota/q"], got.bounds["nodes"], got.per_node["n"]), (2, 2, 16, 8));
+    assert_eq!(got.message, words("web-10", "1", "10"));
+}
+
+#[test]
 fn a_quota_demands_what_it_bounds() {
     let got = answer(
         &regions("region1", json!({"limits.cpu": "4"})),

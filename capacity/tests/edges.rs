@@ -388,3 +388,32 @@ fn preferences_for_and_against_pods_add_up_over_the_domain() {
         "who is wanted goes there"
     );
 }
+
+#[test]
+fn preferences_that_cancel_each_other_still_take_part() {
+    let user = json!({"metadata": {"name": "cache", "labels": {"app": "cache"}}, "spec": {"nodeName": "n1"}});
+    let snapshot = json!({"nodes": [node("n1", json!({})), node("n2", json!({}))], "pods": [user]});
+    let term = json!([{"weight": 8, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "cache"}}}}]);
+    let near = json!({"preferredDuringSchedulingIgnoredDuringExecution": term});
+    let torn = pod(json!({"affinity": {"podAffinity": near, "podAntiAffinity": near}}));
+    // Scored as 0 everywhere; a pod that nothing is said about has no score of this kind at all.
+    assert_eq!(scores(&snapshot, &torn, Score::InterPodAffinity), [0, 0]);
+    assert!(scores(&snapshot, &pod(json!({})), Score::InterPodAffinity).is_empty());
+}
+
+#[test]
+fn resources_the_profile_ignores_are_not_asked_of_nodes() {
+    let mut shape = pod(json!({}));
+    shape["spec"]["containers"][0]["resources"]["requests"]["x.io/card"] = "1".into();
+    let (mut cluster, mut state) = load(&json!({"nodes": [node("n", json!({}))]}));
+    let shape = Arc::new(cluster.shape(&serde_json::from_value(shape).unwrap()).unwrap());
+    for (ignored, count) in [("x.io/card", 8), ("x.io", 8), ("y.io", 0), ("cpu", 0)] {
+        let profile = Profile { ignored_resources: vec![ignored.to_owned()], ..Profile::default() };
+        let mut placer = Placer::new(&cluster, &profile, &mut state, Arc::clone(&shape));
+        assert_eq!(placer.closed(&state).unwrap().count, count, "{ignored}");
+        let mut stepped = state.clone();
+        let placed =
+            Placer::new(&cluster, &profile, &mut stepped, Arc::clone(&shape)).run(&mut stepped, None);
+        assert_eq!(placed.len() as u64, count, "{ignored}");
+    }
+}

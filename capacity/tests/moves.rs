@@ -93,6 +93,19 @@ fn the_least_used_nodes_are_emptied_and_daemons_stay() {
 }
 
 #[test]
+fn a_pod_that_goes_by_way_of_another_node_goes_there_at_once() {
+    let snapshot = json!({
+        "nodes": [node(0, 8), node(1, 8), node(2, 8), node(3, 16)],
+        "pods": [pod(0, 0, 6), pod(1, 1, 3), pod(2, 2, 2), pod(4, 2, 2), pod(3, 3, 6)],
+    });
+    let (cluster, state) = load(&snapshot);
+    let got = scenario::compact(&cluster, &Profiles::default(), &state, &mut |_| true);
+    assert_eq!((got.found, got.emptied.len()), (2, 2));
+    let moves = [("default/p1", "n1", "n3"), ("default/p2", "n2", "n0"), ("default/p4", "n2", "n3")];
+    assert_eq!(named(&got.moves).as_slice(), moves, "p1 found room on n2 before that was emptied too");
+}
+
+#[test]
 fn one_move_makes_room_for_a_large_pod() {
     let snapshot = json!({
         "nodes": [node(0, 8), node(1, 8), node(2, 8)],
@@ -160,7 +173,7 @@ proptest! {
     ) {
         let kind = |(index, (per_node, price)): (usize, &(u64, u32))| {
             let name = format!("t{index}");
-            let addition = Addition { r#type: name.clone(), per_node: *per_node, nodes: None, price: None };
+            let addition = Addition { r#type: name.clone(), pods: 1, per_node: *per_node, nodes: None, price: None };
             (addition, NodeType { name, node: serde_json::from_value(node(0, 1)).unwrap(), price: Some(f64::from(*price)) })
         };
         let (additions, types): (Vec<Addition>, Vec<NodeType>) = kinds.iter().enumerate().map(kind).unzip();
@@ -184,8 +197,13 @@ proptest! {
 
 #[test]
 fn a_very_large_need_is_served_in_bulk() {
-    let addition =
-        |name: &str, per_node| Addition { r#type: name.to_owned(), per_node, nodes: None, price: None };
+    let addition = |name: &str, per_node| Addition {
+        r#type: name.to_owned(),
+        pods: 1,
+        per_node,
+        nodes: None,
+        price: None,
+    };
     let kind = |name: &str, price| NodeType {
         name: name.to_owned(),
         node: serde_json::from_value(node(0, 1)).unwrap(),

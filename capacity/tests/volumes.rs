@@ -149,7 +149,7 @@ fn volumes_are_made_where_their_class_allows() {
         "made for a node that is gone"
     );
     let mut bound_wrong = snapshot(json!({"pvcs": [bound("a", "gone")]}));
-    let text = "2 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
+    let text = "persistentvolume \"gone\" not found";
     check("its volume is gone", &bound_wrong, &shape, Err(text));
     bound_wrong["pvcs"][0]["status"]["phase"] = "Lost".into();
     let text = "persistentvolumeclaim \"a\" bound to non-existent persistentvolume \"gone\"";

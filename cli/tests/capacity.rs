@@ -67,6 +67,28 @@ fn people_get_the_count_the_places_and_the_reason() {
 }
 
 #[test]
+fn spreadsheets_get_a_row_for_each_node() {
+    let found = ask(&Files::new(), &["-o", "csv", "--nodes", "pool in (a, b)"]);
+    let rows = "NODE,PODS,WHY-NOT-ONE-MORE,SHORT-BY\nbig,5,Insufficient cpu,cpu 300m\nsmall,3,Insufficient cpu,cpu 200m\n";
+    assert_eq!((found.status, found.out.replace('\r', "").as_str()), (0, rows), "{found:?}");
+    let wrong = ask(&Files::new(), &["--nodes", "pool of (a)"]);
+    assert!(wrong.status == 2 && wrong.err.contains("\"pool of (a)\" has neither in nor notin"), "{wrong:?}");
+}
+
+#[test]
+fn nodes_to_add_are_those_the_nodes_lack_and_a_quota_is_told() {
+    let files = Files::new();
+    let types = files.write("types.csv", "name,cpu,memory,pods\nhuge,8,32Gi,110\n");
+    let quota = files.write(
+        "quota.yaml",
+        "kind: ResourceQuota\nmetadata: {name: few, namespace: default}\nspec: {hard: {pods: 4}}\n",
+    );
+    let found = ask(&files, &["--snapshot", &quota, "--need", "9", "--add", &types]);
+    assert!(found.out.contains("Note: quota/few lets only 3 in, whatever nodes are added"), "{}", found.out);
+    assert!(found.out.contains("Nodes to add for 1 more:"), "{}", found.out);
+}
+
+#[test]
 fn scripts_get_json_and_the_exit_status() {
     let files = Files::new();
     let found = ask(&files, &["-o", "json", "--steps", "all", "--need", "9"]);

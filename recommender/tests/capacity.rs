@@ -110,8 +110,25 @@ async fn thresholds_of_the_kubelet_take_memory_off_and_taint() {
     let _link = reporting_as(&running, 2).await;
     let (_, text) = http(running.http, "GET", "/api/v1/capacity/snapshot?cluster=test", "").await;
     assert!(text.contains("node.kubernetes.io/memory-pressure"), "{text}");
+    assert!(!text.contains("node.kubernetes.io/pid-pressure"), "{text}");
     assert_eq!(http(running.http, "GET", "/api/v1/capacity/snapshot?cluster=x", "").await.0, 400);
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pressure_by_processes_is_derived_and_of_disks_it_is_said_that_nobody_knows() {
+    // Two containers of nine processes.
+    for (most, count) in [(17, 0), (18, 4)] {
+        let dir = tempfile::tempdir().unwrap();
+        let running = Running::start(dir.path(), |c| c.capacity.most_processes = Some(most)).await;
+        let _link = reporting(&running).await;
+        let (_, answer) = ask(&running, &json!({ "pods": [pod()] })).await;
+        assert_eq!(answer["count"], count, "{answer}");
+        let note =
+            "DiskPressure is not known of 1 node(s) that only agents report; its taint would keep pods away";
+        assert_eq!(answer["notes"], json!([note]), "{answer}");
+        running.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

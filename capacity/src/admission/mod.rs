@@ -4,7 +4,7 @@
 
 mod claims;
 mod limits;
-mod quota;
+pub(crate) mod quota;
 
 use std::collections::BTreeMap;
 

@@ -9,15 +9,16 @@ use crate::cluster::resources::{ResourceIndex, ResourceNames, pod_limits, pod_re
 use crate::cluster::{self, Cluster, Symbol, Symbols};
 use crate::object::{Pod, ResourceList, ResourceQuota, ScopeRequirement};
 
-/// What one quota says.
+/// What one quota says of one resource.
 #[derive(Debug, Clone)]
 pub struct QuotaBound {
     /// Name of the quota.
     pub name: String,
-    /// How many more it admits.
+    /// How many more of the pod it admits.
     pub count: u64,
-    /// The resource that runs out first, as the quota names it.
+    /// The resource, as the quota names it.
     pub resource: String,
+    namespace: String,
     requested: Quantity,
     used: Quantity,
     hard: Quantity,
@@ -26,26 +27,102 @@ pub struct QuotaBound {
 }
 
 impl QuotaBound {
-    /// The API server's words for the first pod that is too many.
-    pub fn message(&self, pod: &str) -> String {
-        let used = self
-            .used
-            .saturating_add(self.requested.saturating_mul(i64::try_from(self.count).unwrap_or(i64::MAX)));
-        let resource = &self.resource;
-        let claim = self.claims_of.as_ref().and_then(|of| claims::first_name(of, pod));
-        let (kind, name) = claim.as_deref().map_or(("pods", pod), |claim| ("persistentvolumeclaims", claim));
-        format!(
-            "{kind} \"{name}\" is forbidden: exceeded quota: {}, requested: {resource}={}, used: {resource}={}, limited: \
-             {resource}={}",
-            self.name,
-            self.requested.canonical(),
-            used.canonical(),
-            self.hard.canonical(),
-        )
+    fn left(&self) -> Quantity {
+        self.hard.saturating_sub(self.used)
     }
 }
 
-/// Every quota that counts the pod, with its bound.
+/// A shape as quotas see it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counted<'a> {
+    /// Name of its pods.
+    pub name: &'a str,
+    /// How many belong to a set.
+    pub wanted: u64,
+    /// What each quota says of each resource.
+    pub quotas: &'a [QuotaBound],
+}
+
+impl<'a> Counted<'a> {
+    fn of(&self, quota: &'a str) -> impl Iterator<Item = &'a QuotaBound> + use<'a> {
+        self.quotas.iter().filter(move |bound| bound.name == quota)
+    }
+}
+
+/// How many complete sets each quota admits, the shapes using it up together.
+pub(crate) fn sets(shapes: &[Counted<'_>]) -> BTreeMap<String, u64> {
+    let mut sums: BTreeMap<(&str, &str, &str), (i128, i128)> = BTreeMap::new();
+    for (shape, bound) in shapes.iter().flat_map(|shape| shape.quotas.iter().map(move |bound| (shape, bound)))
+    {
+        let slot = sums.entry((&bound.namespace, &bound.name, &bound.resource)).or_default();
+        let of_set = bound.requested.nano().saturating_mul(i128::from(shape.wanted.max(1)));
+        *slot = (bound.left().nano().max(0), slot.1.saturating_add(of_set));
+    }
+    let mut sets: BTreeMap<String, u64> = BTreeMap::new();
+    for ((_, name, _), (left, of_set)) in sums {
+        let bound = u64::try_from(left / of_set.max(1)).unwrap_or(u64::MAX);
+        let slot = sets.entry(name.to_owned()).or_insert(bound);
+        *slot = (*slot).min(bound);
+    }
+    sets
+}
+
+/// The API server's words for the first pod (or claim of it) that a quota refuses after so many sets.
+pub(crate) fn refusal(quota: &str, shapes: &[Counted<'_>], sets: u64) -> Option<String> {
+    let mut taken: BTreeMap<(String, String), Quantity> = BTreeMap::new();
+    let mut take = |bound: &QuotaBound, pods: u64| -> Quantity {
+        let slot = taken.entry((bound.namespace.clone(), bound.resource.clone()));
+        let slot = slot.or_insert_with(|| Quantity::from_units(0));
+        let pods = i64::try_from(pods).unwrap_or(i64::MAX);
+        *slot = slot.saturating_add(bound.requested.saturating_mul(pods));
+        *slot
+    };
+    for shape in shapes {
+        for bound in shape.of(quota) {
+            take(bound, shape.wanted.saturating_mul(sets));
+        }
+    }
+    for shape in shapes {
+        let room = |bound: &QuotaBound| {
+            let left = bound.left().saturating_sub(take(bound, 0)).nano().max(0);
+            u64::try_from(left / bound.requested.nano()).unwrap_or(u64::MAX)
+        };
+        let admitted = shape.of(quota).map(room).min().unwrap_or(u64::MAX).min(shape.wanted);
+        let after = shape.of(quota).map(|bound| (take(bound, admitted), bound)).collect::<Vec<_>>();
+        if admitted < shape.wanted {
+            let exceeds = |(taken, bound): &(Quantity, &QuotaBound)| {
+                taken.saturating_add(bound.requested).nano() > bound.left().nano()
+            };
+            let refused: Vec<_> = after.into_iter().filter(exceeds).collect();
+            let number = sets.saturating_mul(shape.wanted).saturating_add(admitted);
+            return (!refused.is_empty()).then(|| words(&format!("{}-{number}", shape.name), &refused));
+        }
+    }
+    None
+}
+
+/// All resources a quota lacks for one pod, with what was taken of each; claims are made before their pod.
+fn words(pod: &str, refused: &[(Quantity, &QuotaBound)]) -> String {
+    let of_claims = refused.iter().any(|(_, bound)| bound.claims_of.is_some());
+    let told = || refused.iter().filter(|(_, bound)| bound.claims_of.is_some() == of_claims);
+    let list = |amount: &dyn Fn(&Quantity, &QuotaBound) -> Quantity| {
+        let one = |(taken, bound): &(Quantity, &QuotaBound)| {
+            format!("{}={}", bound.resource, amount(taken, bound).canonical())
+        };
+        told().map(one).collect::<Vec<_>>().join(",")
+    };
+    let claim = told().find_map(|(_, bound)| claims::first_name(bound.claims_of.as_deref()?, pod));
+    let (kind, name) = claim.as_deref().map_or(("pods", pod), |claim| ("persistentvolumeclaims", claim));
+    format!(
+        "{kind} \"{name}\" is forbidden: exceeded quota: {}, requested: {}, used: {}, limited: {}",
+        refused[0].1.name,
+        list(&|_, bound| bound.requested),
+        list(&|taken, bound| bound.used.saturating_add(*taken)),
+        list(&|_, bound| bound.hard),
+    )
+}
+
+/// Every resource of every quota that counts the pod, with its bound.
 ///
 /// # Errors
 /// What a quota demands to be named and the pod does not.
@@ -71,9 +148,10 @@ pub(super) fn bounds(cluster: &Cluster, namespace: &str, pod: &Pod) -> Result<Ve
             let requested = requested.with_format(hard.format());
             let claims_of = claims::is_of_claims(resource).then(|| Box::new(pod.clone()));
             let resource = resource.clone();
-            Some(QuotaBound { name, count, resource, requested, used, hard: *hard, claims_of })
+            let namespace = namespace.to_owned();
+            Some(QuotaBound { name, count, resource, namespace, requested, used, hard: *hard, claims_of })
         };
-        bounds.extend(quota.spec.hard.iter().filter_map(one).min_by_key(|bound| bound.count));
+        bounds.extend(quota.spec.hard.iter().filter_map(one));
     }
     Ok(bounds)
 }

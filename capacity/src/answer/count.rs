@@ -7,7 +7,7 @@ use super::help::{amount_text, help};
 use super::message::fit_error;
 use super::place::{PlacedPod, place};
 use super::{Answer, Fragmentation, NodeAnswer, ScoreAnswer, ShapeAnswer, StatusAnswer, StepAnswer, Stop};
-use crate::admission::{Admitted, QuotaBound, admit};
+use crate::admission::{Admitted, admit, quota};
 use crate::cluster::resources::amount;
 use crate::cluster::selector::SelectorError;
 use crate::cluster::{Cluster, NodeIndex};
@@ -156,7 +156,9 @@ impl Counter<'_, '_> {
     fn run(mut self) -> Result<Counted, AskError> {
         let nodes = self.cluster.nodes.len();
         let single = self.ask.shapes.len() == 1;
-        let nodes_bound = if single { self.nodes_bound()? } else { None };
+        // Bounds are in complete sets, as the count is.
+        let of_set = self.ask.shapes[0].wanted.max(1);
+        let nodes_bound = if single { self.nodes_bound()?.map(|nodes| nodes / of_set) } else { None };
         let fragmentation = if single { self.fragmentation() } else { None };
         let steps = match self.ask.steps {
             Steps::First(most) => Some(self.first_steps(most)),
@@ -175,7 +177,7 @@ impl Counter<'_, '_> {
         let mut bounds = self.bounds(nodes_bound, sets, &end);
         bounds.extend(attachable.map(|nodes| ("attachments".to_owned(), nodes)));
         if let Some(fragmentation) = &fragmentation {
-            bounds.insert("aggregate".to_owned(), fragmentation.aggregate);
+            bounds.insert("aggregate".to_owned(), fragmentation.aggregate / of_set);
         }
         let refused = self.admitted.iter().find_map(|admitted| admitted.refused.clone());
         let (stop, message, binding) = match &end {
@@ -237,11 +239,19 @@ impl Counter<'_, '_> {
         if let Some(refusing) = self.admitted.iter().find(|admitted| admitted.refused.is_some()) {
             return Some((0, format!("namespace/{}", refusing.pod.metadata.namespace_or_default())));
         }
-        let of =
-            |quota: &QuotaBound, wanted: u64| (quota.count / wanted.max(1), format!("quota/{}", quota.name));
+        let sets = quota::sets(&self.counted()).into_iter();
+        sets.map(|(name, sets)| (sets, format!("quota/{name}"))).min()
+    }
+
+    /// The shapes as quotas see them.
+    fn counted(&self) -> Vec<quota::Counted<'_>> {
         let all = self.admitted.iter().zip(&self.ask.shapes);
-        all.flat_map(|(admitted, shape)| admitted.quotas.iter().map(move |quota| of(quota, shape.wanted)))
-            .min()
+        all.map(|(admitted, shape)| quota::Counted {
+            name: &admitted.pod.metadata.name,
+            wanted: shape.wanted,
+            quotas: &admitted.quotas,
+        })
+        .collect()
     }
 
     fn place(&mut self, per_shape: &mut [Vec<u64>], sequence: &mut Vec<NodeIndex>) -> (u64, End) {
@@ -291,24 +301,18 @@ impl Counter<'_, '_> {
         }
         bounds.extend(matches!(end, End::Reserve).then(|| ("reserve".to_owned(), sets)));
         bounds.extend(self.ask.max.map(|max| ("limit".to_owned(), max)));
-        for (admitted, shape) in self.admitted.iter().zip(&self.ask.shapes) {
+        for admitted in self.admitted {
             let namespace = admitted.pod.metadata.namespace_or_default();
             bounds.extend(admitted.refused.as_ref().map(|_| (format!("namespace/{namespace}"), 0)));
-            for quota in &admitted.quotas {
-                let bound = quota.count / shape.wanted.max(1);
-                let slot = bounds.entry(format!("quota/{}", quota.name)).or_insert(bound);
-                *slot = (*slot).min(bound);
-            }
         }
+        let quotas = quota::sets(&self.counted()).into_iter();
+        bounds.extend(quotas.map(|(name, sets)| (format!("quota/{name}"), sets)));
         bounds
     }
 
     fn quota_message(&self, binding: &str, sets: u64) -> String {
-        let named = self.admitted.iter().find_map(|admitted| {
-            let quota = admitted.quotas.iter().find(|quota| format!("quota/{}", quota.name) == binding)?;
-            Some(quota.message(&format!("{}-{sets}", admitted.pod.metadata.name)))
-        });
-        named.unwrap_or_default()
+        let name = binding.trim_start_matches("quota/");
+        quota::refusal(name, &self.counted(), sets).unwrap_or_default()
     }
 
     fn first_steps(&mut self, most: usize) -> Vec<StepAnswer> {
@@ -382,7 +386,7 @@ impl Counter<'_, '_> {
     /// What the sum of all nodes that could ever take it would hold.
     fn fragmentation(&mut self) -> Option<Fragmentation> {
         let closed = self.placers[0].closed(self.state)?.count;
-        let pod = Arc::clone(self.placers[0].pod());
+        let needs = self.placers[0].needs();
         let nodes: Vec<NodeIndex> = self.placers[0].never_out(self.state);
         let free = |resource: usize| {
             nodes.iter().fold(0_i64, |sum, node| {
@@ -394,8 +398,7 @@ impl Counter<'_, '_> {
             sum.saturating_add(self.state.max_pods[*node].saturating_sub(self.state.pods[*node]).max(0))
         });
         let name = |resource| self.cluster.resources.name(resource, &self.cluster.symbols).to_owned();
-        let by_resource =
-            pod.requests.plain.iter().map(|(resource, amount)| (free(*resource) / amount, name(*resource)));
+        let by_resource = needs.iter().map(|(resource, amount)| (free(*resource) / amount, name(*resource)));
         let (aggregate, resource) = by_resource.chain([(pods, "pods".to_owned())]).min()?;
         let aggregate = u64::try_from(aggregate).unwrap_or(0);
         Some(Fragmentation { aggregate, nodes: closed, lost: aggregate.saturating_sub(closed), resource })

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use evenkeel_model::quantity::Quantity;
 use serde::Serialize;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Taint};
 use crate::engine::step::Placer;
 use crate::object::{Pod, Toleration};
-use crate::plugin::Rejection;
+use crate::plugin::{Rejection, unborne_taint};
 use crate::profile::Profiles;
 use crate::state::State;
 
@@ -126,34 +126,25 @@ fn with_request_lower(pod: &Pod, resource: &str, by: i64) -> Option<Pod> {
 }
 
 /// Each taint that keeps it from a node.
-fn tolerate(cluster: &Cluster, rejections: &[Option<Rejection>], pod: &Pod) -> Vec<(String, Pod)> {
-    let mut seen = Vec::new();
-    let mut candidates = Vec::new();
-    for (node, rejection) in cluster.nodes.iter().zip(rejections) {
-        let taint = match rejection {
-            Some(Rejection::Taint(_)) => node.taints.iter().find(|taint| {
-                let known = (cluster.word(taint.key), cluster.word(taint.value));
-                !pod.spec
-                    .tolerations
-                    .iter()
-                    .any(|t| t.key == known.0 && (t.operator == "Exists" || t.value == known.1))
-            }),
-            _ => None,
-        };
-        let Some(taint) = taint.filter(|taint| !seen.contains(*taint)) else { continue };
-        seen.push(*taint);
-        let (key, value) = (cluster.word(taint.key).to_owned(), cluster.word(taint.value).to_owned());
-        let mut with = pod.clone();
-        let name = if value.is_empty() { key.clone() } else { format!("{key}={value}") };
-        with.spec.tolerations.push(Toleration {
-            key,
-            operator: "Equal".to_owned(),
-            value,
-            effect: String::new(),
-        });
-        candidates.push((format!("tolerate the taint {name}"), with));
+fn tolerate(cluster: &mut Cluster, rejections: &[Option<Rejection>], pod: &Pod) -> Vec<(String, Pod)> {
+    let Ok(compiled) = cluster.shape(pod) else { return Vec::new() };
+    let tainted = cluster.nodes.iter().zip(rejections);
+    let tainted = tainted.filter(|(_, rejection)| matches!(rejection, Some(Rejection::Taint(_))));
+    let mut taints: Vec<Taint> = Vec::new();
+    for taint in tainted.filter_map(|(node, _)| unborne_taint(&compiled, node)) {
+        if !taints.iter().any(|known| (known.key, known.value) == (taint.key, taint.value)) {
+            taints.push(taint);
+        }
     }
-    candidates
+    let tolerating = |taint: Taint| {
+        let (key, value) = (cluster.word(taint.key).to_owned(), cluster.word(taint.value).to_owned());
+        let name = if value.is_empty() { key.clone() } else { format!("{key}={value}") };
+        let operator = "Equal".to_owned();
+        let mut with = pod.clone();
+        with.spec.tolerations.push(Toleration { key, operator, value, effect: String::new() });
+        (format!("tolerate the taint {name}"), with)
+    };
+    taints.into_iter().map(tolerating).collect()
 }
 
 /// Each rule of the pod taken away.

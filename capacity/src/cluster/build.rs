@@ -1,6 +1,6 @@
 //! Objects into a cluster, one by one: what is there twice is refused, what contradicts itself is told and survived.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
@@ -59,6 +59,9 @@ const MOST_IMAGE_BYTES: i64 = 1 << 50;
 /// Most oddities that are told one by one; further ones are counted.
 const ODDITIES_TOLD: usize = 100;
 
+/// Most kinds of conditions of which it is told that nobody reports them.
+const CONDITIONS_TOLD: usize = 8;
+
 /// A pod and the name of its node.
 #[derive(Debug)]
 struct Bound {
@@ -83,6 +86,7 @@ pub struct Builder {
     more_oddities: usize,
     pending: usize,
     ended: usize,
+    untold: BTreeMap<String, usize>,
 }
 
 /// What was read.
@@ -96,6 +100,8 @@ pub struct Counts {
     pub pending: usize,
     /// Pods that ended: they take nothing.
     pub ended: usize,
+    /// Nodes by conditions that nobody reports of them ([`object::NOT_REPORTED`]).
+    pub untold: BTreeMap<String, usize>,
 }
 
 impl Default for Builder {
@@ -140,6 +146,7 @@ impl Builder {
             more_oddities: 0,
             pending: 0,
             ended: 0,
+            untold: BTreeMap::new(),
         }
     }
 
@@ -257,6 +264,12 @@ impl Builder {
 
     fn node(&mut self, written: &object::Node) {
         let name = &written.metadata.name;
+        let conditions = written.status.conditions.iter();
+        for untold in conditions.filter(|condition| condition.reason == object::NOT_REPORTED) {
+            if self.untold.contains_key(&untold.kind) || self.untold.len() < CONDITIONS_TOLD {
+                *self.untold.entry(untold.kind.clone()).or_default() += 1;
+            }
+        }
         let mut allocatable =
             amounts(&written.status.allocatable, &mut self.cluster.resources, &mut self.cluster.symbols);
         if allocatable.iter().any(|(_, amount)| *amount < 0) {
@@ -368,6 +381,7 @@ impl Builder {
             placed: self.cluster.placed.len(),
             pending: self.pending,
             ended: self.ended,
+            untold: self.untold,
         };
         (self.cluster, counts, self.oddities)
     }

@@ -73,7 +73,7 @@ pub(crate) fn room(
         return u64::MAX;
     }
     let by_pods = state.max_pods[node].saturating_sub(state.pods[node]);
-    let least = cycle.pod.requests.plain.iter().fold(by_pods, |room, (resource, amount)| {
+    let least = cycle.needs.iter().fold(by_pods, |room, (resource, amount)| {
         let free = state.allocatable[*resource][node].saturating_sub(state.requested[*resource][node]);
         room.min(free / amount)
     });

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::closed::{self, Closed};
 use super::ranked::{Ranked, serves};
+use crate::cluster::resources::ResourceIndex;
 use crate::cluster::{Cluster, NodeIndex, Pod};
 use crate::plugin::{Cycle, Rejection, Scores};
 use crate::profile::Profile;
@@ -77,6 +78,11 @@ impl<'a> Placer<'a> {
     /// The shape.
     pub fn pod(&self) -> &Arc<Pod> {
         &self.cycle.pod
+    }
+
+    /// What nodes must have free for it.
+    pub(crate) fn needs(&self) -> Box<[(ResourceIndex, i64)]> {
+        self.cycle.needs.clone()
     }
 
     /// The profile it is placed by.

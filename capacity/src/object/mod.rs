@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use evenkeel_model::quantity::Quantity;
 use serde::Deserialize;
 
-pub use node::{Node, NodeImage, NodeSpec, NodeStatus, Taint};
+pub use node::{NOT_REPORTED, Node, NodeCondition, NodeImage, NodeSpec, NodeStatus, Taint};
 pub use pod::{
     Affinity, ClaimTemplate, Container, ContainerPort, ContainerStatus, EphemeralVolume, HostDisk,
     NodeAffinity, Pod, PodAffinity, PodAffinityTerm, PodCondition, PodSpec, PodStatus, Requirements,

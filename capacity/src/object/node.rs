@@ -54,6 +54,24 @@ pub struct NodeStatus {
     /// Images on its disk.
     #[serde(deserialize_with = "crate::object::null_is_default")]
     pub images: Vec<NodeImage>,
+    /// What is known of its state. These only tell what is not known: they act through taints.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub conditions: Vec<NodeCondition>,
+}
+
+/// Reason of a condition that nobody reports, since the node is known only from its agent.
+pub const NOT_REPORTED: &str = "NotReportedByAgent";
+
+/// One thing about a node's state.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeCondition {
+    /// Which, such as `DiskPressure`.
+    #[serde(rename = "type", deserialize_with = "crate::object::null_is_default")]
+    pub kind: String,
+    /// Why it is as it is, in one word.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub reason: String,
 }
 
 /// An image on a node's disk.

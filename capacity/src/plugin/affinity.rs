@@ -7,23 +7,33 @@ use crate::cluster::{Cluster, NodeIndex, Pod, Symbol, Term};
 use crate::profile::Profile;
 use crate::state::State;
 
-/// Counts by the value of one node label.
+/// Sums by the value of one node label.
 #[derive(Debug, Clone, Default)]
-struct ByKey(HashMap<(Symbol, Symbol), i64>);
+struct ByKey(HashMap<(Symbol, Symbol), Sum>);
+
+/// Amounts of pods added up. A sum of nothing that pods add to is not the same as no pod: the score takes part then.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    amount: i64,
+    /// How many were added.
+    parts: i64,
+}
 
 impl ByKey {
-    fn add(&mut self, cluster: &Cluster, key: Symbol, node: NodeIndex, amount: i64) {
+    /// Adds an amount (`sign` 1) or takes it off again (-1).
+    fn add(&mut self, cluster: &Cluster, key: Symbol, node: NodeIndex, amount: i64, sign: i64) {
         if let Some(value) = cluster.nodes[node].labels.get(key) {
-            let count = self.0.entry((key, value)).or_default();
-            *count += amount;
-            if *count == 0 {
+            let sum = self.0.entry((key, value)).or_default();
+            sum.amount += sign * amount;
+            sum.parts += sign;
+            if sum.parts == 0 {
                 self.0.remove(&(key, value));
             }
         }
     }
 
     fn get(&self, key: Symbol, value: Symbol) -> i64 {
-        self.0.get(&(key, value)).copied().unwrap_or(0)
+        self.0.get(&(key, value)).map_or(0, |sum| sum.amount)
     }
 }
 
@@ -57,6 +67,8 @@ pub(crate) struct AffinityRules {
     cache: HashMap<u32, Option<Box<Effects>>>,
     pod: std::sync::Arc<Pod>,
     hard_weight: i64,
+    /// What others would like does not count.
+    own_preferences_only: bool,
 }
 
 impl AffinityRules {
@@ -87,6 +99,7 @@ impl AffinityRules {
             cache: HashMap::new(),
             pod: std::sync::Arc::clone(pod),
             hard_weight: profile.hard_pod_affinity_weight,
+            own_preferences_only: profile.own_pod_preferences_only,
         };
         rules.own = rules.effects(cluster, pod);
         for (id, node) in &state.placements {
@@ -104,17 +117,17 @@ impl AffinityRules {
         let Some(Some(effects)) = self.cache.get(&id) else { return };
         if effects.meets_all {
             for term in &self.near {
-                self.near_counts.add(cluster, term.key, node, sign);
+                self.near_counts.add(cluster, term.key, node, 1, sign);
             }
         }
         for key in &effects.away {
-            self.away_counts.add(cluster, *key, node, sign);
+            self.away_counts.add(cluster, *key, node, 1, sign);
         }
         for key in &effects.keeps_away {
-            self.others_away.add(cluster, *key, node, sign);
+            self.others_away.add(cluster, *key, node, 1, sign);
         }
         for (key, weight) in &effects.score {
-            self.scores.add(cluster, *key, node, sign * weight);
+            self.scores.add(cluster, *key, node, *weight, sign);
         }
     }
 
@@ -131,8 +144,10 @@ impl AffinityRules {
         };
         add(&self.pod.preferred, 1, &speaks_of_other);
         add(&self.pod.anti_preferred, -1, &speaks_of_other);
-        add(&other.preferred, 1, &speaks_of_own);
-        add(&other.anti_preferred, -1, &speaks_of_own);
+        if !self.own_preferences_only {
+            add(&other.preferred, 1, &speaks_of_own);
+            add(&other.anti_preferred, -1, &speaks_of_own);
+        }
         if self.hard_weight > 0 {
             let required = other.affinity.iter().filter(|term| speaks_of_own(term));
             score.extend(required.map(|term| (term.key, self.hard_weight)));

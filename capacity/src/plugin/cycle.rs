@@ -25,6 +25,8 @@ pub struct Cycle {
     pub(crate) volumes: Option<VolumeRules>,
     /// Why it is refused before any node is looked at.
     pub(crate) refused: Option<String>,
+    /// What nodes must have free for it: its requests, less resources the profile ignores.
+    pub(crate) needs: Box<[(ResourceIndex, i64)]>,
     leasts: Vec<i64>,
 }
 
@@ -44,6 +46,13 @@ impl Cycle {
             volumes: VolumeRules::new(cluster, state, &pod),
             refused: local::refuses_pod(profile, &pod)
                 .or_else(|| volume::refuses_pod(cluster, profile, &pod)),
+            needs: pod
+                .requests
+                .plain
+                .iter()
+                .copied()
+                .filter(|(of, _)| !profile.ignores(cluster, *of))
+                .collect(),
             leasts: Vec::new(),
             pod,
             id,
@@ -96,7 +105,7 @@ impl Cycle {
     #[inline]
     pub(crate) fn has_room(&self, state: &State, node: NodeIndex) -> bool {
         state.pods[node] < state.max_pods[node]
-            && self.pod.requests.plain.iter().all(|(resource, amount)| {
+            && self.needs.iter().all(|(resource, amount)| {
                 *amount <= state.allocatable[*resource][node].saturating_sub(state.requested[*resource][node])
             })
     }
@@ -105,7 +114,7 @@ impl Cycle {
         if self.has_room(state, node) {
             return None;
         }
-        let short = self.pod.requests.plain.iter().filter_map(|(resource, amount)| {
+        let short = self.needs.iter().filter_map(|(resource, amount)| {
             let allocatable = state.allocatable[*resource][node];
             let by = amount.saturating_sub(allocatable.saturating_sub(state.requested[*resource][node]));
             (by > 0).then_some(Short { resource: *resource, by, never: *amount > allocatable })

@@ -64,9 +64,10 @@ impl Fixed {
             };
             node.taints.iter().filter(unborne).count() as i64
         });
-        let preferred = (!pod.node_preferences.is_empty()).then(|| {
-            cluster.nodes.iter().map(|node| preference(cluster, &pod.node_preferences, node)).collect()
-        });
+        let preferences = || pod.node_preferences.iter().chain(&profile.added_preferences);
+        let preferred = preferences()
+            .next()
+            .map(|_| cluster.nodes.iter().map(|node| preference(cluster, preferences(), node)).collect());
         Self {
             out: out.collect(),
             soft_taints: soft_taints.collect(),
@@ -76,8 +77,12 @@ impl Fixed {
     }
 }
 
-fn preference(cluster: &Cluster, preferences: &[(i64, NodeTerm)], node: &Node) -> i64 {
-    let met = preferences.iter().filter(|(_, term)| term.matches(node.name, &node.labels, &cluster.symbols));
+fn preference<'a>(
+    cluster: &Cluster,
+    preferences: impl Iterator<Item = &'a (i64, NodeTerm)>,
+    node: &Node,
+) -> i64 {
+    let met = preferences.filter(|(_, term)| term.matches(node.name, &node.labels, &cluster.symbols));
     met.map(|(weight, _)| *weight).sum()
 }
 
@@ -134,7 +139,7 @@ fn bears_cordon(cluster: &Cluster, pod: &Pod) -> bool {
 }
 
 /// The first taint that keeps the pod away.
-pub(super) fn unborne_taint(pod: &Pod, node: &Node) -> Option<Taint> {
+pub(crate) fn unborne_taint(pod: &Pod, node: &Node) -> Option<Taint> {
     let keeps_away = |taint: &&Taint| {
         matches!(taint.effect, Effect::NoSchedule | Effect::NoExecute)
             && !pod.tolerations.iter().any(|toleration| toleration.bears(taint))

@@ -15,6 +15,7 @@ mod volume;
 
 pub(crate) use affinity::spread_over;
 pub use cycle::Cycle;
+pub(crate) use local::unborne_taint;
 pub use reason::{Code, Rejection, Short};
 pub use score::Scores;
 pub(crate) use score::{fewer_is_better, more_is_better};

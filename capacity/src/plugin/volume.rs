@@ -70,7 +70,7 @@ pub(crate) fn refuses_pod(cluster: &Cluster, profile: &Profile, pod: &Pod) -> Op
     if !profile.filters.has(Filter::VolumeBinding) {
         return None;
     }
-    let mut immediate = false;
+    let (mut immediate, mut gone) = (false, None);
     for key in &pod.claims {
         let name = cluster.word(*key).split_once('/').map_or("", |(_, name)| name);
         let Some(claim) = cluster.storage.claims.get(key) else {
@@ -85,10 +85,18 @@ pub(crate) fn refuses_pod(cluster: &Cluster, profile: &Profile, pod: &Pod) -> Op
             }
             Binding::Deleted => return Some(format!("persistentvolumeclaim \"{name}\" is being deleted")),
             Binding::Immediate => immediate = true,
-            Binding::Bound(_) | Binding::Waiting => {}
+            Binding::Bound(volume) => {
+                gone = gone.or((!cluster.storage.volumes.contains_key(&volume)).then_some(volume));
+            }
+            Binding::Waiting => {}
         }
     }
-    immediate.then(|| "pod has unbound immediate PersistentVolumeClaims".to_owned())
+    if immediate {
+        return Some("pod has unbound immediate PersistentVolumeClaims".to_owned());
+    }
+    // The zone rule asks for the volume before any node is looked at (`volume_zone.go`, `PreFilter`).
+    let gone = gone.filter(|_| profile.filters.has(Filter::VolumeZone))?;
+    Some(format!("persistentvolume \"{}\" not found", cluster.word(gone)))
 }
 
 impl VolumeRules {

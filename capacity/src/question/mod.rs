@@ -3,6 +3,7 @@
 //! Owned here: what each option means, the order in which they act, the form of the answer. Not owned: where snapshots
 //! and pods are read from, how options are written on a command line, words for people.
 
+mod labels;
 mod options;
 mod recommended;
 mod required;
@@ -25,7 +26,7 @@ use crate::cluster::selector::Selector;
 use crate::cluster::{Cluster, Node};
 use crate::config;
 use crate::load::Report;
-use crate::object::{LabelSelector, Pod, Requirement};
+use crate::object::{LabelSelector, Pod};
 use crate::profile::{Profile, Profiles, Version};
 use crate::state::State;
 
@@ -159,14 +160,25 @@ impl Question {
         let requirements = required::required(&mut cluster, &ask.shapes);
         let mut state = State::new(&cluster);
         let before = state.clone();
-        let answer = answer::ask(&mut cluster, &profiles, &mut state, &ask, going)
+        let mut answer = answer::ask(&mut cluster, &profiles, &mut state, &ask, going)
             .map_err(|error| QuestionError::pod(&error))?;
+        answer.notes.extend(report.counts.untold.iter().map(untold));
+        let by_quota = answer.binding.starts_with("quota/");
+        let by_nodes = !by_quota && answer.binding != "limit";
+        if options.add.is_some() && by_quota {
+            let (binding, count) = (&answer.binding, answer.count);
+            answer.notes.push(format!("{binding} lets only {count} in, whatever nodes are added"));
+        }
         let mut asking = scenarios::Asking {
             cluster: &mut cluster,
             profiles: &profiles,
             state: before,
             ask: &ask,
-            count: answer.count,
+            held: if by_nodes {
+                answer.count
+            } else {
+                answer.bounds.get("nodes").map_or(answer.count, |n| *n)
+            },
             going,
         };
         let mut what_if = asking.all(&options)?;
@@ -176,6 +188,13 @@ impl Question {
         }
         Ok((Whole { answer, what_if, requirements, snapshot: report.into() }, ask))
     }
+}
+
+/// What is not known of nodes, in words.
+fn untold((condition, nodes): (&String, &usize)) -> String {
+    format!(
+        "{condition} is not known of {nodes} node(s) that only agents report; its taint would keep pods away"
+    )
 }
 
 /// Drops the nodes that were not asked about.
@@ -205,25 +224,11 @@ fn choose_nodes(options: &Options, cluster: &mut Cluster) -> Result<(), Question
     Ok(())
 }
 
-/// `a=b`, `a!=b`, `a`, `!a`, joined by commas.
 fn label_selector(text: &str, cluster: &mut Cluster) -> Result<Selector, QuestionError> {
-    let requirement = |part: &str| {
-        let (key, operator, value) = if let Some((key, value)) = part.split_once("!=") {
-            (key, "NotIn", Some(value))
-        } else if let Some((key, value)) = part.split_once('=') {
-            (key, "In", Some(value.trim_start_matches('=')))
-        } else if let Some(key) = part.strip_prefix('!') {
-            (key, "DoesNotExist", None)
-        } else {
-            (part, "Exists", None)
-        };
-        let values = value.map(|value| value.trim().to_owned()).into_iter().collect();
-        Requirement { key: key.trim().to_owned(), operator: operator.to_owned(), values }
-    };
-    let match_expressions = text.split(',').map(|part| requirement(part.trim())).collect();
+    let wrong = |why| QuestionError::new("nodes", why, "give labels such as pool=a,!gpu or zone in (x,y)");
+    let match_expressions = labels::requirements(text).map_err(wrong)?;
     let written = LabelSelector { match_expressions, ..LabelSelector::default() };
-    Selector::new(Some(&written), &mut cluster.symbols)
-        .map_err(|e| QuestionError::new("nodes", e.to_string(), "give labels such as pool=a"))
+    Selector::new(Some(&written), &mut cluster.symbols).map_err(|error| wrong(error.to_string()))
 }
 
 /// The version of a text such as `1.36`; `None` for any other than 1.34 and 1.36.

@@ -68,7 +68,8 @@ pub(super) struct Asking<'a, 'b> {
     pub(super) profiles: &'a Profiles,
     pub(super) state: State,
     pub(super) ask: &'a Ask,
-    pub(super) count: u64,
+    /// How many the nodes hold now, whatever else binds.
+    pub(super) held: u64,
     pub(super) going: &'a mut (dyn FnMut(u64) -> bool + 'b),
 }
 
@@ -105,7 +106,12 @@ impl Asking<'_, '_> {
             answers.drain.push(self.without(&[node]));
         }
         if let Some(types) = &options.add {
-            let missing = options.need.unwrap_or(self.count + 1).saturating_sub(self.count);
+            let missing = options.need.unwrap_or(self.held + 1).saturating_sub(self.held);
+            // Nodes are told by how many pods they hold, or sets where there are several shapes.
+            let missing = match &self.ask.shapes[..] {
+                [one] => missing.saturating_mul(one.wanted),
+                _ => missing,
+            };
             let additions = self.additions(missing, types);
             answers.cheapest = scenario::mix(&additions, types, missing);
             answers.add = Some(additions);

@@ -31,6 +31,9 @@ pub struct NodeType {
 pub struct Addition {
     /// Type.
     pub r#type: String,
+    /// How many more pods (or complete sets) they are for: what is needed less what the nodes hold.
+    #[serde(skip)]
+    pub pods: u64,
     /// How many of the pod one node holds.
     pub per_node: u64,
     /// How many nodes hold what is missing; nothing when one node holds none.
@@ -80,7 +83,7 @@ pub fn add_sets(
         let mut holds = |nodes: u64| sets(kind, nodes, Some(missing)).is_some_and(|count| count >= missing);
         let nodes = fewest(missing, &mut holds);
         let price = nodes.zip(kind.price).map(|(nodes, price)| nodes as f64 * price);
-        Addition { r#type: kind.name.clone(), per_node, nodes, price }
+        Addition { r#type: kind.name.clone(), pods: missing, per_node, nodes, price }
     };
     sorted(types.iter().map(&mut one).collect())
 }
@@ -138,7 +141,7 @@ fn one(
     let per_node = per_node(profiles, pod, kind, going).unwrap_or(0);
     let nodes = (per_node > 0).then(|| missing.div_ceil(per_node));
     let price = nodes.zip(kind.price).map(|(nodes, price)| nodes as f64 * price);
-    Addition { r#type: kind.name.clone(), per_node, nodes, price }
+    Addition { r#type: kind.name.clone(), pods: missing, per_node, nodes, price }
 }
 
 /// How many one empty node of this type takes.

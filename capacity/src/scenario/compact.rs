@@ -1,5 +1,7 @@
 //! Compaction: how few nodes hold what is there. A bound nobody can beat, and a plan that was found.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use super::board::{Board, Move, Step};
@@ -59,7 +61,32 @@ pub fn compact(
             break;
         }
     }
+    let steps = direct(&mut board, &steps, going).unwrap_or(steps);
     Compaction { nodes, found: used.len(), bound, emptied, moves: board.tell(&steps) }
+}
+
+/// The same end with one move for each pod, where each of these is allowed too when it is its turn.
+fn direct(board: &mut Board<'_>, steps: &[Step], going: &mut dyn FnMut(u64) -> bool) -> Option<Vec<Step>> {
+    let mut whole: Vec<Step> = Vec::new();
+    let mut first: HashMap<usize, usize> = HashMap::new();
+    for step in steps {
+        match first.get(&step.who) {
+            Some(at) => whole[*at].to = step.to,
+            None => {
+                first.insert(step.who, whole.len());
+                whole.push(*step);
+            }
+        }
+    }
+    if whole.len() == steps.len() {
+        return None;
+    }
+    board.undo(steps);
+    let allowed = |(done, step): (usize, &Step)| {
+        let only = |offered: &[NodeIndex]| offered.contains(&step.to).then_some(step.to);
+        going(done as u64) && board.relocate(step.who, |_, _, offered| only(offered)).is_some()
+    };
+    whole.iter().enumerate().all(allowed).then_some(whole)
 }
 
 fn is_used(board: &Board<'_>, node: NodeIndex) -> bool {

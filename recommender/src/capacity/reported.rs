@@ -3,13 +3,16 @@
 //!
 //! An agent tells its node's size, its containers and what these request. The rest is what a kubelet and the node
 //! controller would say: allocatable is the size less what is reserved and less the eviction threshold; a node with
-//! less available memory than that threshold has the taint of memory pressure; a node whose agent is silent the taint
-//! of an unreachable one. Available memory is the size less the working sets of the containers, and so an upper bound:
-//! what the system itself uses is not reported. Disk and process numbers of nodes are not reported.
+//! less available memory than that threshold has the taint of memory pressure; one whose containers have more processes
+//! than leave the configured number free the taint of process pressure; a node whose agent is silent the taint of an
+//! unreachable one. Available memory is the size less the working sets of the containers, and so an upper bound: what
+//! the system itself uses is not reported; the same holds for processes. Agents tell nothing of disks: that condition is
+//! unknown, which every answer over such nodes says.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
+use evenkeel_capacity::object::NOT_REPORTED;
 use evenkeel_model::sample::Field;
 use evenkeel_proto::v1;
 use serde_json::{Map, Value, json};
@@ -33,6 +36,7 @@ struct ReportedNode {
     facts: v1::NodeFacts,
     connected: bool,
     used_bytes: u64,
+    processes: u64,
     containers: Vec<Arc<v1::ContainerIdentity>>,
 }
 
@@ -60,15 +64,15 @@ impl Reported {
             let stream = state.current(key, node);
             let fresh = node.newest_usec.saturating_sub(STALE_USEC);
             let slots = || stream.iter().flat_map(|stream| stream.slots.iter());
-            let used = slots()
-                .filter_map(|slot| slot.latest)
-                .filter(|(time, _)| *time >= fresh)
-                .filter_map(|(_, sample)| sample.get(Field::MemoryWorkingSetBytes));
+            let samples = || slots().filter_map(|slot| slot.latest).filter(|(time, _)| *time >= fresh);
+            let sum =
+                |field| samples().filter_map(|(_, sample)| sample.get(field)).fold(0, u64::saturating_add);
             nodes.push(ReportedNode {
                 name: key.node.clone(),
                 facts,
                 connected: stream.is_some_and(|stream| connected(&stream.key)),
-                used_bytes: used.fold(0, u64::saturating_add),
+                used_bytes: sum(Field::MemoryWorkingSetBytes),
+                processes: sum(Field::Pids),
                 containers: slots().map(|slot| Arc::clone(&slot.identity)).collect(),
             });
         }
@@ -126,11 +130,14 @@ impl ReportedNode {
     fn object(&self, rules: &CapacitySection) -> Value {
         let reserved = rules.reserve_memory.get().saturating_add(rules.eviction_memory.get());
         let available = self.facts.memory_bytes.saturating_sub(self.used_bytes);
-        let pressure = available < rules.eviction_memory.get();
+        let memory = available < rules.eviction_memory.get();
+        let processes = rules.most_processes.is_some_and(|most| self.processes > most);
         let taint = |key: &str| json!({ "key": key, "effect": "NoSchedule" });
         let mut taints = Vec::new();
-        taints.extend(pressure.then(|| taint("node.kubernetes.io/memory-pressure")));
+        taints.extend(memory.then(|| taint("node.kubernetes.io/memory-pressure")));
+        taints.extend(processes.then(|| taint("node.kubernetes.io/pid-pressure")));
         taints.extend((!self.connected).then(|| taint("node.kubernetes.io/unreachable")));
+        let state = |on: bool| if on { "True" } else { "False" };
         let size = |cpu: u64, memory: u64| json!({ "cpu": format!("{cpu}m"), "memory": memory.to_string(), "pods": rules.node_pods.to_string() });
         json!({
             "apiVersion": "v1",
@@ -144,7 +151,9 @@ impl ReportedNode {
                     self.facts.memory_bytes.saturating_sub(reserved),
                 ),
                 "conditions": [
-                    { "type": "MemoryPressure", "status": if pressure { "True" } else { "False" } },
+                    { "type": "MemoryPressure", "status": state(memory) },
+                    { "type": "PIDPressure", "status": state(processes) },
+                    { "type": "DiskPressure", "status": "Unknown", "reason": NOT_REPORTED },
                     { "type": "Ready", "status": if self.connected { "True" } else { "Unknown" } },
                 ],
             },

@@ -28,6 +28,9 @@ pub struct CapacitySection {
     pub reserve_memory: Size,
     /// Memory a kubelet keeps available: not for pods, and with less the node is under pressure.
     pub eviction_memory: Size,
+    /// Processes and threads of a node's containers above which its kubelet would report PID pressure: the limit of
+    /// processes less `pid.available` of its thresholds. Without it there is no such pressure.
+    pub most_processes: Option<u64>,
     /// Answers kept of each watched question; the oldest goes when there are more.
     pub points: usize,
     /// How far back the trend looks.
@@ -63,6 +66,8 @@ impl Default for CapacitySection {
             reserve_memory: Size::from_bytes(0),
             // kubelet's default of evictionHard, memory.available < 100Mi.
             eviction_memory: Size::from_mib(100),
+            // kubelet's default of evictionHard has no pid.available.
+            most_processes: None,
             // A week of one answer in five minutes.
             points: 2016,
             trend_window: Span::from_days(7),

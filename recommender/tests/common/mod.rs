@@ -143,6 +143,7 @@ impl Agent {
         let mut sample = Sample::new(Duration::from_secs(1));
         sample.set(Field::CpuUsageUsec, self.sequence * 250_000);
         sample.set(Field::MemoryWorkingSetBytes, 64 << 20);
+        sample.set(Field::Pids, 9);
         let samples: Vec<_> = (0..self.images.len()).map(|slot| (slot as u32, sample)).collect();
         let mut bytes = Vec::new();
         self.encoder.encode_seconds(false, self.time_usec, 1_000_000, &samples, &mut bytes).unwrap();

@@ -7,7 +7,7 @@ use evenkeel_capacity::answer::{Answer, Ask, NodeAnswer, Stop};
 use evenkeel_capacity::question::Whole;
 
 use super::what_if;
-use crate::output::Output;
+use crate::output::{Format, Output};
 use crate::table::{Cell, Table, clean};
 
 /// Longest bar of the chart, in cells.
@@ -18,6 +18,9 @@ pub(super) const SHOWN: usize = 20;
 /// Everything.
 pub(super) fn render(whole: &Whole, ask: &Ask, output: &Output) -> String {
     let answer = &whole.answer;
+    if output.format() == Format::Csv {
+        return by_node(answer).csv();
+    }
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = head(&mut text, whole, ask);
@@ -28,6 +31,30 @@ pub(super) fn render(whole: &Whole, ask: &Ask, output: &Output) -> String {
     }
     let _ = tail(&mut text, whole, output);
     text
+}
+
+/// Every node with how many it takes and why not one more.
+fn by_node(answer: &Answer) -> Table {
+    let mut rows: BTreeMap<&str, [String; 3]> = BTreeMap::new();
+    for (node, count) in &answer.per_node {
+        rows.insert(node, [count.to_string(), String::new(), String::new()]);
+    }
+    for node in &answer.nodes {
+        let row = rows.entry(&node.node).or_insert_with(|| ["0".to_owned(), String::new(), String::new()]);
+        [row[1], row[2]] = [node.reasons.join(", "), short(node)];
+    }
+    let mut table = Table::new(&["NODE", "PODS", "WHY-NOT-ONE-MORE", "SHORT-BY"]);
+    for (node, row) in rows {
+        let cells = [node].into_iter().chain(row.iter().map(String::as_str));
+        table.row(cells.map(Cell::from).collect());
+    }
+    table
+}
+
+/// How much of each resource is missing.
+fn short(node: &NodeAnswer) -> String {
+    let short: Vec<String> = node.short.iter().map(|(name, by)| format!("{name} {by}")).collect();
+    short.join(", ")
 }
 
 /// What was asked and how many fit, as in the design document.
@@ -57,7 +84,11 @@ fn head(text: &mut String, whole: &Whole, ask: &Ask) -> std::fmt::Result {
         }
     }
     let answer = &whole.answer;
-    let what = if single { "instance(s) of the pod" } else { "complete set(s) of the pods" };
+    let what = match &ask.shapes[..] {
+        [one] if one.wanted == 1 => "instance(s) of the pod".to_owned(),
+        [one] => format!("complete set(s) of {} instances of the pod", one.wanted),
+        _ => "complete set(s) of the pods".to_owned(),
+    };
     writeln!(text, "\nThe cluster can schedule {} {what}.\n", answer.count)?;
     let reason = match answer.stop {
         Stop::LimitReached => format!("LimitReached: Maximum number of pods simulated: {}", answer.count),
@@ -115,8 +146,7 @@ fn why(text: &mut String, nodes: &[NodeAnswer], output: &Output) {
     }
     let mut table = Table::new(&["NODE", "WHY-NOT-ONE-MORE", "SHORT-BY"]);
     for node in nodes {
-        let short: Vec<String> = node.short.iter().map(|(name, by)| format!("{name} {by}")).collect();
-        let cells = [node.node.clone(), node.reasons.join(", "), short.join(", ")];
+        let cells = [node.node.clone(), node.reasons.join(", "), short(node)];
         table.row(cells.iter().map(|cell| Cell::from(cell.as_str())).collect());
     }
     text.push('\n');
@@ -134,14 +164,12 @@ fn tail(text: &mut String, whole: &Whole, output: &Output) -> std::fmt::Result {
         writeln!(text, "\nfilled in: {}", clean(change))?;
     }
     for shape in whole.answer.shapes.iter().flatten() {
-        writeln!(
-            text,
-            "\n{}: {} placed, {} in a set {}",
-            clean(&shape.name),
-            shape.placed,
-            shape.wanted,
-            clean(&shape.message)
-        )?;
+        write!(text, "\n{}: {} placed, {} in a set", clean(&shape.name), shape.placed, shape.wanted)?;
+        if shape.message.is_empty() {
+            writeln!(text)?;
+        } else {
+            writeln!(text, "; {}", clean(&shape.message))?;
+        }
     }
     what_if::render(text, &whole.what_if, output)?;
     let read = &whole.snapshot;

@@ -44,7 +44,8 @@ pub(super) fn render(text: &mut String, what_if: &Answers, output: &Output) -> R
 
 fn preempted(text: &mut String, answer: &Preemption) -> Result {
     let (count, without, victims) = (answer.count, answer.without, answer.victims.len());
-    writeln!(text, "\nWith displacing: {count} fit, {without} of them without; displaced {victims}:")?;
+    let end = if victims == 0 { "." } else { ":" };
+    writeln!(text, "\nWith displacing: {count} fit, {without} of them without; displaced {victims}{end}")?;
     for victim in &answer.victims {
         let breaks = if victim.breaks_budget { ", breaks a disruption budget" } else { "" };
         let (pod, node) = (clean(&victim.pod), clean(&victim.node));
@@ -61,7 +62,8 @@ fn added(text: &mut String, additions: &[Addition], mix: Option<&Mix>, output: &
         let cells = [addition.r#type.clone(), addition.per_node.to_string(), nodes, price];
         table.row(cells.iter().map(|cell| Cell::from(cell.as_str())).collect());
     }
-    text.push_str("\nNodes to add:\n");
+    let more = additions.first().map_or(0, |addition| addition.pods);
+    writeln!(text, "\nNodes to add for {more} more:")?;
     text.push_str(&table.render(output.has_colour()));
     let Some(mix) = mix.filter(|mix| !mix.nodes.is_empty()) else { return Ok(()) };
     let nodes: Vec<String> =
