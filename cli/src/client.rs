@@ -101,6 +101,7 @@ impl Address {
         let remedy = match status.code() {
             Code::Unimplemented => "use the version of evenkeel that belongs to it",
             Code::NotFound | Code::InvalidArgument => "correct the question",
+            Code::FailedPrecondition => "change what stands against it, then ask again",
             Code::PermissionDenied | Code::Unauthenticated => "run as a user who may ask it",
             _ => "try again; its log says more",
         };

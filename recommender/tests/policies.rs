@@ -144,6 +144,8 @@ async fn of_two_policies_the_older_governs_and_both_say_so() {
         (Some(json!("Overruled")), Some(json!("Governs")))
     );
     assert_eq!(condition(&c, "Selects"), Some(json!("SelectsNothing")));
+    let provided = [&a, &b, &c].map(|policy| condition(policy, "RecommendationProvided"));
+    assert_eq!(provided, ["GovernsNothing", "Known", "GovernsNothing"].map(|reason| Some(json!(reason))));
     let metrics = http(running.http, "GET", "/metrics", "").await.1;
     for (name, count) in [("policies", 3), ("policies_selecting_nothing", 1), ("policies_in_conflict", 2)] {
         assert!(metrics.contains(&format!("evenkeel_recommender_{name} {count}\n")), "{name}: {metrics}");

@@ -90,7 +90,9 @@ impl Context {
         if governing.map_or(&self.advisor.default, |g| g.rule).asks_for_minutes() {
             return None;
         }
-        let advice = pod::advise_pod(&self.desk(&set, &*self.engine.state().try_read()?), pod, &[]);
+        // Replaced within an instant at the end of a pass.
+        let before = self.stored.kept();
+        let advice = pod::advise_pod(&self.desk(&set, &before, &*self.engine.state().try_read()?), pod, &[]);
         self.advisor.times.add(began.elapsed());
         Some(advice)
     }

@@ -115,12 +115,12 @@ impl Seen {
             (true, false) => condition("Selects", true, "Governs", &found),
         }];
         let known = self.containers.values().flat_map(BTreeMap::values).any(|r| r.request.is_some());
-        conditions.push(match known {
-            true => condition("RecommendationProvided", true, "Known", "history says enough"),
-            false => {
-                condition("RecommendationProvided", false, "NoData", "nothing is known of its containers yet")
-            }
-        });
+        let (reason, why) = match (known, self.containers.is_empty()) {
+            (true, _) => ("Known", "history says enough"),
+            (false, false) => ("NoData", "nothing is known of its containers yet"),
+            (false, true) => ("GovernsNothing", "it governs no container that runs now"),
+        };
+        conditions.push(condition("RecommendationProvided", known, reason, why));
         let name = |at: &usize| set.all().get(*at).map(|d| d.policy.key()).unwrap_or_default();
         if !self.conflicts.is_empty() {
             let others: Vec<String> = self.conflicts.keys().map(name).collect();

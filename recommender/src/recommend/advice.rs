@@ -246,6 +246,8 @@ impl Advisor {
         if let Some(value) = value {
             let (value, names) = within(value);
             by.extend(names.into_iter().map(str::to_owned));
+            // A LimitRange bounds the request, and through the ratio the limit.
+            by.dedup();
             answer.request = Some(value).filter(|_| !off);
         }
         answer.lower = answer.lower.map(|v| within(v).0).filter(|_| !off);
