@@ -74,10 +74,9 @@ impl Context {
     /// Answers for a pod, and notes how long that took.
     pub(crate) fn recommend_pod(&self, pod: &Pod, rules: &[Chosen]) -> PodAdvice {
         let began = std::time::Instant::now();
-        let set = self.policies.set();
+        let (set, kept) = (self.policies.set(), self.stored.kept());
         // One pod's answer takes less than a millisecond: nobody need wait for it at the gate, nor it for others.
-        let desk = (set, self.stored.kept());
-        let advice = pod::advise_pod(&self.desk(&desk.0, &desk.1, &self.engine.state().read()), pod, rules);
+        let advice = pod::advise_pod(&self.desk(&set, &kept, &self.engine.state().read()), pod, rules);
         self.advisor.times.add(began.elapsed());
         advice
     }

@@ -184,7 +184,7 @@ async fn policies_and_the_switch_hold_for_what_was_kept() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_what_needs_no_waiting_is_answered_at_once() {
     let rig = Rig::new();
-    let at_once = |pod: &str| rig.context.pod_at_once(&crate::recommend::pod::read(pod).unwrap()).is_some();
+    let at_once = |pod: &str| rig.context.pod_at_once(&pod::read(pod).unwrap()).is_some();
     let web = pod("web", "web:1");
     assert!(!at_once(&web), "the policies were not put together yet");
     rig.call(&web, &[]).await.unwrap();
