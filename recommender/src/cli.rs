@@ -117,7 +117,8 @@ fn shown(config: &Config) -> anyhow::Result<String> {
     }
     for (section, values) in top.iter().filter_map(|(k, v)| Some((k, v.as_object()?))) {
         text.push_str(&format!("\n[{section}]\n"));
-        for (key, value) in values.iter().filter(|(_, v)| !v.is_array()) {
+        // What is not set has no form in TOML.
+        for (key, value) in values.iter().filter(|(_, v)| !(v.is_array() || v.is_null())) {
             text.push_str(&format!("{key} = {value}\n"));
         }
         // An empty list of tables can only be left away.

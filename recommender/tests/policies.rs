@@ -209,6 +209,14 @@ async fn nodes_and_limit_ranges_cap_and_well_known_images_are_predefined() {
     assert_eq!(evenkeel["cpu"]["cappedBy"], json!(["LimitRange max"]));
     assert_eq!((&evenkeel["cpu"]["request"], &evenkeel["memory"]["request"]), (&json!(50), &json!(1 << 30)));
     assert!(evenkeel["cpu"]["raw"].as_u64().unwrap() > 50);
+    let ratio = policy("ratio", "ratio", r#", "resourcesPolicy": {"limits": "ratio"}"#);
+    assert_eq!(http(running.http, "POST", "/api/v1/policies", &ratio).await.0, 201);
+    let double = r#", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}"#;
+    let got = answer(&running, &labelled("web:1", "ratio", double)).await;
+    // The limit, twice the request, is what reaches the greatest value.
+    let cpu = |what: &str| got["containers"][0]["resources"][what]["cpu"].clone();
+    assert_eq!((cpu("requests"), cpu("limits")), (json!("25m"), json!("50m")));
+    assert_eq!(got["containers"][0]["evenkeel"]["cpu"]["cappedBy"], json!(["LimitRange max"]));
     let huge = policy(
         "huge",
         "huge",
@@ -246,6 +254,12 @@ async fn files_are_read_when_they_change_and_belong_to_whoever_edits_them() {
     let (status, text) = http(running.http, "POST", "/api/v1/policies", &policy("web", "w1", "")).await;
     assert!(status == 409 && text.contains("shop.yaml"), "{status} {text}");
     assert_eq!(http(running.http, "DELETE", "/api/v1/policies/shop/web", "").await.0, 409);
+    // A broken file is counted, and what it said before stays.
+    std::fs::write(files.join("shop.yaml"), "kind: Policy").unwrap();
+    let troubles = "evenkeel_recommender_policy_file_troubles 1\n";
+    until(|| async { http(running.http, "GET", "/metrics", "").await.1.contains(troubles).then_some(()) })
+        .await;
+    assert_eq!(http(running.http, "GET", "/api/v1/policies/shop/web", "").await.0, 200);
     std::fs::remove_file(files.join("shop.yaml")).unwrap();
     until(|| async {
         (http(running.http, "GET", "/api/v1/policies/shop/web", "").await.0 == 404).then_some(())

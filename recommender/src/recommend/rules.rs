@@ -32,7 +32,11 @@ impl std::fmt::Debug for Chosen {
 }
 
 impl Chosen {
-    fn new(rule: impl Rule + Send + Sync + 'static, params: &impl Serialize, variant: &str) -> Self {
+    pub(super) fn new(
+        rule: impl Rule + Send + Sync + 'static,
+        params: &impl Serialize,
+        variant: &str,
+    ) -> Self {
         let text = serde_json::to_string(params).unwrap_or_default();
         let key: Arc<str> = format!("{}{variant} {text}", rule.name()).into();
         let checksum = crc32c::crc32c(key.as_bytes());

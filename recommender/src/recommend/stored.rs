@@ -278,9 +278,16 @@ fn read(path: &Path) -> io::Result<Kept> {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_rightsizing::history::History;
+    use evenkeel_rightsizing::rule::{Answer, Question, Rule};
+
     use super::*;
+    use crate::config::Config;
+    use crate::recommend::advice::Advisor;
     use crate::recommend::rules;
+    use crate::state::history::Bounds;
     use crate::state::image::Image;
+    use crate::state::{Limits, State};
 
     fn recommendation(workload: &str, request: u64) -> v1::Recommendation {
         v1::Recommendation {
@@ -338,6 +345,45 @@ mod tests {
         for (what, cluster, workload, rule, want) in table {
             assert_eq!(kept.said(&asked(cluster, workload), rule), want, "{what}");
         }
+    }
+
+    /// A rule that keeps to what it said, whatever was seen.
+    struct Firm;
+
+    impl Rule for Firm {
+        fn name(&self) -> &'static str {
+            "firm"
+        }
+
+        fn recommend(&self, question: &Question, _: &dyn History) -> Answer {
+            Answer { request: question.previous, tier: "own".into(), ..Answer::none() }
+        }
+    }
+
+    #[test]
+    fn a_rule_goes_on_after_a_restart_with_what_it_said_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, firm) = (dir.path().join("recommendations"), Chosen::new(Firm, &(), ""));
+        let said = v1::Recommendation {
+            cluster: "c".into(),
+            raw: Some(260),
+            rule_crc32c: firm.checksum(),
+            ..recommendation("web", 100)
+        };
+        Stored::write_for_tests(&file, vec![said], 1);
+        let before = Stored::open(file).kept();
+        let history = Bounds { retention_minutes: 1, series: 1 };
+        let state = State::new(Limits { history, epochs: 1, containers: 1, events: 1, subjects: 1 });
+        let asked = Asked {
+            cluster: Some("c".into()),
+            namespace: "n".into(),
+            workload: "web".into(),
+            container: "c".into(),
+            ..Asked::default()
+        };
+        let advisor = Advisor::new(&Config::default().recommend).unwrap();
+        let raw = advisor.raw((&state, &before), 0, &asked, &firm, [None; 2]);
+        assert_eq!(raw.answers.each_ref().map(|answer| answer.request), [Some(260), None]);
     }
 
     #[test]
