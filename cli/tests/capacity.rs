@@ -89,6 +89,24 @@ fn nodes_to_add_are_those_the_nodes_lack_and_a_quota_is_told() {
 }
 
 #[test]
+fn sets_across_nodes_are_bought_no_dearer_than_of_one_type() {
+    let files = Files::new();
+    // A set is three cores: a node of four holds one, and four nodes five.
+    let two = files.write("two.yaml", "kind: Pod\nmetadata: {name: two}\nspec: {containers: [{name: c, resources: {requests: {cpu: 2}}}]}\n");
+    let one = files.write("one.yaml", "kind: Pod\nmetadata: {name: one}\nspec: {containers: [{name: c, resources: {requests: {cpu: 1}}}]}\n");
+    let types = files.write("types.csv", "name,cpu,memory,pods,price\nfour,4,32Gi,110,1\n");
+    let none = files.write("none.yaml", "kind: List\nitems: []\n");
+    let arguments =
+        ["capacity", "-f", &two, &one, "--snapshot", &none, "--need", "5", "--add", &types, "-o", "json"];
+    let answer = run(&arguments).json();
+    assert_eq!(answer["add"], json!([{"type": "four", "perNode": 1, "nodes": 4, "price": 4.0}]));
+    assert_eq!(
+        answer["cheapest"],
+        json!({"nodes": {"four": 4}, "holds": 5, "price": 4.0, "lowerBound": 3.75})
+    );
+}
+
+#[test]
 fn scripts_get_json_and_the_exit_status() {
     let files = Files::new();
     let found = ask(&files, &["-o", "json", "--steps", "all", "--need", "9"]);

@@ -1,5 +1,6 @@
 //! What-if options, each answered under a key of its own name.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -113,7 +114,10 @@ impl Asking<'_, '_> {
                 _ => missing,
             };
             let additions = self.additions(missing, types);
-            answers.cheapest = scenario::mix(&additions, types, missing);
+            answers.cheapest = match self.ask.shapes.len() {
+                1 => scenario::mix(&additions, types, missing),
+                _ => scenario::mix_sets(&additions, types, missing, &self.of_set()),
+            };
             answers.add = Some(additions);
         }
         if options.daemonset {
@@ -144,6 +148,24 @@ impl Asking<'_, '_> {
             [one] => scenario::add(self.profiles, &one.pod, missing, types, &mut *self.going),
             _ => scenario::add_sets(self.profiles, &shapes, missing, types, &mut *self.going),
         }
+    }
+
+    /// What a complete set asks of each resource.
+    fn of_set(&mut self) -> BTreeMap<String, i64> {
+        let mut sum: BTreeMap<String, i64> = BTreeMap::new();
+        for shape in &self.ask.shapes {
+            let admitted = admit(self.cluster, shape.pod.clone()).pod;
+            // One that cannot be used was told already, and adds nothing to the bound.
+            let Ok(pod) = self.cluster.shape(&admitted) else { continue };
+            let wanted = i64::try_from(shape.wanted).unwrap_or(i64::MAX);
+            let name = |resource| self.cluster.resources.name(resource, &self.cluster.symbols).to_owned();
+            let asked = pod.requests.plain.iter().map(|(resource, amount)| (name(*resource), *amount));
+            for (resource, amount) in asked.chain([("pods".to_owned(), 1)]) {
+                let slot = sum.entry(resource).or_default();
+                *slot = slot.saturating_add(amount.saturating_mul(wanted));
+            }
+        }
+        sum
     }
 
     /// The first shape as its namespace makes it.

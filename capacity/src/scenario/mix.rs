@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::add::{Addition, NodeType};
+use crate::cluster::resources::amount;
 
 /// Pods beyond which the bulk is served by the type with the best price a pod, and the rest exactly.
 const EXACT: u64 = 1 << 16;
@@ -19,7 +20,7 @@ pub struct Mix {
     pub holds: u64,
     /// Price of all, per hour.
     pub price: f64,
-    /// No mix of these types costs less, per hour: every pod at the best price a pod.
+    /// No mix of these types costs less, per hour: every pod (or the dearest resource) at its best price.
     pub lower_bound: f64,
 }
 
@@ -63,6 +64,34 @@ pub fn mix(additions: &[Addition], types: &[NodeType], missing: u64) -> Option<M
         price += kind.price * *count as f64;
     }
     Some(Mix { nodes, holds, price, lower_bound })
+}
+
+/// The same for complete sets of several shapes, which may lie across nodes: the cheaper of the mix of nodes that each
+/// hold whole sets and of one type alone. The bound is what the dearest resource of all sets costs where it is cheapest;
+/// `of_set` tells what a set asks of each resource.
+pub fn mix_sets(
+    additions: &[Addition],
+    types: &[NodeType],
+    missing: u64,
+    of_set: &BTreeMap<String, i64>,
+) -> Option<Mix> {
+    let alone = additions.iter().filter_map(|addition| {
+        let (count, price) = (addition.nodes?, addition.price.filter(|price| price.is_finite())?);
+        let nodes = BTreeMap::from([(addition.r#type.clone(), count)]);
+        Some(Mix { nodes, holds: missing, price, lower_bound: 0.0 })
+    });
+    let all = alone.chain(mix(additions, types, missing));
+    let cheapest = all.min_by(|a, b| a.price.total_cmp(&b.price))?;
+    let bound = |(resource, wanted): (&String, &i64)| {
+        let rate = |kind: &NodeType| {
+            let capacity = amount(resource, *kind.node.status.allocatable.get(resource)?);
+            Some(kind.price? / capacity as f64).filter(|rate| rate.is_finite() && *rate >= 0.0)
+        };
+        let rate = types.iter().filter_map(rate).min_by(f64::total_cmp)?;
+        Some(missing as f64 * *wanted as f64 * rate)
+    };
+    let lower_bound = of_set.iter().filter_map(bound).fold(0.0, f64::max);
+    Some(Mix { lower_bound, ..cheapest })
 }
 
 /// The cheapest types, each as often as it is used, that hold so many: for every smaller number first (a covering

@@ -18,6 +18,6 @@ pub use compact::{Compaction, compact};
 pub use daemon::{DaemonAnswer, DaemonRefusal, daemon, tolerations as daemon_tolerations};
 pub use defrag::{Defragmentation, defrag};
 pub use displace::{Displaced, FailedPod, displace, groups};
-pub use mix::{Mix, mix};
+pub use mix::{Mix, mix, mix_sets};
 pub use preempt::{Preemption, Victim, preempt};
 pub use trials::{Trials, trials};

@@ -29,7 +29,7 @@ pub(super) fn render(whole: &Whole, ask: &Ask, output: &Output) -> String {
     if output.is_wide() {
         why(&mut text, &answer.nodes, output);
     }
-    let _ = tail(&mut text, whole, output);
+    let _ = tail(&mut text, whole, ask, output);
     text
 }
 
@@ -153,7 +153,7 @@ fn why(text: &mut String, nodes: &[NodeAnswer], output: &Output) {
     text.push_str(&table.render(output.has_colour()));
 }
 
-fn tail(text: &mut String, whole: &Whole, output: &Output) -> std::fmt::Result {
+fn tail(text: &mut String, whole: &Whole, ask: &Ask, output: &Output) -> std::fmt::Result {
     for note in &whole.answer.notes {
         writeln!(text, "\nNote: {}", clean(note))?;
     }
@@ -171,7 +171,12 @@ fn tail(text: &mut String, whole: &Whole, output: &Output) -> std::fmt::Result {
             writeln!(text, "; {}", clean(&shape.message))?;
         }
     }
-    what_if::render(text, &whole.what_if, output)?;
+    let of = match &ask.shapes[..] {
+        [one] if one.wanted == 1 => String::new(),
+        [first, ..] => format!(" of {}", clean(&first.pod.metadata.name)),
+        [] => String::new(),
+    };
+    what_if::render(text, &whole.what_if, &of, output)?;
     let read = &whole.snapshot;
     let skipped: usize = read.skipped.values().sum();
     writeln!(

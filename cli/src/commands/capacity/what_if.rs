@@ -11,14 +11,17 @@ use super::text::SHOWN;
 use crate::output::Output;
 use crate::table::{Cell, Table, clean};
 
-/// Every answer that was asked for.
-pub(super) fn render(text: &mut String, what_if: &Answers, output: &Output) -> Result {
+/// Every answer that was asked for. `of` names the pod that answers about one pod are about, where there are several.
+pub(super) fn render(text: &mut String, what_if: &Answers, of: &str, output: &Output) -> Result {
     if let Some(t) = &what_if.trials {
         let (trials, min, max, median) = (t.trials, t.min, t.max, t.median);
-        writeln!(text, "\nOver {trials} ways in which ties fall: {min} to {max}, in the middle {median}")?;
+        writeln!(
+            text,
+            "\nOver {trials} ways in which ties fall: {min} to {max}{of}, in the middle {median}"
+        )?;
     }
     if let Some(preemption) = &what_if.preempt {
-        preempted(text, preemption)?;
+        preempted(text, preemption, of)?;
     }
     for (what, lists) in [("lost", &what_if.lose), ("drained", &what_if.drain)] {
         displaced(text, what, lists)?;
@@ -27,13 +30,13 @@ pub(super) fn render(text: &mut String, what_if: &Answers, output: &Output) -> R
         added(text, additions, what_if.cheapest.as_ref(), output)?;
     }
     if let Some(daemon) = &what_if.daemonset {
-        as_daemon(text, daemon)?;
+        as_daemon(text, daemon, of)?;
     }
     if let Some(compaction) = &what_if.compact {
         compacted(text, compaction, output)?;
     }
     if let Some(plan) = &what_if.defrag {
-        defragmented(text, plan, output)?;
+        defragmented(text, plan, of, output)?;
     }
     if let Some(recommended) = &what_if.recommended {
         let (count, requests) = (recommended.count, recommended.requests);
@@ -42,10 +45,13 @@ pub(super) fn render(text: &mut String, what_if: &Answers, output: &Output) -> R
     Ok(())
 }
 
-fn preempted(text: &mut String, answer: &Preemption) -> Result {
+fn preempted(text: &mut String, answer: &Preemption, of: &str) -> Result {
     let (count, without, victims) = (answer.count, answer.without, answer.victims.len());
     let end = if victims == 0 { "." } else { ":" };
-    writeln!(text, "\nWith displacing: {count} fit, {without} of them without; displaced {victims}{end}")?;
+    writeln!(
+        text,
+        "\nWith displacing: {count}{of} fit, {without} of them without; displaced {victims}{end}"
+    )?;
     for victim in &answer.victims {
         let breaks = if victim.breaks_budget { ", breaks a disruption budget" } else { "" };
         let (pod, node) = (clean(&victim.pod), clean(&victim.node));
@@ -72,9 +78,9 @@ fn added(text: &mut String, additions: &[Addition], mix: Option<&Mix>, output: &
     writeln!(text, "Cheapest mix: {nodes} for {price:.4}; nothing below {bound:.4} would do")
 }
 
-fn as_daemon(text: &mut String, daemon: &DaemonAnswer) -> Result {
+fn as_daemon(text: &mut String, daemon: &DaemonAnswer, of: &str) -> Result {
     let (fits, nodes) = (daemon.fits, daemon.nodes);
-    writeln!(text, "\nAs a daemon it fits on {fits} of the {nodes} nodes it belongs to.")?;
+    writeln!(text, "\nAs a daemon the pod{of} fits on {fits} of the {nodes} nodes it belongs to.")?;
     for refusal in &daemon.refused {
         writeln!(text, "\t{}: {}", clean(&refusal.node), clean(&refusal.reasons.join(", ")))?;
     }
@@ -91,12 +97,12 @@ fn compacted(text: &mut String, plan: &Compaction, output: &Output) -> Result {
     moved(text, &plan.moves, output)
 }
 
-fn defragmented(text: &mut String, plan: &Defragmentation, output: &Output) -> Result {
+fn defragmented(text: &mut String, plan: &Defragmentation, of: &str, output: &Output) -> Result {
     if plan.moves.is_empty() {
-        return writeln!(text, "\nNo few moves make room for more than {}.", plan.before);
+        return writeln!(text, "\nNo few moves make room for more than {}{of}.", plan.before);
     }
     let (moves, before, after) = (plan.moves.len(), plan.before, plan.after);
-    writeln!(text, "\nAfter {moves} moves {after} fit, not {before}:")?;
+    writeln!(text, "\nAfter {moves} moves {after}{of} fit, not {before}:")?;
     moved(text, &plan.moves, output)
 }
 
