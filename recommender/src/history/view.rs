@@ -21,7 +21,7 @@ use crate::state::slots::Slot;
 /// Containers whose unfinished minutes and hours are looked at: where a scope has more, they are taken from it at equal
 /// distances. Each is somewhere else in memory, so that looking at thousands would take longer than an answer may; what they
 /// did is known exactly as soon as it is sealed.
-const UNFINISHED: usize = 64;
+const UNFINISHED: usize = 32;
 
 /// Minutes that are read for one answer; where there are more, none are given, and days and hours tell of them.
 #[derive(Debug, Clone, Copy)]
@@ -164,8 +164,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// Seconds of running containers that are in no hour and no day yet. There may be thousands of containers, each with a
-/// minute.
+/// Seconds of running containers that are in no hour and no day yet: up to a minute of each that is looked at, counted in a
+/// row because a histogram takes several times as long.
 #[derive(Default)]
 struct Unfolded {
     tally: Tally,
