@@ -299,7 +299,9 @@ impl VmBuilder {
             if attempt == ATTEMPTS || !messages.contains(EMULATOR_FAULT) {
                 break (ended, said, messages);
             }
-            figures::show(&format!("guest: boot {attempt} ended by a fault of the emulator (int3), once more"));
+            figures::show(&format!(
+                "guest: boot {attempt} ended by a fault of the emulator (int3), once more"
+            ));
             attempt += 1;
         };
         ended.with_context(|| describe(&output, &console))?;
