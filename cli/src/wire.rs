@@ -17,6 +17,31 @@ pub(crate) fn class(class: i32) -> Option<&'static str> {
     }
 }
 
+/// A class as it is and as it will be.
+#[derive(Debug, Serialize)]
+pub(crate) struct ClassChange {
+    before: Option<&'static str>,
+    after: Option<&'static str>,
+}
+
+impl ClassChange {
+    /// From the numbers of a message.
+    pub(crate) fn new(before: i32, after: i32) -> Self {
+        Self { before: class(before), after: class(after) }
+    }
+}
+
+/// One name where the class stays, both where it changes.
+impl std::fmt::Display for ClassChange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.before, self.after) {
+            (Some(before), Some(after)) if before != after => write!(f, "{before} -> {after}"),
+            (_, Some(class)) | (Some(class), None) => f.write_str(class),
+            (None, None) => f.write_str("-"),
+        }
+    }
+}
+
 /// Name of a part of a pod.
 pub(crate) fn kind(kind: i32) -> Option<&'static str> {
     match ContainerKind::try_from(kind) {

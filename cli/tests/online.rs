@@ -79,7 +79,8 @@ fn recommendations_in_the_pinned_form() {
         "current": 1000, "request": 250, "lower": 200, "upper": 400, "raw": 240, "cappedBy": ["minimum"],
         "rule": "initial", "tier": "image-tag-7d", "samples": 60, "spanSeconds": 3600, "confidence": 0.5,
         "risk": {"now": 0.0, "then": 0.01}, "ageSeconds": 12, "replicas": 3, "saving": 2250, "limit": 2000,
-        "currentLimit": 2000, "policy": "shop/web", "mode": "auto", "changesClass": false, "notes": [],
+        "currentLimit": 2000, "policy": "shop/web", "mode": "auto",
+        "qosClass": {"before": "Guaranteed", "after": "Burstable"}, "changesClass": true, "notes": [],
     });
     assert_eq!(found.json()[0], cpu);
     let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>();

@@ -78,6 +78,10 @@ async fn a_policy_bounds_answers_and_outlives_the_process() {
         (2, ["policy min".to_owned()].as_slice())
     );
     assert!(dry.preview[0].raw < Some(400) && memory.is_some(), "{previewed:?}");
+    for change in &dry.preview {
+        let (before, after) = (change.qos_class_before(), change.qos_class_after());
+        assert_eq!((before, after), (v1::QosClass::Burstable, v1::QosClass::Burstable), "{change:?}");
+    }
     let none = client.list(v1::ListRequest::default()).await.unwrap().into_inner();
     assert!(none.policies.is_empty(), "a dry run stores nothing");
 

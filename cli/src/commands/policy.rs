@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::input;
 use crate::output::{Answer, Format, Output};
 use crate::table::{Cell, Table, Tone};
+use crate::wire::ClassChange;
 
 /// Show, apply and delete policies: which pods, within which bounds, by which rule, and what is done with the answer.
 #[derive(Debug, Subcommand)]
@@ -198,6 +199,7 @@ struct Change {
     capped_by: Vec<String>,
     current_limit: Option<u64>,
     limit: Option<u64>,
+    qos_class: ClassChange,
     changes_class: bool,
 }
 
@@ -213,6 +215,7 @@ impl From<Recommendation> for Change {
             capped_by: r.capped_by,
             current_limit: r.current_limit,
             limit: r.limit,
+            qos_class: ClassChange::new(r.qos_class_before, r.qos_class_after),
             changes_class: r.changes_class,
         }
     }
@@ -275,7 +278,7 @@ fn preview(all: &[Applied]) -> Option<Table> {
         "LIMIT",
         "LIMIT-THEN",
         "CAPPED-BY",
-        "CLASS-CHANGES",
+        "CLASS",
     ]);
     let mut any = false;
     for (applied, c) in all.iter().flat_map(|a| a.preview.iter().map(move |c| (a, c))) {
@@ -291,7 +294,7 @@ fn preview(all: &[Applied]) -> Option<Table> {
             amount(c.current_limit),
             amount(c.limit),
             c.capped_by.join(",").into(),
-            (if c.changes_class { "yes" } else { "no" }).into(),
+            c.qos_class.to_string().into(),
         ]);
     }
     any.then_some(table)

@@ -12,7 +12,8 @@ use crate::client::{self, Address};
 use crate::failure::Failure;
 use crate::output::{Answer, Format, Output};
 use crate::table::{Cell, Table};
-use crate::{input, units, wire};
+use crate::wire::{self, ClassChange};
+use crate::{input, units};
 
 /// Show what containers should request: now, recommended, what that saves, and the risk of both.
 ///
@@ -60,6 +61,7 @@ struct Row {
     current_limit: Option<u64>,
     policy: Option<String>,
     mode: Option<String>,
+    qos_class: ClassChange,
     changes_class: bool,
     notes: Vec<String>,
 }
@@ -90,6 +92,7 @@ impl From<Recommendation> for Row {
             current_limit: r.current_limit,
             policy: filled(r.policy),
             mode: filled(r.mode),
+            qos_class: ClassChange::new(r.qos_class_before, r.qos_class_after),
             changes_class: r.changes_class,
             notes: r.notes,
             namespace: r.namespace,
@@ -244,7 +247,7 @@ fn table(rows: &[Row], wide: bool) -> Table {
             "AGE",
             "POLICY",
             "MODE",
-            "CLASS-CHANGES",
+            "CLASS",
             "NOTES",
         ]);
     }
@@ -280,7 +283,7 @@ fn table(rows: &[Row], wide: bool) -> Table {
                 format!("{}s", r.age_seconds).into(),
                 r.policy.as_deref().unwrap_or("-").into(),
                 r.mode.as_deref().unwrap_or("-").into(),
-                (if r.changes_class { "yes" } else { "no" }).into(),
+                r.qos_class.to_string().into(),
                 r.notes.join("; ").into(),
             ]);
         }

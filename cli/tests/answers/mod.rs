@@ -368,6 +368,9 @@ fn recommendations() -> Vec<Recommendation> {
         current_limit: Some(2000),
         policy: "shop/web".into(),
         mode: "auto".into(),
+        qos_class_before: QosClass::Guaranteed.into(),
+        qos_class_after: QosClass::Burstable.into(),
+        changes_class: true,
         ..Default::default()
     };
     let memory = Recommendation {

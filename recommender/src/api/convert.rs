@@ -4,9 +4,9 @@ use evenkeel_proto::v1;
 use serde_json::{Map, Value, json};
 
 use crate::ingest::Key;
-use crate::recommend::mode;
 use crate::recommend::pod::{ContainerAdvice, PodAdvice};
 use crate::recommend::usage::Usage;
+use crate::recommend::{class_on_the_wire, mode};
 use crate::state::State;
 use crate::state::slots::Slot;
 
@@ -97,9 +97,19 @@ pub(crate) fn recommendation(r: &v1::Recommendation) -> Value {
         "policy": filled(&r.policy),
         "mode": filled(&r.mode),
         "replicas": r.replicas,
+        "qosClass": { "before": class(r.qos_class_before()), "after": class(r.qos_class_after()) },
         "changesClass": r.changes_class,
         "notes": r.notes,
     })
+}
+
+fn class(class: v1::QosClass) -> Option<&'static str> {
+    match class {
+        v1::QosClass::BestEffort => Some("BestEffort"),
+        v1::QosClass::Burstable => Some("Burstable"),
+        v1::QosClass::Guaranteed => Some("Guaranteed"),
+        v1::QosClass::Unspecified => None,
+    }
 }
 
 fn filled(text: &str) -> Value {
@@ -126,12 +136,6 @@ pub(crate) fn pod(advice: &PodAdvice) -> Value {
 
 /// The same as a message.
 pub(crate) fn pod_response(advice: PodAdvice) -> v1::RecommendPodResponse {
-    use evenkeel_model::qos_class::QosClass;
-    let class = |class| match class {
-        QosClass::BestEffort => v1::QosClass::BestEffort,
-        QosClass::Burstable => v1::QosClass::Burstable,
-        QosClass::Guaranteed => v1::QosClass::Guaranteed,
-    };
     let resources = |r: &evenkeel_model::requirements::Requirements| v1::ResourceValues {
         cpu_request_milli: r.requests.cpu().and_then(evenkeel_model::quantity::Quantity::milli_u64),
         cpu_limit_milli: r.limits.cpu().and_then(evenkeel_model::quantity::Quantity::milli_u64),
@@ -145,8 +149,8 @@ pub(crate) fn pod_response(advice: PodAdvice) -> v1::RecommendPodResponse {
     v1::RecommendPodResponse {
         containers: containers.collect(),
         in_place: advice.in_place(),
-        qos_before: class(advice.qos_before).into(),
-        qos_after: class(advice.qos_after).into(),
+        qos_before: class_on_the_wire(advice.qos_before).into(),
+        qos_after: class_on_the_wire(advice.qos_after).into(),
         recommendations: advice.containers.into_iter().flat_map(|c| c.recommendations).collect(),
         policy: advice.policy.unwrap_or_default(),
         conflicts: advice.conflicts,

@@ -18,6 +18,7 @@ pub mod usage;
 
 use std::sync::Arc;
 
+use evenkeel_model::qos_class::QosClass;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::LimitsMode;
@@ -105,12 +106,14 @@ impl Bounding<'_> {
         });
         let after = |of: fn(&Advice) -> Option<u64>| [of(&advice[0]), of(&advice[1])];
         let requests = [0, 1].map(|at| after(|a| a.answer.request)[at].or(now.requests[at]));
-        let changes_class =
-            list::class(now.requests, now.limits) != list::class(requests, after(|a| a.limit));
+        let before = list::class(now.requests, now.limits);
+        let then = list::class(requests, after(|a| a.limit));
         let mut both = advice.into_iter().zip(Resource::ALL).map(|(advice, resource)| {
             let mut r = message(asked, resource, now, advice);
             (r.rule, r.rule_crc32c) = (raw.rule.to_owned(), raw.rule_crc32c);
-            r.changes_class = changes_class;
+            r.changes_class = before != then;
+            r.qos_class_before = class_on_the_wire(before).into();
+            r.qos_class_after = class_on_the_wire(then).into();
             if let Some(policy) = policy {
                 r.policy = policy.key();
                 r.mode = mode(policy.mode).to_owned();
@@ -119,6 +122,15 @@ impl Bounding<'_> {
         });
         let mut next = || both.next().unwrap_or_default();
         [next(), next()]
+    }
+}
+
+/// A class as messages name it.
+pub(crate) const fn class_on_the_wire(class: QosClass) -> v1::QosClass {
+    match class {
+        QosClass::BestEffort => v1::QosClass::BestEffort,
+        QosClass::Burstable => v1::QosClass::Burstable,
+        QosClass::Guaranteed => v1::QosClass::Guaranteed,
     }
 }
 
