@@ -296,7 +296,7 @@ impl VmBuilder {
             let disk = self.disk(scratch.path())?;
             let ended = self.boot(&kernel, &initrd, disk.as_deref(), &output, &console);
             let (said, messages) = (daemon::read_lossy(&output), daemon::read_lossy(&console));
-            if attempt == ATTEMPTS || !messages.contains(EMULATOR_FAULT) {
+            if attempt == ATTEMPTS || !ended_by_emulator(&messages) {
                 break (ended, said, messages);
             }
             figures::show(&format!(
@@ -420,6 +420,11 @@ impl VmBuilder {
     }
 }
 
+/// Whether a guest's kernel ended for [`EMULATOR_FAULT`], as its console tells.
+fn ended_by_emulator(console: &str) -> bool {
+    console.contains(EMULATOR_FAULT)
+}
+
 fn describe(output: &str, console: &str) -> String {
     format!(
         "end of the guest's output:\n{}\nend of its console:\n{}",
@@ -431,6 +436,24 @@ fn describe(output: &str, console: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_emulators_fault_is_a_reason_to_switch_on_again() {
+        let table = [
+            ("[    1.251271] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI\n[ 1.25] CPU: 0", true),
+            ("[    3.093098] int3: 0000 [#1] PREEMPT SMP NOPTI", true),
+            (
+                "[    9.1] Oops: general protection fault, probably for non-canonical address: 0000 [#1]",
+                false,
+            ),
+            ("[   12.4] Kernel panic - not syncing: Out of memory: compulsory panic_on_oom", false),
+            ("[   20.0] traps: workload[31] trap int3 ip:401000 sp:7ffc error:0", false),
+            ("", false),
+        ];
+        for (console, expected) in table {
+            assert_eq!(ended_by_emulator(console), expected, "{console}");
+        }
+    }
 
     #[test]
     fn releases_are_compared_by_number() {
