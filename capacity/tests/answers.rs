@@ -145,6 +145,45 @@ fn the_documents_example_as_quotas() {
 }
 
 #[test]
+fn pods_placed_first_are_admitted_and_charged() {
+    let quota = |status: Value| {
+        json!({
+            "nodes": [node("n", "16", "32Gi", json!({}))],
+            "resourceQuotas": [{"metadata": {"name": "a", "namespace": "a"}, "spec": {"hard": {"requests.cpu": "4"}},
+                "status": status}],
+            "limitRanges": [{"metadata": {"name": "d", "namespace": "a"},
+                "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}}],
+        })
+    };
+    let unsaid: evenkeel_capacity::object::Pod = serde_json::from_value(pod("a", json!({}))).unwrap();
+    let asked = |status: Value, first: usize| {
+        let question = Ask { first: vec![unsaid.clone(); first], ..Ask::default() };
+        let got = answer_with(&quota(status), &[pod("a", json!({"requests": {"cpu": "1"}}))], question);
+        (got.count, got.binding, got.message, got.placed.unwrap_or_default())
+    };
+    let used = json!({"used": {"requests.cpu": "1"}});
+    for (status, before) in [(json!({}), 0), (used, 1)] {
+        let full = "pods \"sim-0\" is forbidden: exceeded quota: a, requested: requests.cpu=1, used: requests.cpu=4, \
+                    limited: requests.cpu=4";
+        for first in 0..=5 {
+            let (count, binding, message, placed) = asked(status.clone(), first);
+            let made = first.min(4 - before);
+            assert_eq!(
+                (count as usize, binding.as_str()),
+                (4 - before - made, "quota/a"),
+                "{first}: {message}"
+            );
+            let on_nodes = placed.iter().filter(|placed| placed.node.is_some()).count();
+            assert_eq!((placed.len(), on_nodes), (first, made));
+            for refused in placed.iter().filter(|placed| placed.node.is_none()) {
+                assert_eq!(refused.message, full.replace("sim-0", "sim"));
+            }
+            assert!(count > 0 || message == full, "{message}");
+        }
+    }
+}
+
+#[test]
 fn a_pod_behind_gates_is_counted_and_told() {
     let snapshot = json!({"nodes": [node("n", "4", "8Gi", json!({}))]});
     let mut gated = pod("default", json!({"requests": {"cpu": "1"}}));

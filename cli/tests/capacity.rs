@@ -168,6 +168,21 @@ fn pods_are_placed_first_in_file_order() {
     assert_eq!(answer["count"], 4);
 }
 
+/// Of 2 and 1 cores, `old` has half of one; `job` takes one of the others.
+#[test]
+fn what_if_sees_the_pods_that_were_placed_first() {
+    let files = Files::new();
+    let job = "kind: Pod\nmetadata: {name: job}\nspec: {priority: -5, containers: [{name: c, resources: {requests: {cpu: 1}}}]}\n";
+    let first = files.write("first.yaml", job);
+    let answer = ask(&files, &["-o", "json", "--place", &first, "--preempt", "--drain", "big"]).json();
+    assert_eq!((&answer["placed"][0]["node"], &answer["count"]), (&json!("big"), &json!(4)));
+    assert_eq!((&answer["preempt"]["without"], &answer["preempt"]["count"]), (&json!(4), &json!(8)));
+    assert_eq!(answer["preempt"]["victims"][0]["pod"], "default/job", "{answer:#}");
+    let drain = &answer["drain"][0];
+    assert_eq!((&drain["pods"], &drain["placed"]), (&json!(2), &json!(1)), "{answer:#}");
+    assert_eq!(drain["failed"][0]["pod"], "default/job");
+}
+
 #[test]
 fn what_if_answers_stand_under_their_own_names() {
     let files = Files::new();

@@ -6,6 +6,7 @@ mod claims;
 mod limits;
 pub(crate) mod quota;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::cluster::Cluster;
@@ -52,6 +53,23 @@ pub fn admit(cluster: &Cluster, mut pod: Pod) -> Admitted {
         }
     };
     Admitted { pod, changes, refused, quotas }
+}
+
+/// Makes one pod: what its namespace makes of it, charged to its quotas.
+///
+/// # Errors
+/// Why it is refused; the API server's words.
+pub(crate) fn create<'a>(cluster: &mut Cluster, pod: &'a Pod) -> Result<Cow<'a, Pod>, String> {
+    let open = cluster.quotas.is_empty() && cluster.limit_ranges.is_empty();
+    if open && cluster.namespace_objects.iter().all(|namespace| node_selector(namespace).is_empty()) {
+        return Ok(Cow::Borrowed(pod));
+    }
+    let Admitted { pod, refused, quotas, .. } = admit(cluster, pod.clone());
+    if let Some(why) = refused.or_else(|| quota::full(&pod.metadata.name, &quotas)) {
+        return Err(why);
+    }
+    quota::take(cluster, quotas);
+    Ok(Cow::Owned(pod))
 }
 
 fn is_of(meta: &Metadata, namespace: &str) -> bool {

@@ -194,8 +194,36 @@ fn named(
     charge
 }
 
-/// What is used: as the quota itself says, else counted over the pods of the namespace.
+/// The API server's words where one of these has no room for a single pod of that name.
+pub(super) fn full(pod: &str, bounds: &[QuotaBound]) -> Option<String> {
+    let first = &bounds.iter().find(|bound| bound.count == 0)?.name;
+    let refusing = bounds.iter().filter(|bound| bound.name == *first && bound.count == 0);
+    let refused: Vec<_> = refusing.map(|bound| (Quantity::from_units(0), bound)).collect();
+    Some(words(pod, &refused))
+}
+
+/// Charges what was counted for one pod, which is made now.
+pub(super) fn take(cluster: &mut Cluster, bounds: Vec<QuotaBound>) {
+    for QuotaBound { namespace, name, resource, requested, .. } in bounds {
+        let taken = cluster.taken.entry((namespace, name)).or_default();
+        let slot = taken.entry(resource).or_insert(Quantity::from_units(0));
+        *slot = slot.saturating_add(requested);
+    }
+}
+
+/// What is used, with what was taken since the snapshot.
 fn used(cluster: &Cluster, quota: &ResourceQuota, namespace: &str) -> ResourceList {
+    let mut used = used_in_snapshot(cluster, quota, namespace);
+    let key = (namespace.to_owned(), quota.metadata.name.clone());
+    for (resource, amount) in cluster.taken.get(&key).into_iter().flatten() {
+        let slot = used.entry(resource.clone()).or_insert(Quantity::from_units(0));
+        *slot = slot.saturating_add(*amount);
+    }
+    used
+}
+
+/// What is used as the quota itself says, else counted over the pods of the namespace.
+fn used_in_snapshot(cluster: &Cluster, quota: &ResourceQuota, namespace: &str) -> ResourceList {
     if !quota.status.used.is_empty() {
         return quota.status.used.clone();
     }

@@ -39,7 +39,7 @@ pub struct Shape {
 }
 
 /// The question.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Ask {
     /// Shapes, at least one.
     pub shapes: Vec<Shape>,

@@ -16,7 +16,7 @@ pub use count::{Ask, AskError, Shape, Steps, ask};
 pub use help::Help;
 pub(crate) use help::amount_text;
 pub use message::fit_error;
-pub use place::{PlacedPod, place};
+pub use place::{PlacedPod, place, settle};
 
 /// Why no further pod was placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

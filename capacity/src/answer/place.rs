@@ -6,8 +6,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::message::fit_error;
+use crate::admission::create;
 use crate::cluster::selector::SelectorError;
-use crate::cluster::{Cluster, Pod};
+use crate::cluster::{Cluster, Placed, Pod};
 use crate::engine::step::Placer;
 use crate::object;
 use crate::profile::Profiles;
@@ -24,7 +25,8 @@ pub struct PlacedPod {
     pub message: String,
 }
 
-/// Places pods in order. Pods that ask for the same share their preparation.
+/// Makes pods in order, as their namespaces admit them, then places them in order. Pods that ask for the same share their
+/// preparation.
 ///
 /// # Errors
 /// When a selector cannot be used; nothing was placed then.
@@ -34,12 +36,25 @@ pub fn place(
     state: &mut State,
     pods: &[object::Pod],
 ) -> Result<Vec<PlacedPod>, SelectorError> {
-    let compiled: Vec<Arc<Pod>> =
-        pods.iter().map(|pod| cluster.shape(pod).map(Arc::new)).collect::<Result<_, _>>()?;
+    let mut made: Vec<Result<Arc<Pod>, String>> = Vec::with_capacity(pods.len());
+    for pod in pods {
+        made.push(match create(cluster, pod) {
+            Ok(pod) => Ok(Arc::new(cluster.shape(&pod)?)),
+            Err(why) => Err(why),
+        });
+    }
     let cluster = &*cluster;
     let mut placers: HashMap<Arc<Pod>, Placer<'_>> = HashMap::new();
     let mut placed = Vec::with_capacity(pods.len());
-    for (written, pod) in pods.iter().zip(compiled) {
+    for (written, pod) in pods.iter().zip(made) {
+        let name = written.metadata.name.clone();
+        let pod = match pod {
+            Ok(pod) => pod,
+            Err(message) => {
+                placed.push(PlacedPod { pod: name, node: None, message });
+                continue;
+            }
+        };
         let profile = profiles.of(cluster.word(pod.scheduler));
         let placer =
             placers.entry(Arc::clone(&pod)).or_insert_with(|| Placer::new(cluster, profile, state, pod));
@@ -52,7 +67,27 @@ pub fn place(
             None => fit_error(cluster, &placer.rejections(state)),
         };
         let node = node.map(|node| cluster.word(cluster.nodes[node].name).to_owned());
-        placed.push(PlacedPod { pod: written.metadata.name.clone(), node, message });
+        placed.push(PlacedPod { pod: name, node, message });
     }
     Ok(placed)
+}
+
+/// Takes pods that were placed since the state was made into the cluster, as if they had been in the snapshot: they are
+/// named, displaced and moved like the others then.
+pub fn settle(cluster: &mut Cluster, state: &State, pods: &[object::Pod], placed: &[PlacedPod]) {
+    let before = cluster.placed.len();
+    let on_nodes = pods.iter().zip(placed).filter(|(_, placed)| placed.node.is_some());
+    for ((written, _), (id, node)) in on_nodes.zip(&state.placements[before..]) {
+        let owner = written.metadata.controller().map(|owner| format!("{}/{}", owner.kind, owner.name));
+        // What is made of a workload is made again by it.
+        let owner = owner.or_else(|| written.own_group.as_ref().map(|_| written.metadata.name.clone()));
+        let symbols = &mut cluster.symbols;
+        cluster.placed.push(Placed {
+            pod: Arc::clone(state.pod(*id)),
+            name: symbols.intern(&written.metadata.name),
+            started: symbols.intern(""),
+            owner: symbols.intern(&owner.unwrap_or_default()),
+            node: *node as usize,
+        });
+    }
 }

@@ -131,6 +131,7 @@ impl Builder {
             groups: Vec::new(),
             storage: Storage::default(),
             charges: HashMap::new(),
+            taken: BTreeMap::new(),
             quotas: Vec::new(),
             limit_ranges: Vec::new(),
             namespace_objects: Vec::new(),

@@ -11,7 +11,7 @@ pub mod selector;
 pub mod storage;
 mod symbols;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::admission::Charge;
@@ -106,6 +106,8 @@ pub struct Cluster {
     pub storage: Storage,
     /// What pods that have not ended are charged by quotas, with how many alike there are.
     pub(crate) charges: HashMap<Charge, i64>,
+    /// What pods made since the snapshot take of each quota, by its namespace and name.
+    pub(crate) taken: BTreeMap<(String, String), object::ResourceList>,
     /// Quotas as written; few.
     pub quotas: Vec<object::ResourceQuota>,
     /// Limit ranges as written; few.

@@ -159,9 +159,14 @@ impl Question {
         };
         let requirements = required::required(&mut cluster, &ask.shapes);
         let mut state = State::new(&cluster);
+        let placed = answer::place(&mut cluster, &profiles, &mut state, &ask.first)
+            .map_err(|error| QuestionError::new("place", error.to_string(), "correct the pod"))?;
+        answer::settle(&mut cluster, &state, &ask.first, &placed);
         let before = state.clone();
-        let mut answer = answer::ask(&mut cluster, &profiles, &mut state, &ask, going)
+        let asked = Ask { first: Vec::new(), ..ask.clone() };
+        let mut answer = answer::ask(&mut cluster, &profiles, &mut state, &asked, going)
             .map_err(|error| QuestionError::pod(&error))?;
+        answer.placed = (!ask.first.is_empty()).then_some(placed);
         answer.notes.extend(report.counts.untold.iter().map(untold));
         let by_quota = answer.binding.starts_with("quota/");
         let by_nodes = !by_quota && answer.binding != "limit";
@@ -173,7 +178,7 @@ impl Question {
             cluster: &mut cluster,
             profiles: &profiles,
             state: before,
-            ask: &ask,
+            ask: &asked,
             held: if by_nodes {
                 answer.count
             } else {
