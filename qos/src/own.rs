@@ -88,18 +88,22 @@ pub struct Rule {
     pub node: MilliCpu,
 }
 
-/// Weight inside an owned subtree: `request x 10000 / node`, rounded, within 1..10000. Leaves of an owned
+/// What counts as requested by whoever requests less: about the 2 of 1024 shares that the kubelet gives at least. By the
+/// finest scale alone, who requests nothing would get a five-thousandth of what half a core gets, which is none.
+const LEAST_REQUEST: MilliCpu = MilliCpu::new(2);
+
+/// Weight inside an owned subtree: `request x 10000 / node`, rounded, within 1..10000, of at least 2m. Leaves of an owned
 /// subtree take this one too, in place of what `plan` wishes by the conversion.
 pub fn scaled_weight(request: MilliCpu, node: MilliCpu) -> CpuWeight {
-    let (request, node) = (u128::from(request.get()), u128::from(node.get().max(1)));
+    let (request, node) = (u128::from(request.max(LEAST_REQUEST).get()), u128::from(node.get().max(1)));
     let weight = (request * u128::from(CpuWeight::MAX.get()) + node / 2) / node;
     CpuWeight::clamped(i64::try_from(weight).unwrap_or(i64::MAX))
 }
 
 /// The wish for the weight of a container in an owned subtree.
 pub fn leaf_weight(request: MilliCpu, node: MilliCpu) -> Wish<CpuWeight> {
-    let text =
-        format!("owned subtree: {}m x 10000 / {}m, in proportion to its siblings", request.get(), node.get());
+    let (counted, node_milli) = (request.max(LEAST_REQUEST).get(), node.get());
+    let text = format!("owned subtree: {counted}m x 10000 / {node_milli}m, in proportion to its siblings");
     Reason::new(text)
         .with("formula", formula::SCALED)
         .with("cpu_request_milli", request.get())

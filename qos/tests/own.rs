@@ -40,7 +40,7 @@ fn inner_cgroups_hold_the_sums_of_what_is_below() {
         .collect();
     // The topmost counts as the whole node among others' cgroups (100); inside, 10000 is the whole node.
     let expected =
-        [("/own", 130, 50, 1000, 100), ("/own/one", 100, 50, 500, 5000), ("/own/two", 30, 0, 0, 1)];
+        [("/own", 130, 50, 1000, 100), ("/own/one", 100, 50, 500, 5000), ("/own/two", 30, 0, 0, 20)];
     assert_eq!(rows, expected);
     assert_eq!(found["/own/one"].shares.value.get(), 512);
     assert_eq!(found["/own/one"].min.reason.inputs.get("children_sum"), Some("100"));
@@ -62,7 +62,9 @@ fn excess_is_two_to_one_inside_an_owned_subtree() {
     let weight = |milli, node| scaled_weight(MilliCpu::new(milli), MilliCpu::new(node)).get();
     assert_eq!((weight(600, 1000), weight(300, 1000)), (6000, 3000));
     assert_eq!((weight(600, 64_000), weight(300, 64_000)), (94, 47));
-    assert_eq!((weight(0, 1000), weight(5000, 1000), weight(1, 0)), (1, 10_000, 10_000));
+    assert_eq!((weight(0, 1000), weight(5000, 1000), weight(1, 0)), (20, 10_000, 10_000));
+    // Who asks for next to nothing gets what the smallest shares give, not what the scale leaves.
+    assert_eq!((weight(1, 1000), weight(2, 1000), weight(3, 1000), weight(0, 64_000)), (20, 20, 30, 1));
     assert_eq!(leaf_weight(MilliCpu::new(600), MilliCpu::new(1000)).value.get(), 6000);
 }
 
