@@ -9,6 +9,7 @@ mod archive;
 mod cases;
 mod initramfs;
 mod kernel;
+mod pulse;
 mod systemd;
 
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ pub use cases::{Case, in_guest, in_guest_abreast};
 use initramfs::Initramfs;
 use kernel::Kernel;
 pub use kernel::Release;
+use pulse::{Pulse, Stopped};
 
 const QEMU: &str = "qemu-system-x86_64";
 /// Programs the fixture runs.
@@ -37,6 +39,8 @@ const EXIT_MARK: &str = "evenkeel-vm-exit: ";
 /// put into the kernel's code for a moment and already taken away (linux-kernel list, July 2023, "int3" under qemu 8.0;
 /// met once in some hundred boots). Nothing these guests run puts a breakpoint into the kernel.
 const EMULATOR_FAULT: &str = "int3: 0000 [#1]";
+/// No guest that lives lets so much time pass without a timer.
+const STILL: Duration = Duration::from_secs(60);
 /// Times a guest is switched on when the emulator's fault ends it.
 const ATTEMPTS: u32 = 3;
 
@@ -296,12 +300,16 @@ impl VmBuilder {
             let disk = self.disk(scratch.path())?;
             let ended = self.boot(&kernel, &initrd, disk.as_deref(), &output, &console);
             let (said, messages) = (daemon::read_lossy(&output), daemon::read_lossy(&console));
-            if attempt == ATTEMPTS || !ended_by_emulator(&messages) {
+            let stopped = ended.as_ref().err().filter(|error| error.is::<Stopped>());
+            let why = match stopped {
+                Some(stopped) => format!("{stopped:#}"),
+                None if ended_by_emulator(&messages) => "the emulator let a stale breakpoint run".to_owned(),
+                None => break (ended, said, messages),
+            };
+            if attempt == ATTEMPTS {
                 break (ended, said, messages);
             }
-            figures::show(&format!(
-                "guest: boot {attempt} ended by a fault of the emulator (int3), once more"
-            ));
+            figures::show(&format!("guest, boot {attempt}: {why}; once more"));
             attempt += 1;
         };
         ended.with_context(|| describe(&output, &console))?;
@@ -410,8 +418,12 @@ impl VmBuilder {
             .spawn()
             .context("cannot start qemu")?;
         // The exit status of qemu says nothing here: isa-debug-exit makes it 1, a power-off 0, a panic 0 as well.
-        let ended =
-            wait::until("the guest to end", self.timeout, || child.try_wait().context("cannot see to qemu"));
+        let ended = Pulse::of(child.id(), STILL).and_then(|mut pulse| {
+            wait::until("the guest to end", self.timeout, || {
+                pulse.feel()?;
+                child.try_wait().context("cannot see to qemu")
+            })
+        });
         if ended.is_err() {
             child.kill().context("cannot end qemu")?;
         }
