@@ -2,6 +2,8 @@
 
 /// Plain CPU numbers of histories and answers are millionths of a core.
 pub(crate) const MICROS_A_CORE: f64 = 1e6;
+/// And requests are in thousandths of one.
+pub(crate) const MICROS_A_MILLICORE: u64 = 1_000;
 
 /// Milliseconds of an hour and of a day.
 pub(crate) const HOUR_MS: u64 = 3_600_000;

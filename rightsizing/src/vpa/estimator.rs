@@ -6,7 +6,7 @@ use super::buckets::Buckets;
 use super::decaying::Decaying;
 use crate::Resource;
 use crate::rule::Answer;
-use crate::units::{MICROS_A_CORE, rounded};
+use crate::units::{MICROS_A_CORE, MICROS_A_MILLICORE};
 
 /// Weight of every sample (`minSampleWeight`); memory peaks weigh 1.
 const CPU_WEIGHT: f64 = 0.1;
@@ -15,6 +15,12 @@ const PEAK_WEIGHT: f64 = 1.0;
 /// (Multiplier, exponent) of the confidence in the bounds: `(1 + multiplier / confidence) ^ exponent`.
 const LOWER_CONFIDENCE: (f64, f64) = (0.001, -2.0);
 const UPPER_CONFIDENCE: (f64, f64) = (1.0, 1.0);
+
+/// Histograms count CPU in cores, amounts in thousandths of one.
+const MILLICORES_A_CORE: f64 = 1_000.0;
+
+/// The greatest amount there is, in thousandths of a core or bytes (`MaxResourceAmount`, `pkg/recommender/model/types.go`).
+const MOST: f64 = 1e14;
 
 /// Confidence 1 is one interval of one sample a minute.
 const CONFIDENCE_INTERVAL_MS: f64 = 86_400_000.0;
@@ -133,10 +139,10 @@ impl Estimator {
         }
         let confidence = self.confidence();
         let widened = |(multiplier, exponent): (f64, f64)| (1.0 + multiplier / confidence).powf(exponent);
-        // Without any confidence the bounds are 0 and infinite.
+        // Without any confidence the bounds are the least there is and infinite.
         let is_sure = confidence > 0.0;
         let request = self.at(self.params.target, 1.0);
-        let lower = if is_sure { self.at(self.params.lower, widened(LOWER_CONFIDENCE)) } else { 0 };
+        let lower = self.at(self.params.lower, if is_sure { widened(LOWER_CONFIDENCE) } else { 0.0 });
         let risk = |request: u64| self.histogram.part_above(self.in_buckets(request));
         Answer {
             request: Some(request),
@@ -152,12 +158,16 @@ impl Estimator {
         }
     }
 
+    /// A percentile, with the margin, widened, within the least. Each step ends in whole millicores or bytes, as each of
+    /// upstream's estimators returns a `ResourceAmount`.
     fn at(&self, percentile: f64, factor: f64) -> u64 {
-        let value = self.histogram.percentile(percentile) * (1.0 + self.params.margin) * factor;
-        match self.resource {
-            Resource::Cpu => rounded(value * MICROS_A_CORE).max(self.params.min_cpu_micro),
-            Resource::Memory => rounded(value).max(self.params.min_memory_bytes),
-        }
+        let (units, size, least) = match self.resource {
+            Resource::Cpu => (MILLICORES_A_CORE, MICROS_A_MILLICORE, self.params.min_cpu_micro),
+            Resource::Memory => (1.0, 1, self.params.min_memory_bytes),
+        };
+        let base = cut(self.histogram.percentile(percentile) * units);
+        let with_margin = base + cut(base * self.params.margin);
+        (cut(with_margin * factor) as u64).saturating_mul(size).max(least)
     }
 
     fn in_buckets(&self, value: u64) -> f64 {
@@ -166,4 +176,9 @@ impl Estimator {
             Resource::Memory => value as f64,
         }
     }
+}
+
+/// What is left in whole units (`resourceAmountFromFloat`).
+fn cut(amount: f64) -> f64 {
+    amount.clamp(0.0, MOST).trunc()
 }

@@ -3,7 +3,8 @@
 //!
 //! CPU samples, and one memory peak per 24 h counted from the first sample, go into a histogram whose buckets grow by
 //! 5 % and whose weights halve every 24 h. Target, lower and upper bound are its 90th, 50th and 95th percentile, each
-//! 15 % larger; the bounds are widened while there is little history. An OOM kill counts as a peak 20 %, at least
+//! 15 % larger; the bounds are widened while there is little history. Each step's result is cut to whole millicores or bytes
+//! before the next. An OOM kill counts as a peak 20 %, at least
 //! 100 MiB, above what was requested or used.
 //!
 //! Owned here: the estimate for one container. Not owned: caps by policy and LimitRange, which the caller applies.
