@@ -105,6 +105,12 @@ pub trait History {
     /// Events of the container itself, from a time (milliseconds) on.
     fn events(&self, from_ms: u64) -> Vec<Event>;
 
+    /// When a scope was first heard of, milliseconds; `None` where the store does not know. A day tells how long its
+    /// containers ran together, not when the first of them began.
+    fn since_ms(&self, _scope: Scope) -> Option<u64> {
+        None
+    }
+
     /// Shows hours from an hour on, one after the other. What holds its hours in memory spares the copies.
     fn visit_hours(&self, scope: Scope, from: u64, visit: &mut dyn FnMut(&Hour)) {
         self.hours(scope, from).iter().for_each(visit);

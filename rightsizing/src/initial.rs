@@ -3,11 +3,13 @@
 //! The request is the 90th percentile of the first set of samples that is large enough: image and tag over 7
 //! days, image and tag over 30 days, image over 30 days (Kubernetes design proposal "Initial Resources",
 //! "Predicting algorithm details"). A sample is a rollup of at most one minute, the proposal's resolution; an
-//! unfinished minute counts as one, so that a container seconds old is answered from the image tier.
+//! unfinished minute counts as one, so that a container seconds old is answered from the image tier. Beyond the proposal,
+//! a set of less than two days gives way to one further down that knows more, and what was idle still asks for something.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Resource;
+use crate::evidence;
 use crate::histogram::Histogram;
 use crate::history::{self, History, Minute};
 use crate::percentile::{nearest_rank, risk_above};
@@ -15,6 +17,11 @@ use crate::rule::{self, Question, Rule};
 
 /// Minutes of a day.
 const DAY: u64 = 24 * 60;
+
+/// Least requests: a container that was idle is not one that needs nothing, and a request of 0 is none. Kubernetes counts
+/// CPU in thousandths of a core and turns one of them into the least shares there are (2); cgroups are charged in pages.
+const LEAST_CPU_MICRO: u64 = 1_000;
+const LEAST_MEMORY_BYTES: u64 = 4_096;
 
 /// Whose samples a tier looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -86,12 +93,28 @@ impl Rule for Params {
     }
 
     fn recommend(&self, question: &Question, history: &dyn History) -> rule::Answer {
-        let answers = self.tiers.iter().filter_map(|tier| {
+        best(self.answers(question, history))
+    }
+}
+
+impl Params {
+    /// Answers of the tiers that have samples enough, each made when it is asked for.
+    fn answers<'a>(
+        &'a self,
+        question: &'a Question,
+        history: &'a dyn History,
+    ) -> impl Iterator<Item = rule::Answer> + 'a {
+        self.tiers.iter().filter_map(move |tier| {
             let seen = Seen::new(tier, tier.scope.of_history(), question, history);
             seen.answer(self, tier, question)
-        });
-        answers.into_iter().next().unwrap_or_else(rule::Answer::none)
+        })
     }
+}
+
+/// The first that rests on enough, or else on the most.
+fn best(answers: impl Iterator<Item = rule::Answer>) -> rule::Answer {
+    let known = answers.map(|answer| (answer.evidence(), answer));
+    evidence::best(known).unwrap_or_else(rule::Answer::none)
 }
 
 /// The rule with a tier before all others: image and tag in the container's own namespace, over as long and of as many
@@ -110,7 +133,7 @@ impl Rule for NamespaceFirst {
             let seen = Seen::new(&tier, history::Scope::NamespaceImageTag, question, history);
             seen.answer(&self.0, &tier, question)
         });
-        own.unwrap_or_else(|| self.0.recommend(question, history))
+        best(own.into_iter().chain(self.0.answers(question, history)))
     }
 }
 
@@ -142,6 +165,9 @@ impl Seen {
         let first_day = days.first().map(|day| day.day * DAY);
         let last_day = days.last().map(|day| ((day.day + 1) * DAY - 1).min(now));
         let first = first_day.or(minutes.first().map(|minute| minute.minute));
+        // A day is known as a whole, whenever its containers began.
+        let since = history.since_ms(scope).map_or(0, |since_ms| since_ms / 60_000);
+        let first = first.map(|first| first.max(since.min(now)));
         let last = minutes.last().map(|minute| minute.minute).or(last_day);
         let value = |minute: &Minute| match question.resource {
             Resource::Cpu => minute.mean,
@@ -157,7 +183,11 @@ impl Seen {
         if samples == 0 || samples < tier.min_samples as u64 {
             return None;
         }
-        let request = self.percentile(params.percentile_per_mille);
+        let least = match question.resource {
+            Resource::Cpu => LEAST_CPU_MICRO,
+            Resource::Memory => LEAST_MEMORY_BYTES,
+        };
+        let request = self.percentile(params.percentile_per_mille).map(|request| request.max(least));
         let minutes = self.span.map_or(0, |(first, last)| last.saturating_sub(first) + 1);
         Some(rule::Answer {
             request,
@@ -198,6 +228,9 @@ impl Seen {
 mod tests {
     use super::*;
 
+    /// Of the values of tests: above the least requests.
+    const UNIT: u64 = 4_096;
+
     /// History of one image: (scope it counts for, minute, value).
     struct Image(Vec<(Scope, u64, u64)>);
 
@@ -220,7 +253,7 @@ mod tests {
     fn answer(history: &[(Scope, u64, u64)], now: u64) -> rule::Answer {
         // In the middle of the last minute, which counts although it is not over.
         let now_ms = now * 60_000 + 30_000;
-        let question = Question { resource: Resource::Cpu, now_ms, current: Some(50), previous: None };
+        let question = Question { resource: Resource::Cpu, now_ms, current: Some(50 * UNIT), previous: None };
         Params::default().recommend(&question, &Image(history.to_vec()))
     }
 
@@ -232,28 +265,77 @@ mod tests {
     fn the_chain_is_walked_in_the_documents_order() {
         let now = 100 * DAY;
         let table = [
-            ("an hour this week", minutes(Scope::ImageTag, now - 60, 60), "image:tag 7d", Some(54), 60),
+            (
+                "an hour this week",
+                minutes(Scope::ImageTag, now - 60, 60),
+                "image:tag 7d",
+                Some(54 * UNIT),
+                60,
+            ),
             (
                 "59 minutes fall through to the image",
                 minutes(Scope::ImageTag, now - 60, 59),
                 "image 30d",
-                Some(54),
+                Some(54 * UNIT),
                 59,
             ),
             (
                 "an hour two weeks ago",
                 minutes(Scope::ImageTag, now - 14 * DAY, 60),
                 "image:tag 30d",
-                Some(54),
+                Some(54 * UNIT),
                 60,
             ),
-            ("another tag only", minutes(Scope::Image, now - 14 * DAY, 1), "image 30d", Some(1), 1),
+            ("another tag only", minutes(Scope::Image, now - 14 * DAY, 1), "image 30d", Some(UNIT), 1),
             ("older than a month", minutes(Scope::ImageTag, now - 31 * DAY, 60), "none", None, 0),
             ("nothing", vec![], "none", None, 0),
         ];
         for (name, history, tier, request, samples) in table {
             let got = answer(&history, now);
             assert_eq!((got.tier.as_str(), got.request, got.samples), (tier, request, samples), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_tier_of_minutes_gives_way_to_one_that_knows_days() {
+        let now = 100 * DAY;
+        let (hour, days) =
+            (minutes(Scope::ImageTag, now - 70, 70), minutes(Scope::ImageTag, now - 3 * DAY, 3 * DAY));
+        let image = |days: u64| minutes(Scope::Image, now - days * DAY, days * DAY);
+        let month = minutes(Scope::ImageTag, now - 20 * DAY, 120);
+        let table = [
+            ("an hour, nothing else", hour.clone(), "image:tag 7d"),
+            ("an hour, another tag for days", [image(5), hour.clone()].concat(), "image 30d"),
+            ("an hour, and one of three weeks ago", [month, hour.clone()].concat(), "image:tag 30d"),
+            ("days, another tag for longer", [image(20), days].concat(), "image:tag 7d"),
+            (
+                "an hour, another tag for ten minutes",
+                [minutes(Scope::Image, now - 10, 10), hour].concat(),
+                "image:tag 7d",
+            ),
+        ];
+        for (name, history, tier) in table {
+            assert_eq!(answer(&history, now).tier, tier, "{name}");
+        }
+    }
+
+    /// Use below a thousandth of a core is told as 0 by many sources.
+    #[test]
+    fn idle_containers_ask_for_the_least_there_is_and_never_for_nothing() {
+        let now = 100 * DAY;
+        for (resource, least) in [(Resource::Cpu, 1_000), (Resource::Memory, 4_096)] {
+            let mut history = Mixed {
+                minutes: (0..100).map(|i| at(now - 100 + i, 0)).collect(),
+                days: Vec::new(),
+                only: history::Scope::ImageTag,
+            };
+            let question = Question { resource, now_ms: now * 60_000, current: None, previous: None };
+            let ask = |history: &Mixed| Params::default().recommend(&question, history);
+            assert_eq!((ask(&history).request, ask(&history).risk_then), (Some(least), Some(0.0)));
+            let mut day = history::Day { day: 97, ..history::Day::default() };
+            day.minutes.add(0, 1_000);
+            history.days.push(day);
+            assert_eq!(ask(&history).request, Some(least), "{resource:?} of days");
         }
     }
 
@@ -289,7 +371,7 @@ mod tests {
     }
 
     fn at(minute: u64, value: u64) -> Minute {
-        Minute { minute, mean: value, peak: 2 * value, weight_ms: 60_000 }
+        Minute { minute, mean: value * UNIT, peak: 2 * value * UNIT, weight_ms: 60_000 }
     }
 
     #[test]
@@ -303,19 +385,22 @@ mod tests {
             only: history::Scope::ImageTag,
         };
         let exact = Params::default().recommend(&question, &history);
-        assert_eq!((exact.request, exact.samples, exact.tier.as_str()), (Some(90), 100, "image:tag 7d"));
+        assert_eq!(
+            (exact.request, exact.samples, exact.tier.as_str()),
+            (Some(90 * UNIT), 100, "image:tag 7d")
+        );
         let memory = Question { resource: Resource::Memory, ..question };
-        assert_eq!(Params::default().recommend(&memory, &history).request, Some(180));
+        assert_eq!(Params::default().recommend(&memory, &history).request, Some(180 * UNIT));
         // A day of a thousand higher minutes before; and the day of the minutes itself, which is not counted twice.
         for day in [97, 99] {
             let mut all = history::Day { day, ..history::Day::default() };
-            all.minutes.add(1_000_000, 1_000);
+            all.minutes.add(1_000_000 * UNIT, 1_000);
             history.days.push(all);
         }
         history.minutes.iter_mut().for_each(|m| m.minute += DAY);
         let question = Question { now_ms: question.now_ms + DAY * 60_000, ..question };
         let mixed = Params::default().recommend(&question, &history);
-        assert_eq!((mixed.samples, mixed.request > Some(990_000)), (2_100, true));
+        assert_eq!((mixed.samples, mixed.request > Some(990_000 * UNIT)), (2_100, true));
     }
 
     #[test]

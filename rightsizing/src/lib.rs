@@ -4,6 +4,7 @@
 //! answers as a [`history::History`]), files, who applies an answer.
 
 pub mod backtest;
+pub mod evidence;
 pub mod goal;
 pub mod histogram;
 pub mod history;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Resource;
+use crate::evidence::Evidence;
 use crate::history::History;
 
 /// What is asked.
@@ -30,7 +31,7 @@ pub struct Answer {
     pub upper: Option<u64>,
     /// Name of the tier that answered, `none` without data.
     pub tier: String,
-    /// Samples used.
+    /// Minutes of samples used.
     pub samples: u64,
     /// From the first to the end of the last sample used, seconds.
     pub span_seconds: u64,
@@ -59,6 +60,11 @@ impl Answer {
             risk_then: None,
             notes: Vec::new(),
         }
+    }
+
+    /// What it rests on.
+    pub const fn evidence(&self) -> Evidence {
+        Evidence { span_seconds: self.span_seconds, minutes: self.samples }
     }
 }
 

@@ -72,7 +72,7 @@ impl Rule for Params {
         let request = rounded(estimate.request.max(least));
         let kept = keep::previous(self, question, request, estimate.needed.max(least), own.age_days());
         let request = kept.unwrap_or_else(|| keep::current(self, question, request));
-        let risk = |request: u64| self.risk(question.resource, profile, request);
+        let risk = |request: u64| tier.mixed(&own, |profile| self.risk(question.resource, profile, request));
         Answer {
             request: Some(request),
             lower: Some(rounded(estimate.lower).min(request)),
@@ -122,6 +122,7 @@ impl Params {
     }
 
     /// Expected part of time or of days over a request: what was seen, and one day of which the goal is all that is known.
+    /// Beside less than ten days that day shrinks to a tenth of them: what is not known must not outweigh what is.
     fn risk(&self, resource: Resource, profile: &Profile, request: u64) -> Option<f64> {
         let (over, of, goal) = match resource {
             Resource::Cpu => {
@@ -133,9 +134,13 @@ impl Params {
                 (over * DAY_MS as f64, of * DAY_MS as f64, self.memory_over)
             }
         };
-        (of > 0.0).then(|| (over + goal * DAY_MS as f64) / (of + DAY_MS as f64))
+        let unknown = (DAY_MS as f64).min(of / KNOWN_TO_UNKNOWN);
+        (of > 0.0).then(|| (over + goal * unknown) / (of + unknown))
     }
 }
+
+/// What was seen outweighs what is not known by this, until it outweighs a day of it.
+const KNOWN_TO_UNKNOWN: f64 = 10.0;
 
 /// Hours of the container's own history that are looked at.
 fn first_hour(now_ms: u64, days: u64) -> u64 {

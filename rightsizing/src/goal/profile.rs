@@ -3,6 +3,7 @@
 
 use super::{Params, first_hour};
 use crate::Resource;
+use crate::evidence::Evidence;
 use crate::histogram::{Histogram, Scheme, Tally};
 use crate::history::{Day, History, Hour, Scope};
 use crate::rule::Question;
@@ -64,6 +65,10 @@ impl Profile {
                 profile.day(day, now);
             }
         });
+        // The first day may have begun before its containers did.
+        if let Some(since) = history.since_ms(scope) {
+            profile.span_ms = profile.span_ms.min(now.saturating_sub(since));
+        }
         profile
     }
 
@@ -114,6 +119,11 @@ impl Profile {
     /// Minutes measured.
     pub(super) const fn minutes(&self) -> u64 {
         self.total.div_ceil(60_000)
+    }
+
+    /// What an answer from it rests on.
+    pub(super) const fn evidence(&self) -> Evidence {
+        Evidence { span_seconds: self.span_ms / 1_000, minutes: self.minutes() }
     }
 
     /// Days from the beginning of what is known to now.
