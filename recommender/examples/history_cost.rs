@@ -9,7 +9,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people who measure")]
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use evenkeel_proto::frame::synth::{Load, Synth};
 use evenkeel_proto::frame::{Encoder, KEY_EVERY};
@@ -65,6 +65,7 @@ fn identity(slot: u32) -> v1::ContainerIdentity {
 fn disk(config: &Config, load: Load, containers: u32, days: u64) {
     let mut config = config.clone();
     config.log.max_bytes = Size::from_mib(64 << 10);
+    config.ingest.max_containers_per_node = containers as usize + 1;
     let (mut store, _) = Store::open(&config).unwrap();
     let key = Key { cluster: "bench".into(), node: "node".into(), epoch: 1 };
     let hello = v1::Hello { cluster: "bench".into(), node: "node".into(), epoch: 1, ..v1::Hello::default() };
@@ -96,9 +97,9 @@ fn disk(config: &Config, load: Load, containers: u32, days: u64) {
     }
     let took = began.elapsed().as_secs_f64();
     // Whatever is still open is sealed a while after the last sample.
-    store.retire_idle(now + 4 * 86_400_000_000).unwrap();
+    store.retire_idle(now, Duration::from_secs(4 * 86_400)).unwrap();
     for minute in 0..u64::from(containers) / 4 + 60 {
-        store.set_panic(now + 4 * 86_400_000_000 + minute * 60_000_000, false, String::new()).unwrap();
+        store.set_panic(now + minute * 60_000_000, false, String::new()).unwrap();
     }
     store.checkpoint().unwrap();
     let files = std::fs::read_dir(config.history_dir()).unwrap().map(|e| e.unwrap());

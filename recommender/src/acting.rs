@@ -14,7 +14,6 @@ use evenkeel_rightsizing::Resource;
 
 use crate::api::Context;
 use crate::config::ActingSection;
-use crate::ingest::engine::now_usec;
 use crate::ingest::record::Key;
 use crate::ingest::service::Words;
 use crate::state::stream::NodeKey;
@@ -118,7 +117,7 @@ impl Meant {
 fn word(context: &Context, key: &Key) -> v1::Overlay {
     let acting = &context.config.acting;
     let valid = acting.interval.get().saturating_mul(HOLDS).as_secs().max(1);
-    let now_usec = now_usec();
+    let now_usec = context.engine.now_usec();
     let meant = context.stored.meant();
     let (panic, places) = {
         let state = context.engine.state().read();

@@ -1,7 +1,7 @@
 //! The central service: keeps what agents measure, and answers what containers use and should request.
 //!
 //! Owned here: ingest and what makes it durable ([`ingest`]), the state and its history ([`state`]), checkpoints
-//! ([`checkpoint`]), the past as rules see it and its exchange with other engines ([`history`]), such engines
+//! ([`checkpoint`]), the wall clock ([`clock`]), the past as rules see it and its exchange with other engines ([`history`]), such engines
 //! ([`engines`]), the pace of work in the background (`pace`), the policies ([`policy`]), the answers made of the state ([`recommend`] and `capacity`), the interfaces
 //! ([`api`]), the configuration
 //! ([`config`]). Not owned: the rules (`evenkeel_rightsizing`, `evenkeel_capacity`), the wire format and its codec
@@ -12,6 +12,7 @@ pub mod api;
 pub(crate) mod capacity;
 pub mod checkpoint;
 pub mod cli;
+pub mod clock;
 pub mod config;
 pub mod engines;
 pub mod history;

@@ -29,8 +29,9 @@ use crate::api::Context;
 use crate::api::grpc::Api;
 use crate::api::http::Site;
 use crate::api::ready::Readiness;
+use crate::clock::WallClock;
 use crate::config::Config;
-use crate::ingest::engine::{Engine, now_usec};
+use crate::ingest::engine::Engine;
 use crate::ingest::health::Health;
 use crate::ingest::outside::Outside;
 use crate::ingest::service::Ingestion;
@@ -81,6 +82,7 @@ pub struct Recommender {
     config: Config,
     grpc: TcpListener,
     http: TcpListener,
+    clock: WallClock,
 }
 
 impl Recommender {
@@ -93,7 +95,14 @@ impl Recommender {
             grpc: listen("serve.grpc", config.serve.grpc).await?,
             http: listen("serve.http", config.serve.http).await?,
             config: config.clone(),
+            clock: WallClock::system(),
         })
+    }
+
+    /// The same with another clock than the machine's.
+    #[must_use]
+    pub fn with_clock(self, clock: WallClock) -> Self {
+        Self { clock, ..self }
     }
 
     /// The gRPC and HTTP addresses, with the ports that were given where port 0 was asked for.
@@ -110,12 +119,12 @@ impl Recommender {
     /// When the state directory cannot be used or a server fails.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
         let (grpc_at, http_at) = self.addresses()?;
-        let Self { config, grpc, http } = self;
+        let Self { config, grpc, http, clock } = self;
         let readiness = Arc::new(Readiness::default());
         std::fs::create_dir_all(&config.state_dir)
             .with_context(|| format!("cannot make the state directory {}", config.state_dir.display()))?;
         let stored = Arc::new(Stored::open(config.state_dir.join("recommendations")));
-        let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored));
+        let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored), clock.clone());
         let (stopping, stopped) = watch::channel(false);
         let router = site.router(&config.serve);
         let web = axum::serve(http, router).with_graceful_shutdown(ended(stopped.clone()));
@@ -128,8 +137,8 @@ impl Recommender {
         let to_open = config.clone();
         let (store, report) = tokio::task::spawn_blocking(move || Store::open(&to_open)).await??;
         tell_report(&report);
-        let outside = Outside::start(&config, &store.state())?;
-        let (engine, threads) = Engine::start(store, &config)?;
+        let outside = Outside::start(&config, &store.state(), clock.now_usec())?;
+        let (engine, threads) = Engine::start(store, &config, clock)?;
         let health = Arc::clone(engine.health());
         health.set_engines(outside.counts());
         let context = Context::new(engine, &config, stored)?;
@@ -247,8 +256,8 @@ async fn background(context: &Context, stopped: &watch::Receiver<bool>) -> anyho
         loop {
             tokio::select! { _ = tick.tick() => {}, _ = stopping.changed() => return }
             look_at_switch(&looking).await;
-            let policies = Arc::clone(&looking.policies);
-            let looked = tokio::task::spawn_blocking(move || policies.look(now_usec() / 1000)).await;
+            let (policies, now_ms) = (Arc::clone(&looking.policies), looking.engine.now_usec() / 1000);
+            let looked = tokio::task::spawn_blocking(move || policies.look(now_ms)).await;
             if let Err(error) = looked {
                 warn!(%error, "files of policies were not looked at");
             }

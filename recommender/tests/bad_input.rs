@@ -170,3 +170,19 @@ async fn every_kind_of_bad_sample_follows_its_rule_and_is_counted() {
     assert_eq!(stats("cpu"), (Some(4), Some(250), Some(250)), "{usage}");
     running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_too_large_ends_the_stream_with_the_reason_and_the_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Running::start(dir.path(), |_| {}).await;
+    let mut link = Agent::new(1, &["web:1"]).connect(running.grpc).await;
+    link.send(vec![v1::Frame { sequence: 1, samples: vec![0; 5 << 20].into(), ..v1::Frame::default() }])
+        .await;
+    let status = link.ended().await;
+    assert!(status.code() == tonic::Code::OutOfRange, "{status:?}");
+    assert!(
+        status.message().contains("ingest.max_message") && status.message().contains("limit"),
+        "{status:?}"
+    );
+    running.stop().await;
+}

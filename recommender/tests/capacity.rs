@@ -346,7 +346,7 @@ async fn watched_questions_are_answered_kept_and_told() {
         }
     };
     let running = Running::start(dir.path(), |config| config.capacity.watch = watches.clone()).await;
-    let _link = reporting(&running).await;
+    let link = reporting(&running).await;
     let seen = until(|| async {
         let seen = answers(&running).await;
         let list = seen[0]["answers"].as_array().unwrap();
@@ -361,8 +361,30 @@ async fn watched_questions_are_answered_kept_and_told() {
     let mut client = CapacityServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
     let told = client.list_watched(v1::ListWatchedRequest {}).await.unwrap().into_inner().questions;
     assert_eq!((told[0].question.as_str(), told[0].interval_seconds), ("web", 1));
+    drop(link);
     running.stop().await;
 
+    // Before the node known before is back, its absence is no answer; not at any start.
+    for start in 0..3 {
+        let running = Running::start(dir.path(), |config| config.capacity.watch = watches.clone()).await;
+        let why = until(|| async {
+            let why = answers(&running).await[0]["trouble"].clone();
+            why.is_string().then_some(why)
+        })
+        .await;
+        assert!(why.as_str().unwrap().contains("1 of 1 known nodes are not connected (node-1)"), "{why}");
+        assert!(metric(&running, "evenkeel_recommender_capacity_failing{question=\"web\"} 0\n").await);
+        let before = answers(&running).await[0]["answers"].as_array().unwrap().len();
+        let link = reporting_as(&running, 2 + start).await;
+        let all = until(|| async {
+            let all = answers(&running).await[0]["answers"].as_array().unwrap().clone();
+            (all.len() > before).then_some(all)
+        })
+        .await;
+        assert!(all.iter().all(|answer| answer["count"] == 4), "{all:?}");
+        drop(link);
+        running.stop().await;
+    }
     let first = seen[0]["answers"][0].clone();
     let slow = WatchSection { interval: Span::from_days(1), ..watches[0].clone() };
     let running = Running::start(dir.path(), |config| config.capacity.watch = vec![slow]).await;

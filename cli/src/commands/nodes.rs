@@ -1,13 +1,15 @@
 //! `evenkeel nodes`: the nodes a recommender hears from.
 
+use std::io::Write as _;
+
 use clap::Args;
-use evenkeel_proto::v1::{ListNodesRequest, Node};
+use evenkeel_proto::v1::{self, ListNodesRequest, Node};
 use serde::Serialize;
 
 use crate::client::{self, Address};
 use crate::failure::Failure;
 use crate::output::{Answer, Output};
-use crate::table::{Cell, Table};
+use crate::table::{Cell, Table, clean};
 use crate::{units, wire};
 
 /// Show the nodes the recommender hears from.
@@ -33,6 +35,9 @@ struct Row {
     frames: u64,
     samples: u64,
     gap_seconds: u64,
+    gone: bool,
+    refused_containers: u64,
+    clock_behind_seconds: f64,
 }
 
 impl From<Node> for Row {
@@ -51,6 +56,20 @@ impl From<Node> for Row {
             frames: n.frames,
             samples: n.samples,
             gap_seconds: n.gaps,
+            gone: n.gone,
+            refused_containers: n.refused_containers,
+            clock_behind_seconds: n.clock_behind_usec as f64 / 1e6,
+        }
+    }
+}
+
+impl Row {
+    /// `gone` is a node whose containers do not count any more.
+    fn state(&self) -> &'static str {
+        match (self.connected, self.gone) {
+            (true, _) => "connected",
+            (false, false) => "disconnected",
+            (false, true) => "gone",
         }
     }
 }
@@ -58,8 +77,13 @@ impl From<Node> for Row {
 pub(crate) async fn run(_: &NodesArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
     let mut recommender = client::recommender(address).await?;
     let answer = recommender.list_nodes(ListNodesRequest {}).await.map_err(|e| address.failed(&e))?;
-    let rows: Vec<Row> = answer.into_inner().nodes.into_iter().map(Row::from).collect();
+    let v1::ListNodesResponse { nodes, clock_trouble } = answer.into_inner();
+    let rows: Vec<Row> = nodes.into_iter().map(Row::from).collect();
     output.answer(&rows, || table(&rows, output.is_wide()))?;
+    if !clock_trouble.is_empty() {
+        // Whoever reads the table sees it; scripts read metrics and /readyz.
+        let _unread = writeln!(std::io::stderr(), "evenkeel: {}", clean(&clock_trouble));
+    }
     Ok(Answer::Yes)
 }
 
@@ -67,14 +91,14 @@ fn table(rows: &[Row], wide: bool) -> Table {
     let mut titles =
         vec!["CLUSTER", "NODE", "STATE", "LAST-SEEN", "CONTAINERS", "CPU", "MEMORY", "SAMPLES", "GAPS"];
     if wide {
-        titles.extend(["VERSION", "EPOCH", "LAST-SEQ", "FRAMES"]);
+        titles.extend(["VERSION", "EPOCH", "LAST-SEQ", "FRAMES", "REFUSED", "CLOCK-BEHIND"]);
     }
     let mut table = Table::new(&titles);
     for r in rows {
         let mut row: Vec<Cell> = vec![
             r.cluster.as_str().into(),
             r.node.as_str().into(),
-            wire::toned(if r.connected { "connected" } else { "disconnected" }),
+            wire::toned(r.state()),
             r.last_seen.as_deref().unwrap_or("-").into(),
             r.containers.to_string().into(),
             r.cpu_milli.map_or("-".into(), units::cpu).into(),
@@ -88,6 +112,8 @@ fn table(rows: &[Row], wide: bool) -> Table {
                 r.epoch.as_str().into(),
                 r.last_seq.to_string().into(),
                 r.frames.to_string().into(),
+                r.refused_containers.to_string().into(),
+                format!("{:.1}s", r.clock_behind_seconds).into(),
             ]);
         }
         table.row(row);

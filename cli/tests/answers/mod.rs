@@ -470,8 +470,10 @@ impl RecommenderService for Recommender {
             frames: 8,
             samples: 80,
             gaps: 1,
+            clock_behind_usec: 1_500_000,
+            ..Node::default()
         };
-        Ok(Response::new(ListNodesResponse { nodes: vec![node] }))
+        Ok(Response::new(ListNodesResponse { nodes: vec![node], ..ListNodesResponse::default() }))
     }
 
     async fn list_events(&self, _: Request<ListEventsRequest>) -> Answer<ListEventsResponse> {

@@ -28,7 +28,7 @@ use super::http::{Problem, Site, parameters};
 use crate::capacity::pool::{Busy, Wanted};
 use crate::capacity::read::{self, Asked, Interrupted};
 use crate::capacity::reported::Reported;
-use crate::capacity::watch::Line;
+use crate::capacity::watch::{Line, Unanswered};
 use crate::capacity::{self, EstimateError};
 
 /// Largest question in one gRPC message, which is in memory as a whole; HTTP takes `capacity.max_snapshot` as a stream.
@@ -209,7 +209,7 @@ fn line_object(line: &Line) -> Value {
         "answers": answers.collect::<Vec<_>>(),
         "perDay": line.trend.map(|trend| trend.per_day),
         "daysUntilNone": line.trend.and_then(|trend| trend.days_until_none),
-        "trouble": line.trouble,
+        "trouble": line.trouble.as_ref().map(Unanswered::why),
     })
 }
 
@@ -345,7 +345,7 @@ impl CapacityService for Api {
                 .collect(),
             per_day: line.trend.map(|trend| trend.per_day),
             days_until_none: line.trend.and_then(|trend| trend.days_until_none),
-            trouble: line.trouble.unwrap_or_default(),
+            trouble: line.trouble.map(|trouble| trouble.why().to_owned()).unwrap_or_default(),
         });
         Ok(Response::new(v1::ListWatchedResponse { questions: questions.collect() }))
     }

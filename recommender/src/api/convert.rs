@@ -9,6 +9,7 @@ use crate::recommend::usage::Usage;
 use crate::recommend::{class_on_the_wire, mode};
 use crate::state::State;
 use crate::state::slots::Slot;
+use crate::state::stream::NodeKey;
 
 /// A container's latest second; nothing before its first.
 pub(crate) fn live(key: &Key, slot: &Slot) -> Option<v1::ContainerUsage> {
@@ -35,15 +36,15 @@ pub(crate) fn live_now(state: &State, node: &str) -> Vec<v1::ContainerUsage> {
     out
 }
 
-/// All nodes; `connected` tells which streams are open.
-pub(crate) fn nodes(state: &State, connected: impl Fn(&Key) -> bool) -> Vec<v1::Node> {
+/// All nodes; `connected` tells whose agents are.
+pub(crate) fn nodes(state: &State, connected: impl Fn(&NodeKey) -> bool) -> Vec<v1::Node> {
     let nodes = state.nodes().map(|(key, node)| {
         let stream = state.current(key, node);
         v1::Node {
             cluster: key.cluster.clone(),
             name: key.node.clone(),
             version: node.version.clone(),
-            connected: stream.is_some_and(|s| connected(&s.key)),
+            connected: connected(key),
             epoch: node.epoch,
             last_seq: stream.map_or(0, |s| s.position.last),
             last_seen_usec: node.last_seen_usec,
@@ -52,6 +53,9 @@ pub(crate) fn nodes(state: &State, connected: impl Fn(&Key) -> bool) -> Vec<v1::
             frames: node.frames,
             samples: node.samples,
             gaps: node.gaps,
+            refused_containers: node.refused,
+            gone: stream.is_some_and(|s| !s.counts),
+            clock_behind_usec: node.behind_usec,
         }
     });
     nodes.collect()
@@ -215,6 +219,9 @@ pub(crate) fn node(node: &v1::Node) -> Value {
         "frames": node.frames,
         "samples": node.samples,
         "gaps": node.gaps,
+        "gone": node.gone,
+        "refusedContainers": node.refused_containers,
+        "clockBehindSeconds": node.clock_behind_usec as f64 / 1e6,
     })
 }
 

@@ -7,7 +7,6 @@ use evenkeel_model::pod::Pod;
 use tonic::metadata::MetadataMap;
 
 use super::Context;
-use crate::ingest::engine::now_usec;
 use crate::recommend::kept::AtHand;
 use crate::recommend::pod::{self, PodAdvice};
 
@@ -103,7 +102,7 @@ impl Context {
             policies: &self.policies.set(),
             advisor: &self.advisor,
             panic: self.engine.state().is_panic(),
-            now_usec: now_usec(),
+            now_usec: self.engine.now_usec(),
         };
         at_hand.pod(pod)
     }

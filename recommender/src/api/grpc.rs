@@ -15,7 +15,6 @@ use tonic::{Request, Response, Status};
 
 use super::deadline::{self, Unanswered};
 use super::{Context, Late, convert, watch as watching};
-use crate::ingest::engine::now_usec;
 use crate::policy::panic;
 use crate::recommend::usage::{self, Question};
 use crate::recommend::{Desk, kept, list, pod};
@@ -86,7 +85,7 @@ impl RecommenderService for Api {
         let v1::RecommendPodRequest { pod, rules } = request.into_inner();
         let pod = read_pod(&pod)?;
         let Some(context) = self.late.context.get() else {
-            let kept = kept::while_loading(&self.late.stored, &pod, now_usec());
+            let kept = kept::while_loading(&self.late.stored, &pod, self.late.clock.now_usec());
             return Ok(Response::new(convert::pod_response(kept)));
         };
         let advice = context.pod_within(context.patience(deadline), pod, rules).await;
@@ -105,7 +104,7 @@ impl RecommenderService for Api {
     ) -> Result<Response<v1::ListRecommendationsResponse>, Status> {
         let v1::ListRecommendationsRequest { namespace, rules } = request.into_inner();
         if self.late.context.get().is_none() {
-            let recommendations = self.late.stored.all(&namespace, now_usec());
+            let recommendations = self.late.stored.all(&namespace, self.late.clock.now_usec());
             let response =
                 v1::ListRecommendationsResponse { recommendations, loading: true, ..Default::default() };
             return Ok(Response::new(response));
@@ -156,13 +155,14 @@ impl RecommenderService for Api {
         &self,
         _: Request<v1::ListNodesRequest>,
     ) -> Result<Response<v1::ListNodesResponse>, Status> {
-        let nodes = self
+        let (nodes, clock_trouble) = self
             .ask(|c| {
                 let health = c.engine.health();
-                convert::nodes(&c.engine.state().study(), |key| health.is_connected(key))
+                let nodes = convert::nodes(&c.engine.state().study(), |node| health.is_node_connected(node));
+                (nodes, health.clock_trouble().unwrap_or_default())
             })
             .await?;
-        Ok(Response::new(v1::ListNodesResponse { nodes }))
+        Ok(Response::new(v1::ListNodesResponse { nodes, clock_trouble }))
     }
 
     async fn list_events(

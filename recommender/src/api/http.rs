@@ -20,8 +20,9 @@ use serde_json::{Value, json};
 use super::deadline::Unanswered;
 use super::ready::Readiness;
 use super::{Context, Late, convert, metrics, policies};
+use crate::clock::WallClock;
 use crate::config::Span;
-use crate::ingest::engine::{chain, now_usec};
+use crate::ingest::engine::chain;
 use crate::policy::{ChangeError, Outcome};
 use crate::recommend::stored::Stored;
 use crate::recommend::usage::{self, Question};
@@ -37,6 +38,7 @@ pub struct Site {
     readiness: Arc<Readiness>,
     context: Arc<OnceLock<Context>>,
     stored: Arc<Stored>,
+    clock: WallClock,
 }
 
 /// An error as every route answers it.
@@ -60,13 +62,17 @@ impl IntoResponse for Problem {
 
 impl Site {
     /// A site that answers questions once it is given what it needs.
-    pub fn new(readiness: Arc<Readiness>, stored: Arc<Stored>) -> Self {
-        Self { readiness, context: Arc::default(), stored }
+    pub fn new(readiness: Arc<Readiness>, stored: Arc<Stored>, clock: WallClock) -> Self {
+        Self { readiness, context: Arc::default(), stored, clock }
     }
 
     /// The same for gRPC.
     pub(crate) fn late(&self) -> Late {
-        Late { context: Arc::clone(&self.context), stored: Arc::clone(&self.stored) }
+        Late {
+            context: Arc::clone(&self.context),
+            stored: Arc::clone(&self.stored),
+            clock: self.clock.clone(),
+        }
     }
 
     /// Begins to answer questions.
@@ -219,7 +225,7 @@ async fn pod_resources(
         remedy: "write timeout as a duration, such as 250ms",
     })?;
     let Some(context) = site.context.get() else {
-        return Ok(axum::Json(convert::pod(&kept::while_loading(&site.stored, &pod, now_usec()))));
+        return Ok(axum::Json(convert::pod(&kept::while_loading(&site.stored, &pod, site.clock.now_usec()))));
     };
     let advice = context.pod_within(context.patience(timeout.map(Span::get)), pod, Vec::new()).await;
     advice.map(|advice| axum::Json(convert::pod(&advice))).map_err(|why| match why {
@@ -259,7 +265,7 @@ async fn recommendations(From(site): From<Site>, request: Request) -> Result<axu
         Some(_) => {
             site.ask_desk("/api/v1/recommendations", move |desk| list::all(desk, &namespace, &[])).await?
         }
-        None => site.stored.all(&namespace, now_usec()),
+        None => site.stored.all(&namespace, site.clock.now_usec()),
     };
     Ok(axum::Json(found.iter().map(convert::recommendation).collect()))
 }
@@ -399,7 +405,7 @@ async fn nodes(From(site): From<Site>, request: Request) -> Result<axum::Json<Va
     let found = site
         .ask("/api/v1/nodes", |c, state| {
             let health = c.engine.health();
-            convert::nodes(state, |key| health.is_connected(key))
+            convert::nodes(state, |node| health.is_node_connected(node))
         })
         .await?;
     Ok(axum::Json(found.iter().map(convert::node).collect()))
@@ -446,7 +452,7 @@ async fn readyz(From(site): From<Site>, request: Request) -> Response {
     let mut text = String::new();
     for check in &checks {
         let sign = if check.trouble.is_none() { '+' } else { '-' };
-        if verbose || (check.needed && check.trouble.is_some()) {
+        if verbose || check.trouble.is_some() {
             let trouble = check.trouble.as_deref().unwrap_or("ok");
             text.push_str(&format!("[{sign}]{}: {trouble}\n", check.name));
         }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::Context;
 use crate::capacity::pool::Counters;
-use crate::capacity::watch::Line;
+use crate::capacity::watch::{Line, Unanswered};
 use crate::ingest::health::{Health, read};
 use crate::recommend::times::BOUNDS_USEC;
 use crate::state::State;
@@ -107,6 +107,32 @@ fn ingest(text: &mut Text, state: &State, health: &Health) {
     text.count("misdated_samples", "Samples dated over a day ahead.", c.misdated);
     text.count("late_samples", "Samples after later ones of the same container.", c.late);
     text.count("ancient_samples", "Samples older than anything kept.", c.ancient);
+    text.count(
+        "refused_kills",
+        "Kills and evictions that are no history: more than 20 of a workload's container or 500 of a node in an hour.",
+        c.refused_kills,
+    );
+    text.count(
+        "clock_doubts",
+        "Times most nodes began to contradict the clock of this machine.",
+        c.clock_doubts,
+    );
+    text.gauge(
+        "clock_doubted",
+        "1 while most nodes heard last contradict the clock of this machine, and no history expires.",
+        u64::from(health.clock_doubt().is_some()),
+    );
+    text.metric(
+        Kind::Gauge,
+        "clock_ahead_seconds",
+        "How far this machine's clock is ahead of the nodes that contradict it; 0 when none do.",
+        health.clock_doubt().map_or(0.0, |doubt| doubt.ahead_usec as f64 / 1e6),
+    );
+    text.gauge(
+        "clock_unconfirmed",
+        "1 while a step of the clock waits to be confirmed by three nodes or to last a day before history expires by it.",
+        u64::from(state.clock().is_waiting()),
+    );
     text.count("counter_resets", "Times a CPU counter went back.", c.resets);
     text.count("refused_containers", "Announcements not followed for lack of room.", c.refused_containers);
     text.count(
@@ -174,7 +200,22 @@ fn kept(text: &mut Text, state: &State) {
     let past = &state.past.counts;
     text.gauge("nodes", "Nodes known.", state.nodes().count() as u64);
     text.gauge("streams", "Streams whose position is kept.", state.streams().count() as u64);
-    text.gauge("containers", "Containers followed.", state.containers() as u64);
+    text.gauge(
+        "containers",
+        "Containers that run: of the newest epoch of nodes that are not gone.",
+        state.containers() as u64,
+    );
+    text.gauge(
+        "containers_kept",
+        "Containers whose frames can be read, those of earlier epochs and gone nodes included.",
+        state.followed() as u64,
+    );
+    let gone = state.nodes().filter(|(key, node)| state.current(key, node).is_some_and(|s| !s.counts));
+    text.gauge(
+        "nodes_gone",
+        "Nodes silent for ingest.gone_after while others were heard.",
+        gone.count() as u64,
+    );
     text.gauge(
         "history_series",
         "Workload containers (by image) in the history.",
@@ -227,7 +268,9 @@ fn estimates(text: &mut Text, capacity: &Capacity<'_>) {
     text.by_question("capacity_answered_seconds", "When that was, seconds since 1970.", &time);
     let days = of(|line| line.trend.and_then(|trend| trend.days_until_none));
     text.by_question("capacity_days_until_none", "Days until none fits, while the count falls.", &days);
-    let failing = of(|line| Some(f64::from(u8::from(line.trouble.is_some()))));
+    let failing = |line: &Line| matches!(line.trouble, Some(Unanswered::Failed(_)));
+    let failing: Vec<_> =
+        lines.iter().map(|line| (line.question.as_str(), f64::from(u8::from(failing(line))))).collect();
     text.by_question("capacity_failing", "1 while a question is not answered.", &failing);
 }
 

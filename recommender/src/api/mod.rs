@@ -17,8 +17,9 @@ use evenkeel_model::pod::Pod;
 
 use crate::capacity::pool::Pool;
 use crate::capacity::watch::Watched;
+use crate::clock::WallClock;
 use crate::config::Config;
-use crate::ingest::engine::{Engine, now_usec};
+use crate::ingest::engine::Engine;
 use crate::policy::{Policies, Set};
 use crate::recommend::Desk;
 use crate::recommend::advice::{Advisor, largest_node};
@@ -53,7 +54,7 @@ impl Context {
     /// When rule, predefined values or stored policies cannot be used, or the threads for questions cannot be had.
     pub fn new(engine: Engine, config: &Config, stored: Arc<Stored>) -> anyhow::Result<Self> {
         let advisor = Arc::new(Advisor::new(&config.recommend)?);
-        let policies = Arc::new(Policies::open(config, now_usec() / 1000)?);
+        let policies = Arc::new(Policies::open(config, engine.now_usec() / 1000)?);
         let capacity = Pool::start(config.capacity.workers, config.capacity.queue)
             .context("cannot start the threads for questions")?;
         let watched = Watched::open(config.watched_file());
@@ -68,7 +69,7 @@ impl Context {
 
     fn desk<'a>(&'a self, policies: &'a Set, before: &'a Kept, state: &'a State) -> Desk<'a> {
         let largest = largest_node(state);
-        Desk { advisor: &self.advisor, policies, before, state, now_usec: now_usec(), largest }
+        Desk { advisor: &self.advisor, policies, before, state, now_usec: self.engine.now_usec(), largest }
     }
 
     /// Answers for a pod, and notes how long that took.
@@ -101,4 +102,6 @@ pub(crate) struct Late {
     pub(crate) context: Arc<OnceLock<Context>>,
     /// What was kept of the run before.
     pub(crate) stored: Arc<Stored>,
+    /// The machine's clock.
+    pub(crate) clock: WallClock,
 }

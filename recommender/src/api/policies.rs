@@ -9,7 +9,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::Context;
 use super::grpc::Api;
-use crate::ingest::engine::{chain, now_usec};
+use crate::ingest::engine::chain;
 use crate::policy::{ChangeError, Governing, Outcome};
 use crate::recommend::list;
 
@@ -44,7 +44,7 @@ fn object(context: &Context, policy: &Policy, created_ms: Option<u64>) -> Value 
 pub(crate) fn apply(context: &Context, text: &str, dry_run: bool) -> Result<Applied, ChangeError> {
     let (policy, outcome) = match dry_run {
         true => context.policies.check(text)?,
-        false => context.policies.apply(text, now_usec() / 1000)?,
+        false => context.policies.apply(text, context.engine.now_usec() / 1000)?,
     };
     let rule = context.policies.rule(&policy)?;
     let preview = context.at_desk(|desk| {

@@ -46,6 +46,7 @@ impl Readiness {
             check("stopping", unless(!self.stopping.load(Ordering::SeqCst), "the process is stopping"), true),
             check("log", health.log_trouble(), true),
             check("checkpoint", health.checkpoint_trouble(), false),
+            check("clock", health.clock_trouble(), false),
         ]
     }
 }

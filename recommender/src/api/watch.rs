@@ -7,7 +7,6 @@ use tokio::sync::{mpsc, watch};
 use tonic::Status;
 
 use super::Context;
-use crate::ingest::engine::now_usec;
 use crate::recommend::stored::place;
 use crate::serve::ended;
 
@@ -31,7 +30,7 @@ pub(super) async fn recommendations(
     loop {
         // Nothing is kept of this run before its first pass.
         if *passes.borrow_and_update() > 0 {
-            let all = context.stored.all("", now_usec());
+            let all = context.stored.all("", context.engine.now_usec());
             let mut events = changes(&mut said, all);
             if !bookmarked {
                 bookmarked = true;

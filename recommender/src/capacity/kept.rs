@@ -39,9 +39,13 @@ struct Stored {
 }
 
 impl Kept {
-    /// Adds an answer; the oldest goes when there are more than `most`.
+    /// Adds an answer; the oldest goes when there are more than `most`. Answers of a later time were given while the clock
+    /// was ahead, and are no trend.
     pub(crate) fn add(&mut self, question: &str, point: Point, most: usize) {
         let points = self.series.entry(question.to_owned()).or_default();
+        while points.back().is_some_and(|last| last.time_usec > point.time_usec) {
+            points.pop_back();
+        }
         points.push_back(point);
         while points.len() > most {
             points.pop_front();
@@ -172,6 +176,14 @@ mod tests {
             kept.add("web", point, 3);
         }
         assert_eq!(kept.series["web"].iter().map(|p| p.count).collect::<Vec<_>>(), [3, 2, 1]);
+        // One of sixty days ahead, then the clock is right again.
+        let mut ahead = kept.clone();
+        let [last, late] =
+            [3, 63].map(|day| Point { time_usec: (20_000 + day) * DAY, count: 0, binding: String::new() });
+        ahead.add("web", late, 9);
+        ahead.add("web", Point { time_usec: last.time_usec + 1, ..last }, 9);
+        assert_eq!(ahead.series["web"].iter().map(|p| p.count).collect::<Vec<_>>(), [3, 2, 1, 0]);
+        assert!(ahead.series["web"].iter().all(|p| p.time_usec < 20_004 * DAY));
         kept.write(&path).unwrap();
         assert_eq!(Kept::read(&path).unwrap(), kept);
         for text in ["", "{", r#"{"version": 2, "series": {}}"#] {

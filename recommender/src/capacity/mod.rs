@@ -70,7 +70,7 @@ pub(crate) fn estimate(context: &Context, asked: Asked, wanted: &Wanted) -> Resu
 /// When it is not clear which cluster is meant.
 pub(crate) fn gather(context: &Context, cluster: &str) -> Result<Reported, String> {
     let health = context.engine.health();
-    Reported::gather(&context.engine.state().study(), |key| health.is_connected(key), cluster)
+    Reported::gather(&context.engine.state().study(), |node| health.is_node_connected(node), cluster)
 }
 
 fn load(

@@ -18,8 +18,8 @@ use evenkeel_proto::v1;
 use serde_json::{Map, Value, json};
 
 use crate::config::CapacitySection;
-use crate::ingest::Key;
 use crate::state::State;
+use crate::state::stream::NodeKey;
 
 /// Samples of containers this much older than their node's newest do not count as its use.
 const STALE_USEC: u64 = 60_000_000;
@@ -47,7 +47,7 @@ impl Reported {
     /// With the names, when there are several clusters and none was named, or when there is none of the name.
     pub(crate) fn gather(
         state: &State,
-        connected: impl Fn(&Key) -> bool,
+        connected: impl Fn(&NodeKey) -> bool,
         cluster: &str,
     ) -> Result<Self, String> {
         let known: BTreeSet<&str> = state.nodes().map(|(key, _)| key.cluster.as_str()).collect();
@@ -70,7 +70,7 @@ impl Reported {
             nodes.push(ReportedNode {
                 name: key.node.clone(),
                 facts,
-                connected: stream.is_some_and(|stream| connected(&stream.key)),
+                connected: connected(key),
                 used_bytes: sum(Field::MemoryWorkingSetBytes),
                 processes: sum(Field::Pids),
                 containers: slots().map(|slot| Arc::clone(&slot.identity)).collect(),

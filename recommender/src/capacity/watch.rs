@@ -15,7 +15,6 @@ use super::read::{self, Asked};
 use super::{EstimateError, estimate};
 use crate::api::Context;
 use crate::config::{CapacitySection, WatchSection};
-use crate::ingest::engine::now_usec;
 use crate::serve::ended;
 
 /// A pod's file is never larger.
@@ -28,7 +27,7 @@ pub(crate) struct Watched(Arc<Mutex<Inner>>);
 #[derive(Debug)]
 struct Inner {
     kept: Kept,
-    trouble: BTreeMap<String, String>,
+    trouble: BTreeMap<String, Unanswered>,
     path: PathBuf,
 }
 
@@ -42,8 +41,26 @@ pub(crate) struct Line {
     pub(crate) points: Vec<Point>,
     /// How they change; nothing with too few.
     pub(crate) trend: Option<Trend>,
-    /// Why the last attempt failed.
-    pub(crate) trouble: Option<String>,
+    /// Why there was no answer last.
+    pub(crate) trouble: Option<Unanswered>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unanswered {
+    /// It would be of a part of the cluster, or of another time: asked again within a second.
+    Waiting(String),
+    /// The attempt failed.
+    Failed(String),
+}
+
+impl Unanswered {
+    /// For people.
+    pub(crate) fn why(&self) -> &str {
+        match self {
+            Self::Waiting(why) | Self::Failed(why) => why,
+        }
+    }
 }
 
 impl Watched {
@@ -81,7 +98,7 @@ impl Watched {
     }
 
     /// Takes an answer in and makes it durable; blocks on the disk.
-    fn answered(&self, question: &str, answer: Result<Point, String>, most: usize) {
+    fn answered(&self, question: &str, answer: Result<Point, Unanswered>, most: usize) {
         let (kept, path) = {
             let mut inner = self.inner();
             match answer {
@@ -90,8 +107,15 @@ impl Watched {
                     inner.kept.add(question, point, most);
                 }
                 Err(why) => {
-                    if inner.trouble.get(question) != Some(&why) {
-                        warn!(question, why, "a watched question was not answered");
+                    let before = inner.trouble.get(question);
+                    match &why {
+                        Unanswered::Failed(text) if before != Some(&why) => {
+                            warn!(question, why = text, "a watched question was not answered");
+                        }
+                        Unanswered::Waiting(text) if !matches!(before, Some(Unanswered::Waiting(_))) => {
+                            info!(question, why = text, "a watched question is asked later");
+                        }
+                        _ => {}
                     }
                     inner.trouble.insert(question.to_owned(), why);
                     return;
@@ -121,16 +145,55 @@ pub(crate) async fn run(context: Context, stopping: watch::Receiver<bool>) {
         }
         let watch = &watches[next];
         let answer = tokio::select! {
-            answer = ask(&context, watch) => answer,
+            answer = answer(&context, watch) => answer,
             () = ended(stopping.clone()) => return,
         };
+        let waits = matches!(answer, Err(Unanswered::Waiting(_)));
         let watched = context.watched.clone();
         let (name, most) = (watch.name.clone(), context.config.capacity.points);
         // A fault there is told by the runtime; the next answer is kept again.
         let _kept = tokio::task::spawn_blocking(move || watched.answered(&name, answer, most)).await;
         // Answers that take longer than the interval do not pile up.
-        due[next] = (due[next] + watch.interval.get()).max(Instant::now() + Duration::from_secs(1));
+        let soon = Instant::now() + Duration::from_secs(1);
+        due[next] = if waits { soon } else { (due[next] + watch.interval.get()).max(soon) };
     }
+}
+
+async fn answer(context: &Context, watch: &WatchSection) -> Result<Point, Unanswered> {
+    if let Some(why) = not_yet(context) {
+        return Err(Unanswered::Waiting(why));
+    }
+    ask(context, watch).await.map_err(Unanswered::Failed)
+}
+
+/// Why an answer now would not be one about the cluster: nodes known before have not connected again (after a start, or
+/// because their agents were started), and are not gone yet; or the time of it is not known.
+fn not_yet(context: &Context) -> Option<String> {
+    /// Names told.
+    const TOLD: usize = 3;
+    let (health, most) = (context.engine.health(), context.config.ingest.gone_after.get());
+    if health.clock_doubt().is_some() && health.clock_correction() == 0 {
+        return health.clock_trouble();
+    }
+    let state = context.engine.state().read();
+    let mut known = 0;
+    let mut away = Vec::new();
+    for (key, node) in state.nodes().filter(|(key, node)| state.current(key, node).is_some_and(|s| s.counts))
+    {
+        known += usize::from(node.facts.is_some());
+        if node.facts.is_some() && health.away(key).is_some_and(|away| away < most) {
+            away.push(key.node.as_str());
+        }
+    }
+    let bound = format!("it is asked after {}s at the latest (ingest.gone_after)", most.as_secs());
+    if known == 0 && health.uptime() < most {
+        return Some(format!("no node has reported yet; {bound}"));
+    }
+    let (number, more) = (away.len(), if away.len() > TOLD { ", ..." } else { "" });
+    away.truncate(TOLD);
+    (number > 0).then(|| {
+        format!("{number} of {known} known nodes are not connected ({}{more}); {bound}", away.join(", "))
+    })
 }
 
 async fn ask(context: &Context, watch: &WatchSection) -> Result<Point, String> {
@@ -146,7 +209,11 @@ async fn ask(context: &Context, watch: &WatchSection) -> Result<Point, String> {
         .map_err(|_| "it took longer than capacity.timeout".to_owned())?
         .ok_or("a fault in the program; see the log")?
         .map_err(|error| error.to_string())?;
-    Ok(Point { time_usec: now_usec(), count: whole.answer.count, binding: whole.answer.binding })
+    Ok(Point {
+        time_usec: context.engine.now_usec(),
+        count: whole.answer.count,
+        binding: whole.answer.binding,
+    })
 }
 
 fn pods(path: &std::path::Path) -> Result<Vec<evenkeel_capacity::answer::Shape>, String> {

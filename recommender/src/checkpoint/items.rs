@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::messages::{
-    ColumnItem, EventItem, FilesItem, Kind, MetaItem, NodeItem, OpenHourItem, RepeatsItem, RollupItem,
-    SeriesItem, SlotItem, StreamItem, SubjectItem,
+    ClockItem, ColumnItem, EventItem, FilesItem, Kind, MetaItem, NodeItem, OpenHourItem, RepeatsItem,
+    RollupItem, SeriesItem, SlotItem, StreamItem, SubjectItem,
 };
 use crate::history::codec::{decode_minutes, decode_parts, encode_minutes, encode_parts};
 use crate::history::item::{Items, put_subject};
@@ -13,13 +13,14 @@ use crate::history::replica::Replica;
 use crate::history::sealed::{OpenDay, OpenHour};
 use crate::ingest::record::Key;
 use crate::state::buffer::Buffer;
+use crate::state::clock::{Clock, Witness};
 use crate::state::follow::RestoredSlot;
 use crate::state::history::{History, Requested, SeriesKey};
 use crate::state::image::Image;
 use crate::state::minute::Entry;
 use crate::state::seconds::Seconds;
 use crate::state::slots::Slot;
-use crate::state::stream::{Node, NodeKey, Stream};
+use crate::state::stream::{Hourly, Names, Node, NodeKey, Stream};
 use crate::state::{Counters, Event, PanicSwitch, State};
 use evenkeel_model::rollup::{Aggregate, Rollup};
 
@@ -42,6 +43,7 @@ pub(super) fn export(state: &State, mut write: impl FnMut(Kind)) {
             newest: series.newest,
             cpu: None,
             memory: None,
+            origin: series.origin.map_or(0, |origin| u64::from(origin) + 1),
         }));
     }
     for (id, stream) in &state.streams {
@@ -75,7 +77,8 @@ fn meta(state: &State) -> MetaItem {
         panic_on: state.panic.on,
         panic_reason: state.panic.reason.clone(),
         panic_since_usec: state.panic.since_usec,
-        clock_minute: state.clock,
+        clock_minute: state.clock.now,
+        clock: Some(clock_item(&state.clock)),
         counters: vec![
             c.frames,
             c.samples,
@@ -91,7 +94,39 @@ fn meta(state: &State) -> MetaItem {
             c.late,
             c.ancient,
             c.resets,
+            c.refused_kills,
+            c.clock_doubts,
         ],
+    }
+}
+
+fn clock_item(clock: &Clock) -> ClockItem {
+    let flags = |w: &Witness| u64::from(w.is_catching_up) | u64::from(w.is_steady) << 1;
+    let numbers = |w: &Witness| [u64::from(w.node), w.received_usec, w.sample_usec, flags(w)];
+    ClockItem {
+        settled_minute: clock.settled,
+        lasted_usec: clock.lasted_usec,
+        received_usec: clock.received_usec,
+        panel: clock.panel.iter().flat_map(numbers).collect(),
+    }
+}
+
+fn clock_of(now: u32, item: Option<ClockItem>) -> Clock {
+    let Some(item) = item else { return Clock::of_minute(now) };
+    let (witnesses, _) = item.panel.as_chunks::<4>();
+    let witness = |[node, received_usec, sample_usec, flags]: &[u64; 4]| Witness {
+        node: u32::try_from(*node).unwrap_or(u32::MAX),
+        received_usec: *received_usec,
+        sample_usec: *sample_usec,
+        is_catching_up: flags & 1 != 0,
+        is_steady: flags & 2 != 0,
+    };
+    Clock {
+        now,
+        settled: item.settled_minute,
+        lasted_usec: item.lasted_usec,
+        received_usec: item.received_usec,
+        panel: witnesses.iter().map(witness).collect(),
     }
 }
 
@@ -107,6 +142,12 @@ fn node_item(key: &NodeKey, node: &Node) -> NodeItem {
         frames: node.frames,
         samples: node.samples,
         gaps: node.gaps,
+        refused: node.refused,
+        behind_usec: node.behind_usec,
+        names_used: node.names.used,
+        names_minute: node.names.minute,
+        kills: node.kills.count,
+        kills_hour: node.kills.hour,
     }
 }
 
@@ -116,6 +157,7 @@ fn stream_item(stream: &Stream) -> StreamItem {
         last: stream.position.last,
         last_seen_usec: stream.last_seen_usec,
         decoder: stream.decoder.snapshot(),
+        began_usec: stream.began_usec,
     }
 }
 
@@ -268,8 +310,9 @@ impl<'a> Importer<'a> {
         let (_entries, series) = (next(), next());
         let read = &mut self.state.counters;
         (read.late, read.ancient, read.resets) = (next(), next(), next());
+        (read.refused_kills, read.clock_doubts) = (next(), next());
         self.state.history.set_dropped(series);
-        self.state.clock = item.clock_minute;
+        self.state.clock = clock_of(item.clock_minute, item.clock);
     }
 
     fn node(&mut self, item: NodeItem) {
@@ -283,6 +326,11 @@ impl<'a> Importer<'a> {
             frames: item.frames,
             samples: item.samples,
             gaps: item.gaps,
+            refused: item.refused,
+            behind_usec: item.behind_usec,
+            earlier: Vec::new(),
+            names: Names { used: item.names_used, minute: item.names_minute },
+            kills: Hourly { hour: item.kills_hour, count: item.kills },
         };
         self.state.nodes.insert(key, node);
     }
@@ -291,10 +339,11 @@ impl<'a> Importer<'a> {
         let id = self.state.stream_id(&item.key);
         let stream = self.state.streams.get_mut(&id).ok_or("a stream cannot be made")?;
         stream.position.last = item.last;
-        stream.last_seen_usec = item.last_seen_usec;
+        (stream.last_seen_usec, stream.began_usec) = (item.last_seen_usec, item.began_usec);
         if let Some(bytes) = item.decoder {
             stream.decoder.decode(&bytes, &mut ()).map_err(|_| "a codec's memory cannot be read")?;
         }
+        self.state.restored_stream(id);
         self.stream = Some((id, item.key));
         Ok(())
     }
@@ -352,6 +401,8 @@ impl<'a> Importer<'a> {
             image: item.image.zip(item.image_tag).map(|(name, tag)| Image { name, tag }),
         };
         let id = self.state.history.series(&key);
+        let origin = item.origin.checked_sub(1).and_then(|origin| u32::try_from(origin).ok());
+        self.state.history.restore_origin(id, origin);
         if let Some(series) = self.state.history.get_mut(id) {
             series.newest = item.newest;
             series.requested = Requested { cpu_milli: item.cpu_request, memory_bytes: item.memory_request };

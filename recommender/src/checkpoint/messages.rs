@@ -48,9 +48,29 @@ pub(super) struct MetaItem {
     /// In the order of the fields of `Counters`, then what the history dropped: entries, series.
     #[prost(uint64, repeated, tag = "5")]
     pub(super) counters: Vec<u64>,
-    /// Latest reception, minutes since 1970.
+    /// What time it is, minutes since 1970; of earlier releases the latest reception.
     #[prost(uint32, tag = "6")]
     pub(super) clock_minute: u32,
+    /// What is believed of it; absent in earlier releases.
+    #[prost(message, optional, tag = "7")]
+    pub(super) clock: Option<ClockItem>,
+}
+
+/// How far the clock is believed.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ClockItem {
+    /// The time by which history expires, minutes since 1970.
+    #[prost(uint32, tag = "1")]
+    pub(super) settled_minute: u32,
+    /// For how long the time has been ahead of that.
+    #[prost(uint64, tag = "2")]
+    pub(super) lasted_usec: u64,
+    /// Own clock at the last record.
+    #[prost(uint64, tag = "3")]
+    pub(super) received_usec: u64,
+    /// Nodes heard last: number, reception, sample, whether it catches up (1) and is steady (2); four for each.
+    #[prost(uint64, repeated, tag = "4")]
+    pub(super) panel: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -75,6 +95,20 @@ pub(super) struct NodeItem {
     pub(super) samples: u64,
     #[prost(uint64, tag = "10")]
     pub(super) gaps: u64,
+    #[prost(uint64, tag = "11")]
+    pub(super) refused: u64,
+    #[prost(int64, tag = "12")]
+    pub(super) behind_usec: i64,
+    /// New names used up, and the minute of that.
+    #[prost(uint32, tag = "13")]
+    pub(super) names_used: u32,
+    #[prost(uint32, tag = "14")]
+    pub(super) names_minute: u32,
+    /// Kills counted in an hour, and which.
+    #[prost(uint32, tag = "15")]
+    pub(super) kills: u32,
+    #[prost(uint32, tag = "16")]
+    pub(super) kills_hour: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -88,6 +122,9 @@ pub(super) struct StreamItem {
     /// Memory of the codec, absent while it waits for a key frame.
     #[prost(bytes = "vec", optional, tag = "4")]
     pub(super) decoder: Option<Vec<u8>>,
+    /// Time of its first samples; absent in earlier releases.
+    #[prost(uint64, tag = "5")]
+    pub(super) began_usec: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -204,6 +241,9 @@ pub(super) struct SeriesItem {
     pub(super) cpu: Option<ColumnItem>,
     #[prost(message, optional, tag = "11")]
     pub(super) memory: Option<ColumnItem>,
+    /// Number of the node that brought it, plus one.
+    #[prost(uint64, tag = "12")]
+    pub(super) origin: u64,
 }
 
 /// Entries column by column: changes of the minute, counts, means, and the distances of least and greatest from the mean.

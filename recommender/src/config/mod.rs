@@ -103,8 +103,18 @@ pub struct Ingest {
     pub max_streams: usize,
     /// Known (cluster, node, epoch) streams; when one more appears, the one idle longest is forgotten.
     pub max_epochs: usize,
-    /// Containers followed at once over all nodes; announcements beyond are counted and not followed.
+    /// Containers that run at once over all nodes; announcements beyond are counted and not followed.
     pub max_containers: usize,
+    /// Containers of one node at once; announcements beyond are counted (`refused_containers`) and not followed. Also the
+    /// series a node may bring before its new names only take the places of its own.
+    pub max_containers_per_node: usize,
+    /// Names of workloads' containers, never seen before, that a node may bring in a minute beyond as many as it may have
+    /// containers at once; further ones are counted (`refused_containers`) and not followed.
+    pub max_names_per_minute: u32,
+    /// A node that has been silent this long while others were heard is gone: its containers are no replicas, in no sum
+    /// and do not count towards `max_containers`, until it is heard again. Its history stays. Capacity questions that are
+    /// watched wait at most so long after a start for the nodes known before.
+    pub gone_after: Span,
     /// Containers and codec state of a stream that has been silent this long are dropped; its position is kept, so that
     /// a late repetition is still recognised.
     pub forget_after: Span,
@@ -280,6 +290,12 @@ impl Default for Ingest {
             max_epochs: 50_000,
             // Kubernetes supports 300,000 containers in a cluster.
             max_containers: 500_000,
+            // Kubernetes tests 110 pods a node and large providers allow 1,000; up to four containers each.
+            max_containers_per_node: 4_000,
+            // Ten new workloads a second: more than a kubelet starts pods for long.
+            max_names_per_minute: 600,
+            // A node controller waits 40 s, and pods tolerate an unreachable node for 300 s: then they are made elsewhere.
+            gone_after: Span::from_secs(300),
             forget_after: Span::from_days(2),
         }
     }
@@ -388,6 +404,14 @@ impl Config {
         );
         check(self.ingest.max_streams > 0, "ingest.max_streams", "must not be 0");
         check(self.ingest.max_epochs > 0, "ingest.max_epochs", "must not be 0");
+        check(self.ingest.max_containers_per_node > 0, "ingest.max_containers_per_node", "must not be 0");
+        check(self.ingest.max_names_per_minute > 0, "ingest.max_names_per_minute", "must not be 0");
+        check(
+            self.ingest.gone_after.minutes() > 0
+                && self.ingest.gone_after.get() <= self.ingest.forget_after.get(),
+            "ingest.gone_after",
+            "must be at least 1m and at most ingest.forget_after",
+        );
         check(self.retention.hours.days() > 0, "retention.hours", "must be at least 1d");
         check(
             self.retention.days.days() >= self.retention.hours.days(),

@@ -352,6 +352,27 @@ impl Past {
         }
     }
 
+    /// Events of a container in an hour since 1970.
+    pub(crate) fn events_of_hour(&self, own: SubjectId, hour: u32) -> usize {
+        let is_of = |event: &&Event| event.time_ms / 3_600_000 == u64::from(hour);
+        self.get(own).map_or(0, |held| held.events.iter().rev().filter(is_of).count())
+    }
+
+    /// Nothing was touched later than this minute: the clock was ahead when it seemed so.
+    pub(crate) fn touched_by(&mut self, minute: u32) {
+        for (at, held) in self.held.iter_mut().enumerate() {
+            let (Some(held), id) = (held, SubjectId(at as u32)) else { continue };
+            for open in held.open_hours.iter_mut().filter(|open| open.touched > minute) {
+                open.touched = minute;
+                self.due.entry(hour_due(open.hour, minute)).or_default().push((id, true, open.hour));
+            }
+            for open in held.open_days.iter_mut().filter(|open| open.touched > minute) {
+                open.touched = minute;
+                self.due.entry(day_due(open.day, minute)).or_default().push((id, false, open.day));
+            }
+        }
+    }
+
     /// An event of a container.
     pub(crate) fn event(&mut self, own: SubjectId, event: Event) {
         self.counts.events += 1;

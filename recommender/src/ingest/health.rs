@@ -1,12 +1,14 @@
 //! Owns what the ingest threads tell about themselves: counters and the present trouble, read by metrics and `/readyz`.
 
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::record::Key;
 use crate::engines::Counters;
+use crate::state::clock::Doubt;
+use crate::state::stream::NodeKey;
 
 /// Counters and trouble; one instance per process, written by the ingest threads.
 #[derive(Debug)]
@@ -42,7 +44,11 @@ pub struct Health {
     pub checkpoint_bytes: AtomicU64,
     /// Time the last one took, microseconds.
     pub checkpoint_usec: AtomicU64,
-    connected: Mutex<HashSet<Key>>,
+    connected: Mutex<HashMap<NodeKey, HashSet<u64>>>,
+    /// When the last connection of a node ended.
+    left: Mutex<HashMap<NodeKey, Instant>>,
+    clock_doubt: Mutex<Option<Doubt>>,
+    clock_correction: AtomicI64,
     log_trouble: Mutex<Option<String>>,
     checkpoint_trouble: Mutex<Option<String>>,
     /// Of the engines outside.
@@ -69,6 +75,9 @@ impl Default for Health {
             checkpoint_bytes: AtomicU64::default(),
             checkpoint_usec: AtomicU64::default(),
             connected: Mutex::default(),
+            left: Mutex::default(),
+            clock_doubt: Mutex::default(),
+            clock_correction: AtomicI64::default(),
             log_trouble: Mutex::default(),
             checkpoint_trouble: Mutex::default(),
             engines: Mutex::default(),
@@ -102,15 +111,70 @@ impl Health {
 
     /// Whether a connection for this stream is open.
     pub fn is_connected(&self, key: &Key) -> bool {
-        self.connected.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
+        let connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        connected.get(&NodeKey::of(key)).is_some_and(|epochs| epochs.contains(&key.epoch))
+    }
+
+    /// Whether a connection of a node is open, of whatever epoch: an agent first delivers what an earlier run left.
+    pub fn is_node_connected(&self, node: &NodeKey) -> bool {
+        let connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        connected.get(node).is_some_and(|epochs| !epochs.is_empty())
+    }
+
+    /// For how long a node has not been connected: since its last connection, or since the start; nothing while it is.
+    pub(crate) fn away(&self, node: &NodeKey) -> Option<Duration> {
+        if self.is_node_connected(node) {
+            return None;
+        }
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner).get(node).copied();
+        Some(left.unwrap_or(self.started).elapsed())
+    }
+
+    /// Time since the process began to take frames.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(crate) fn set_clock(&self, doubt: Option<Doubt>, correction_usec: i64) {
+        *self.clock_doubt.lock().unwrap_or_else(PoisonError::into_inner) = doubt;
+        self.clock_correction.store(correction_usec, Ordering::Relaxed);
+    }
+
+    /// What to add to the machine's clock, microseconds.
+    pub(crate) fn clock_correction(&self) -> i64 {
+        self.clock_correction.load(Ordering::Relaxed)
+    }
+
+    /// How nodes contradict the clock of this machine, if they do.
+    pub fn clock_doubt(&self) -> Option<Doubt> {
+        *self.clock_doubt.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same for people, with the remedy.
+    pub fn clock_trouble(&self) -> Option<String> {
+        self.clock_doubt().map(|doubt| {
+            let minutes = doubt.ahead_usec.unsigned_abs() / 60_000_000;
+            let (days, hours, minutes) = (minutes / 1440, minutes / 60 % 24, minutes % 60);
+            let side = if doubt.ahead_usec < 0 { "behind" } else { "ahead of" };
+            format!(
+                "the clock of this machine is {days}d {hours}h {minutes}m {side} {} of {} nodes heard last; no history \
+                 expires; set the clock (timedatectl), or that of the nodes",
+                doubt.against, doubt.of
+            )
+        })
     }
 
     pub(crate) fn set_connected(&self, key: &Key, open: bool) {
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         if open {
-            connected.insert(key.clone());
-        } else {
-            connected.remove(key);
+            connected.entry(NodeKey::of(key)).or_default().insert(key.epoch);
+        } else if let Some(epochs) = connected.get_mut(&NodeKey::of(key)) {
+            epochs.remove(&key.epoch);
+            if epochs.is_empty() {
+                connected.remove(&NodeKey::of(key));
+                let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+                left.insert(NodeKey::of(key), Instant::now());
+            }
         }
     }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::engine::now_usec;
 use super::store::SharedState;
 use crate::config::Config;
 use crate::engines::worker::{self, Queue};
@@ -25,7 +24,7 @@ pub(crate) struct Outside {
 impl Outside {
     /// Starts what is configured: from now on everything sealed is offered, and what an engine has of the time that is
     /// kept is taken in where nothing is here.
-    pub(crate) fn start(config: &Config, state: &SharedState) -> anyhow::Result<Self> {
+    pub(crate) fn start(config: &Config, state: &SharedState, now_usec: u64) -> anyhow::Result<Self> {
         let mut outside = Self::default();
         for section in &config.history.engines {
             let counters = Arc::new(Counters::default());
@@ -37,7 +36,7 @@ impl Outside {
             }
             if section.read {
                 let engine = engines::open(section, &counters)?;
-                let now = u32::try_from(now_usec() / 60_000_000).unwrap_or(u32::MAX);
+                let now = u32::try_from(now_usec / 60_000_000).unwrap_or(u32::MAX);
                 let minutes = u32::try_from(config.retention.days.minutes()).unwrap_or(u32::MAX);
                 // From the beginning of a day: a part of one would be taken in as if it were all of it.
                 let span = (now.saturating_sub(minutes) / DAY * DAY, now);

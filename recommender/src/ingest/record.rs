@@ -101,6 +101,11 @@ impl Key {
     pub fn of(hello: &v1::Hello) -> Self {
         Self { cluster: hello.cluster.clone(), node: hello.node.clone(), epoch: hello.epoch }
     }
+
+    /// Stands for the node where its name is too long to keep: the same in every run.
+    pub(crate) fn node_number(&self) -> u32 {
+        crc32c::crc32c_append(crc32c::crc32c(self.cluster.as_bytes()), self.node.as_bytes())
+    }
 }
 
 impl LogRecord {

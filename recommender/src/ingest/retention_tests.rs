@@ -37,6 +37,12 @@ impl Fed {
     }
 
     fn day(&mut self, day: u64) {
+        // For the rest of the day before, the node was there without containers.
+        for hour in 2..24 {
+            if self.sequence > 0 {
+                self.samples((day - 1) * DAY + hour * 3600 * SECOND, &[], Vec::new());
+            }
+        }
         for minute in 0..60 {
             self.frame(day * DAY + minute * 60 * SECOND, Vec::new());
         }
@@ -56,9 +62,13 @@ impl Fed {
         let mut sample = Sample::new(Duration::from_secs(60));
         sample.set(Field::CpuUsageUsec, self.sequence * SECOND);
         sample.set(Field::MemoryWorkingSetBytes, 1 << 20);
+        self.samples(time, &[(1, sample)], decisions);
+    }
+
+    fn samples(&mut self, time: u64, all: &[(u32, Sample)], decisions: Vec<v1::Decision>) {
         let mut samples = Vec::new();
         let first = self.sequence == 0;
-        self.encoder.encode_seconds(first, time, 60_000_000, &[(1, sample)], &mut samples).unwrap();
+        self.encoder.encode_seconds(first, time, 60_000_000, all, &mut samples).unwrap();
         self.sequence += 1;
         let identity = v1::ContainerIdentity {
             namespace: "shop".into(),
@@ -215,4 +225,50 @@ fn the_oldest_day_goes_first_when_there_is_too_much_and_the_newest_stays() {
     store.checkpoint().unwrap();
     assert!(sizes(&config).iter().all(|(day, _)| *day == DAYS - 1), "the newest day stays");
     assert_eq!(told(&store)[2], [DAYS - 1]);
+}
+
+/// What an earlier release left that believed a clock sixty days ahead.
+#[test]
+fn a_store_with_a_time_that_never_was_is_right_again_with_the_first_frame() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path(), 3, 6);
+    let mut fed = Fed::new(&config);
+    for day in FIRST..FIRST + 2 {
+        fed.day(day);
+    }
+    let minute = |usec: u64| u32::try_from(usec / (60 * SECOND)).unwrap();
+    let now = (FIRST + 1) * DAY + 3601 * SECOND;
+    {
+        let shared = fed.store.state();
+        let mut state = shared.write();
+        state.clock = crate::state::clock::Clock::of_minute(minute(now + 60 * DAY));
+        for stream in state.streams.values_mut() {
+            stream.last_seen_usec = now + 60 * DAY;
+        }
+    }
+    fed.store.checkpoint().unwrap();
+    let before = [files(&config, "minutes"), files(&config, "hours"), files(&config, "days")];
+    fed.store = Store::open(&Config { state_dir: dir.path().join("other"), ..config.clone() }).unwrap().0;
+    fed.store = Store::open(&config).unwrap().0;
+    let Key { cluster, node, epoch } = key();
+    fed.store.hello(now, &v1::Hello { cluster, node, epoch, ..v1::Hello::default() }).unwrap();
+    fed.store.checkpoint().unwrap();
+    assert_eq!(before, [files(&config, "minutes"), files(&config, "hours"), files(&config, "days")]);
+    let counted = fed.store.state().read().counters.samples;
+    for second in 0..5 {
+        fed.frame(now + second * 60 * SECOND, Vec::new());
+    }
+    let shared = fed.store.state();
+    {
+        let state = shared.read();
+        assert_eq!((state.counters.samples - counted, state.counters.ancient), (5, 0));
+        assert_eq!(state.clock.now(), minute(now + 240 * SECOND));
+        assert_eq!(state.clock.expiry(), Some(state.clock.now()));
+        assert_eq!(state.containers(), 1);
+    }
+    // Days go on being sealed and dropped by the true time.
+    for day in FIRST + 2..FIRST + DAYS {
+        fed.day(day);
+    }
+    assert_eq!(days_of(&config, "days"), (3..=9).collect::<Vec<_>>());
 }

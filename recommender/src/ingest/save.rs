@@ -22,9 +22,13 @@ fn limits(config: &Config) -> Limits {
         history: Bounds {
             retention_minutes: u32::try_from(config.retention.days.minutes()).unwrap_or(u32::MAX),
             series: history.max_series,
+            of_node: config.ingest.max_containers_per_node,
         },
         epochs: config.ingest.max_epochs,
         containers: config.ingest.max_containers,
+        per_node: config.ingest.max_containers_per_node,
+        names_per_minute: config.ingest.max_names_per_minute,
+        gone_minutes: u32::try_from(config.ingest.gone_after.minutes()).unwrap_or(u32::MAX),
         events: history.max_events,
         // Each series has at most five, most of them shared.
         subjects: history.max_series.saturating_mul(5),
@@ -127,7 +131,7 @@ pub(crate) fn save(
     files: &mut Files,
     config: &Config,
 ) -> Result<(u64, u64), StoreError> {
-    let (outgoing, draft, now_day) = {
+    let (outgoing, draft, expiry) = {
         let state = shared.study();
         let named = |(id, blocks)| Some((id, state.history.get(id)?.key.clone(), blocks));
         let outgoing = Outgoing {
@@ -135,13 +139,14 @@ pub(crate) fn save(
             minutes: state.history.pending().into_iter().filter_map(named).collect(),
             sealed: state.past.outgoing(),
         };
-        (outgoing, checkpoint::encode(&state), state.clock / (24 * 60))
+        (outgoing, checkpoint::encode(&state), state.clock.expiry())
     };
     let written = files.append(&outgoing)?;
     shared.offer(&outgoing);
     let keep = &config.retention;
-    let first_recent = now_day.saturating_sub(keep.hours.days());
-    let first_day = now_day.saturating_sub(keep.days.days());
+    // On a clock that nodes contradict, or none confirms, nothing is too old; only the bound in bytes holds.
+    let days_ago = |days: u32| expiry.map_or(0, |minute| (minute / (24 * 60)).saturating_sub(days));
+    let (first_recent, first_day) = (days_ago(keep.hours.days()), days_ago(keep.days.days()));
     let expired = files.expire(first_recent, first_day, keep.bytes.get());
     {
         let mut state = shared.write();
@@ -155,7 +160,8 @@ pub(crate) fn save(
             state.past.counts.crowded_files += crowded;
             let next = |kind: Kind| expired.iter().filter(|e| e.kind == kind).map(|e| e.day + 1).max();
             let (minutes, hours, days) = (next(Kind::Minutes), next(Kind::Hours), next(Kind::Days));
-            state.history.expire(minutes.max(hours).unwrap_or(0));
+            let horizon = state.clock.horizon();
+            state.history.expire(minutes.max(hours).unwrap_or(0), horizon);
             state.past.expire(hours.unwrap_or(0).saturating_mul(24), days.unwrap_or(0));
         }
     }

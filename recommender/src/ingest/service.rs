@@ -14,7 +14,7 @@ use futures::Stream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{debug, info};
 
 use super::engine::{Command, ConnectionId, Engine, Reply};
@@ -27,6 +27,10 @@ use crate::serve::ended;
 const MAX_NAME: usize = 253;
 /// Answers waiting for a client that does not read.
 const OUTBOX: usize = 16;
+
+/// Messages of one connection that wait for the ingest thread: while one is dealt with, the next is read. What a client
+/// sends beyond waits in its own connection, so that others wait for two of its messages at most.
+const IN_QUEUE: usize = 2;
 
 /// How often it is looked whether there is something to tell an agent.
 const LOOK: Duration = Duration::from_secs(1);
@@ -139,13 +143,13 @@ impl Connection {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stopped = pin!(ended(stopping));
         let status = loop {
-            let room = open && self.waiting.len() + self.unhandled < self.limit;
+            let room = open && self.unhandled < IN_QUEUE && self.waiting.len() + self.unhandled < self.limit;
             tokio::select! {
                 request = requests.message(), if room => match request {
                     Ok(Some(request)) => if let Err(status) = self.asked(request).await { break Some(status) },
                     // The client has said all it wants; what it is owed is still told.
                     Ok(None) => open = false,
-                    Err(_) => break None,
+                    Err(status) => break told(status),
                 },
                 reply = inbox.recv() => match reply {
                     Some(Reply::Say { mark, response }) => self.waiting.push_back((mark, response)),
@@ -241,6 +245,20 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// What a client is told whose message could not be read; nothing where the connection itself has ended.
+fn told(status: Status) -> Option<Status> {
+    let remedy = match status.code() {
+        Code::OutOfRange | Code::ResourceExhausted => {
+            "send fewer or smaller frames in a message, or raise ingest.max_message"
+        }
+        Code::Internal | Code::InvalidArgument | Code::Unimplemented => {
+            "send messages of evenkeel.v1.StreamRequest"
+        }
+        _ => return None,
+    };
+    Some(Status::new(status.code(), format!("{}; {remedy}", status.message())))
 }
 
 fn check(hello: &v1::Hello) -> Result<(), Status> {

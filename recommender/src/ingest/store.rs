@@ -13,7 +13,7 @@
 //! own last number is written before anything is appended, so that no number is ever passed over in a replay.
 
 use std::fs;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use evenkeel_log::{Log, LogError, Options, Overflow, Recovery, Seq, SyncHandle};
 use evenkeel_proto::v1;
@@ -227,15 +227,19 @@ impl Store {
         Ok(self.mark())
     }
 
-    /// Drops containers and codec memory of streams that have been silent for the configured time.
+    /// Drops containers and codec memory of streams that have been silent for the configured time. Nothing at all was heard
+    /// for `quiet`: the time that is believed stands still then.
     ///
     /// # Errors
     /// When the log cannot take the record; the rest is dropped next time.
-    pub fn retire_idle(&mut self, now_usec: u64) -> Result<usize, StoreError> {
-        let cutoff = now_usec.saturating_sub(self.config.ingest.forget_after.as_usec());
+    pub fn retire_idle(&mut self, now_usec: u64, quiet: Duration) -> Result<usize, StoreError> {
+        let forget = u32::try_from(self.config.ingest.forget_after.minutes()).unwrap_or(u32::MAX);
+        let quiet = u32::try_from(quiet.as_secs() / 60).unwrap_or(u32::MAX);
         let idle: Vec<Key> = {
             let state = self.state.read();
-            let idle = state.streams().filter(|s| s.last_seen_usec < cutoff && !s.slots.is_empty());
+            let now = state.clock.now().saturating_add(quiet);
+            let idle =
+                state.streams().filter(|s| now.saturating_sub(s.heard) > forget && !s.slots.is_empty());
             idle.map(|s| s.key.clone()).collect()
         };
         for key in &idle {

@@ -65,9 +65,9 @@ fn newest_by_container<'a>(
         if !namespace.is_empty() && namespace != space {
             continue;
         }
-        let rank = |s: &Series| (!s.live.is_empty(), s.newest);
+        let rank = |id: SeriesId, s: &Series| (state.is_live(id), s.newest);
         let place = newest.entry((space, workload, container, cluster)).or_insert((id, series));
-        if rank(series) >= rank(place.1) {
+        if rank(id, series) >= rank(place.0, place.1) {
             *place = (id, series);
         }
     }

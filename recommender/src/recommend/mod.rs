@@ -182,7 +182,7 @@ pub(crate) fn unfinished(
     resource: Resource,
     from: u32,
 ) -> impl Iterator<Item = Entry> {
-    let open = state.live_of(id).filter_map(|(_, slot)| slot.open);
+    let open = state.followed_of(id).filter_map(|(_, slot)| slot.open);
     open.filter_map(move |(minute, rollup)| Entry::of(minute, &rollup, resource))
         .filter(move |e| e.minute >= from)
 }

@@ -25,7 +25,6 @@ use super::rules::Chosen;
 use super::{Desk, list, predefined};
 use crate::acting::Meant;
 use crate::api::Context;
-use crate::ingest::engine::now_usec;
 use crate::pace::Pace;
 use crate::policy::status::Pass;
 
@@ -157,7 +156,8 @@ impl Stored {
             let state = context.engine.state().study();
             (list::lines(&state, ""), largest_node(&state))
         };
-        let (mut kept, mut pass) = (Kept { made_usec: now_usec(), ..Kept::default() }, Pass::default());
+        let (mut kept, mut pass) =
+            (Kept { made_usec: context.engine.now_usec(), ..Kept::default() }, Pass::default());
         let mut rest = lines.iter();
         let (mut next, mut pace) = (rest.next(), Pace::start());
         while next.is_some() {
@@ -170,7 +170,7 @@ impl Stored {
                 policies: &set,
                 before: &before,
                 state: &state,
-                now_usec: now_usec(),
+                now_usec: context.engine.now_usec(),
                 largest,
             };
             while let Some(line) = next {
@@ -372,8 +372,17 @@ mod tests {
         };
         Stored::write_for_tests(&file, vec![said], 1);
         let before = Stored::open(file).kept();
-        let history = Bounds { retention_minutes: 1, series: 1 };
-        let state = State::new(Limits { history, epochs: 1, containers: 1, events: 1, subjects: 1 });
+        let history = Bounds { retention_minutes: 1, series: 1, of_node: 1 };
+        let state = State::new(Limits {
+            history,
+            epochs: 1,
+            containers: 1,
+            per_node: 1,
+            names_per_minute: 1,
+            gone_minutes: 1,
+            events: 1,
+            subjects: 1,
+        });
         let asked = Asked {
             cluster: Some("c".into()),
             namespace: "n".into(),

@@ -9,9 +9,11 @@ use evenkeel_rightsizing::history::{Cause, Event as PastEvent};
 use super::buffer::Buffer;
 use super::history::{History, Requested, SeriesId, SeriesKey};
 use super::image::Image;
+use super::minute::MINUTE_USEC;
 use super::seconds::Seconds;
 use super::slots::{Slot, memory_of};
-use super::{State, absorb_hour, minute_of};
+use super::stream::NodeKey;
+use super::{Limits, State, absorb_hour, minute_of};
 use crate::history::Subject;
 use crate::history::past::Subjects;
 use crate::history::replica::Replica;
@@ -19,6 +21,13 @@ use crate::ingest::record::Key;
 
 /// Most bytes of names in one container's identity; a longer one is not followed.
 const MAX_IDENTITY: usize = 4096;
+
+/// Kills and evictions counted of the containers of one workload in an hour. One more says nothing new: a rule asks
+/// whether the request was enough. The kubelet restarts a container that fails at most thirteen times an hour once its
+/// back-off has grown to five minutes.
+const KILLS_OF_CONTAINER: usize = 20;
+/// The same of all containers of a node.
+const KILLS_OF_NODE: u32 = 500;
 
 /// Stands for the containers of an earlier release's minutes; no stream has this number.
 const IMPORTED: (u64, u32) = (u64::MAX, 0);
@@ -37,13 +46,17 @@ impl State {
             [&identity.id, &identity.namespace, &identity.pod, &identity.pod_uid, &identity.container];
         let names = names.into_iter().chain([&identity.workload, &identity.image]);
         let too_long = names.map(String::len).sum::<usize>() > MAX_IDENTITY;
-        if too_long || (!known && self.containers >= self.limits.containers) {
-            self.counters.refused_containers += 1;
-            return;
+        if too_long || (!known && !self.has_room(id, key)) {
+            return self.refuse_container(key);
         }
-        let series = self.history.series(&series_key(key, &identity));
+        let Some(series) = self.name(key, &identity) else {
+            // Its number must not go on as somebody else's.
+            self.end_slot(id, announcement.slot);
+            return self.refuse_container(key);
+        };
+        let now = self.clock.now().min(minute_of(received_usec));
         if let Some(entry) = self.history.get_mut(series) {
-            entry.newest = entry.newest.max(minute_of(received_usec));
+            entry.newest = entry.newest.max(now);
             entry.requested = identity.requested.as_ref().map_or(Requested::default(), |r| Requested {
                 cpu_milli: r.cpu_request_milli,
                 memory_bytes: r.memory_request_bytes,
@@ -60,21 +73,43 @@ impl State {
             return;
         }
         // The one that had the number ends first: its minutes lie under the same number.
-        let before = stream.slots.remove(&[announcement.slot]);
-        for before in before {
-            self.finish(id, before);
-        }
+        self.end_slot(id, announcement.slot);
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.slots.insert(Slot::new(announcement.slot, Arc::new(identity), series, subjects));
-        self.containers += 1;
+        self.slots_changed(id, 1, 0);
         self.follow(id, announcement.slot, series, &subjects);
+    }
+
+    fn refuse_container(&mut self, key: &Key) {
+        self.counters.refused_containers += 1;
+        self.nodes.entry(NodeKey::of(key)).or_default().refused += 1;
+    }
+
+    /// The series of a container; nothing where its name is new and its node brought too many.
+    fn name(&mut self, key: &Key, identity: &v1::ContainerIdentity) -> Option<SeriesId> {
+        let name = series_key(key, identity);
+        if let Some(id) = self.history.find(&name) {
+            return Some(id);
+        }
+        let node = self.nodes.entry(NodeKey::of(key)).or_default();
+        let Limits { per_node, names_per_minute, .. } = self.limits;
+        if !node.names.take(self.clock.now(), per_node, names_per_minute) {
+            return None;
+        }
+        self.history.admit(&name, key.node_number())
+    }
+
+    fn end_slot(&mut self, id: u64, number: u32) {
+        let before = self.streams.get_mut(&id).and_then(|stream| stream.slots.take(number));
+        if let Some(before) = before {
+            self.slots_changed(id, 0, 1);
+            self.finish(id, before);
+        }
     }
 
     /// A container is followed from now on.
     fn follow(&mut self, id: u64, slot: u32, series: SeriesId, subjects: &Subjects) {
-        if let Some(entry) = self.history.get_mut(series) {
-            entry.live.push((id, slot));
-        }
+        self.history.follow(series, (id, slot));
         self.past.follow(subjects, (id, slot));
     }
 
@@ -99,7 +134,9 @@ impl State {
         };
         let slots = self.streams.get(&id).into_iter().flat_map(|stream| stream.slots.iter());
         let hit = slots.filter(|slot| {
-            is_pod(&slot.identity) && container.is_none_or(|name| name == slot.identity.container)
+            slot.ran_at(decision.time_usec)
+                && is_pod(&slot.identity)
+                && container.is_none_or(|name| name == slot.identity.container)
         });
         let hit: Vec<_> = hit
             .filter_map(|slot| {
@@ -118,25 +155,30 @@ impl State {
         if hit.is_empty() {
             self.past.counts.unplaced_events += 1;
         }
+        let hour = u32::try_from(decision.time_usec / (60 * MINUTE_USEC)).unwrap_or(u32::MAX);
+        let Some(node) = self.streams.get(&id).map(|stream| NodeKey::of(&stream.key)) else { return };
         for (own, event) in hit {
-            self.past.event(own, event);
+            let all = &mut self.nodes.entry(node.clone()).or_default().kills;
+            if self.past.events_of_hour(own, hour) < KILLS_OF_CONTAINER && all.take(hour, KILLS_OF_NODE) {
+                self.past.event(own, event);
+            } else {
+                self.counters.refused_kills += 1;
+            }
         }
     }
 
     /// Ends a container: its unfinished minute becomes history.
     pub(super) fn finish(&mut self, id: u64, mut slot: Slot) {
-        self.containers = self.containers.saturating_sub(1);
+        let clock = self.clock.now();
         if let Some((minute, rollup)) = slot.open {
             self.history.record(slot.series, (id, slot.number), &slot.identity.pod, minute, &rollup);
-            self.past.minute(self.clock, &slot.subjects, minute, &rollup);
+            self.past.minute(clock, &slot.subjects, minute, &rollup);
         }
         self.history.close(slot.series, (id, slot.number));
         let ended = slot.end_hour();
-        absorb_hour(&mut self.past, self.clock, &slot.subjects, ended);
+        absorb_hour(&mut self.past, clock, &slot.subjects, ended);
         self.past.leave(&slot.subjects, (id, slot.number));
-        if let Some(series) = self.history.get_mut(slot.series) {
-            series.live.retain(|live| *live != (id, slot.number));
-        }
+        self.history.leave(slot.series, (id, slot.number));
     }
 
     /// Puts a followed container back as it was written to a checkpoint.
@@ -156,7 +198,7 @@ impl State {
         (slot.open, slot.samples, slot.seconds) = (open, samples, seconds);
         slot.hour = hour.map(Box::new);
         if stream.slots.insert(slot).is_none() {
-            self.containers += 1;
+            self.slots_changed(id, 1, 0);
         }
     }
 
@@ -165,13 +207,14 @@ impl State {
         let id = self.history.series(key);
         self.history.record(id, IMPORTED, "", minute, rollup);
         let subjects = Subject::all(key, None).map(|s| s.and_then(|s| self.past.subject(s)));
+        let clock = self.clock.now();
         let mut slot = Slot::new(0, Arc::default(), id, subjects);
         slot.turn_hour(minute / 60);
         if let Some(fold) = slot.fold_rollup(rollup) {
-            self.past.absorb(self.clock, &subjects, &fold);
+            self.past.absorb(clock, &subjects, &fold);
         }
-        self.past.minute(self.clock, &subjects, minute, rollup);
-        absorb_hour(&mut self.past, self.clock, &subjects, slot.end_hour());
+        self.past.minute(clock, &subjects, minute, rollup);
+        absorb_hour(&mut self.past, clock, &subjects, slot.end_hour());
     }
 
     /// All minutes of a series have been imported.

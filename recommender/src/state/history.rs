@@ -76,6 +76,8 @@ pub struct Bounds {
     pub retention_minutes: u32,
     /// Series in all.
     pub series: usize,
+    /// Of them those one node may have brought before it only takes the places of its own.
+    pub of_node: usize,
 }
 
 /// A container of a series: stream and slot.
@@ -102,12 +104,21 @@ pub struct Series {
     pub newest: u32,
     /// Containers that are followed now: stream and slot of each.
     pub(crate) live: Vec<ReplicaKey>,
+    /// Number of the node that brought it; nothing where an earlier release or a file did.
+    pub(crate) origin: Option<u32>,
     /// The present hour of each container.
     pub(crate) buffers: BTreeMap<ReplicaKey, Buffer>,
     /// Hours that ended and are not in a file yet, oldest first.
     pub(crate) pending: Vec<Block>,
     /// What is in files.
     pub(crate) extents: Vec<Extent>,
+}
+
+/// Series a node brought, and those of them that nobody follows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Brought {
+    series: usize,
+    idle: usize,
 }
 
 /// The series and their minutes.
@@ -119,6 +130,8 @@ pub struct Minutes {
     by_image: HashMap<String, Vec<SeriesId>>,
     /// By namespace and workload.
     by_workload: HashMap<(String, String), Vec<SeriesId>>,
+    /// What each node brought.
+    origins: HashMap<Option<u32>, Brought>,
     next: u64,
     /// Newest minute recorded.
     newest: u32,
@@ -139,6 +152,7 @@ impl Minutes {
             by_key: HashMap::new(),
             by_image: HashMap::new(),
             by_workload: HashMap::new(),
+            origins: HashMap::new(),
             next: 0,
             newest: 0,
             dropped_series: 0,
@@ -262,9 +276,9 @@ impl Minutes {
         self.dirty.retain(|id| by_id.get(id).is_some_and(|series| !series.pending.is_empty()));
     }
 
-    /// Drops series of which nothing was heard for long and that nobody follows.
-    pub(crate) fn prune(&mut self) {
-        let cutoff = self.newest.saturating_sub(self.bounds.retention_minutes);
+    /// Drops series of which nothing was heard for long before `now` and that nobody follows.
+    pub(crate) fn prune(&mut self, now: u32) {
+        let cutoff = now.saturating_sub(self.bounds.retention_minutes);
         let old = |s: &Series| s.live.is_empty() && s.newest < cutoff && s.pending.is_empty();
         let gone: Vec<SeriesId> = self.by_id.iter().filter(|(_, s)| old(s)).map(|(id, _)| *id).collect();
         for id in gone {
@@ -273,11 +287,11 @@ impl Minutes {
     }
 
     /// Forgets what is in files of days before this one.
-    pub(crate) fn expire(&mut self, first_day: u32) {
+    pub(crate) fn expire(&mut self, first_day: u32, now: u32) {
         for series in self.by_id.values_mut() {
             series.extents.retain(|extent| extent.day >= first_day);
         }
-        self.prune();
+        self.prune(now);
     }
 
     /// First and last minute kept, of all series.
@@ -314,6 +328,13 @@ impl Minutes {
 
     fn remove(&mut self, id: SeriesId) {
         let Some(series) = self.by_id.remove(&id) else { return };
+        if let Some(brought) = self.origins.get_mut(&series.origin) {
+            brought.series = brought.series.saturating_sub(1);
+            brought.idle = brought.idle.saturating_sub(usize::from(series.live.is_empty()));
+            if brought.series == 0 {
+                self.origins.remove(&series.origin);
+            }
+        }
         if let Some(image) = &series.key.image
             && let Some(ids) = self.by_image.get_mut(&image.name)
         {
@@ -332,16 +353,110 @@ impl Minutes {
         self.by_key.remove(&series.key);
     }
 
-    /// Drops a tenth of the series, those silent longest, never one that is followed.
-    fn make_room_for_series(&mut self) {
-        let mut idle: Vec<(u32, SeriesId)> =
-            self.by_id.iter().filter(|(_, s)| s.live.is_empty()).map(|(id, s)| (s.newest, *id)).collect();
+    /// The series of a key that is known.
+    pub(crate) fn find(&self, key: &SeriesKey) -> Option<SeriesId> {
+        self.by_key.get(key).copied()
+    }
+
+    /// A new series that a node brings; nothing where there is no room that is the node's.
+    ///
+    /// When all places are taken, a node that brought many takes the places of its own idle series only. One that brought
+    /// few takes the places of the idle series of nodes that brought many, then of those silent longest.
+    pub(crate) fn admit(&mut self, key: &SeriesKey, origin: u32) -> Option<SeriesId> {
+        let origin = Some(origin);
+        if self.by_id.len() >= self.bounds.series {
+            let own = self.origins.get(&origin).copied().unwrap_or_default();
+            let brought_many = own.series >= self.bounds.of_node;
+            if brought_many && own.idle == 0 {
+                return None;
+            }
+            self.make_room(brought_many.then_some(origin));
+        }
+        Some(self.add(key, origin))
+    }
+
+    /// A container of a series is followed from now on.
+    pub(crate) fn follow(&mut self, id: SeriesId, replica: ReplicaKey) {
+        let Some(series) = self.by_id.get_mut(&id) else { return };
+        if series.live.is_empty()
+            && let Some(brought) = self.origins.get_mut(&series.origin)
+        {
+            brought.idle = brought.idle.saturating_sub(1);
+        }
+        series.live.push(replica);
+    }
+
+    /// A container of a series is gone.
+    pub(crate) fn leave(&mut self, id: SeriesId, replica: ReplicaKey) {
+        let Some(series) = self.by_id.get_mut(&id) else { return };
+        let before = series.live.len();
+        series.live.retain(|live| *live != replica);
+        if before > 0
+            && series.live.is_empty()
+            && let Some(brought) = self.origins.get_mut(&series.origin)
+        {
+            brought.idle += 1;
+        }
+    }
+
+    /// Puts back who brought a series.
+    pub(crate) fn restore_origin(&mut self, id: SeriesId, origin: Option<u32>) {
+        let Some(series) = self.by_id.get_mut(&id) else { return };
+        let idle = usize::from(series.live.is_empty());
+        let before = std::mem::replace(&mut series.origin, origin);
+        if let Some(brought) = self.origins.get_mut(&before) {
+            brought.series = brought.series.saturating_sub(1);
+            brought.idle = brought.idle.saturating_sub(idle);
+        }
+        let brought = self.origins.entry(origin).or_default();
+        brought.series += 1;
+        brought.idle += idle;
+    }
+
+    /// Drops some of the idle series, never one that is followed: of one node, or of all.
+    fn make_room(&mut self, of: Option<Option<u32>>) {
+        if self.origins.iter().all(|(origin, b)| b.idle == 0 || of.is_some_and(|of| of != *origin)) {
+            return;
+        }
+        let many = |origin: &Option<u32>| {
+            origin.is_some() && self.origins.get(origin).is_some_and(|b| b.series > self.bounds.of_node)
+        };
+        let idle = self.by_id.iter().filter(|(_, s)| s.live.is_empty() && of.is_none_or(|of| of == s.origin));
+        let mut idle: Vec<(bool, u32, SeriesId)> =
+            idle.map(|(id, s)| (!many(&s.origin), s.newest, *id)).collect();
         idle.sort_unstable();
-        let count = (self.bounds.series / 10).max(1).min(idle.len());
-        for (_, id) in &idle[..count] {
+        // Some at once, so that a walk is rare.
+        let count = (self.bounds.series / 200).max(1).min(idle.len());
+        for (_, _, id) in &idle[..count] {
             self.dropped_series += 1;
             self.remove(*id);
         }
+    }
+
+    fn add(&mut self, key: &SeriesKey, origin: Option<u32>) -> SeriesId {
+        let id = SeriesId(self.next);
+        self.next += 1;
+        self.by_key.insert(key.clone(), id);
+        let place = (key.namespace.clone(), key.workload.clone());
+        self.by_workload.entry(place).or_default().push(id);
+        if let Some(image) = &key.image {
+            self.by_image.entry(image.name.clone()).or_default().push(id);
+        }
+        let brought = self.origins.entry(origin).or_default();
+        brought.series += 1;
+        brought.idle += 1;
+        let series = Series {
+            key: key.clone(),
+            requested: Requested::default(),
+            newest: 0,
+            live: Vec::new(),
+            origin,
+            buffers: BTreeMap::new(),
+            pending: Vec::new(),
+            extents: Vec::new(),
+        };
+        self.by_id.insert(id, series);
+        id
     }
 }
 
@@ -351,27 +466,9 @@ impl History for Minutes {
             return *id;
         }
         if self.by_id.len() >= self.bounds.series {
-            self.make_room_for_series();
+            self.make_room(None);
         }
-        let id = SeriesId(self.next);
-        self.next += 1;
-        self.by_key.insert(key.clone(), id);
-        let place = (key.namespace.clone(), key.workload.clone());
-        self.by_workload.entry(place).or_default().push(id);
-        if let Some(image) = &key.image {
-            self.by_image.entry(image.name.clone()).or_default().push(id);
-        }
-        let series = Series {
-            key: key.clone(),
-            requested: Requested::default(),
-            newest: self.newest,
-            live: Vec::new(),
-            buffers: BTreeMap::new(),
-            pending: Vec::new(),
-            extents: Vec::new(),
-        };
-        self.by_id.insert(id, series);
-        id
+        self.add(key, None)
     }
 
     fn record(&mut self, id: SeriesId, replica: ReplicaKey, pod: &str, minute: u32, rollup: &Rollup) {
@@ -434,7 +531,7 @@ mod tests {
     }
 
     fn bounds() -> Bounds {
-        Bounds { retention_minutes: 100, series: 10 }
+        Bounds { retention_minutes: 100, series: 10, of_node: 4 }
     }
 
     #[test]
@@ -488,7 +585,7 @@ mod tests {
         history.record(id, (0, 0), "p", 400, &rollup(1));
         let pending = history.pending();
         history.written(pending.into_iter().map(|(id, blocks)| (id, blocks.len(), Vec::new())).collect());
-        history.prune();
+        history.prune(400);
         assert_eq!(history.all().map(|(_, s)| s.key.workload.as_str()).collect::<Vec<_>>(), ["new"]);
     }
 }

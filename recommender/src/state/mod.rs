@@ -1,7 +1,7 @@
 //! Owns everything the recommender knows: a value that only changes by applying a record of the ingest log.
 //!
 //! Applying is deterministic: the same records in the same order give the same state, so that replay after a restart ends
-//! where the process was. The clock is in the records. Not owned: files, the network, threads, the rules.
+//! where the process was. The clock is in the records: `clock.rs` says how far it is believed, `live.rs` which containers run. Not owned: files, the network, threads, the rules.
 //!
 //! # Input that is not as it should be
 //!
@@ -12,17 +12,21 @@
 //! | --- | --- | --- |
 //! | a frame again | acknowledged, not counted | `duplicate_frames` |
 //! | a second after a later one (the clock was set back, a spool caught up) | counted at its own time, beside what is sealed of it | `late_samples` |
-//! | a second older than anything kept | not counted | `ancient_samples` |
+//! | a second older than anything kept (by the time in `clock.rs`) | not counted | `ancient_samples` |
 //! | a second more than a day ahead of its reception | not counted | `misdated_samples` |
 //! | a CPU counter that went back | that interval has no CPU use; memory counts | `counter_resets` |
 //! | a gap of more than a minute | its sample stands for a minute, the rest is a gap | |
 //! | a minute of more samples than a minute has | its frame is refused | `unreadable_frames` |
 
 pub(crate) mod buffer;
+pub mod clock;
 pub(crate) mod follow;
 pub mod history;
 pub mod image;
+pub(crate) mod live;
 pub mod minute;
+#[cfg(test)]
+mod quota_tests;
 pub(crate) mod repeats;
 pub(crate) mod seconds;
 pub mod slots;
@@ -34,12 +38,14 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use evenkeel_model::rollup::Rollup;
 use evenkeel_model::sample::{Field, Sample};
+use evenkeel_proto::frame::FrameKind;
 use evenkeel_proto::v1;
 
 use crate::history::past::{Past, Subjects};
 use crate::history::replica::{Fold, Replica};
 use crate::ingest::record::{Entry as LogEntry, Key, Lost, Panic, Taken};
 use crate::ingest::stream_state::Range;
+use clock::Clock;
 use history::{Bounds, History, Minutes, SeriesId};
 use minute::MINUTE_USEC;
 use repeats::Repeats;
@@ -60,8 +66,14 @@ pub struct Limits {
     pub history: Bounds,
     /// Streams whose position is kept.
     pub epochs: usize,
-    /// Containers followed at once.
+    /// Containers that run at once.
     pub containers: usize,
+    /// Containers of one node at once.
+    pub per_node: usize,
+    /// Names of containers a node may bring in a minute, beyond as many as it may have at once.
+    pub names_per_minute: u32,
+    /// Minutes of silence, while others are heard, after which a node is gone.
+    pub gone_minutes: u32,
     /// Decisions kept.
     pub events: usize,
     /// Subjects of hours and days.
@@ -102,6 +114,10 @@ pub struct Counters {
     pub ancient: u64,
     /// Times a CPU counter went back.
     pub resets: u64,
+    /// Kills and evictions that are no history: of containers that do not run, or too many.
+    pub refused_kills: u64,
+    /// Times most nodes began to contradict the own clock.
+    pub clock_doubts: u64,
 }
 
 /// What became of a record.
@@ -143,8 +159,8 @@ pub struct State {
     pub past: Past,
     /// Hours of minutes filled in from other engines, of which more may come.
     pub(crate) filled: HashSet<(SeriesId, u32)>,
-    /// Latest reception, minutes since 1970.
-    pub(crate) clock: u32,
+    /// What time it is.
+    pub(crate) clock: Clock,
     pub(crate) events: VecDeque<Event>,
     /// Decisions that may be sent again.
     pub(crate) repeats: Repeats,
@@ -152,7 +168,12 @@ pub struct State {
     pub panic: PanicSwitch,
     /// What has been counted.
     pub counters: Counters,
+    /// Containers that run.
     containers: usize,
+    /// Slots in all.
+    followed: usize,
+    /// Minute at which gone nodes were last looked for.
+    looked: u32,
     staging: Staging,
 }
 
@@ -170,12 +191,14 @@ impl State {
             history: Minutes::new(limits.history),
             past: Past::new(limits.subjects),
             filled: HashSet::new(),
-            clock: 0,
+            clock: Clock::default(),
             events: VecDeque::new(),
             repeats: Repeats::default(),
             panic: PanicSwitch::default(),
             counters: Counters::default(),
             containers: 0,
+            followed: 0,
+            looked: 0,
             staging: Staging::default(),
         }
     }
@@ -208,9 +231,9 @@ impl State {
         names
     }
 
-    /// Containers followed.
-    pub fn containers(&self) -> usize {
-        self.containers
+    /// What time it is.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Decisions, oldest first.
@@ -218,19 +241,10 @@ impl State {
         self.events.iter()
     }
 
-    /// The stream a node's newest samples come from.
+    /// The stream of a node's newest epoch.
     pub fn current(&self, key: &NodeKey, node: &Node) -> Option<&Stream> {
         let key = Key { cluster: key.cluster.clone(), node: key.node.clone(), epoch: node.epoch };
         self.stream(&key)
-    }
-
-    /// The followed containers of a series.
-    pub fn live_of(&self, id: SeriesId) -> impl Iterator<Item = (&Stream, &Slot)> {
-        let live = self.history.get(id).map(|s| s.live.as_slice()).unwrap_or_default();
-        live.iter().filter_map(|(stream, slot)| {
-            let stream = self.streams.get(stream)?;
-            Some((stream, stream.slots.get(*slot)?))
-        })
     }
 
     /// The container at a place of a series' list.
@@ -240,14 +254,34 @@ impl State {
 
     /// Applies one record; `received_usec` is the time in it.
     pub(crate) fn apply(&mut self, received_usec: u64, entry: LogEntry) -> Applied {
-        self.clock = self.clock.max(minute_of(received_usec));
+        self.tell_time(received_usec, &entry);
         let applied = self.apply_entry(received_usec, entry);
+        self.look_for_gone();
         let streams = &self.streams;
-        self.past.seal_due(self.clock, SEAL_AT_ONCE, |live, hour| {
+        self.past.seal_due(self.clock.now(), SEAL_AT_ONCE, |live, hour| {
             let slots = live.iter().filter_map(|(stream, slot)| streams.get(stream)?.slots.get(*slot));
             slots.filter_map(|slot| slot.part(hour)).collect()
         });
         applied
+    }
+
+    /// What time it is by a record, and by the newest sample in it.
+    fn tell_time(&mut self, received_usec: u64, entry: &LogEntry) {
+        if let LogEntry::Taken(Taken { key, frame }) = entry
+            && let Ok(header) = evenkeel_proto::frame::peek(&frame.samples)
+            && header.kind != FrameKind::State
+        {
+            self.clock.hear(key.node_number(), received_usec, header.time_usec);
+            if let Some(node) = self.nodes.get_mut(&NodeKey::of(key)) {
+                let signed = |usec: u64| i64::try_from(usec).unwrap_or(i64::MAX);
+                node.behind_usec = signed(received_usec).saturating_sub(signed(header.time_usec));
+            }
+        }
+        let doubted = self.clock.doubt().is_some();
+        if self.clock.advance(received_usec) {
+            self.time_went_back();
+        }
+        self.counters.clock_doubts += u64::from(!doubted && self.clock.doubt().is_some());
     }
 
     fn apply_entry(&mut self, received_usec: u64, entry: LogEntry) -> Applied {
@@ -325,9 +359,10 @@ impl State {
 
     fn seen(&mut self, id: u64, received_usec: u64) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.last_seen_usec = stream.last_seen_usec.max(received_usec);
+        stream.last_seen_usec = received_usec;
+        stream.heard = self.clock.now();
         let node = self.nodes.entry(NodeKey::of(&stream.key)).or_default();
-        node.last_seen_usec = node.last_seen_usec.max(received_usec);
+        node.last_seen_usec = received_usec;
     }
 
     fn lose(&mut self, received_usec: u64, key: &Key, first: u64, last: u64) {
@@ -369,6 +404,7 @@ impl State {
         // Before containers go: a kill is told with the end of what it ended.
         self.decided(id, key, frame.decisions);
         let gone = self.streams.get_mut(&id).map(|s| s.slots.remove(&frame.gone)).unwrap_or_default();
+        self.slots_changed(id, 0, gone.len());
         for slot in gone {
             self.finish(id, slot);
         }
@@ -381,14 +417,18 @@ impl State {
         }
         let Some(stream) = self.streams.get_mut(&id) else { return Applied::Done };
         self.staging.clear();
-        if let Err(error) = stream.decoder.decode(bytes, &mut self.staging) {
-            return Applied::Unreadable(error.to_string());
-        }
+        let header = match stream.decoder.decode(bytes, &mut self.staging) {
+            Ok(header) => header,
+            Err(error) => return Applied::Unreadable(error.to_string()),
+        };
         if self.staging.minutes.iter().any(|(_, _, rollup)| implausible(rollup)) {
             return Applied::Unreadable("a minute has more samples than a minute can have".to_owned());
         }
-        let latest = received_usec / MINUTE_USEC + MAX_AHEAD_MINUTES;
-        let oldest = self.clock.saturating_sub(self.limits.history.retention_minutes);
+        self.delivered(id, key, received_usec, header.time_usec);
+        let Some(stream) = self.streams.get_mut(&id) else { return Applied::Done };
+        let latest = (received_usec / MINUTE_USEC).max(u64::from(self.clock.now())) + MAX_AHEAD_MINUTES;
+        let clock = self.clock.now();
+        let oldest = self.clock.horizon().saturating_sub(self.limits.history.retention_minutes);
         let mut newest = 0;
         let mut counted = 0;
         stream.slots.rewind();
@@ -413,15 +453,15 @@ impl State {
             let before = slot.latest.as_ref().map(|(time, _)| *time);
             self.counters.late += u64::from(before.is_some_and(|before| *time_usec < before));
             self.counters.resets += u64::from(previous.as_ref().is_some_and(|p| went_back(p, sample)));
-            turn_hour(&mut self.past, self.clock, slot, minute / 60);
+            turn_hour(&mut self.past, clock, slot, minute / 60);
             if let Some((minute, rollup)) = slot.take(minute, *time_usec, sample, previous.as_ref()) {
                 self.history.record(slot.series, (id, *number), &slot.identity.pod, minute, &rollup);
-                self.past.minute(self.clock, &slot.subjects, minute, &rollup);
+                self.past.minute(clock, &slot.subjects, minute, &rollup);
             }
             if slot.seconds.is_full(*number)
                 && let Some(fold) = slot.fold()
             {
-                self.past.absorb(self.clock, &slot.subjects, &fold);
+                self.past.absorb(clock, &slot.subjects, &fold);
             }
         }
         stream.slots.rewind();
@@ -443,13 +483,13 @@ impl State {
             }
             newest = newest.max(u64::from(minute) * MINUTE_USEC);
             counted += rollup.samples;
-            turn_hour(&mut self.past, self.clock, slot, minute / 60);
+            turn_hour(&mut self.past, clock, slot, minute / 60);
             if let Some((minute, rollup)) = slot.take_rollup(minute, rollup) {
                 self.history.record(slot.series, (id, *number), &slot.identity.pod, minute, &rollup);
-                self.past.minute(self.clock, &slot.subjects, minute, &rollup);
+                self.past.minute(clock, &slot.subjects, minute, &rollup);
             }
             if let Some(fold) = slot.fold_rollup(rollup) {
-                self.past.absorb(self.clock, &slot.subjects, &fold);
+                self.past.absorb(clock, &slot.subjects, &fold);
             }
         }
         self.count(key, newest, counted);
@@ -461,8 +501,9 @@ impl State {
         let node = self.nodes.entry(NodeKey::of(key)).or_default();
         node.frames += 1;
         node.samples += samples;
-        if newest_usec >= node.newest_usec {
-            (node.newest_usec, node.epoch) = (newest_usec, key.epoch);
+        // The newest of the last frame: a node whose clock was ahead is believed when it is right again.
+        if newest_usec > 0 && node.epoch == key.epoch {
+            node.newest_usec = newest_usec;
         }
     }
 
@@ -483,12 +524,8 @@ impl State {
 
     fn retire(&mut self, key: &Key) {
         let Some(id) = self.by_key.get(key).copied() else { return };
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.decoder.reset();
-        for slot in stream.slots.take_all() {
-            self.finish(id, slot);
-        }
-        self.history.prune();
+        self.drop_slots(id);
+        self.history.prune(self.clock.horizon());
         self.past.forget_empty();
     }
 }

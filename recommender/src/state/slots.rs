@@ -13,6 +13,9 @@ use super::seconds::Seconds;
 use crate::history::past::Subjects;
 use crate::history::replica::{Fold, Part, Replica, pod_id};
 
+/// A container was running so long before its first and after its last sample: folded minutes, and a clock that is set.
+const RAN_USEC: u64 = 3_600_000_000;
+
 /// What is remembered of one past second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
@@ -170,6 +173,14 @@ impl Slot {
         Some(Part { replica, unfolded: Some(&self.seconds) })
     }
 
+    /// Whether it may have been running then: it has a sample of that time or a little before or after, or none yet.
+    pub(crate) fn ran_at(&self, time_usec: u64) -> bool {
+        let folded = self.hour.as_ref().map(|open| u64::from(open.hour) * RAN_USEC);
+        let near = |usec: u64| usec.abs_diff(time_usec) <= RAN_USEC;
+        self.latest.is_none_or(|(latest, _)| near(latest))
+            || folded.is_some_and(|hour| near(hour) || near(hour + RAN_USEC))
+    }
+
     /// The last seconds, oldest first.
     pub fn recent(&self) -> impl Iterator<Item = Moment> {
         self.seconds.moments()
@@ -238,8 +249,17 @@ impl Slots {
         }
     }
 
+    /// Takes one slot out by number.
+    pub(crate) fn take(&mut self, number: u32) -> Option<Slot> {
+        let at = self.slots.binary_search_by_key(&number, |s| s.number).ok()?;
+        Some(self.slots.remove(at))
+    }
+
     /// Takes slots out by number, in one pass.
     pub(crate) fn remove(&mut self, numbers: &[u32]) -> Vec<Slot> {
+        if numbers.is_empty() {
+            return Vec::new();
+        }
         let mut sorted = numbers.to_vec();
         sorted.sort_unstable();
         self.slots.extract_if(.., |slot| sorted.binary_search(&slot.number).is_ok()).collect()
@@ -261,7 +281,7 @@ mod tests {
     use crate::state::history::{Bounds, History, Minutes, SeriesKey};
 
     fn slot(number: u32) -> Slot {
-        let mut history = Minutes::new(Bounds { series: 1, retention_minutes: 1 });
+        let mut history = Minutes::new(Bounds { series: 1, retention_minutes: 1, of_node: 1 });
         let (cluster, namespace) = (String::new(), String::new());
         let (workload, container) = (String::new(), String::new());
         let id = history.series(&SeriesKey { cluster, namespace, workload, container, image: None });

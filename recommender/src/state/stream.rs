@@ -31,9 +31,9 @@ pub struct Node {
     pub version: String,
     /// Its size, where the agent told.
     pub facts: Option<v1::NodeFacts>,
-    /// Epoch of its newest sample.
+    /// Its newest epoch that has delivered samples: that whose containers run.
     pub epoch: u64,
-    /// Time of that sample, microseconds since 1970.
+    /// Time of the newest sample of that epoch's last frame, microseconds since 1970.
     pub newest_usec: u64,
     /// When something was last received, microseconds since 1970.
     pub last_seen_usec: u64,
@@ -43,6 +43,57 @@ pub struct Node {
     pub samples: u64,
     /// Sequence numbers (seconds of the node) known to be missing.
     pub gaps: u64,
+    /// Containers it announced that are not followed, for lack of room or because they were too many.
+    pub refused: u64,
+    /// By how much its clock is behind the recommender's at its last frame, microseconds; negative: ahead. A node that
+    /// delivers what it kept is behind until it has caught up.
+    pub behind_usec: i64,
+    /// Streams of earlier epochs whose slots are kept, oldest first.
+    pub(crate) earlier: Vec<u64>,
+    /// New names it may bring.
+    pub(crate) names: Names,
+    /// Kills counted of it.
+    pub(crate) kills: Hourly,
+}
+
+/// New names (of workloads' containers) a node may bring: as many as it may have containers at once, then some a minute.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Names {
+    /// Used up of the first; given back with time.
+    pub(crate) used: u32,
+    /// Minute they were last looked at.
+    pub(crate) minute: u32,
+}
+
+impl Names {
+    /// Takes one, if there is one.
+    pub(crate) fn take(&mut self, now: u32, at_once: usize, a_minute: u32) -> bool {
+        let back = now.saturating_sub(self.minute).saturating_mul(a_minute);
+        self.used = self.used.saturating_sub(back);
+        self.minute = self.minute.max(now);
+        let is_left = (self.used as usize) < at_once;
+        self.used += u32::from(is_left);
+        is_left
+    }
+}
+
+/// A count that begins anew with every hour.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Hourly {
+    pub(crate) hour: u32,
+    pub(crate) count: u32,
+}
+
+impl Hourly {
+    /// Counts one of an hour, unless there were as many already.
+    pub(crate) fn take(&mut self, hour: u32, most: u32) -> bool {
+        if hour != self.hour {
+            *self = Self { hour, count: 0 };
+        }
+        let is_left = self.count < most;
+        self.count += u32::from(is_left);
+        is_left
+    }
 }
 
 /// What is known of one stream.
@@ -56,8 +107,14 @@ pub struct Stream {
     pub(crate) decoder: Decoder,
     /// Its containers.
     pub slots: Slots,
-    /// When something was last received, microseconds since 1970.
+    /// When something was last received, microseconds since 1970 by the clock of that moment.
     pub last_seen_usec: u64,
+    /// The same in minutes of the time that is believed.
+    pub(crate) heard: u32,
+    /// Time of its first samples, or of their reception where that is earlier; 0 = none yet.
+    pub(crate) began_usec: u64,
+    /// Its containers run: it is the newest epoch of a node that is not gone.
+    pub(crate) counts: bool,
 }
 
 impl Stream {
@@ -68,6 +125,9 @@ impl Stream {
             decoder: Decoder::new(),
             slots: Slots::default(),
             last_seen_usec: 0,
+            heard: 0,
+            began_usec: 0,
+            counts: false,
         }
     }
 

@@ -24,8 +24,17 @@ struct Feed {
 
 impl Feed {
     fn new() -> Self {
-        let history = Bounds { retention_minutes: 35 * 24 * 60, series: 100 };
-        let limits = Limits { history, epochs: 10, containers: 100, events: 10, subjects: 500 };
+        let history = Bounds { retention_minutes: 35 * 24 * 60, series: 100, of_node: 100 };
+        let limits = Limits {
+            history,
+            epochs: 10,
+            containers: 100,
+            per_node: 100,
+            names_per_minute: 100,
+            gone_minutes: 5,
+            events: 10,
+            subjects: 500,
+        };
         let key = Key { cluster: "c".into(), node: "n".into(), epoch: 1 };
         Self { state: State::new(limits), encoder: Encoder::new(), key, sequence: 0 }
     }
@@ -81,9 +90,10 @@ impl Feed {
 
     /// Records pass by until everything of an hour ago is sealed.
     fn pass(&mut self, until: u64) {
-        let key = self.key.clone();
-        for i in 0..3 {
-            self.state.apply(until + i * 1800 * SECOND, LogEntry::Retired(key.clone()));
+        // As nobody reports, time follows small steps only.
+        let from = self.state.clock.received_usec;
+        for time in (from..until + 3600 * SECOND).step_by(1800 * SECOND as usize) {
+            self.state.apply(time, LogEntry::Retired(self.key.clone()));
         }
     }
 }

@@ -112,6 +112,7 @@ pub(crate) fn pod(image: &str, more: &str) -> String {
 
 /// An agent of one epoch, a container per image; each uses a quarter of a core and 64 MiB.
 pub(crate) struct Agent {
+    node: String,
     epoch: u64,
     images: Vec<String>,
     encoder: Encoder,
@@ -124,11 +125,24 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn new(epoch: u64, images: &[&str]) -> Self {
+        Self::on("node-1", epoch, images)
+    }
+
+    /// The same on another node.
+    pub(crate) fn on(node: &str, epoch: u64, images: &[&str]) -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let images = images.iter().map(|image| (*image).to_owned()).collect();
         // So far back that everything measured lies in the past.
         let time_usec = now.as_micros() as u64 - 600_000_000;
-        Self { epoch, images, encoder: Encoder::new(), sequence: 0, time_usec, requested: None }
+        Self {
+            node: node.to_owned(),
+            epoch,
+            images,
+            encoder: Encoder::new(),
+            sequence: 0,
+            time_usec,
+            requested: None,
+        }
     }
 
     /// Frames of the next seconds.
@@ -186,7 +200,7 @@ impl Agent {
         let (requests, outgoing) = mpsc::channel(64);
         let hello = v1::Hello {
             cluster: "test".into(),
-            node: "node-1".into(),
+            node: self.node.clone(),
             epoch: self.epoch,
             version: "0".into(),
             facts: Some(v1::NodeFacts { memory_bytes: 8 << 30, cpu_milli: 4000, ..v1::NodeFacts::default() }),

@@ -156,7 +156,7 @@ pub(crate) fn counted(state: &State, key: &Key, slot: u32) -> BTreeMap<u64, u64>
         for entry in state.history.entries(Select::One(id), Resource::Memory, 0) {
             *counted.entry(u64::from(entry.minute)).or_default() += u64::from(entry.count);
         }
-        for (_, slot) in state.live_of(id) {
+        for (_, slot) in state.followed_of(id) {
             if let Some((minute, rollup)) = slot.open {
                 *counted.entry(u64::from(minute)).or_default() += rollup.memory_bytes.count;
             }

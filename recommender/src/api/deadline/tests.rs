@@ -14,6 +14,7 @@ use super::*;
 use crate::api::grpc::Api;
 use crate::api::http::Site;
 use crate::api::ready::Readiness;
+use crate::clock::WallClock;
 use crate::config::Config;
 use crate::ingest::engine::{Engine, Threads};
 use crate::ingest::store::Store;
@@ -55,12 +56,12 @@ impl Rig {
             image: "docker.io/library/web:1".into(),
             ..v1::Recommendation::default()
         };
-        Stored::write_for_tests(&file, vec![kept], now_usec() - 60_000_000);
+        Stored::write_for_tests(&file, vec![kept], WallClock::system().now_usec() - 60_000_000);
         let (store, _) = Store::open(&config).unwrap();
-        let (engine, threads) = Engine::start(store, &config).unwrap();
+        let (engine, threads) = Engine::start(store, &config, WallClock::system()).unwrap();
         let stored = Arc::new(Stored::open(file));
         let context = Context::new(engine, &config, Arc::clone(&stored)).unwrap();
-        let site = Site::new(Arc::new(Readiness::default()), stored);
+        let site = Site::new(Arc::new(Readiness::default()), stored, WallClock::system());
         site.open(context.clone());
         let api = Api { late: site.late(), stopping: watch::channel(false).1 };
         Self { context, api, site, threads, _dir: dir }

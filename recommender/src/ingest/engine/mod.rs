@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
 use evenkeel_log::SyncHandle;
 use evenkeel_proto::v1;
@@ -24,6 +24,7 @@ use tracing::error;
 use super::health::Health;
 use super::record::Key;
 use super::store::{Mark, SharedState, Store};
+use crate::clock::WallClock;
 use crate::config::Config;
 use disk::{checkpoint_loop, sync_loop};
 use worker::Ingest;
@@ -77,6 +78,7 @@ pub struct Engine {
     health: Arc<Health>,
     live: broadcast::Sender<Tick>,
     next_connection: Arc<AtomicU64>,
+    clock: WallClock,
 }
 
 /// Joins the threads.
@@ -105,18 +107,12 @@ struct Shared {
     stop: Arc<AtomicBool>,
 }
 
-/// Microseconds since 1970 by the wall clock.
-pub fn now_usec() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
-}
-
 impl Engine {
-    /// Starts the threads over an opened store.
+    /// Starts the threads over an opened store; `clock` is the machine's.
     ///
     /// # Errors
     /// When the log is not open or a thread cannot be started.
-    pub fn start(mut store: Store, config: &Config) -> anyhow::Result<(Self, Threads)> {
+    pub fn start(mut store: Store, config: &Config, clock: WallClock) -> anyhow::Result<(Self, Threads)> {
         let syncer = store.syncer()?;
         let durable = Mark(syncer.1 + syncer.0.durable().map_or(0, evenkeel_log::Seq::get));
         let stop = Arc::new(AtomicBool::new(false));
@@ -143,6 +139,7 @@ impl Engine {
             health: Arc::clone(&shared.health),
             live: live.clone(),
             next_connection: Arc::default(),
+            clock: clock.clone(),
         };
         let ingest = Ingest {
             store,
@@ -153,6 +150,8 @@ impl Engine {
             wake_checkpoint,
             owners: HashMap::new(),
             connections: HashMap::new(),
+            clock,
+            taken: Instant::now(),
         };
         let named = |name: &str| thread::Builder::new().name(name.to_owned());
         // The thread waits for its queue with a timeout, for which the queue's library needs a timer of its own.
@@ -163,6 +162,11 @@ impl Engine {
         let checkpoint =
             named("checkpoint").spawn(move || checkpoint_loop(&for_checkpoint, &checkpoint_woken))?;
         Ok((engine, Threads { stop, ingest, sync, checkpoint }))
+    }
+
+    /// What time it is, microseconds since 1970: the machine's clock, corrected where several nodes of one mind contradict it.
+    pub fn now_usec(&self) -> u64 {
+        self.clock.now_usec().saturating_add_signed(self.health.clock_correction())
     }
 
     /// The state.

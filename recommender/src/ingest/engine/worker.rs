@@ -15,7 +15,8 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
-use super::{Command, ConnectionId, RETRY, Reply, Shared, Tick, chain, now_usec, raise};
+use super::{Command, ConnectionId, RETRY, Reply, Shared, Tick, chain, raise};
+use crate::clock::WallClock;
 use crate::ingest::health::count;
 use crate::ingest::record::Key;
 use crate::ingest::store::{Mark, Outcome, Store, StoreError};
@@ -41,6 +42,9 @@ pub(super) struct Ingest {
     /// Which connection a stream belongs to, and whether its next frame is the first after the greeting.
     pub(super) owners: HashMap<Key, (ConnectionId, bool)>,
     pub(super) connections: HashMap<ConnectionId, mpsc::UnboundedSender<Reply>>,
+    pub(super) clock: WallClock,
+    /// When the last command was taken.
+    pub(super) taken: Instant,
 }
 
 impl Ingest {
@@ -68,13 +72,15 @@ impl Ingest {
             }
             if looked.elapsed() > LOOK_FOR_IDLE {
                 looked = Instant::now();
-                self.persist("drop idle streams", |store| store.retire_idle(now_usec()).map(|_| ()));
+                let (now, quiet) = (self.clock.now_usec(), self.taken.elapsed());
+                self.persist("drop idle streams", |store| store.retire_idle(now, quiet).map(|_| ()));
             }
         }
         self.end();
     }
 
     fn handle(&mut self, command: Command) {
+        self.taken = Instant::now();
         match command {
             Command::Hello { from, hello, replies } => {
                 self.hello(from, hello, replies);
@@ -96,8 +102,8 @@ impl Ingest {
                 });
             }
             Command::SetPanic { on, reason, done } => {
-                let mark =
-                    self.persist("set the panic switch", |s| s.set_panic(now_usec(), on, reason.clone()));
+                let now = self.clock.now_usec();
+                let mark = self.persist("set the panic switch", |s| s.set_panic(now, on, reason.clone()));
                 // Whoever asked may have gone.
                 let _ignored = mark.map(|mark| done.send(mark));
             }
@@ -116,7 +122,8 @@ impl Ingest {
             let why = "a newer connection of the same agent took this stream over".to_owned();
             let _gone = older.send(Reply::Close { why, superseded: true });
         }
-        let Some(greeting) = self.persist("greet", |store| store.hello(now_usec(), &hello)) else { return };
+        let now = self.clock.now_usec();
+        let Some(greeting) = self.persist("greet", |store| store.hello(now, &hello)) else { return };
         let resume = v1::Resume {
             epoch: hello.epoch,
             last_seq: greeting.last,
@@ -135,7 +142,7 @@ impl Ingest {
         let mut acknowledged = None;
         for frame in frames {
             count(&self.shared.health.sample_bytes, frame.samples.len() as u64);
-            let now = now_usec();
+            let now = self.clock.now_usec();
             let sequence = frame.sequence;
             let resumed =
                 sequence > 0 && self.owners.get_mut(&**key).is_some_and(|(_, first)| mem::take(first));
@@ -220,10 +227,26 @@ impl Ingest {
         let _awake = self.wake_sync.try_send(());
         let (bytes, behind) = self.store.bytes();
         self.shared.health.log_bytes.store(bytes, Ordering::Relaxed);
+        self.tell_clock();
         if behind >= self.shared.config.log.checkpoint_bytes.get() {
             self.want_checkpoint();
         }
         self.attend();
+    }
+
+    /// Tells the others what nodes say of the clock, and people when that changes.
+    fn tell_clock(&self) {
+        let (doubt, correction) = {
+            let state = self.shared.state.read();
+            (state.clock.doubt(), state.clock.correction_usec())
+        };
+        let before = self.shared.health.clock_trouble();
+        self.shared.health.set_clock(doubt, correction);
+        match (before, self.shared.health.clock_trouble()) {
+            (None, Some(trouble)) => warn!(trouble, "the clock of this machine is in doubt"),
+            (Some(_), None) => info!("nodes agree with the clock of this machine again"),
+            _ => {}
+        }
     }
 
     fn want_checkpoint(&mut self) {
