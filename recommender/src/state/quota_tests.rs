@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use evenkeel_proto::frame::Encoder;
+
 use super::history::SeriesKey;
 use super::image::Image;
 use super::*;
@@ -40,7 +42,10 @@ fn announcement(slot: u32, workload: String) -> v1::Announcement {
 
 fn announce(state: &mut State, node: &str, time: u64, announced: Vec<v1::Announcement>, gone: Vec<u32>) {
     let sequence = state.stream(&key(node)).map_or(0, |s| s.position.last) + 1;
-    let frame = v1::Frame { sequence, announced, gone, ..v1::Frame::default() };
+    // No container has a sample; what time it is at the node is in the frame.
+    let mut samples = Vec::new();
+    Encoder::new().encode_seconds(true, time, 1_000_000, &[], &mut samples).unwrap();
+    let frame = v1::Frame { sequence, announced, gone, samples: samples.into(), ..v1::Frame::default() };
     state.apply(time, LogEntry::Taken(Taken { key: key(node), frame }));
 }
 
