@@ -38,7 +38,35 @@ fn one_rule_is_an_object_and_several_are_a_list() {
     assert_eq!(several[1]["rule"], "vpa:percentile=0.99");
     assert_eq!(several[0], one);
     let table = backtest(&["--rule", "goal", "--rule", "vpa"]).out;
-    assert!(table.starts_with("RULE   SERIES   STEPS   SLACK") && table.lines().count() == 3, "{table}");
+    assert!(table.starts_with("RULE   SERIES   STEPS   SLACK") && table.lines().count() == 6, "{table}");
+}
+
+#[test]
+fn rules_are_held_against_the_first_with_intervals() {
+    let several = backtest(&["--rule", "goal", "--rule", "krr", "--rule", "p99-7d", "-o", "json"]).json();
+    assert!(several[0]["againstFirst"].is_null(), "{several}");
+    for (at, key) in
+        (1..3).flat_map(|at| ["slack", "slackAtEqualRisk", "over", "changesADay"].map(|key| (at, key)))
+    {
+        let of = |part: usize| several[at]["againstFirst"][key][part].as_f64().unwrap();
+        assert!(of(1) <= of(0) && of(0) <= of(2), "{key}: {several}");
+    }
+    // The 95th percentile of a container that is calm in every second is no request with room.
+    assert!(several[1]["againstFirst"]["slack"][0].as_f64().unwrap() < 0.0, "{several}");
+    assert!(several[1]["overall"]["cappedOver"].as_f64() <= several[1]["overall"]["over"].as_f64());
+    let table = backtest(&["--rule", "goal", "--rule", "krr", "-o", "wide"]).out;
+    assert!(table.contains("LESS goal") && table.contains("EXPECTED OVER"), "{table}");
+}
+
+#[test]
+fn requests_by_the_hour_are_set_and_counted() {
+    let day = backtest(&["-o", "json"]).json();
+    let hourly = backtest(&["--rule", "goal:change=hourly", "--every", "1h", "-o", "json"]).json();
+    let number = |of: &serde_json::Value, key: &str| of["series"][1][key].as_f64().unwrap();
+    // Busy for sixteen hours, with an eighth of it in the others.
+    assert!(number(&hourly, "slack") < number(&day, "slack") - 0.03, "{hourly}");
+    assert!((1.0..=8.0).contains(&number(&hourly, "changesADay")), "{hourly}");
+    assert!(number(&hourly, "over") <= 0.01 && number(&day, "changesADay") < 0.5, "{hourly}");
 }
 
 #[test]
@@ -93,7 +121,10 @@ fn one_time_is_answered_from_what_lies_before() {
 #[test]
 fn rows_of_csv() {
     let rows = backtest(&["--csv"]).out;
-    assert!(rows.starts_with("rule,series,steps,slack,over,oom24,churn\ngoal,calm,3,"), "{rows}");
+    assert!(
+        rows.starts_with("rule,series,steps,slack,over,oom24,churn,capped_over,changes_a_day\ngoal,calm,3,"),
+        "{rows}"
+    );
     assert!(rows.contains("\ngoal,\"day, busy\",3,"), "{rows}");
 }
 
@@ -104,7 +135,7 @@ fn refusals_name_place_reason_and_remedy() {
     assert_eq!(bad.status, 1);
     assert!(bad.err.contains("standard input, line 3") && bad.err.contains("is no number"), "{}", bad.err);
     for (more, part) in [
-        (&["--rule", "p99"][..], "there are goal, vpa, vpa-p99, initial"),
+        (&["--rule", "p99"][..], "there are goal, vpa, vpa-p99, initial, krr, p99-7d"),
         (&["--rule", "vpa:half-life=1"], "such as 7d or 24h"),
         (&["--warmup", "7"], "such as 7d or 24h"),
         (&["--rule", "goal", "--rule", "vpa", "--requests-out", "/dev/null"], "give one --rule"),

@@ -202,6 +202,11 @@ impl Tally {
 
     /// Counts all that a histogram counted, and returns how much that is.
     pub fn merge(&mut self, histogram: &Histogram) -> u64 {
+        self.merge_times(histogram, 1)
+    }
+
+    /// Counts all that a histogram counted so many times, and returns how much that is, counted once.
+    pub fn merge_times(&mut self, histogram: &Histogram, times: u64) -> u64 {
         let buckets = histogram.buckets();
         let (Some(low), Some(high)) = (buckets.first(), buckets.last()) else { return 0 };
         self.reach(usize::from(low.0), usize::from(high.0).min(BUCKETS - 1));
@@ -209,7 +214,7 @@ impl Tally {
         for (bucket, weight) in buckets {
             // The scheme has no bucket above the last, and no value that would count there.
             let Some(slot) = self.weights.get_mut(usize::from(*bucket)) else { break };
-            *slot = slot.saturating_add(*weight);
+            *slot = slot.saturating_add(weight.saturating_mul(times));
             sum = sum.saturating_add(*weight);
         }
         sum
@@ -251,6 +256,11 @@ impl Tally {
     pub fn downward(&self) -> impl Iterator<Item = (u16, u64)> {
         let numbered = self.range().zip(self.used()).rev();
         numbered.filter(|(_, weight)| **weight > 0).map(|(bucket, weight)| (bucket as u16, *weight))
+    }
+
+    /// The lowest bucket with a weight, and the weights from it to the highest one with a weight.
+    pub fn weights(&self) -> (usize, &[u64]) {
+        (self.range().start, self.used())
     }
 
     fn reach(&mut self, low: usize, high: usize) {

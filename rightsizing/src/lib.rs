@@ -15,6 +15,7 @@ pub mod policy;
 pub mod rule;
 mod units;
 pub mod vpa;
+pub mod window;
 
 /// A resource a rule speaks about; fixes the unit of every plain number beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]

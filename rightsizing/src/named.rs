@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::rule::Rule;
-use crate::{goal, initial, vpa};
+use crate::{goal, initial, vpa, window};
 
 /// A rule that people name.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +14,8 @@ pub enum Named {
     Vpa(vpa::Params),
     /// Initial Resources.
     Initial(initial::Params),
+    /// A percentile or the maximum of a window.
+    Window(window::Params),
 }
 
 /// Why text names no rule.
@@ -29,7 +31,7 @@ impl fmt::Display for BadRule {
 impl std::error::Error for BadRule {}
 
 /// Names of all rules.
-pub const NAMES: [&str; 4] = ["goal", "vpa", "vpa-p99", "initial"];
+pub const NAMES: [&str; 6] = ["goal", "vpa", "vpa-p99", "initial", "krr", "p99-7d"];
 
 impl Default for Named {
     fn default() -> Self {
@@ -44,6 +46,7 @@ impl Named {
             Self::Goal(params) => params,
             Self::Vpa(params) => params,
             Self::Initial(params) => params,
+            Self::Window(params) => params,
         }
     }
 
@@ -58,6 +61,8 @@ impl Named {
             "vpa" => Self::Vpa(vpa::Params::default()),
             "vpa-p99" => Self::Vpa(vpa::Params { target: 0.99, ..vpa::Params::default() }),
             "initial" => Self::Initial(initial::Params::default()),
+            "krr" => Self::Window(window::Params::KRR),
+            "p99-7d" => Self::Window(window::Params::P99_7D),
             _ => return Err(BadRule(format!("no rule is named {name:?}; there are {}", NAMES.join(", ")))),
         };
         for option in options.split(',').filter(|option| !option.is_empty()) {
@@ -73,6 +78,7 @@ impl Named {
             Self::Goal(params) => set_goal(params, key, value),
             Self::Vpa(params) => set_vpa(params, key, value),
             Self::Initial(params) => set_initial(params, key, value),
+            Self::Window(params) => set_window(params, key, value),
         }
     }
 }
@@ -82,20 +88,19 @@ fn set_goal(params: &mut goal::Params, key: &str, value: &str) -> Result<(), Bad
         "fill" => params.cpu_fill = part(value)?,
         "over" => params.cpu_over = part(value)?,
         "memory-over" => params.memory_over = part(value)?,
-        "margin" => params.cpu_margin = number(value)?,
-        "reach" => params.cpu_reach = number(value)?,
-        "reach-limit" => params.cpu_reach_limit = number(value)?,
+        "change" => params.change = change(value)?,
+        "price" => params.cpu_price = number(value)?,
+        "half-life" => params.cpu_half_life_days = duration_ms(value)? as f64 / 86_400_000.0,
         "memory-margin" => params.memory_margin = number(value)?,
         "days" => params.cpu_days = whole(value)?,
         "memory-days" => params.memory_days = whole(value)?,
         "settle" => params.settle = number(value)?,
-        "keep" => params.cpu_keep = number(value)?,
         "memory-keep" => params.memory_keep = number(value)?,
         "min-cpu" => params.min_cpu_micro = micros(value)?,
         "min-memory" => params.min_memory_bytes = whole(value)?,
         _ => {
-            let keys = "fill, over, memory-over, margin, reach, reach-limit, memory-margin, days, memory-days, settle, \
-                        keep, memory-keep, min-cpu, min-memory";
+            let keys = "change, fill, over, price, half-life, days, memory-over, memory-margin, memory-days, memory-keep, \
+                        settle, min-cpu, min-memory";
             return Err(unknown("goal", key, keys));
         }
     }
@@ -129,6 +134,31 @@ fn set_initial(params: &mut initial::Params, key: &str, value: &str) -> Result<(
         _ => return Err(unknown("initial", key, "percentile")),
     }
     Ok(())
+}
+
+fn set_window(params: &mut window::Params, key: &str, value: &str) -> Result<(), BadRule> {
+    match key {
+        "percentile" => params.cpu_percentile = part(value)?,
+        "margin" => params.cpu_margin = number(value)?,
+        "memory-margin" => params.memory_margin = number(value)?,
+        "days" => params.days = whole(value)?,
+        "min-cpu" => params.min_cpu_micro = micros(value)?,
+        "min-memory" => params.min_memory_bytes = whole(value)?,
+        _ => {
+            let keys = "percentile, margin, memory-margin, days, min-cpu, min-memory";
+            return Err(unknown("of a window", key, keys));
+        }
+    }
+    Ok(())
+}
+
+fn change(text: &str) -> Result<goal::Change, BadRule> {
+    match text {
+        "day" => Ok(goal::Change::Day),
+        "raise" => Ok(goal::Change::Raise),
+        "hourly" => Ok(goal::Change::Hourly),
+        _ => Err(BadRule(format!("{text:?} is no time to change requests; write day, raise or hourly"))),
+    }
 }
 
 fn unknown(rule: &str, key: &str, keys: &str) -> BadRule {
@@ -198,8 +228,9 @@ mod tests {
             ("vpa:percentile=99", "99 is not above 0 and up to 1"),
             ("vpa:half-life=72", "such as 7d or 24h"),
             ("vpa:half-life=0h", "above 0"),
-            ("goal:margin=-1", "0 or more"),
-            ("goal:margin", "has no ="),
+            ("goal:price=-1", "0 or more"),
+            ("goal:price", "has no ="),
+            ("goal:change=weekly", "write day, raise or hourly"),
             ("initial:tiers=1", "it has percentile"),
         ] {
             let error = Named::parse(text).unwrap_err().to_string();

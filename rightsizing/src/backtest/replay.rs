@@ -10,7 +10,7 @@ use crate::rule::{Answer, Question, Rule};
 use crate::vpa::Estimator;
 
 /// A request in force from a time on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Request {
     /// From when, milliseconds since 1970.
     pub time_ms: u64,
@@ -20,6 +20,8 @@ pub struct Request {
     pub lower: Option<u64>,
     /// A request above this should have been lowered, where the rule has bounds.
     pub upper: Option<u64>,
+    /// Part of the time (CPU) or of the days (memory) expected above it, where the rule tells.
+    pub risk: Option<f64>,
 }
 
 /// What became of one series under one rule.
@@ -42,6 +44,7 @@ impl<'a> Memory<'a> {
         match named {
             Named::Vpa(params) => Self::Vpa(Box::new(Estimator::new(*params, resource))),
             Named::Goal(rule) => Self::Past { past: Box::new(Past::new(resource, false)), rule },
+            Named::Window(rule) => Self::Past { past: Box::new(Past::new(resource, false)), rule },
             Named::Initial(rule) => Self::Past { past: Box::new(Past::new(resource, true)), rule },
         }
     }
@@ -78,8 +81,9 @@ pub fn replay(series: &Series, resource: Resource, rule: &Named, schedule: &Sche
             let question = Question { resource, now_ms: time_ms, current: previous, previous };
             let answer = memory.answer(&question);
             if let Some(request) = answer.request {
-                requests.push(Request { time_ms, request, lower: answer.lower, upper: answer.upper });
-                judge.set(time_ms, request.max(1));
+                let (lower, upper, risk) = (answer.lower, answer.upper, answer.risk_then);
+                requests.push(Request { time_ms, request, lower, upper, risk });
+                judge.set(time_ms, request.max(1), risk);
             }
         }
         // Until the next request is due.

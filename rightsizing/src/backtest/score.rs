@@ -1,8 +1,10 @@
 //! Judges requests by what was used while they were in force.
 
 use super::Schedule;
+use super::calibration::Calibration;
 use super::trace::Sample;
 use crate::Resource;
+use crate::units::{DAY_MS, HOUR_MS};
 
 /// CPU use above this part of the request counts as over (design document "Vertical Pod Autoscaler").
 pub const CPU_FILL: f64 = 0.95;
@@ -12,6 +14,10 @@ const GOAL: f64 = 0.01;
 const SLACK_MS: u64 = 1_000;
 /// A step needs so many samples to be judged.
 const LEAST_SAMPLES: u32 = 2;
+/// A day is over for so long at most where it is counted capped: one jump of one series decides a small set otherwise.
+const CAPPED_MS: u64 = HOUR_MS;
+/// A request changes when it moves by more than this part.
+const CHANGED: f64 = 0.01;
 
 /// How good the requests of a series were, and what is needed to sum several up.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -24,8 +30,15 @@ pub struct Score {
     /// Time over, and all time, milliseconds.
     over_ms: u64,
     judged_ms: u64,
-    /// Steps in which use was above the request at any time.
+    /// The same with at most an hour of each day.
+    capped_ms: u64,
+    /// Days (24 hours from the first request on) judged, and those in which use was above the request at any time.
+    days: u64,
     peaks_over: u64,
+    /// Requests that moved by more than 1 %.
+    moved: u64,
+    /// What rules expected, and what came.
+    calibration: Calibration,
     /// Sum of relative changes from one step to the next, and how many there were.
     changed: f64,
     changes: u64,
@@ -39,7 +52,33 @@ impl Score {
         1.0 - self.used / self.requested.max(f64::MIN_POSITIVE)
     }
 
-    fn slack_times(&self, factor: f64) -> f64 {
+    /// Sums another series up with this one.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.used += other.used;
+        self.requested += other.requested;
+        self.over_ms += other.over_ms;
+        self.judged_ms += other.judged_ms;
+        self.capped_ms += other.capped_ms;
+        self.days += other.days;
+        self.peaks_over += other.peaks_over;
+        self.moved += other.moved;
+        self.changed += other.changed;
+        self.changes += other.changes;
+        self.calibration.merge(&other.calibration);
+        self.ratios.merge(&other.ratios);
+    }
+
+    /// The factor on all requests that would meet the goal of 1 % exactly; `None` when nothing was judged.
+    pub(super) fn factor(&self, resource: Resource) -> Option<f64> {
+        let fill = match resource {
+            Resource::Cpu => CPU_FILL,
+            Resource::Memory => 1.0,
+        };
+        Some(self.ratios.quantile(1.0 - GOAL)? / fill)
+    }
+
+    pub(super) fn slack_times(&self, factor: f64) -> f64 {
         1.0 - self.used / (self.requested * factor).max(f64::MIN_POSITIVE)
     }
 
@@ -48,9 +87,24 @@ impl Score {
         self.over_ms as f64 / self.judged_ms.max(1) as f64
     }
 
-    /// Part of the steps (24 h windows, by default) in which use was above the request at any time.
+    /// Part of the time over, of which a day counts as an hour at most.
+    pub fn capped_over(&self) -> f64 {
+        self.capped_ms as f64 / self.judged_ms.max(1) as f64
+    }
+
+    /// Part of the 24 h windows in which use was above the request at any time.
     pub fn oom24(&self) -> f64 {
-        self.peaks_over as f64 / self.steps.max(1) as f64
+        self.peaks_over as f64 / self.days.max(1) as f64
+    }
+
+    /// How often a day the request moved by more than 1 %.
+    pub fn changes_a_day(&self) -> f64 {
+        self.moved as f64 * DAY_MS as f64 / self.judged_ms.max(1) as f64
+    }
+
+    /// What the rule expected, and what came.
+    pub const fn calibration(&self) -> &Calibration {
+        &self.calibration
     }
 
     /// Mean change from one request to the next, as a part of the greater.
@@ -74,7 +128,13 @@ pub struct Summary {
     pub over: f64,
     /// Part of the series that were over for more than 1 % of their time.
     pub bad: f64,
-    /// Part of all steps in which use was above the request at any time.
+    /// The same with at most an hour of each day of each series.
+    pub capped_over: f64,
+    /// How often a day a request moved by more than 1 %.
+    pub changes_a_day: f64,
+    /// What the rule expected, and what came.
+    pub calibration: Calibration,
+    /// Part of all 24 h windows in which use was above the request at any time.
     pub oom24: f64,
     /// Mean change from one request to the next.
     pub churn: f64,
@@ -88,24 +148,9 @@ impl Summary {
     /// Of these series; `None` when nothing could be judged.
     pub fn of<'a>(resource: Resource, scores: impl IntoIterator<Item = &'a Score>) -> Option<Self> {
         let judged: Vec<&Score> = scores.into_iter().filter(|score| score.steps > 0).collect();
-        let mut ratios = Ratios::default();
         let mut all = Score::default();
-        for score in &judged {
-            all.steps += score.steps;
-            all.used += score.used;
-            all.requested += score.requested;
-            all.over_ms += score.over_ms;
-            all.judged_ms += score.judged_ms;
-            all.peaks_over += score.peaks_over;
-            all.changed += score.changed;
-            all.changes += score.changes;
-            ratios.merge(&score.ratios);
-        }
-        let fill = match resource {
-            Resource::Cpu => CPU_FILL,
-            Resource::Memory => 1.0,
-        };
-        let factor = ratios.quantile(1.0 - GOAL)? / fill;
+        judged.iter().for_each(|score| all.merge(score));
+        let factor = all.factor(resource)?;
         Some(Self {
             series: judged.len(),
             steps: all.steps,
@@ -113,6 +158,9 @@ impl Summary {
             pooled_slack: all.slack(),
             over: all.over(),
             bad: judged.iter().filter(|score| score.over() > GOAL).count() as f64 / judged.len() as f64,
+            capped_over: all.capped_over(),
+            changes_a_day: all.changes_a_day(),
+            calibration: all.calibration,
             oom24: all.oom24(),
             churn: all.churn(),
             factor,
@@ -174,14 +222,28 @@ pub(super) struct Judge {
     last_ms: u64,
     seen: u32,
     previous: Option<u64>,
+    /// When the first request came into force.
+    first_ms: Option<u64>,
+    day: Day,
     step: Option<Step>,
     score: Score,
+}
+
+/// The 24 h window that goes on.
+#[derive(Default)]
+struct Day {
+    number: u64,
+    over_ms: u64,
+    judged_ms: u64,
+    /// Greatest use as a part of the request in force.
+    ratio: f64,
 }
 
 /// A request in force.
 struct Step {
     end_ms: u64,
     request: u64,
+    risk: Option<f64>,
     /// CPU use above this is over.
     most: f64,
     per_request: f64,
@@ -200,18 +262,26 @@ impl Judge {
             last_ms: samples.last().map_or(0, |sample| sample.time_ms),
             seen: 0,
             previous: None,
+            first_ms: None,
+            day: Day::default(),
             step: None,
             score: Score::default(),
         }
     }
 
     /// A request comes into force.
-    pub(super) fn set(&mut self, time_ms: u64, request: u64) {
+    pub(super) fn set(&mut self, time_ms: u64, request: u64, risk: Option<f64>) {
         self.finish();
+        let number = (time_ms - *self.first_ms.get_or_insert(time_ms)) / DAY_MS;
+        if number != self.day.number {
+            self.finish_day();
+            self.day.number = number;
+        }
         let end_ms = time_ms.saturating_add(self.every_ms);
         self.step = (end_ms <= self.last_ms + SLACK_MS && self.seen >= LEAST_SAMPLES).then(|| Step {
             end_ms,
             request,
+            risk,
             // A hair above, so that a request made of the use itself is not over by rounding.
             most: CPU_FILL * request as f64 * (1.0 + 1e-9),
             per_request: 1.0 / request as f64,
@@ -251,18 +321,42 @@ impl Judge {
         score.requested += step.request as f64;
         score.over_ms += step.over_ms;
         score.judged_ms += step.judged_ms;
-        score.peaks_over += u64::from(step.peak > step.request);
-        if self.resource == Resource::Memory {
-            score.ratios.add(step.peak as f64 * step.per_request, 1);
+        let ratio = step.peak as f64 * step.per_request;
+        self.day.over_ms += step.over_ms;
+        self.day.judged_ms += step.judged_ms;
+        self.day.ratio = self.day.ratio.max(ratio);
+        if let Some(risk) = step.risk {
+            let (came, of) = match self.resource {
+                Resource::Cpu => (step.over_ms, step.judged_ms),
+                Resource::Memory => (u64::from(ratio > 1.0), 1),
+            };
+            score.calibration.count(risk, came, of);
         }
         if let Some(previous) = self.previous.replace(step.request) {
-            score.changed += previous.abs_diff(step.request) as f64 / previous.max(step.request) as f64;
+            let change = previous.abs_diff(step.request) as f64 / previous.max(step.request) as f64;
+            score.changed += change;
             score.changes += 1;
+            score.moved += u64::from(change > CHANGED);
+        }
+    }
+
+    fn finish_day(&mut self) {
+        let day = std::mem::take(&mut self.day);
+        if day.judged_ms == 0 {
+            return;
+        }
+        let score = &mut self.score;
+        score.days += 1;
+        score.capped_ms += day.over_ms.min(CAPPED_MS);
+        score.peaks_over += u64::from(day.ratio > 1.0);
+        if self.resource == Resource::Memory {
+            score.ratios.add(day.ratio, 1);
         }
     }
 
     pub(super) fn end(mut self) -> Score {
         self.finish();
+        self.finish_day();
         self.score
     }
 }

@@ -1,29 +1,44 @@
 //! When a request is not worth a change.
-//!
-//! A percentile of a sliding window moves a little with every sample, and jumps when bursts make up just the part of the
-//! time that it leaves out: they are in it today and not tomorrow. Following that costs a change a day and buys nothing.
 
 use super::Params;
+use super::cpu::Costs;
+use super::params::Change;
+use super::profile::Profile;
 use crate::Resource;
 use crate::rule::Question;
 
-/// What was answered before, where it still serves: it would have met the objective for what was seen (`needed`), and
-/// the new answer is no more than a factor away, either way. Young containers follow every answer (`age_days`), because
-/// their first ones rest on next to nothing.
-pub(super) fn previous(
-    params: &Params,
-    question: &Question,
-    request: u64,
-    needed: f64,
-    age_days: f64,
-) -> Option<u64> {
-    let part = match question.resource {
-        Resource::Cpu => params.cpu_keep,
-        Resource::Memory => params.memory_keep,
-    };
-    let factor = 1.0 + part * params.mature(age_days);
-    let near = request as f64 / factor..=request as f64 * factor;
-    question.previous.filter(|previous| *previous as f64 >= needed && near.contains(&(*previous as f64)))
+/// A CPU request that changes by the hour stays while another one would be better by no more than this part of
+/// itself: on the public traces requests then change three to four times a day.
+const WORTH: f64 = 0.03;
+
+/// Part by which a CPU request that is raised within the day may differ from the new answer before it follows: answers
+/// move by less from one hour to the next, and should not change a request every hour.
+const NEAR: f64 = 0.05;
+
+/// What was answered before, where it is kept.
+///
+/// Memory: a higher answer, until the new one is lower by more than `memory_keep`; a lower one never, because it would
+/// take back what a peak has taught. CPU by the day: never, as keeping costs slack and the answer hardly moves. CPU raised
+/// within the day: while the new one is near. CPU by the hour: while the new one is hardly better.
+pub(super) fn previous(params: &Params, question: &Question, request: u64, profile: &Profile) -> Option<u64> {
+    let previous = question.previous?;
+    match question.resource {
+        Resource::Memory => {
+            let mature = params.mature(profile.age_days());
+            let most = request as f64 * (1.0 + params.memory_keep * mature);
+            (previous >= request && previous as f64 <= most).then_some(previous)
+        }
+        Resource::Cpu if params.change == Change::Day => None,
+        // A raise that is over must not be kept.
+        Resource::Cpu if params.change == Change::Raise => {
+            let near = request as f64 / (1.0 + NEAR)..=request as f64 * (1.0 + NEAR);
+            near.contains(&(previous as f64)).then_some(previous)
+        }
+        Resource::Cpu => {
+            let costs = Costs::new(params, profile.curve(), params.young(profile.age_days()));
+            (costs.worse_by(previous as f64, request as f64) <= WORTH).then_some(previous)
+        }
+    }
 }
 
 /// The present request where it is enough and hardly too much, or else the new one.

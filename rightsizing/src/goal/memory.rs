@@ -27,7 +27,6 @@ pub(super) fn estimate(params: &Params, profile: &Profile) -> Option<Estimate> {
     let request = request.max(most);
     Some(Estimate {
         request,
-        needed: most,
         lower: most,
         upper: request * (1.0 + params.memory_margin + 1.0 / profile.age_days().max(0.25)),
     })

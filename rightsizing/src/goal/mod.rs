@@ -5,27 +5,30 @@
 //! that meeting an objective for what was seen breaks it for what comes; how much is added depends on how restless the
 //! past was.
 //!
-//! - CPU (`cpu`): the 95th percentile of two weeks, raised by a part of its distance to the peak, by a margin, and
-//!   divided by 0.95. Time in which the container was starved of CPU counts as over: the request grows by half of what
-//!   was used then, until it ends.
+//! - CPU (`cpu`): the request at which a little more would cost more than the time that it covers, of the time expected
+//!   above each height of use (`curve`): days of four weeks, halved with every week. Time in which the container was
+//!   starved of CPU counts as over: the request grows by half of what was used then, until it ends.
 //! - Memory (`memory`): the geometric mean of the greatest use of two weeks and of the 99 % point of a log-normal through
 //!   the daily peaks of three weeks. OOM kills stand outside of it: the request is at least what was used then and a
 //!   fifth, doubling with each repetition.
 //! - Little history (`tiers`): what containers of the same command, image and tag, or image used, until the container has
 //!   two days of its own; and wider margins until it has a week.
 //!
-//! - What was answered before (`keep`) is answered again while what was seen would have been served by it and the new
-//!   answer is near: a request that follows every sample is never the same twice.
+//! - Requests may change within the day (`change`): raised for six hours where use is above them for most of an hour, or
+//!   set every hour from the last hours and the same hour of other days.
+//! - What was answered before (`keep`) is answered again where a change is not worth it.
 //!
-//! Two weeks see every weekday twice, so that a quiet weekend does not shrink Monday. Owned here: request and bounds for
+//! Four weeks see every weekday more than once, so that a quiet weekend does not shrink Monday. Owned here: request and bounds for
 //! one container. Not owned: caps by policy and LimitRange, and predefined values where nothing is known.
 
 mod cpu;
+mod curve;
 mod keep;
 mod memory;
 mod oom;
 mod params;
 mod profile;
+mod raise;
 mod tiers;
 
 #[cfg(test)]
@@ -37,14 +40,12 @@ use crate::rule::{Answer, Question, Rule};
 use crate::units::{DAY_MS, HOUR_MS, rounded};
 use profile::Profile;
 
-pub use params::Params;
+pub use params::{Change, Params};
 
 /// Request and bounds before they are whole numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Estimate {
     request: f64,
-    /// Below it, what was seen would have broken the objective.
-    needed: f64,
     lower: f64,
     upper: f64,
 }
@@ -70,8 +71,12 @@ impl Rule for Params {
             least = least.max(oom::least(self, question, own.peak(), history, &mut notes));
         }
         let request = rounded(estimate.request.max(least));
-        let kept = keep::previous(self, question, request, estimate.needed.max(least), own.age_days());
+        let kept = keep::previous(self, question, request, profile).map(|kept| kept.max(rounded(least)));
         let request = kept.unwrap_or_else(|| keep::current(self, question, request));
+        let request = raise::raised(self, profile, request, &mut notes);
+        if question.resource == Resource::Cpu {
+            notes.extend(cpu::explanation(self, profile, request));
+        }
         let risk = |request: u64| tier.mixed(&own, |profile| self.risk(question.resource, profile, request));
         Answer {
             request: Some(request),
@@ -107,6 +112,11 @@ impl Params {
         (days - (self.mature_days - 1.0)).clamp(0.0, 1.0)
     }
 
+    /// How much the first week counts: 1 over the days known, and nothing once every weekday was seen.
+    fn young(&self, days: f64) -> f64 {
+        (1.0 - self.mature(days)) / days.max(0.25)
+    }
+
     fn least(&self, resource: Resource) -> u64 {
         match resource {
             Resource::Cpu => self.min_cpu_micro,
@@ -121,21 +131,22 @@ impl Params {
         }
     }
 
-    /// Expected part of time or of days over a request: what was seen, and one day of which the goal is all that is known.
+    /// Expected part of time or of days over a request. CPU: by the curve, and the time starved. Memory: what was seen, and
+    /// one day of which the goal is all that is known.
     /// Beside less than ten days that day shrinks to a tenth of them: what is not known must not outweigh what is.
     fn risk(&self, resource: Resource, profile: &Profile, request: u64) -> Option<f64> {
-        let (over, of, goal) = match resource {
+        match resource {
             Resource::Cpu => {
-                let (over, of) = profile.time_above((request as f64 * self.cpu_fill) as u64);
-                ((over + profile.starved_ms).min(of) as f64, of as f64, self.cpu_over)
+                let starved = profile.starved_ms as f64 / profile.measured_ms().max(1) as f64;
+                let over = profile.curve().risk(request as f64 * self.cpu_fill);
+                (!profile.is_empty()).then(|| (over + starved).min(1.0))
             }
             Resource::Memory => {
                 let (over, of) = profile.days_above(request);
-                (over * DAY_MS as f64, of * DAY_MS as f64, self.memory_over)
+                let unknown = (of / KNOWN_TO_UNKNOWN).min(1.0);
+                (of > 0.0).then(|| (over + self.memory_over * unknown) / (of + unknown))
             }
-        };
-        let unknown = (DAY_MS as f64).min(of / KNOWN_TO_UNKNOWN);
-        (of > 0.0).then(|| (over + goal * unknown) / (of + unknown))
+        }
     }
 }
 

@@ -1,6 +1,8 @@
-//! What the rule keeps of a history: time at each height of use over the window, and the peak of each day counted back
-//! from now.
+//! What the rule keeps of a history: time at each height of use, the recent weighing more, and the peak of each day
+//! counted back from now.
 
+use super::curve::Curve;
+use super::params::Change;
 use super::{Params, first_hour};
 use crate::Resource;
 use crate::evidence::Evidence;
@@ -13,13 +15,40 @@ use crate::units::{DAY_MS, HOUR_MS};
 const HOURLY_DAYS: u64 = 8;
 /// Hours of the 24 that must be known for a day's peak to stand for a day.
 const WHOLE_DAY_HOURS: u32 = 12;
+/// Weights are kept in parts of this, so that sums are whole numbers and do not depend on the order.
+const WHOLE: f64 = 1_024.0;
+
+/// How the hours are weighed for a request that changes by the hour: this part by the last hours, halved with each one,
+/// this part by the same hour of the last seven days with half of its neighbours, the rest as for a day. The rest must be
+/// small: half of it is busy time of a container that sleeps at night.
+const HOURLY_LAST: f64 = 0.5;
+const HOURLY_LAST_HALF_HOURS: f64 = 1.0;
+const HOURLY_LAST_HOURS: f64 = 24.0;
+const HOURLY_SAME: f64 = 0.48;
+const HOURLY_SAME_DAYS: u64 = 7;
+
+/// Hours of which a raise that is in force now may come: it holds for six, and may have needed two.
+const RAISED_HOURS: u64 = 8;
+
+/// Time at each height of use by how it is weighed, milliseconds in 1,024ths.
+#[derive(Debug, Clone, Default)]
+struct Heights {
+    /// Halved with every half-life.
+    long: Tally,
+    /// Of the last hours, and of the same hour of other days; only where requests change by the hour.
+    last: Tally,
+    same: Tally,
+}
 
 /// A folded history.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Profile {
-    /// Time at each height of use, milliseconds.
-    time: Tally,
-    total: u64,
+    heights: Heights,
+    /// Milliseconds measured.
+    measured: u64,
+    curve: Curve,
+    /// The last hours, oldest first; only where requests are raised within the day.
+    pub(super) recent: Vec<(u64, Histogram)>,
     /// Greatest use of each day, newest first, and of how many hours it is made.
     days: Vec<(u64, u32)>,
     /// Greatest use while starved, and for how long it was starved.
@@ -39,19 +68,18 @@ impl Profile {
         history.visit_hours(Scope::Own, first_hour(now, days.min(HOURLY_DAYS)), &mut |hour| {
             if hour.hour * HOUR_MS < now {
                 oldest.get_or_insert(hour.hour);
-                profile.hour(params, hour, now);
+                profile.hour(params, question, hour);
             }
         });
-        if days > HOURLY_DAYS {
-            // Whole days that end before the hours begin.
-            let until = oldest.unwrap_or(now / HOUR_MS) / 24;
-            let from = now.saturating_sub(days * DAY_MS).div_ceil(DAY_MS);
-            history.visit_days(Scope::Own, from, &mut |day| {
-                if day.day < until {
-                    profile.day(day, now);
-                }
-            });
-        }
+        // Whole days that end before the hours begin.
+        let until = oldest.unwrap_or(now / HOUR_MS) / 24;
+        let from = now.saturating_sub(days * DAY_MS).div_ceil(DAY_MS);
+        history.visit_days(Scope::Own, from, &mut |day| {
+            if day.day < until {
+                profile.day(params, day, now);
+            }
+        });
+        profile.finish(question.resource);
         profile
     }
 
@@ -62,20 +90,32 @@ impl Profile {
         let now = question.now_ms;
         history.visit_days(scope, now.saturating_sub(days * DAY_MS) / DAY_MS, &mut |day| {
             if day.day * DAY_MS < now {
-                profile.day(day, now);
+                profile.day(params, day, now);
             }
         });
         // The first day may have begun before its containers did.
         if let Some(since) = history.since_ms(scope) {
             profile.span_ms = profile.span_ms.min(now.saturating_sub(since));
         }
+        profile.finish(question.resource);
         profile
     }
 
-    fn hour(&mut self, params: &Params, hour: &Hour, now: u64) {
-        let start = hour.hour * HOUR_MS;
+    fn hour(&mut self, params: &Params, question: &Question, hour: &Hour) {
+        let (now, start) = (question.now_ms, hour.hour * HOUR_MS);
         let histogram = hour.worst.as_ref().unwrap_or(&hour.all);
-        let weight = self.merge(histogram);
+        let weight = self.heights.long.merge_times(histogram, params.decayed((now - start) / DAY_MS));
+        self.measured = self.measured.saturating_add(weight);
+        if question.resource == Resource::Cpu {
+            match params.change {
+                Change::Day => {}
+                Change::Raise if now - start <= RAISED_HOURS * HOUR_MS => {
+                    self.recent.push((hour.hour, histogram.clone()));
+                }
+                Change::Raise => {}
+                Change::Hourly => self.heights.by_hour(params, histogram, hour.hour, now),
+            }
+        }
         if hour.starved_ms as f64 > params.cpu_over * weight as f64 {
             self.starved_peak = self.starved_peak.max(hour.peak);
         }
@@ -86,12 +126,21 @@ impl Profile {
         self.span_ms = self.span_ms.max(now.saturating_sub(start + HOUR_MS) + measured);
     }
 
-    fn day(&mut self, day: &Day, now: u64) {
-        let weight = self.merge(&day.all);
+    fn day(&mut self, params: &Params, day: &Day, now: u64) {
         let start = day.day * DAY_MS;
-        self.peak_of(now.saturating_sub(start + DAY_MS / 2), day.peak, 24);
+        let age_ms = now.saturating_sub(start + DAY_MS / 2);
+        let weight = self.heights.long.merge_times(&day.all, params.decayed(age_ms / DAY_MS));
+        self.measured = self.measured.saturating_add(weight);
+        self.peak_of(age_ms, day.peak, 24);
         let measured = weight.min((now - start).min(DAY_MS));
         self.span_ms = self.span_ms.max(now.saturating_sub(start + DAY_MS) + measured);
+    }
+
+    /// All was counted.
+    fn finish(&mut self, resource: Resource) {
+        if resource == Resource::Cpu {
+            self.curve = self.heights.curve();
+        }
     }
 
     /// Counts the peak of hours that began so long ago.
@@ -104,21 +153,19 @@ impl Profile {
         self.days[back].1 += hours;
     }
 
-    /// Counts the time of a histogram and returns it.
-    fn merge(&mut self, histogram: &Histogram) -> u64 {
-        let sum = self.time.merge(histogram);
-        self.total = self.total.saturating_add(sum);
-        sum
-    }
-
     /// Nothing was measured.
     pub(super) const fn is_empty(&self) -> bool {
-        self.total == 0
+        self.measured == 0
+    }
+
+    /// Milliseconds measured.
+    pub(super) const fn measured_ms(&self) -> u64 {
+        self.measured
     }
 
     /// Minutes measured.
     pub(super) const fn minutes(&self) -> u64 {
-        self.total.div_ceil(60_000)
+        self.measured.div_ceil(60_000)
     }
 
     /// What an answer from it rests on.
@@ -131,33 +178,23 @@ impl Profile {
         self.span_ms as f64 / DAY_MS as f64
     }
 
-    /// The height that use did not exceed in this part of the time; `None` while empty.
+    /// The time expected above each height of CPU use.
+    pub(super) const fn curve(&self) -> &Curve {
+        &self.curve
+    }
+
+    /// The height that use did not exceed in this part of the time, the recent weighing more; `None` while empty.
     pub(super) fn quantile(&self, part: f64) -> Option<f64> {
-        self.at_or_below(((self.total as f64 * part).ceil() as u64).max(1))
-    }
-
-    /// The greatest height that use reached for this long in all.
-    pub(super) fn reached_for(&self, time_ms: u64) -> Option<f64> {
-        self.at_or_below(self.total.saturating_sub(time_ms.saturating_sub(1)).max(1))
-    }
-
-    fn at_or_below(&self, wanted: u64) -> Option<f64> {
-        // From above, because what is asked for lies there.
-        let mut above = 0;
-        for (bucket, weight) in self.time.downward() {
-            above += weight;
-            if self.total - above < wanted {
-                return Some(Scheme::Octaves32.end(bucket) as f64);
+        let (_, weights) = self.heights.long.weights();
+        let total = weights.iter().fold(0u64, |sum, weight| sum.saturating_add(*weight));
+        let mut beyond = (total as f64 * (1.0 - part)) as u64;
+        for (bucket, weight) in self.heights.long.downward() {
+            match beyond.checked_sub(weight) {
+                Some(left) => beyond = left,
+                None => return Some(Scheme::Octaves32.end(bucket) as f64),
             }
         }
         None
-    }
-
-    /// Time in buckets wholly above a value, and all time.
-    pub(super) fn time_above(&self, value: u64) -> (u64, u64) {
-        let bucket = Scheme::Octaves32.bucket(value);
-        let above = self.time.downward().take_while(|(at, _)| *at > bucket).map(|(_, weight)| weight);
-        (above.sum(), self.total)
     }
 
     /// Greatest use of each day of which enough is known, newest first; of what there is where that is less than a day.
@@ -183,9 +220,55 @@ impl Profile {
     }
 }
 
+impl Heights {
+    /// Counts an hour by its distance from now, and by its distance from the same hour of the day.
+    fn by_hour(&mut self, params: &Params, histogram: &Histogram, hour: u64, now: u64) {
+        let middle = hour * HOUR_MS + HOUR_MS / 2;
+        let age_hours = now.saturating_sub(middle) as f64 / HOUR_MS as f64;
+        if age_hours <= HOURLY_LAST_HOURS {
+            let times = WHOLE * (-age_hours / HOURLY_LAST_HALF_HOURS).exp2();
+            self.last.merge_times(histogram, times as u64);
+        }
+        // The hour that most of the next sixty minutes lie in.
+        let wanted = (now + HOUR_MS / 2) / HOUR_MS;
+        let apart = (wanted % 24).abs_diff(hour % 24);
+        let near = apart.min(24 - apart);
+        let back = wanted.saturating_sub(hour);
+        if near <= 1 && (23..=HOURLY_SAME_DAYS * 24 + 1).contains(&back) {
+            let whole = params.decayed(back.saturating_sub(1) / 24);
+            self.same.merge_times(histogram, if near == 0 { whole } else { whole / 2 });
+        }
+    }
+
+    fn curve(&self) -> Curve {
+        let parts = [
+            (&self.last, HOURLY_LAST),
+            (&self.same, HOURLY_SAME),
+            (&self.long, 1.0 - HOURLY_LAST - HOURLY_SAME),
+        ];
+        let totals = parts.map(|(tally, _)| tally.weights().1.iter().map(|w| *w as f64).sum::<f64>());
+        let (low, long) = self.long.weights();
+        let mut time = vec![0.0; long.len()];
+        for ((tally, part), total) in parts.into_iter().zip(totals).filter(|(_, total)| *total > 0.0) {
+            let (first, weights) = tally.weights();
+            // What lies in the short ones lies in the long one as well.
+            let places = time.iter_mut().skip(first.saturating_sub(low));
+            places.zip(weights).for_each(|(place, weight)| *place += *weight as f64 * part / total);
+        }
+        Curve::new(low, &time)
+    }
+}
+
 fn window_days(params: &Params, resource: Resource) -> u64 {
     match resource {
         Resource::Cpu => params.cpu_days,
         Resource::Memory => params.memory_days,
+    }
+}
+
+impl Params {
+    /// The weight of time so many days ago, in 1,024ths: halved with every half-life, and never nothing.
+    fn decayed(&self, days: u64) -> u64 {
+        (WHOLE * (-(days as f64) / self.cpu_half_life_days).exp2()).ceil() as u64
     }
 }

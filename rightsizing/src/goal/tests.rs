@@ -57,8 +57,8 @@ const DAY: u64 = 24 * 60;
 fn a_calm_series_pays_only_the_margin() {
     let answer = ask(&made(past(Resource::Cpu, 14 * DAY, |_| 1_000_000)), Resource::Cpu, 14 * DAY);
     let request = answer.request.unwrap() as f64 / 1e6;
-    // One core, its bucket of at most 3.1 %, 15 % and 0.95.
-    assert!((1.21..1.25).contains(&request), "{request}");
+    // One core, a few percent of doubt, and 0.95.
+    assert!((1.09..1.2).contains(&request), "{request}");
     assert_eq!((answer.tier.as_str(), answer.confidence), ("own", 1.0));
     assert!(answer.lower < answer.request && answer.request < answer.upper);
     assert!(answer.risk_then.unwrap() < 0.01);
@@ -83,9 +83,118 @@ fn a_peak_of_one_hour_a_week_is_remembered_until_it_comes_again() {
     let now = 2 * 7 * DAY - 60;
     let answer = ask(&made(past(Resource::Memory, now, memory)), Resource::Memory, now);
     assert!(answer.request.unwrap() > 900 * MIB, "{answer:?}");
-    let cpu = |at: u64| if peak(at) { 300_000 } else { 200_000 };
+    // Two hours a week are more than the objective allows.
+    let peak = |at: u64| (at / DAY).is_multiple_of(7) && (9..11).contains(&(at / 60 % 24));
+    let cpu = |at: u64| if peak(at) { 240_000 } else { 200_000 };
     let answer = ask(&made(past(Resource::Cpu, now, cpu)), Resource::Cpu, now);
-    assert!(answer.request.unwrap() as f64 * 0.95 > 300_000.0 * 0.95, "{answer:?}");
+    assert!(answer.request.unwrap() as f64 * 0.95 > 240_000.0, "{answer:?}");
+}
+
+#[test]
+fn a_burst_is_left_out_where_it_costs_more_than_it_saves() {
+    // One sample in `every` is so many times the usual.
+    let request = |every: u64, times: f64| {
+        let burst = move |at: u64| {
+            if (at / 5).is_multiple_of(every) { (1_000_000.0 * times) as u64 } else { 1_000_000 }
+        };
+        ask(&made(past(Resource::Cpu, 28 * DAY, burst)), Resource::Cpu, 28 * DAY).request.unwrap() as f64
+            * 0.95
+    };
+    for (every, times, is_covered) in
+        [(200, 10.0, false), (200, 1.06, true), (34, 1.5, true), (20, 10.0, true), (100, 3.0, false)]
+    {
+        let covered = request(every, times) >= 1e6 * times;
+        assert_eq!(covered, is_covered, "one in {every}, {times} times: {}", request(every, times));
+    }
+}
+
+#[test]
+fn an_answer_explains_itself_in_a_sentence() {
+    let burst = |at: u64| if (at / 5).is_multiple_of(100) { 3_000_000 } else { 1_000_000 };
+    let answer = ask(&made(past(Resource::Cpu, 28 * DAY, burst)), Resource::Cpu, 28 * DAY);
+    let [sentence] = &answer.notes[..] else { panic!("{answer:?}") };
+    let (low, rest) = sentence.split_once(" cores, 99.8 % below ").unwrap();
+    let low: f64 = low.strip_prefix("97 % of the time below ").unwrap().parse().unwrap();
+    assert!((1.0..1.04).contains(&low), "{sentence}");
+    assert!(
+        rest.starts_with("3.") && rest.ends_with("covering the rest would cost more than it saves"),
+        "{sentence}"
+    );
+    // The bursts are 1 % of the time, and 0.2 % are expected that nobody foretells.
+    let risk = answer.risk_then.unwrap();
+    assert!((0.008..0.02).contains(&risk), "{risk}");
+}
+
+#[test]
+fn a_stricter_objective_asks_for_more() {
+    let mut state = 7u64;
+    let mut noise = Vec::new();
+    for _ in 0..28 * 288 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        noise.push(100_000.0 / (((state >> 33) as f64 + 1.0) / 2f64.powi(31)).powf(0.4));
+    }
+    let history = made(past(Resource::Cpu, 28 * DAY, |at| noise[(at / 5) as usize] as u64));
+    let of = |over| {
+        let params = Params { cpu_over: over, ..Params::default() };
+        let now_ms = T0 + 28 * DAY_MS;
+        let question = Question { resource: Resource::Cpu, now_ms, current: None, previous: None };
+        let answer = params.recommend(&question, &history);
+        (answer.request.unwrap(), answer.risk_then.unwrap())
+    };
+    let all = [0.05, 0.01, 0.001].map(of);
+    assert!(all.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 > w[1].1), "{all:?}");
+    let (_, risk) = of(0.01);
+    assert!((0.003..0.02).contains(&risk), "{risk}");
+}
+
+#[test]
+fn the_first_day_asks_for_more_cpu_than_the_fourth_week() {
+    let wave = |at: u64| 500_000 + 20_000 * ((at / 60) % 24) + 7_000 * (at / 5 % 13);
+    let request =
+        |days: u64| ask(&made(past(Resource::Cpu, days * DAY, wave)), Resource::Cpu, days * DAY).request;
+    assert!(request(1) > request(3) && request(3) > request(28), "{:?}", [1, 3, 28].map(request));
+}
+
+fn ask_changing(change: Change, history: &Made, at_minutes: u64, previous: Option<u64>) -> Answer {
+    let now_ms = T0 + at_minutes * MINUTE;
+    let question = Question { resource: Resource::Cpu, now_ms, current: previous, previous };
+    Params { change, ..Params::default() }.recommend(&question, history)
+}
+
+#[test]
+fn a_new_level_raises_within_the_hour_for_six_hours() {
+    let begins = 14 * DAY + 90;
+    let level = |at: u64| if (begins..begins + 60).contains(&at) { 3_000_000 } else { 1_000_000 };
+    let history = made(past(Resource::Cpu, 15 * DAY, level));
+    let at = |change, minutes| ask_changing(change, &history, begins + minutes, None);
+    let before = at(Change::Raise, 0).request.unwrap();
+    assert_eq!(at(Change::Raise, 20).request, Some(before), "a third of an hour");
+    let raised = at(Change::Raise, 45);
+    assert!(raised.request.unwrap() as f64 * 0.95 > 3e6, "{raised:?}");
+    assert!(raised.notes.iter().any(|note| note.starts_with("raised for six hours")), "{raised:?}");
+    assert!(at(Change::Raise, 6 * 60).request.unwrap() > 3_000_000);
+    for (change, minutes) in [(Change::Raise, 9 * 60), (Change::Day, 45)] {
+        assert!(at(change, minutes).request.unwrap() < 1_400_000, "{change:?} {minutes}");
+    }
+}
+
+#[test]
+fn requests_by_the_hour_follow_the_day_and_do_not_flutter() {
+    let wave =
+        |at: u64| if (8..20).contains(&(at / 60 % 24)) { 2_000_000 } else { 400_000 } + 9_000 * (at / 5 % 11);
+    let history = made(past(Resource::Cpu, 14 * DAY, wave));
+    let mut requests = Vec::new();
+    for hour in 0..48 {
+        let previous = requests.last().copied();
+        let request = ask_changing(Change::Hourly, &history, 12 * DAY + hour * 60, previous).request.unwrap();
+        requests.push(request);
+    }
+    let at = |hour: usize| requests[24 + hour] as f64;
+    assert!(at(12) * 0.95 > 2_100_000.0 && at(2) < 900_000.0, "{requests:?}");
+    // It is up before the first busy hour.
+    assert!(at(7) * 0.95 > 2_100_000.0 || at(8) * 0.95 > 2_100_000.0, "{requests:?}");
+    let changes = requests.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!((2..=8).contains(&changes), "{changes}: {requests:?}");
 }
 
 #[test]
@@ -275,14 +384,14 @@ fn the_specific_replaces_the_general_within_two_days() {
     }
     let answer = ask_with(young, vec![others(Scope::Image)]);
     assert_eq!((answer.tier.as_str(), answer.request > Some(500_000)), ("image", true));
-    assert_eq!(answer.notes, ["75 % from image"]);
+    assert_eq!(answer.notes[0], "75 % from image");
 }
 
 #[test]
 fn a_request_that_is_enough_and_near_stays() {
     let history = made(past(Resource::Cpu, 14 * DAY, |_| 1_000_000));
     let wanted = ask(&history, Resource::Cpu, 14 * DAY).request.unwrap();
-    for (current, kept) in [(wanted + wanted / 25, true), (wanted - 1, false), (wanted * 2, false)] {
+    for (current, kept) in [(wanted + wanted / 60, true), (wanted - 1, false), (wanted * 2, false)] {
         let now_ms = T0 + 14 * DAY_MS;
         let question = Question { resource: Resource::Cpu, now_ms, current: Some(current), previous: None };
         let request = Params::default().recommend(&question, &history).request.unwrap();
@@ -291,18 +400,16 @@ fn a_request_that_is_enough_and_near_stays() {
 }
 
 #[test]
-fn the_answer_before_is_kept_while_it_serves_and_is_near() {
+fn a_higher_memory_answer_is_kept_and_a_lower_one_never() {
     let ask = |history: &Made, resource, days: u64, previous| {
         let question = Question { resource, now_ms: T0 + days * DAY_MS, current: None, previous };
         Params::default().recommend(&question, history).request.unwrap()
     };
-    // Bursts make up 3 % of the time: the percentile leaves them out, the objective does not.
-    let cpu =
-        made(past(Resource::Cpu, 14 * DAY, |at| if at % (100 * 5) < 15 { 1_500_000 } else { 1_000_000 }));
+    let cpu = made(past(Resource::Cpu, 14 * DAY, |_| 1_000_000));
     let memory = made(past(Resource::Memory, 14 * DAY, |_| 1_000 * MIB));
     for (history, resource, factors) in [
-        (&cpu, Resource::Cpu, [(1.45, true), (1.55, false), (0.95, true), (0.5, false)]),
-        (&memory, Resource::Memory, [(1.2, true), (1.3, false), (0.9, true), (0.75, false)]),
+        (&cpu, Resource::Cpu, [(1.2, false), (1.05, false), (0.99, false)]),
+        (&memory, Resource::Memory, [(1.2, true), (1.3, false), (0.99, false)]),
     ] {
         let wanted = ask(history, resource, 14, None);
         for (factor, kept) in factors {
@@ -311,13 +418,10 @@ fn the_answer_before_is_kept_while_it_serves_and_is_near() {
             assert_eq!(request, if kept { previous } else { wanted }, "{resource:?} {factor}");
         }
     }
-    // Near, but broken by what was seen.
-    let needed = 1_500_000.0 / 0.95;
-    assert!(ask(&cpu, Resource::Cpu, 14, Some(needed as u64 - 10_000)) as f64 > needed);
     // In the first days every answer is followed.
-    let young = made(past(Resource::Cpu, 3 * DAY, |_| 1_000_000));
-    let wanted = ask(&young, Resource::Cpu, 3, None);
-    assert_eq!(ask(&young, Resource::Cpu, 3, Some(wanted * 5 / 4)), wanted);
+    let young = made(past(Resource::Memory, 3 * DAY, |_| 1_000 * MIB));
+    let wanted = ask(&young, Resource::Memory, 3, None);
+    assert_eq!(ask(&young, Resource::Memory, 3, Some(wanted * 6 / 5)), wanted);
 }
 
 #[test]

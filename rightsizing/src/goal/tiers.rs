@@ -71,7 +71,7 @@ pub(super) fn estimate(
 ) -> Option<(Estimate, Tier)> {
     let mine = (!own.is_empty()).then(|| params.estimate(question.resource, own)).flatten();
     if own.starved_ms > 0 && !own.is_empty() {
-        let part = own.starved_ms as f64 / own.time_above(0).1.max(1) as f64;
+        let part = own.starved_ms as f64 / own.measured_ms().max(1) as f64;
         notes.push(format!("starved: {:.1} % of the time", 100.0 * part));
     }
     let age = own.evidence().days();
@@ -96,7 +96,6 @@ pub(super) fn estimate(
             let mix = |mine: f64, theirs: f64| mine + (theirs - mine) * part;
             let estimate = Estimate {
                 request: mix(mine.request, theirs.request),
-                needed: mix(mine.needed, theirs.needed),
                 lower: mix(mine.lower, theirs.lower),
                 upper: mix(mine.upper, theirs.upper),
             };

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use evenkeel_rightsizing::Resource;
+use evenkeel_rightsizing::backtest::paired::{Difference, Paired};
 use evenkeel_rightsizing::backtest::replay::{self, Outcome, Request};
 use evenkeel_rightsizing::backtest::score::{Score, Summary};
 use evenkeel_rightsizing::backtest::trace::{Seconds, Series};
@@ -29,10 +30,11 @@ use read::Progress;
   evenkeel backtest --trace cpu.csv --resource cpu
   evenkeel backtest --trace cpu.csv.gz --resource cpu --rule goal --rule vpa --rule vpa:percentile=0.99,half-life=72h
   evenkeel backtest --trace memory.csv --resource memory --requests-out requests.csv -o json
+  evenkeel backtest --trace cpu.csv --resource cpu --rule goal --rule goal:change=hourly --every 1h
   evenkeel backtest --trace cpu.csv --resource cpu --at 2026-01-31T00:00:00Z
   evenkeel backtest --trace cpu.csv --resource cpu --series web --svg web.svg
 
-Rules: goal, vpa, vpa-p99, initial, with parameters after a colon; a wrong one lists what there is.")]
+Rules: goal, vpa, vpa-p99, initial, krr, p99-7d, with parameters after a colon; a wrong one lists what there is.")]
 pub(crate) struct BacktestArgs {
     /// Trace to replay; - is standard input.
     #[arg(long, value_name = "FILE")]
@@ -102,9 +104,18 @@ pub(super) struct Replayed {
     pub(super) rule: String,
     pub(super) resource: &'static str,
     pub(super) overall: Option<Overall>,
+    /// Against the first rule, on the same series; none for that one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) against_first: Option<Against>,
     pub(super) series: Vec<Judged>,
     #[serde(skip)]
     outcomes: Vec<Outcome>,
+}
+
+impl Replayed {
+    fn scores(&self) -> impl Iterator<Item = &Score> {
+        self.outcomes.iter().map(|outcome| &outcome.score)
+    }
 }
 
 /// How good the requests of all series were.
@@ -121,17 +132,71 @@ pub(super) struct Overall {
     pub(super) churn: f64,
     pub(super) factor: f64,
     pub(super) iso: f64,
+    pub(super) capped_over: f64,
+    pub(super) changes_a_day: f64,
+    pub(super) calibration: Vec<Expected>,
+}
+
+/// Requests that were expected to be exceeded for about the same part of the time, and for how much of it they were.
+#[derive(Debug, Serialize)]
+pub(super) struct Expected {
+    pub(super) expected: f64,
+    pub(super) came: f64,
+    pub(super) answers: u64,
+}
+
+/// A rule less the first one: mean over the series, and where nine of ten draws of the series lie.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Against {
+    pub(super) series: usize,
+    pub(super) slack: [f64; 3],
+    pub(super) slack_at_equal_risk: [f64; 3],
+    pub(super) over: [f64; 3],
+    pub(super) oom24: [f64; 3],
+    pub(super) changes_a_day: [f64; 3],
+}
+
+impl From<Paired> for Against {
+    fn from(paired: Paired) -> Self {
+        let parts = |of: Difference| [of.mean, of.low, of.high];
+        Self {
+            series: paired.series,
+            slack: parts(paired.slack),
+            slack_at_equal_risk: parts(paired.slack_at_equal_risk),
+            over: parts(paired.over),
+            oom24: parts(paired.oom24),
+            changes_a_day: parts(paired.changes_a_day),
+        }
+    }
 }
 
 impl From<Summary> for Overall {
     fn from(s: Summary) -> Self {
-        let Summary { series, steps, slack, pooled_slack, over, bad, oom24, churn, factor, iso } = s;
-        Self { series, steps, slack, pooled_slack, over, bad, oom24, churn, factor, iso }
+        let expected = s.calibration.bins();
+        let calibration =
+            expected.map(|bin| Expected { expected: bin.expected, came: bin.came, answers: bin.answers });
+        Self {
+            series: s.series,
+            steps: s.steps,
+            slack: s.slack,
+            pooled_slack: s.pooled_slack,
+            over: s.over,
+            bad: s.bad,
+            oom24: s.oom24,
+            churn: s.churn,
+            factor: s.factor,
+            iso: s.iso,
+            capped_over: s.capped_over,
+            changes_a_day: s.changes_a_day,
+            calibration: calibration.collect(),
+        }
     }
 }
 
 /// How good the requests of one series were; nothing where it is too short to judge.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Judged {
     pub(super) series: String,
     pub(super) steps: u64,
@@ -139,6 +204,8 @@ pub(super) struct Judged {
     pub(super) over: Option<f64>,
     pub(super) oom24: Option<f64>,
     pub(super) churn: Option<f64>,
+    pub(super) capped_over: Option<f64>,
+    pub(super) changes_a_day: Option<f64>,
 }
 
 impl Judged {
@@ -151,6 +218,8 @@ impl Judged {
             over: known(score.over()),
             oom24: known(score.oom24()),
             churn: known(score.churn()),
+            capped_over: known(score.capped_over()),
+            changes_a_day: known(score.changes_a_day()),
         }
     }
 }
@@ -168,11 +237,12 @@ pub(crate) fn run(args: &BacktestArgs, output: &Output) -> Result<Answer, Failur
         return answer_at(args, &trace, resource, &rules, at, output);
     }
     let schedule = Schedule { warmup_ms: args.warmup, every_ms: args.every, until_ms: args.until };
-    let replayed: Vec<Replayed> = rules
+    let mut replayed: Vec<Replayed> = rules
         .iter()
         .map(|(name, rule)| replayed(&trace, resource, name, rule, &schedule, &mut progress))
         .collect();
     progress.end();
+    compare(&mut replayed, resource);
     if let Some((file, first)) = args.requests_out.as_ref().zip(replayed.first()) {
         let rows = trace.iter().zip(&first.outcomes).flat_map(|(series, outcome)| {
             outcome.requests.iter().map(move |request| (series.name.as_str(), *request))
@@ -192,6 +262,14 @@ pub(crate) fn run(args: &BacktestArgs, output: &Output) -> Result<Answer, Failur
         }
     }
     Ok(Answer::Yes)
+}
+
+/// Holds every rule against the first one.
+fn compare(replayed: &mut [Replayed], resource: Resource) {
+    let Some((first, others)) = replayed.split_first_mut() else { return };
+    for other in others {
+        other.against_first = Paired::of(resource, other.scores(), first.scores()).map(Against::from);
+    }
 }
 
 /// The rules and how they were named.
@@ -256,6 +334,7 @@ fn replayed(
     Replayed {
         rule: name.to_owned(),
         resource: resource.as_str(),
+        against_first: None,
         overall: Summary::of(resource, outcomes.iter().map(|outcome| &outcome.score)).map(Overall::from),
         series: trace
             .iter()
@@ -298,7 +377,8 @@ fn answer_at(
             let answer = replay::answer_at(series, resource, rule, at);
             if let Some(request) = answer.request {
                 let (lower, upper) = (answer.lower, answer.upper);
-                requests.push((series.name.as_str(), Request { time_ms: at, request, lower, upper }));
+                let risk = answer.risk_then;
+                requests.push((series.name.as_str(), Request { time_ms: at, request, lower, upper, risk }));
             }
             let unit = |value: Option<u64>| value.map(|value| text::in_units(value, resource));
             said.push(Said {

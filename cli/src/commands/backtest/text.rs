@@ -18,6 +18,12 @@ const CHURN_GOAL: f64 = 0.05;
 /// Rules side by side, and with one rule or wide output every series.
 pub(super) fn render(replayed: &[Replayed], output: &Output) -> String {
     let mut text = overall(replayed, output).render(output.has_colour());
+    if let [first, .., _] = replayed {
+        let _ = write!(text, "\n{}", against(&first.rule, replayed).render(output.has_colour()));
+    }
+    if output.is_wide() {
+        let _ = write!(text, "\n{}", calibration(replayed).render(output.has_colour()));
+    }
     if replayed.len() == 1 || output.is_wide() {
         for one in replayed {
             let title = if replayed.len() == 1 { String::new() } else { format!("{}\n", one.rule) };
@@ -28,7 +34,8 @@ pub(super) fn render(replayed: &[Replayed], output: &Output) -> String {
 }
 
 fn overall(replayed: &[Replayed], output: &Output) -> Table {
-    let mut titles = vec!["RULE", "SERIES", "STEPS", "SLACK", "OVER", "OOM24", "CHURN", "ISO"];
+    let mut titles =
+        vec!["RULE", "SERIES", "STEPS", "SLACK", "OVER", "CAPPED", "OOM24", "CHURN", "CHANGES/DAY", "ISO"];
     if output.is_wide() {
         titles.extend(["POOLED SLACK", "BAD", "FACTOR"]);
     }
@@ -45,8 +52,10 @@ fn overall(replayed: &[Replayed], output: &Output) -> Table {
             all.steps.to_string().into(),
             percent(Some(all.slack)),
             judged(Some(all.over), GOAL, is_cpu),
+            judged(Some(all.capped_over), GOAL, is_cpu),
             judged(Some(all.oom24), GOAL, !is_cpu),
             judged(Some(all.churn), CHURN_GOAL, true),
+            format!("{:.2}", all.changes_a_day).into(),
             percent(Some(all.iso)),
         ];
         if output.is_wide() {
@@ -61,10 +70,50 @@ fn overall(replayed: &[Replayed], output: &Output) -> Table {
     table
 }
 
+/// Every rule less the first one, in points, with the interval in which nine of ten draws of the series lie.
+fn against(first: &str, replayed: &[Replayed]) -> Table {
+    let title = format!("LESS {first}");
+    let titles = [title.as_str(), "SERIES", "SLACK", "AT EQUAL RISK", "OVER", "OOM24", "CHANGES/DAY"];
+    let mut table = Table::new(&titles);
+    let points = |[mean, low, high]: [f64; 3]| {
+        format!("{:+.2} [{:+.2}, {:+.2}]", 100.0 * mean, 100.0 * low, 100.0 * high).into()
+    };
+    for one in replayed {
+        let Some(all) = &one.against_first else { continue };
+        let [mean, low, high] = all.changes_a_day;
+        table.row(vec![
+            one.rule.as_str().into(),
+            all.series.to_string().into(),
+            points(all.slack),
+            points(all.slack_at_equal_risk),
+            points(all.over),
+            points(all.oom24),
+            format!("{mean:+.2} [{low:+.2}, {high:+.2}]").into(),
+        ]);
+    }
+    table
+}
+
+/// What rules expected to be over, and what was.
+fn calibration(replayed: &[Replayed]) -> Table {
+    let mut table = Table::new(&["RULE", "EXPECTED OVER", "WAS OVER", "ANSWERS"]);
+    for one in replayed {
+        for bin in one.overall.iter().flat_map(|all| &all.calibration) {
+            table.row(vec![
+                one.rule.as_str().into(),
+                percent(Some(bin.expected)),
+                percent(Some(bin.came)),
+                bin.answers.to_string().into(),
+            ]);
+        }
+    }
+    table
+}
+
 fn series(one: &Replayed) -> Table {
     let is_cpu = one.resource == Resource::Cpu.as_str();
     let mut table = Table::new(&["SERIES", "STEPS", "SLACK", "OVER", "OOM24", "CHURN"]);
-    for Judged { series, steps, slack, over, oom24, churn } in &one.series {
+    for Judged { series, steps, slack, over, oom24, churn, .. } in &one.series {
         table.row(vec![
             series.as_str().into(),
             steps.to_string().into(),
@@ -91,19 +140,21 @@ fn judged(part: Option<f64>, goal: f64, counts: bool) -> Cell {
 
 /// A row for each rule and series.
 pub(super) fn csv(replayed: &[Replayed]) -> String {
-    let mut text = String::from("rule,series,steps,slack,over,oom24,churn\n");
+    let mut text = String::from("rule,series,steps,slack,over,oom24,churn,capped_over,changes_a_day\n");
     let shown = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
     for one in replayed {
-        for Judged { series, steps, slack, over, oom24, churn } in &one.series {
+        for Judged { series, steps, slack, over, oom24, churn, capped_over, changes_a_day } in &one.series {
             let _ = writeln!(
                 text,
-                "{},{},{steps},{},{},{},{}",
+                "{},{},{steps},{},{},{},{},{},{}",
                 field(&one.rule),
                 field(series),
                 shown(*slack),
                 shown(*over),
                 shown(*oom24),
-                shown(*churn)
+                shown(*churn),
+                shown(*capped_over),
+                shown(*changes_a_day)
             );
         }
     }
