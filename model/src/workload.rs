@@ -179,7 +179,10 @@ pub struct PodFacts {
     pub memory_share_per_container: Option<Bytes>,
     /// Pod-level memory limit, which bounds a container that has none of its own.
     pub pod_memory_limit: Option<Bytes>,
-    /// Pod-level CPU limit, likewise.
+    /// Pod-level CPU request: what a container that requests no CPU itself has shares of.
+    #[serde(default)]
+    pub pod_cpu_request: Option<MilliCpu>,
+    /// Pod-level CPU limit, which bounds a container that has none of its own.
     pub pod_cpu_limit: Option<MilliCpu>,
     /// What the whole pod takes of a node, of every resource: its effective requests with init containers and
     /// overhead, where its manifest is known.

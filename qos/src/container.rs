@@ -127,7 +127,7 @@ pub(crate) fn class_by(
         (RuleSet::Kubelet, None) => {
             Some(of_pod.unwrap_or_else(|| pod_class(PodShape::Containers(&[*resources]))))
         }
-        (RuleSet::Kubelet, Some(_)) => of_pod.filter(|_| memory.is_some()).or(memory),
+        (RuleSet::Kubelet, Some(_)) => of_pod.or(memory),
     }
 }
 

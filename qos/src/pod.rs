@@ -35,6 +35,7 @@ pub fn facts(pod: &Pod) -> PodFacts {
         min_regular_memory_request: pod.containers.iter().map(memory_request).min(),
         memory_share_per_container: whole.and_then(|w| memory_share(pod, w.memory_request?)),
         pod_memory_limit: whole.and_then(|w| w.memory_limit).filter(|l| !l.is_zero()),
+        pod_cpu_request: whole.and_then(|w| w.cpu_request),
         pod_cpu_limit: whole.and_then(|w| w.cpu_limit).filter(|l| !l.is_zero()),
         requests: Some(pod.effective_requests()),
         labels: pod.metadata.labels.clone(),

@@ -3,10 +3,10 @@
 
 use evenkeel_model::qos_class::QosClass::{BestEffort, Burstable, Guaranteed};
 use evenkeel_model::units::{Bytes, CpuShares, Limit, MilliCpu};
-use evenkeel_model::workload::{Estimate, Requested};
+use evenkeel_model::workload::{ContainerResources, Estimate, Requested};
 use evenkeel_qos::config::MemoryHighFactor;
 use evenkeel_qos::cpu::CpuQuota;
-use evenkeel_qos::estimate::{RuntimeRecord, invert};
+use evenkeel_qos::estimate::{RuntimeRecord, invert, kubelet_tier, lowered, settle_pod};
 use evenkeel_qos::memory::{Protection, high, max, protection, to_pages};
 use evenkeel_qos::rules::RuleSet;
 use evenkeel_qos::score::{ScoreInput, container_score};
@@ -106,10 +106,183 @@ fn a_memory_limit_alone_is_no_request() {
     let only = RuntimeRecord { memory_limit: limit, ..RuntimeRecord::default() };
     assert_eq!(invert(&only, Bytes::new(1 << 30)), Requested::Unknown);
     let burstable = estimate(RuntimeRecord { oom_score_adj: Some(900), memory_limit: limit, ..only });
-    assert_eq!(burstable.resources.memory_request, Some(Bytes::new(100 << 20)));
+    assert_eq!(burstable.resources.memory_request, limit, "a request is at most the limit");
     let guaranteed = estimate(RuntimeRecord { oom_score_adj: Some(-997), memory_limit: limit, ..only });
     assert_eq!(guaranteed.resources.memory_request, limit);
     assert_eq!(invert(&RuntimeRecord::default(), Bytes::new(1 << 30)), Requested::Unknown);
+}
+
+#[test]
+fn the_tier_is_in_the_kubelets_path() {
+    let table = [
+        ("/kubepods/burstable/pod1/c1", Some(Burstable)),
+        ("/kubepods/besteffort/pod1/c1", Some(BestEffort)),
+        ("/kubepods/pod1/c1", Some(Guaranteed)),
+        ("/kubelet/kubepods/burstable/pod1/c1", Some(Burstable)),
+        (
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice/cri-containerd-c1.scope",
+            Some(Burstable),
+        ),
+        (
+            "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice/crio-c.scope",
+            Some(BestEffort),
+        ),
+        ("/kubepods.slice/kubepods-pod1.slice/crio-c1.scope", Some(Guaranteed)),
+        (
+            "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod1.slice/x.scope",
+            Some(Burstable),
+        ),
+        ("/kubepods/burstable/pod1", Some(Burstable)),
+        ("/kubepods/burstable", None),
+        ("/kubepods/pod1", None),
+        ("/kubepods/other/c1", None),
+        ("/kubepods-of-mine/burstable/pod1/c1", None),
+        ("/system.slice/docker-c1.scope", None),
+        ("/", None),
+    ];
+    for (path, tier) in table {
+        assert_eq!(kubelet_tier(path), tier, "{path}");
+    }
+}
+
+/// The managed containers of one real node (23.5 GiB, kubelet 1.36): what the runtime was told, and what the pods
+/// asked for.
+#[test]
+fn what_a_kubelet_tells_a_runtime_gives_the_classes_back() {
+    const NODE: Bytes = Bytes::new(25_232_932_864);
+    let mib = |n: u64| Bytes::new(n << 20);
+    let quota = |milli: u64| CpuQuota::from_limit(Some(MilliCpu::new(milli)), 100_000);
+    // tier, score, shares, CPU limit, memory limit -> class by memory, memory request in MiB at most and at least
+    let table = [
+        ("guaranteed", Guaranteed, -997, 102, Some(100), Some(64), Some(Guaranteed), Some((64, 64))),
+        ("burstable, 512Mi", Burstable, 979, 51, None, None, Some(Burstable), Some((505, 530))),
+        ("best effort", BestEffort, 1000, 2, None, None, Some(BestEffort), Some((0, 0))),
+        ("cpu alone (b-cpu)", Burstable, 999, 102, None, None, Some(BestEffort), Some((0, 0))),
+        ("limit 16Mi, request 10Mi", Burstable, 999, 51, None, Some(16), Some(Burstable), Some((16, 16))),
+        (
+            "requests equal limits, 40Mi (multi/gg)",
+            Burstable,
+            999,
+            102,
+            Some(100),
+            Some(40),
+            Some(Guaranteed),
+            Some((40, 40)),
+        ),
+        (
+            "cpu limit above its request, 40Mi",
+            Burstable,
+            999,
+            51,
+            Some(100),
+            Some(40),
+            Some(Burstable),
+            Some((24, 25)),
+        ),
+        ("critical, cpu alone", Burstable, -997, 51, None, None, None, None),
+    ];
+    for (name, tier, adj, shares, cpu, limit, class, request) in table {
+        let record = RuntimeRecord {
+            cpu_shares: CpuShares::new(shares).ok(),
+            cpu_quota: cpu.map(quota),
+            oom_score_adj: Some(adj),
+            memory_limit: limit.map(mib),
+            tier: Some(tier),
+        };
+        let Requested::Estimated(e) = invert(&record, NODE) else { panic!("{name}: not estimated") };
+        assert_eq!(e.memory_class, class, "{name}");
+        let got = e.resources.memory_request;
+        assert_eq!(got.is_some(), request.is_some(), "{name}");
+        if let (Some(got), Some((least, most))) = (got, request) {
+            assert!(mib(least) <= got && got <= mib(most), "{name}: {got:?}");
+        }
+        assert_eq!(record.is_node_critical(), name.starts_with("critical"), "{name}");
+    }
+}
+
+#[test]
+fn a_burstable_pod_that_requests_nothing_else_requests_memory() {
+    let capacity = Bytes::new(1000 << 20);
+    let small = |shares| {
+        let shares = CpuShares::new(shares).ok();
+        let tier = Some(Burstable);
+        let record =
+            RuntimeRecord { cpu_shares: shares, oom_score_adj: Some(999), tier, ..RuntimeRecord::default() };
+        invert(&record, capacity)
+    };
+    let settled = |tier, mut all: Vec<Requested>| {
+        settle_pod(tier, all.iter_mut(), capacity);
+        let request = |r: &Requested| match r {
+            Requested::Estimated(e) => (e.memory_class, e.resources.memory_request.map(Bytes::get)),
+            other => panic!("{other:?}"),
+        };
+        all.iter().map(request).collect::<Vec<_>>()
+    };
+    let (none, one_step) = ((Some(BestEffort), Some(0)), (Some(Burstable), Some(1 << 20)));
+    assert_eq!(settled(Some(Burstable), vec![small(2)]), [one_step]);
+    assert_eq!(
+        settled(Some(Burstable), vec![small(2), small(51)]),
+        [none, none],
+        "the other's CPU explains the class"
+    );
+    assert_eq!(settled(None, vec![small(2)]), [none]);
+}
+
+#[test]
+fn a_statement_without_rights_lowers_and_never_raises() {
+    let resources = |cpu: u64, memory: u64, limit: Option<u64>| ContainerResources {
+        cpu_request: Some(MilliCpu::new(cpu)),
+        cpu_limit: None,
+        memory_request: Some(Bytes::new(memory)),
+        memory_limit: limit.map(Bytes::new),
+    };
+    let estimate = |class, resources| Requested::Estimated(Estimate { resources, memory_class: Some(class) });
+    let nothing = estimate(BestEffort, resources(0, 0, None));
+    let something = estimate(Burstable, resources(500, 100, None));
+    let everything = estimate(Guaranteed, resources(500, 100, Some(100)));
+    let evil = ContainerResources {
+        cpu_limit: Some(MilliCpu::new(2000)),
+        memory_limit: Some(Bytes::new(1 << 34)),
+        ..ContainerResources::default()
+    };
+    assert_eq!(lowered(nothing, evil), (nothing, true));
+    assert_eq!(lowered(something, evil), (something, true));
+    assert_eq!(lowered(something, resources(500, 100, Some(100))), (something, true), "nor the class");
+    assert_eq!(
+        lowered(something, resources(100, 0, None)),
+        (estimate(BestEffort, resources(100, 0, None)), false)
+    );
+    assert_eq!(
+        lowered(everything, resources(500, 50, None)),
+        (estimate(Burstable, resources(500, 50, Some(100))), false)
+    );
+    assert_eq!(lowered(everything, ContainerResources::default()), (everything, false));
+    assert_eq!(lowered(Requested::Unknown, evil), (Requested::Unknown, true));
+}
+
+proptest! {
+    /// Whatever a runtime says, an estimate is within the limits and not above the class of the pod, but for
+    /// containers whose CPU shows that they are limited to what they request.
+    #[test]
+    fn estimates_are_within_the_limits(
+        adj in -1000..=1000_i64, shares in 2..300_000_i64, cpu in 0_u64..3000, limit in 1_u64..(1 << 36), tier in 0..4,
+    ) {
+        let tier = [None, Some(BestEffort), Some(Burstable), Some(Guaranteed)][tier as usize];
+        let record = RuntimeRecord {
+            cpu_shares: Some(CpuShares::clamped(shares)),
+            cpu_quota: Some(CpuQuota::from_limit(Some(MilliCpu::new(cpu)), 100_000)),
+            oom_score_adj: Some(adj),
+            memory_limit: Some(Bytes::new(limit)),
+            tier,
+        };
+        let Requested::Estimated(e) = invert(&record, Bytes::new(1 << 35)) else { panic!("estimated") };
+        let r = e.resources;
+        prop_assert!(r.memory_request.is_none_or(|request| request.get() <= limit));
+        prop_assert!(r.cpu_limit.is_none_or(|limit| r.cpu_request.is_some_and(|request| request <= limit)));
+        if tier == Some(BestEffort) {
+            prop_assert!(e.memory_class.is_none_or(|class| class == BestEffort));
+        }
+    }
 }
 
 proptest! {

@@ -165,6 +165,31 @@ fn pod_level_limits_bound_a_container_that_has_none() {
 }
 
 #[test]
+fn a_container_without_a_cpu_request_has_the_shares_of_its_pod() {
+    let shares = |own: Option<u64>, pod: Option<u64>| {
+        let mut w = workload(Requested::Stated(resources((own, None), (Some(10), None))));
+        w.pod_facts.pod_cpu_request = pod.map(MilliCpu::new);
+        numbers(&one(&config(RuleSet::Kubelet), w).wishes).1
+    };
+    assert_eq!(shares(None, Some(2000)), Some(2048));
+    assert_eq!(shares(Some(500), Some(2000)), Some(512), "its own request comes first");
+    assert_eq!(shares(Some(0), Some(2000)), Some(2), "a request of zero is a request");
+    assert_eq!(shares(None, None), Some(2));
+}
+
+#[test]
+fn a_burstable_score_needs_a_known_request_unless_the_pod_is_critical() {
+    let e = Estimate { resources: resources((Some(50), None), (None, None)), memory_class: None };
+    let mut w = workload(Requested::Estimated(e));
+    w.pod_facts.qos_class = Some(Burstable);
+    let score = |rules, w: &Workload| numbers(&one(&config(rules), w.clone()).wishes).0;
+    assert_eq!((score(RuleSet::Kubelet, &w), score(RuleSet::Proposal, &w)), (None, None));
+    w.pod_facts.node_critical = true;
+    assert_eq!((score(RuleSet::Kubelet, &w), score(RuleSet::Proposal, &w)), (Some(-997), None));
+    assert_eq!(one(&config(RuleSet::Kubelet), w).qos_class, Some(Burstable));
+}
+
+#[test]
 fn nothing_known_means_nothing_written() {
     for rules in [RuleSet::Proposal, RuleSet::Kubelet] {
         let p = one(&config(rules), workload(Requested::Unknown));

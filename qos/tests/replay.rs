@@ -155,6 +155,7 @@ fn facts() -> impl Strategy<Value = PodFacts> {
             min_regular_memory_request: a.map(Bytes::new),
             memory_share_per_container: b.map(Bytes::new),
             pod_memory_limit: m.map(Bytes::new),
+            pod_cpu_request: p.map(MilliCpu::new),
             pod_cpu_limit: p.map(MilliCpu::new),
             requests: None,
             priority: None,

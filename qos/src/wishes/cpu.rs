@@ -16,7 +16,11 @@ fn cpu_request(ask: &Ask, subject: &Subject<'_>) -> Option<(MilliCpu, &'static s
             Some((milli, "cpu limit, in place of a request"))
         }
         (Requested::Stated(_), Some(milli)) => Some((milli, "cpu request")),
-        (Requested::Stated(_), None) => Some((MilliCpu::ZERO, "no cpu request: the least")),
+        (Requested::Stated(_), None) => Some(match subject.facts.pod_cpu_request {
+            // Kubernetes 1.36: who requests no CPU in a pod that does as a whole has the pod's shares.
+            Some(pod) => (pod, "cpu request of the pod"),
+            None => (MilliCpu::ZERO, "no cpu request: the least"),
+        }),
         (Requested::Estimated(_), Some(milli)) => Some((milli, "cpu request, estimated")),
         (Requested::Estimated(_), None) | (Requested::Unknown, _) => None,
     }

@@ -1,6 +1,7 @@
 //! `oom_score_adj`.
 
 use evenkeel_model::node::NodeFacts;
+use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::units::{Bytes, OomScoreAdj};
 use evenkeel_model::workload::ContainerKind;
 
@@ -20,6 +21,9 @@ pub(super) fn wish(
         return Some(infrastructure_wish(rules, subject.is_pause));
     }
     let facts = subject.facts;
+    if is_unknown(rules, subject, ask) {
+        return None;
+    }
     // A score read back from a runtime already contains the pod's share and the sidecar rule.
     let by_pod = !ask.estimated;
     let input = ScoreInput {
@@ -34,6 +38,13 @@ pub(super) fn wish(
     };
     let result = container_score(rules, &input);
     Some(score_reason(rules, &input, result).wish(result.value))
+}
+
+/// A runtime's record may tell the class, by the pod's cgroup, and not the request that a Burstable score follows from.
+fn is_unknown(rules: RuleSet, subject: &Subject<'_>, ask: &Ask) -> bool {
+    let by_request = ask.qos_class == Some(QosClass::Burstable);
+    let by_priority = rules == RuleSet::Kubelet && subject.facts.node_critical;
+    ask.estimated && ask.resources.memory_request.is_none() && by_request && !by_priority
 }
 
 fn infrastructure_wish(rules: RuleSet, is_pause: bool) -> Wish<OomScoreAdj> {
