@@ -11,6 +11,9 @@ use crate::config::Flag;
 
 /// Keeps the containers of this node on an even keel: scores, CPU and memory by their requests, pressure relieved before
 /// the OOM killer has to, samples every second, streamed to a recommender.
+///
+/// Without a configuration it is a dry run: it finds containers, samples them and shows what it would set, and writes
+/// nothing. To enforce, set mode = "enforce" in /etc/evenkeel/agent.toml, or EVENKEEL_MODE=enforce.
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel-agent", version, args_conflicts_with_subcommands = false)]
 pub(crate) struct Args {
@@ -23,7 +26,11 @@ pub(crate) struct Args {
     /// Take the whole road and write nothing; with --once, show what would change.
     #[arg(long, global = true)]
     pub dry_run: bool,
-    /// Find containers, bring them to their wish once, print what was done and end.
+    /// Mode where no file, variable or flag names one: enforce or dry-run. For service units and images.
+    #[arg(long, value_name = "MODE", global = true)]
+    pub default_mode: Option<String>,
+    /// Find containers, bring them to their wish once, print what was done and end. A dry run needs no state directory and
+    /// may run beside the service.
     #[arg(long)]
     pub once: bool,
     /// Output of --once, config and restore.
@@ -115,17 +122,15 @@ impl Args {
     /// The configuration keys that flags set.
     pub(crate) fn flags(&self) -> Vec<Flag> {
         let text = |name, key, value: &Option<String>| {
-            value.as_ref().map(|value| Flag { name, key, value: Value::from(value.as_str()) })
+            value.as_ref().map(|value| flag(name, key, Value::from(value.as_str())))
         };
         let path = |name, key, value: &Option<PathBuf>| {
-            value.as_ref().map(|value| Flag {
-                name,
-                key,
-                value: Value::from(value.to_string_lossy().into_owned()),
-            })
+            value.as_ref().map(|value| flag(name, key, Value::from(value.to_string_lossy().into_owned())))
         };
-        let switch = |name, key, on: bool, value: Value| on.then_some(Flag { name, key, value });
+        let switch = |name, key, on: bool, value: Value| on.then(|| flag(name, key, value));
+        let default_mode = text("--default-mode", "mode", &self.default_mode);
         [
+            default_mode.map(|mode| Flag { is_default: true, ..mode }),
             switch("--dry-run", "mode", self.dry_run, Value::from("dry-run")),
             switch("--strict", "strict", self.strict, Value::from(true)),
             text("--cluster", "node.cluster", &self.cluster),
@@ -141,6 +146,10 @@ impl Args {
         .flatten()
         .collect()
     }
+}
+
+fn flag(name: &'static str, key: &'static str, value: Value) -> Flag {
+    Flag { name, key, value, is_default: false }
 }
 
 #[cfg(test)]

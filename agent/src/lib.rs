@@ -29,6 +29,7 @@ mod node;
 mod once;
 mod oom;
 mod overlay;
+mod panics;
 mod pressure;
 mod program;
 mod reconcile;

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use crate::changes;
 use crate::cli::Output;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::converge::board::{Board, ContainerView};
 use crate::converge::{Converger, Parts};
 use crate::node::{self, NodeLoop};
-use crate::run::{self, Opened};
+use crate::run::{self, Keeps, Opened};
 use crate::shared::{Context, Rescan, SOURCE_UPDATES_CAP, UpdateSender, Waker};
 
 /// Time for the sources to say what they see.
@@ -27,7 +27,8 @@ const CONVERGING: Duration = Duration::from_secs(30);
 /// # Errors
 /// When it cannot start.
 pub(crate) fn run(config: Config, output: Output) -> anyhow::Result<bool> {
-    let Opened { context, kernel, journal, decisions, board, .. } = run::open(config)?;
+    let keeps = if config.mode == Mode::DryRun { Keeps::Nothing } else { Keeps::State };
+    let Opened { context, kernel, journal, decisions, board, .. } = run::open(config, keeps)?;
     let from = decisions.next_seq();
     let waker = Waker::new().context("no descriptor for a bell")?;
     let (sender, updates) = sync_channel(SOURCE_UPDATES_CAP);
@@ -79,7 +80,7 @@ pub(crate) fn run(config: Config, output: Output) -> anyhow::Result<bool> {
     let undone = |view: &Arc<ContainerView>| {
         view.unmanaged.is_none() && view.state > crate::converge::State::Ineffective
     };
-    Ok(context.config.mode == crate::config::Mode::DryRun || !board.containers().iter().any(undone))
+    Ok(context.config.mode == Mode::DryRun || !board.containers().iter().any(undone))
 }
 
 fn print(

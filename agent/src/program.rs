@@ -30,6 +30,7 @@ pub fn main() -> ExitCode {
         complain(&format!("--log-level {}: {error}; give a level such as info", args.log_level));
         return ExitCode::from(BAD_USAGE);
     }
+    crate::panics::install();
     match dispatch(&args) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -88,7 +89,7 @@ fn dispatch(args: &Args) -> Result<bool, Failure> {
             };
             print(args, &text, || serde_json::json!({"valid": true, "files": files}))?;
         }
-        Some(Command::Restore) => return Ok(restore::run(&read()?.0, args.output)?),
+        Some(Command::Restore) => return Ok(restore::run(&read()?.0.enforcing_unless_told(), args.output)?),
         Some(Command::Guardian) => guardian::run(&config::from_environment_alone()?)?,
         None if args.once => return Ok(once::run(read()?.0, args.output)?),
         None => {

@@ -15,7 +15,7 @@ use evenkeel_host::kernel_reader::KernelReader;
 use evenkeel_host::node::{boot_id, hostname, node_facts};
 use evenkeel_host::roots::Roots;
 use evenkeel_log::LogError;
-use evenkeel_model::decision::DecisionKind;
+use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::node::NodeKey;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -24,7 +24,7 @@ use sd_notify::NotifyState;
 use tokio::sync::{broadcast, watch};
 
 use crate::config::{Config, Mode};
-use crate::converge::board::Board;
+use crate::converge::board::{Board, NodeKnob};
 use crate::converge::{Converger, Parts};
 use crate::decisions::kept::Kept;
 use crate::decisions::{DecisionLog, Draft};
@@ -41,7 +41,7 @@ use crate::shared::{
     UpdateSender, Waker,
 };
 use crate::transients::Transients;
-use crate::{guardian, pressure, report, sample, serve, sources};
+use crate::{guardian, panics, pressure, report, sample, serve, sources};
 
 /// Time for draining after SIGTERM. The unit's own limit is 15 s.
 const DRAIN: Duration = Duration::from_secs(8);
@@ -66,7 +66,7 @@ pub(crate) struct Opened {
 /// # Errors
 /// When the kernel's files are not usable, another agent has the state directory, or `strict` finds a permission
 /// missing.
-pub(crate) fn open(config: Config) -> anyhow::Result<Opened> {
+pub(crate) fn open(config: Config, keeps: Keeps) -> anyhow::Result<Opened> {
     let roots = Roots::new(&config.roots.proc, &config.roots.cgroup);
     let facts = node_facts(&roots).map_err(with_remedy).context("cannot learn the size of this machine")?;
     let boot_id = boot_id(&roots).map_err(with_remedy).unwrap_or_else(|error| {
@@ -79,9 +79,14 @@ pub(crate) fn open(config: Config) -> anyhow::Result<Opened> {
     };
     // Before the guardian and every thread, which inherit it.
     protect_ourselves(&config, &roots);
-    make_state_dir(&config)?;
     let epoch = random()?;
-    let decisions = open_decisions(&config, epoch)?;
+    let decisions = match keeps {
+        Keeps::State => {
+            make_state_dir(&config)?;
+            open_decisions(&config, epoch)?
+        }
+        Keeps::Nothing => DecisionLog::in_memory_with(None),
+    };
     let mut journal = open_journal(&config, &boot_id)?;
     let transients = open_transients(&config, &boot_id)?;
     if config.mode == Mode::Enforce
@@ -93,6 +98,7 @@ pub(crate) fn open(config: Config) -> anyhow::Result<Opened> {
         );
     }
     let board = Arc::new(Board::default());
+    show_rehearsal(&config, &board);
     let kernel = kernel::open(&config, &board)?;
     let node = NodeKey { cluster: config.cluster.clone(), node };
     let context = Context {
@@ -108,6 +114,32 @@ pub(crate) fn open(config: Config) -> anyhow::Result<Opened> {
     let holds = Arc::new(Holds::new(transients));
     undo_leftovers(&context.config, &kernel, &holds)?;
     Ok(Opened { context: Arc::new(context), kernel, journal, decisions: Arc::new(decisions), board, holds })
+}
+
+/// What an agent leaves on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    /// Decisions and originals, in a state directory of its own.
+    State,
+    /// Nothing: one look that writes nothing needs no state, and may be taken beside a running agent.
+    Nothing,
+}
+
+/// Says that nothing will be written, and how that is changed where nobody chose it.
+fn show_rehearsal(config: &Config, board: &Board) {
+    if config.mode != Mode::DryRun {
+        return;
+    }
+    let (why, remedy) = if config.mode_is_set {
+        ("dry run: nothing is written", "set mode = \"enforce\" where \"dry-run\" is set")
+    } else {
+        (
+            "dry run: nothing is written, because no configuration names a mode",
+            "set mode = \"enforce\" in /etc/evenkeel/agent.toml, or EVENKEEL_MODE=enforce",
+        )
+    };
+    tracing::warn!(remedy, "{why}");
+    board.show_knob(NodeKnob { name: "mode", state: "off", why: why.into(), remedy: remedy.into() });
 }
 
 fn make_state_dir(config: &Config) -> anyhow::Result<()> {
@@ -200,7 +232,7 @@ pub(crate) fn daemon(config: Config, reread: impl Fn()) -> anyhow::Result<()> {
     // First of all: a signal that comes while it starts ends it in order as well.
     let signals = block_signals()?;
     let mut socket = serve::bind(&config.serve.socket)?;
-    let opened = open(config)?;
+    let opened = open(config, Keeps::State)?;
     let context = Arc::clone(&opened.context);
     let stats = &context.stats;
     let decisions = Arc::clone(&opened.decisions);
@@ -494,16 +526,20 @@ async fn serve_all(
     if let Some(address) = config.serve.metrics {
         tokio::spawn(logged(
             "serve.metrics",
-            serve::metrics::serve(address, Arc::clone(&agent.context), live),
+            serve::metrics::serve(address, Arc::clone(&agent.context), live, Arc::clone(&agent.usage)),
         ));
     }
     let mut every = tokio::time::interval(Duration::from_secs(1));
     let end = until(stopped);
     tokio::pin!(end);
+    let mut panicked = 0;
     loop {
         tokio::select! {
             () = &mut end => break,
-            _ = every.tick() => beat.beat(),
+            _ = every.tick() => {
+                beat.beat();
+                show_panics(&agent, &mut panicked);
+            }
         }
     }
     for task in [Some(unix), tcp].into_iter().flatten() {
@@ -512,7 +548,22 @@ async fn serve_all(
     }
 }
 
-/// Starts every enabled source on the present runtime.
+/// Puts panics where people look: into status and among the decisions.
+fn show_panics(agent: &serve::Agent, told: &mut u64) {
+    let count = panics::count();
+    if count == *told {
+        return;
+    }
+    *told = count;
+    if let Some(knob) = panics::shown() {
+        let reason = format!("a defect of the agent: {}", knob.why);
+        agent.board.show_knob(knob);
+        let draft = Draft::node(DecisionKind::Agent, reason).result(DecisionResult::Failed);
+        agent.decisions.record(draft, &agent.context.stats);
+    }
+}
+
+/// Starts every enabled source on the present runtime. One that panics is started again.
 pub(crate) fn start_sources(
     config: &Config,
     memory: evenkeel_model::units::Bytes,
@@ -520,18 +571,32 @@ pub(crate) fn start_sources(
     rescan: &Rescan,
     cgroup_roots: &[std::path::PathBuf],
 ) {
-    let (updates, rescan) = (updates.clone(), Arc::clone(rescan));
+    let arrows = (updates.clone(), Arc::clone(rescan));
     if let Some(dir) = config.sources.manifests.clone() {
-        let roots = cgroup_roots.to_vec();
-        tokio::spawn(sources::manifests::run(dir, roots, updates.clone(), Arc::clone(&rescan)));
+        let (roots, (updates, rescan)) = (cgroup_roots.to_vec(), arrows.clone());
+        tokio::spawn(panics::restarted("manifests", move || {
+            sources::manifests::run(dir.clone(), roots.clone(), updates.clone(), Arc::clone(&rescan))
+        }));
     }
     for socket in config.sources.cri.clone() {
-        tokio::spawn(sources::cri::run(socket, memory, updates.clone(), Arc::clone(&rescan)));
+        let trusted = config.manage.trust_annotations.clone();
+        let setup = sources::cri::Setup { socket, capacity: memory, trusted };
+        let (updates, rescan) = arrows.clone();
+        tokio::spawn(panics::restarted("cri", move || {
+            sources::cri::run(setup.clone(), updates.clone(), Arc::clone(&rescan))
+        }));
     }
     // Without the tree units are listed all the same; only what they lack is not told.
     let tree = kernel::open_tree(config).ok().map(|(_, tree)| tree);
-    tokio::spawn(sources::systemd::run(config.sources.systemd.clone(), tree, updates.clone()));
-    tokio::spawn(sources::names::run(cgroup_roots.to_vec(), updates, rescan));
+    let (units, (updates, rescan)) = (config.sources.systemd.clone(), arrows);
+    let sender = updates.clone();
+    tokio::spawn(panics::restarted("systemd", move || {
+        sources::systemd::run(units.clone(), tree.clone(), sender.clone())
+    }));
+    let roots = cgroup_roots.to_vec();
+    tokio::spawn(panics::restarted("names", move || {
+        sources::names::run(roots.clone(), updates.clone(), Arc::clone(&rescan))
+    }));
 }
 
 async fn logged(what: &'static str, task: impl Future<Output = anyhow::Result<()>>) {

@@ -5,4 +5,6 @@ LABEL org.opencontainers.image.title="evenkeel-agent" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY evenkeel-agent evenkeel /usr/bin/
 USER 0
+# Enforces unless the configuration names another mode; arguments of one's own take the place of this.
 ENTRYPOINT ["/usr/bin/evenkeel-agent"]
+CMD ["--default-mode", "enforce"]

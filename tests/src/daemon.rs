@@ -180,6 +180,10 @@ impl Daemon {
         if !status.success() {
             bail!("{} ended with {status}; end of its log:\n{}", self.name, tail(&self.log));
         }
+        // A task that panics need not take its program with it.
+        if let Some(line) = self.log().lines().find(|line| line.contains(" panicked at ")) {
+            bail!("{} ended in order, but {line}", self.name);
+        }
         Ok(())
     }
 }

@@ -104,6 +104,7 @@ END
 state_dir = "/run/recommender"
 END
     cat > /run/agent.toml <<'END'
+mode = "enforce"
 state_dir = "/run/agent"
 sources.manifests.dir = "/run/manifests"
 sources.cri.enabled = false

@@ -42,10 +42,11 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
             raw::Mode::Enforce => Mode::Enforce,
             raw::Mode::DryRun => Mode::DryRun,
         },
+        mode_is_set: loaded.is_set("mode"),
         strict: raw.strict,
         roots: Roots { proc: raw.roots.proc.clone(), cgroup: raw.roots.cgroup.clone() },
         sources: sources(&mut c, &raw.sources),
-        manage: manage(&mut c, &raw.manage),
+        manage: manage(&mut c, &raw.manage, matches!(raw.rules, raw::Rules::Kubelet)),
         plan: PlanConfig::default(),
         weight_conversion: match raw.cpu.weight_conversion {
             Conversion::Auto => None,
@@ -120,7 +121,7 @@ fn sources(c: &mut Checker<'_>, raw: &raw::Sources) -> Sources {
     }
 }
 
-fn manage(c: &mut Checker<'_>, raw: &raw::Manage) -> Manage {
+fn manage(c: &mut Checker<'_>, raw: &raw::Manage, kubelet_rules: bool) -> Manage {
     for prefix in &raw.deny {
         let parts_fine = prefix.split('/').all(|part| part != "..");
         if !prefix.starts_with('/') || !parts_fine {
@@ -128,7 +129,15 @@ fn manage(c: &mut Checker<'_>, raw: &raw::Manage) -> Manage {
             c.fail("manage.deny", reason, "give a path below the cgroup root, such as \"/system.slice\"");
         }
     }
-    Manage { exclude_namespaces: raw.exclude_namespaces.clone(), deny: raw.deny.clone() }
+    if kubelet_rules && !raw.trust_annotations.is_empty() {
+        let reason = "requests belong to the pod where rules = \"kubelet\"".to_owned();
+        c.fail("manage.trust_annotations", reason, "leave it empty beside a kubelet");
+    }
+    Manage {
+        exclude_namespaces: raw.exclude_namespaces.clone(),
+        deny: raw.deny.clone(),
+        trust_annotations: raw.trust_annotations.clone(),
+    }
 }
 
 fn converge(c: &mut Checker<'_>, raw: &raw::Converge) -> Converge {

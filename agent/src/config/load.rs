@@ -1,4 +1,4 @@
-//! Merging: defaults, then files, then environment, then flags.
+//! Merging: defaults, then those of whoever starts the agent, then files, then environment, then flags.
 //!
 //! Owned here: which files are read, how a variable or flag becomes a key. Not owned: what the values must be.
 
@@ -30,6 +30,11 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
+    /// Whether a file, variable or flag set a key.
+    pub(super) fn is_set(&self, key: &str) -> bool {
+        self.figment.find_metadata(key).is_some()
+    }
+
     /// The file, variable or flag that set a key.
     pub(super) fn place(&self, key: &str) -> String {
         self.figment.find_metadata(key).map_or_else(|| "defaults".to_owned(), |m| place_of(Some(m)))
@@ -50,6 +55,8 @@ pub(crate) struct Flag {
     pub key: &'static str,
     /// The value.
     pub value: Value,
+    /// It is a default of whoever starts the agent: files and environment go over it.
+    pub is_default: bool,
 }
 
 /// Merges everything. `file` is what the command line names; without it the default file is read if it is there.
@@ -71,6 +78,9 @@ pub(super) fn load_files(
     flags: &[Flag],
 ) -> Result<Loaded, ConfigError> {
     let mut figment = Figment::new();
+    for flag in flags.iter().filter(|flag| flag.is_default) {
+        figment = figment.merge(One::of(flag));
+    }
     for path in files {
         figment = figment.merge(Toml::file_exact(path));
     }
@@ -90,9 +100,8 @@ pub(super) fn load_files(
         };
         figment = figment.merge(One { name: format!("environment variable {name}"), key, value });
     }
-    for flag in flags {
-        let name = format!("flag {}", flag.name);
-        figment = figment.merge(One { name, key: flag.key.to_owned(), value: flag.value.clone() });
+    for flag in flags.iter().filter(|flag| !flag.is_default) {
+        figment = figment.merge(One::of(flag));
     }
     let raw = figment.extract::<Raw>().map_err(ConfigError::from_figment)?;
     Ok(Loaded { raw, files: files.to_vec(), figment })
@@ -132,6 +141,12 @@ struct One {
     name: String,
     key: String,
     value: Value,
+}
+
+impl One {
+    fn of(flag: &Flag) -> Self {
+        Self { name: format!("flag {}", flag.name), key: flag.key.to_owned(), value: flag.value.clone() }
+    }
 }
 
 impl Provider for One {

@@ -46,7 +46,8 @@ pub(crate) fn from_environment_alone() -> Result<Config, Vec<ConfigError>> {
     let ours = ["EVENKEEL_ROOTS__PROC", "EVENKEEL_ROOTS__CGROUP"];
     let env = ours.into_iter().filter_map(|key| Some((key.to_owned(), std::env::var(key).ok()?)));
     let loaded = load::load_files(&[], env, &[]).map_err(|error| vec![error])?;
-    check::check(&loaded)
+    // What was set for a while is undone whatever the configuration says; only an enforcing agent sets anything.
+    check::check(&loaded).map(Config::enforcing_unless_told)
 }
 
 /// Loads and checks; everything that is wrong is told at once.

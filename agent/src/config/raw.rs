@@ -25,8 +25,9 @@ use super::sections::systemd::Systemd;
 section! {
     /// Configuration of evenkeel-agent.
     Raw {
-        /// "enforce" writes; "dry-run" takes the whole road and writes nothing.
-        mode: Mode = Mode::Enforce,
+        /// "enforce" writes; "dry-run" takes the whole road and writes nothing. Default: an agent started by hand touches
+        /// nothing; the service unit says --default-mode enforce.
+        mode: Mode = Mode::DryRun,
         /// "proposal" classifies each container by memory; "kubelet" is Kubernetes 1.36 (beside a kubelet).
         rules: Rules = Rules::Proposal,
         /// True makes a missing permission for an enabled knob or feature fatal at start.
@@ -127,6 +128,10 @@ section! {
         exclude_namespaces: Vec<String> = vec!["kube-system".into()],
         /// Cgroup paths; each and everything below it is never written.
         deny: Vec<String> = Vec::new(),
+        /// Namespaces whose pods' annotations evenkeel.dev/resources and evenkeel.dev/manage may raise a container above
+        /// what its runtime says, or take it out. Elsewhere they only lower. Whoever may create a pod there has these
+        /// rights, so it stays empty beside a kubelet (rules = "kubelet").
+        trust_annotations: Vec<String> = Vec::new(),
     }
 }
 

@@ -43,6 +43,16 @@ fn errors_name_place_key_reason_and_remedy() {
 }
 
 #[test]
+fn annotations_are_trusted_nowhere_beside_a_kubelet() {
+    let text = "rules = \"kubelet\"\n[manage]\ntrust_annotations = [\"tenant\"]";
+    assert!(said(text, &[]).contains("manage.trust_annotations"));
+    let (_dir, path) = with_file("[manage]\ntrust_annotations = [\"mine\"]");
+    let config = check(&load(Some(&path), [], &[]).unwrap()).unwrap();
+    assert_eq!(config.manage.trust_annotations, ["mine"]);
+    assert!(Raw::default().manage.trust_annotations.is_empty());
+}
+
+#[test]
 fn what_contradicts_itself_about_the_node_is_refused_by_key() {
     for (text, key) in [
         ("[memory.workloads_cap]\nenabled = true", "memory.workloads_cap.cgroup: no cgroup is named"),
@@ -78,12 +88,32 @@ fn flags_win_over_environment_over_files_over_defaults() {
         ("EVENKEEL_AGENT", "x"),
         ("HOME", "/"),
     ];
-    let flags = [Flag { name: "--dry-run", key: "mode", value: "dry-run".into() }];
+    let flags = [Flag { name: "--dry-run", key: "mode", value: "dry-run".into(), is_default: false }];
     let loaded = load(Some(&path), env(&vars), &flags).unwrap();
     let config = check(&loaded).unwrap();
     assert_eq!((config.cluster.as_str(), config.node_name.as_deref()), ("drop-in", Some("env")));
     assert_eq!(config.mode, Mode::DryRun);
     assert_eq!(loaded.files.len(), 2);
+}
+
+#[test]
+fn a_start_by_hand_is_a_dry_run_and_a_unit_says_enforce() {
+    let mode = |text: &str, vars: &[(&str, &str)], unit: bool| {
+        let (_dir, path) = with_file(text);
+        let flag = Flag { name: "--default-mode", key: "mode", value: "enforce".into(), is_default: true };
+        let flags: Vec<Flag> = unit.then_some(flag).into_iter().collect();
+        let config = check(&load(Some(&path), env(vars), &flags).unwrap()).unwrap();
+        (config.mode, config.mode_is_set)
+    };
+    assert_eq!(mode("", &[], false), (Mode::DryRun, false));
+    assert_eq!(mode("", &[], true), (Mode::Enforce, true));
+    assert_eq!(mode("mode = \"dry-run\"", &[], true), (Mode::DryRun, true), "a file goes over the unit");
+    assert_eq!(mode("", &[("EVENKEEL_MODE", "dry-run")], true), (Mode::DryRun, true));
+    assert_eq!(mode("mode = \"enforce\"", &[], false), (Mode::Enforce, true));
+    // Only the guardian and `restore` act without being told to.
+    let loaded = Loaded::of(Raw::default());
+    assert_eq!(check(&loaded).unwrap().enforcing_unless_told().mode, Mode::Enforce);
+    assert_eq!(super::from_environment_alone().unwrap().mode, Mode::Enforce);
 }
 
 #[test]

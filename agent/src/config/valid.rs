@@ -32,6 +32,8 @@ pub(crate) struct Config {
     pub node_name: Option<String>,
     /// Whether anything is written.
     pub mode: Mode,
+    /// Somebody chose the mode; otherwise it is the default.
+    pub mode_is_set: bool,
     /// A permission that is missing ends the start instead of being reported.
     pub strict: bool,
     /// Where the kernel's files are.
@@ -93,6 +95,17 @@ pub(crate) enum Mode {
     DryRun,
 }
 
+impl Config {
+    /// The same, to act on: for what is asked for by a person just now, such as putting originals back.
+    #[must_use]
+    pub(crate) fn enforcing_unless_told(mut self) -> Self {
+        if !self.mode_is_set {
+            self.mode = Mode::Enforce;
+        }
+        self
+    }
+}
+
 impl Mode {
     /// The name in configuration and output.
     pub(crate) const fn as_str(self) -> &'static str {
@@ -130,6 +143,8 @@ pub(crate) struct Manage {
     pub exclude_namespaces: Vec<String>,
     /// Cgroup paths; each and everything below it is never written.
     pub deny: Vec<String>,
+    /// Namespaces whose annotations may go above what a runtime says.
+    pub trust_annotations: Vec<String>,
 }
 
 /// How processes are brought to their score.

@@ -19,6 +19,7 @@ mod housekeeping;
 mod knob;
 mod knobs;
 mod members;
+mod nursery;
 mod overlay;
 mod own;
 mod pass;

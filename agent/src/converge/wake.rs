@@ -20,6 +20,7 @@ use evenkeel_host::process::ProcessHandle;
 use evenkeel_host::roots::Roots;
 use evenkeel_host::write::CgroupRef;
 
+use super::nursery::Nurseries;
 use super::shed::{Shed, Step};
 use crate::shared::Stats;
 
@@ -56,6 +57,7 @@ pub(super) struct Notices {
 pub(super) struct Wake {
     connector: Option<ProcConnector>,
     watch: Option<CgroupWatch>,
+    nurseries: Nurseries,
     tree: Arc<CgroupTree>,
     roots: Roots,
     /// Why an event source is missing, with the remedy.
@@ -105,11 +107,13 @@ impl Wake {
                 None
             }
         };
-        let watch =
+        let mut watch =
             CgroupWatch::new(Arc::clone(&tree)).map_err(|error| why.push(told("cgroup events", &error))).ok();
+        let nurseries = Nurseries::open(&tree, watch.as_mut());
         Self {
             connector,
             watch,
+            nurseries,
             tree,
             roots,
             why: (!why.is_empty()).then(|| why.join("; ")),
@@ -195,7 +199,7 @@ impl Wake {
         let gone: Vec<CgroupRef> =
             self.parents.keys().filter(|parent| is_above(parent, cgroup)).cloned().collect();
         let Some(watch) = self.watch.as_mut() else { return };
-        if !self.parents.contains_key(cgroup) {
+        if !self.parents.contains_key(cgroup) && !self.nurseries.contains(cgroup) {
             watch.unwatch(cgroup);
         }
         for parent in gone {
@@ -204,7 +208,7 @@ impl Wake {
                 if *count == 0 {
                     self.parents.remove(&parent);
                     // It may be a container itself.
-                    if !self.keys.contains_key(&parent) {
+                    if !self.keys.contains_key(&parent) && !self.nurseries.contains(&parent) {
                         watch.unwatch(&parent);
                     }
                 }
@@ -343,12 +347,23 @@ impl Wake {
                         notices.dirty.insert(key);
                     }
                 }
-                CgroupEvent::ChildCreated { parent, .. } | CgroupEvent::ChildRemoved { parent, .. } => {
-                    notices.tree_changed = true;
+                CgroupEvent::ChildCreated { parent, name } => {
+                    notices.dirty.extend(self.keys.get(&parent));
+                    notices.tree_changed |= self.parents.contains_key(&parent)
+                        | self
+                            .watch
+                            .as_mut()
+                            .is_none_or(|watch| self.nurseries.born(&self.tree, watch, &parent, &name));
+                }
+                CgroupEvent::ChildRemoved { parent, .. } => {
+                    // A place without known containers has none to lose.
+                    notices.tree_changed |=
+                        self.parents.contains_key(&parent) || !self.nurseries.contains(&parent);
                     notices.dirty.extend(self.keys.get(&parent));
                 }
                 CgroupEvent::Removed { cgroup } => {
-                    notices.tree_changed = true;
+                    self.nurseries.gone(&cgroup);
+                    notices.tree_changed |= self.keys.contains_key(&cgroup);
                     notices.removed.extend(self.keys.get(&cgroup));
                 }
                 CgroupEvent::EventsChanged { .. } => {}

@@ -7,6 +7,8 @@ use evenkeel_model::workload::CgroupBinding;
 
 /// How deep slices are searched: systemd nests a slice for each dash in its name, and nobody uses many.
 const MAX_DEPTH: usize = 8;
+/// Below it are users' own units, some of whom may name theirs as a unit of the system is named.
+const USERS: &str = "/user.slice";
 /// Slices looked into at most for one lookup.
 const MAX_SLICES: usize = 4096;
 
@@ -39,7 +41,7 @@ fn normal(path: &str) -> Option<String> {
     if parts.is_empty() || parts.contains(&"..") { None } else { Some(format!("/{}", parts.join("/"))) }
 }
 
-/// Every unit below the slices: slices themselves and the services and scopes in them.
+/// Every unit below the slices, but for users': slices themselves and the services and scopes in them.
 fn units(reader: &dyn HostReader) -> HashMap<String, String> {
     let mut found = HashMap::new();
     let mut open = vec![(String::from("/"), 0)];
@@ -60,7 +62,7 @@ fn units(reader: &dyn HostReader) -> HashMap<String, String> {
                 continue;
             }
             let child = format!("{}/{name}", path.trim_end_matches('/'));
-            if is_slice && depth < MAX_DEPTH {
+            if is_slice && depth < MAX_DEPTH && child != USERS {
                 open.push((child.clone(), depth + 1));
             }
             found.entry(name).or_insert(child);
@@ -78,8 +80,16 @@ mod tests {
     #[test]
     fn units_are_found_below_slices_and_paths_are_checked() {
         let kernel = FakeKernel::new(Mode::V2);
-        for path in ["/system.slice", "/system.slice/db.service", "/a.slice", "/a.slice/a-b.slice", "/plain"]
-        {
+        for path in [
+            "/system.slice",
+            "/system.slice/db.service",
+            "/a.slice",
+            "/a.slice/a-b.slice",
+            "/plain",
+            "/user.slice",
+            "/user.slice/user-1000.slice",
+            "/user.slice/user-1000.slice/mine.service",
+        ] {
             kernel.with(|state| state.add_cgroup(path));
         }
         let mut binder = Binder::default();
@@ -89,6 +99,8 @@ mod tests {
             (unit("db.service"), Some("/system.slice/db.service")),
             (unit("a-b.slice"), Some("/a.slice/a-b.slice")),
             (unit("no.service"), None),
+            (unit("user.slice"), Some("/user.slice")),
+            (unit("mine.service"), None),
             (path("/plain"), Some("/plain")),
             (path("plain/"), Some("/plain")),
             (path("/"), None),

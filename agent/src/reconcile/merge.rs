@@ -188,7 +188,7 @@ mod tests {
     use evenkeel_model::workload::ContainerResources;
 
     fn none() -> Manage {
-        Manage { exclude_namespaces: Vec::new(), deny: Vec::new() }
+        Manage { exclude_namespaces: Vec::new(), deny: Vec::new(), trust_annotations: Vec::new() }
     }
 
     fn merged(workloads: &[Workload], manage: &Manage) -> Merged {
@@ -242,8 +242,11 @@ mod tests {
 
     #[test]
     fn exclusion_and_denial_leave_a_reason() {
-        let manage =
-            Manage { exclude_namespaces: vec!["kube-system".into()], deny: vec!["/system.slice".into()] };
+        let manage = Manage {
+            exclude_namespaces: vec!["kube-system".into()],
+            deny: vec!["/system.slice".into()],
+            ..none()
+        };
         let mut excluded = at("a", SourceKind::Cri, "/a");
         excluded.pod.namespace = "kube-system".into();
         let mut opted_out = at("d", SourceKind::Cri, "/system.slice/d");

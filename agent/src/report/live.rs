@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_model::sample::{Field, Sample};
 use evenkeel_model::units::Bytes;
@@ -26,6 +26,8 @@ pub(crate) struct Latest {
     ended: VecDeque<Container>,
     /// Of the latest tick, microseconds since 1970.
     time_usec: u64,
+    /// When it was taken in.
+    taken: Option<Instant>,
 }
 
 /// A container's last seconds before a moment.
@@ -43,6 +45,8 @@ pub(crate) struct LastSeconds {
 struct Container {
     tracked: Arc<Tracked>,
     last: Option<Sample>,
+    /// Time of the tick of the last sample.
+    sampled_usec: u64,
     cpu_milli: Option<u64>,
     recent: Recent,
 }
@@ -92,6 +96,7 @@ impl Latest {
     /// Takes in a tick; where a counter of OOM kills grew, `hint` is told.
     pub(crate) fn take(&mut self, tick: &Tick, hint: &mut dyn FnMut(Hint)) {
         self.time_usec = tick.time_usec;
+        self.taken = Some(Instant::now());
         for change in &tick.changes {
             self.change(change);
         }
@@ -107,6 +112,7 @@ impl Latest {
                 hint(Hint { tracked: Arc::clone(&container.tracked), total, new });
             }
             container.last = Some(*sample);
+            container.sampled_usec = tick.time_usec;
             container.recent.take(tick.time_usec, sample, container.cpu_milli);
         }
     }
@@ -120,7 +126,13 @@ impl Latest {
         match (place, tracked) {
             (Err(at), Some(tracked)) => {
                 let tracked = Arc::clone(tracked);
-                let container = Container { tracked, last: None, cpu_milli: None, recent: Recent::new() };
+                let container = Container {
+                    tracked,
+                    last: None,
+                    sampled_usec: 0,
+                    cpu_milli: None,
+                    recent: Recent::new(),
+                };
                 self.containers.insert(at, container);
             }
             (Ok(at), None) => {
@@ -134,6 +146,18 @@ impl Latest {
             // Ended twice: nothing changes.
             (Err(_), None) => {}
         }
+    }
+
+    /// Everything sampled in the latest tick; `None` before the first, and when it was taken in longer ago than
+    /// `oldest`.
+    pub(crate) fn now(&self, oldest: Duration) -> Option<LiveTick> {
+        self.taken.filter(|taken| taken.elapsed() <= oldest)?;
+        let sampled = self.containers.iter().filter(|container| container.sampled_usec == self.time_usec);
+        let containers = sampled.filter_map(|container| {
+            let tracked = Arc::clone(&container.tracked);
+            Some(LiveContainer { tracked, sample: container.last?, cpu_milli: container.cpu_milli })
+        });
+        Some(LiveTick { time_usec: self.time_usec, containers: containers.collect() })
     }
 
     /// Everything sampled in this tick.
@@ -158,6 +182,7 @@ mod tests {
     #[test]
     fn live_use_follows_the_ticks_and_a_kill_is_hinted_at() {
         let (mut latest, mut hints) = (Latest::default(), Vec::new());
+        assert!(latest.now(Duration::MAX).is_none());
         let killed = |mut tick: Tick, total: u64| {
             for (slot, sample) in &mut tick.samples {
                 sample.set(Field::OomKills, if *slot == 2 { total } else { 0 });
@@ -168,6 +193,9 @@ mod tests {
             latest.take(tick, &mut |hint| hints.push((hint.tracked.slot, hint.total, hint.new)));
             let live = latest.live(tick);
             let live = live.containers.iter().map(|c| (c.tracked.slot, c.cpu_milli)).collect::<Vec<_>>();
+            let now = latest.now(Duration::from_secs(60)).unwrap();
+            let now = now.containers.iter().map(|c| (c.tracked.slot, c.cpu_milli)).collect::<Vec<_>>();
+            assert_eq!(now, live, "what is asked for at once is what the tick had");
             (live, std::mem::take(&mut hints))
         };
         let (live, hint) = seen(&mut latest, &killed(first_tick(1, 1..4), 5));

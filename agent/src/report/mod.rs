@@ -63,13 +63,12 @@ pub(crate) fn start(
 ) -> anyhow::Result<JoinHandle<()>> {
     let outbox = open_outbox(context);
     if let Some((outbox, address)) = &outbox {
-        let client = stream::Client::new(
-            Arc::clone(context),
-            Arc::clone(outbox),
-            Arc::clone(decisions),
-            address.clone(),
-        );
-        runtime.spawn(client.run());
+        let (context, outbox) = (Arc::clone(context), Arc::clone(outbox));
+        let (decisions, address) = (Arc::clone(decisions), address.clone());
+        runtime.spawn(crate::panics::restarted("stream", move || {
+            let parts = (Arc::clone(&context), Arc::clone(&outbox), Arc::clone(&decisions));
+            stream::Client::new(parts.0, parts.1, parts.2, address.clone()).run()
+        }));
     }
     let mut reporter = Reporter {
         context: Arc::clone(context),

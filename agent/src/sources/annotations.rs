@@ -11,10 +11,10 @@ use evenkeel_model::workload::{CgroupBinding, Managed, OomKill, ScorePolicy};
 
 use crate::shared::SourceProblem;
 
-const MANAGE: &str = "evenkeel.dev/manage";
+pub(super) const MANAGE: &str = "evenkeel.dev/manage";
 const SCORE: &str = "evenkeel.dev/score";
 const OOM_KILL: &str = "evenkeel.dev/oom-kill";
-const RESOURCES: &str = "evenkeel.dev/resources";
+pub(super) const RESOURCES: &str = "evenkeel.dev/resources";
 const CGROUP: &str = "evenkeel.dev/cgroup.";
 const UNIT: &str = "evenkeel.dev/unit.";
 
@@ -54,14 +54,37 @@ pub(super) fn switches(annotations: &Annotations, place: &str) -> (PodSwitches, 
         choose(OOM_KILL, &["container", "process"]).map(|i| [OomKill::Container, OomKill::Process][i]);
     let managed = if manage == Some(1) {
         Managed::No(format!("opted out by annotation {MANAGE}"))
-    } else if annotations.contains_key(CONFIG_MIRROR) {
+    } else {
+        managed_unless_static(annotations)
+    };
+    (PodSwitches { managed, score_policy, oom_kill }, problems)
+}
+
+/// Whether a pod asks to be left alone.
+pub(super) fn opts_out(annotations: &Annotations) -> bool {
+    annotations.get(MANAGE).is_some_and(|value| value == "false")
+}
+
+/// What the kubelet's own annotations say, which no author of a pod can set.
+pub(super) fn managed_unless_static(annotations: &Annotations) -> Managed {
+    if annotations.contains_key(CONFIG_MIRROR) {
         Managed::No("mirror pod".into())
     } else if annotations.get(CONFIG_SOURCE).is_some_and(|s| s != "api") {
         Managed::No("static pod".into())
     } else {
         Managed::Yes
-    };
-    (PodSwitches { managed, score_policy, oom_kill }, problems)
+    }
+}
+
+/// An annotation that claims more than the runtime says, in a namespace nobody vouches for.
+pub(super) fn not_trusted(name: &str, place: &str) -> SourceProblem {
+    SourceProblem {
+        what: format!("follow annotation {name}"),
+        where_: place.to_owned(),
+        why: "it claims more than the container runtime says, and whoever may create a pod may write it".into(),
+        remedy: "none needed, the runtime's word holds; without a kubelet, manage.trust_annotations may name the namespace"
+            .into(),
+    }
 }
 
 /// The cgroup a manifest binds a container to; `Ok(None)` when it binds it to none.
@@ -90,7 +113,7 @@ pub(super) fn binding(
         }
         (Some(path), None) => refuse(
             format!("`{}` is not a path below the cgroup root", shown(path)),
-            "write it absolute and without `.`, `..` or empty parts, such as /machine.slice/web, or as docker://ID or podman://ID",
+            "write it absolute and without `.`, `..` or empty parts, such as /machine.slice/web, or as docker://ID or podman://ID with the whole id of 64 digits",
         ),
         (None, Some(unit)) if is_unit_name(unit) => Ok(Some(CgroupBinding::Unit(unit.clone()))),
         (None, Some(unit)) => refuse(
@@ -157,7 +180,12 @@ mod tests {
     #[test]
     fn bindings() {
         let path = |p: &str| binding(&map(&[("evenkeel.dev/cgroup.c", p)]), "c", "x");
-        for good in ["/a", "/machine.slice/web", "/kubepods/burstable/pod1/c1", "docker://0123456789ab"] {
+        for good in [
+            "/a",
+            "/machine.slice/web",
+            "/kubepods/burstable/pod1/c1",
+            &format!("docker://{}", "0123456789abcdef".repeat(4)),
+        ] {
             assert_eq!(path(good).unwrap(), Some(CgroupBinding::Path(good.into())), "{good}");
         }
         for bad in [
@@ -171,6 +199,7 @@ mod tests {
             "/a\nb",
             "../x",
             "docker://",
+            "docker://0123456789ab",
             "docker://../../x",
         ] {
             assert!(path(bad).is_err(), "{bad:?}");

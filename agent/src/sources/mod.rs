@@ -28,6 +28,16 @@ fn shared(before: Option<&[Arc<Workload>]>, now: Vec<Workload>) -> Vec<Arc<Workl
     now.into_iter().map(share).collect()
 }
 
+/// Does blocking work; a panic in it is one of the source, which is started again, and never an empty answer.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The runtime is ending, and this task with it.
+        Err(_) => std::future::pending().await,
+    }
+}
+
 /// Waits until the cgroup tree changed or the period is over, and then a little longer, so that a burst of
 /// changes costs one listing.
 async fn wait(notified: impl Future<Output = ()>, period: Duration) {

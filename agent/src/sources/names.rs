@@ -1,13 +1,17 @@
 //! Containers found by the names of their cgroups: Docker and Podman without a CRI socket.
 //!
+//! A name gives no rights: a directory counts only where a runtime run by root makes one. It must belong to whom the
+//! tree belongs to, and be neither in users' slices, nor in what systemd delegated, nor inside another container.
+//!
 //! Owned here: the name patterns and the walk. What such a container asked for is not known from its cgroup, so
 //! it stays unclassified (sampled, never written) until a manifest names it with `docker://ID` or `podman://ID`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_model::workload::{
     CgroupBinding, ContainerKind, Managed, PodFacts, PodRef, Requested, ScorePolicy, SourceKind, Workload,
@@ -17,14 +21,22 @@ use crate::shared::{Rescan, SourceProblem, SourceUpdate, UpdateSender};
 
 /// Directories looked into at most, so that a hostile or runaway tree cannot hold the task.
 const MAX_DIRECTORIES: usize = 50_000;
-/// How deep below the root a runtime puts its containers; `user.slice/user-1.slice/user@1.service/...` needs 7.
+/// Containers of which nothing but a name is known that are followed at most: each costs the agent some 12 KiB.
+const MAX_UNKNOWN: usize = 2000;
+/// How deep below the root a runtime puts its containers; systemd nests a slice for each dash in its name.
 const MAX_DEPTH: usize = 8;
+/// Below it everything belongs to users, some of whom may make any directory they like (user@.service is delegated).
+const USERS: &str = "user.slice";
+/// Digits of a container id.
+const ID_DIGITS: usize = 64;
 /// Where the kubelet puts pods, which a runtime with a CRI socket tells of: most of the tree of a node of a cluster.
 const KUBELETS: [&str; 2] = ["kubepods", "kubepods.slice"];
 /// Listing again without being asked: a safety net behind the kernel's events.
 const PERIOD: Duration = Duration::from_secs(30);
-/// Shortest prefix of a container id that may stand for the whole, as the engines' own tools print it.
-const MIN_ID_PREFIX: usize = 12;
+/// Digits of an id that people are shown, as the engines' own tools print it.
+const SHOWN_DIGITS: usize = 12;
+/// Shortest time between two walks, as a multiple of what one takes, and its bound.
+const REST: (u32, Duration) = (20, Duration::from_millis(500));
 
 /// A container found by its cgroup's name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,17 +49,19 @@ pub(super) struct Named {
     pub(super) path: String,
 }
 
-/// Whether a binding is written as an engine's container id: `docker://0123456789ab`.
+/// Whether a binding is written as an engine's container id, whole: `docker://` and 64 hexadecimal digits. A part of an
+/// id would be anybody's who can make a directory that begins with it.
 pub(super) fn is_runtime_name(binding: &str) -> bool {
     split_runtime_name(binding).is_some()
 }
 
 fn split_runtime_name(binding: &str) -> Option<(&str, &str)> {
     let (engine, id) = binding.split_once("://")?;
-    let good = ["docker", "podman"].contains(&engine)
-        && (MIN_ID_PREFIX..=64).contains(&id.len())
-        && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    good.then_some((engine, id))
+    (["docker", "podman"].contains(&engine) && is_id(id)).then_some((engine, id))
+}
+
+fn is_id(text: &str) -> bool {
+    text.len() == ID_DIGITS && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// The one container a runtime name stands for; `Err` says why there is not exactly one.
@@ -55,19 +69,19 @@ pub(super) fn resolve<'a>(binding: &str, found: &'a [Named]) -> Result<&'a Named
     let Some((engine, id)) = split_runtime_name(binding) else {
         return Err(format!("`{binding}` names no engine"));
     };
-    let mut hits = found.iter().filter(|n| n.engine == engine && n.id.starts_with(id));
+    let mut hits = found.iter().filter(|n| n.engine == engine && n.id == id);
     match (hits.next(), hits.next()) {
         (Some(one), None) => Ok(one),
         (None, _) => Err(format!("no cgroup of a {engine} container {id} is there")),
-        (Some(_), Some(_)) => Err(format!("several {engine} containers begin with {id}")),
+        (Some(one), Some(other)) => {
+            Err(format!("{} and {} both claim to be the {engine} container {id}", one.path, other.path))
+        }
     }
 }
 
 /// Recognises a cgroup directory's name, given its parent's name.
 fn recognise(parent: &str, name: &str) -> Option<(&'static str, String)> {
-    let hex = |id: &str| {
-        (id.len() == 64 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))).then(|| id.to_owned())
-    };
+    let hex = |id: &str| is_id(id).then(|| id.to_owned());
     let scope = |prefix: &str| name.strip_prefix(prefix)?.strip_suffix(".scope").and_then(hex);
     if let Some(id) = scope("docker-") {
         return Some(("docker", id));
@@ -85,12 +99,14 @@ fn recognise(parent: &str, name: &str) -> Option<(&'static str, String)> {
 /// Walks one hierarchy. Unreadable directories are passed over: they vanish while one looks.
 pub(super) fn scan(root: &Path) -> Vec<Named> {
     let mut found = Vec::new();
+    let Ok(owner) = std::fs::metadata(root).map(|data| data.uid()) else { return found };
     let mut pending: Vec<(PathBuf, String, usize)> = vec![(root.to_owned(), String::new(), 0)];
     let mut looked = 0;
     while let Some((dir, relative, depth)) = pending.pop() {
         // Two links are the name and `.`: no directory below has a `..`. A stat is a fifth of a listing, and most
         // cgroups are leaves. File systems that do not count so say 1.
-        if std::fs::metadata(&dir).is_ok_and(|data| data.nlink() == 2) {
+        let is_ours = |data: &Metadata| data.nlink() != 2 && data.uid() == owner;
+        if !std::fs::metadata(&dir).is_ok_and(|data| is_ours(&data)) {
             continue;
         }
         looked += 1;
@@ -104,8 +120,10 @@ pub(super) fn scan(root: &Path) -> Vec<Named> {
             let Ok(name) = entry.file_name().into_string() else { continue };
             let path = format!("{relative}/{name}");
             if let Some((engine, id)) = recognise(parent, &name) {
-                found.push(Named { engine, id, path });
-            } else if depth + 1 < MAX_DEPTH && !KUBELETS.contains(&name.as_str()) {
+                if entry.metadata().is_ok_and(|data| data.uid() == owner) {
+                    found.push(Named { engine, id, path });
+                }
+            } else if depth + 1 < MAX_DEPTH && !is_somebodys(&entry.path(), &name) {
                 pending.push((entry.path(), path, depth + 1));
             }
         }
@@ -114,8 +132,19 @@ pub(super) fn scan(root: &Path) -> Vec<Named> {
     found
 }
 
+/// Whether what is below a directory is not a root's runtime's: users', a container's own, what systemd delegated, and
+/// the kubelet's, of which the runtime tells.
+fn is_somebodys(dir: &Path, name: &str) -> bool {
+    let is_unit = name.ends_with(".scope") || name.ends_with(".service");
+    KUBELETS.contains(&name)
+        || name == USERS
+        || is_id(name)
+        || name.ends_with(".scope")
+        || (is_unit && File::open(dir).is_ok_and(|dir| evenkeel_host::cgroup::is_delegated(&dir)))
+}
+
 fn workload(named: &Named) -> Workload {
-    let short = named.id.chars().take(MIN_ID_PREFIX).collect::<String>();
+    let short = named.id.chars().take(SHOWN_DIGITS).collect::<String>();
     Workload {
         id: named.id.clone(),
         source: SourceKind::Names,
@@ -138,33 +167,67 @@ fn workload(named: &Named) -> Workload {
 /// Watches for containers by name until the agent ends. `roots` are the hierarchies to walk (the memory
 /// controller's and, where it is another, cgroup v2's).
 pub(crate) async fn run(roots: Vec<PathBuf>, updates: UpdateSender, rescan: Rescan) {
-    let mut last: Option<Vec<Arc<Workload>>> = None;
+    let mut last: Option<Found> = None;
     loop {
         let notified = rescan.notified();
-        let workloads = super::shared(last.as_deref(), find(roots.clone()).await);
-        if last.as_ref() != Some(&workloads) {
+        let began = Instant::now();
+        let known = last.as_ref().map(|last| last.workloads.as_slice()).unwrap_or_default();
+        let found = find(roots.clone(), known.iter().map(|w| w.id.clone()).collect()).await;
+        let took = began.elapsed();
+        let found = Found { workloads: super::shared(Some(known), found.0), problems: found.1 };
+        if last.as_ref() != Some(&found) {
             let update = SourceUpdate {
                 source: SourceKind::Names,
                 address: roots.first().map_or_else(String::new, |r| r.display().to_string()),
-                workloads: workloads.clone(),
-                problems: Vec::<SourceProblem>::new(),
+                workloads: found.workloads.clone(),
+                problems: found.problems.clone(),
                 healthy: true,
             };
-            last = updates.send(update).is_ok().then_some(workloads);
+            last = updates.send(update).is_ok().then_some(found);
         }
+        tokio::time::sleep((took * REST.0).min(REST.1)).await;
         super::wait(notified, PERIOD).await;
     }
 }
 
-async fn find(roots: Vec<PathBuf>) -> Vec<Workload> {
-    let scanned = tokio::task::spawn_blocking(move || {
+#[derive(Debug, PartialEq)]
+struct Found {
+    workloads: Vec<Arc<Workload>>,
+    problems: Vec<SourceProblem>,
+}
+
+async fn find(roots: Vec<PathBuf>, known: HashSet<String>) -> (Vec<Workload>, Vec<SourceProblem>) {
+    let walk = move || {
         let mut by_id = BTreeMap::new();
         for named in roots.iter().flat_map(|root| scan(root)) {
             by_id.entry(named.id.clone()).or_insert(named);
         }
-        by_id.into_values().map(|named| workload(&named)).collect::<Vec<_>>()
-    });
-    scanned.await.unwrap_or_default()
+        let (named, problem) = at_most(MAX_UNKNOWN, by_id.into_values().collect(), &known);
+        (named.iter().map(workload).collect(), problem.into_iter().collect())
+    };
+    super::blocking(walk).await
+}
+
+/// So many of those found, the known ones first, and what is to be said where there are more.
+fn at_most(
+    most: usize,
+    mut found: Vec<Named>,
+    known: &HashSet<String>,
+) -> (Vec<Named>, Option<SourceProblem>) {
+    if found.len() <= most {
+        return (found, None);
+    }
+    found.sort_by_key(|named| !known.contains(&named.id));
+    found.truncate(most);
+    found.sort();
+    // Without their number, which changes: it is said once.
+    let problem = SourceProblem {
+        what: "follow every container found by its cgroup's name".into(),
+        where_: "the cgroup tree".into(),
+        why: format!("there are more than {most} of which nothing else is known"),
+        remedy: "bind those that matter by manifests; the rest is neither sampled nor managed".into(),
+    };
+    (found, Some(problem))
 }
 
 #[cfg(test)]
@@ -191,20 +254,56 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_walked_and_a_prefix_resolved() {
+    fn a_tree_is_walked_and_a_whole_id_resolved() {
         let dir = tempfile::tempdir().unwrap();
         let path = format!("system.slice/docker-{ID}.scope");
         std::fs::create_dir_all(dir.path().join(&path).join("inner")).unwrap();
-        std::fs::create_dir_all(dir.path().join("user.slice")).unwrap();
         let found = scan(dir.path());
         assert_eq!(found, [Named { engine: "docker", id: ID.into(), path: format!("/{path}") }]);
-        assert_eq!(resolve("docker://0123456789ab", &found).unwrap(), &found[0]);
-        assert!(resolve("podman://0123456789ab", &found).unwrap_err().contains("no cgroup"));
-        assert!(!is_runtime_name("docker://0123"));
-        assert!(
-            resolve("docker://0123456789ab", &[found[0].clone(), found[0].clone()])
-                .unwrap_err()
-                .contains("several")
-        );
+        assert_eq!(resolve(&format!("docker://{ID}"), &found).unwrap(), &found[0]);
+        assert!(resolve(&format!("podman://{ID}"), &found).unwrap_err().contains("no cgroup"));
+        assert!(!is_runtime_name("docker://0123456789ab"), "a part of an id is anybody's");
+        assert!(is_runtime_name(&format!("docker://{ID}")));
+        let twice = [found[0].clone(), Named { path: "/other".into(), ..found[0].clone() }];
+        assert!(resolve(&format!("docker://{ID}"), &twice).unwrap_err().contains("both claim"));
+    }
+
+    #[test]
+    fn a_directory_that_somebody_made_is_no_container() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = format!("system.slice/docker-{ID}.scope");
+        let evil = format!("docker-{}.scope", ID.replace('0', "f"));
+        for path in [
+            real.clone(),
+            format!("user.slice/user-1000.slice/user@1000.service/{evil}"),
+            format!("{real}/{evil}"),
+            format!("docker/{}/docker/{}", ID.replace('1', "e"), ID.replace('2', "d")),
+            format!("system.slice/nerdctl-1.scope/{evil}"),
+            format!("system.slice/session.scope/{evil}"),
+        ] {
+            std::fs::create_dir_all(dir.path().join(path)).unwrap();
+        }
+        let paths: Vec<String> = scan(dir.path()).into_iter().map(|named| named.path).collect();
+        assert_eq!(paths, [format!("/{real}"), format!("/docker/{}", ID.replace('1', "e"))]);
+        // One that belongs to somebody else, where this can be tried.
+        let given = dir.path().join(format!("system.slice/given/{evil}"));
+        std::fs::create_dir_all(&given).unwrap();
+        assert_eq!(scan(dir.path()).len(), 3);
+        if std::os::unix::fs::chown(&given, Some(65534), None).is_ok() {
+            assert_eq!(scan(dir.path()).len(), 2);
+        }
+    }
+
+    #[test]
+    fn unknown_containers_are_bounded_and_known_ones_stay() {
+        let named =
+            |n: usize| Named { engine: "docker", id: format!("{n:064x}"), path: format!("/docker/{n}") };
+        let known: HashSet<String> = (40..50).map(|n| named(n).id).collect();
+        let (kept, problem) = at_most(20, (0..50).map(named).collect(), &known);
+        assert_eq!(kept.len(), 20);
+        assert!((40..50).all(|n| kept.contains(&named(n))));
+        // Said the same way whatever their number is, so once.
+        assert_eq!(at_most(20, (0..60).map(named).collect(), &known).1, problem);
+        assert!(problem.is_some() && at_most(50, (0..50).map(named).collect(), &known).1.is_none());
     }
 }

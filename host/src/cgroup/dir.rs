@@ -58,24 +58,9 @@ impl CgroupDir {
         fstatat(&self.fd, "cgroup.procs", AtFlags::AT_SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Whether systemd has given it to somebody else (`Delegate=`): it says so in an extended attribute, `user.delegate`
-    /// since version 251, `trusted.delegate` before, which only the privileged can read.
+    /// Whether systemd has given it to somebody else; see [`is_delegated`].
     pub fn is_delegated(&self) -> bool {
-        [c"user.delegate", c"trusted.delegate"].into_iter().any(|name| {
-            let mut value = [0u8; 8];
-            // SAFETY: the descriptor is open, the name ends in a zero, and at most `value.len()` bytes are written to
-            // `value`, which lives until the call returns.
-            #[allow(unsafe_code)]
-            let length = unsafe {
-                nix::libc::fgetxattr(
-                    self.fd.as_raw_fd(),
-                    name.as_ptr(),
-                    value.as_mut_ptr().cast(),
-                    value.len(),
-                )
-            };
-            length == 1 && value.first() == Some(&b'1')
-        })
+        is_delegated(&self.fd)
     }
 
     /// Opens a child cgroup by name.
@@ -209,6 +194,21 @@ pub(crate) fn normal(path: &str) -> String {
 
 fn components(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|p| !p.is_empty() && *p != ".")
+}
+
+/// Whether systemd has given a cgroup's directory to somebody else (`Delegate=`): it says so in an extended attribute,
+/// `user.delegate` since version 251, `trusted.delegate` before, which only the privileged can read.
+pub fn is_delegated(dir: &impl AsFd) -> bool {
+    let fd = dir.as_fd().as_raw_fd();
+    [c"user.delegate", c"trusted.delegate"].into_iter().any(|name| {
+        let mut value = [0u8; 8];
+        // SAFETY: the descriptor is borrowed and so open, the name ends in a zero, and at most `value.len()` bytes are
+        // written to `value`, which lives until the call returns.
+        #[allow(unsafe_code)]
+        let length =
+            unsafe { nix::libc::fgetxattr(fd, name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+        length == 1 && value.first() == Some(&b'1')
+    })
 }
 
 /// Opens a directory that must lie beneath `root`, following no link.

@@ -9,8 +9,8 @@ mod procs;
 mod recent;
 mod tree;
 
-pub use dir::CgroupDir;
 pub(crate) use dir::normal;
+pub use dir::{CgroupDir, is_delegated};
 pub use files::{CpuStat, MemoryEvents, MemoryStat};
 pub use procs::Procs;
 pub(crate) use recent::Recent;

@@ -32,6 +32,7 @@ impl AgentSetup {
         let mut setup = AgentSetup { directory: directory.to_path_buf(), keys: Keys::default(), metrics };
         std::fs::create_dir_all(setup.manifests()).context("cannot make the manifest directory")?;
         let keys = [
+            ("mode", quoted("enforce")),
             ("node.cluster", quoted("test")),
             ("node.name", quoted("node-a")),
             ("state_dir", quoted(directory.join("agent").display())),
@@ -54,6 +55,13 @@ impl AgentSetup {
     #[must_use]
     pub fn set(mut self, key: &str, value: &str) -> AgentSetup {
         self.keys.set(key, value);
+        self
+    }
+
+    /// Leaves a key out, so that its default holds.
+    #[must_use]
+    pub fn unset(mut self, key: &str) -> AgentSetup {
+        self.keys.unset(key);
         self
     }
 

@@ -46,6 +46,10 @@ impl Keys {
         self.0.insert(key.to_string(), value.into());
     }
 
+    fn unset(&mut self, key: &str) {
+        self.0.remove(key);
+    }
+
     fn write(&self, file: &Path) -> Result<()> {
         let mut text = String::new();
         for (key, value) in &self.0 {

@@ -7,6 +7,7 @@
 mod cri;
 mod leftovers;
 mod pod;
+pub mod scripted;
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;

@@ -45,6 +45,73 @@ fn once_does_it_tells_it_and_ends() -> Result<()> {
 }
 
 #[test]
+fn a_start_without_a_configuration_is_a_dry_run_and_says_so() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = Site::new()?;
+    let (cgroup, pid) = site.sleeper("web")?;
+    site.bind(&Manifest::best_effort("web", &cgroup.path()))?;
+    // Everything as it was, but nobody chooses a mode.
+    let site = site.with(|agent| agent.unset("mode"));
+    let agent = site.start()?;
+    wait::until("the wish to be told", wait::PATIENCE, || {
+        let decisions = agent.ask().decisions()?;
+        Ok(decisions.iter().any(|d| d.kind == "set" && d.result == "would-do").then_some(()))
+    })?;
+    let status = agent.ask().status()?;
+    let told = status.knobs.iter().find(|knob| knob.name == "mode").context("status does not say it")?;
+    assert!(told.remedy.contains("mode = \"enforce\""), "{told:?}");
+    assert_eq!((status.mode.as_str(), score(pid)?), ("dry-run", 0));
+    assert!(agent.daemon().log().contains("no configuration names a mode"), "{}", agent.daemon().log());
+    agent.stop()?;
+    let help = site.agent.run(&["--help"])?;
+    assert!(help.stdout.contains("dry run") && help.stdout.contains("mode = \"enforce\""), "{}", help.said());
+    // A service unit's word is a default: it enforces, and a file goes over it.
+    let once = site.agent.run(&["--once", "--default-mode", "enforce"])?;
+    assert_eq!((once.status, score(pid)?), (Some(0), 1000), "{}", once.said());
+    let site = site.with(|agent| agent.set("mode", "\"dry-run\""));
+    let shown = site.agent.run(&["config", "show", "--default-mode", "enforce"])?;
+    assert!(shown.stdout.contains("mode = \"dry-run\""), "{}", shown.said());
+    Ok(())
+}
+
+#[test]
+fn a_dry_run_may_look_while_the_agent_runs() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = Site::new()?;
+    let (cgroup, _pid) = site.sleeper("web")?;
+    site.bind(&Manifest::best_effort("web", &cgroup.path()))?;
+    let agent = site.start()?;
+    agent.await_state("web", ConvergeState::Converged)?;
+    let look = site.agent.run(&["--dry-run", "--once"])?;
+    assert_eq!(look.status, Some(0), "{}", look.said());
+    assert!(look.stdout.contains("web") && look.stdout.contains("dry run"), "{}", look.said());
+    agent.ask().status()?;
+    agent.stop()
+}
+
+#[test]
+fn metrics_are_answered_at_once() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = Site::new()?.with(|agent| agent.set("sample.interval", "\"5s\""));
+    let (cgroup, _pid) = site.sleeper("web")?;
+    site.bind(&Manifest::best_effort("web", &cgroup.path()))?;
+    let agent = site.start()?;
+    let is_sampled =
+        |page: &str| page.contains("container_memory_usage_bytes{namespace=\"default\",pod=\"web\"");
+    wait::until("the container to be sampled", wait::PATIENCE, || {
+        Ok(is_sampled(&agent.metrics()?).then_some(()))
+    })?;
+    // Waiting for the next tick each time would take up to five seconds, three times as long as all of them may.
+    let began = std::time::Instant::now();
+    for _ in 0..8 {
+        assert!(is_sampled(&agent.metrics()?));
+    }
+    let took = began.elapsed();
+    assert!(took < std::time::Duration::from_secs(2), "{took:?} for eight pages");
+    agent.stop()
+}
+
+#[test]
 fn restore_puts_the_originals_back() -> Result<()> {
     require!(machine::is_root(), "making cgroups needs root");
     let mut site = Site::new()?;

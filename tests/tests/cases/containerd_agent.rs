@@ -31,6 +31,7 @@ impl Node {
         let (containerd, directory) = (Runtime::start()?, directory()?);
         let setup = AgentSetup::new(directory.path())?
             .runtime(&containerd.socket())
+            .set("manage.trust_annotations", "[\"default\"]")
             .set("converge.audit_period", &format!("\"{period}\""))
             .set("cpu.weight_conversion", "\"linear\"");
         Ok(Node { agent: setup.start()?, containerd, _directory: directory })
@@ -176,6 +177,7 @@ pub(crate) fn an_agent_inside_a_pod_manages_another_pod() -> Result<()> {
     containerd.import(&image)?;
     let setup = AgentSetup::new(directory.path())?
         .runtime(&containerd.socket())
+        .set("manage.trust_annotations", "[\"default\"]")
         .set("roots.proc", "\"/host/proc\"")
         .set("roots.cgroup", "\"/host/sys/fs/cgroup\"");
     let config = setup.config()?.display().to_string();

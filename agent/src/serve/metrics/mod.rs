@@ -1,6 +1,9 @@
 //! `/metrics` in Prometheus text form: the agent's own counters, and use by container under cAdvisor's names where
 //! the meaning is equal.
 //!
+//! A page shows the latest tick and is answered at once. The label `name` is the whole container id, as cAdvisor's: it is
+//! what tells two containers apart that are called the same, such as an old and a new one of a pod of one name.
+//!
 //! Owned here: names, labels and the listener. Not owned: the numbers. The number of series is bounded by the
 //! containers sampled now; nothing is remembered between scrapes.
 
@@ -24,12 +27,16 @@ use axum::routing::get;
 use evenkeel_model::sample::Field;
 use tokio::sync::Semaphore;
 
-use crate::shared::{Context, LiveBus, LiveTick, Stats, WriteStats};
+use crate::report::Usage;
+use crate::shared::{Context, LiveBus, LiveTick, Stats, WriteStats, lock};
 
 use page::{Kind, Page, seconds};
 
 /// Scrapes answered at the same time; more are told to come back.
 const SCRAPES: usize = 4;
+
+/// A tick may be so late that its containers are still told; on a loaded machine a few are late by tenths of a second.
+const LATE: Duration = Duration::from_millis(500);
 
 /// Content type of the format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -38,6 +45,7 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 struct Served {
     context: Arc<Context>,
     live: LiveBus,
+    usage: Usage,
     scrapes: Arc<Semaphore>,
 }
 
@@ -45,11 +53,16 @@ struct Served {
 ///
 /// # Errors
 /// When the address cannot be bound.
-pub(crate) async fn serve(address: SocketAddr, context: Arc<Context>, live: LiveBus) -> anyhow::Result<()> {
+pub(crate) async fn serve(
+    address: SocketAddr,
+    context: Arc<Context>,
+    live: LiveBus,
+    usage: Usage,
+) -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind(address).await.with_context(|| {
         format!("cannot serve metrics on {address}; change serve.metrics or free the port")
     })?;
-    let served = Served { context, live, scrapes: Arc::new(Semaphore::new(SCRAPES)) };
+    let served = Served { context, live, usage, scrapes: Arc::new(Semaphore::new(SCRAPES)) };
     let app = Router::new().route("/metrics", get(scrape)).with_state(served);
     axum::serve(listener, app).await.context("the metrics listener ended")
 }
@@ -58,10 +71,16 @@ async fn scrape(State(served): State<Served>) -> Response {
     let Ok(_turn) = served.scrapes.try_acquire() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at the same time\n").into_response();
     };
-    // A live tick is only made while somebody listens: wait for the next one.
-    let mut ticks = served.live.subscribe();
-    let patience = served.context.config.sample.interval + Duration::from_millis(500);
-    let tick = tokio::time::timeout(patience, ticks.recv()).await.ok().and_then(Result::ok);
+    let interval = served.context.config.sample.interval;
+    let latest = lock(&served.usage).now(interval + LATE);
+    let tick = match latest {
+        Some(tick) => Some(Arc::new(tick)),
+        // Before the first tick, or while ticks are late: the next one, if it comes soon.
+        None => {
+            let mut ticks = served.live.subscribe();
+            tokio::time::timeout(interval + LATE, ticks.recv()).await.ok().and_then(Result::ok)
+        }
+    };
     let page = render(&served.context.stats, tick.as_deref(), &served.context.node.node);
     ([(header::CONTENT_TYPE, TEXT)], page).into_response()
 }
@@ -97,7 +116,7 @@ fn render(stats: &Stats, tick: Option<&LiveTick>, node: &str) -> String {
 }
 
 fn agent(page: &mut Page, stats: &Stats) {
-    let connected = u64::from(crate::shared::lock(&stats.stream).connected);
+    let connected = u64::from(lock(&stats.stream).connected);
     let (counter, gauge) = (Kind::Counter, Kind::Gauge);
     let rows = [
         ("ticks_total", counter, "Sampling ticks done.", stats.ticks.get()),
@@ -241,6 +260,12 @@ fn agent(page: &mut Page, stats: &Stats) {
             "Containers whose rest was ended after an OOM kill.",
             stats.rests_ended.get(),
         ),
+        (
+            "panics_total",
+            counter,
+            "Defects of the agent that ended a thread or task.",
+            crate::panics::count(),
+        ),
     ];
     for (name, kind, help, value) in rows {
         let name = format!("evenkeel_agent_{name}");
@@ -322,6 +347,7 @@ fn classes(page: &mut Page, tick: &LiveTick, node: &str) {
             ("namespace", workload.pod.namespace.as_str()),
             ("pod", workload.pod.name.as_str()),
             ("container", workload.container.as_str()),
+            ("name", workload.id.as_str()),
             ("node", node),
             ("memory_class", classes.memory.map_or("", |class| class.as_str())),
             ("cpu_class", classes.cpu.map_or("", |class| class.as_str())),
@@ -341,6 +367,7 @@ fn containers(page: &mut Page, tick: &LiveTick, node: &str) {
                 ("namespace", workload.pod.namespace.as_str()),
                 ("pod", workload.pod.name.as_str()),
                 ("container", workload.container.as_str()),
+                ("name", workload.id.as_str()),
                 ("node", node),
             ];
             let value: &dyn Display = if in_seconds { &seconds(value) } else { &value };

@@ -23,7 +23,7 @@ fn a_page_has_each_family_once_and_escapes_labels() {
     let containers = vec![LiveContainer { tracked, sample, cpu_milli: None }];
     let page = render(&stats, Some(&LiveTick { time_usec: 1, containers }), "n1");
 
-    let labels = "{namespace=\"default\",pod=\"web \\\"x\\\"\",container=\"main\",node=\"n1\"}";
+    let labels = "{namespace=\"default\",pod=\"web \\\"x\\\"\",container=\"main\",name=\"default/web \\\"x\\\"/main\",node=\"n1\"}";
     for line in [
         "evenkeel_agent_ticks_total 3".to_owned(),
         "evenkeel_agent_writes_total{knob=\"cpu.weight\",result=\"denied\"} 2".to_owned(),
@@ -50,4 +50,29 @@ fn a_page_has_each_family_once_and_escapes_labels() {
     types.sort_unstable();
     types.dedup();
     assert_eq!(types.len(), all);
+}
+
+#[test]
+fn containers_of_one_name_are_series_of_their_own() {
+    let of = |slot: u32, id: &str| {
+        let mut tracked = tracked(slot, "web");
+        Arc::make_mut(&mut tracked.workload).id = id.to_owned();
+        let mut sample = Sample::with_interval_usec(1_000_000);
+        sample.set(Field::Pids, u64::from(slot));
+        LiveContainer { tracked: Arc::new(tracked), sample, cpu_milli: None }
+    };
+    let ids = [format!("{}1", "a".repeat(63)), format!("{}2", "a".repeat(63))];
+    let tick = LiveTick { time_usec: 1, containers: vec![of(1, &ids[0]), of(2, &ids[1])] };
+    let page = render(&Stats::default(), Some(&tick), "n1");
+    let mut series: Vec<&str> = page
+        .lines()
+        .filter(|l| !l.starts_with('#'))
+        .filter_map(|l| l.rsplit_once(' '))
+        .map(|(s, _)| s)
+        .collect();
+    let all = series.len();
+    series.sort_unstable();
+    series.dedup();
+    assert_eq!(series.len(), all, "{page}");
+    assert!(page.contains(&format!("name=\"{}\"", ids[0])), "{page}");
 }

@@ -15,8 +15,13 @@ use super::v1::runtime_service_client::RuntimeServiceClient;
 use super::v1::{self, ContainerState, PodSandboxState};
 use crate::shared::SourceProblem;
 
-/// A runtime that does not answer a reading call within this is taken for stuck.
+/// A reading call that is not answered within this has failed.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest that one stream of events stands; then it is opened again. gRPC has no word for "no limit" that every
+/// client can send (at most eight digits of hours), and a runtime would keep the stream of a client that hangs.
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+/// Shortest and longest wait before a stream of events that ended is opened again.
+const REOPEN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Largest answer taken; a thousand containers with annotations are under 4 MiB.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
@@ -37,12 +42,6 @@ pub(super) enum CriError {
         /// The runtime's words.
         status: String,
     },
-    /// The container ended between two calls.
-    #[error("container {id} is gone")]
-    Gone {
-        /// Runtime id.
-        id: String,
-    },
 }
 
 impl CriError {
@@ -52,7 +51,7 @@ impl CriError {
             Self::NotARuntime(_) => {
                 "set sources.cri.sockets to the socket of containerd (with its CRI plugin on) or CRI-O"
             }
-            Self::Call { .. } | Self::Gone { .. } => "look at the runtime's log; the agent tries again",
+            Self::Call { .. } => "look at the runtime's log; the agent tries again",
         };
         SourceProblem {
             what: "follow the container runtime".into(),
@@ -67,7 +66,19 @@ impl CriError {
     }
 }
 
-/// A connection to one runtime.
+/// Why one container or sandbox could not be asked about; the others go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Unanswered {
+    /// It ended between two calls.
+    Gone,
+    /// The call failed, in the runtime's words.
+    Failed(String),
+    /// The answer is of no use.
+    Strange(SourceProblem),
+}
+
+/// A connection to one runtime. Clones share it.
+#[derive(Clone)]
 pub(super) struct Client {
     rpc: RuntimeServiceClient<Channel>,
     runtime: String,
@@ -78,9 +89,7 @@ impl Client {
     pub(super) async fn connect(socket: &Path) -> Result<Self, CriError> {
         let path: PathBuf = socket.to_owned();
         // The address only fills the request's authority; the connector goes to the socket.
-        let endpoint = Endpoint::from_static("http://runtime.invalid")
-            .timeout(CALL_TIMEOUT)
-            .connect_timeout(CALL_TIMEOUT);
+        let endpoint = Endpoint::from_static("http://runtime.invalid").connect_timeout(CALL_TIMEOUT);
         let connector = tower::service_fn(move |_| {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
@@ -90,7 +99,7 @@ impl Client {
             .await
             .map_err(|error| CriError::Connect(chain(&error)))?;
         let mut rpc = RuntimeServiceClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES);
-        let request = v1::VersionRequest { version: "v1".into() };
+        let request = timed(v1::VersionRequest { version: "v1".into() });
         let version = rpc.version(request).await.map_err(|s| CriError::NotARuntime(chain(&s)))?.into_inner();
         Ok(Self { rpc, runtime: format!("{} {}", version.runtime_name, version.runtime_version) })
     }
@@ -108,7 +117,7 @@ impl Client {
         let filter = v1::PodSandboxFilter { id: String::new(), state: Some(ready) };
         let sandboxes = self
             .rpc
-            .list_pod_sandbox(v1::ListPodSandboxRequest { filter: Some(filter) })
+            .list_pod_sandbox(timed(v1::ListPodSandboxRequest { filter: Some(filter) }))
             .await
             .map_err(|s| CriError::call("ListPodSandbox", &s))?
             .into_inner();
@@ -117,7 +126,7 @@ impl Client {
             v1::ContainerFilter { id: String::new(), state: Some(running), pod_sandbox_id: String::new() };
         let containers = self
             .rpc
-            .list_containers(v1::ListContainersRequest { filter: Some(filter) })
+            .list_containers(timed(v1::ListContainersRequest { filter: Some(filter) }))
             .await
             .map_err(|s| CriError::call("ListContainers", &s))?
             .into_inner();
@@ -126,54 +135,75 @@ impl Client {
     }
 
     /// What the runtime keeps of one container or sandbox.
-    pub(super) async fn details(
-        &mut self,
-        id: &str,
-        sandbox: bool,
-    ) -> Result<Result<Details, SourceProblem>, CriError> {
+    pub(super) async fn details(mut self, id: &str, sandbox: bool) -> Result<Details, Unanswered> {
         let failed = |call, status: Status| match status.code() {
-            Code::NotFound => CriError::Gone { id: id.to_owned() },
-            _ => CriError::call(call, &status),
+            Code::NotFound => Unanswered::Gone,
+            _ => Unanswered::Failed(CriError::call(call, &status).to_string()),
         };
-        if sandbox {
+        let read = if sandbox {
             let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: true };
-            let answer =
-                self.rpc.pod_sandbox_status(request).await.map_err(|s| failed("PodSandboxStatus", s))?;
-            Ok(Details::read(id, None, &answer.into_inner().info))
+            let answer = self.rpc.pod_sandbox_status(timed(request)).await;
+            let answer = answer.map_err(|s| failed("PodSandboxStatus", s))?.into_inner();
+            Details::read(id, None, &answer.info)
         } else {
             let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
-            let answer =
-                self.rpc.container_status(request).await.map_err(|s| failed("ContainerStatus", s))?;
-            let answer = answer.into_inner();
+            let answer = self.rpc.container_status(timed(request)).await;
+            let answer = answer.map_err(|s| failed("ContainerStatus", s))?.into_inner();
             let resources = answer.status.and_then(|s| s.resources).and_then(|r| r.linux);
-            Ok(Details::read(id, resources.as_ref(), &answer.info))
-        }
+            Details::read(id, resources.as_ref(), &answer.info)
+        };
+        read.map_err(Unanswered::Strange)
     }
 
     /// Begins to wait for events in a task of its own: some runtimes send no header before the first event, so
     /// that even opening the stream may wait.
     pub(super) fn events(&self) -> Events {
-        let mut rpc = self.rpc.clone();
         let (sender, receiver) = mpsc::channel(1);
-        let task = tokio::spawn(async move {
-            let mut request = tonic::Request::new(v1::GetEventsRequest {});
-            request.set_timeout(Duration::MAX / 4);
-            match rpc.get_container_events(request).await {
-                Ok(stream) => {
-                    let mut stream = stream.into_inner();
-                    while let Ok(Some(_)) = stream.message().await {
-                        // A full channel means a listing is due anyway.
-                        let _ = sender.try_send(());
-                    }
-                }
-                Err(status) if status.code() == Code::Unimplemented => {
-                    tracing::info!("the runtime has no container events; cgroup events and listing are used");
-                }
-                Err(status) => tracing::debug!(%status, "ignoring lost container events; listing goes on"),
-            }
-        });
+        let task = tokio::spawn(follow_events(self.rpc.clone(), sender));
         Events { receiver: Some(receiver), task }
     }
+}
+
+/// Tells of events until the runtime has none or nobody listens; opens the stream again whenever it ends.
+async fn follow_events(mut rpc: RuntimeServiceClient<Channel>, sender: mpsc::Sender<()>) {
+    let mut pause = REOPEN.0;
+    while !sender.is_closed() {
+        let mut request = tonic::Request::new(v1::GetEventsRequest {});
+        request.set_timeout(EVENTS_TIMEOUT);
+        let ended = match rpc.get_container_events(request).await {
+            Ok(stream) => {
+                let mut stream = stream.into_inner();
+                loop {
+                    match stream.message().await {
+                        Ok(Some(_)) => {
+                            pause = REOPEN.0;
+                            // A full channel means a listing is due anyway.
+                            let _ = sender.try_send(());
+                        }
+                        Ok(None) => break None,
+                        Err(status) => break Some(status),
+                    }
+                }
+            }
+            Err(status) => Some(status),
+        };
+        if ended.as_ref().is_some_and(|status| status.code() == Code::Unimplemented) {
+            tracing::info!("the runtime has no container events; cgroup events and listing are used");
+            return;
+        }
+        tracing::debug!(?ended, ?pause, "ignoring the end of container events; they are asked for again");
+        tokio::time::sleep(pause).await;
+        // What happened meanwhile is found by a listing.
+        let _ = sender.try_send(());
+        pause = (pause * 2).min(REOPEN.1);
+    }
+}
+
+/// A request that the runtime is to answer, or to fail, in time.
+fn timed<T>(message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(CALL_TIMEOUT);
+    request
 }
 
 /// Events of a runtime; only that there was one matters, since each is answered by a listing.

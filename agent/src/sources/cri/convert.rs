@@ -1,4 +1,7 @@
 //! What a runtime says of a container, as a workload.
+//!
+//! A pod's annotations are its author's words and give no rights: they lower what the runtime says, and go above it
+//! only in namespaces the configuration trusts.
 
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::requirements::Requirements;
@@ -7,7 +10,7 @@ use evenkeel_model::workload::{
     CgroupBinding, ContainerKind, ContainerResources, PodFacts, PodRef, Requested, SourceKind, Workload,
 };
 use evenkeel_qos::cpu::CpuQuota;
-use evenkeel_qos::estimate::{RuntimeRecord, invert};
+use evenkeel_qos::estimate::{RuntimeRecord, invert, kubelet_tier, lowered, settle_pod};
 use evenkeel_qos::rules::{PodShape, pod_class};
 
 use super::super::{annotations, command_hash};
@@ -18,20 +21,25 @@ use crate::shared::SourceProblem;
 /// Label under which the kubelet stores a container's name.
 const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 
-/// A container that ended while it was asked about; the next listing will not have it.
-pub(super) fn gone(id: &str) -> SourceProblem {
-    SourceProblem {
-        what: "read the runtime's record".into(),
-        where_: format!("container {id}"),
-        why: "it ended meanwhile".into(),
-        remedy: "none needed".into(),
+/// What conversion needs to know of the machine and its configuration.
+#[derive(Debug, Clone)]
+pub(super) struct Terms {
+    /// Memory of the machine, for inverting scores.
+    pub(super) capacity: Bytes,
+    /// Namespaces whose annotations are taken at their word.
+    pub(super) trusted: Vec<String>,
+}
+
+impl Terms {
+    fn trusts(&self, sandbox: &v1::PodSandbox) -> bool {
+        self.trusted.contains(&pod_ref(sandbox).namespace)
     }
 }
 
 /// The pod's own process: infrastructure, which both rule sets protect.
-pub(super) fn sandbox(sandbox: &v1::PodSandbox, details: &Details) -> Result<Workload, SourceProblem> {
-    let (switches, _) = switches(sandbox);
-    Ok(Workload {
+pub(super) fn sandbox(sandbox: &v1::PodSandbox, details: &Details, terms: &Terms) -> Workload {
+    let (switches, _) = switches(sandbox, terms);
+    Workload {
         id: sandbox.id.clone(),
         source: SourceKind::Cri,
         pod: pod_ref(sandbox),
@@ -47,19 +55,19 @@ pub(super) fn sandbox(sandbox: &v1::PodSandbox, details: &Details) -> Result<Wor
         managed: switches.managed,
         score_policy: switches.score_policy,
         oom_kill: switches.oom_kill,
-    })
+    }
 }
 
-/// An ordinary container. Stated requirements come from the pod's annotation; without it the runtime's record is
-/// inverted.
+/// An ordinary container. What it asked for is inverted from the runtime's record; the pod's annotation takes its place
+/// in a trusted namespace, and lowers it in any other.
 pub(super) fn container(
     container: &v1::Container,
     sandbox: &v1::PodSandbox,
     details: &Details,
-    capacity: Bytes,
+    terms: &Terms,
     problems: &mut Vec<SourceProblem>,
-) -> Result<Workload, SourceProblem> {
-    let (switches, bad) = switches(sandbox);
+) -> Workload {
+    let (switches, bad) = switches(sandbox, terms);
     problems.extend(bad);
     let name = container
         .labels
@@ -72,11 +80,25 @@ pub(super) fn container(
         problems.push(problem);
         None
     });
-    let requested = match stated.and_then(|mut all| all.remove(&name)) {
-        Some(requirements) => Requested::Stated(plain(&name, requirements)),
-        None => invert(&record(details), capacity),
+    let record = record(details);
+    let inverted = invert(&record, terms.capacity);
+    let stated = stated.and_then(|mut all| all.remove(&name)).map(|requirements| plain(&name, requirements));
+    let requested = match stated {
+        None => inverted,
+        Some(stated) if terms.trusts(sandbox) => Requested::Stated(stated),
+        Some(stated) => {
+            let (requested, more) = lowered(inverted, stated);
+            problems.extend(more.then(|| annotations::not_trusted(annotations::RESOURCES, &place(sandbox))));
+            requested
+        }
     };
-    Ok(Workload {
+    let pod_facts = PodFacts {
+        labels: labels(sandbox),
+        qos_class: record.tier,
+        node_critical: record.is_node_critical(),
+        ..PodFacts::default()
+    };
+    Workload {
         id: container.id.clone(),
         source: SourceKind::Cri,
         pod: pod_ref(sandbox),
@@ -88,11 +110,11 @@ pub(super) fn container(
         cgroup: CgroupBinding::Path(details.cgroup.clone()),
         pid: details.pid,
         requested,
-        pod_facts: PodFacts { labels: labels(sandbox), ..PodFacts::default() },
+        pod_facts,
         managed: switches.managed,
         score_policy: switches.score_policy,
         oom_kill: switches.oom_kill,
-    })
+    }
 }
 
 /// The pod's own labels; the kubelet adds further ones for itself.
@@ -101,8 +123,11 @@ fn labels(sandbox: &v1::PodSandbox) -> std::collections::BTreeMap<String, String
     own.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// Fills in what the `kubelet` rules need of the whole pod, as far as all its containers are known.
-pub(super) fn with_pod_facts(mut containers: Vec<Workload>) -> Vec<Workload> {
+/// Fills in what the `kubelet` rules need of the whole pod, as far as all its containers are known. The class that the
+/// kubelet's cgroup path names is certain; without it the containers' own tell.
+pub(super) fn with_pod_facts(mut containers: Vec<Workload>, terms: &Terms) -> Vec<Workload> {
+    let tier = containers.iter().find_map(|w| w.pod_facts.qos_class);
+    settle_pod(tier, containers.iter_mut().map(|w| &mut w.requested), terms.capacity);
     let asked: Option<Vec<ContainerResources>> = containers
         .iter()
         .map(|w| match &w.requested {
@@ -110,19 +135,13 @@ pub(super) fn with_pod_facts(mut containers: Vec<Workload>) -> Vec<Workload> {
             Requested::Estimated(_) | Requested::Unknown => None,
         })
         .collect();
-    let facts = PodFacts {
-        qos_class: asked
-            .as_deref()
-            .map(|a| pod_class(PodShape::Containers(a)))
-            .or_else(|| estimated(&containers)),
-        min_regular_memory_request: asked
-            .as_deref()
-            .and_then(|a| a.iter().map(|r| r.memory_request.unwrap_or(Bytes::ZERO)).min()),
-        ..PodFacts::default()
-    };
+    let by_containers =
+        asked.as_deref().map(|a| pod_class(PodShape::Containers(a))).or_else(|| estimated(&containers));
+    let smallest =
+        asked.as_deref().and_then(|a| a.iter().map(|r| r.memory_request.unwrap_or(Bytes::ZERO)).min());
     for container in &mut containers {
-        let labels = std::mem::take(&mut container.pod_facts.labels);
-        container.pod_facts = PodFacts { labels, ..facts.clone() };
+        container.pod_facts.qos_class = tier.or(by_containers);
+        container.pod_facts.min_regular_memory_request = smallest;
     }
     containers
 }
@@ -150,6 +169,7 @@ fn record(details: &Details) -> RuntimeRecord {
         }),
         oom_score_adj: details.oom_score_adj,
         memory_limit: details.memory_limit_bytes.and_then(|b| u64::try_from(b).ok()).map(Bytes::new),
+        tier: kubelet_tier(&details.cgroup),
     }
 }
 
@@ -165,9 +185,15 @@ fn plain(name: &str, resources: Requirements) -> ContainerResources {
     container.cpu_and_memory()
 }
 
-fn switches(sandbox: &v1::PodSandbox) -> (annotations::PodSwitches, Vec<SourceProblem>) {
+/// The pod's switches. Opting out leaves a container its score and hides it from pressure relief, so it needs trust.
+fn switches(sandbox: &v1::PodSandbox, terms: &Terms) -> (annotations::PodSwitches, Vec<SourceProblem>) {
     let annotations = sandbox.annotations.clone().into_iter().collect();
-    annotations::switches(&annotations, &place(sandbox))
+    let (mut switches, mut problems) = annotations::switches(&annotations, &place(sandbox));
+    if annotations::opts_out(&annotations) && !terms.trusts(sandbox) {
+        switches.managed = annotations::managed_unless_static(&annotations);
+        problems.push(annotations::not_trusted(annotations::MANAGE, &place(sandbox)));
+    }
+    (switches, problems)
 }
 
 fn place(sandbox: &v1::PodSandbox) -> String {
@@ -237,12 +263,22 @@ mod tests {
         }
     }
 
-    const GIB: Bytes = Bytes::new(1 << 30);
+    fn terms(trusted: &[&str]) -> Terms {
+        Terms { capacity: Bytes::new(1 << 30), trusted: trusted.iter().map(|n| (*n).to_owned()).collect() }
+    }
+
+    fn requested(
+        pod: &v1::PodSandbox,
+        details: &Details,
+        trusted: &[&str],
+    ) -> (Requested, Vec<SourceProblem>) {
+        let mut problems = Vec::new();
+        (container(&main_container(), pod, details, &terms(trusted), &mut problems).requested, problems)
+    }
 
     #[test]
     fn without_an_annotation_the_record_is_inverted_and_marked() {
-        let mut problems = Vec::new();
-        let got = container(&main_container(), &pod(&[]), &details(), GIB, &mut problems).unwrap();
+        let got = container(&main_container(), &pod(&[]), &details(), &terms(&[]), &mut Vec::new());
         assert_eq!((got.container.as_str(), got.image.as_deref()), ("main", Some("busybox:1")));
         let Requested::Estimated(estimate) = got.requested else { panic!("not estimated") };
         assert_eq!(estimate.resources.cpu_request, Some(MilliCpu::new(250)));
@@ -254,33 +290,71 @@ mod tests {
     fn a_memory_limit_alone_says_nothing() {
         let only_limit =
             Details { cgroup: "/x".into(), memory_limit_bytes: Some(1 << 20), ..Details::default() };
-        let got = container(&main_container(), &pod(&[]), &only_limit, GIB, &mut Vec::new()).unwrap();
-        assert_eq!(got.requested, Requested::Unknown);
+        assert_eq!(requested(&pod(&[]), &only_limit, &[]).0, Requested::Unknown);
     }
 
     #[test]
-    fn the_annotation_states_requirements_and_a_bad_one_is_reported() {
+    fn a_trusted_annotation_states_requirements_and_a_bad_one_is_reported() {
         let good =
             pod(&[("evenkeel.dev/resources", r#"{"main": {"limits": {"cpu": "1", "memory": "64Mi"}}}"#)]);
-        let got = container(&main_container(), &good, &details(), GIB, &mut Vec::new()).unwrap();
-        let Requested::Stated(resources) = got.requested else { panic!("not stated") };
+        let Requested::Stated(resources) = requested(&good, &details(), &["ns"]).0 else {
+            panic!("not stated")
+        };
         assert_eq!(resources.memory_request, Some(Bytes::new(64 << 20)));
-        let facts = &with_pod_facts(vec![
-            container(&main_container(), &good, &details(), GIB, &mut Vec::new()).unwrap(),
-        ])[0]
-            .pod_facts;
-        assert_eq!(facts.qos_class, Some(QosClass::Guaranteed));
-        let mut problems = Vec::new();
-        let bad = pod(&[("evenkeel.dev/resources", "{")]);
-        let got = container(&main_container(), &bad, &details(), GIB, &mut problems).unwrap();
-        assert!(matches!(got.requested, Requested::Estimated(_)));
+        let of_pod = vec![container(&main_container(), &good, &details(), &terms(&["ns"]), &mut Vec::new())];
+        assert_eq!(with_pod_facts(of_pod, &terms(&[]))[0].pod_facts.qos_class, Some(QosClass::Guaranteed));
+        let (got, problems) = requested(&pod(&[("evenkeel.dev/resources", "{")]), &details(), &["ns"]);
+        assert!(matches!(got, Requested::Estimated(_)));
         assert!(problems[0].where_.contains("ns/p"));
     }
 
     #[test]
-    fn a_sandbox_is_infrastructure_and_opts_out_with_its_pod() {
-        let got = sandbox(&pod(&[("evenkeel.dev/manage", "false")]), &details()).unwrap();
+    fn an_annotation_raises_nobody_without_the_configurations_trust() {
+        let best_effort = Details {
+            cgroup: "/kubepods/besteffort/podu/c1".into(),
+            cpu_shares: Some(2),
+            oom_score_adj: Some(1000),
+            ..Details::default()
+        };
+        let evil = [("evenkeel.dev/resources", r#"{"main": {"limits": {"cpu": "2", "memory": "16Gi"}}}"#)];
+        let plain = requested(&pod(&[]), &best_effort, &[]);
+        assert_eq!(plain.1, []);
+        for trusted in [&[][..], &["other"][..]] {
+            let (got, problems) = requested(&pod(&evil), &best_effort, trusted);
+            assert_eq!(got, plain.0);
+            assert!(problems[0].remedy.contains("manage.trust_annotations"), "{problems:?}");
+        }
+        // Less than the runtime says is anybody's to say.
+        let modest =
+            [("evenkeel.dev/resources", r#"{"main": {"requests": {"cpu": "10m", "memory": "1Mi"}}}"#)];
+        let (got, problems) = requested(&pod(&modest), &details(), &[]);
+        let Requested::Estimated(estimate) = got else { panic!("not estimated") };
+        assert_eq!(estimate.resources.cpu_request, Some(MilliCpu::new(10)));
+        assert_eq!((estimate.resources.memory_request, problems), (Some(Bytes::new(1 << 20)), vec![]));
+    }
+
+    #[test]
+    fn opting_out_needs_trust() {
+        let out = pod(&[("evenkeel.dev/manage", "false")]);
+        let got = sandbox(&out, &details(), &terms(&["ns"]));
         assert_eq!(got.kind, ContainerKind::Infrastructure);
         assert!(matches!(got.managed, Managed::No(_)));
+        assert_eq!(sandbox(&out, &details(), &terms(&[])).managed, Managed::Yes);
+        let mut problems = Vec::new();
+        let got = container(&main_container(), &out, &details(), &terms(&[]), &mut problems);
+        assert_eq!((got.managed, problems.len()), (Managed::Yes, 1));
+    }
+
+    #[test]
+    fn the_kubelets_path_tells_the_class_of_the_pod() {
+        let critical = Details {
+            cgroup: "/kubepods/burstable/podu/c1".into(),
+            cpu_shares: Some(51),
+            oom_score_adj: Some(-997),
+            ..Details::default()
+        };
+        let got = container(&main_container(), &pod(&[]), &critical, &terms(&[]), &mut Vec::new());
+        let got = &with_pod_facts(vec![got], &terms(&[]))[0].pod_facts;
+        assert_eq!((got.qos_class, got.node_critical), (Some(QosClass::Burstable), true));
     }
 }

@@ -1,11 +1,14 @@
 //! The `cri` source: containers and sandboxes of containerd or CRI-O, over the runtime's socket.
 //!
-//! Owned here: connecting, listing, waking on the runtime's events where it has them, and caching what is asked
-//! once per container. Not owned: the meaning of what a runtime says ([`convert`]). Only reading calls are made.
+//! Owned here: connecting, listing, and sending what is known. When to list is the [`schedule`]'s, what single
+//! containers say is the [`answers`]', and the meaning of it is [`convert`]'s. Only reading calls are made. The source
+//! fails when a list call fails; a container that cannot be asked about is that container's problem.
 
+mod answers;
 mod client;
 mod convert;
 mod info;
+mod schedule;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,9 +17,13 @@ use std::time::{Duration, Instant};
 
 use evenkeel_model::units::Bytes;
 use evenkeel_model::workload::{SourceKind, Workload};
+use tokio::time::sleep_until;
 
 use crate::shared::{Rescan, SourceProblem, SourceUpdate, UpdateSender};
+use answers::Answers;
 use client::{Client, CriError};
+use convert::Terms;
+use schedule::Schedule;
 
 /// The messages of `proto/cri.proto`.
 pub(crate) mod v1 {
@@ -30,20 +37,32 @@ pub(crate) mod v1 {
     tonic::include_proto!("runtime.v1");
 }
 
-/// Listing without being woken; one listing costs the runtime under a millisecond (containerd 1.6).
-const LIST_PERIOD: Duration = Duration::from_secs(5);
-/// Asking a known container again: its resources may have been updated in place, which no event tells.
-const STATUS_PERIOD: Duration = Duration::from_secs(60);
 /// First and longest wait before connecting again.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// How long a snapshot waits for answers about new containers: the first one, which whoever looks once relies on, and
+/// later ones. What is answered afterwards is sent then.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(3), Duration::from_millis(250));
 
-/// Follows one runtime until the agent ends. `capacity` is the machine's memory, for inverting scores.
-pub(crate) async fn run(socket: PathBuf, capacity: Bytes, updates: UpdateSender, rescan: Rescan) {
+/// What one runtime's source is given.
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
+    /// The runtime's socket.
+    pub socket: PathBuf,
+    /// The machine's memory, for inverting scores.
+    pub capacity: Bytes,
+    /// Namespaces whose annotations may go above what the runtime says.
+    pub trusted: Vec<String>,
+}
+
+/// Follows one runtime until the agent ends.
+pub(crate) async fn run(setup: Setup, updates: UpdateSender, rescan: Rescan) {
+    let terms = Terms { capacity: setup.capacity, trusted: setup.trusted };
     let mut source =
-        Cri { socket, capacity, updates, rescan: rescan.clone(), known: HashMap::new(), last: None };
+        Cri { socket: setup.socket, terms, updates, rescan, answers: Answers::default(), last: None };
     let mut pause = RECONNECT.0;
     loop {
-        let error = source.follow(&rescan, &mut pause).await;
+        let error = source.follow(&mut pause).await;
+        source.answers.drop_open();
         source.report_failure(&error);
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(RECONNECT.1);
@@ -52,22 +71,30 @@ pub(crate) async fn run(socket: PathBuf, capacity: Bytes, updates: UpdateSender,
 
 struct Cri {
     socket: PathBuf,
-    capacity: Bytes,
+    terms: Terms,
     updates: UpdateSender,
     rescan: Rescan,
-    /// What was asked once per container or sandbox, by runtime id.
-    known: HashMap<String, Known>,
+    answers: Answers,
     last: Option<(Vec<Arc<Workload>>, Vec<SourceProblem>)>,
 }
 
-struct Known {
-    asked: Instant,
-    details: Result<info::Details, SourceProblem>,
+/// One listing: ready sandboxes by id, and running containers.
+#[derive(Default)]
+struct Listing {
+    sandboxes: HashMap<String, v1::PodSandbox>,
+    containers: Vec<v1::Container>,
+}
+
+impl Listing {
+    fn ids(&self) -> impl Iterator<Item = &str> {
+        let containers = self.containers.iter().map(|container| container.id.as_str());
+        self.sandboxes.keys().map(String::as_str).chain(containers)
+    }
 }
 
 impl Cri {
     /// Connects and lists until something fails.
-    async fn follow(&mut self, rescan: &Rescan, pause: &mut Duration) -> CriError {
+    async fn follow(&mut self, pause: &mut Duration) -> CriError {
         let mut client = match Client::connect(&self.socket).await {
             Ok(client) => client,
             Err(error) => return error,
@@ -75,74 +102,89 @@ impl Cri {
         *pause = RECONNECT.0;
         tracing::info!(socket = %self.socket.display(), runtime = client.runtime(), "following container runtime");
         let mut events = client.events();
+        let mut schedule = Schedule::new(Instant::now());
+        let mut listing = Listing::default();
+        // When what is known is sent though answers are missing; `None` while there is nothing new.
+        let mut send_at = None;
+        let bell = Arc::clone(&self.rescan);
+        let mut rung = Box::pin(bell.notified());
         loop {
-            let notified = rescan.notified();
-            if let Err(error) = self.list(&mut client).await {
-                return error;
-            }
+            let mut ask = true;
             tokio::select! {
-                () = super::wait(notified, LIST_PERIOD) => {}
-                alive = events.next() => if !alive { events.give_up(); },
+                () = &mut rung => {
+                    rung.set(bell.notified());
+                    schedule.changed(Instant::now());
+                }
+                alive = events.next() => {
+                    if alive { schedule.changed(Instant::now()) } else { events.give_up() }
+                }
+                () = sleep_until(schedule.next().into()) => {
+                    let began = Instant::now();
+                    listing = match client.list().await {
+                        Ok((sandboxes, containers)) => Listing { sandboxes, containers },
+                        Err(error) => return error,
+                    };
+                    schedule.listed(Instant::now(), began.elapsed());
+                    self.forget_all_but(&listing);
+                    let patience = if self.last.is_none() { PATIENCE.0 } else { PATIENCE.1 };
+                    send_at = send_at.or(Some(Instant::now() + patience));
+                }
+                () = self.answers.next() => {
+                    ask = self.answers.take_short();
+                    send_at = send_at.or(Some(Instant::now() + PATIENCE.1));
+                }
+                () = due(send_at) => {}
+            }
+            let now = Instant::now();
+            if ask {
+                self.ask(&client, &listing, now);
+            }
+            let is_due = send_at.is_some_and(|at| at <= now || !self.answers.has_news_open(listing.ids()));
+            if is_due {
+                send_at = None;
+                self.send_known(&listing);
             }
         }
     }
 
-    async fn list(&mut self, client: &mut Client) -> Result<(), CriError> {
-        let (sandboxes, containers) = client.list().await?;
+    fn forget_all_but(&mut self, listing: &Listing) {
+        let containers: std::collections::HashSet<&str> =
+            listing.containers.iter().map(|container| container.id.as_str()).collect();
+        self.answers.keep(|id| listing.sandboxes.contains_key(id) || containers.contains(id));
+    }
+
+    fn ask(&mut self, client: &Client, listing: &Listing, now: Instant) {
+        for id in listing.sandboxes.keys() {
+            self.answers.ask(client, id, true, &self.rescan, now);
+        }
+        for container in &listing.containers {
+            self.answers.ask(client, &container.id, false, &self.rescan, now);
+        }
+    }
+
+    fn send_known(&mut self, listing: &Listing) {
         let mut workloads = Vec::new();
         let mut problems = Vec::new();
-        let now = Instant::now();
-        self.known.retain(|id, _| sandboxes.contains_key(id) || containers.iter().any(|c| &c.id == id));
-        for sandbox in sandboxes.values() {
-            let details = self.details(client, &sandbox.id, true, now).await?;
-            match details.and_then(|d| convert::sandbox(sandbox, d)) {
-                Ok(workload) => workloads.push(workload),
-                Err(problem) => problems.push(problem),
-            }
+        for sandbox in listing.sandboxes.values() {
+            let (details, problem) = self.answers.of(&sandbox.id);
+            problems.extend(problem.cloned());
+            workloads.extend(details.map(|details| convert::sandbox(sandbox, details, &self.terms)));
         }
         let mut of_pod: HashMap<&str, Vec<Workload>> = HashMap::new();
-        for container in &containers {
-            let Some(sandbox) = sandboxes.get(&container.pod_sandbox_id) else { continue };
-            let capacity = self.capacity;
-            let details = self.details(client, &container.id, false, now).await?;
-            match details.and_then(|d| convert::container(container, sandbox, d, capacity, &mut problems)) {
-                Ok(workload) => of_pod.entry(&sandbox.id).or_default().push(workload),
-                Err(problem) => problems.push(problem),
+        for container in &listing.containers {
+            let Some(sandbox) = listing.sandboxes.get(&container.pod_sandbox_id) else { continue };
+            let (details, problem) = self.answers.of(&container.id);
+            problems.extend(problem.cloned());
+            if let Some(details) = details {
+                let workload = convert::container(container, sandbox, details, &self.terms, &mut problems);
+                of_pod.entry(&sandbox.id).or_default().push(workload);
             }
         }
-        workloads.extend(of_pod.into_values().flat_map(convert::with_pod_facts));
+        workloads.extend(of_pod.into_values().flat_map(|pod| convert::with_pod_facts(pod, &self.terms)));
         workloads.sort_by(|a, b| a.id.cmp(&b.id));
         problems.sort();
         problems.dedup();
         self.send(workloads, problems);
-        Ok(())
-    }
-
-    /// What the runtime says of one container or sandbox, asked at most once per period. A container that ended
-    /// between two calls is a problem of its own and nothing more.
-    async fn details(
-        &mut self,
-        client: &mut Client,
-        id: &str,
-        sandbox: bool,
-        now: Instant,
-    ) -> Result<Result<&info::Details, SourceProblem>, CriError> {
-        let fresh = self.known.get(id).is_some_and(|k| {
-            now.duration_since(k.asked) < STATUS_PERIOD && !self.rescan.asked_since(id, k.asked)
-        });
-        if !fresh {
-            let details = match client.details(id, sandbox).await {
-                Ok(details) => details,
-                Err(CriError::Gone { id }) => Err(convert::gone(&id)),
-                Err(error) => return Err(error),
-            };
-            self.known.insert(id.to_owned(), Known { asked: now, details });
-        }
-        match self.known.get(id).map(|k| k.details.as_ref()) {
-            Some(Ok(details)) => Ok(Ok(details)),
-            Some(Err(problem)) => Ok(Err(problem.clone())),
-            None => Ok(Err(convert::gone(id))),
-        }
     }
 
     fn send(&mut self, workloads: Vec<Workload>, problems: Vec<SourceProblem>) {
@@ -173,5 +215,13 @@ impl Cri {
     ) -> SourceUpdate {
         let address = self.socket.display().to_string();
         SourceUpdate { source: SourceKind::Cri, address, workloads, problems, healthy }
+    }
+}
+
+/// Waits until a time; for ever without one.
+async fn due(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at.into()).await,
+        None => std::future::pending().await,
     }
 }

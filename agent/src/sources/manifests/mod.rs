@@ -33,8 +33,7 @@ pub(crate) async fn run(dir: PathBuf, cgroup_roots: Vec<PathBuf>, updates: Updat
         // What no file has changed since, nor any container it names, need not be read again.
         let known = last.as_ref().filter(|l| l.healthy && !l.runtime_names).map(|l| l.stamps.clone());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
-        let listing = tokio::task::spawn_blocking(move || list_unless(known, now, &path, &roots)).await;
-        let listing = listing.unwrap_or_else(|_| Some(Listing::default()));
+        let listing = super::blocking(move || list_unless(known, now, &path, &roots)).await;
         if let Some(listing) = listing.map(|listing| listing.sharing(last.as_ref()))
             && last.as_ref() != Some(&listing)
         {

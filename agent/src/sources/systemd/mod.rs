@@ -297,7 +297,7 @@ fn missing(tree: &CgroupTree, path: &str) -> Vec<Controller> {
 }
 
 async fn read(files: Vec<String>) -> Told {
-    let reading = tokio::task::spawn_blocking(move || {
+    let reading = super::blocking(move || {
         let mut problems = Vec::new();
         let texts: Vec<(String, String)> =
             files.into_iter().filter_map(|file| read_bounded(file, &mut problems)).collect();
@@ -305,7 +305,7 @@ async fn read(files: Vec<String>) -> Told {
         let statement = section::read(texts, &mut problems);
         Told { statement, problems }
     });
-    reading.await.unwrap_or_default()
+    reading.await
 }
 
 /// A file that is gone was removed since the manager read it, and says nothing.

@@ -121,7 +121,8 @@ impl House {
             _ => Vec::new(),
         };
         let text = format!(
-            "state_dir = {:?}\n[sources.manifests]\ndir = {:?}\n[sources.cri]\nsockets = {sockets:?}\n\
+            "mode = \"enforce\"\nstate_dir = {:?}\n[manage]\ntrust_annotations = [\"demo\"]\n\
+             [sources.manifests]\ndir = {:?}\n[sources.cri]\nsockets = {sockets:?}\n\
              [stream]\nrecommender = \"{}\"\n[serve]\nsocket = {:?}\nmetrics = \"127.0.0.1:{}\"\n",
             self.path("agent"),
             self.manifests(),

@@ -1,0 +1,148 @@
+//! What a runtime answered about single containers and sandboxes, asked side by side.
+//!
+//! Owned here: who is asked again and when, how many questions are open at one time, and what is kept while a question
+//! has no answer. A container whose question fails or hangs keeps its last details; nobody waits for it.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+
+use super::client::{Client, Unanswered};
+use super::info::Details;
+use crate::shared::{Rescan, SourceProblem};
+
+/// Asking a known container again: its resources may have been updated in place, which no event tells.
+const STATUS_PERIOD: Duration = Duration::from_secs(60);
+/// First and longest wait before a question that failed is asked again.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+/// Questions open at one time. Those that hang stay open for ten seconds, so that many of them slow down the others
+/// and do not stop them.
+const OPEN_AT_ONCE: usize = 32;
+
+/// One answer, with the id it is about.
+type Answer = (String, Result<Details, Unanswered>);
+
+/// All answers of one connection's runtime.
+#[derive(Default)]
+pub(super) struct Answers {
+    known: HashMap<String, Known>,
+    open: FuturesUnordered<BoxFuture<'static, Answer>>,
+    /// Somebody was not asked about for want of room.
+    is_short: bool,
+}
+
+struct Known {
+    asked: Instant,
+    is_open: bool,
+    failures: u32,
+    details: Option<Details>,
+    problem: Option<SourceProblem>,
+}
+
+impl Answers {
+    /// Forgets everybody who is not listed any more.
+    pub(super) fn keep(&mut self, is_listed: impl Fn(&str) -> bool) {
+        self.known.retain(|id, _| is_listed(id));
+    }
+
+    /// Questions to a connection that has ended are not answered.
+    pub(super) fn drop_open(&mut self) {
+        self.open.clear();
+        for known in self.known.values_mut() {
+            known.is_open = false;
+        }
+    }
+
+    /// Asks about one container or sandbox if it is due and there is room.
+    pub(super) fn ask(&mut self, client: &Client, id: &str, sandbox: bool, rescan: &Rescan, now: Instant) {
+        let known = self.known.get(id);
+        let is_due = known.is_none_or(|known| {
+            let again = known.again();
+            !known.is_open
+                && (now.duration_since(known.asked) >= again || rescan.asked_since(id, known.asked))
+        });
+        let is_full = self.open.len() >= OPEN_AT_ONCE;
+        self.is_short |= is_due && is_full;
+        if !is_due || is_full {
+            return;
+        }
+        let known = self.known.entry(id.to_owned()).or_insert_with(|| Known {
+            asked: now,
+            is_open: true,
+            failures: 0,
+            details: None,
+            problem: None,
+        });
+        (known.asked, known.is_open) = (now, true);
+        let (client, id) = (client.clone(), id.to_owned());
+        self.open.push(Box::pin(async move {
+            let answer = client.details(&id, sandbox).await;
+            (id, answer)
+        }));
+    }
+
+    /// Whether somebody was not asked about for want of room since this was last asked.
+    pub(super) fn take_short(&mut self) -> bool {
+        std::mem::take(&mut self.is_short)
+    }
+
+    /// Waits for the next answer and takes it in; never ends while no question is open.
+    pub(super) async fn next(&mut self) {
+        let Some((id, answer)) = self.open.next().await else { return std::future::pending().await };
+        // No longer listed when it is not known.
+        if let Some(known) = self.known.get_mut(&id) {
+            known.take(&id, answer);
+        }
+    }
+
+    /// True while somebody about whom nothing is known yet is being asked about, or waits for room.
+    pub(super) fn has_news_open<'a>(&self, mut listed: impl Iterator<Item = &'a str>) -> bool {
+        listed.any(|id| self.known.get(id).is_none_or(|known| known.is_open && known.details.is_none()))
+    }
+
+    /// What is known of one container or sandbox, and what is wrong with it.
+    pub(super) fn of(&self, id: &str) -> (Option<&Details>, Option<&SourceProblem>) {
+        self.known.get(id).map_or((None, None), |known| (known.details.as_ref(), known.problem.as_ref()))
+    }
+}
+
+impl Known {
+    fn again(&self) -> Duration {
+        match self.failures {
+            0 => STATUS_PERIOD,
+            failures => (AGAIN.0 * 2_u32.saturating_pow(failures - 1)).min(AGAIN.1),
+        }
+    }
+
+    fn take(&mut self, id: &str, answer: Result<Details, Unanswered>) {
+        self.is_open = false;
+        let why = match answer {
+            Ok(details) => {
+                self.details = Some(details);
+                self.problem = None;
+                self.failures = 0;
+                return;
+            }
+            // The next listing will not have it; what it was stays until then.
+            Err(Unanswered::Gone) => "it ended meanwhile".to_owned(),
+            Err(Unanswered::Failed(why)) => why,
+            Err(Unanswered::Strange(problem)) => {
+                self.failures = self.failures.saturating_add(1);
+                self.problem = Some(problem);
+                return;
+            }
+        };
+        self.failures = self.failures.saturating_add(1);
+        let keeps =
+            if self.details.is_some() { "what it said before stays in force" } else { "it is left alone" };
+        self.problem = Some(SourceProblem {
+            what: "read the runtime's record".into(),
+            where_: format!("container {id}"),
+            why,
+            remedy: format!("{keeps}, and it is asked again; the runtime's log may say more"),
+        });
+    }
+}

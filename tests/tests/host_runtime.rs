@@ -1,0 +1,4 @@
+//! Suite `host`: the agent beside a scripted container runtime that is slow, fails, lies and is hostile.
+
+#[path = "cases/runtime_source.rs"]
+mod source;
