@@ -28,7 +28,7 @@ pub(super) struct Nurseries {
 impl Nurseries {
     /// Watches what is there now, in the hierarchy that is asked first where processes are.
     pub(super) fn open(tree: &CgroupTree, watch: Option<&mut CgroupWatch>) -> Self {
-        let hierarchy = tree.layout().process_order().into_iter().next();
+        let hierarchy = tree.layout().process_order().next();
         let mut nurseries = Self { hierarchy, watched: HashSet::new(), is_full: false };
         if let Some(watch) = watch {
             nurseries.add(tree, watch, "/");
