@@ -187,3 +187,24 @@ async fn a_clock_that_was_ahead_loses_nothing_and_is_told() {
     assert_eq!(count, Some(30 * 60 + 7), "everything measured is told: {usage}");
     program.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_nodes_of_one_mind_correct_the_time_of_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let shim = shim(dir.path());
+    let program = Program::start(&dir.path().join("state"), &shim, AHEAD).await;
+    let mut links = Vec::new();
+    for node in ["a", "b", "c"] {
+        let mut agent = Agent::on(node, 1, &["web:1"]);
+        let mut link = agent.connect(program.grpc).await;
+        link.send(agent.measure(3)).await;
+        link.acknowledged(3).await;
+        links.push(link);
+    }
+    // The last hour is that of the nodes, not that of sixty days later.
+    let (_, usage) = http(program.http, "GET", "/api/v1/usage?windowSeconds=3600", "").await;
+    let usage: serde_json::Value = serde_json::from_str(&usage).unwrap();
+    assert_eq!(usage[0]["usage"]["memory"]["count"].as_u64(), Some(9), "{usage}");
+    assert_eq!(program.metric("containers").await, 3.0);
+    program.stop().await;
+}

@@ -148,6 +148,8 @@ fn node_item(key: &NodeKey, node: &Node) -> NodeItem {
         names_minute: node.names.minute,
         kills: node.kills.count,
         kills_hour: node.kills.hour,
+        told: node.told.count,
+        told_hour: node.told.hour,
     }
 }
 
@@ -331,6 +333,7 @@ impl<'a> Importer<'a> {
             earlier: Vec::new(),
             names: Names { used: item.names_used, minute: item.names_minute },
             kills: Hourly { hour: item.kills_hour, count: item.kills },
+            told: Hourly { hour: item.told_hour, count: item.told },
         };
         self.state.nodes.insert(key, node);
     }

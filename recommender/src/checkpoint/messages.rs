@@ -109,6 +109,11 @@ pub(super) struct NodeItem {
     pub(super) kills: u32,
     #[prost(uint32, tag = "16")]
     pub(super) kills_hour: u32,
+    /// The same of all decisions.
+    #[prost(uint32, tag = "17")]
+    pub(super) told: u32,
+    #[prost(uint32, tag = "18")]
+    pub(super) told_hour: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -169,9 +169,12 @@ impl Clock {
         let steady = || self.panel.iter().filter(|w| !w.is_catching_up);
         let against = steady().filter(|w| w.is_steady && !w.agrees()).count();
         let of = steady().count();
+        if against * 2 <= of {
+            return None;
+        }
         let mut ahead: Vec<i64> = steady().map(Witness::ahead_usec).collect();
         ahead.sort_unstable();
-        (against * 2 > of).then(|| Doubt { ahead_usec: ahead[ahead.len() / 2], against, of })
+        Some(Doubt { ahead_usec: ahead[ahead.len() / 2], against, of })
     }
 
     /// What to add to the own clock for what time it is: what several nodes of one mind say against it.

@@ -26,7 +26,7 @@ const MAX_IDENTITY: usize = 4096;
 /// whether the request was enough. The kubelet restarts a container that fails at most thirteen times an hour once its
 /// back-off has grown to five minutes.
 const KILLS_OF_CONTAINER: usize = 20;
-/// The same of all containers of a node.
+/// The same of a node, in an hour of their reception.
 const KILLS_OF_NODE: u32 = 500;
 
 /// Stands for the containers of an earlier release's minutes; no stream has this number.
@@ -76,7 +76,11 @@ impl State {
         self.end_slot(id, announcement.slot);
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.slots.insert(Slot::new(announcement.slot, Arc::new(identity), series, subjects));
+        let is_first = stream.slots.len() == 1 && !stream.counts;
         self.slots_changed(id, 1, 0);
+        if is_first {
+            self.keep_slots(&NodeKey::of(key), id);
+        }
         self.follow(id, announcement.slot, series, &subjects);
     }
 
@@ -121,20 +125,28 @@ impl State {
     }
 
     /// Remembers a kill or an eviction of a container that is followed.
-    pub(super) fn remember(&mut self, id: u64, decision: &v1::Decision) {
+    ///
+    /// `told_usec` is the time of the frame that tells it: of a container without a sample it is all that is known.
+    pub(super) fn remember(&mut self, id: u64, node: &NodeKey, told_usec: u64, decision: &v1::Decision) {
         let cause = match decision.kind.as_str() {
             "oom-kill" => Cause::OomKill,
             "evict" if decision.result == "done" => Cause::Eviction,
             _ => return,
         };
         let (Some(pod), container) = (&decision.pod, decision.container.as_deref()) else { return };
+        // Before anything is looked for: a search costs as much as the node has containers.
+        let now = self.clock.now() / 60;
+        if !self.nodes.entry(node.clone()).or_default().kills.take(now, KILLS_OF_NODE) {
+            self.counters.refused_kills += 1;
+            return;
+        }
         let is_pod = |i: &v1::ContainerIdentity| {
             i.pod == *pod
                 || pod.split_once('/').is_some_and(|(space, name)| space == i.namespace && name == i.pod)
         };
         let slots = self.streams.get(&id).into_iter().flat_map(|stream| stream.slots.iter());
         let hit = slots.filter(|slot| {
-            slot.ran_at(decision.time_usec)
+            slot.ran_at(decision.time_usec, told_usec)
                 && is_pod(&slot.identity)
                 && container.is_none_or(|name| name == slot.identity.container)
         });
@@ -156,10 +168,8 @@ impl State {
             self.past.counts.unplaced_events += 1;
         }
         let hour = u32::try_from(decision.time_usec / (60 * MINUTE_USEC)).unwrap_or(u32::MAX);
-        let Some(node) = self.streams.get(&id).map(|stream| NodeKey::of(&stream.key)) else { return };
         for (own, event) in hit {
-            let all = &mut self.nodes.entry(node.clone()).or_default().kills;
-            if self.past.events_of_hour(own, hour) < KILLS_OF_CONTAINER && all.take(hour, KILLS_OF_NODE) {
+            if self.past.events_of_hour(own, hour) < KILLS_OF_CONTAINER {
                 self.past.event(own, event);
             } else {
                 self.counters.refused_kills += 1;

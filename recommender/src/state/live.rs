@@ -61,19 +61,20 @@ impl State {
         let epoch = self.nodes.get(&name).map_or(0, |node| node.epoch);
         if epoch != key.epoch {
             let before = self.by_key.get(&Key { epoch, ..key.clone() }).copied();
-            if let Some(before) = before {
-                let Some(newest) = self.streams.get(&before) else { return };
+            if let Some((before, newest)) = before.and_then(|id| Some((id, self.streams.get(&id)?))) {
                 let silent = self.clock.now().saturating_sub(newest.heard) > self.limits.gone_minutes;
                 if !silent && (id < before || began < newest.began_usec) {
                     // Frames an earlier run of the agent left behind.
                     return;
                 }
-                self.stop_counting(before);
-                self.keep_earlier(&name, before);
             }
-            let node = self.nodes.entry(name).or_default();
+            let node = self.nodes.entry(name.clone()).or_default();
             node.epoch = key.epoch;
             node.earlier.retain(|earlier| *earlier != id);
+            if let Some(before) = before {
+                self.stop_counting(before);
+                self.keep_slots(&name, before);
+            }
         }
         self.start_counting(id);
     }
@@ -92,9 +93,10 @@ impl State {
         }
     }
 
-    /// Keeps the slots of an epoch that has ended, within the bounds of its node.
-    pub(super) fn keep_earlier(&mut self, name: &NodeKey, id: u64) {
+    /// Keeps the slots of an epoch that has ended, or has not delivered yet, within the bounds of its node.
+    pub(super) fn keep_slots(&mut self, name: &NodeKey, id: u64) {
         let Some(node) = self.nodes.get_mut(name) else { return };
+        node.earlier.retain(|earlier| *earlier != id);
         node.earlier.push(id);
         let mut kept = 0;
         let mut excess = Vec::new();

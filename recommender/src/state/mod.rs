@@ -402,7 +402,9 @@ impl State {
             self.missing(key, range.sequence - range.first + 1);
         }
         // Before containers go: a kill is told with the end of what it ended.
-        self.decided(id, key, frame.decisions);
+        let told_usec =
+            evenkeel_proto::frame::peek(&frame.samples).map_or(received_usec, |header| header.time_usec);
+        self.decided(id, key, told_usec, frame.decisions);
         let gone = self.streams.get_mut(&id).map(|s| s.slots.remove(&frame.gone)).unwrap_or_default();
         self.slots_changed(id, 0, gone.len());
         for slot in gone {
@@ -507,7 +509,8 @@ impl State {
         }
     }
 
-    fn decided(&mut self, id: u64, key: &Key, decisions: Vec<v1::Decision>) {
+    fn decided(&mut self, id: u64, key: &Key, told_usec: u64, decisions: Vec<v1::Decision>) {
+        let mut floods = false;
         for mut decision in decisions {
             let node = NodeKey::of(key);
             // An agent sends what must arrive until it knows that it has.
@@ -515,11 +518,28 @@ impl State {
                 continue;
             }
             decision.node.clone_from(&key.node);
-            self.remember(id, &decision);
+            self.remember(id, &node, told_usec, &decision);
+            let part = u32::try_from(self.limits.events / 10).unwrap_or(u32::MAX);
+            let hour = self.clock.now() / 60;
+            floods |= !self.nodes.entry(node.clone()).or_default().told.take(hour, part);
             self.events.push_back(Event { node, decision });
         }
         let excess = self.events.len().saturating_sub(self.limits.events);
-        self.events.drain(..excess);
+        let of_node = if floods { self.forget_events_of(&NodeKey::of(key), excess) } else { 0 };
+        self.events.drain(..excess - of_node);
+    }
+
+    /// Drops the oldest decisions of a node that tells many, down to a tenth of all places; how many.
+    fn forget_events_of(&mut self, node: &NodeKey, most: usize) -> usize {
+        let own = self.events.iter().filter(|event| event.node == *node).count();
+        let wanted = most.min(own.saturating_sub(self.limits.events / 10));
+        let mut left = wanted;
+        self.events.retain(|event| {
+            let goes = left > 0 && event.node == *node;
+            left -= usize::from(goes);
+            !goes
+        });
+        wanted
     }
 
     fn retire(&mut self, key: &Key) {

@@ -171,7 +171,9 @@ fn kills_count_for_what_runs_and_not_more_often_than_a_container_can_be_killed()
             told += 1;
             decision.seq = told;
         }
-        let frame = v1::Frame { sequence, decisions, ..v1::Frame::default() };
+        let mut samples = Vec::new();
+        Encoder::new().encode_seconds(true, time, 1_000_000, &[], &mut samples).unwrap();
+        let frame = v1::Frame { sequence, decisions, samples: samples.into(), ..v1::Frame::default() };
         state.apply(time, LogEntry::Taken(Taken { key: key("evil"), frame }));
         (state.past.counts.events, state.counters.refused_kills)
     };
@@ -183,4 +185,41 @@ fn kills_count_for_what_runs_and_not_more_often_than_a_container_can_be_killed()
     assert_eq!(state.past.counts.events, 25 + 500, "of one node in an hour");
     assert_eq!(tell(&mut state, "job/none-x", 3, START + 200 * MINUTE).0, 525);
     assert_eq!(state.past.counts.unplaced_events, 3);
+}
+
+#[test]
+fn epochs_that_never_deliver_take_no_more_room_than_a_node_has() {
+    let mut state = State::new(limits());
+    for epoch in 1..=30 {
+        let names = (0..50).map(|i| announcement(i, format!("job/j{i}"))).collect();
+        let frame = v1::Frame { sequence: 1, announced: names, ..v1::Frame::default() };
+        state.apply(START, LogEntry::Taken(Taken { key: Key { epoch, ..key("evil") }, frame }));
+    }
+    assert!(state.followed() <= 100 && state.containers() == 0, "{} kept", state.followed());
+    // The run that delivers counts, and keeps its slots.
+    announce(
+        &mut state,
+        "evil",
+        START,
+        (0..50).map(|i| announcement(i, format!("job/j{i}"))).collect(),
+        Vec::new(),
+    );
+    assert_eq!(state.containers(), 50);
+}
+
+#[test]
+fn decisions_of_one_node_push_out_its_own() {
+    let mut state = State::new(limits());
+    let mut sequences = [0; 2];
+    let mut tell = |state: &mut State, node: usize, count: u64| {
+        let decision = |_| v1::Decision { kind: "set".into(), ..v1::Decision::default() };
+        sequences[node] += 1;
+        let (sequence, decisions) = (sequences[node], (0..count).map(decision).collect());
+        let frame = v1::Frame { sequence, decisions, ..v1::Frame::default() };
+        state.apply(START, LogEntry::Taken(Taken { key: key(["good", "evil"][node]), frame }));
+    };
+    tell(&mut state, 0, 30);
+    (0..50).for_each(|_| tell(&mut state, 1, 40));
+    let of_good = state.events().filter(|event| event.node.node == "good").count();
+    assert_eq!((state.events().count(), of_good), (100, 30));
 }

@@ -173,12 +173,18 @@ impl Slot {
         Some(Part { replica, unfolded: Some(&self.seconds) })
     }
 
-    /// Whether it may have been running then: it has a sample of that time or a little before or after, or none yet.
-    pub(crate) fn ran_at(&self, time_usec: u64) -> bool {
-        let folded = self.hour.as_ref().map(|open| u64::from(open.hour) * RAN_USEC);
+    /// Whether it may have been running then: it has a sample of that time or a little before or after, or none yet and the
+    /// frame that announced it is of that time.
+    pub(crate) fn ran_at(&self, time_usec: u64, told_usec: u64) -> bool {
         let near = |usec: u64| usec.abs_diff(time_usec) <= RAN_USEC;
-        self.latest.is_none_or(|(latest, _)| near(latest))
-            || folded.is_some_and(|hour| near(hour) || near(hour + RAN_USEC))
+        let folded = self.hour.as_ref().map(|open| u64::from(open.hour) * RAN_USEC);
+        match (&self.latest, folded) {
+            (None, None) => near(told_usec),
+            (latest, folded) => {
+                latest.as_ref().is_some_and(|(latest, _)| near(*latest))
+                    || folded.is_some_and(|hour| near(hour) || near(hour + RAN_USEC))
+            }
+        }
     }
 
     /// The last seconds, oldest first.

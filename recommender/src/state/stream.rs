@@ -48,12 +48,14 @@ pub struct Node {
     /// By how much its clock is behind the recommender's at its last frame, microseconds; negative: ahead. A node that
     /// delivers what it kept is behind until it has caught up.
     pub behind_usec: i64,
-    /// Streams of earlier epochs whose slots are kept, oldest first.
+    /// Streams of other epochs than the newest whose slots are kept, oldest first.
     pub(crate) earlier: Vec<u64>,
     /// New names it may bring.
     pub(crate) names: Names,
     /// Kills counted of it.
     pub(crate) kills: Hourly,
+    /// Decisions it told.
+    pub(crate) told: Hourly,
 }
 
 /// New names (of workloads' containers) a node may bring: as many as it may have containers at once, then some a minute.
