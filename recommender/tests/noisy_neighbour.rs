@@ -50,7 +50,7 @@ async fn latencies(agent: &mut Agent, link: &mut Link, enough: impl Fn(usize) ->
     all
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_node_that_announces_a_hundred_thousand_containers_delays_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let running = Running::start(dir.path(), |_| {}).await;
@@ -58,21 +58,27 @@ async fn a_node_that_announces_a_hundred_thousand_containers_delays_nobody() {
     let mut link = good.connect(running.grpc).await;
     let quiet = latencies(&mut good, &mut link, |count| count >= 50).await;
 
-    let evil = Agent::on("evil", 2, &[]);
-    let mut flood = evil.connect(running.grpc).await;
     let done = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&done);
-    let flooding = tokio::spawn(async move {
-        let began = Instant::now();
-        for from in (0..ANNOUNCED).step_by(FRAME as usize) {
-            flood.send(vec![announced(from)]).await;
-        }
-        flood.acknowledged(u64::from(ANNOUNCED / FRAME)).await;
+    let frames: Vec<v1::Frame> = (0..ANNOUNCED).step_by(FRAME as usize).map(announced).collect();
+    let at = running.grpc;
+    // Another machine, as far as it goes: what it costs to send so much is not the recommender's.
+    let flooding = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let took = runtime.block_on(async {
+            let mut flood = Agent::on("evil", 2, &[]).connect(at).await;
+            let began = Instant::now();
+            for frame in frames {
+                flood.send(vec![frame]).await;
+            }
+            flood.acknowledged(u64::from(ANNOUNCED / FRAME)).await;
+            began.elapsed()
+        });
         over.store(true, Ordering::SeqCst);
-        (began.elapsed(), flood)
+        took
     });
     let during = latencies(&mut good, &mut link, |_| done.load(Ordering::SeqCst)).await;
-    let (took, _flood) = flooding.await.unwrap();
+    let took = flooding.join().unwrap();
     let of = |all: &[Duration]| (all[all.len() / 2], all[all.len() - 1]);
     println!(
         "acknowledged after (median, longest): {:?} alone, {:?} beside {ANNOUNCED} announcements in {took:?}",
@@ -82,7 +88,7 @@ async fn a_node_that_announces_a_hundred_thousand_containers_delays_nobody() {
     // It waits for two messages of 2,000 announcements at most, whatever is sent. When each announcement walked over all, the
     // last ones took seconds each; far above what a machine that is busy with other tests makes of it.
     assert!(of(&during).0 < of(&quiet).0 * 20 + Duration::from_millis(100), "{during:?} beside {quiet:?}");
-    assert!(of(&during).1 < Duration::from_secs(10), "{during:?} beside {quiet:?}");
+    assert!(of(&during).1 < Duration::from_secs(5), "{during:?} beside {quiet:?}");
 
     let (_, text) = http(running.http, "GET", "/metrics", "").await;
     let metric = |name: &str| {

@@ -23,6 +23,9 @@ use crate::ingest::store::{Mark, Outcome, Store, StoreError};
 
 /// Messages handled between two flushes.
 const BATCH: usize = 64;
+/// Time after which a flush is not put off any longer: who waits for an acknowledgement does not wait for what others send
+/// meanwhile.
+const BATCH_TIME: Duration = Duration::from_millis(10);
 /// Time in which messages gather once all were handled, so that thousands of nodes a second do not each cost a wake-up and
 /// a write. Nothing waits for it: an acknowledgement waits for the next sync, which is much later.
 const GATHER: Duration = Duration::from_millis(1);
@@ -55,15 +58,16 @@ impl Ingest {
             match runtime.block_on(async { timeout(ATTEND_EVERY, queue.recv()).await }) {
                 Ok(Some(command)) => {
                     self.handle(command);
-                    let mut handled = 1;
+                    let (mut handled, began) = (1, Instant::now());
                     while handled < BATCH
+                        && began.elapsed() < BATCH_TIME
                         && let Ok(command) = queue.try_recv()
                     {
                         self.handle(command);
                         handled += 1;
                     }
                     self.settle();
-                    if handled < BATCH {
+                    if handled < BATCH && began.elapsed() < BATCH_TIME {
                         thread::sleep(GATHER);
                     }
                 }
