@@ -34,6 +34,8 @@ pub enum DecisionKind {
     Release,
     /// A container does not get the CPU it requested.
     Starved,
+    /// A container thrashes at its own memory limit; says what limit it should have. Nobody is touched for it.
+    Thrash,
     /// The agent killed processes of a container: the rest after an OOM kill, or the last step against pressure.
     Kill,
     /// The eviction policy says that a pod should go; offered to whoever runs it.

@@ -42,6 +42,8 @@ pub(crate) const SWAP: &str = "swap";
 pub(crate) const EFFECTIVE_PROTECTION: &str = "effective-protection";
 /// Where a weight competes.
 pub(crate) const EFFECTIVE_WEIGHT: &str = "effective-weight";
+/// The limit of a container that thrashes at its own.
+pub(crate) const THRASH: &str = "thrash";
 /// The cap of all workloads.
 pub(crate) const CAP: &str = "workloads-cap";
 /// One step of a request towards what is recommended.

@@ -65,6 +65,7 @@ const RULES: &[(&str, Rule)] = &[
     (formula::EFFECTIVE_WEIGHT, |case| case.by(effective::replay_weight)),
     ("pressure-step", |case| case.by(pressure::replay_relieve)),
     ("pressure-release", |case| case.by(pressure::replay_release)),
+    (formula::THRASH, |case| case.by(pressure::replay_thrash)),
     (formula::OVERLAY_STEP, |case| case.by(overlay::replay)),
     ("starves", starves),
     ("squeeze", |case| case.by(starvation::replay_squeeze)),

@@ -348,6 +348,52 @@ fn starvation_comes_out_again() {
 }
 
 #[test]
+fn a_proposed_limit_comes_out_again_and_so_do_steps_of_agents_that_did_not_ask_whether_memory_is_short() {
+    let inputs = |numbers: &[(&str, &str)]| {
+        because(numbers.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+    };
+    let thrash = inputs(&[
+        ("formula", "thrash"),
+        ("limit", "25165824"),
+        ("current", "25165824"),
+        ("hits", "100"),
+        ("refaulted", "325058560"),
+        ("waited", "8700"),
+        ("least_waited", "1000"),
+        ("span_usec", "5000000"),
+    ]);
+    assert_eq!(replay(&decision(DecisionKind::Thrash, "memory.max", "50331648", &thrash)), Replayed::Same);
+    // As recorded before: frozen for stalled time alone, with 23,254 MiB available.
+    let mut step = vec![
+        ("formula", "pressure-step"),
+        ("grade", "critical"),
+        ("urgent", "false"),
+        ("rung", "kill"),
+        ("available", "24383586304"),
+        ("floor", "104857600"),
+        ("swap_free", "0"),
+        ("managed", "true"),
+        ("class", "BestEffort"),
+        ("request", "0"),
+        ("current", "67108864"),
+        ("anon", "67108864"),
+        ("file", "0"),
+        ("age_usec", "100"),
+        ("held_at", "67108864"),
+        ("frozen", "false"),
+        ("kill_after_usec", "2000000"),
+        ("step", "1000"),
+        ("can", "soft-limit,freeze,kill"),
+    ];
+    let before = decision(DecisionKind::Relieve, "freezer.state", "frozen", &inputs(&step));
+    assert_eq!(replay(&before), Replayed::Same);
+    // An agent that asks would not do it.
+    step.push(("short_below", "2500000000"));
+    let now = decision(DecisionKind::Relieve, "freezer.state", "frozen", &inputs(&step));
+    assert!(matches!(replay(&now), Replayed::Differs { now, .. } if now == "none"));
+}
+
+#[test]
 fn verdicts_on_effect_come_out_again() {
     let node = |path: &str, setting| Node {
         path: path.into(),

@@ -45,7 +45,7 @@ impl Thrash {
         }
         cgroup.set("memory", "memory.limit_in_bytes", &HAS.to_string())?;
         let file = directory.join("thrashed");
-        uncached(&file).with_context(|| format!("cannot make {}", file.display()))?;
+        uncached(&file, WANTS).with_context(|| format!("cannot make {}", file.display()))?;
         command.arg("read").arg(&file).args(["0", &WANTS.to_string(), "again"]);
         let pids = (0..READERS).map(|_| tree.spawn(cgroup, &command)).collect::<Result<_>>()?;
         Ok(Thrash { pids })
@@ -61,11 +61,15 @@ impl Thrash {
     }
 }
 
-/// A file of which no page is in memory: whoever reads it is charged for it.
-fn uncached(path: &Path) -> Result<()> {
+/// Makes a file of which no page is in memory: whoever reads it is charged for it.
+///
+/// # Errors
+///
+/// Fails when it cannot be written.
+pub fn uncached(path: &Path, size: usize) -> Result<()> {
     let mut file = File::create(path)?;
     let block = vec![0x5a; 1 << 20];
-    for _ in 0..WANTS >> 20 {
+    for _ in 0..size >> 20 {
         file.write_all(&block)?;
     }
     file.sync_all()?;

@@ -1,5 +1,7 @@
 //! Suite `host`: the pressure loop on this machine's own kernel and cgroup hierarchies.
 
+#[path = "cases/innocent.rs"]
+mod innocent;
 #[path = "cases/pressure.rs"]
 mod pressure;
 
@@ -23,4 +25,9 @@ fn a_best_effort_container_is_held_back_under_pressure_and_let_go() -> Result<()
 #[test]
 fn nothing_that_was_set_for_a_while_outlives_the_agent() -> Result<()> {
     alone(pressure::nothing_that_was_set_for_a_while_outlives_the_agent)
+}
+
+#[test]
+fn thrash_at_a_limit_touches_nobody_and_is_named() -> Result<()> {
+    alone(innocent::thrash_at_a_limit_touches_nobody_and_is_named)
 }

@@ -22,6 +22,8 @@ pub(super) struct Domain {
     pub(super) rules: Rules,
     machine: Machine,
     node: Node,
+    /// Whether there was anything to judge it by at the last look: a subtree without a limit of its own has nothing.
+    is_seen: bool,
     next_look_usec: u64,
 }
 
@@ -40,11 +42,23 @@ pub(super) fn within(mut rules: Rules, can: Switches) -> Rules {
 
 impl Domain {
     pub(super) fn new(tier: Option<CgroupRef>, rules: Rules) -> Self {
-        Self { tier, rules, machine: Machine::default(), node: Node::default(), next_look_usec: 0 }
+        Self {
+            tier,
+            rules,
+            machine: Machine::default(),
+            node: Node::default(),
+            is_seen: false,
+            next_look_usec: 0,
+        }
     }
 
     pub(super) fn grade(&self) -> Grade {
         self.machine.grade()
+    }
+
+    /// The domain itself, as last looked at.
+    pub(super) const fn node(&self) -> &Node {
+        &self.node
     }
 
     pub(super) fn is_urgent(&self) -> bool {
@@ -62,8 +76,14 @@ impl Domain {
 
     /// The cheap look; true when every container should be looked at.
     pub(super) fn glance(&mut self, sight: &mut dyn Sight, fired: Option<(Grade, u64)>) -> bool {
-        let Some(node) = sight.domain(self.tier.as_ref()) else { return false };
+        let node = sight.domain(self.tier.as_ref());
+        self.is_seen = node.is_some();
+        let Some(node) = node else { return false };
         self.node = Node { fired, ..node };
+        // While there is plenty nobody is acted on for stalled time, whosever it is.
+        if self.rules.bands.stall_counts(node.available, node.total) {
+            self.node.own_limits = sight.own_limits(self.tier.as_ref());
+        }
         self.machine.glance(sight.now_usec(), &self.node, &self.rules)
     }
 
@@ -98,9 +118,13 @@ impl Domain {
         below.is_some_and(|rest| rest.starts_with('/'))
     }
 
-    pub(super) fn view(&self, sight: &dyn Sight, wake: &'static str) -> DomainView {
+    /// As status shows it; `None` of a subtree without a limit of its own, which is as short of memory as the node.
+    pub(super) fn view(&self, sight: &dyn Sight, wake: &'static str) -> Option<DomainView> {
+        if !self.is_seen {
+            return None;
+        }
         let ago = sight.now_usec().saturating_sub(self.machine.since_usec());
-        DomainView {
+        Some(DomainView {
             cgroup: self.tier.as_ref().map(|tier| tier.path.clone()).unwrap_or_default(),
             grade: self.machine.grade(),
             cause: self.machine.cause().map_or("", |cause| cause.as_str()),
@@ -108,7 +132,7 @@ impl Domain {
             signals: *self.machine.signals(),
             total: self.node.total,
             wake,
-        }
+        })
     }
 }
 

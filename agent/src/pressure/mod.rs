@@ -7,10 +7,13 @@
 
 mod cpu;
 mod domain;
+mod own_limits;
+mod samples;
 mod sight;
 mod squeeze;
 #[cfg(test)]
 mod tests;
+mod thrash;
 mod triggers;
 pub(crate) mod view;
 mod worker;
@@ -38,6 +41,7 @@ use crate::shared::{Context, Heartbeat, Waker};
 use cpu::CpuLook;
 use domain::Domain;
 use sight::{KernelSight, Sight};
+use thrash::ThrashLook;
 use triggers::{Fired, Triggers};
 use view::View;
 use worker::{Finished, Job, Worker};
@@ -122,6 +126,7 @@ struct Loop {
     triggers: Triggers,
     domains: Vec<Domain>,
     cpu: CpuLook,
+    thrash: ThrashLook,
     generation: u64,
     /// Slots of the last roster, to tell the worker of those that are gone.
     slots: Vec<u32>,
@@ -148,6 +153,7 @@ impl Loop {
             triggers: Triggers::default(),
             domains: Vec::new(),
             cpu: CpuLook::default(),
+            thrash: ThrashLook::default(),
             generation: 0,
             slots: Vec::new(),
         };
@@ -198,6 +204,7 @@ impl Loop {
         for index in 0..self.domains.len() {
             self.look(index, &roster, fired, woke);
         }
+        self.look_for_thrash(&roster);
         self.look_at_cpu(&roster);
         self.show();
     }
@@ -225,6 +232,19 @@ impl Loop {
                 self.domains[index].done(&*self.sight, &action, Verdict::Deferred);
             }
         }
+    }
+
+    /// Names containers that thrash at their own limits, whether or not anything is done about pressure.
+    fn look_for_thrash(&mut self, roster: &[RosterEntry]) {
+        let [node, ..] = self.domains.as_slice() else { return };
+        let least_waited = node.rules.bands.warning.some.enter;
+        let held = |key| self.domains.iter().any(|domain| domain.holds(key));
+        for named in self.thrash.look(&mut *self.sight, roster, node.node(), least_waited, held) {
+            if !send(&self.jobs, Job::Thrash(named)) {
+                self.context.stats.pressure.deferred.add(1);
+            }
+        }
+        self.context.stats.pressure.thrashing.set(self.thrash.thrashing() as u64);
     }
 
     fn look_at_cpu(&mut self, roster: &[RosterEntry]) {
@@ -274,7 +294,7 @@ impl Loop {
     fn show(&self) {
         let views = self.domains.iter().enumerate();
         let views =
-            views.map(|(index, domain)| domain.view(&*self.sight, self.triggers.how(index))).collect();
+            views.filter_map(|(index, domain)| domain.view(&*self.sight, self.triggers.how(index))).collect();
         self.context.stats.pressure.grade.set(self.domains.first().map_or(Grade::Calm, Domain::grade) as u64);
         self.view.show(self.context.config.pressure.enabled, views, self.cpu.starving());
     }

@@ -13,13 +13,14 @@ use evenkeel_host::psi::{self, Place, Pressure, Resource};
 use evenkeel_host::roots::Roots;
 use evenkeel_host::run_delay::waited_usec;
 use evenkeel_host::write::CgroupRef;
-use evenkeel_model::sample::Field;
 use evenkeel_model::units::{Bytes, Limit};
-use evenkeel_qos::pressure::{Node, Switches};
+use evenkeel_qos::pressure::{Node, OwnLimits, Switches};
 
+use super::own_limits::OwnLimitWalk;
+use super::samples::Samples;
 use crate::converge::roster::RosterEntry;
 use crate::report::Usage;
-use crate::shared::{lock, micros};
+use crate::shared::micros;
 
 /// Threads of one container asked for their waiting on v1.
 const THREADS: usize = 512;
@@ -31,6 +32,20 @@ pub(super) struct MemoryNow {
     /// Anonymous memory and pages of files, where they were asked for.
     pub(super) parts: Option<(Bytes, Bytes)>,
     pub(super) limit: Option<Bytes>,
+    pub(super) some_usec: Option<u64>,
+    pub(super) read_usec: u64,
+}
+
+/// A container's own limit and what it costs it, read now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LimitNow {
+    pub(super) limit: Bytes,
+    /// Kernel file of the limit.
+    pub(super) knob: &'static str,
+    pub(super) current: Bytes,
+    /// How often it ran into the limit, and what it read back that it had given up; cumulative.
+    pub(super) hits: u64,
+    pub(super) refaulted: Bytes,
     pub(super) some_usec: Option<u64>,
     pub(super) read_usec: u64,
 }
@@ -52,11 +67,21 @@ pub(super) trait Sight: Send {
     fn now_usec(&self) -> u64;
     /// The node, or an owned subtree that has a limit; `None` when there is nothing to judge it by.
     fn domain(&mut self, tier: Option<&CgroupRef>) -> Option<Node>;
+    /// How long cgroups below the node or an owned subtree waited at limits of their own.
+    fn own_limits(&mut self, tier: Option<&CgroupRef>) -> OwnLimits;
+    /// How often a container ran into its own limit, cumulative.
+    fn limit_hits(&mut self, entry: &RosterEntry) -> Result<u64, HostError>;
+    /// A container's limit; `None` where it has none.
+    fn limit(&mut self, entry: &RosterEntry) -> Result<Option<LimitNow>, HostError>;
+    /// Slots of the containers in which some waited for memory at least this part of the time since this was last
+    /// asked, hundredths of a percent, by the samples; `None` where the kernel does not tell.
+    fn memory_waiters(&mut self, least: u32) -> Option<HashSet<u32>>;
     /// A container's memory; with `parts` also what it consists of.
     fn memory(&mut self, entry: &RosterEntry, parts: bool) -> Result<MemoryNow, HostError>;
     /// The node's CPU times.
     fn cpu_times(&mut self) -> Option<CpuTimes>;
-    /// A container's CPU; `waited` asks for its waiting also where that is dear (v1: thread by thread).
+    /// A container's CPU; `waited` asks also for what is dear: its waiting on v1 (thread by thread), and quotas of the
+    /// cgroups above it.
     fn cpu(&mut self, entry: &RosterEntry, waited: bool) -> Result<CpuNow, HostError>;
     /// Slots of the containers that ran or waited for the CPU since this was last asked, by the samples; `None` when
     /// there are no fresh ones.
@@ -71,41 +96,24 @@ pub(super) struct KernelSight {
     tree: Arc<CgroupTree>,
     start: Instant,
     samples: Samples,
-}
-
-/// The sampler's numbers, and what they were when last looked at.
-struct Samples {
-    usage: Usage,
-    /// Of the latest tick, microseconds since 1970.
-    time_usec: u64,
-    /// CPU time and CPU pressure by slot, microseconds.
-    cpu: HashMap<u32, [u64; 2]>,
-}
-
-impl Samples {
-    /// Slots whose numbers grew, or are seen for the first time; `None` when no tick came since, and at first.
-    fn stirred(&mut self) -> Option<HashSet<u32>> {
-        let latest = lock(&self.usage);
-        let before = std::mem::replace(&mut self.time_usec, latest.time_usec());
-        let mut stirred = HashSet::new();
-        let mut now = HashMap::with_capacity(self.cpu.len());
-        latest.each(|tracked, sample, _| {
-            let number = |field| sample.get(field).unwrap_or(0);
-            let cpu = [number(Field::CpuUsageUsec), number(Field::CpuPressureUsec)];
-            if self.cpu.get(&tracked.slot) != Some(&cpu) {
-                stirred.insert(tracked.slot);
-            }
-            now.insert(tracked.slot, cpu);
-        });
-        self.cpu = now;
-        (before != 0 && self.time_usec > before).then_some(stirred)
-    }
+    /// Of the node and of each owned subtree by its inode.
+    walks: HashMap<Option<u64>, OwnLimitWalk>,
 }
 
 impl KernelSight {
     pub(super) fn new(roots: Roots, tree: Arc<CgroupTree>, usage: Usage) -> Self {
-        let samples = Samples { usage, time_usec: 0, cpu: HashMap::new() };
-        Self { roots, tree, start: Instant::now(), samples }
+        let samples = Samples::new(usage);
+        Self { roots, tree, start: Instant::now(), samples, walks: HashMap::new() }
+    }
+
+    /// How often quotas of the cgroups above one stopped everything below them.
+    fn throttled_above(&self, dir: &CgroupDir) -> u64 {
+        let path = dir.path();
+        let above = path.match_indices('/').map(|(at, _)| &path[..at]).filter(|above| !above.is_empty());
+        let throttled = |above: &str| {
+            self.tree.dir(dir.at().hierarchy, above).and_then(|dir| dir.cpu_stat()).ok()?.nr_throttled
+        };
+        above.filter_map(throttled).fold(0, u64::saturating_add)
     }
 
     fn tier(&self, at: &CgroupRef) -> Option<Node> {
@@ -155,6 +163,42 @@ impl Sight for KernelSight {
         Some(with_pressure(node, psi::read(Place::Node(&self.roots), Resource::Memory).ok()))
     }
 
+    fn own_limits(&mut self, tier: Option<&CgroupRef>) -> OwnLimits {
+        if self.tree.layout().home(Controller::Memory) != Some(Hierarchy::V2) {
+            return OwnLimits::Untold;
+        }
+        let dir = match tier {
+            Some(at) => self.tree.dir_of(at),
+            None => self.tree.dir(Hierarchy::V2, "/"),
+        };
+        let Ok(dir) = dir else { return OwnLimits::Pending };
+        let start = self.start;
+        self.walks.entry(tier.map(|at| at.inode)).or_default().look(&dir, || micros(start.elapsed()))
+    }
+
+    fn limit_hits(&mut self, entry: &RosterEntry) -> Result<u64, HostError> {
+        place(&self.tree, entry.memory.as_ref(), entry)?.limit_hits(false)
+    }
+
+    fn limit(&mut self, entry: &RosterEntry) -> Result<Option<LimitNow>, HostError> {
+        let dir = place(&self.tree, entry.memory.as_ref(), entry)?;
+        let Some((limit, knob)) = dir.reclaim_limit()? else { return Ok(None) };
+        let some_usec = (dir.at().hierarchy == Hierarchy::V2).then(|| dir.pressure_some_usec("memory").ok());
+        Ok(Some(LimitNow {
+            limit,
+            knob: knob.name(),
+            current: dir.memory_current()?,
+            hits: dir.limit_hits(false)?,
+            refaulted: dir.memory_stat()?.refaulted.unwrap_or_default(),
+            some_usec: some_usec.flatten(),
+            read_usec: self.now_usec(),
+        }))
+    }
+
+    fn memory_waiters(&mut self, least: u32) -> Option<HashSet<u32>> {
+        self.samples.memory_waiters(least)
+    }
+
     fn memory(&mut self, entry: &RosterEntry, parts: bool) -> Result<MemoryNow, HostError> {
         let dir = place(&self.tree, entry.memory.as_ref(), entry)?;
         let mut now = MemoryNow { current: dir.memory_current()?, ..MemoryNow::default() };
@@ -193,18 +237,27 @@ impl Sight for KernelSight {
             (usage, procs.map(|pids| waited_usec(&self.roots, &pids, THREADS)))
         };
         let weight = dir.setting(if v2 { Knob::CpuWeight } else { Knob::CpuShares });
+        let idle = dir.setting(Knob::CpuIdle);
+        // The kernel takes no weight of an idle cgroup, and shows 3 shares of one on v1, 0 on v2
+        // (sched_group_set_idle in kernel/sched/fair.c).
+        let is_idle = matches!(idle, Ok(Setting::CpuIdle(true)));
         let least_weight = match weight {
+            _ if is_idle => true,
             Ok(Setting::CpuWeight(weight)) => weight.get() <= 1,
             Ok(Setting::CpuShares(shares)) => shares.get() <= 2,
-            // An idle cgroup shows a weight of zero.
             _ => true,
         };
         Ok(CpuNow {
             usage_usec,
-            throttled: stat.nr_throttled.unwrap_or(0),
+            // A pod's quota stops its containers as their own would, and no other pod can help them.
+            throttled: stat.nr_throttled.unwrap_or(0).saturating_add(if waited {
+                self.throttled_above(&dir)
+            } else {
+                0
+            }),
             waited_usec: waited_so_far,
             least_weight,
-            can_idle: dir.setting(Knob::CpuIdle).is_ok_and(|idle| idle == Setting::CpuIdle(false)),
+            can_idle: idle.is_ok_and(|idle| idle == Setting::CpuIdle(false)),
             read_usec: self.now_usec(),
         })
     }

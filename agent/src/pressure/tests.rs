@@ -15,9 +15,9 @@ use evenkeel_host::write::CgroupRef;
 use evenkeel_model::decision::{Decision, DecisionKind, DecisionResult};
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::units::{Bytes, Limit};
-use evenkeel_qos::pressure::{Node, Switches};
+use evenkeel_qos::pressure::{Node, OwnLimits, Switches};
 
-use super::sight::{CpuNow, MemoryNow, Sight};
+use super::sight::{CpuNow, LimitNow, MemoryNow, Sight};
 use super::view::View;
 use super::worker::Worker;
 use super::*;
@@ -38,6 +38,9 @@ struct Scene {
     cpu: Vec<(u32, CpuNow)>,
     times: Option<CpuTimes>,
     stirred: Option<HashSet<u32>>,
+    own_limits: OwnLimits,
+    limits: Vec<(u32, LimitNow)>,
+    waiters: Option<HashSet<u32>>,
 }
 
 struct FakeSight {
@@ -52,6 +55,20 @@ impl Sight for FakeSight {
     }
     fn domain(&mut self, tier: Option<&CgroupRef>) -> Option<Node> {
         tier.is_none().then(|| lock(&self.scene).node)
+    }
+    fn own_limits(&mut self, _tier: Option<&CgroupRef>) -> OwnLimits {
+        lock(&self.scene).own_limits
+    }
+    fn limit_hits(&mut self, entry: &RosterEntry) -> Result<u64, HostError> {
+        Ok(self.limit(entry)?.map_or(0, |limit| limit.hits))
+    }
+    fn limit(&mut self, entry: &RosterEntry) -> Result<Option<LimitNow>, HostError> {
+        let scene = lock(&self.scene);
+        let found = scene.limits.iter().find(|(slot, _)| *slot == entry.tracked.slot);
+        Ok(found.map(|(_, limit)| LimitNow { read_usec: self.now_usec(), ..*limit }))
+    }
+    fn memory_waiters(&mut self, _least: u32) -> Option<HashSet<u32>> {
+        lock(&self.scene).waiters.clone()
     }
     fn memory(&mut self, entry: &RosterEntry, _parts: bool) -> Result<MemoryNow, HostError> {
         let scene = lock(&self.scene);
@@ -223,12 +240,64 @@ fn on_v1_it_is_steered_frozen_and_killed_last() {
 #[test]
 fn a_trigger_is_answered_at_once_and_measured() {
     let mut rig = rig(Mode::V2);
-    rig.live(1000, 3000, 800);
-    assert!(rig.kinds().is_empty());
-    rig.turn(&[(0, Grade::High, 1_000_000)]);
+    let fired = (0, Grade::High, 1_000_000);
+    rig.live(1000, 405, 800);
+    assert!(rig.kinds().is_empty(), "a warning, and nothing to reclaim");
+    rig.turn(&[fired]);
     let told = rig.decisions();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].inputs.contains_key("poll_to_write_usec"));
+}
+
+#[test]
+fn a_trigger_that_fires_while_there_is_plenty_is_no_reason() {
+    let mut rig = rig(Mode::V2);
+    for _ in 0..20 {
+        rig.live(250, 3000, 800);
+        rig.turn(&[(0, Grade::Critical, 1_000_000)]);
+    }
+    assert!(rig.kinds().is_empty(), "{:?}", rig.kinds());
+}
+
+/// U-A1: a container that thrashes in 24 MiB of its own, for half a minute.
+#[test]
+fn a_container_that_thrashes_at_its_own_limit_is_named_and_nobody_is_touched() {
+    for (mode, available) in [(Mode::V2, 3900), (Mode::V1, 3900), (Mode::V2, 380)] {
+        let mut rig = rig(mode);
+        for tick in 0..120_u64 {
+            let waited = tick * 240_000;
+            {
+                let mut scene = lock(&rig.scene);
+                scene.node.some_usec = Some(waited);
+                scene.node.full_usec = Some(waited);
+                scene.node.some_avg10 = Some(9600);
+                scene.node.full_avg10 = Some(9600);
+                let v2 = mode == Mode::V2;
+                let told = if tick == 0 { OwnLimits::Pending } else { OwnLimits::Stalled(waited) };
+                scene.own_limits = if v2 { told } else { OwnLimits::Untold };
+                scene.waiters = v2.then(|| HashSet::from([2]));
+                let limit = LimitNow {
+                    limit: Bytes::new(24 * MIB),
+                    knob: if v2 { "memory.max" } else { "memory.limit_in_bytes" },
+                    current: Bytes::new(24 * MIB),
+                    hits: tick * 1000,
+                    refaulted: Bytes::new(tick * 9 * MIB),
+                    some_usec: v2.then_some(waited),
+                    read_usec: 0,
+                };
+                scene.limits = vec![(2, limit)];
+            }
+            rig.live(250, available, 800);
+        }
+        let told = rig.decisions();
+        assert_eq!(told.len(), 1, "{told:#?}");
+        let thrash = &told[0];
+        assert_eq!((thrash.kind, thrash.pod.as_deref()), (DecisionKind::Thrash, Some("default/g")));
+        assert_eq!(thrash.new, Some((48 * MIB).to_string()));
+        assert!(thrash.reason.contains("raise its limit to 48 MiB"), "{}", thrash.reason);
+        assert_eq!(evenkeel_qos::replay::replay(thrash), evenkeel_qos::replay::Replayed::Same);
+        assert_eq!(rig.holds.len(), 0);
+    }
 }
 
 #[test]

@@ -101,6 +101,8 @@ pub(crate) struct PressureStats {
     pub reclaimed_bytes: Count,
     /// Settings held now.
     pub held: Count,
+    /// Containers that thrash at their own limits now.
+    pub thrashing: Count,
     /// Containers that starve now.
     pub starving: Count,
     /// From a trigger's poll returning to the first write completed.

@@ -20,6 +20,7 @@ use evenkeel_qos::pressure::{Action, Deed, Held, Letting, Step, Verdict};
 use evenkeel_qos::starvation;
 
 use super::squeeze;
+use super::thrash::Named;
 use super::view::{LastStep, View};
 use crate::converge::roster::RosterEntry;
 use crate::decisions::{DecisionLog, Draft, now_usec};
@@ -43,6 +44,8 @@ pub(super) enum Job {
     },
     /// An action of the starvation machine.
     Cpu { action: starvation::Action, entry: RosterEntry },
+    /// A container thrashes at its own limit.
+    Thrash(Named),
     /// A container is gone; nothing of it is held any more.
     Gone(u32),
 }
@@ -153,6 +156,10 @@ impl Worker {
                 let verdict = self.cpu(&action, &entry);
                 Finished::Cpu { action, verdict }
             }
+            Job::Thrash(named) => {
+                self.thrashes(&named);
+                return;
+            }
             Job::Gone(slot) => {
                 self.holds.drop_gone(slot);
                 return;
@@ -218,6 +225,16 @@ impl Worker {
             self.failed(entry, "starvation", "is chosen because a container does not get its CPU", seq);
         }
         if fine { starvation::Verdict::Done } else { starvation::Verdict::Failed }
+    }
+
+    /// Says who thrashes at its own limit, and what limit it should have.
+    fn thrashes(&self, named: &Named) {
+        let Named { case, knob, entry } = named;
+        let Some(limit) = case.proposed() else { return };
+        let done = Done { old: Some(case.limit.get().to_string()), result: DecisionResult::Done, note: None };
+        let reason = case.reason(knob);
+        let draft = Draft::of(&entry.tracked.workload, DecisionKind::Thrash, reason).inputs(&case.inputs());
+        self.tell(draft, knob, limit.get().to_string(), done, entry);
     }
 
     /// What becomes of a container now, by the eviction policy.

@@ -30,7 +30,7 @@ pub(crate) struct EventsArgs {
     #[arg(long, value_name = "NAME")]
     container: Option<String>,
     /// Only of these kinds: found, gone, classified, set, converged, denied, contended, ineffective, oom-kill, relieve,
-    /// release, starved, kill, evict, restart, node, source, agent.
+    /// release, starved, thrash, kill, evict, restart, resize, node, source, agent.
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kind)]
     kind: Vec<String>,
     /// Only since a moment (RFC 3339) or for a while (10m, 2h).

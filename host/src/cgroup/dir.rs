@@ -78,7 +78,7 @@ impl CgroupDir {
     /// True when it surely has no child cgroups, by one system call instead of listing some fifty files. A directory
     /// has a link for itself, one in its parent, and one in each child (kernfs keeps the count, fs/kernfs/inode.c);
     /// file systems that do not count say 1.
-    pub(crate) fn is_leaf(&self) -> bool {
+    pub fn is_leaf(&self) -> bool {
         fstat(&self.fd).is_ok_and(|s| s.st_nlink == 2)
     }
 

@@ -6,6 +6,7 @@ use super::dir::CgroupDir;
 use crate::error::{Action, Category, HostError};
 use crate::hierarchy::{Controller, Hierarchy};
 use crate::knob::{Knob, Setting};
+use crate::node::page_size;
 use crate::parse::{self, Picked};
 
 /// `cpu.stat`. On v1 `usage_usec` is absent and throttled time is converted from nanoseconds.
@@ -32,6 +33,9 @@ pub struct MemoryStat {
     pub active_file: Option<Bytes>,
     /// Swap (v1 `total_swap`; v2 has a file of its own).
     pub swap: Option<Bytes>,
+    /// Pages that were read back although they had been in memory not long before, since the cgroup was made
+    /// (`workingset_refault_*`, since 5.9).
+    pub refaulted: Option<Bytes>,
 }
 
 /// `memory.events` (v2).
@@ -45,6 +49,13 @@ pub struct MemoryEvents {
     pub oom: Option<u64>,
     /// Processes killed by any OOM killer.
     pub oom_kill: Option<u64>,
+}
+
+/// Refaults are told in pages by v2. By v1 they are told in pages since 6.8 and in bytes before (`memcg_stat_format`
+/// in mm/memcontrol-v1.c): a page that is read back is charged, so that there are never more than pages charged.
+fn refaulted_bytes(count: u64, charged_pages: Option<u64>) -> Bytes {
+    let is_bytes = charged_pages.is_some_and(|charged| count > charged);
+    Bytes::new(if is_bytes { count } else { count.saturating_mul(page_size().get()) })
 }
 
 impl CgroupDir {
@@ -104,14 +115,34 @@ impl CgroupDir {
     /// As [`CgroupDir::read`].
     pub fn memory_stat(&self) -> Result<MemoryStat, HostError> {
         let text = self.read("memory.stat")?;
-        let keys: [&[u8]; 4] = if self.is_v2() {
-            [b"anon", b"inactive_file", b"active_file", b"swap"]
+        let keys: [&[u8]; 7] = if self.is_v2() {
+            [
+                b"anon",
+                b"inactive_file",
+                b"active_file",
+                b"swap",
+                b"workingset_refault_anon",
+                b"workingset_refault_file",
+                b"total_pgpgin",
+            ]
         } else {
-            [b"total_rss", b"total_inactive_file", b"total_active_file", b"total_swap"]
+            [
+                b"total_rss",
+                b"total_inactive_file",
+                b"total_active_file",
+                b"total_swap",
+                b"total_workingset_refault_anon",
+                b"total_workingset_refault_file",
+                b"total_pgpgin",
+            ]
         };
+        let [anon, inactive_file, active_file, swap, refault_anon, refault_file, charged] =
+            parse::pick(&text, keys).map(Picked::value);
+        let refaulted = [refault_anon, refault_file].into_iter().flatten().reduce(u64::saturating_add);
         let [anon, inactive_file, active_file, swap] =
-            parse::pick(&text, keys).map(|p| p.value().map(Bytes::new));
-        Ok(MemoryStat { anon, inactive_file, active_file, swap })
+            [anon, inactive_file, active_file, swap].map(|bytes| bytes.map(Bytes::new));
+        let refaulted = refaulted.map(|count| refaulted_bytes(count, charged));
+        Ok(MemoryStat { anon, inactive_file, active_file, swap, refaulted })
     }
 
     /// `memory.events` (v2), of the subtree.
@@ -123,6 +154,39 @@ impl CgroupDir {
         let [high, max, oom, oom_kill] =
             parse::pick(&text, [b"high", b"max", b"oom", b"oom_kill"]).map(Picked::value);
         Ok(MemoryEvents { high, max, oom, oom_kill })
+    }
+
+    /// How often it was about to use more than `memory.max` or `memory.high` allow (`memory.events`, with `local` of
+    /// this cgroup alone, since 5.2; v1 `memory.failcnt`, of this cgroup alone), since it was made.
+    ///
+    /// # Errors
+    /// As [`CgroupDir::read`]; `Malformed`.
+    pub fn limit_hits(&self, local: bool) -> Result<u64, HostError> {
+        if !self.is_v2() {
+            return self.read_number("memory.failcnt");
+        }
+        let file = if local { "memory.events.local" } else { "memory.events" };
+        let text = self.read(file)?;
+        let [high, max] = parse::pick(&text, [b"high", b"max"]).map(|count| count.value().unwrap_or(0));
+        Ok(high.saturating_add(max))
+    }
+
+    /// The least use at which it is made to give up pages for a limit of its own, and the file that says so:
+    /// `memory.max` or `memory.high`, v1 `memory.limit_in_bytes`. `None` where it has none.
+    ///
+    /// # Errors
+    /// As [`CgroupDir::memory_limit`].
+    pub fn reclaim_limit(&self) -> Result<Option<(Bytes, Knob)>, HostError> {
+        let of = |limit: Limit<Bytes>, knob| match limit {
+            Limit::Value(bytes) => Some((bytes, knob)),
+            Limit::Max => None,
+        };
+        let max = of(self.memory_limit()?, if self.is_v2() { Knob::MemoryMax } else { Knob::MemoryLimit });
+        let high = match self.is_v2().then(|| self.setting(Knob::MemoryHigh)) {
+            Some(Ok(Setting::MemoryHigh(limit))) => of(limit, Knob::MemoryHigh),
+            _ => None,
+        };
+        Ok([max, high].into_iter().flatten().min_by_key(|(bytes, _)| *bytes))
     }
 
     /// `pids.current`.

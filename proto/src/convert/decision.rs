@@ -5,7 +5,7 @@ use evenkeel_model::decision::{Decision, DecisionKind, DecisionResult};
 use super::ConvertError;
 use crate::v1;
 
-const KINDS: [(DecisionKind, &str); 19] = [
+const KINDS: [(DecisionKind, &str); 20] = [
     (DecisionKind::Found, "found"),
     (DecisionKind::Gone, "gone"),
     (DecisionKind::Classified, "classified"),
@@ -18,6 +18,7 @@ const KINDS: [(DecisionKind, &str); 19] = [
     (DecisionKind::Relieve, "relieve"),
     (DecisionKind::Release, "release"),
     (DecisionKind::Starved, "starved"),
+    (DecisionKind::Thrash, "thrash"),
     (DecisionKind::Kill, "kill"),
     (DecisionKind::Evict, "evict"),
     (DecisionKind::Restart, "restart"),

@@ -95,6 +95,9 @@ pub struct Bands {
     pub basis_at_most: Bytes,
     /// The look ahead counts only once less than this part is available, hundredths of a percent.
     pub look_ahead_below: u32,
+    /// Stalled time counts only while less than this part is available, hundredths of a percent: whoever waits while
+    /// there is plenty waits at a limit of its own.
+    pub stall_below: u32,
     /// How long a grade is left before it ends, microseconds.
     pub calm_after_usec: u64,
 }
@@ -110,6 +113,11 @@ impl Bands {
         }
     }
 
+    /// Whether stalled time says anything about memory of which so much is available: not while there is plenty.
+    pub fn stall_counts(&self, available: Bytes, total: Bytes) -> bool {
+        available < part_of(self.basis(total), self.stall_below)
+    }
+
     /// What percentages of available memory are of.
     pub fn basis(&self, total: Bytes) -> Bytes {
         total.min(self.basis_at_most)
@@ -119,10 +127,13 @@ impl Bands {
 /// What a grade is judged by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Signals {
-    /// Part of the time in which some waited, hundredths of a percent; `None` where the kernel does not tell.
+    /// Part of the time in which some waited, less that at limits of their own where it is told apart, hundredths of a
+    /// percent; `None` where the kernel does not tell.
     pub some: Option<u32>,
-    /// Part of the time in which all waited.
+    /// Part of the time in which all waited, likewise.
     pub full: Option<u32>,
+    /// Part of the time in which some waited at a limit of their own; `None` where it is not told apart.
+    pub own_limit: Option<u32>,
     /// Available memory.
     pub available: Bytes,
     /// What percentages of it are of.
@@ -162,14 +173,27 @@ pub(super) fn part_of(whole: Bytes, part: u32) -> Bytes {
 }
 
 impl Signals {
-    /// Why the band is entered, the most pressing first.
-    pub fn enters(&self, band: &Band, look_ahead_below: u32) -> Option<Cause> {
+    /// Whether memory would be used up within the band's time, and little enough is available for that to count.
+    fn runs_out(&self, band: &Band, bands: &Bands) -> bool {
         let soon = self.exhaustion_usec.zip(band.exhaustion_usec).is_some_and(|(left, limit)| left < limit);
-        if soon && self.available < part_of(self.basis, look_ahead_below) {
+        soon && self.available < part_of(self.basis, bands.look_ahead_below)
+    }
+
+    /// Whether stalled time says anything about this memory: not while plenty of it is available.
+    pub fn stall_counts(&self, bands: &Bands) -> bool {
+        self.available < part_of(self.basis, bands.stall_below)
+    }
+
+    /// Why the band is entered, the most pressing first.
+    pub fn enters(&self, band: &Band, bands: &Bands) -> Option<Cause> {
+        if self.runs_out(band, bands) {
             return Some(Cause::Exhaustion);
         }
         if self.available < part_of(self.basis, band.available.enter) {
             return Some(Cause::Available);
+        }
+        if !self.stall_counts(bands) {
+            return None;
         }
         if self.full.is_some_and(|full| full >= band.full.enter) {
             return Some(Cause::Full);
@@ -178,13 +202,12 @@ impl Signals {
     }
 
     /// Whether everything is on the far side of the band's way out.
-    pub fn leaves(&self, band: &Band, look_ahead_below: u32) -> bool {
-        let soon = self.exhaustion_usec.zip(band.exhaustion_usec).is_some_and(|(left, limit)| left < limit);
-        let looking = self.available < part_of(self.basis, look_ahead_below);
-        !(soon && looking)
+    pub fn leaves(&self, band: &Band, bands: &Bands) -> bool {
+        let stalled = self.full.is_some_and(|full| full >= band.full.leave)
+            || self.some.is_some_and(|some| some >= band.some.leave);
+        !self.runs_out(band, bands)
             && self.available >= part_of(self.basis, band.available.leave)
-            && self.full.is_none_or(|full| full < band.full.leave)
-            && self.some.is_none_or(|some| some < band.some.leave)
+            && !(stalled && self.stall_counts(bands))
     }
 }
 
@@ -214,8 +237,9 @@ impl Grader {
         self.since_usec
     }
 
-    /// Takes in the signals of `now`. `stalled_for` tells for how long a trigger of the kernel has already watched
-    /// the threshold of a grade before it fired: that time counts as dwell.
+    /// Takes in the signals of `now`. `fired` names the grade a trigger of the kernel stands for and for how long it
+    /// had watched the threshold before it fired: that time counts as dwell. Like all stalled time it counts only
+    /// while little is available.
     pub fn step(
         &mut self,
         now_usec: u64,
@@ -223,11 +247,12 @@ impl Grader {
         bands: &Bands,
         fired: Option<(Grade, u64)>,
     ) -> Grade {
+        let fired = fired.filter(|_| signals.stall_counts(bands));
         let mut reached = None;
         for (index, grade) in Grade::BAD.into_iter().enumerate() {
             let Some(band) = bands.of(grade) else { continue };
             let told = fired.is_some_and(|(up_to, _)| up_to >= grade);
-            let cause = signals.enters(band, bands.look_ahead_below);
+            let cause = signals.enters(band, bands);
             let Some(cause) = cause.or(told.then_some(Cause::Some)) else {
                 self.above_since[index] = None;
                 continue;
@@ -256,7 +281,7 @@ impl Grader {
             .into_iter()
             .rev()
             .filter(|grade| *grade <= self.grade)
-            .find(|grade| bands.of(*grade).is_some_and(|band| !signals.leaves(band, bands.look_ahead_below)))
+            .find(|grade| bands.of(*grade).is_some_and(|band| !signals.leaves(band, bands)))
             .unwrap_or(Grade::Calm);
         if target >= self.grade {
             self.below_since = None;

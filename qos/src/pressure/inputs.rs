@@ -30,6 +30,7 @@ impl Action {
         add("cause", self.cause.map(|cause| cause.as_str().to_owned()));
         add("pressure.some", self.signals.some.map(|part| part.to_string()));
         add("pressure.full", self.signals.full.map(|part| part.to_string()));
+        add("pressure.own_limit", self.signals.own_limit.map(|part| part.to_string()));
         add("exhaustion_usec", self.signals.exhaustion_usec.map(|usec| usec.to_string()));
         add("retriggers", Some(self.retriggers.to_string()));
         all
@@ -121,6 +122,7 @@ fn relieve(case: &Case) -> Inputs {
     put(&mut all, "urgent", case.urgent);
     put(&mut all, "rung", case.rung);
     put(&mut all, "available", case.available.get());
+    put_known(&mut all, "short_below", case.short_below.map(Bytes::get));
     put(&mut all, "floor", case.floor.get());
     put(&mut all, "swap_free", case.swap_free.get());
     put(&mut all, "managed", case.managed);
@@ -209,6 +211,7 @@ fn case_of(all: &Inputs) -> Option<Case> {
         urgent: get(all, "urgent")?,
         rung: get(all, "rung")?,
         available: bytes(all, "available")?,
+        short_below: bytes(all, "short_below"),
         floor: bytes(all, "floor")?,
         swap_free: bytes(all, "swap_free")?,
         managed: get(all, "managed")?,

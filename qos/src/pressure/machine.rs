@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::units::Bytes;
 
-use super::grade::{Bands, Cause, Grade, Grader, Signals, part_of};
+use super::grade::{Band, Bands, Cause, Grade, Grader, Signals, part_of};
 use super::release::{Giving, Held, Letting, let_go};
 use super::step::{Case, Rung, Step, decide};
 use super::trend::{Point, Trend, share};
@@ -75,6 +75,22 @@ pub struct Rules {
     pub retriggers: u32,
 }
 
+/// What is known of stalled time that comes from reclaim at limits of their own: of a container, a pod, a service that
+/// uses all it may use, whatever the node has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OwnLimits {
+    /// It is not told apart here (cgroup v1, no PSI of cgroups): what is available decides.
+    #[default]
+    Untold,
+    /// It is told apart, and was not asked for at this look.
+    Unread,
+    /// It is told apart, and not known yet: somebody is at a limit of its own, how long it waits there the next look
+    /// will show.
+    Pending,
+    /// So much since some moment, microseconds.
+    Stalled(u64),
+}
+
 /// The node at one look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Node {
@@ -86,6 +102,8 @@ pub struct Node {
     pub some_avg10: Option<u32>,
     /// Part of the last ten seconds in which all waited.
     pub full_avg10: Option<u32>,
+    /// The part of the stalled time that cgroups spent at limits of their own.
+    pub own_limits: OwnLimits,
     /// Memory.
     pub total: Bytes,
     /// Memory that can be had without swapping (`MemAvailable`).
@@ -169,6 +187,9 @@ pub enum Verdict {
 
 /// A rung that failed for a container is left alone for so long, microseconds.
 const FAILED_FOR_USEC: u64 = 60_000_000;
+/// The kernel's averages over ten seconds still hold a stall for so long after it, microseconds: three times their
+/// time constant (Documentation/accounting/psi.rst).
+const AVERAGES_USEC: u64 = 30_000_000;
 /// Restrictions at one look when growth has to be stopped at once.
 const AT_ONCE: usize = 16;
 /// Part of the basis by which a cap is raised at least at a time, hundredths of a percent; half of what is to spare
@@ -184,6 +205,8 @@ pub struct Machine {
     signals: Signals,
     /// Stalled time of containers that are not held, while somebody is.
     foreign: Option<u32>,
+    /// When cgroups last stalled at limits of their own, and for how long they had by then.
+    own_limit: Option<(u64, u64)>,
     acted_usec: Option<u64>,
     killed_usec: Option<u64>,
 }
@@ -233,7 +256,7 @@ impl Machine {
     pub fn glance(&mut self, now_usec: u64, node: &Node, rules: &Rules) -> bool {
         let signals = self.look(now_usec, node, rules);
         let entered = Grade::BAD.iter().filter_map(|grade| rules.bands.of(*grade));
-        let entered = entered.into_iter().any(|b| signals.enters(b, rules.bands.look_ahead_below).is_some());
+        let entered = entered.into_iter().any(|b| signals.enters(b, &rules.bands).is_some());
         entered || node.fired.is_some() || self.grade() > Grade::Calm || self.holds()
     }
 
@@ -252,6 +275,7 @@ impl Machine {
         let mut actions = Vec::new();
         self.undo(seen, rules, &mut actions);
         if let Some(band) = rules.bands.of(grade)
+            && self.is_short(seen, band, rules)
             && (self.acted_usec.is_none_or(|at| now.saturating_sub(at) >= band.cool_down_usec)
                 || self.urgent(grade))
         {
@@ -277,6 +301,12 @@ impl Machine {
         grade >= Grade::High && self.grader.cause() == Some(Cause::Exhaustion)
     }
 
+    /// Whether memory is short at this very look: a grade that lasts only because its end is waited for takes no steps.
+    fn is_short(&self, seen: &Observation, band: &Band, rules: &Rules) -> bool {
+        let told = seen.node.fired.is_some() && self.signals.stall_counts(&rules.bands);
+        told || !self.signals.leaves(band, &rules.bands)
+    }
+
     /// Judges the node; what is known of containers that are not held bounds the stalled time.
     fn look(&mut self, now: u64, node: &Node, rules: &Rules) -> Signals {
         let capped: u64 = self.containers.values().filter_map(Memory::capped).sum();
@@ -284,26 +314,44 @@ impl Machine {
             time_usec: now,
             some_usec: node.some_usec,
             full_usec: node.full_usec,
+            own_limit_usec: match node.own_limits {
+                OwnLimits::Stalled(usec) => Some(usec),
+                OwnLimits::Untold | OwnLimits::Unread | OwnLimits::Pending => None,
+            },
             free: node.available.get().saturating_add(capped),
         });
-        let (some, full) = self.trend.stalled();
-        let most = |a: Option<u32>, b: Option<u32>| a.max(b);
-        let own = |part: Option<u32>| match self.foreign {
+        self.note_own_limits(now, node.own_limits);
+        let stalled = self.trend.stalled(node.own_limits != OwnLimits::Untold);
+        let at_own_limits = self.own_limit.is_some_and(|(at, _)| now.saturating_sub(at) < AVERAGES_USEC);
+        let judged = |part: Option<u32>, average: Option<u32>| {
+            // The averages do not tell apart who waited.
+            let part = if at_own_limits { part } else { part.max(average) };
             // A container that waits at its cap stalls because it was told to.
-            Some(bound) => part.map(|part| part.min(bound)),
-            None => part,
+            self.foreign.map_or(part, |bound| part.map(|part| part.min(bound)))
         };
         self.signals = Signals {
-            some: own(most(some, node.some_avg10)),
-            full: own(most(full, node.full_avg10)),
+            some: judged(stalled.some, node.some_avg10),
+            full: judged(stalled.full, node.full_avg10),
+            own_limit: stalled.own_limit,
             available: node.available,
             basis: rules.bands.basis(node.total),
             exhaustion_usec: self.trend.exhaustion_usec(node.available.get()),
         };
-        // What a container at its cap brings about is no news.
-        let fired = node.fired.filter(|_| self.foreign.is_none());
+        // What a container at a cap or a limit of its own brings about is no news.
+        let fired = node.fired.filter(|_| self.foreign.is_none() && !at_own_limits);
         self.grader.step(now, &self.signals, &rules.bands, fired);
         self.signals
+    }
+
+    /// Notes when somebody stalled at a limit of its own, or might have.
+    fn note_own_limits(&mut self, now: u64, own_limits: OwnLimits) {
+        let before = self.own_limit.map(|(_, usec)| usec);
+        match own_limits {
+            OwnLimits::Untold | OwnLimits::Unread => {}
+            OwnLimits::Pending => self.own_limit = Some((now, before.unwrap_or(0))),
+            OwnLimits::Stalled(usec) if usec > before.unwrap_or(0) => self.own_limit = Some((now, usec)),
+            OwnLimits::Stalled(_) => {}
+        }
     }
 
     /// Brings what is remembered of each container up to date; those that are gone are forgotten.
@@ -399,6 +447,8 @@ impl Machine {
             urgent,
             rung: if escalated { rung.next() } else { rung },
             available: seen.node.available,
+            short_below: matches!(self.grader.cause(), Some(Cause::Full | Cause::Some))
+                .then(|| part_of(rules.bands.basis(seen.node.total), rules.bands.stall_below)),
             floor: rules.floor,
             swap_free: seen.node.swap_free,
             managed: facts.managed,

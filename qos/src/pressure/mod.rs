@@ -1,6 +1,6 @@
 //! What is done about memory that runs short: graded, reversible steps on those who asked for least.
 //!
-//! Owned here: how bad it is (`grade`), what is done to one container (`step`), when it is undone (`release`),
+//! Owned here: how bad it is (`grade`), who has only itself to blame (`thrash`), what is done to one container (`step`), when it is undone (`release`),
 //! and the state machine that orders all of this in time (`machine`). Everything is a function of its input and of
 //! the machine's own bounded state; the clock is part of the input. Not owned: reading the kernel, writing it.
 //!
@@ -14,13 +14,15 @@ mod release;
 mod step;
 #[cfg(test)]
 mod tests;
+mod thrash;
 mod trend;
 
 pub use grade::{Band, Bands, Cause, Grade, Grader, Pair, Signals};
 pub use inputs::{replay_kill, replay_release, replay_relieve};
-pub use machine::{Action, Deed, Facts, Machine, Node, Observation, Rules, Switches, Verdict};
+pub use machine::{Action, Deed, Facts, Machine, Node, Observation, OwnLimits, Rules, Switches, Verdict};
 pub use release::{Giving, Held, Letting, let_go};
 pub use step::{Case, Rung, Step, decide};
+pub use thrash::{LimitFacts, ThrashRules, ThrashWatch, Thrashing, Waited, replay_thrash};
 
 /// Older facts never justify a new restriction, microseconds: a container may have given everything back since.
 pub const OLDEST_FACTS_USEC: u64 = 3_000_000;

@@ -129,6 +129,9 @@ pub struct Case {
     pub rung: Rung,
     /// Available memory.
     pub available: Bytes,
+    /// Where the grade rests on stalled time: less than this must be available, or memory is not short. `None` where
+    /// it rests on what is available, and in decisions of agents that did not ask.
+    pub short_below: Option<Bytes>,
     /// Killing needs less than this to be available.
     pub floor: Bytes,
     /// Unused swap; zero = none.
@@ -224,8 +227,11 @@ impl Case {
 }
 
 /// The one step that is due, if any. Guaranteed containers, Burstable ones within their request and those that are
-/// not managed are never touched, nor anybody on old numbers.
+/// not managed are never touched, nor anybody on old numbers, nor for time others waited while there is plenty.
 pub fn decide(case: &Case) -> Option<Step> {
+    if case.short_below.is_some_and(|bound| case.available >= bound) {
+        return None;
+    }
     if case.over() < LEAST || case.age_usec > OLDEST_FACTS_USEC || case.grade == Grade::Calm {
         return None;
     }

@@ -33,6 +33,7 @@ fn rules() -> Rules {
             critical: band(9000, 4000, 250, 2, 0, 250),
             basis_at_most: Bytes::new(u64::MAX),
             look_ahead_below: 5000,
+            stall_below: 1000,
             calm_after_usec: 3_000_000,
         },
         can: Switches { reclaim: true, high: true, soft_limit: false, freeze: true, kill: true },
@@ -54,6 +55,7 @@ fn case(class: QosClass, request: u64, current: u64) -> Case {
         urgent: false,
         rung: Rung::High,
         available: mib(150),
+        short_below: None,
         floor: mib(100),
         swap_free: Bytes::ZERO,
         managed: true,
@@ -91,6 +93,8 @@ fn one_container_one_step() {
         ("not managed", Case { managed: false, ..base }, None),
         ("old numbers", Case { age_usec: 3_000_001, ..base }, None),
         ("calm", Case { grade: Grade::Calm, ..base }, None),
+        ("waiting while memory is short", Case { short_below: Some(mib(151)), ..base }, cap(900)),
+        ("waiting while there is plenty", Case { short_below: Some(mib(150)), ..base }, None),
         ("no further than the kernel can follow", Case { file: mib(30), ..base }, cap(970)),
         ("nothing to take: held where it stands", Case { file: mib(0), ..base }, cap(1000)),
         ("held there already", Case { file: mib(0), held_at: Some(mib(1000)), ..base }, None),
@@ -262,6 +266,80 @@ fn stalls_of_a_capped_container_are_its_own() {
         }
     }
     assert!(released);
+}
+
+#[test]
+fn a_grade_that_waits_for_its_end_takes_no_steps() {
+    let (mut machine, rules) = (Machine::default(), rules());
+    let mut last = 0;
+    for ms in (0..8000).step_by(250) {
+        // Short for two seconds; the grade stays for three more. Page cache that is there to be reclaimed.
+        let mut seen =
+            look(ms, if ms < 2000 { 390 } else { 3000 }, vec![facts(1, QosClass::BestEffort, 0, 500, ms)]);
+        seen.containers[0].file = mib(400);
+        for action in machine.step(&seen, &rules) {
+            assert!(matches!(action.deed, Deed::Restrict(Step::Reclaim { .. }, _)), "{action:?}");
+            last = ms;
+            machine.done(seen.now_usec, &action, Verdict::Done);
+        }
+        if ms == 4000 {
+            assert_eq!(machine.grade(), Grade::Warning);
+        }
+    }
+    assert!((1..2000).contains(&last), "{last}");
+}
+
+/// What a machine does in `seconds` of looks at a hog of 500 MiB without a request.
+fn steps_of(seconds: u64, node: impl Fn(u64) -> Node) -> Vec<(u64, String)> {
+    let (mut machine, rules) = (Machine::default(), rules());
+    let mut steps = Vec::new();
+    for ms in (0..seconds * 1000).step_by(250) {
+        let mut seen = look(ms, 0, vec![facts(1, QosClass::BestEffort, 0, 500, ms)]);
+        seen.node = Node { total: mib(TOTAL), ..node(ms) };
+        // As the agent does it: the cheap look first, and containers only when something is up.
+        if machine.glance(seen.now_usec, &seen.node, &rules) {
+            for action in machine.step(&seen, &rules) {
+                steps.push((ms, action.value()));
+                machine.done(seen.now_usec, &action, Verdict::Done);
+            }
+        }
+    }
+    steps
+}
+
+#[test]
+fn whoever_stalls_at_its_own_limit_is_nobody_elses_trouble() {
+    // Somebody stalls all the time, as the kernel's triggers and averages say, too.
+    let stalled = |available: u64, own_limits: OwnLimits, ms: u64| Node {
+        some_usec: Some(ms * 1000),
+        full_usec: Some(ms * 800),
+        some_avg10: Some(9900),
+        full_avg10: Some(8000),
+        available: mib(available),
+        own_limits,
+        fired: Some((Grade::Critical, 1_000_000)),
+        ..Node::default()
+    };
+    // Somebody is at its limit when first looked at, and stalls there.
+    let own = |ms: u64| if ms == 0 { OwnLimits::Pending } else { OwnLimits::Stalled(ms * 1000) };
+    // 96 %, 16 % and 9 % of memory; warning begins at 10 %, high at 5 %.
+    for (available, what) in [(3932, "plenty"), (655, "enough")] {
+        let steps = steps_of(60, |ms| stalled(available, OwnLimits::Untold, ms));
+        assert_eq!(steps, [], "{what} is available, and on v1 that decides");
+        assert_eq!(steps_of(60, |ms| stalled(available, own(ms), ms)), [], "{what} is available");
+    }
+    let short = |own_limits: &dyn Fn(u64) -> OwnLimits| {
+        steps_of(10, |ms| Node { fired: None, ..stalled(368, own_limits(ms), ms) })
+    };
+    // Little is available: on v1 nobody knows better, and growth is held at once and stopped.
+    let held = (500 * MIB).to_string();
+    assert_eq!(short(&|_| OwnLimits::Untold)[0], (0, held.clone()));
+    // Told apart, all of it is the stalled one's own: only what is available counts, and that is a warning.
+    assert!(short(&own).is_empty(), "{:?}", short(&own));
+    // Told apart, none of it is; and while it is not yet known, nothing is done for it.
+    assert_eq!(short(&|_| OwnLimits::Stalled(0))[0], (0, held.clone()));
+    let late = |ms| if ms < 2000 { OwnLimits::Pending } else { OwnLimits::Stalled(0) };
+    assert_eq!(short(&late)[0], (2250, held));
 }
 
 #[test]

@@ -15,8 +15,21 @@ pub(super) struct Point {
     pub(super) time_usec: u64,
     pub(super) some_usec: Option<u64>,
     pub(super) full_usec: Option<u64>,
+    /// Stalled time of cgroups at limits of their own, since it is told apart.
+    pub(super) own_limit_usec: Option<u64>,
     /// Available memory and what capped containers hold of their cap: what others can still take.
     pub(super) free: u64,
+}
+
+/// Parts of the window, hundredths of a percent; `None` where it is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Stalled {
+    /// Some waited.
+    pub(super) some: Option<u32>,
+    /// All waited.
+    pub(super) full: Option<u32>,
+    /// Some waited at limits of their own, where that is told apart.
+    pub(super) own_limit: Option<u32>,
 }
 
 /// The last second.
@@ -49,23 +62,34 @@ impl Trend {
         self.points.extend(last);
     }
 
-    /// Oldest and newest look, when they are far enough apart.
-    fn span(&self) -> Option<(Point, Point, u64)> {
-        let (first, last) = (self.points.front()?, self.points.back()?);
+    /// Oldest and newest look of a kind, when they are far enough apart.
+    fn span(&self, is: impl Fn(&Point) -> bool) -> Option<(Point, Point, u64)> {
+        let first = self.points.iter().find(|point| is(point))?;
+        let last = self.points.iter().rev().find(|point| is(point))?;
         let span = last.time_usec - first.time_usec;
         (span >= LEAST_SPAN_USEC).then_some((*first, *last, span))
     }
 
-    /// Parts of the window in which some and all were stalled, hundredths of a percent.
-    pub(super) fn stalled(&self) -> (Option<u32>, Option<u32>) {
-        let Some((first, last, span)) = self.span() else { return (None, None) };
-        let part = |from: Option<u64>, to: Option<u64>| share(to?.saturating_sub(from?), span);
-        (part(first.some_usec, last.some_usec), part(first.full_usec, last.full_usec))
+    /// What was stalled in the window. With `apart` time at limits of their own is left out, and only looks at which
+    /// it was known count.
+    pub(super) fn stalled(&self, apart: bool) -> Stalled {
+        let known = |point: &Point| !apart || point.own_limit_usec.is_some();
+        let Some((first, last, span)) = self.span(known) else { return Stalled::default() };
+        let grown = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?));
+        let own = grown(first.own_limit_usec, last.own_limit_usec).filter(|_| apart);
+        // Some wait whenever one does: what is left when those at their own limits are taken away is the least that
+        // the others waited. All wait only while no other runs, so that the same holds of that.
+        let part = |from, to| share(grown(from, to)?.saturating_sub(own.unwrap_or(0)), span);
+        Stalled {
+            some: part(first.some_usec, last.some_usec),
+            full: part(first.full_usec, last.full_usec),
+            own_limit: own.and_then(|own| share(own, span)),
+        }
     }
 
     /// Time until nothing is free at the present rate, microseconds; `None` when it does not shrink.
     pub(super) fn exhaustion_usec(&self, available: u64) -> Option<u64> {
-        let (first, last, span) = self.span()?;
+        let (first, last, span) = self.span(|_| true)?;
         let lost = first.free.checked_sub(last.free).filter(|lost| *lost > 0)?;
         let left = u128::from(available) * u128::from(span) / u128::from(lost);
         Some(u64::try_from(left).unwrap_or(u64::MAX))
@@ -85,7 +109,13 @@ mod tests {
     use super::*;
 
     fn point(ms: u64, some: u64, free: u64) -> Point {
-        Point { time_usec: ms * 1000, some_usec: Some(some * 1000), full_usec: None, free }
+        Point {
+            time_usec: ms * 1000,
+            some_usec: Some(some * 1000),
+            full_usec: None,
+            own_limit_usec: None,
+            free,
+        }
     }
 
     #[test]
@@ -93,16 +123,29 @@ mod tests {
         let mut trend = Trend::default();
         trend.push(point(0, 0, 1000));
         trend.push(point(100, 50, 900));
-        assert_eq!((trend.stalled(), trend.exhaustion_usec(900)), ((None, None), None));
+        assert_eq!((trend.stalled(false), trend.exhaustion_usec(900)), (Stalled::default(), None));
         trend.push(point(500, 50, 500));
-        assert_eq!(trend.stalled(), (Some(1000), None));
+        assert_eq!(trend.stalled(false), Stalled { some: Some(1000), ..Stalled::default() });
         assert_eq!(trend.exhaustion_usec(500), Some(500_000));
         for ms in 1..40 {
             trend.push(point(1000 + ms * 100, 50, 500));
         }
-        assert_eq!((trend.stalled().0, trend.exhaustion_usec(500)), (Some(0), None));
+        assert_eq!((trend.stalled(false).some, trend.exhaustion_usec(500)), (Some(0), None));
         assert!(trend.points.len() <= POINTS);
         trend.push(point(1, 0, 0));
         assert_eq!(trend.points.len(), 1);
+    }
+
+    #[test]
+    fn stalls_at_limits_of_their_own_are_left_out() {
+        let mut trend = Trend::default();
+        for ms in (0..=1000).step_by(250) {
+            let own = (ms >= 250).then_some(ms * 700);
+            trend.push(Point { full_usec: Some(ms * 100), own_limit_usec: own, ..point(ms, ms * 9 / 10, 0) });
+        }
+        let all = Stalled { some: Some(9000), full: Some(1000), own_limit: None };
+        assert_eq!(trend.stalled(false), all);
+        let others = Stalled { some: Some(2000), full: Some(0), own_limit: Some(7000) };
+        assert_eq!(trend.stalled(true), others, "from the second look on, when it was first known");
     }
 }

@@ -118,24 +118,10 @@ impl Site {
     ///
     /// As [`Site::run`].
     pub fn run_heard(&mut self, cgroup: &TestCgroup, words: &[&str]) -> Result<Heard> {
-        self.run_heard_after(":", cgroup, words)
-    }
-
-    /// The same, once the process has a score: as a runtime starts containers, that gives them theirs.
-    ///
-    /// # Errors
-    ///
-    /// As [`Site::run`].
-    pub fn run_scored(&mut self, score: i32, cgroup: &TestCgroup, words: &[&str]) -> Result<Heard> {
-        let wait = format!("until read s < /proc/$$/oom_score_adj && [ $s = {score} ]; do sleep 0.1; done");
-        self.run_heard_after(&wait, cgroup, words)
-    }
-
-    fn run_heard_after(&mut self, first: &str, cgroup: &TestCgroup, words: &[&str]) -> Result<Heard> {
         self.heard += 1;
         let said = self.directory.path().join(format!("said-{}", self.heard));
         let mut shell = Command::new("/bin/sh");
-        shell.arg("-c").arg(format!("{first}; exec \"$0\" \"$@\" > '{}'", said.display()));
+        shell.arg("-c").arg(format!("exec \"$0\" \"$@\" > '{}'", said.display()));
         shell.arg(places::program("evenkeel-workload")?).args(words);
         Ok(Heard { pid: self.tree.spawn(cgroup, &shell)?, said })
     }

@@ -1,52 +1,83 @@
 //! What the pressure loop does on a real kernel, and that nothing of it outlives the agent.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use evenkeel_proto::v1::ConvergeState;
 use evenkeel_tests::cgroups::{CgroupTree, TestCgroup};
 use evenkeel_tests::chance::Chance;
+use evenkeel_tests::processes::{memory, memory_total};
 use evenkeel_tests::product::{Agent, Manifest, Site};
 use evenkeel_tests::thrash::Thrash;
-use evenkeel_tests::{figures, machine, require, wait};
+use evenkeel_tests::{figures, machine, places, require, wait};
+use nix::unistd::Pid;
 
 /// What may stand no longer than this after the agent was killed.
 const RELEASED_WITHIN: Duration = Duration::from_secs(1);
 
-/// A machine on which a few percent of stalled time are pressure, and which forgets it quickly.
+/// A machine that is easily short of memory, and forgets it quickly.
 fn site() -> Result<Site> {
-    let keys = [
-        ("pressure.warning.some_percent", "3"),
-        ("pressure.warning.some_leave_percent", "2"),
-        ("pressure.warning.full_percent", "90"),
-        ("pressure.warning.full_leave_percent", "80"),
-        ("pressure.high.some_percent", "4"),
-        ("pressure.high.some_leave_percent", "2"),
-        ("pressure.high.full_percent", "90"),
-        ("pressure.high.full_leave_percent", "80"),
-        ("pressure.high.dwell", "\"500ms\""),
-        ("pressure.critical.some_percent", "6"),
-        ("pressure.critical.some_leave_percent", "3"),
-        ("pressure.critical.full_percent", "95"),
-        ("pressure.critical.full_leave_percent", "90"),
-        ("pressure.freeze_at_most", "\"3s\""),
-        ("pressure.calm_after", "\"500ms\""),
-        ("pressure.redo_after", "\"1s\""),
-        ("pressure.retriggers", "1000"),
-        // What is available on this machine is not what is tested.
-        ("pressure.look_ahead_below_percent", "1"),
-        ("pressure.warning.available_percent", "3"),
-        ("pressure.warning.available_leave_percent", "4"),
-        ("pressure.high.available_percent", "2"),
-        ("pressure.high.available_leave_percent", "3"),
-        ("pressure.critical.available_percent", "1"),
-        ("pressure.critical.available_leave_percent", "2"),
-        ("pressure.reserve_percent", "5"),
-        ("starvation.enabled", "false"),
-    ];
-    Ok(Site::new()?.with(|agent| keys.iter().fold(agent, |agent, (key, value)| agent.set(key, value))))
+    let site = Site::new()?;
+    let keys: &[(&str, &str)] = if is_short()? { &LITTLE } else { &STALLED };
+    let keys = COMMON.iter().chain(keys);
+    Ok(site.with(|agent| keys.fold(agent, |agent, (key, value)| agent.set(key, value))))
 }
+
+/// Whether memory is made short here, as it can be in a guest, and has to be on v2, where stalls are told apart.
+fn is_short() -> Result<bool> {
+    Ok(machine::is_emulated() || CgroupTree::new()?.group("")?.is_v2())
+}
+
+const COMMON: [(&str, &str); 7] = [
+    ("pressure.high.dwell", "\"500ms\""),
+    ("pressure.freeze_at_most", "\"3s\""),
+    ("pressure.calm_after", "\"500ms\""),
+    ("pressure.redo_after", "\"1s\""),
+    ("pressure.retriggers", "1000"),
+    ("pressure.look_ahead_below_percent", "1"),
+    ("starvation.enabled", "false"),
+];
+
+/// Less than half of memory being available is short, and nobody's stalls count.
+const LITTLE: [(&str, &str); 8] = [
+    ("pressure.stall_below_percent", "1"),
+    ("pressure.warning.available_percent", "50"),
+    ("pressure.warning.available_leave_percent", "55"),
+    ("pressure.high.available_percent", "48"),
+    ("pressure.high.available_leave_percent", "52"),
+    ("pressure.critical.available_percent", "46"),
+    ("pressure.critical.available_leave_percent", "50"),
+    ("pressure.reserve_percent", "56"),
+];
+/// Part of memory that is left then, percent.
+const LEFT: u64 = 35;
+
+/// A few percent of stalled time are pressure, whatever this machine has available.
+const STALLED: [(&str, &str); 20] = [
+    ("pressure.warning.some_percent", "3"),
+    ("pressure.warning.some_leave_percent", "2"),
+    ("pressure.warning.full_percent", "90"),
+    ("pressure.warning.full_leave_percent", "80"),
+    ("pressure.high.some_percent", "4"),
+    ("pressure.high.some_leave_percent", "2"),
+    ("pressure.high.full_percent", "90"),
+    ("pressure.high.full_leave_percent", "80"),
+    ("pressure.critical.some_percent", "6"),
+    ("pressure.critical.some_leave_percent", "3"),
+    ("pressure.critical.full_percent", "95"),
+    ("pressure.critical.full_leave_percent", "90"),
+    // What is available on this machine is not what is tested.
+    ("pressure.warning.available_percent", "3"),
+    ("pressure.warning.available_leave_percent", "4"),
+    ("pressure.high.available_percent", "2"),
+    ("pressure.high.available_leave_percent", "3"),
+    ("pressure.critical.available_percent", "1"),
+    ("pressure.critical.available_leave_percent", "2"),
+    ("pressure.reserve_percent", "5"),
+    ("pressure.stall_below_percent", "100"),
+];
 
 /// A BestEffort container that holds memory, and a Guaranteed one.
 struct Pair {
@@ -94,10 +125,30 @@ fn metric(agent: &Agent, name: &str) -> Result<u64> {
     line.and_then(|value| value.trim().parse().ok()).with_context(|| format!("no metric {name}"))
 }
 
-/// Thrashing processes beside the two containers: their own tree, so that they can be ended before the site is.
-fn thrash(site: &mut Site, tree: &mut CgroupTree) -> Result<Thrash> {
-    let group = tree.group("thrash")?;
-    Thrash::start(tree, &group, site.directory())
+/// What makes memory short: processes in a tree of their own, so that they can be ended before the site is.
+enum Shortage {
+    Stalls(Thrash),
+    Full(Pid),
+}
+
+impl Shortage {
+    fn start(site: &mut Site, tree: &mut CgroupTree) -> Result<Shortage> {
+        let group = tree.group("short")?;
+        if !is_short()? {
+            return Ok(Shortage::Stalls(Thrash::start(tree, &group, site.directory())?));
+        }
+        let taken = memory("MemAvailable")?.saturating_sub(memory_total()? / 100 * LEFT);
+        let mut command = Command::new(places::program("evenkeel-workload")?);
+        command.args(["hold", &format!("{}Mi", taken >> 20)]);
+        Ok(Shortage::Full(tree.spawn(&group, &command)?))
+    }
+
+    fn stop(self, tree: &mut CgroupTree) -> Result<()> {
+        match self {
+            Shortage::Stalls(thrash) => thrash.stop(tree),
+            Shortage::Full(pid) => tree.end(pid),
+        }
+    }
 }
 
 pub(crate) fn a_best_effort_container_is_held_back_under_pressure_and_let_go() -> Result<()> {
@@ -109,7 +160,7 @@ pub(crate) fn a_best_effort_container_is_held_back_under_pressure_and_let_go() -
     let agent = site.start()?;
     agent.await_container("hog", "known", |_| true)?;
     let mut tree = CgroupTree::new()?;
-    let thrashing = thrash(&mut site, &mut tree)?;
+    let shortage = Shortage::start(&mut site, &mut tree)?;
     wait::until("the hog to be held back", wait::PATIENCE, || {
         ensure!(!safe.is_frozen()?, "the Guaranteed container is frozen");
         Ok((cap(&hog)? != before.0).then_some(()))
@@ -121,7 +172,7 @@ pub(crate) fn a_best_effort_container_is_held_back_under_pressure_and_let_go() -
     let pressure = status.pressure.context("status without pressure")?;
     ensure!(pressure.domains.first().is_some_and(|node| node.grade != "calm"), "{pressure:#?}");
     ensure!(status.holds.iter().any(|hold| hold.container == "default/hog/main"), "{:#?}", status.holds);
-    thrashing.stop(&mut tree)?;
+    shortage.stop(&mut tree)?;
     wait::until("the hog to be let go", wait::PATIENCE, || {
         Ok((cap(&hog)? == before.0 && !hog.is_frozen()?).then_some(()))
     })
@@ -167,7 +218,7 @@ pub(crate) fn nothing_that_was_set_for_a_while_outlives_the_agent() -> Result<()
     let Pair { hog, .. } = pair(&mut site)?;
     let before = cap(&hog)?;
     let mut tree = CgroupTree::new()?;
-    let thrashing = thrash(&mut site, &mut tree)?;
+    let shortage = Shortage::start(&mut site, &mut tree)?;
     let mut chance = Chance::of("nothing_that_was_set_for_a_while_outlives_the_agent");
     let (mut longest, mut held) = (Duration::ZERO, 0);
     let points = machine::scaled(50, 1000);
@@ -190,7 +241,7 @@ pub(crate) fn nothing_that_was_set_for_a_while_outlives_the_agent() -> Result<()
         agent.kill()?;
         longest = longest.max(released(&hog, &before, killed)?);
     }
-    thrashing.stop(&mut tree)?;
+    shortage.stop(&mut tree)?;
     figures::show(&format!(
         "{points} kills, {held} while something was held; undone after at most {longest:?}"
     ));

@@ -34,6 +34,10 @@ section! {
         available_of_at_most: Size = Size::mebi(64 << 10),
         /// The look ahead counts only while less than this part of memory is available, percent.
         look_ahead_below_percent: u32 = 50,
+        /// Time spent waiting for memory counts only while less than this part of memory is available, percent: whoever
+        /// waits while there is plenty waits at a limit of its own, for which nobody else is touched. On cgroup v2
+        /// time spent at such limits does not count in any case. Default: where the warning begins.
+        stall_below_percent: u32 = 10,
         /// Time below a grade's way out before the grade ends.
         calm_after: Span = Span::seconds(3),
         /// Time after undoing a step before the same is done to the same container again.
@@ -199,12 +203,14 @@ pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Pressure) -> PressureRu
 
 fn bands(c: &mut Checker<'_>, raw: &Pressure) -> Bands {
     percent(c, "pressure.look_ahead_below_percent", raw.look_ahead_below_percent);
+    percent(c, "pressure.stall_below_percent", raw.stall_below_percent);
     let bands = Bands {
         warning: raw.warning.band(c, "pressure.warning"),
         high: raw.high.band(c, "pressure.high"),
         critical: raw.critical.band(c, "pressure.critical"),
         basis_at_most: Bytes::new(raw.available_of_at_most.get()),
         look_ahead_below: raw.look_ahead_below_percent.saturating_mul(100),
+        stall_below: raw.stall_below_percent.saturating_mul(100),
         calm_after_usec: span(c, "pressure.calm_after", raw.calm_after),
     };
     let named = [

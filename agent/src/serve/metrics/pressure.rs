@@ -24,6 +24,12 @@ pub(super) fn render(page: &mut Page, stats: &PressureStats) {
         ("deferred_total", counter, "Steps put off because the worker was behind.", &stats.deferred),
         ("reclaimed_bytes_total", counter, "Bytes reclaimed on request.", &stats.reclaimed_bytes),
         ("held", gauge, "Settings in force for a while.", &stats.held),
+        (
+            "thrashing_containers",
+            gauge,
+            "Containers that thrash at their own memory limits.",
+            &stats.thrashing,
+        ),
         ("starving_containers", gauge, "Containers that do not get the CPU they requested.", &stats.starving),
     ];
     for (name, kind, help, count) in rows {

@@ -113,12 +113,15 @@ impl Pressure {
         for d in &self.domains {
             let place = d.cgroup.as_deref().map_or_else(|| "node".to_owned(), clean);
             let percent = |p: Option<f64>| p.map_or_else(|| "unknown".to_owned(), |p| format!("{p:.1} %"));
+            // A subtree on cgroup v1 tells of nobody's waiting.
+            let waiting = match (d.some_percent, d.full_percent) {
+                (None, None) => String::new(),
+                (some, full) => format!(" waiting some {} full {},", percent(some), percent(full)),
+            };
             text.push_str(&format!(
-                "pressure: {place} {}{}, waiting some {} full {}, {} of {} available{}\n",
+                "pressure: {place} {}{},{waiting} {} of {} available{}\n",
                 clean(&d.grade),
                 d.cause.as_ref().map(|c| format!(" by {}", clean(c))).unwrap_or_default(),
-                percent(d.some_percent),
-                percent(d.full_percent),
                 units::bytes(d.available_bytes),
                 units::bytes(d.total_bytes),
                 if self.enabled { "" } else { "; nothing is done about it" },

@@ -32,6 +32,8 @@ const USAGE: &str = "usage: evenkeel-workload MODE
   grow PERCENT BYTES                     take PERCENT of the machine's memory per second, up to BYTES
   burn-and-hold MILLICORES BYTES         both
   read FILE OFFSET BYTES [again [USEC]]  read that much of a file, once or for ever, with a rest after each 64 KiB
+  read-random FILE OFFSET BYTES THREADS  read pages of that much of a file at random, for ever
+  touch BYTES                            take that much memory and write to pages of it at random, for ever
   probe MSEC BYTES [FILE]                touch that much memory and read a cold piece of FILE every MSEC; SIGUSR1 tells
                                          how late it was
   bomb N                                 become up to N processes that all fork on
@@ -77,6 +79,10 @@ fn run(words: &[&str]) -> Outcome {
             let rest = rest.first().map_or(Ok(0), |text| number(text)).map(Duration::from_micros)?;
             memory::read(file, memory::Part::new(offset, size)?, Some(rest))
         }
+        ["read-random", file, offset, size, threads] => {
+            memory::read_random(file, memory::Part::new(offset, size)?, number(threads)?)
+        }
+        ["touch", size] => memory::touch(memory::bytes(size)?),
         ["probe", period, size, file @ ..] if file.len() < 2 => {
             let period = Duration::from_millis(number(period)?);
             probe::run(period, memory::bytes(size)?, file.first().copied())

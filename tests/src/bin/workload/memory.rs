@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,8 @@ use crate::{Outcome, announce, number, until_told};
 const STEP: Duration = Duration::from_millis(20);
 /// How much of a file is read at a time.
 const BLOCK: usize = 1 << 16;
+/// Smallest page there is.
+const PAGE: usize = 4096;
 
 /// A size in bytes: with a suffix Ki, Mi or Gi, or a part of the machine's memory as in `80%`.
 pub(crate) fn bytes(text: &str) -> Result<usize, String> {
@@ -119,4 +122,48 @@ fn read_through(file: &mut File, part: Part, rest: Duration) -> std::io::Result<
         }
     }
     Ok(())
+}
+
+/// Reads pages of a part at random on so many threads, for ever: whoever has less memory than the part thrashes.
+pub(crate) fn read_random(path: &str, part: Part, threads: u64) -> Outcome {
+    for thread in 0..threads {
+        let file = File::open(path).map_err(|error| format!("cannot open {path}: {error}"))?;
+        thread::spawn(move || {
+            let mut page = [0; PAGE];
+            for number in pages(thread + 1, part.size) {
+                if file.read_at(&mut page, part.offset + (number * PAGE) as u64).is_err() {
+                    return;
+                }
+                black_box(&page);
+            }
+        });
+    }
+    announce(&format!("reading {} bytes of {path} at random", part.size))?;
+    until_told()
+}
+
+/// Takes memory and writes to pages of it at random, for ever.
+pub(crate) fn touch(size: usize) -> Outcome {
+    announce(&format!("touching {size} bytes"))?;
+    thread::spawn(move || {
+        let mut held = take(size)?;
+        let _ = announce("taken");
+        for number in pages(1, size) {
+            if let Some(byte) = held.get_mut(number * PAGE) {
+                *byte = byte.wrapping_add(1);
+            }
+        }
+        Ok::<(), String>(())
+    });
+    until_told()
+}
+
+/// Numbers of pages of `size` bytes without end, in an order that nothing foresees (a linear congruential generator with
+/// Knuth's constants; its upper bits).
+fn pages(seed: u64, size: usize) -> impl Iterator<Item = usize> {
+    let count = (size / PAGE).max(1) as u64;
+    std::iter::successors(Some(seed), |n| {
+        Some(n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
+    })
+    .map(move |n| ((n >> 33) % count) as usize)
 }

@@ -23,7 +23,7 @@ const HELD: &str = "evenkeel_agent_pressure_held";
 /// A few percent of stalled time are pressure here, so that the machine itself need not run short. Polls count only
 /// after longer than a trigger watches: what is measured begins with a trigger.
 const RULES: &str = "[pressure]\ncalm_after = \"500ms\"\nredo_after = \"1s\"\nretriggers = 1000\n\
-    look_ahead_below_percent = 1\nreserve_percent = 5\n\
+    look_ahead_below_percent = 1\nstall_below_percent = 100\nreserve_percent = 5\n\
     [pressure.warning]\nsome_percent = 2\nsome_leave_percent = 1\nfull_percent = 90\nfull_leave_percent = 80\n\
     available_percent = 3\navailable_leave_percent = 4\n\
     [pressure.high]\nsome_percent = 3\nsome_leave_percent = 2\nfull_percent = 90\nfull_leave_percent = 80\n\
@@ -39,6 +39,10 @@ pub(crate) fn run(run: &Run) -> Result<Vec<Figure>> {
     }
     let place = Place::new()?;
     let mut tree = CgroupTree::new()?;
+    if tree.group("")?.is_v2() {
+        let why = "on cgroup v2 stalls count only while the machine itself is short of memory, which this is not to make it";
+        return Ok(vec![Figure::absent(name, why)]);
+    }
     let hog = tree.container(Tier::BestEffort, "hog", "main")?;
     let manifest = Manifest::best_effort("hog", &hog.path()).json().to_string();
     std::fs::write(place.manifests().join("hog.json"), manifest).context("cannot write a manifest")?;
