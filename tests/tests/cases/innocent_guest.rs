@@ -11,9 +11,19 @@ const MIB: u64 = 1 << 20;
 /// MiB that disk moves in a second: a slow one, on which whoever thrashes does little but wait.
 pub(crate) const DISK_RATE: u64 = 32;
 
-/// On v2 the same holds while memory counts as short: what is stalled at limits of their own is told apart.
+/// On v2 the same holds while memory counts as short, and a few percent of stalled time that is anybody's would be enough
+/// to hold the neighbour back: what is stalled at limits of their own is told apart.
 pub(crate) fn stalls_at_a_limit_are_told_apart_from_those_of_the_node() -> Result<()> {
-    thrash(Site::new()?.with(|agent| agent.set("pressure.stall_below_percent", "100")))
+    let keys = [
+        ("pressure.stall_below_percent", "100"),
+        ("pressure.warning.some_percent", "5"),
+        ("pressure.warning.some_leave_percent", "3"),
+        ("pressure.high.some_percent", "7"),
+        ("pressure.high.some_leave_percent", "4"),
+        ("pressure.critical.some_percent", "9"),
+        ("pressure.critical.some_leave_percent", "5"),
+    ];
+    thrash(Site::new()?.with(|agent| keys.iter().fold(agent, |agent, (key, value)| agent.set(key, value))))
 }
 
 /// Somebody without a limit reads more than the machine has memory, again and again: page cache that anybody may have.
