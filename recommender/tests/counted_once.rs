@@ -328,6 +328,23 @@ fn nodes_that_are_gone_stop_counting_and_count_again_when_they_are_back() {
 }
 
 #[test]
+fn a_recommender_that_was_off_for_hours_takes_nobody_for_gone() {
+    let mut world = World::new();
+    (0..3).for_each(|_| world.tick());
+    for minutes in [10, 45, 600] {
+        world.step(&Step::Reopen);
+        world.now += minutes * 60 * SECOND;
+        // One is back first.
+        world.cut = [false, true, true];
+        (0..6).for_each(|_| world.tick());
+        assert_eq!(world.store.as_ref().unwrap().state().read().containers(), PODS, "{minutes}");
+        world.cut = [false; NODES];
+        world.tick();
+    }
+    world.check();
+}
+
+#[test]
 fn when_nobody_is_heard_nothing_is_gone() {
     let mut world = World::new();
     world.tick();

@@ -47,7 +47,7 @@ pub(super) fn export(state: &State, mut write: impl FnMut(Kind)) {
         }));
     }
     for (id, stream) in &state.streams {
-        write(Kind::Stream(stream_item(stream)));
+        write(Kind::Stream(stream_item(stream, state.clock.listened)));
         for slot in stream.slots.iter() {
             let buffer = state.history.get(slot.series).and_then(|s| s.buffers.get(&(*id, slot.number)));
             write(Kind::Slot(slot_item(slot, buffer)));
@@ -108,6 +108,7 @@ fn clock_item(clock: &Clock) -> ClockItem {
         lasted_usec: clock.lasted_usec,
         received_usec: clock.received_usec,
         panel: clock.panel.iter().flat_map(numbers).collect(),
+        listened: clock.listened,
     }
 }
 
@@ -127,6 +128,7 @@ fn clock_of(now: u32, item: Option<ClockItem>) -> Clock {
         lasted_usec: item.lasted_usec,
         received_usec: item.received_usec,
         panel: witnesses.iter().map(witness).collect(),
+        listened: item.listened,
     }
 }
 
@@ -153,13 +155,14 @@ fn node_item(key: &NodeKey, node: &Node) -> NodeItem {
     }
 }
 
-fn stream_item(stream: &Stream) -> StreamItem {
+fn stream_item(stream: &Stream, listened: u32) -> StreamItem {
     StreamItem {
         key: stream.key.clone(),
         last: stream.position.last,
         last_seen_usec: stream.last_seen_usec,
         decoder: stream.decoder.snapshot(),
         began_usec: stream.began_usec,
+        silent: listened.saturating_sub(stream.heard),
     }
 }
 
@@ -346,7 +349,7 @@ impl<'a> Importer<'a> {
         if let Some(bytes) = item.decoder {
             stream.decoder.decode(&bytes, &mut ()).map_err(|_| "a codec's memory cannot be read")?;
         }
-        self.state.restored_stream(id);
+        self.state.restored_stream(id, item.silent);
         self.stream = Some((id, item.key));
         Ok(())
     }

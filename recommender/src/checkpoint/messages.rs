@@ -71,6 +71,9 @@ pub(super) struct ClockItem {
     /// Nodes heard last: number, reception, sample, whether it catches up (1) and is steady (2); four for each.
     #[prost(uint64, repeated, tag = "4")]
     pub(super) panel: Vec<u64>,
+    /// Minutes in which records came.
+    #[prost(uint32, tag = "5")]
+    pub(super) listened: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -130,6 +133,9 @@ pub(super) struct StreamItem {
     /// Time of its first samples; absent in earlier releases.
     #[prost(uint64, tag = "5")]
     pub(super) began_usec: u64,
+    /// For how many of the minutes in which records came it has been silent.
+    #[prost(uint32, tag = "6")]
+    pub(super) silent: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]

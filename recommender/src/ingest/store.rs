@@ -237,7 +237,7 @@ impl Store {
         let quiet = u32::try_from(quiet.as_secs() / 60).unwrap_or(u32::MAX);
         let idle: Vec<Key> = {
             let state = self.state.read();
-            let now = state.clock.now().saturating_add(quiet);
+            let now = state.clock.listened.saturating_add(quiet);
             let idle =
                 state.streams().filter(|s| now.saturating_sub(s.heard) > forget && !s.slots.is_empty());
             idle.map(|s| s.key.clone()).collect()

@@ -72,6 +72,8 @@ pub struct Clock {
     /// Own clock at the record before.
     pub(crate) received_usec: u64,
     pub(crate) panel: Vec<Witness>,
+    /// Minutes in which records came, by which it is told for how long somebody was silent: not while nobody listened.
+    pub(crate) listened: u32,
 }
 
 impl Clock {
@@ -122,6 +124,7 @@ impl Clock {
                 self.now = self.now.max(minute_of(common));
             }
         }
+        self.listened = self.listened.saturating_add(self.now.saturating_sub(before).min(1));
         self.settle(passed);
         self.now < before
     }

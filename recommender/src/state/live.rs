@@ -6,13 +6,13 @@
 //! other. How many are kept is bounded by node and in all; what is dropped for it is the oldest epoch's.
 //!
 //! A node that was silent for `ingest.gone_after` while others were heard is gone: its containers do not count until it
-//! is heard again. When nobody is heard at all, that may be the recommender's own network, and nothing changes until
+//! is heard again. Time in which the recommender did not run is no silence. When nobody is heard at all, that may be the recommender's own network, and nothing changes until
 //! `ingest.forget_after` drops slots for good.
 
+use super::State;
 use super::history::SeriesId;
 use super::slots::Slot;
 use super::stream::{NodeKey, Stream};
-use super::{State, minute_of};
 use crate::ingest::record::Key;
 
 /// Epochs of a node, besides the newest, whose slots are kept.
@@ -62,7 +62,7 @@ impl State {
         if epoch != key.epoch {
             let before = self.by_key.get(&Key { epoch, ..key.clone() }).copied();
             if let Some((before, newest)) = before.and_then(|id| Some((id, self.streams.get(&id)?))) {
-                let silent = self.clock.now().saturating_sub(newest.heard) > self.limits.gone_minutes;
+                let silent = self.clock.listened.saturating_sub(newest.heard) > self.limits.gone_minutes;
                 if !silent && (id < before || began < newest.began_usec) {
                     // Frames an earlier run of the agent left behind.
                     return;
@@ -171,7 +171,7 @@ impl State {
 
     /// Stops counting what runs on nodes that have been silent for long.
     pub(super) fn look_for_gone(&mut self) {
-        let now = self.clock.now();
+        let now = self.clock.listened;
         if now == self.looked {
             return;
         }
@@ -188,7 +188,6 @@ impl State {
     pub(super) fn time_went_back(&mut self) {
         let (now, received) = (self.clock.now(), self.clock.received_usec);
         for stream in self.streams.values_mut() {
-            stream.heard = stream.heard.min(now);
             stream.last_seen_usec = stream.last_seen_usec.min(received);
         }
         for node in self.nodes.values_mut() {
@@ -199,11 +198,10 @@ impl State {
     }
 
     /// What a checkpoint has of a stream was read; of an earlier release the epoch of the newest samples is the newest.
-    pub(crate) fn restored_stream(&mut self, id: u64) {
-        let now = self.clock.now();
+    pub(crate) fn restored_stream(&mut self, id: u64, silent: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.heard = minute_of(stream.last_seen_usec).min(now);
-        let gone = now.saturating_sub(stream.heard) > self.limits.gone_minutes;
+        stream.heard = self.clock.listened.saturating_sub(silent);
+        let gone = silent > self.limits.gone_minutes;
         let name = NodeKey::of(&stream.key);
         let Some(node) = self.nodes.get_mut(&name) else { return };
         if node.epoch == stream.key.epoch {

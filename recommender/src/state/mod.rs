@@ -360,7 +360,7 @@ impl State {
     fn seen(&mut self, id: u64, received_usec: u64) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.last_seen_usec = received_usec;
-        stream.heard = self.clock.now();
+        stream.heard = self.clock.listened;
         let node = self.nodes.entry(NodeKey::of(&stream.key)).or_default();
         node.last_seen_usec = received_usec;
     }

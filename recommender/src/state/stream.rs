@@ -111,7 +111,7 @@ pub struct Stream {
     pub slots: Slots,
     /// When something was last received, microseconds since 1970 by the clock of that moment.
     pub last_seen_usec: u64,
-    /// The same in minutes of the time that is believed.
+    /// The same in minutes in which the recommender listened.
     pub(crate) heard: u32,
     /// Time of its first samples, or of their reception where that is earlier; 0 = none yet.
     pub(crate) began_usec: u64,
