@@ -89,7 +89,10 @@ pub(crate) fn what_a_pod_states_goes_over_what_its_runtime_was_told() -> Result<
 pub(crate) fn without_a_statement_the_runtimes_record_is_turned_around() -> Result<()> {
     require!(runtime::impossible().is_none(), runtime::impossible().unwrap_or_default());
     let node = Node::start()?;
-    node.run(PodSpec::new("burstable", Tier::Burstable), resources(256, Some(128 * MIB), 900))?;
+    // A tenth of the machine is requested, which is within the limit, as a request always is.
+    let limit = memory_total()? / 5 / 4096 * 4096;
+    let given = resources(256, Some(i64::try_from(limit)?), 900);
+    node.run(PodSpec::new("burstable", Tier::Burstable), given)?;
     node.run(PodSpec::new("besteffort", Tier::BestEffort), resources(2, None, 1000))?;
     node.run(PodSpec::new("limited", Tier::Burstable), resources(0, Some(64 * MIB), 0))?;
     // Where scores cannot be lowered, the runtime sets 0 instead; asked for it was all the same.
@@ -99,7 +102,7 @@ pub(crate) fn without_a_statement_the_runtimes_record_is_turned_around() -> Resu
     let burstable = node.agent.await_state("burstable", ConvergeState::Converged)?;
     assert_eq!((class(&burstable), is_estimated(&burstable)), (QosClass::Burstable, true));
     let asked = burstable.identity.and_then(|i| i.requested).context("no request")?;
-    assert_eq!((asked.cpu_request_milli, asked.memory_limit_bytes), (Some(250), Some(128 << 20)));
+    assert_eq!((asked.cpu_request_milli, asked.memory_limit_bytes), (Some(250), Some(limit)));
     // Put into the formula again it gives the same score.
     let request = asked.memory_request_bytes.context("no memory request")?;
     assert_eq!(1000 - 1000 * request / memory_total()?, 900);

@@ -18,6 +18,9 @@ use crate::shared::{Rescan, SourceProblem};
 const STATUS_PERIOD: Duration = Duration::from_secs(60);
 /// First and longest wait before a question that failed is asked again.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+/// A container that was rewritten is asked about until so long after it was seen: a runtime that resizes in place writes
+/// the cgroup first and its own record afterwards.
+const RESIZING: Duration = Duration::from_millis(400);
 /// Questions open at one time. Those that hang stay open for ten seconds, so that many of them slow down the others
 /// and do not stop them.
 const OPEN_AT_ONCE: usize = 32;
@@ -60,9 +63,9 @@ impl Answers {
     pub(super) fn ask(&mut self, client: &Client, id: &str, sandbox: bool, rescan: &Rescan, now: Instant) {
         let known = self.known.get(id);
         let is_due = known.is_none_or(|known| {
-            let again = known.again();
-            !known.is_open
-                && (now.duration_since(known.asked) >= again || rescan.asked_since(id, known.asked))
+            let since = known.asked.checked_sub(RESIZING).unwrap_or(known.asked);
+            let is_old = now.duration_since(known.asked) >= known.again();
+            !known.is_open && (is_old || rescan.asked_since(id, since))
         });
         let is_full = self.open.len() >= OPEN_AT_ONCE;
         self.is_short |= is_due && is_full;
@@ -144,5 +147,51 @@ impl Known {
             why,
             remedy: format!("{keeps}, and it is asked again; the runtime's log may say more"),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(asked: Instant) -> Known {
+        Known { asked, is_open: true, failures: 0, details: None, problem: None }
+    }
+
+    fn details(cgroup: &str) -> Details {
+        Details { cgroup: cgroup.into(), ..Details::default() }
+    }
+
+    #[test]
+    fn whoever_cannot_be_asked_about_keeps_its_last_details() {
+        let mut known = known(Instant::now());
+        known.take("c1", Ok(details("/a")));
+        for answer in [
+            Unanswered::Gone,
+            Unanswered::Failed("ContainerStatus failed: Unknown: shim is dead".into()),
+            Unanswered::Failed("ContainerStatus failed: DeadlineExceeded: context deadline exceeded".into()),
+        ] {
+            known.take("c1", Err(answer));
+            let problem = known.problem.clone().unwrap();
+            assert_eq!(
+                (known.details.clone(), problem.where_.as_str()),
+                (Some(details("/a")), "container c1")
+            );
+            assert!(problem.remedy.contains("stays in force"));
+        }
+        known.take("c1", Ok(details("/b")));
+        assert_eq!((known.details, known.problem, known.failures), (Some(details("/b")), None, 0));
+    }
+
+    #[test]
+    fn what_fails_is_asked_again_with_growing_pauses() {
+        let mut known = known(Instant::now());
+        let pauses: Vec<u64> = (0..7)
+            .map(|_| {
+                known.take("c1", Err(Unanswered::Failed("no".into())));
+                known.again().as_secs()
+            })
+            .collect();
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60]);
     }
 }
