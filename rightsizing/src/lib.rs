@@ -14,6 +14,7 @@ pub mod percentile;
 pub mod policy;
 pub mod rule;
 mod units;
+pub mod usage;
 pub mod vpa;
 pub mod window;
 

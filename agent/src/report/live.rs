@@ -14,7 +14,7 @@ use super::throttled::Throttling;
 use crate::oom::Hint;
 use crate::shared::{LiveContainer, LiveTick, Tick, TrackChange, Tracked};
 
-/// Containers that ended whose last minute is still told, for kills seen after the end; 350 KiB.
+/// Containers that ended whose last minute is still told, for kills seen after the end; 400 KiB.
 const ENDED: usize = 256;
 
 /// The latest sample of every tracked container.
@@ -105,7 +105,8 @@ impl Latest {
             let slot = container.tracked.slot;
             while samples.next_if(|(s, _)| *s < slot).is_some() {}
             let Some((_, sample)) = samples.next_if(|(s, _)| *s == slot) else { continue };
-            container.cpu_milli = container.last.and_then(|last| sample.cpu_milli(&last));
+            let cpu_micro = container.last.and_then(|last| sample.cpu_micro(&last));
+            container.cpu_milli = cpu_micro.map(|micro| micro / 1000);
             let total = sample.get(Field::OomKills).unwrap_or(0);
             let new = container.last.map(|last| sample.delta(&last, Field::OomKills).unwrap_or(0));
             if total > 0 && new != Some(0) {
@@ -113,7 +114,7 @@ impl Latest {
             }
             container.last = Some(*sample);
             container.sampled_usec = tick.time_usec;
-            container.recent.take(tick.time_usec, sample, container.cpu_milli);
+            container.recent.take(tick.time_usec, sample, cpu_micro);
         }
     }
 

@@ -5,21 +5,23 @@ use std::time::Duration;
 
 use evenkeel_model::name::ResourceName;
 use evenkeel_model::sample::{Field, Sample};
-use evenkeel_model::usage::{Confidence, Stats, UsageRecord, UsageWindow};
+use evenkeel_model::usage::{Confidence, UsageRecord, UsageWindow};
+use evenkeel_rightsizing::{Resource, usage};
 
 use super::throttled::{Throttled, Throttling};
 
-/// Ticks kept: a minute at the default interval, 1.2 KiB a container.
+/// Ticks kept: a minute at the default interval, 1.4 KiB a container.
 const KEPT: usize = 60;
-/// Seconds of the parts whose largest second is told.
-const PART_SECONDS: u64 = 60;
 
 /// One tick of one container.
 #[derive(Debug, Clone, Copy)]
 struct Second {
     /// Since 1970; 32 bits last until 2106.
     time: u32,
-    cpu_milli: Option<u32>,
+    /// Time it stands for, milliseconds.
+    weight_ms: u32,
+    /// Millionths of a core, at most 4,294 cores.
+    cpu_micro: Option<u32>,
     /// Kibibytes, rounded up, 4 TiB at most: cgroups are charged in pages of at least 4 KiB.
     memory_kib: Option<u32>,
 }
@@ -33,10 +35,20 @@ impl Second {
                 _ => format!(" {}Mi", kib / 1024),
             };
         }
-        if let Some(milli) = self.cpu_milli {
-            text += &format!(" {milli}m");
+        if let Some(micro) = self.cpu_micro {
+            text += &format!(" {}m", micro / 1000);
         }
         text
+    }
+
+    /// The same in the form of statistics.
+    fn of(&self, resource: Resource) -> Option<usage::Second> {
+        let value = match resource {
+            Resource::Cpu => u64::from(self.cpu_micro?),
+            Resource::Memory => u64::from(self.memory_kib?) * 1024,
+        };
+        let (time_ms, weight_ms) = (u64::from(self.time) * 1000, u64::from(self.weight_ms));
+        Some(usage::Second { time_ms, weight_ms, value })
     }
 }
 
@@ -55,12 +67,15 @@ impl Recent {
     }
 
     /// Takes in a sample taken at `time_usec` since 1970.
-    pub(super) fn take(&mut self, time_usec: u64, sample: &Sample, cpu_milli: Option<u64>) {
+    pub(super) fn take(&mut self, time_usec: u64, sample: &Sample, cpu_micro: Option<u64>) {
+        let few = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let memory = sample.get(Field::MemoryWorkingSetBytes).or(sample.get(Field::MemoryCurrentBytes));
         let second = Second {
-            time: u32::try_from(time_usec / 1_000_000).unwrap_or(u32::MAX),
-            cpu_milli: cpu_milli.map(|milli| u32::try_from(milli).unwrap_or(u32::MAX)),
-            memory_kib: memory.map(|bytes| u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX)),
+            time: few(time_usec / 1_000_000),
+            // A first sample stands for a moment; it must not vanish.
+            weight_ms: few(((sample.weight_usec() + 500) / 1000).max(1)),
+            cpu_micro: cpu_micro.map(few),
+            memory_kib: memory.map(|bytes| few(bytes.div_ceil(1024))),
         };
         if sample.interval_usec() > 0 {
             self.interval_usec = u64::from(sample.interval_usec());
@@ -96,39 +111,26 @@ impl Recent {
         let window = UsageWindow::new(i64::try_from(first).ok()?, i64::try_from(end).ok()?).ok()?;
         let expected = (end - first) * 1_000_000 / self.interval_usec.max(1_000_000);
         let seen = self.ring.len() as u64;
-        let cpu = |s: &Second| s.cpu_milli.map(u64::from);
-        let memory = |s: &Second| s.memory_kib.map(|kib| u64::from(kib) * 1024);
+        let of = |resource: Resource| {
+            let seconds: Vec<usage::Second> = self.ring.iter().filter_map(|s| s.of(resource)).collect();
+            usage::of_seconds(&seconds, resource)
+        };
+        let ((cpu, cpu_most), (memory, memory_most)) = (of(Resource::Cpu), of(Resource::Memory));
         Some(UsageRecord {
-            usage: BTreeMap::from([
-                (ResourceName::CPU, Stats::of(self.ring.iter().filter_map(cpu))),
-                (ResourceName::MEMORY, Stats::of(self.ring.iter().filter_map(memory))),
-            ]),
-            max_usage: BTreeMap::from([
-                (ResourceName::CPU, self.largest_of_parts(cpu)),
-                (ResourceName::MEMORY, self.largest_of_parts(memory)),
-            ]),
+            usage: BTreeMap::from([(ResourceName::CPU, cpu), (ResourceName::MEMORY, memory)]),
+            max_usage: BTreeMap::from([(ResourceName::CPU, cpu_most), (ResourceName::MEMORY, memory_most)]),
             predicted: BTreeMap::new(),
             window: Some(window),
             confidence: Some(Confidence::of_coverage(seen, expected)),
             dropped: expected.saturating_sub(seen),
         })
     }
-
-    fn largest_of_parts(&self, value: impl Fn(&Second) -> Option<u64>) -> Stats {
-        let mut parts: BTreeMap<u64, u64> = BTreeMap::new();
-        for (part, value) in
-            self.ring.iter().filter_map(|s| Some((u64::from(s.time) / PART_SECONDS, value(s)?)))
-        {
-            let largest = parts.entry(part).or_default();
-            *largest = value.max(*largest);
-        }
-        Stats::of(parts.into_values())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_model::usage::Percentile;
 
     #[test]
     fn the_last_minute_is_told_with_what_is_missing() {
@@ -138,12 +140,15 @@ mod tests {
         for i in (1..=100).filter(|i| *i != 95) {
             let mut sample = Sample::new(Duration::from_secs(1));
             sample.set(Field::MemoryWorkingSetBytes, i * 1024);
-            recent.take((1000 + i) * 1_000_000, &sample, Some(i * 10));
+            recent.take((1000 + i) * 1_000_000, &sample, Some(i * 10_000));
         }
         let record = recent.record().unwrap();
         let cpu = &record.usage[&ResourceName::CPU];
         assert_eq!((cpu.count, cpu.min, cpu.max), (Some(60), Some(400), Some(1000)));
         assert_eq!((record.window.unwrap().seconds(), record.dropped), (61, 1));
+        // 30 of the 60 seconds are at 690 m and below: the bucket of 690,000 ends at 704,511.
+        let at = |tenths| cpu.percentiles[&Percentile::from_tenths(tenths).unwrap()];
+        assert_eq!((at(500), at(990)), (704, 1000));
         // Minutes 17 (to 1079) and 18: their largest seconds.
         let largest = &record.max_usage[&ResourceName::MEMORY];
         assert_eq!((largest.count, largest.min, largest.max), (Some(2), Some(79 * 1024), Some(100 * 1024)));

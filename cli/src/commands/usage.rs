@@ -13,9 +13,10 @@ use crate::failure::Failure;
 use crate::output::{Answer, Output};
 use crate::table::{Cell, Table};
 
-/// Show what containers used: mean, peak and percentiles over a window.
+/// Show what containers used: mean, peak and percentiles of the seconds of a window.
 ///
-/// CPU is in thousandths of a core and memory in bytes in JSON and YAML.
+/// A window of more than a minute begins with a whole hour, because seconds are kept by the hour; -o wide shows how long it
+/// is. Confidence is the part of its seconds that was seen. CPU is in thousandths of a core and memory in bytes in JSON and YAML.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   evenkeel usage

@@ -12,6 +12,7 @@ use evenkeel_qos::rules::{PodShape, pod_class};
 use super::advice::{Amounts, Asked};
 use super::rules::Chosen;
 use super::{Desk, Now};
+use crate::policy::Governing;
 use crate::state::State;
 use crate::state::history::{Series, SeriesId, SeriesKey};
 
@@ -28,28 +29,30 @@ pub struct Line {
 
 /// All, in the order of their names; `namespace` empty for every one.
 pub fn lines(state: &State, namespace: &str) -> Vec<Line> {
-    let line = |(id, series): (SeriesId, &Series)| {
-        let identity = state.live_of(id).next().map(|(_, slot)| Arc::clone(&slot.identity));
-        let limits = identity.as_ref().and_then(|i| i.requested);
-        let key = &series.key;
-        Line {
-            asked: Asked {
-                cluster: Some(key.cluster.clone()),
-                namespace: key.namespace.clone(),
-                workload: key.workload.clone(),
-                container: key.container.clone(),
-                image: key.image.clone(),
-                command: identity.as_ref().and_then(|i| i.command_hash),
-            },
-            now: Now {
-                requests: [series.requested.cpu_milli, series.requested.memory_bytes],
-                limits: limits.map_or([None; 2], |l| [l.cpu_limit_milli, l.memory_limit_bytes]),
-                replicas: u32::try_from(state.live_of(id).count()).unwrap_or(u32::MAX),
-            },
-            identity,
-        }
-    };
-    newest_by_container(state, namespace).map(line).collect()
+    newest_by_container(state, namespace).map(|(id, series)| line(state, id, series)).collect()
+}
+
+/// The line of a series.
+pub(super) fn line(state: &State, id: SeriesId, series: &Series) -> Line {
+    let identity = state.live_of(id).next().map(|(_, slot)| Arc::clone(&slot.identity));
+    let limits = identity.as_ref().and_then(|i| i.requested);
+    let key = &series.key;
+    Line {
+        asked: Asked {
+            cluster: Some(key.cluster.clone()),
+            namespace: key.namespace.clone(),
+            workload: key.workload.clone(),
+            container: key.container.clone(),
+            image: key.image.clone(),
+            command: identity.as_ref().and_then(|i| i.command_hash),
+        },
+        now: Now {
+            requests: [series.requested.cpu_milli, series.requested.memory_bytes],
+            limits: limits.map_or([None; 2], |l| [l.cpu_limit_milli, l.memory_limit_bytes]),
+            replicas: u32::try_from(state.live_of(id).count()).unwrap_or(u32::MAX),
+        },
+        identity,
+    }
 }
 
 /// Of every (cluster, namespace, workload, container) the series that is followed now, or was last: after a roll-out
@@ -74,14 +77,17 @@ fn newest_by_container<'a>(
     newest.into_values()
 }
 
+/// The policy that governs a line, and the places of those that select it. Policies govern what runs: of what has gone
+/// nobody knows the labels.
+pub(super) fn governing<'a>(desk: &Desk<'a>, line: &Line) -> (Option<Governing<'a>>, Vec<usize>) {
+    let Some(identity) = &line.identity else { return (None, Vec::new()) };
+    let labels = identity.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+    desk.policies.governing(&line.asked.namespace, labels)
+}
+
 /// What is recommended to a line, under these rules or the one in force, and the places of the policies that select it.
 pub fn recommend(desk: &Desk<'_>, line: &Line, rules: &[Chosen]) -> (Vec<v1::Recommendation>, Vec<usize>) {
-    let labels = line.identity.iter().flat_map(|i| i.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())));
-    // Policies govern what runs: of what has gone nobody knows the labels.
-    let (governing, selecting) = match &line.identity {
-        Some(_) => desk.policies.governing(&line.asked.namespace, labels),
-        None => (None, Vec::new()),
-    };
+    let (governing, selecting) = governing(desk, line);
     let one = |rule: Option<&Chosen>| desk.recommend(&line.asked, &line.now, governing, rule);
     let all = match rules {
         [] => one(None).into(),

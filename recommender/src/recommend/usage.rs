@@ -1,21 +1,31 @@
 //! Owns the usage records: what a workload's container used over a window.
 //!
-//! A record is made of container-minutes. Mean, least, greatest and count are those of the seconds, exactly; percentiles
-//! of `usage` are over the minutes' means, of `maxusage` over the minutes' greatest values. `predicted` is the most
-//! the rule in force expects: its request, and the samples behind it.
+//! Mean, least, greatest and count are those of the seconds, from container-minutes; percentiles of `usage` are of the time,
+//! from the hourly histograms of seconds; those of `maxusage` are over the minutes' greatest values. A window of at most a
+//! minute is answered from the seconds themselves, a longer one from the beginning of its first hour on, because seconds are
+//! kept by the hour. `predicted` is the most the rule in force expects: its request, and the samples behind it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::name::ResourceName;
 use evenkeel_model::usage::{Confidence, Stats, UsageRecord, UsageWindow};
 use evenkeel_rightsizing::Resource;
+use evenkeel_rightsizing::histogram::{Histogram, Tally};
+use evenkeel_rightsizing::history::{History as _, Scope};
+use evenkeel_rightsizing::usage::{Second, of_seconds, percentiles};
 
-use super::advice::{Asked, index};
-use super::{Desk, unfinished};
+use super::advice::index;
+use super::coverage::{self, Coverage};
+use super::{Desk, list};
+use crate::history::minute::Kept;
+use crate::history::{Of, View};
 use crate::state::State;
-use crate::state::history::{History, Select, Series, SeriesId, SeriesKey};
+use crate::state::history::{Series, SeriesId, SeriesKey};
 use crate::state::minute::{Entry, MINUTE_USEC};
-use crate::state::slots::Moment;
+use crate::state::slots::{Moment, Slot};
+
+/// Seconds that are kept one by one: a longer window is answered from minutes and hours.
+const KEPT_SECONDS: u64 = 60;
 
 /// Which containers are asked about; an empty name stands for any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,7 +36,7 @@ pub struct Question {
     pub workload: String,
     /// Container.
     pub container: String,
-    /// Length of the window in seconds; 0 = all that is kept.
+    /// Length of the window in seconds; 0 = all that is kept. One of more than a minute begins with a whole hour.
     pub window_seconds: u64,
 }
 
@@ -56,23 +66,18 @@ impl Question {
 
 /// Answers a question, in the order of names.
 pub fn query(desk: &Desk<'_>, question: &Question) -> Vec<Usage> {
-    let (state, now_usec) = (desk.state, desk.now_usec);
+    let state = desk.state;
     type Place<'a> = (&'a str, &'a str, &'a str);
     let mut found: BTreeMap<Place<'_>, Vec<(SeriesId, &Series)>> = BTreeMap::new();
     for (id, series) in state.history.all().filter(|(_, s)| question.wants(&s.key)) {
         let key = &series.key;
         found.entry((&key.namespace, &key.workload, &key.container)).or_default().push((id, series));
     }
-    let now_minute = now_usec / MINUTE_USEC;
-    let from = match question.window_seconds {
-        0 => 0,
-        seconds => u32::try_from(now_minute.saturating_sub(seconds.div_ceil(60))).unwrap_or(u32::MAX),
-    };
     let usages = found.into_iter().map(|((namespace, workload, container), all)| Usage {
         namespace: namespace.to_owned(),
         workload: workload.to_owned(),
         container: container.to_owned(),
-        record: record(desk, from, &all),
+        record: record(desk, question.window_seconds, &all),
         live: live(state, &all),
     });
     usages.collect()
@@ -85,83 +90,140 @@ fn live(state: &State, all: &[(SeriesId, &Series)]) -> Vec<(String, String, Vec<
         .collect()
 }
 
-fn record(desk: &Desk<'_>, from: u32, all: &[(SeriesId, &Series)]) -> UsageRecord {
-    let state = desk.state;
-    let mut record = UsageRecord::default();
-    let newest = all.iter().map(|(_, s)| s).max_by_key(|s| (!s.live.is_empty(), s.newest));
-    let mut span: Option<(u32, u32)> = None;
-    for resource in Resource::ALL {
-        let name = match resource {
-            Resource::Cpu => ResourceName::CPU,
-            Resource::Memory => ResourceName::MEMORY,
-        };
-        let mut entries = Vec::new();
-        for (id, _) in all {
-            entries.extend(state.history.entries(Select::One(*id), resource, from));
-            entries.extend(unfinished(state, *id, resource, from));
-        }
-        for entry in &entries {
-            let (first, last) = span.unwrap_or((entry.minute, entry.minute));
-            span = Some((first.min(entry.minute), last.max(entry.minute)));
-        }
-        record.usage.insert(name.clone(), seconds(&entries));
-        record.max_usage.insert(name.clone(), Stats::of(entries.iter().map(|e| e.max)));
-        if let Some(series) = newest {
-            let asked = Asked {
-                cluster: Some(series.key.cluster.clone()),
-                namespace: series.key.namespace.clone(),
-                workload: series.key.workload.clone(),
-                container: series.key.container.clone(),
-                image: series.key.image.clone(),
-                command: None,
-            };
-            let rule = &desk.advisor.default;
-            let raw = desk.raw(&asked, rule, [None; 2]);
-            let answer = &raw.answers[index(resource)];
-            if let Some(request) = answer.request {
-                let most = Stats { max: Some(request), count: Some(answer.samples), ..Stats::default() };
-                record.predicted.insert(name, most);
-            }
-        }
-        if resource == Resource::Memory {
-            record.dropped = dropped(&entries, span);
-        }
-    }
-    if let Some((first, last)) = span {
-        let (start, end) = (i64::from(first) * 60, (i64::from(last) + 1) * 60);
-        record.window = UsageWindow::new(start, end).ok();
-        let expected = u64::from(last - first) + 1;
-        let minutes: std::collections::BTreeSet<u32> = all
-            .iter()
-            .flat_map(|(id, _)| {
-                let recorded = state.history.entries(Select::One(*id), Resource::Memory, from);
-                recorded.into_iter().chain(unfinished(state, *id, Resource::Memory, from))
-            })
-            .map(|e| e.minute)
-            .collect();
-        record.confidence = Some(Confidence::of_coverage(minutes.len() as u64, expected));
-    }
+fn record(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)]) -> UsageRecord {
+    let seconds =
+        (1..=KEPT_SECONDS).contains(&window_seconds).then(|| last(desk, window_seconds, all)).flatten();
+    let mut record = seconds.unwrap_or_else(|| kept(desk, window_seconds, all));
+    record.predicted = predicted(desk, all);
     record
 }
 
-/// The distribution of the seconds, as far as minutes tell.
-fn seconds(entries: &[Entry]) -> Stats {
+const fn name(resource: Resource) -> ResourceName {
+    match resource {
+        Resource::Cpu => ResourceName::CPU,
+        Resource::Memory => ResourceName::MEMORY,
+    }
+}
+
+fn covered(record: &mut UsageRecord, coverage: Option<Coverage>) {
+    let Some(coverage) = coverage else { return };
+    let [start, end] = [coverage.start, coverage.end].map(|at| i64::try_from(at).unwrap_or(i64::MAX));
+    record.window = UsageWindow::new(start, end).ok();
+    record.dropped = coverage.dropped;
+    record.confidence =
+        Some(Confidence::of_coverage(coverage.seen, coverage.seen.saturating_add(coverage.dropped)));
+}
+
+/// The last seconds of containers that run now; nothing where none was heard of in that time.
+fn last(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)]) -> Option<UsageRecord> {
+    let slots = || all.iter().flat_map(|(id, _)| desk.state.live_of(*id)).map(|(_, slot)| slot);
+    let newest_ms = slots().filter_map(newest_ms).max()?;
+    if newest_ms + 2 * KEPT_SECONDS * 1000 < desk.now_usec / 1000 {
+        return None;
+    }
+    let after = newest_ms.saturating_sub(window_seconds * 1000);
+    let of = |slot: &Slot, resource| -> Vec<Second> {
+        slot.seconds.kept(resource).filter(|second| second.time_ms > after).collect()
+    };
+    let mut record = UsageRecord::default();
+    for resource in Resource::ALL {
+        let seconds: Vec<Second> = slots().flat_map(|slot| of(slot, resource)).collect();
+        let (usage, greatest) = of_seconds(&seconds, resource);
+        record.usage.insert(name(resource), usage);
+        record.max_usage.insert(name(resource), greatest);
+    }
+    covered(&mut record, coverage::of_seconds(slots().map(|slot| of(slot, Resource::Memory))));
+    Some(record)
+}
+
+fn newest_ms(slot: &Slot) -> Option<u64> {
+    slot.latest.as_ref().map(|(time_usec, _)| time_usec / 1000)
+}
+
+/// What is kept in minutes and hours.
+fn kept(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)]) -> UsageRecord {
+    let now_minute = desk.now_usec / MINUTE_USEC;
+    let from = match window_seconds {
+        0 => 0,
+        seconds => {
+            u32::try_from(now_minute.saturating_sub(seconds.div_ceil(60)) / 60 * 60).unwrap_or(u32::MAX)
+        }
+    };
+    let minutes: Vec<Kept> = all.iter().flat_map(|(id, _)| minutes(desk.state, *id, from)).collect();
+    let mut record = UsageRecord::default();
+    for resource in Resource::ALL {
+        let entries: Vec<Entry> = minutes.iter().filter_map(|kept| Entry::of_kept(kept, resource)).collect();
+        let first = entries.iter().map(|entry| entry.minute).min();
+        let (heights, peak) =
+            first.map(|first| heights(desk.state, all, resource, first / 60)).unwrap_or_default();
+        let usage = Stats { percentiles: percentiles(&heights, peak, resource), ..of_minutes(&entries) };
+        record.usage.insert(name(resource), usage);
+        record.max_usage.insert(name(resource), Stats::of(entries.iter().map(|e| e.max)));
+    }
+    covered(&mut record, coverage::of_minutes(&minutes));
+    record
+}
+
+/// A series' minutes from a minute on, with those that have not ended.
+fn minutes(state: &State, id: SeriesId, from: u32) -> Vec<Kept> {
+    let open = state.live_of(id).filter_map(|(_, slot)| slot.open);
+    let open = open.map(|(minute, rollup)| Kept::of(minute, &rollup)).filter(|kept| kept.minute >= from);
+    let mut minutes = state.history.kept(id, from);
+    minutes.extend(open);
+    minutes
+}
+
+/// Time at each height of use from an hour on, and the peak.
+fn heights(
+    state: &State,
+    all: &[(SeriesId, &Series)],
+    resource: Resource,
+    from_hour: u32,
+) -> (Histogram, u64) {
+    let clusters: BTreeSet<&str> = all.iter().map(|(_, series)| series.key.cluster.as_str()).collect();
+    let (mut heights, mut peak) = (Tally::default(), 0);
+    let Some((_, Series { key, .. })) = all.first() else { return Default::default() };
+    for cluster in clusters {
+        let of = Of {
+            cluster: Some(cluster),
+            namespace: &key.namespace,
+            workload: &key.workload,
+            container: &key.container,
+            image: None,
+            command: None,
+        };
+        View::new(state, of, resource).visit_hours(Scope::Own, u64::from(from_hour), &mut |hour| {
+            heights.merge(&hour.all);
+            peak = hour.peak.max(peak);
+        });
+    }
+    (heights.histogram(Histogram::new()), peak)
+}
+
+/// What minutes tell of their seconds exactly.
+fn of_minutes(entries: &[Entry]) -> Stats {
     let count: u64 = entries.iter().map(|e| u64::from(e.count)).sum();
     let sum: u128 = entries.iter().map(|e| u128::from(e.mean) * u128::from(e.count)).sum();
-    let of_means = Stats::of(entries.iter().map(|e| e.mean));
     Stats {
         mean: sum.checked_div(u128::from(count)).and_then(|mean| u64::try_from(mean).ok()),
         max: entries.iter().map(|e| e.max).max(),
         min: entries.iter().map(|e| e.min).min(),
         count: Some(count),
-        percentiles: of_means.percentiles,
+        percentiles: BTreeMap::new(),
     }
 }
 
-/// Seconds that are missing from minutes that had begun before and gone on after: those at the ends of the window are
-/// incomplete by nature.
-fn dropped(entries: &[Entry], span: Option<(u32, u32)>) -> u64 {
-    let Some((first, last)) = span else { return 0 };
-    let inner = entries.iter().filter(|e| e.minute > first && e.minute < last);
-    inner.map(|e| u64::from(60_u32.saturating_sub(e.count))).sum()
+/// What the rule in force expects of each resource.
+fn predicted(desk: &Desk<'_>, all: &[(SeriesId, &Series)]) -> BTreeMap<ResourceName, Stats> {
+    let newest = all.iter().max_by_key(|(_, s)| (!s.live.is_empty(), s.newest));
+    let Some((id, series)) = newest else { return BTreeMap::new() };
+    let line = list::line(desk.state, *id, series);
+    let rule = list::governing(desk, &line).0.map_or(&desk.advisor.default, |governing| governing.rule);
+    let raw = desk.raw(&line.asked, rule, line.now.requests);
+    let of = |resource| {
+        let answer = &raw.answers[index(resource)];
+        let most = Stats { max: Some(answer.request?), count: Some(answer.samples), ..Stats::default() };
+        Some((name(resource), most))
+    };
+    Resource::ALL.into_iter().filter_map(of).collect()
 }

@@ -1,6 +1,6 @@
 //! Owns the entry of the history: one resource of one container within one minute.
 
-use evenkeel_model::rollup::{Aggregate, Rollup};
+use evenkeel_model::rollup::Aggregate;
 use evenkeel_rightsizing::Resource;
 
 use crate::history::minute::Kept;
@@ -24,11 +24,6 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The entry of one resource of a rollup; nothing when the rollup has no number of it.
-    pub(crate) fn of(minute: u32, rollup: &Rollup, resource: Resource) -> Option<Self> {
-        Self::of_kept(&Kept::of(minute, rollup), resource)
-    }
-
     /// The entry of one resource of a minute; nothing when the minute has no number of it.
     pub(crate) fn of_kept(kept: &Kept, resource: Resource) -> Option<Self> {
         let aggregate = of_resource(kept, resource);

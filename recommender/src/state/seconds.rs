@@ -2,7 +2,7 @@
 //! to hours and days yet.
 
 use evenkeel_model::sample::Sample;
-use evenkeel_rightsizing::Resource;
+use evenkeel_rightsizing::{Resource, usage};
 
 use super::slots::{Moment, memory_of};
 use crate::history::codec::{decode_columns, encode_columns};
@@ -25,6 +25,16 @@ struct Second {
     cpu_micro: u32,
     /// KiB rounded up, at most 4 TiB: kernels count whole pages.
     memory_kib: u32,
+}
+
+impl Second {
+    /// Millionths of a core, or bytes.
+    fn value(&self, resource: Resource) -> Option<u64> {
+        match resource {
+            Resource::Cpu => (self.cpu_micro != ABSENT).then_some(u64::from(self.cpu_micro)),
+            Resource::Memory => (self.memory_kib != ABSENT).then_some(u64::from(self.memory_kib) << 10),
+        }
+    }
 }
 
 /// The last seconds.
@@ -106,12 +116,19 @@ impl Seconds {
 
     /// The same of one resource: height and weight (milliseconds) of each second, newest first.
     pub(crate) fn unfolded_of(&self, resource: Resource) -> impl Iterator<Item = (u64, u64)> {
-        let value = move |second: &Second| match resource {
-            Resource::Cpu => (second.cpu_micro != ABSENT).then_some(u64::from(second.cpu_micro)),
-            Resource::Memory => (second.memory_kib != ABSENT).then_some(u64::from(second.memory_kib) << 10),
-        };
         let newest = self.all().rev().take(self.unfolded);
-        newest.filter_map(move |second| Some((value(second)?, u64::from(second.weight_ms))))
+        newest.filter_map(move |second| Some((second.value(resource)?, u64::from(second.weight_ms))))
+    }
+
+    /// All that are kept of one resource, oldest first.
+    pub(crate) fn kept(&self, resource: Resource) -> impl Iterator<Item = usage::Second> {
+        self.all().filter_map(move |second| {
+            Some(usage::Second {
+                time_ms: self.base_ms + u64::from(second.offset_ms),
+                weight_ms: u64::from(second.weight_ms),
+                value: second.value(resource)?,
+            })
+        })
     }
 
     pub(crate) const fn set_folded(&mut self) {

@@ -64,6 +64,33 @@ fn every_command_answers_with_the_pod() -> Result<()> {
     recommender.stop()
 }
 
+/// Both count the same seconds, the one as it measures them, the other as they arrive.
+#[test]
+fn agent_and_recommender_tell_the_same_percentiles() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let pair = Pair::new()?;
+    let recommender = pair.recommender.start()?;
+    let agent = pair.site.start()?;
+    await_acknowledged(&agent, 10)?;
+    let cli = pair.cli();
+    let of = |words: &[&str]| -> Result<Value> {
+        let list = cli.json(words)?;
+        let found = list.as_array().and_then(|list| list.iter().find(|r| r["workload"] == "web")).cloned();
+        Ok(found.unwrap_or_default())
+    };
+    let (told, kept) = wait::until("both to tell of the same seconds", wait::PATIENCE, || {
+        let told = of(&["usage", "--local"])?;
+        let kept = of(&["usage", "--window", "60s"])?;
+        let same = |key: &str| !told[key].is_null() && told[key] == kept[key];
+        Ok((same("windowStartSeconds") && same("windowSeconds")).then_some((told, kept)))
+    })?;
+    for resource in ["cpu", "memory"] {
+        assert_eq!(told["usage"][resource], kept["usage"][resource], "{told:#} {kept:#}");
+    }
+    agent.stop()?;
+    recommender.stop()
+}
+
 /// A pod of one container of an image.
 fn pod(image: &str) -> Value {
     json!({ "metadata": { "name": "new" }, "spec": { "containers": [{ "name": "c", "image": image }] } })
