@@ -15,7 +15,7 @@ pub(crate) struct Bench {
     run: fn(&Run) -> anyhow::Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 21] = [
+const BENCHES: [Bench; 22] = [
     Bench {
         figures: &[
             ("sample/sampler-vs-pread", "CPU time of the sampler against bare preads of the same files"),
@@ -117,6 +117,10 @@ const BENCHES: [Bench; 21] = [
             ("recommend/policies-10k", "10,000 policies and their containers made anew"),
         ],
         run: recommend::run,
+    },
+    Bench {
+        figures: &[("recommend/one-image", "12,000 young workloads of one image answered")],
+        run: recommend::one_image::run,
     },
     Bench {
         figures: &[(

@@ -4,6 +4,8 @@
 //! of hours and a month of days behind it, and asked from another one while nodes send a third of the promised load. An echo (the health service) is called in turn with each
 //! question over the same connection, so that what the network and the busy processor cost is seen beside.
 
+pub(crate) mod one_image;
+
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
