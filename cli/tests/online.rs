@@ -81,6 +81,7 @@ fn recommendations_in_the_pinned_form() {
         "risk": {"now": 0.0, "then": 0.01}, "ageSeconds": 12, "replicas": 3, "saving": 2250, "limit": 2000,
         "currentLimit": 2000, "policy": "shop/web", "mode": "auto",
         "qosClass": {"before": "Guaranteed", "after": "Burstable"}, "changesClass": true, "notes": [],
+        "young": true,
     });
     assert_eq!(found.json()[0], cpu);
     let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>();

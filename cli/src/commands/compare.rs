@@ -8,7 +8,7 @@ use evenkeel_proto::v1::{ListRecommendationsRequest, RecommendPodRequest, Recomm
 use serde::Serialize;
 
 use crate::client::{self, Address};
-use crate::commands::recommend::{amount, saving, signed};
+use crate::commands::recommend::{YOUNG, amount, marked, saving, signed};
 use crate::failure::Failure;
 use crate::input;
 use crate::output::{Answer, Format, Output};
@@ -16,7 +16,7 @@ use crate::table::{Cell, Table};
 
 /// Set rules side by side on stored history: what each would request, at what risk, and what that saves.
 ///
-/// CPU is in thousandths of a core and memory in bytes in JSON and YAML.
+/// What rests on less than two days of history is marked with * and left out of sums. CPU is in thousandths of a core and memory in bytes in JSON and YAML.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   evenkeel compare
@@ -69,6 +69,8 @@ struct Said {
     samples: u64,
     confidence: Option<f64>,
     notes: Vec<String>,
+    /// Rests on less than two days.
+    young: bool,
 }
 
 impl From<Recommendation> for Said {
@@ -84,6 +86,7 @@ impl From<Recommendation> for Said {
             samples: r.samples,
             confidence: r.confidence,
             notes: r.notes,
+            young: r.young,
         }
     }
 }
@@ -109,9 +112,12 @@ pub(crate) async fn run(args: &CompareArgs, address: &Address, output: &Output) 
     };
     let rows = side_by_side(found);
     output.answer_text(&rows, || {
-        let mut text = output.rendered(&table(&rows, output.is_wide()));
+        let mut text = output.rendered(&table(&rows, output));
         if output.format() != Format::Csv {
             text.push_str(&totals(&rows));
+            if rows.iter().flat_map(|row| &row.rules).any(|said| said.young) {
+                text.push_str(&format!("\n{YOUNG}\n"));
+            }
         }
         text
     })?;
@@ -153,7 +159,8 @@ fn names(rows: &[Row]) -> Vec<&str> {
     names
 }
 
-fn table(rows: &[Row], wide: bool) -> Table {
+fn table(rows: &[Row], output: &Output) -> Table {
+    let (wide, csv) = (output.is_wide(), output.format() == Format::Csv);
     let mut titles: Vec<String> =
         ["NAMESPACE", "WORKLOAD", "CONTAINER", "RESOURCE", "CURRENT"].map(str::to_owned).into();
     let rules = names(rows);
@@ -162,6 +169,9 @@ fn table(rows: &[Row], wide: bool) -> Table {
         titles.extend([name.clone(), format!("{name}-RISK")]);
         if wide {
             titles.extend([format!("{name}-LOWER"), format!("{name}-UPPER"), format!("{name}-TIER")]);
+        }
+        if csv {
+            titles.push(format!("{name}-YOUNG"));
         }
     }
     let mut table = Table::new(&titles.iter().map(String::as_str).collect::<Vec<_>>());
@@ -177,11 +187,16 @@ fn table(rows: &[Row], wide: bool) -> Table {
         for rule in &rules {
             let said = row.rules.iter().find(|said| said.rule == *rule);
             cells.push(amount(said.and_then(|s| s.request)));
-            cells.push(said.and_then(|s| s.risk).map_or("-".to_owned(), |risk| format!("{risk:.3}")).into());
+            let risk = said.and_then(|s| s.risk).map_or("-".to_owned(), |risk| format!("{risk:.3}"));
+            let young = said.is_some_and(|s| s.young);
+            cells.push(marked(risk, young && !csv).into());
             if wide {
                 cells.push(amount(said.and_then(|s| s.lower)));
                 cells.push(amount(said.and_then(|s| s.upper)));
                 cells.push(said.map_or("-", |s| s.tier.as_str()).into());
+            }
+            if csv {
+                cells.push(if young { "yes" } else { "no" }.into());
             }
         }
         table.row(cells);
@@ -189,7 +204,7 @@ fn table(rows: &[Row], wide: bool) -> Table {
     table
 }
 
-/// What each rule saves over all that runs, and its mean risk, each resource by itself.
+/// What each rule saves over all that runs, and its mean risk, each resource by itself; young containers left out.
 fn totals(rows: &[Row]) -> String {
     let mut text = String::new();
     for rule in names(rows) {
@@ -197,7 +212,7 @@ fn totals(rows: &[Row]) -> String {
         for resource in ["cpu", "memory"] {
             let said = || {
                 let rows = rows.iter().filter(|row| row.resource == resource);
-                rows.flat_map(|row| row.rules.iter().filter(|said| said.rule == rule))
+                rows.flat_map(|row| row.rules.iter().filter(|said| said.rule == rule && !said.young))
             };
             let saved: i64 = said().filter_map(|s| s.saving).fold(0, i64::saturating_add);
             let risks: Vec<f64> = said().filter_map(|s| s.risk).collect();

@@ -18,7 +18,8 @@ use crate::{input, units};
 /// Show what containers should request: now, recommended, what that saves, and the risk of both.
 ///
 /// The risk is the expected part of time (CPU) or of days (memory) above the request. Savings are over all containers that
-/// run now; a negative one is what has to be added. CPU is in thousandths of a core and memory in bytes in JSON and YAML.
+/// run now; a negative one is what has to be added. What rests on less than two days of history is marked with * and left
+/// out of sums. CPU is in thousandths of a core and memory in bytes in JSON and YAML.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   evenkeel recommend
@@ -64,6 +65,8 @@ struct Row {
     qos_class: ClassChange,
     changes_class: bool,
     notes: Vec<String>,
+    /// Rests on less than two days.
+    young: bool,
 }
 
 /// Expected part of time over the request, as it is and as recommended.
@@ -95,6 +98,7 @@ impl From<Recommendation> for Row {
             qos_class: ClassChange::new(r.qos_class_before, r.qos_class_after),
             changes_class: r.changes_class,
             notes: r.notes,
+            young: r.young,
             namespace: r.namespace,
             workload: r.workload,
             container: r.container,
@@ -136,9 +140,13 @@ pub(crate) async fn run(args: &RecommendArgs, address: &Address, output: &Output
             (answer.recommendations, remarks)
         }
     };
+    let mut remarks = remarks;
+    if found.iter().any(|r| r.young) {
+        remarks.push(YOUNG.to_owned());
+    }
     let rows: Vec<Row> = found.into_iter().map(Row::from).collect();
     output.answer_text(&rows, || {
-        let mut text = output.rendered(&table(&rows, output.is_wide()));
+        let mut text = output.rendered(&table(&rows, output));
         if output.format() != Format::Csv && !remarks.is_empty() {
             text.push('\n');
             remarks.iter().for_each(|line| text.extend([line.as_str(), "\n"]));
@@ -146,6 +154,16 @@ pub(crate) async fn run(args: &RecommendArgs, address: &Address, output: &Output
         text
     })?;
     Ok(Answer::Yes)
+}
+
+/// What the mark means.
+pub(crate) const YOUNG: &str =
+    "* rests on less than two days of history: savings and risks may be far off and are left out of sums";
+
+/// A cell with the mark of what is young.
+pub(crate) fn marked(text: String, young: bool) -> String {
+    // What is absent has nothing to be doubted.
+    if young && text != "-" { text + "*" } else { text }
 }
 
 /// What people should know before they rely on an answer.
@@ -163,24 +181,27 @@ fn states(loading: bool, panic: bool, reason: &str) -> Vec<String> {
     lines
 }
 
-/// What all recommendations save together.
+/// What all recommendations save together, but for those that rest on too little.
 fn totals(all: &[Recommendation]) -> Vec<String> {
     let of = |resource: &str| {
-        let known: Vec<(i128, i128)> = all
-            .iter()
-            .filter(|r| r.resource == resource && r.replicas > 0)
-            .filter_map(|r| Some((i128::from(r.current?) * i128::from(r.replicas), i128::from(saving(r)?))))
-            .collect();
-        let (now, saved): (i128, i128) = known.iter().fold((0, 0), |sum, x| (sum.0 + x.0, sum.1 + x.1));
+        let known = all.iter().filter(|r| r.resource == resource && r.replicas > 0);
+        let (young, old): (Vec<_>, Vec<_>) =
+            known.filter_map(|r| Some((r, saving(r)?))).partition(|(r, _)| r.young);
+        let now = old.iter().map(|(r, _)| i128::from(r.current.unwrap_or(0)) * i128::from(r.replicas)).sum();
+        let saved = old.iter().map(|(_, saved)| i128::from(*saved)).sum();
         let amount = |v: i128| signed(resource, i64::try_from(v).unwrap_or(i64::MAX));
-        (!known.is_empty()).then(|| {
-            format!(
-                "saving {resource}: {} of {} in {} workload containers",
-                amount(saved),
-                amount(now),
-                known.len()
-            )
-        })
+        let summed = || {
+            let count = old.len();
+            format!("saving {resource}: {} of {} in {count} workload containers", amount(saved), amount(now))
+        };
+        match (old.is_empty(), young.len()) {
+            (true, 0) => None,
+            (true, left) => Some(format!(
+                "saving {resource}: unknown, all {left} workload containers are younger than two days"
+            )),
+            (false, 0) => Some(summed()),
+            (false, left) => Some(format!("{}; {left} younger than two days are left out", summed())),
+        }
     };
     ["cpu", "memory"].into_iter().filter_map(of).collect()
 }
@@ -218,7 +239,8 @@ fn of_pod(answer: &RecommendPodResponse) -> Vec<String> {
     lines
 }
 
-fn table(rows: &[Row], wide: bool) -> Table {
+fn table(rows: &[Row], output: &Output) -> Table {
+    let (wide, csv) = (output.is_wide(), output.format() == Format::Csv);
     let mut titles = vec![
         "NAMESPACE",
         "WORKLOAD",
@@ -251,10 +273,15 @@ fn table(rows: &[Row], wide: bool) -> Table {
             "NOTES",
         ]);
     }
+    if csv {
+        titles.push("YOUNG");
+    }
     let mut table = Table::new(&titles);
     for r in rows {
         let amount = |value: Option<u64>| Cell::from(amount(&r.resource, value));
-        let part = |p: Option<f64>| Cell::from(p.map_or("-".to_owned(), |p| format!("{p:.3}")));
+        let part = |p: Option<f64>| p.map_or("-".to_owned(), |p| format!("{p:.3}"));
+        // Programs read numbers, and the mark in a column of its own.
+        let marked = |text: String| Cell::from(marked(text, r.young && !csv));
         let mut row: Vec<Cell> = vec![
             r.namespace.as_str().into(),
             r.workload.as_str().into(),
@@ -263,9 +290,9 @@ fn table(rows: &[Row], wide: bool) -> Table {
             r.replicas.to_string().into(),
             amount(r.current),
             amount(r.request),
-            r.saving.map_or("-".to_owned(), |s| signed(&r.resource, s)).into(),
-            part(r.risk.now),
-            part(r.risk.then),
+            marked(r.saving.map_or("-".to_owned(), |s| signed(&r.resource, s))),
+            marked(part(r.risk.now)),
+            marked(part(r.risk.then)),
             r.rule.as_str().into(),
             r.tier.as_str().into(),
             r.samples.to_string().into(),
@@ -279,13 +306,16 @@ fn table(rows: &[Row], wide: bool) -> Table {
                 amount(r.current_limit),
                 amount(r.limit),
                 format!("{}s", r.span_seconds).into(),
-                part(r.confidence),
+                part(r.confidence).into(),
                 format!("{}s", r.age_seconds).into(),
                 r.policy.as_deref().unwrap_or("-").into(),
                 r.mode.as_deref().unwrap_or("-").into(),
                 r.qos_class.to_string().into(),
                 r.notes.join("; ").into(),
             ]);
+        }
+        if csv {
+            row.push(if r.young { "yes" } else { "no" }.into());
         }
         table.row(row);
     }
@@ -305,5 +335,47 @@ pub(crate) fn amount(resource: &str, value: Option<u64>) -> String {
         ("cpu", Some(milli)) => units::cpu(milli),
         ("memory", Some(bytes)) => units::bytes(bytes),
         (_, Some(other)) => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpu(current: u64, request: u64, replicas: u32, young: bool) -> Recommendation {
+        Recommendation {
+            resource: "cpu".into(),
+            current: Some(current),
+            request: Some(request),
+            replicas,
+            young,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn what_is_young_is_left_out_of_sums_and_counted() {
+        let (old, young) = (cpu(1_000, 250, 3, false), cpu(500, 10, 2, true));
+        let table = [
+            (vec![], vec![]),
+            (vec![old.clone()], vec!["saving cpu: 2250m of 3 in 1 workload containers"]),
+            (
+                vec![young.clone(), old, young.clone()],
+                vec!["saving cpu: 2250m of 3 in 1 workload containers; 2 younger than two days are left out"],
+            ),
+            (vec![young], vec!["saving cpu: unknown, all 1 workload containers are younger than two days"]),
+            // Nothing runs, nothing is saved.
+            (vec![cpu(500, 10, 0, true)], vec![]),
+        ];
+        for (all, want) in table {
+            assert_eq!(totals(&all), want);
+        }
+    }
+
+    #[test]
+    fn a_mark_is_set_where_there_is_something_to_doubt() {
+        assert_eq!(marked("0.010".into(), true), "0.010*");
+        assert_eq!(marked("0.010".into(), false), "0.010");
+        assert_eq!(marked("-".into(), true), "-");
     }
 }

@@ -301,6 +301,7 @@ fn under(rules: &[String], all: Vec<Recommendation>) -> Vec<Recommendation> {
             rule: rule.to_owned(),
             request: r.request.map(|request| request * times),
             risk_then: r.risk_then.map(|risk| risk / times as f64),
+            young: r.young && rule != "goal",
             ..r
         };
         all.iter().cloned().map(scaled).collect::<Vec<_>>()
@@ -371,6 +372,7 @@ fn recommendations() -> Vec<Recommendation> {
         qos_class_before: QosClass::Guaranteed.into(),
         qos_class_after: QosClass::Burstable.into(),
         changes_class: true,
+        young: true,
         ..Default::default()
     };
     let memory = Recommendation {
