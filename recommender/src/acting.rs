@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
+use evenkeel_rightsizing::evidence::Evidence;
 
 use crate::api::Context;
 use crate::config::ActingSection;
@@ -146,8 +147,13 @@ fn word(context: &Context, key: &Key) -> v1::Overlay {
 fn is_meant(r: &v1::Recommendation, acting: &ActingSection) -> bool {
     r.mode == "auto"
         && r.request.is_some()
-        && r.span_seconds >= acting.min_span.get().as_secs()
+        && evidence(r).seconds() >= acting.min_span.get().as_secs()
         && r.age_seconds <= acting.max_age.get().as_secs()
+}
+
+/// What it rests on.
+const fn evidence(r: &v1::Recommendation) -> Evidence {
+    Evidence { span_seconds: r.span_seconds, minutes: r.samples }
 }
 
 #[cfg(test)]
@@ -161,6 +167,7 @@ mod tests {
             mode: "auto".into(),
             request: Some(100),
             span_seconds: acting.min_span.get().as_secs(),
+            samples: 48 * 60,
             ..v1::Recommendation::default()
         };
         let table = [
@@ -171,6 +178,8 @@ mod tests {
             ("nothing known", v1::Recommendation { request: None, ..good.clone() }, false),
             ("another class", v1::Recommendation { changes_class: true, ..good.clone() }, true),
             ("too young", v1::Recommendation { span_seconds: 60, ..good.clone() }, false),
+            ("a day", v1::Recommendation { span_seconds: 86_400, samples: 1_440, ..good.clone() }, false),
+            ("two glimpses", v1::Recommendation { samples: 2, ..good.clone() }, false),
             ("too old", v1::Recommendation { age_seconds: 1 << 20, ..good }, false),
         ];
         for (name, recommendation, want) in table {
@@ -191,6 +200,7 @@ mod tests {
                 mode: if workload == "idle" { "off".into() } else { "auto".into() },
                 request: Some(request),
                 span_seconds: acting.min_span.get().as_secs(),
+                samples: 48 * 60,
                 age_seconds,
                 ..v1::Recommendation::default()
             };

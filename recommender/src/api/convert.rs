@@ -104,6 +104,7 @@ pub(crate) fn recommendation(r: &v1::Recommendation) -> Value {
         "qosClass": { "before": class(r.qos_class_before()), "after": class(r.qos_class_after()) },
         "changesClass": r.changes_class,
         "notes": r.notes,
+        "young": r.young,
     })
 }
 

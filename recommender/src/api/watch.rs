@@ -11,10 +11,10 @@ use crate::recommend::stored::place;
 use crate::serve::ended;
 
 /// What a watcher was told of a recommendation: the values and what they rest on, not their age.
-type Said = (Option<u64>, Option<u64>, Option<u64>, String, String, String);
+type Said = (Option<u64>, Option<u64>, Option<u64>, String, String, String, bool);
 
 fn value(r: &v1::Recommendation) -> Said {
-    (r.request, r.current, r.limit, r.tier.clone(), r.rule.clone(), r.policy.clone())
+    (r.request, r.current, r.limit, r.tier.clone(), r.rule.clone(), r.policy.clone(), r.young)
 }
 
 /// Tells a watcher until it or the process ends. A watcher that does not read holds up nobody but itself: it gets the

@@ -24,6 +24,9 @@ use crate::state::stream::{Hourly, Names, Node, NodeKey, Stream};
 use crate::state::{Counters, Event, PanicSwitch, State};
 use evenkeel_model::rollup::{Aggregate, Rollup};
 
+/// Minutes for which it is kept when a subject was first heard of, where nothing of it is open.
+const YOUNG: u32 = 4 * 24 * 60;
+
 /// Calls `write` with every item of the state, in the order reading needs.
 pub(super) fn export(state: &State, mut write: impl FnMut(Kind)) {
     write(Kind::Meta(meta(state)));
@@ -54,7 +57,9 @@ pub(super) fn export(state: &State, mut write: impl FnMut(Kind)) {
         }
     }
     for (_, held) in state.past.all() {
-        if !(held.open_hours.is_empty() && held.open_days.is_empty()) {
+        // Of older ones the days tell well enough.
+        let is_young = held.since.is_some_and(|since| state.clock.now().saturating_sub(since) < YOUNG);
+        if is_young || !(held.open_hours.is_empty() && held.open_days.is_empty()) {
             write(Kind::Subject(subject_item(held)));
         }
     }
@@ -195,7 +200,7 @@ fn subject_item(held: &Held) -> SubjectItem {
         let [all, minutes] = [&open.all, &open.minutes];
         encode_parts(&numbers, &[Some(&all[0]), Some(&all[1]), Some(&minutes[0]), Some(&minutes[1])])
     });
-    SubjectItem { key, hours: hours.collect(), days: days.collect() }
+    SubjectItem { key, hours: hours.collect(), days: days.collect(), since: held.since }
 }
 
 fn open_hour(item: &OpenHourItem) -> Option<OpenHour> {
@@ -428,6 +433,9 @@ impl<'a> Importer<'a> {
         let (hours, days) = hours.zip(days).ok_or("an unfinished hour or day cannot be read")?;
         if let Some(id) = self.state.past.subject(key) {
             self.state.past.restore_open(id, hours, days);
+            if let Some(held) = self.state.past.get_mut(id) {
+                held.since = item.since;
+            }
         }
         Ok(())
     }

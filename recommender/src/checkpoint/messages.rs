@@ -182,7 +182,7 @@ impl FilesItem {
     }
 }
 
-/// What is open of a subject.
+/// What is open of a subject, and since when it is known.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct SubjectItem {
     #[prost(bytes = "vec", tag = "1")]
@@ -193,6 +193,9 @@ pub(super) struct SubjectItem {
     /// Day, touched, peaks; heights and minutes of both resources.
     #[prost(bytes = "vec", repeated, tag = "3")]
     pub(super) days: Vec<Vec<u8>>,
+    /// Its first minute since 1970, which earlier releases did not know.
+    #[prost(uint32, optional, tag = "4")]
+    pub(super) since: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -1,5 +1,6 @@
 //! `[acting]`: whether running containers get what policies in mode `auto` recommend.
 
+use evenkeel_rightsizing::evidence::ENOUGH_SECONDS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +27,7 @@ impl Default for ActingSection {
         Self {
             enabled: true,
             interval: Span::from_secs(30),
-            min_span: Span::from_secs(24 * 3600),
+            min_span: Span::from_secs(ENOUGH_SECONDS),
             max_age: Span::from_secs(3600),
         }
     }

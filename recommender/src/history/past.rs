@@ -44,6 +44,9 @@ pub(crate) struct Held {
     pub(crate) open_hours: Vec<OpenHour>,
     pub(crate) open_days: Vec<OpenDay>,
     pub(crate) events: Vec<Event>,
+    /// The first minute that ended of any of its containers, since 1970. A day tells how long they ran together, and many
+    /// of them fill one in minutes.
+    pub(crate) since: Option<u32>,
     /// Containers that are followed now: stream and slot of each. Of subjects of the own scope only.
     pub(crate) live: Vec<(u64, u32)>,
     /// Number of containers that are followed now and belong to it.
@@ -57,6 +60,12 @@ impl Held {
             && self.open_days.is_empty()
             && self.events.is_empty()
             && self.hours.iter().chain(&self.days).all(Packed::is_empty)
+    }
+
+    /// The oldest day of which anything is known, since 1970.
+    pub(crate) fn first_day(&self) -> Option<u32> {
+        let sealed = self.days.iter().flat_map(Packed::iter).map(|(day, _)| day);
+        sealed.chain(self.open_days.iter().map(|open| open.day)).min()
     }
 }
 
@@ -126,6 +135,7 @@ impl Past {
             open_hours: Vec::new(),
             open_days: Vec::new(),
             events: Vec::new(),
+            since: None,
             live: Vec::new(),
             users: 0,
         };
@@ -225,6 +235,9 @@ impl Past {
         let heights =
             [rollup.cpu_micro.mean(), (rollup.memory_bytes.count > 0).then_some(rollup.memory_bytes.max)];
         for id in subjects.iter().flatten() {
+            if let Some(held) = self.get_mut(*id) {
+                held.since = Some(held.since.map_or(minute, |since| since.min(minute)));
+            }
             let Some(open) = self.open_day(clock, *id, minute / (24 * 60)) else { continue };
             for (resource, height) in heights.into_iter().enumerate() {
                 if let Some(height) = height {

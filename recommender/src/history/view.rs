@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
 use evenkeel_model::rollup::Rollup;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::histogram::{Histogram, Tally};
 use evenkeel_rightsizing::history::{Day, Event, History, Hour, Minute, Scope};
 
-use super::Subject;
 use super::minute::Kept;
+use super::packed::Packed;
 use super::past::{Held, SubjectId};
 use super::sealed::{at, decode_day_into, decode_hour_into, hour_of, merge_day, merge_hour};
+use super::shared::{CROWD, Key, Known};
+use super::{Shared, Subject};
 use crate::state::State;
 use crate::state::history::{SeriesId, SeriesKey};
 use crate::state::image::Image;
@@ -62,12 +65,19 @@ pub struct View<'a> {
     state: &'a State,
     of: Of<'a>,
     resource: Resource,
+    /// Where scopes of many containers are read from, and the present, microseconds since 1970.
+    shared: Option<(&'a Shared, u64)>,
 }
 
 impl<'a> View<'a> {
     /// The view of a container's resource.
     pub const fn new(state: &'a State, of: Of<'a>, resource: Resource) -> Self {
-        Self { state, of, resource }
+        Self { state, of, resource, shared: None }
+    }
+
+    /// The same, with scopes of many containers read once for all that ask within a while.
+    pub const fn sharing(self, shared: &'a Shared, now_usec: u64) -> Self {
+        Self { shared: Some((shared, now_usec)), ..self }
     }
 
     /// The subjects of a scope, one per cluster where no cluster is named.
@@ -127,11 +137,16 @@ impl<'a> View<'a> {
                     })
                 })
                 .collect(),
-            // A series does not know its command: containers of other commands are taken out where they are followed.
+            // Nothing is known of containers of no command in common.
+            Scope::Command if of.command.is_none() => Vec::new(),
+            // A series does not know its command: it counts where one of its containers that are followed has it.
             Scope::Command => of_image(true)
                 .filter(|id| {
                     let same = history.get(*id).is_some_and(|s| s.key.container == of.container);
-                    same && self.state.live_of(*id).any(|(_, slot)| slot.identity.command_hash == of.command)
+                    same && self
+                        .state
+                        .followed_of(*id)
+                        .any(|(_, slot)| slot.identity.command_hash == of.command)
                 })
                 .collect(),
         }
@@ -143,7 +158,43 @@ impl<'a> View<'a> {
         let all: usize = series.iter().filter_map(|id| state.history.get(*id)).map(|s| s.live.len()).sum();
         let step = all.div_ceil(UNFINISHED).max(1);
         let places = series.into_iter().filter_map(|id| state.history.get(id)).flat_map(|s| &s.live);
-        places.step_by(step).filter_map(|place| state.slot(place)).collect()
+        let slots = places.step_by(step).filter_map(|place| state.slot(place));
+        // Containers of a series may have different commands.
+        slots
+            .filter(|slot| scope != Scope::Command || slot.identity.command_hash == self.of.command)
+            .collect()
+    }
+
+    /// What many containers share is read once for all of them.
+    fn known(&self, scope: Scope, minutes_from: Option<u64>) -> Option<Arc<Known>> {
+        let ((shared, now_usec), image) = (self.shared?, self.of.image?);
+        if scope == Scope::Own || self.state.history.image_series(&image.name) < CROWD {
+            return None;
+        }
+        let of = &self.of;
+        let only = |name: &str, scopes: &[Scope]| match scopes.contains(&scope) {
+            true => name.to_owned(),
+            false => String::new(),
+        };
+        let key = Key {
+            scope,
+            resource: self.resource,
+            minutes_from,
+            cluster: of.cluster.filter(|_| scope == Scope::NamespaceImageTag).map(str::to_owned),
+            namespace: only(of.namespace, &[Scope::NamespaceImageTag]),
+            container: only(of.container, &[Scope::Command]),
+            image: image.name.clone(),
+            tag: only(&image.tag, &[Scope::NamespaceImageTag, Scope::ImageTag, Scope::Command]),
+            command: of.command.filter(|_| scope == Scope::Command),
+        };
+        Some(shared.known(key, now_usec, || match minutes_from {
+            Some(from) => Known { minutes: self.read_minutes(scope, from), ..Known::default() },
+            None => {
+                let mut days = Vec::new();
+                self.read_days(scope, 0, &mut |day| days.push(day.clone()));
+                Known { days, since_ms: self.read_since(scope), ..Known::default() }
+            }
+        }))
     }
 
     fn height(&self, rollup: &Rollup) -> Option<u64> {
@@ -305,8 +356,9 @@ impl View<'_> {
     }
 }
 
-impl History for View<'_> {
-    fn minutes(&self, scope: Scope, from: u64) -> Vec<Minute> {
+/// What is read of the state each time.
+impl View<'_> {
+    fn read_minutes(&self, scope: Scope, from: u64) -> Vec<Minute> {
         let from = u32::try_from(from).unwrap_or(u32::MAX);
         let (series, history) = (self.series(scope), &self.state.history);
         let most = if scope == Scope::Own { Most::OWN } else { Most::WIDER };
@@ -322,6 +374,44 @@ impl History for View<'_> {
         minutes.extend(open.filter_map(|(minute, rollup)| self.minute(&Kept::of(minute, &rollup))));
         minutes.sort_by_key(|minute| minute.minute);
         minutes
+    }
+
+    fn read_days(&self, scope: Scope, from: u64, visit: &mut dyn FnMut(&Day)) {
+        let i = at(self.resource);
+        let sealed = self.held(scope).flat_map(|held| held.days[i].iter());
+        let form = Form { decode: decode_day_into, merge: merge_day };
+        form.visit(sealed, self.open_days(scope, from), from, |day| {
+            if !(day.all.is_empty() && day.minutes.is_empty()) {
+                visit(day);
+            }
+        });
+    }
+
+    /// When containers of a scope were first heard of, milliseconds; nothing where days that are known are older than that.
+    fn read_since(&self, scope: Scope) -> Option<u64> {
+        let mut first: Option<u32> = None;
+        for held in self.held(scope) {
+            let since = match (held.since, held.first_day()) {
+                (Some(since), Some(day)) if since / (24 * 60) > day => return None,
+                (Some(since), _) => since,
+                // No minute of any of them has ended.
+                (None, day) if held.days.iter().all(Packed::is_empty) && day.is_some() => {
+                    self.live(scope).iter().filter_map(|slot| slot.open.map(|(minute, _)| minute)).min()?
+                }
+                (None, _) => return None,
+            };
+            first = Some(first.map_or(since, |first| first.min(since)));
+        }
+        first.map(|minute| u64::from(minute) * 60_000)
+    }
+}
+
+impl History for View<'_> {
+    fn minutes(&self, scope: Scope, from: u64) -> Vec<Minute> {
+        match self.known(scope, Some(from)) {
+            Some(known) => known.minutes.clone(),
+            None => self.read_minutes(scope, from),
+        }
     }
 
     fn hours(&self, scope: Scope, from: u64) -> Vec<Hour> {
@@ -351,14 +441,10 @@ impl History for View<'_> {
     }
 
     fn visit_days(&self, scope: Scope, from: u64, visit: &mut dyn FnMut(&Day)) {
-        let i = at(self.resource);
-        let sealed = self.held(scope).flat_map(|held| held.days[i].iter());
-        let form = Form { decode: decode_day_into, merge: merge_day };
-        form.visit(sealed, self.open_days(scope, from), from, |day| {
-            if !(day.all.is_empty() && day.minutes.is_empty()) {
-                visit(day);
-            }
-        });
+        match self.known(scope, None) {
+            Some(known) => known.days.iter().filter(|day| day.day >= from).for_each(visit),
+            None => self.read_days(scope, from, visit),
+        }
     }
 
     fn events(&self, from_ms: u64) -> Vec<Event> {
@@ -366,5 +452,12 @@ impl History for View<'_> {
         let mut events: Vec<Event> = all.filter(|event| event.time_ms >= from_ms).collect();
         events.sort_by_key(|event| event.time_ms);
         events
+    }
+
+    fn since_ms(&self, scope: Scope) -> Option<u64> {
+        match self.known(scope, None) {
+            Some(known) => known.since_ms,
+            None => self.read_since(scope),
+        }
     }
 }

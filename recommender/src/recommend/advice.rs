@@ -15,7 +15,7 @@ use super::rules::{self, Chosen};
 use super::stored::Kept;
 use super::times::Times;
 use crate::config::{LimitRangeSection, Recommend};
-use crate::history::{Of, View};
+use crate::history::{Of, Shared, View};
 use crate::state::State;
 use crate::state::image::Image;
 
@@ -40,7 +40,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    fn of(&self) -> Of<'_> {
+    pub(super) fn of(&self) -> Of<'_> {
         Of {
             cluster: self.cluster.as_deref(),
             namespace: &self.namespace,
@@ -131,6 +131,8 @@ pub struct Advisor {
     predefined: Predefined,
     limit_ranges: Vec<LimitRangeSection>,
     kept: Mutex<HashMap<Key, Arc<Raw>>>,
+    /// The past of images and commands that many containers share.
+    pub shared: Shared,
     /// How long pods' answers took.
     pub times: Times,
     /// Pods answered with what was kept, because their callers could not wait.
@@ -150,6 +152,7 @@ impl Advisor {
             predefined: Predefined::load(config.predefined.as_deref())?,
             limit_ranges: config.limit_ranges.clone(),
             kept: Mutex::default(),
+            shared: Shared::default(),
             times: Times::default(),
             late: AtomicU64::new(0),
         })
@@ -206,7 +209,7 @@ impl Advisor {
             let scaled = |amounts: Amounts| amounts[index(resource)].map(|a| a.saturating_mul(scale));
             let (current, previous) = (scaled(current), scaled(said));
             let question = Question { resource, now_ms: now_usec / 1000, current, previous };
-            let view = View::new(state, asked.of(), resource);
+            let view = View::new(state, asked.of(), resource).sharing(&self.shared, now_usec);
             let mut answer = rule.recommend(&question, &view);
             for value in [&mut answer.request, &mut answer.lower, &mut answer.upper] {
                 *value = value.map(|v| v.div_ceil(scale));

@@ -3,10 +3,11 @@
 //!
 //! One value is made in `advice.rs`, with the rules by name in `rules.rs` and the values of last resort in `predefined.rs`;
 //! a pod's answer in `pod.rs`, or in `kept.rs` where there is no time for it; that of every workload in `list.rs`, the
-//! answers kept of the latter in `stored.rs`; usage records in `usage.rs`. The rules themselves are
+//! answers kept of the latter in `stored.rs`; usage records in `usage.rs`, with how much of a window was seen in `coverage.rs`. The rules themselves are
 //! `evenkeel_rightsizing`. Nothing here changes the state.
 
 pub mod advice;
+mod coverage;
 pub mod kept;
 pub mod list;
 pub mod pod;
@@ -25,8 +26,6 @@ use evenkeel_rightsizing::policy::LimitsMode;
 
 use crate::policy::{Governing, Set};
 use crate::state::State;
-use crate::state::history::SeriesId;
-use crate::state::minute::Entry;
 use advice::{Advice, Advisor, Amounts, Around, Asked, Raw, index};
 use rules::Chosen;
 use stored::Kept;
@@ -146,7 +145,7 @@ pub const fn mode(mode: evenkeel_rightsizing::policy::UpdateMode) -> &'static st
 
 fn message(asked: &Asked, resource: Resource, now: &Now, advice: Advice) -> v1::Recommendation {
     let Advice { answer, raw, capped_by, limit, age_seconds } = advice;
-    let known = answer.request.is_some();
+    let (known, young) = (answer.request.is_some(), !answer.evidence().is_enough());
     v1::Recommendation {
         cluster: asked.cluster.clone().unwrap_or_default(),
         namespace: asked.namespace.clone(),
@@ -171,18 +170,10 @@ fn message(asked: &Asked, resource: Resource, now: &Now, advice: Advice) -> v1::
         limit,
         replicas: now.replicas,
         notes: answer.notes,
+        young: known && young,
         ..v1::Recommendation::default()
     }
 }
 
-/// The minutes of a series that have not ended yet, one per container.
-pub(crate) fn unfinished(
-    state: &State,
-    id: SeriesId,
-    resource: Resource,
-    from: u32,
-) -> impl Iterator<Item = Entry> {
-    let open = state.followed_of(id).filter_map(|(_, slot)| slot.open);
-    open.filter_map(move |(minute, rollup)| Entry::of(minute, &rollup, resource))
-        .filter(move |e| e.minute >= from)
-}
+#[cfg(test)]
+mod tests;

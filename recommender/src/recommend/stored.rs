@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
+use evenkeel_rightsizing::evidence::Evidence;
 use prost::Message;
 use tokio::sync::watch;
 use tracing::{debug, warn};
@@ -133,7 +134,7 @@ impl Stored {
         wanted.map(|r| aged(r, kept.made_usec, now_usec)).collect()
     }
 
-    /// The one of a container, or else of any container of its image.
+    /// The one of a container, or else of the container of its image that rests on most.
     pub fn like(&self, asked: &Asked, resource: Resource, now_usec: u64) -> Option<v1::Recommendation> {
         let kept = self.kept();
         let of = || kept.all.values().filter(|r| r.resource == resource.as_str() && r.request.is_some());
@@ -142,7 +143,11 @@ impl Stored {
         });
         let image = asked.image.as_ref().map(ToString::to_string);
         let others = || {
-            let found = of().find(|r| Some(&r.image) == image.as_ref())?;
+            let evidence = |r: &&v1::Recommendation| {
+                Evidence { span_seconds: r.span_seconds, minutes: r.samples }.seconds()
+            };
+            // The first of equals.
+            let found = of().rev().filter(|r| Some(&r.image) == image.as_ref()).max_by_key(evidence)?;
             Some(v1::Recommendation { tier: "image:tag".to_owned(), ..aged(found, kept.made_usec, now_usec) })
         };
         own.map(|r| aged(r, kept.made_usec, now_usec)).or_else(others)

@@ -166,7 +166,7 @@ fn kept(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)]) -> Us
 
 /// A series' minutes from a minute on, with those that have not ended.
 fn minutes(state: &State, id: SeriesId, from: u32) -> Vec<Kept> {
-    let open = state.live_of(id).filter_map(|(_, slot)| slot.open);
+    let open = state.followed_of(id).filter_map(|(_, slot)| slot.open);
     let open = open.map(|(minute, rollup)| Kept::of(minute, &rollup)).filter(|kept| kept.minute >= from);
     let mut minutes = state.history.kept(id, from);
     minutes.extend(open);
@@ -215,7 +215,7 @@ fn of_minutes(entries: &[Entry]) -> Stats {
 
 /// What the rule in force expects of each resource.
 fn predicted(desk: &Desk<'_>, all: &[(SeriesId, &Series)]) -> BTreeMap<ResourceName, Stats> {
-    let newest = all.iter().max_by_key(|(_, s)| (!s.live.is_empty(), s.newest));
+    let newest = all.iter().max_by_key(|(id, s)| (desk.state.is_live(*id), s.newest));
     let Some((id, series)) = newest else { return BTreeMap::new() };
     let line = list::line(desk.state, *id, series);
     let rule = list::governing(desk, &line).0.map_or(&desk.advisor.default, |governing| governing.rule);

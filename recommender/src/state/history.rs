@@ -202,6 +202,11 @@ impl Minutes {
         })
     }
 
+    /// How many series an image has, of all tags.
+    pub(crate) fn image_series(&self, name: &str) -> usize {
+        self.by_image.get(name).map_or(0, Vec::len)
+    }
+
     /// Containers' hours in files and waiting for one, and series dropped for lack of room since the start of the state.
     pub fn counts(&self) -> (usize, usize, u64) {
         let extents = self.by_id.values().map(|s| s.extents.len()).sum();
