@@ -378,7 +378,8 @@ impl TestCgroup {
         members(&self.directory("memory")?)
     }
 
-    fn directories(&self) -> Vec<PathBuf> {
+    /// Its directories, one in each hierarchy that has it.
+    pub fn directories(&self) -> Vec<PathBuf> {
         let all = self.mounts.iter().map(|mount| mount.point.join(&self.path));
         all.filter(|directory| directory.is_dir()).collect()
     }

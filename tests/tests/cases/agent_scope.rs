@@ -92,3 +92,38 @@ fn a_manifest_names_a_container_found_by_its_cgroup() -> Result<()> {
     assert_eq!(score(pid)?, 1000);
     agent.stop()
 }
+
+#[test]
+fn a_directory_that_a_user_made_is_no_container() -> Result<()> {
+    require!(machine::is_root(), "giving cgroups away needs root");
+    let mut site = Site::new()?;
+    let id = format!("{:032x}{:032x}", std::process::id(), 2);
+    // A subtree that was given to a user, who makes a directory named as the container a manifest binds.
+    let given = site.tree().group(&format!("given/docker-{id}.scope"))?;
+    for directory in given.directories() {
+        std::os::unix::fs::chown(&directory, Some(65534), None)?;
+    }
+    let evil = site.run(&given, &["sleep"])?;
+    let agent = site.start()?;
+    let resources = serde_json::json!({ "requests": { "memory": "1Gi" }, "limits": { "memory": "1Gi" } });
+    site.bind(&Manifest::new("web", &format!("docker://{id}"), &resources))?;
+    agent.await_status("the manifest to be refused", |status| {
+        status
+            .sources
+            .iter()
+            .any(|s| s.name == "manifests" && s.why.contains("no cgroup of a docker container"))
+    })?;
+    let followed = |agent: &Agent| -> Result<bool> {
+        Ok(agent.ask().status()?.containers.iter().any(|c| c.cgroup.contains(&id)))
+    };
+    assert!(!followed(&agent)?);
+    assert_eq!(score(evil)?, 0);
+    // The real one starts, and is the one that is meant.
+    let real = site.tree().group(&format!("docker-{id}.scope"))?;
+    let pid = site.run(&real, &["sleep"])?;
+    let web = agent.await_settled("web")?;
+    assert_eq!(web.cgroup, real.path());
+    assert!(score(pid)? == -999 || !machine::may_lower_scores());
+    assert_eq!(score(evil)?, 0);
+    agent.stop()
+}
