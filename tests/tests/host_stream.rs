@@ -8,3 +8,5 @@ mod events;
 mod losses;
 #[path = "cases/stream_overlay.rs"]
 mod overlay;
+#[path = "cases/stream_upgrade.rs"]
+mod upgrade;
