@@ -253,6 +253,7 @@ fn what_may_not_be_seen_is_named_with_its_cost_and_refused_when_strict() {
     let run = desk.run(&["-o", "json"]);
     let error: Value = serde_json::from_str(&run.err).unwrap();
     assert!(error["error"]["where"].as_str().unwrap().ends_with("/api/v1/nodes"), "{run:?}");
+    assert!(!run.err.contains("--strict"), "it was not given: {run:?}");
 }
 
 #[test]
@@ -261,6 +262,11 @@ fn whoever_may_ask_is_let_in_by_the_table() {
     desk.write("token", &format!("{TOKEN}\n"));
     desk.write("client.crt", &desk.server.client.0);
     desk.write("client.key", &desk.server.client.1);
+    desk.write("other.key", &Server::start(Behaviour::default()).client.1);
+    desk.write("v1.crt", include_str!("certificates/v1.crt"));
+    desk.write("v1.key", include_str!("certificates/v1.key"));
+    desk.write("p521.crt", include_str!("certificates/p521.crt"));
+    desk.write("p521.key", include_str!("certificates/p521.key"));
     let plugin = |token: &str| {
         let answer = json!({
             "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": { "token": token },
@@ -274,7 +280,7 @@ fn whoever_may_ask_is_let_in_by_the_table() {
     let good = plugin(TOKEN);
     let bad = plugin("wrong");
     let absent = good.replace("command: sh", "command: no-such-plugin");
-    let table: [(&str, i32, &str); 9] = [
+    let table: [(&str, i32, &str); 13] = [
         ("{token: right}", 0, ""),
         ("{tokenFile: token}", 0, ""),
         ("{client-certificate: client.crt, client-key: client.key}", 0, ""),
@@ -284,6 +290,10 @@ fn whoever_may_ask_is_let_in_by_the_table() {
         (&absent, 1, "get it"),
         ("{client-certificate: client.crt}", 1, "no key"),
         ("{tokenFile: missing}", 1, "missing"),
+        ("{client-certificate: v1.crt, client-key: v1.key}", 1, "X.509 version 1"),
+        ("{client-certificate: p521.crt, client-key: p521.key}", 1, "P-256 or P-384"),
+        ("{client-certificate: client.crt, client-key: other.key}", 1, "another certificate"),
+        ("{as-groups: [dev], token: right}", 1, "without as"),
     ];
     for (user, status, part) in table {
         let run = finish(&mut desk.command(user, &[]));
@@ -291,6 +301,49 @@ fn whoever_may_ask_is_let_in_by_the_table() {
         assert!(run.err.contains(part), "{user}: {run:?}");
         assert!(!run.err.contains(TOKEN), "the token is not told: {run:?}");
     }
+}
+
+#[test]
+fn a_user_is_impersonated_as_the_kubeconfig_says() {
+    let desk = Desk::new(served());
+    let user = "{token: right, as: poor, as-uid: '7', as-groups: [dev, ops], as-user-extra: {a/b: [c]}}";
+    let run = finish(&mut desk.command(user, &[]));
+    assert_eq!(run.status, 0, "{run:?}");
+    let headers = desk.server.behaviour.lock().unwrap().headers.clone();
+    let asked: Vec<&str> =
+        headers.iter().map(String::as_str).filter(|line| line.starts_with("impersonate-")).collect();
+    let want = [
+        "impersonate-user: poor",
+        "impersonate-uid: 7",
+        "impersonate-group: dev",
+        "impersonate-group: ops",
+        "impersonate-extra-a%2fb: c",
+    ];
+    assert_eq!(asked, want, "{headers:?}");
+}
+
+#[test]
+fn a_server_may_have_another_name_in_its_certificate() {
+    let server = Server::named(served(), "inside.example");
+    let desk = Desk { dir: TempDir::new().unwrap(), server };
+    desk.write("ca.crt", &desk.server.ca);
+    let run = desk.run(&[]);
+    assert!(run.status == 1 && run.err.contains("certificate"), "{run:?}");
+    let with = |name: &str| {
+        let text = std::fs::read_to_string(desk.config("{token: right}")).unwrap();
+        let text =
+            text.replace("certificate-authority", &format!("tls-server-name: {name}, certificate-authority"));
+        let path = desk.write("named", &text);
+        finish(command(&["snapshot"]).env("KUBECONFIG", path))
+    };
+    let run = with("inside.example");
+    assert_eq!(run.status, 0, "{run:?}");
+    let headers = desk.server.behaviour.lock().unwrap().headers.clone();
+    assert!(headers.contains(&format!("host: {}", desk.server.at)), "{headers:?}");
+    let run = with("outside.example");
+    assert!(run.status == 1 && run.err.contains("certificate"), "{run:?}");
+    let run = with("'no name'");
+    assert!(run.status == 1 && run.err.contains("no host name"), "{run:?}");
 }
 
 #[test]

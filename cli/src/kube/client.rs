@@ -11,10 +11,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use ureq::http::{Response, StatusCode, header};
 use ureq::tls::{RootCerts, TlsConfig};
+use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body};
 
 use super::config::Target;
 use super::credentials::{Credentials, authorities};
+use super::server_name::Renamed;
 use crate::failure::Failure;
 
 /// How long a connection may take.
@@ -72,6 +74,8 @@ pub(crate) struct Client {
     target: Target,
     agent: Agent,
     credentials: Credentials,
+    /// Where its certificate has another name.
+    renamed: Option<Renamed>,
     /// It has answered before.
     reached: bool,
 }
@@ -83,8 +87,9 @@ impl Client {
     /// When its certificates or credentials cannot be used.
     pub(crate) fn new(target: Target) -> Result<Self, Failure> {
         let credentials = Credentials::of(&target.user)?;
-        let agent = agent(&target, &credentials)?;
-        Ok(Self { target, agent, credentials, reached: false })
+        let renamed = Renamed::of(&target)?;
+        let agent = agent(&target, renamed.as_ref(), &credentials)?;
+        Ok(Self { target, agent, credentials, renamed, reached: false })
     }
 
     /// The server's URL.
@@ -119,7 +124,8 @@ impl Client {
     }
 
     fn page(&mut self, path: &str, query: &str) -> Result<Page, ListError> {
-        let url = format!("{}{path}?{query}", self.target.server.trim_end_matches('/'));
+        let server = self.renamed.as_ref().map_or(self.target.server.as_str(), |renamed| &renamed.url);
+        let url = format!("{}{path}?{query}", server.trim_end_matches('/'));
         let mut renewed = false;
         let mut attempt = 1;
         loop {
@@ -134,7 +140,7 @@ impl Client {
                         }
                         renewed = true;
                         self.credentials = Credentials::of(&self.target.user)?;
-                        self.agent = agent(&self.target, &self.credentials)?;
+                        self.agent = agent(&self.target, self.renamed.as_ref(), &self.credentials)?;
                         continue;
                     }
                     Answered::Later { why, after } => Again { why, after },
@@ -163,6 +169,12 @@ impl Client {
         if let Some(authorization) = &self.credentials.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
         }
+        for (name, value) in &self.credentials.impersonation {
+            request = request.header(name, value);
+        }
+        if let Some(renamed) = &self.renamed {
+            request = request.header(header::HOST, &renamed.host);
+        }
         request.call()
     }
 
@@ -186,10 +198,7 @@ impl Client {
             };
         }
         let body = response.body_mut().with_config().limit(MAX_STATUS_BYTES).read_to_string();
-        let words = body.ok().and_then(|text| {
-            let status: Value = serde_json::from_str(&text).ok()?;
-            status["message"].as_str().map(str::to_owned)
-        });
+        let words = body.ok().and_then(|text| words_of(&text));
         let why = format!("{status}: {}", words.as_deref().unwrap_or("no reason given"));
         match status {
             StatusCode::FORBIDDEN => Err(ListError::Forbidden(words.unwrap_or(why))),
@@ -219,6 +228,18 @@ impl Client {
     }
 }
 
+/// The server's reason: the message of a `Status`, or the first line of plain text, such as Go's TLS server gives to a
+/// client without TLS. Pages of HTML say nothing.
+fn words_of(body: &str) -> Option<String> {
+    const MOST: usize = 300;
+    if let Ok(status) = serde_json::from_str::<Value>(body) {
+        return status["message"].as_str().map(str::to_owned);
+    }
+    let line = body.trim_start().lines().next()?.trim_end();
+    let readable = !line.is_empty() && !line.starts_with('<') && !line.contains(char::is_control);
+    readable.then(|| line.chars().take(MOST).collect())
+}
+
 enum Answered {
     Page(Page),
     Unauthorized(String),
@@ -230,7 +251,7 @@ struct Again {
     after: Option<Duration>,
 }
 
-fn agent(target: &Target, credentials: &Credentials) -> Result<Agent, Failure> {
+fn agent(target: &Target, renamed: Option<&Renamed>, credentials: &Credentials) -> Result<Agent, Failure> {
     let mut tls = TlsConfig::builder()
         .client_cert(credentials.certificate.clone())
         .disable_verification(target.cluster.insecure_skip_tls_verify);
@@ -255,7 +276,18 @@ fn agent(target: &Target, credentials: &Credentials) -> Result<Agent, Failure> {
         })?;
         config = config.proxy(Some(proxy));
     }
-    Ok(config.build().new_agent())
+    let config = match renamed {
+        // Nothing of the environment either: a proxy would be told the name in the certificate.
+        Some(renamed) => {
+            return Ok(Agent::with_parts(
+                config.proxy(None).build(),
+                DefaultConnector::default(),
+                renamed.clone(),
+            ));
+        }
+        None => config.build(),
+    };
+    Ok(config.new_agent())
 }
 
 /// An error with its causes, each once.
@@ -288,6 +320,23 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_has_the_servers_words() {
+        for (body, want) in [
+            (r#"{"kind": "Status", "message": "no"}"#, Some("no")),
+            (
+                "Client sent an HTTP request to an HTTPS server.\n",
+                Some("Client sent an HTTP request to an HTTPS server."),
+            ),
+            ("<html><body>no</body></html>", None),
+            ("{}", None),
+            ("\u{1b}[31mred", None),
+            ("", None),
+        ] {
+            assert_eq!(words_of(body).as_deref(), want, "{body}");
+        }
+    }
 
     #[test]
     fn tokens_are_escaped() {

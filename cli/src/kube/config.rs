@@ -47,7 +47,7 @@ pub(crate) struct Cluster {
     pub(crate) certificate_authority_data: Option<String>,
     /// Its certificate is not checked at all.
     pub(crate) insecure_skip_tls_verify: bool,
-    /// A name other than the URL's is in its certificate.
+    /// The name in its certificate, where it is not the URL's.
     pub(crate) tls_server_name: Option<String>,
     /// Way to it.
     pub(crate) proxy_url: Option<String>,
@@ -76,6 +76,17 @@ pub(crate) struct User {
     pub(crate) password: Option<String>,
     /// A program that gives a token or certificate.
     pub(crate) exec: Option<Exec>,
+    /// Whom the server is asked to take the caller for.
+    #[serde(rename = "as")]
+    pub(crate) as_user: Option<String>,
+    /// That user's identifier.
+    pub(crate) as_uid: Option<String>,
+    /// That user's groups.
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) as_groups: Vec<String>,
+    /// What else is known of that user.
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) as_user_extra: BTreeMap<String, Vec<String>>,
     /// Built into former clients; nothing answers to it now.
     auth_provider: Option<serde_json::Value>,
 }
@@ -315,12 +326,6 @@ fn checked(target: Target) -> Result<Target, Failure> {
         |why: &str, remedy: &str| Err(Failure::new("cannot ask the API server", &target.server, why, remedy));
     if !target.server.starts_with("https://") && !target.server.starts_with("http://") {
         return refuse("the server is no http:// or https:// URL", "correct it, or give --server");
-    }
-    if target.cluster.tls_server_name.is_some() {
-        return refuse(
-            "tls-server-name is not supported",
-            "name the server as its certificate does with --server",
-        );
     }
     if target.user.auth_provider.is_some() && target.user.exec.is_none() {
         return refuse("auth-provider was removed from Kubernetes 1.26", "use an exec plugin or a token");

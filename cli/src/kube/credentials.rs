@@ -2,14 +2,18 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Deserialize;
 use serde_json::json;
+use ureq::http::{HeaderName, HeaderValue};
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, parse_pem};
 
 use super::config::{Cluster, Exec, User};
+use super::impersonation;
 use crate::failure::Failure;
 
 /// Where distributions keep the bundle of public authorities, used where a kubeconfig names none.
@@ -23,6 +27,8 @@ pub(crate) struct Credentials {
     pub(crate) authorization: Option<String>,
     /// Certificate and key.
     pub(crate) certificate: Option<ClientCert>,
+    /// Headers that ask to be taken for somebody else.
+    pub(crate) impersonation: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Credentials {
@@ -31,7 +37,7 @@ impl Credentials {
     /// # Errors
     /// When a file or program does not give what it should.
     pub(crate) fn of(user: &User) -> Result<Self, Failure> {
-        let mut credentials = Self::default();
+        let mut credentials = Self { impersonation: impersonation::headers(user)?, ..Self::default() };
         let chain = bytes(user.client_certificate_data.as_deref(), user.client_certificate.as_deref())?;
         let key = bytes(user.client_key_data.as_deref(), user.client_key.as_deref())?;
         match (chain, key) {
@@ -137,7 +143,51 @@ fn certificates(bundle: &[u8]) -> Result<Vec<Certificate<'static>>, Failure> {
 
 fn client_cert(chain: &[u8], key: &[u8]) -> Result<ClientCert, Failure> {
     let key = PrivateKey::from_pem(key).map_err(|error| broken("the client's key", &error.to_string()))?;
-    Ok(ClientCert::new_with_certs(&certificates(chain)?, key))
+    let certificates = certificates(chain)?;
+    usable(&certificates, &key)?;
+    Ok(ClientCert::new_with_certs(&certificates, key))
+}
+
+/// Whether rustls takes a certificate with its key: the HTTP client builds on that and does not ask.
+fn usable(chain: &[Certificate<'static>], key: &PrivateKey<'static>) -> Result<(), Failure> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| broken("TLS", &error.to_string()))?
+        .with_root_certificates(rustls::RootCertStore::empty());
+    let chain = chain.iter().map(|one| CertificateDer::from(one.der().to_vec())).collect();
+    let key = PrivateKeyDer::try_from(key.der().to_vec())
+        .map_err(|why| unusable(&rustls::Error::General(why.to_owned())))?;
+    builder.with_client_auth_cert(chain, key).map(drop).map_err(|error| unusable(&error))
+}
+
+/// Why a certificate or key is not taken, and what would be.
+fn unusable(error: &rustls::Error) -> Failure {
+    const WHAT: &str = "cannot use the kubeconfig";
+    let why = error.to_string();
+    match error {
+        rustls::Error::InconsistentKeys(_) => Failure::new(
+            WHAT,
+            "the client's key",
+            "it belongs to another certificate",
+            "give the key the certificate was made with",
+        ),
+        rustls::Error::InvalidCertificate(_) if why.contains("UnsupportedCertVersion") => Failure::new(
+            WHAT,
+            "the client's certificate",
+            "it is an X.509 version 1 certificate, which TLS 1.3 does not know",
+            "issue it again as version 3, as by openssl x509 -req -extfile, or ask by a token",
+        ),
+        rustls::Error::InvalidCertificate(_) => {
+            Failure::new(WHAT, "the client's certificate", why, "issue it again, or ask by a token")
+        }
+        _ => Failure::new(
+            WHAT,
+            "the client's key",
+            format!("it is of a kind that is not taken ({why})"),
+            "issue certificate and key with RSA, ECDSA P-256 or P-384, or Ed25519, or ask by a token",
+        ),
+    }
 }
 
 /// What stands in base64 in the file, or in a file of its own.

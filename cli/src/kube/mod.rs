@@ -6,3 +6,5 @@
 pub(crate) mod client;
 pub(crate) mod config;
 pub(crate) mod credentials;
+mod impersonation;
+mod server_name;

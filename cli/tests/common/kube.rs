@@ -28,6 +28,8 @@ pub struct Behaviour {
     pub expire: BTreeMap<String, usize>,
     /// Requests: path and query.
     pub requests: Vec<String>,
+    /// Header lines of the last request, names in small letters.
+    pub headers: Vec<String>,
 }
 
 /// A running server; it ends with the test.
@@ -42,6 +44,11 @@ pub struct Server {
 
 impl Server {
     pub fn start(behaviour: Behaviour) -> Self {
+        Self::named(behaviour, "127.0.0.1")
+    }
+
+    /// With another name in its certificate.
+    pub fn named(behaviour: Behaviour, name: &str) -> Self {
         let ca_key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -52,7 +59,7 @@ impl Server {
             let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
             (params.signed_by(&key, &issuer).unwrap(), key)
         };
-        let (server, server_key) = signed("127.0.0.1");
+        let (server, server_key) = signed(name);
         let (client, client_key) = signed("client");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
@@ -109,6 +116,11 @@ fn serve(stream: TcpStream, config: Arc<ServerConfig>, behaviour: &Mutex<Behavio
         let bearer = head.lines().find_map(|line| {
             line.to_ascii_lowercase().strip_prefix("authorization: bearer ").map(str::to_owned)
         });
+        behaviour.lock().unwrap().headers = head
+            .lines()
+            .filter_map(|line| line.split_once(": "))
+            .map(|(name, value)| format!("{}: {value}", name.to_ascii_lowercase()))
+            .collect();
         let known = bearer.as_deref() == Some(TOKEN) || stream.conn.peer_certificates().is_some();
         let Some((status, after, body)) = answer(&mut behaviour.lock().unwrap(), &target, known) else {
             return;
