@@ -41,7 +41,7 @@ where
 }
 
 /// Annotations that anything here asks for; others may be large, and are not kept.
-const ANNOTATIONS: [&str; 6] = [
+pub const ANNOTATIONS: [&str; 6] = [
     "evenkeel.dev/count",
     "openshift.io/node-selector",
     "pv.kubernetes.io/bind-completed",

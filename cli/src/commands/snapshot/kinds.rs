@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use super::keep::Keep;
+
 /// A kind the simulator reads.
 pub(super) struct Kind {
     /// Name.
@@ -109,53 +111,11 @@ impl Kind {
         saved.insert("apiVersion".to_owned(), self.api_version.into());
         saved.insert("kind".to_owned(), self.kind.into());
         if !keep_all {
-            self.strip(&mut object);
+            Keep::of(self.kind).strip(&mut object);
         }
         saved.extend(object);
         saved
     }
-
-    fn strip(&self, object: &mut Map<String, Value>) {
-        if let Some(metadata) = child(object, "metadata") {
-            metadata.remove("managedFields");
-            if let Some(annotations) = child(metadata, "annotations") {
-                // The object as it was written, environment and all.
-                annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-            }
-        }
-        match self.kind {
-            "Pod" => {
-                let Some(spec) = child(object, "spec") else { return };
-                for list in ["containers", "initContainers", "ephemeralContainers"] {
-                    for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-                        if let Some(container) = container.as_object_mut() {
-                            CONTAINER.iter().for_each(|key| drop(container.remove(*key)));
-                        }
-                    }
-                }
-            }
-            "ReplicaSet" | "StatefulSet" | "ReplicationController" => {
-                if let Some(spec) = child(object, "spec") {
-                    spec.remove("template");
-                }
-            }
-            "PersistentVolume" => {
-                if let Some(csi) = child(object, "spec").and_then(|spec| child(spec, "csi")) {
-                    csi.remove("volumeAttributes");
-                }
-            }
-            "StorageClass" => drop(object.remove("parameters")),
-            _ => {}
-        }
-    }
-}
-
-/// What of a container says how it runs, not where it may: values of the environment and command lines hold secrets.
-const CONTAINER: [&str; 8] =
-    ["env", "envFrom", "command", "args", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe"];
-
-fn child<'a>(object: &'a mut Map<String, Value>, key: &str) -> Option<&'a mut Map<String, Value>> {
-    object.get_mut(key)?.as_object_mut()
 }
 
 #[cfg(test)]
@@ -201,26 +161,47 @@ mod tests {
     fn secrets_stay_behind_unless_all_is_kept() {
         let pod = json!({
             "metadata": { "name": "p", "managedFields": [{}], "annotations": {
-                "kubectl.kubernetes.io/last-applied-configuration": "SECRET", "evenkeel.dev/manage": "false" } },
+                "kubectl.kubernetes.io/last-applied-configuration": "SECRET", "evenkeel.dev/manage": "false",
+                "vault.example/token": "SECRET" } },
             "spec": {
                 "containers": [{ "name": "c", "image": "i", "env": [{ "name": "A", "value": "SECRET" }], "args": ["SECRET"],
                     "livenessProbe": { "exec": { "command": ["SECRET"] } }, "resources": { "requests": { "cpu": "1" } } }],
                 "initContainers": [{ "name": "d", "command": ["SECRET"], "restartPolicy": "Always" }],
+                "volumes": [
+                    { "name": "v", "csi": { "driver": "d", "volumeAttributes": { "k": "SECRET" } } },
+                    { "name": "w", "flexVolume": { "driver": "d", "options": { "k": "SECRET" } } },
+                    { "name": "x", "rbd": { "monitors": ["m"], "image": "i", "user": "SECRET", "keyring": "SECRET" } },
+                ],
+                "hostAliases": [{ "ip": "10.0.0.1", "hostnames": ["SECRET"] }],
+                "someLaterField": "SECRET",
             },
+            "status": { "phase": "Running", "message": "SECRET",
+                "conditions": [{ "type": "Ready", "status": "True", "message": "SECRET" }] },
         });
+        let node = json!({ "metadata": { "name": "n", "annotations": { "agent.example/join": "SECRET" } },
+            "spec": { "unschedulable": true, "configSource": "SECRET" } });
+        let namespace = json!({ "metadata": { "name": "n", "annotations": { "a": "SECRET" } } });
+        let attachment =
+            json!({ "spec": { "attacher": "a", "source": { "inlineVolumeSpec": { "csi": "SECRET" } } } });
         let set = json!({ "spec": { "selector": {}, "template": { "spec": "SECRET" } } });
         let volume = json!({ "spec": { "csi": { "driver": "d", "volumeAttributes": { "k": "SECRET" } } } });
         let class = json!({ "provisioner": "p", "parameters": { "key": "SECRET" } });
-        for (kind, object) in
-            [("Pod", &pod), ("ReplicaSet", &set), ("PersistentVolume", &volume), ("StorageClass", &class)]
-        {
+        for (kind, object) in [
+            ("Pod", &pod),
+            ("Node", &node),
+            ("Namespace", &namespace),
+            ("VolumeAttachment", &attachment),
+            ("ReplicaSet", &set),
+            ("PersistentVolume", &volume),
+            ("StorageClass", &class),
+        ] {
             let object = object.as_object().unwrap();
             let saved = Value::Object(of(kind).saved(object.clone(), false)).to_string();
             assert!(!saved.contains("SECRET"), "{saved}");
             assert!(Value::Object(of(kind).saved(object.clone(), true)).to_string().contains("SECRET"));
         }
         let saved = Value::Object(of("Pod").saved(pod.as_object().unwrap().clone(), false)).to_string();
-        let want = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","annotations":{"evenkeel.dev/manage":"false"}},"spec":{"containers":[{"name":"c","image":"i","resources":{"requests":{"cpu":"1"}}}],"initContainers":[{"name":"d","restartPolicy":"Always"}]}}"#;
+        let want = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","annotations":{"evenkeel.dev/manage":"false"}},"spec":{"containers":[{"name":"c","image":"i","resources":{"requests":{"cpu":"1"}}}],"initContainers":[{"name":"d","restartPolicy":"Always"}],"volumes":[{"name":"v","csi":{"driver":"d"}},{"name":"w"},{"name":"x","rbd":{"monitors":["m"],"image":"i"}}]},"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}"#;
         assert_eq!(saved, want);
     }
 }

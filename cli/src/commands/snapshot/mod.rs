@@ -1,5 +1,6 @@
 //! `evenkeel snapshot`: saves a cluster to a file the simulator reads.
 
+mod keep;
 mod kinds;
 mod sink;
 
@@ -25,8 +26,8 @@ const RESTARTS: usize = 3;
 
 /// Save a cluster to a file that "evenkeel capacity" reads.
 ///
-/// Asks an API server for the kinds that decide where pods go, and never for secrets. Environment, commands and probes
-/// of containers are left out. With --reported, the recommender is asked for what agents told it. Nothing is changed.
+/// Asks an API server for the kinds that decide where pods go, and never for secrets. What can hold a secret
+/// is left out: environment, commands, probes, options of volumes, annotations nobody here reads. With --reported, the recommender is asked for what agents told it. Nothing is changed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   evenkeel snapshot cluster.json
@@ -162,7 +163,7 @@ fn save(args: &ServerArgs, wish: Wish<'_>, sink: &mut Sink) -> Result<Saved, Fai
             }
             Err(error) => {
                 progress.end();
-                return Err(failed(&client, kind, error));
+                return Err(failed(&client, kind, wish.strict, error));
             }
         };
         let cost = missing.is_some().then_some(kind.cost);
@@ -205,13 +206,18 @@ fn list(
     }
 }
 
-fn failed(client: &Client, kind: &Kind, error: ListError) -> Failure {
+fn failed(client: &Client, kind: &Kind, strict: bool, error: ListError) -> Failure {
     let what = format!("cannot save the cluster's {} objects", kind.kind);
     let place = format!("{}{}", client.server(), kind.path(None));
     match error {
         ListError::Failed(failure) => failure,
         ListError::Forbidden(why) => {
-            Failure::new(what, place, why, "have list allowed on it, or leave out --strict")
+            let remedy = match strict && kind.kind != "Node" {
+                true => "have list allowed on it, or leave out --strict",
+                // Without nodes there is nothing that a snapshot could say.
+                false => "have list allowed on it; packaging/kubernetes/snapshot.yaml has the role",
+            };
+            Failure::new(what, place, why, remedy)
         }
         ListError::Unknown => {
             Failure::new(what, place, "nothing is there", "see whether this is the address of an API server")
