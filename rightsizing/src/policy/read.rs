@@ -151,8 +151,23 @@ fn policy(object: &Value) -> Result<Policy, PolicyError> {
         parameters: spec.get("parameters")?.map(|at| at.map().cloned()).transpose()?.unwrap_or_default(),
         kind: kind.text()?.to_owned(),
         metadata: metadata.map()?.clone(),
-        spec: spec.value.clone(),
+        spec: with_words(spec.value),
     })
+}
+
+/// A spec with its modes as words: `off` without quotes is false to a reader of YAML 1.1, and a client that compares with
+/// the word must find it.
+fn with_words(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    let put = |mode: Option<&mut Value>| {
+        if let Some(mode) = mode.filter(|mode| **mode == Value::Bool(false)) {
+            *mode = "off".into();
+        }
+    };
+    put(spec.pointer_mut("/updatePolicy/mode"));
+    let containers = spec.pointer_mut("/resourcesPolicy/containers").and_then(Value::as_array_mut);
+    containers.into_iter().flatten().for_each(|container| put(container.get_mut("mode")));
+    spec
 }
 
 fn name(at: &At<'_>) -> Result<String, PolicyError> {

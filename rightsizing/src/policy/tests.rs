@@ -16,6 +16,23 @@ fn with_spec(spec: &str) -> Result<Policy, PolicyError> {
 }
 
 #[test]
+fn a_mode_is_kept_as_its_word() {
+    let text = "apiVersion: evenkeel.dev/v1\nkind: Policy\nmetadata: {name: p}\nspec:\n  target: {matchLabels: {a: b}}\n  \
+                updatePolicy: {mode: off}\n  resourcesPolicy: {containers: [{name: c, mode: off}, {name: d, mode: auto}]}\n";
+    let quoted = text.replace("mode: off", "mode: \"off\"");
+    for text in [text, &quoted] {
+        let policy = read(text).unwrap();
+        assert_eq!(policy.spec["updatePolicy"]["mode"], "off", "{text}");
+        let containers = &policy.spec["resourcesPolicy"]["containers"];
+        assert_eq!(
+            (&containers[0]["mode"], &containers[1]["mode"]),
+            (&"off".into(), &"auto".into()),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn the_documents_example_is_read() {
     let policy = read(
         r#"{"apiVersion": "evenkeel.dev/v1", "kind": "VerticalPodAutoscaler", "metadata": {"name": "vpa"}, "spec": {
