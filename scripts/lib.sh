@@ -70,5 +70,17 @@ rust_version() { sed -n 's/^rust-version = "\(.*\)"/\1/p' "$repository/Cargo.tom
 # Tools for real containers, and for guests with a kernel of their own.
 need_containers() { need_tools containerd ctr runc busybox tar; }
 need_guests() { need_tools qemu-system-x86_64 busybox modprobe depmod apt-get dpkg; }
+# A Python with gRPC's C core, to ask our programs as clients of other languages do: an environment below target, so that
+# nothing of the machine changes.
+need_python() {
+    local at
+    at=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/fixtures/python
+    ! "$at/bin/python" -c 'import grpc, grpc_reflection' 2> /dev/null || return 0
+    need_tools python3
+    python3 -c 'import ensurepip' 2> /dev/null || install_packages "Python's venv" python3-venv
+    say "installing Python's grpcio from PyPI in $at"
+    python3 -m venv "$at" && "$at/bin/pip" -q --disable-pip-version-check install grpcio grpcio-reflection ||
+        warn "no Python with gRPC: its tests are skipped, each with a line that says so"
+}
 # Engines that keep the history outside, and what makes a certificate for one.
 need_engines() { need_tools prometheus victoria-metrics influxd openssl; }

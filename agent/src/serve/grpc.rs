@@ -7,12 +7,14 @@ use anyhow::Context as _;
 use evenkeel_model::pod::read_pods;
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::agent_service_server::{AgentService, AgentServiceServer};
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tonic::server::NamedService;
 use tonic::transport::Server;
 use tonic::transport::server::Router;
 use tonic::{Request, Response, Status};
 
+use super::authority::AnyAuthority;
 use super::watch::{self, Messages};
 use super::{admit, wire};
 use crate::converge::board::Board;
@@ -23,6 +25,8 @@ use crate::shared::{Context, LiveBus};
 
 /// Calls one connection may have open: a person's tools need a few.
 const CALLS_PER_CONNECTION: u32 = 64;
+/// What is wrong where reflection cannot be served.
+const DESCRIPTORS: &str = "the descriptors built into this program do not read";
 
 /// Everything the service answers from.
 pub(crate) struct Agent {
@@ -117,20 +121,26 @@ impl AgentService for Service {
 async fn router(agent: &Arc<Agent>) -> anyhow::Result<Router> {
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<AgentServiceServer<Service>>().await;
-    let reflection = tonic_reflection::server::Builder::configure()
+    // Python's own client of reflection, and older tools, speak v1alpha only.
+    let current_reflection = reflection().build_v1().context(DESCRIPTORS)?;
+    let earlier_reflection = reflection().build_v1alpha().context(DESCRIPTORS)?;
+    Ok(Server::builder()
+        .max_concurrent_streams(CALLS_PER_CONNECTION)
+        .add_service(AgentServiceServer::new(Service(Arc::clone(agent))))
+        .add_service(health_service)
+        .add_service(current_reflection)
+        .add_service(earlier_reflection))
+}
+
+fn reflection() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(evenkeel_proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         // The descriptors know more services than this program serves.
         .with_service_name(<AgentServiceServer<Service> as NamedService>::NAME)
         .with_service_name("grpc.health.v1.Health")
         .with_service_name("grpc.reflection.v1.ServerReflection")
-        .build_v1()
-        .context("the descriptors built into this program do not read")?;
-    Ok(Server::builder()
-        .max_concurrent_streams(CALLS_PER_CONNECTION)
-        .add_service(AgentServiceServer::new(Service(Arc::clone(agent))))
-        .add_service(health_service)
-        .add_service(reflection))
+        .with_service_name("grpc.reflection.v1alpha.ServerReflection")
 }
 
 /// Serves on a bound Unix socket until the agent stops.
@@ -144,7 +154,7 @@ pub(crate) async fn serve_unix(
 ) -> anyhow::Result<()> {
     listener.set_nonblocking(true).context("cannot use the agent's socket")?;
     let listener = tokio::net::UnixListener::from_std(listener).context("cannot use the agent's socket")?;
-    let incoming = UnixListenerStream::new(listener);
+    let incoming = UnixListenerStream::new(listener).map(|stream| stream.map(AnyAuthority::new));
     router(&agent)
         .await?
         .serve_with_incoming_shutdown(incoming, stop)

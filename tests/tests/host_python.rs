@@ -1,0 +1,71 @@
+//! Suite `host`: clients of other languages. gRPC's C core, by Python's grpcio, asks agent and recommender.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use evenkeel_tests::product::{AgentSetup, RecommenderSetup, directory};
+use evenkeel_tests::{machine, places, require};
+use serde_json::Value;
+
+/// The client's source.
+const CLIENT: &str = include_str!("cases/grpc_client.py");
+/// Remedy for a machine without it.
+const MISSING: &str =
+    "no Python with grpcio and grpcio-reflection; scripts/test host installs it below target";
+
+/// Python with gRPC, as `scripts/test` installs it.
+fn python() -> Result<Option<PathBuf>> {
+    let python = places::cache("python")?.join("bin/python");
+    let imports = ["-c", "import grpc, grpc_reflection"];
+    let works = Command::new(&python).args(imports).output().is_ok_and(|output| output.status.success());
+    Ok(works.then_some(python))
+}
+
+/// What the client prints.
+fn ask(python: &PathBuf, address: &str, service: &str, method: &str) -> Result<Value> {
+    let output = machine::run(Command::new(python).args(["-c", CLIENT, address, service, method]))?;
+    serde_json::from_str(&output).context("the client's answer is not JSON")
+}
+
+fn assert_reflection(answer: &Value, service: &str) {
+    for version in ["v1", "v1alpha"] {
+        let services: Vec<&str> =
+            answer[version].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        for wanted in [service, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"] {
+            assert!(services.contains(&wanted), "{version} lacks {wanted}: {services:?}");
+        }
+    }
+}
+
+#[test]
+fn the_c_core_asks_the_agent_over_its_unix_socket() -> Result<()> {
+    require!(machine::is_root(), "an agent needs root");
+    let python = python()?;
+    require!(python.is_some(), MISSING);
+    let (python, directory) = (python.context(MISSING)?, directory()?);
+    let setup = AgentSetup::new(directory.path())?.set("mode", "\"dry-run\"");
+    let agent = setup.start()?;
+    let service = "evenkeel.v1.AgentService";
+    // Both ways to write the address; the C core names the path as authority.
+    for scheme in ["unix:", "unix://"] {
+        let answer = ask(&python, &format!("{scheme}{}", setup.socket().display()), service, "GetStatus")?;
+        assert_reflection(&answer, service);
+        assert_eq!(answer["answer"]["mode"], "dry-run", "{answer:#}");
+    }
+    agent.stop()
+}
+
+#[test]
+fn the_c_core_asks_the_recommender() -> Result<()> {
+    let python = python()?;
+    require!(python.is_some(), MISSING);
+    let (python, directory) = (python.context(MISSING)?, directory()?);
+    let setup = RecommenderSetup::new(directory.path())?;
+    let recommender = setup.start()?;
+    let address = setup.address().replace("http://", "");
+    let service = "evenkeel.v1.RecommenderService";
+    let answer = ask(&python, &address, service, "ListNodes")?;
+    assert_reflection(&answer, service);
+    recommender.stop()
+}
