@@ -10,15 +10,16 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
+use evenkeel_host::caps::{Feature, drop_all_except, needed};
 use evenkeel_host::kernel_reader::KernelReader;
 use evenkeel_host::write::CgroupRef;
 
 use crate::config::Config;
 use crate::journal::{Journal, Transient};
+use crate::kernel::with_remedy;
 use crate::transients::{Ledger, Transients, frozen, undo_all};
 
-/// Starts the guardian and gives both journals the pipe to it. Call it before capabilities are dropped only where
-/// the guardian needs more than the agent: it needs the same.
+/// Starts the guardian and gives both journals the pipe to it.
 ///
 /// # Errors
 /// When the process cannot be started.
@@ -47,6 +48,7 @@ pub(crate) fn start(config: &Config, journal: &mut Journal, transients: &Transie
 /// # Errors
 /// When the cgroup file system cannot be used.
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
+    drop_rights();
     ignore_signals()?;
     // Opened now: when it is needed, memory may be what is short.
     let (roots, tree) = crate::kernel::open_tree(config)?;
@@ -63,7 +65,10 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
             Some(Transient::Thawed(at)) => {
                 passes.remove(&at);
             }
-            None => ledger.read(&line),
+            // The pipe ends in the middle of a line where the agent was killed in it.
+            None => {
+                ledger.read(&line);
+            }
         }
     }
     let mut entries: Vec<_> = passes.iter().map(frozen).collect();
@@ -77,6 +82,14 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         );
     });
     Ok(())
+}
+
+/// Gives up everything but writing the cgroups of other users: the guardian is started before the agent drops its own
+/// capabilities, and undoes settings of cgroups alone.
+fn drop_rights() {
+    if let Err(error) = drop_all_except(&needed([Feature::OtherUsersFiles])) {
+        tracing::warn!(error = %with_remedy(error), "the guardian's capabilities could not be dropped");
+    }
 }
 
 /// A service manager signals every process of the service; the agent undoes its own work then, and only its end

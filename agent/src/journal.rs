@@ -1,18 +1,20 @@
 //! The journal of originals: what a knob held before the agent first wrote it, and freezes not yet undone.
 //!
-//! Owned here: the file `journal.jsonl` in the state directory, one JSON object a line. An entry is written before
+//! Owned here: the file `journal.jsonl` in the state directory, one JSON object a line behind its checksum (lines of a
+//! release before have none). An entry is written before
 //! the write it belongs to. It is with the kernel then, which is as durable as it has to be: knobs and processes
 //! themselves do not survive a crash of the machine, and entries of an earlier boot are dropped. Not owned: putting
 //! originals back ([`crate::restore`]).
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use evenkeel_host::hierarchy::{Controller, Hierarchy};
 use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::write::{CgroupRef, ProcessId, Target, Write};
+use evenkeel_log::{private, sealed};
 use serde::{Deserialize, Serialize};
 
 /// File name in the state directory.
@@ -81,6 +83,8 @@ pub(crate) struct Journal {
     /// Entries in the file, of which some may have been replaced by later ones.
     lines: usize,
     complained: bool,
+    /// Lines of the file that could not be read.
+    damaged: usize,
     /// Told of freezes and thaws as they happen.
     witness: Option<Box<dyn io::Write + Send>>,
 }
@@ -102,13 +106,9 @@ impl Journal {
     pub(crate) fn open(dir: &Path, boot_id: &str) -> io::Result<Self> {
         let path = dir.join(FILE);
         let mut journal = Self::in_memory(boot_id);
-        match std::fs::read_to_string(&path) {
-            Ok(text) => journal.read(&text),
+        match private::read(&path) {
+            Ok(bytes) => journal.read(&String::from_utf8_lossy(&bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // Flipped bits: what reads as lines is kept, the rest is dropped.
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                journal.read(&String::from_utf8_lossy(&std::fs::read(&path)?));
-            }
             Err(error) => return Err(error),
         }
         journal.path = Some(path);
@@ -128,8 +128,19 @@ impl Journal {
             compact_at: COMPACT_AT,
             lines: 0,
             complained: false,
+            damaged: 0,
             witness: None,
         }
+    }
+
+    /// The file in a state directory.
+    pub(crate) fn path_in(dir: &Path) -> PathBuf {
+        dir.join(FILE)
+    }
+
+    /// Lines of this boot that could not be read when the file was opened.
+    pub(crate) const fn damaged(&self) -> usize {
+        self.damaged
     }
 
     /// Notes what a knob holds before it is written for the first time. Later calls for it keep that, and note what
@@ -260,15 +271,17 @@ impl Journal {
     pub(crate) fn rewrite(&mut self) -> io::Result<()> {
         let Some(path) = self.path.clone() else { return Ok(()) };
         let new = path.with_extension("new");
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&new)?;
+        let file = private::create(&new)?;
         // Line by line: all of them at once would be the largest thing the agent ever holds.
         let mut out = BufWriter::new(file);
         let frozen =
             self.frozen.iter().map(|at| Line::Frozen { target: place_of(&Target::Cgroup(at.clone())) });
+        let mut text = String::new();
         let first = Line::Boot { boot_id: self.boot_id.clone() };
         for line in [first].into_iter().chain(self.originals.values().flat_map(lines_of)).chain(frozen) {
-            serde_json::to_writer(&mut out, &line)?;
-            out.write_all(b"\n")?;
+            text.clear();
+            sealed::push_line(&mut text, &serde_json::to_string(&line)?);
+            out.write_all(text.as_bytes())?;
         }
         let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         std::fs::rename(&new, &path)?;
@@ -283,44 +296,63 @@ impl Journal {
         if self.path.is_some()
             && let Ok(text) = serde_json::to_string(line)
         {
-            self.pending.push_str(&text);
-            self.pending.push('\n');
+            sealed::push_line(&mut self.pending, &text);
         }
     }
 
-    /// Lines that do not read (a torn last one) are passed over.
+    /// Lines that do not read are counted; what an earlier boot wrote is of no use, damaged or not.
     fn read(&mut self, text: &str) {
-        let mut ours = false;
-        for line in text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok()) {
-            match line {
-                Line::Boot { boot_id } => ours = boot_id == self.boot_id,
-                _ if !ours => {}
-                Line::Original { target, knob, old, new, container } => {
-                    let original = original(&target, &knob, &old, &new, container.as_ref());
-                    if let Some(original) = original.filter(|_| self.originals.len() < MAX_ENTRIES) {
-                        let key = (original.target.clone(), original.old.knob());
-                        let new = original.new;
-                        let known = self.originals.entry(key).or_insert(original);
-                        if known.new != new {
-                            known.was = Some(known.new);
-                            known.new = new;
-                        }
-                    }
-                }
-                Line::Back { target, knob } => {
-                    if let (Some(target), Ok(knob)) = (target_of(&target), knob.parse()) {
-                        self.originals.remove(&(target, knob));
-                    }
-                }
-                Line::Frozen { target } => self.frozen.extend(cgroup_of(&target)),
-                Line::Thawed { target } => {
-                    if let Some(at) = cgroup_of(&target) {
-                        self.frozen.retain(|frozen| *frozen != at);
+        // The file is never empty but for the moment before it takes the place of the one before.
+        self.damaged += usize::from(text.is_empty());
+        let mut ours = None;
+        for line in text.lines() {
+            let line = text_of(line).and_then(|text| serde_json::from_str::<Line>(text).ok());
+            match (line, ours) {
+                (Some(Line::Boot { boot_id }), _) => ours = Some(boot_id == self.boot_id),
+                (_, Some(false)) => {}
+                // Without its first line nobody knows of which boot an entry is.
+                (None, _) | (Some(_), None) => self.damaged += 1,
+                (Some(line), Some(true)) => {
+                    if self.take(line).is_none() {
+                        self.damaged += 1;
                     }
                 }
             }
         }
     }
+
+    /// Takes in one entry of this boot; nothing where its words mean nothing.
+    fn take(&mut self, line: Line) -> Option<()> {
+        match line {
+            Line::Boot { .. } => {}
+            Line::Original { target, knob, old, new, container } => {
+                let original = original(&target, &knob, &old, &new, container.as_ref())?;
+                if self.originals.len() < MAX_ENTRIES {
+                    let key = (original.target.clone(), original.old.knob());
+                    let new = original.new;
+                    let known = self.originals.entry(key).or_insert(original);
+                    if known.new != new {
+                        known.was = Some(known.new);
+                        known.new = new;
+                    }
+                }
+            }
+            Line::Back { target, knob } => {
+                self.originals.remove(&(target_of(&target)?, knob.parse().ok()?));
+            }
+            Line::Frozen { target } => self.frozen.push(cgroup_of(&target)?),
+            Line::Thawed { target } => {
+                let at = cgroup_of(&target)?;
+                self.frozen.retain(|frozen| *frozen != at);
+            }
+        }
+        Some(())
+    }
+}
+
+/// The text of a line of a journal: sealed, or an object as a release before wrote it.
+pub(crate) fn text_of(line: &str) -> Option<&str> {
+    if line.starts_with('{') { Some(line) } else { sealed::line(line) }
 }
 
 /// All that has to be read back: the value before the last one too.
@@ -404,9 +436,10 @@ mod tests {
         journal.begin_transient(&freeze_write(&cgroup(), true));
         drop(journal);
         // A torn line at the end does not hide the rest.
-        let mut file = OpenOptions::new().append(true).open(dir.path().join(FILE)).unwrap();
+        let mut file = std::fs::OpenOptions::new().append(true).open(dir.path().join(FILE)).unwrap();
         file.write_all(b"{\"what\":\"orig").unwrap();
         let mut journal = Journal::open(dir.path(), "boot").unwrap();
+        assert_eq!(journal.damaged(), 1);
         assert_eq!(journal.originals().count(), 2);
         let of_process = journal.originals().find(|o| o.target == process).unwrap();
         assert_eq!((of_process.old, of_process.container.clone()), (score(0), Some(cgroup())));
@@ -441,5 +474,62 @@ mod tests {
         let mut journal = Journal::open(dir.path(), "boot").unwrap();
         journal.forget(&at, Knob::CpuShares);
         assert_eq!(Journal::open(dir.path(), "boot").unwrap().originals().count(), 0);
+    }
+
+    /// A journal with a process, a cgroup and a freeze, as it is on disk.
+    fn written(dir: &Path) -> Vec<u8> {
+        let process = Target::Process(ProcessId { pid: 5, start_time: 9 });
+        let shares = |n| Setting::CpuShares(CpuShares::clamped(n));
+        let mut journal = Journal::open(dir, "boot").unwrap();
+        journal.note(&process, score(0), score(500), Some(&cgroup()));
+        journal.note(&Target::Cgroup(cgroup()), shares(1024), shares(2), None);
+        journal.flush();
+        journal.begin_transient(&freeze_write(&cgroup(), true));
+        std::fs::read(dir.join(FILE)).unwrap()
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_within_a_line_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, whole) = (dir.path().join(FILE), written(dir.path()));
+        let damaged = |bytes: &[u8], what: &str| {
+            std::fs::write(&file, bytes).unwrap();
+            let journal = Journal::open(dir.path(), "boot").unwrap();
+            assert!(journal.damaged() > 0, "{what}");
+        };
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            damaged(&bytes, &format!("flipped at {at}"));
+            if at == 0 || whole[at - 1] != b'\n' && whole[at] != b'\n' {
+                damaged(&whole[..at], &format!("cut at {at}"));
+            }
+        }
+        std::fs::write(&file, &whole).unwrap();
+        assert_eq!(Journal::open(dir.path(), "boot").unwrap().damaged(), 0);
+        // What another boot left is of no use, damaged or not.
+        std::fs::write(&file, &whole[..whole.len() - 3]).unwrap();
+        assert_eq!(Journal::open(dir.path(), "another").unwrap().damaged(), 0);
+    }
+
+    #[test]
+    fn a_journal_without_checksums_is_still_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, whole) = (dir.path().join(FILE), String::from_utf8(written(dir.path())).unwrap());
+        let plain: String = whole.lines().flat_map(|line| [sealed::line(line).unwrap(), "\n"]).collect();
+        std::fs::write(&file, plain).unwrap();
+        let journal = Journal::open(dir.path(), "boot").unwrap();
+        assert_eq!((journal.damaged(), journal.originals().count(), journal.left_frozen().len()), (0, 2, 1));
+    }
+
+    #[test]
+    fn a_symbolic_link_in_its_place_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        std::fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, dir.path().join("journal.new")).unwrap();
+        let error = Journal::open(dir.path(), "boot").map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("symbolic link"), "{error}");
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
     }
 }

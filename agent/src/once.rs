@@ -8,7 +8,6 @@ use anyhow::Context as _;
 use evenkeel_model::decision::Decision;
 use serde_json::{Value, json};
 
-use crate::changes;
 use crate::cli::Output;
 use crate::config::{Config, Mode};
 use crate::converge::board::{Board, ContainerView};
@@ -16,6 +15,7 @@ use crate::converge::{Converger, Parts};
 use crate::node::{self, NodeLoop};
 use crate::run::{self, Keeps, Opened};
 use crate::shared::{Context, Rescan, SOURCE_UPDATES_CAP, UpdateSender, Waker};
+use crate::{changes, machine};
 
 /// Time for the sources to say what they see.
 const DISCOVERY: Duration = Duration::from_secs(5);
@@ -26,9 +26,10 @@ const CONVERGING: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// When it cannot start.
-pub(crate) fn run(config: Config, output: Output) -> anyhow::Result<bool> {
+pub(crate) fn run(config: Config, written: Value, output: Output) -> anyhow::Result<bool> {
     let keeps = if config.mode == Mode::DryRun { Keeps::Nothing } else { Keeps::State };
-    let Opened { context, kernel, journal, decisions, board, .. } = run::open(config, keeps)?;
+    let _lock = machine::only_agent(&config)?;
+    let Opened { context, kernel, journal, decisions, board, .. } = run::open(config, written, keeps)?;
     let from = decisions.next_seq();
     let waker = Waker::new().context("no descriptor for a bell")?;
     let (sender, updates) = sync_channel(SOURCE_UPDATES_CAP);

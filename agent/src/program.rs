@@ -4,10 +4,11 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use evenkeel_log::private;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Args, Command, ConfigAction, LogFormat, Output};
-use crate::config::{self, Config, ConfigError};
+use crate::config::{self, ConfigError};
 use crate::{guardian, once, restore, run};
 
 /// Bad configuration (`EX_CONFIG` of sysexits.h): starting again would not help.
@@ -18,6 +19,7 @@ const BAD_USAGE: u8 = 2;
 /// Runs the program to its end.
 pub fn main() -> ExitCode {
     crate::allocator::stay_small();
+    confine();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
@@ -91,28 +93,25 @@ fn dispatch(args: &Args) -> Result<bool, Failure> {
         }
         Some(Command::Restore) => return Ok(restore::run(&read()?.0.enforcing_unless_told(), args.output)?),
         Some(Command::Guardian) => guardian::run(&config::from_environment_alone()?)?,
-        None if args.once => return Ok(once::run(read()?.0, args.output)?),
+        None if args.once => {
+            let (config, loaded) = read()?;
+            return Ok(once::run(config, config::json(&loaded.raw), args.output)?);
+        }
         None => {
-            let config = read()?.0;
-            let running = config.clone();
-            run::daemon(config, || reread(args, &running))?;
+            let read = || read().map(|(config, loaded)| (config, config::json(&loaded.raw)));
+            let (config, written) = read()?;
+            run::daemon(config, written, &read)?;
         }
     }
     Ok(true)
 }
 
-/// SIGHUP: the new configuration is checked, so that a mistake is found before a restart makes it matter.
-fn reread(args: &Args, running: &Config) {
-    match config::read(args.config.as_deref(), &args.flags()) {
-        Ok((new, _)) if new == *running => tracing::info!("the configuration is unchanged"),
-        Ok(_) => {
-            tracing::warn!("the configuration is valid and differs; restart the agent to put it in force");
-        }
-        Err(errors) => {
-            for error in errors {
-                tracing::error!(%error, "the configuration is wrong; the running one stays in force");
-            }
-        }
+/// Before anything is opened or started: what this process makes is its user's alone, and neither it nor what it
+/// starts gets rights by running a program (PR_SET_NO_NEW_PRIVS).
+fn confine() {
+    private::files_from_now_on();
+    if let Err(errno) = nix::sys::prctl::set_no_new_privs() {
+        complain(&format!("cannot set no_new_privs: {errno}; going on without"));
     }
 }
 

@@ -13,15 +13,17 @@ use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::node::{boot_id, page_size};
 use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{CgroupRef, HostWriter, Outcome, Target, Write};
+use evenkeel_log::private;
 use serde::Serialize;
 
 use crate::cli::Output;
 use crate::config::Config;
 use crate::converge::{limit_would_kill, rank};
+use crate::damage::{Damages, StateFile};
 use crate::journal::{Journal, Original};
-use crate::kernel;
 use crate::systemd::Purpose;
 use crate::transients::{Left, Transients, undo};
+use crate::{kernel, machine};
 
 /// What became of an original whose process or cgroup has ended.
 const GONE: &str = "gone";
@@ -47,15 +49,20 @@ pub(crate) fn run(config: &Config, output: Output) -> anyhow::Result<bool> {
     if UnixStream::connect(socket).is_ok() {
         bail!("an agent answers on {} and would set everything again; stop it first", socket.display());
     }
+    let _lock = machine::only_agent(config)?;
     let (roots, tree) = kernel::open_tree(config)?;
     let boot = boot_id(&roots).map_err(kernel::with_remedy)?;
     let dir = &config.state_dir;
+    private::directory(dir)?;
     let mut journal =
         Journal::open(dir, &boot).with_context(|| format!("cannot use the journal in {}", dir.display()))?;
+    let damages = Damages::default();
+    damages.take(StateFile::Journal, &Journal::path_in(dir), journal.damaged());
     let mut writer = kernel::open_writer_for(Purpose::Restore, config, &roots, &tree)?;
     let reader = KernelReader::new(roots, tree);
     let transients = Transients::open(dir, &boot)
         .with_context(|| format!("cannot use the journal in {}", dir.display()))?;
+    damages.take(StateFile::Transients, &Transients::path_in(dir), transients.damaged());
     let mut reports = undo_transients(&reader, &mut *writer, &transients);
     reports.extend(restore(&reader, &mut *writer, &mut journal));
     journal.rewrite().context("cannot rewrite the journal")?;
@@ -63,6 +70,7 @@ pub(crate) fn run(config: &Config, output: Output) -> anyhow::Result<bool> {
     if dir.exists() {
         let mut journal = Journal::open(&dir, &boot)
             .with_context(|| format!("cannot use the journal in {}", dir.display()))?;
+        damages.take(StateFile::NodeJournal, &Journal::path_in(&dir), journal.damaged());
         reports.extend(restore(&reader, &mut *writer, &mut journal));
         journal.rewrite().context("cannot rewrite the journal of the node")?;
     }

@@ -15,17 +15,21 @@ use evenkeel_host::kernel_reader::KernelReader;
 use evenkeel_host::node::{boot_id, hostname, node_facts};
 use evenkeel_host::roots::Roots;
 use evenkeel_log::LogError;
+use evenkeel_log::private::{self, NotPrivate};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::node::NodeKey;
+use evenkeel_model::reload::Reloaded;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use sd_notify::NotifyState;
+use serde_json::Value;
 use tokio::sync::{broadcast, watch};
 
-use crate::config::{Config, Mode};
+use crate::config::{Config, ConfigError, InForce, Mode};
 use crate::converge::board::{Board, NodeKnob};
 use crate::converge::{Converger, Parts};
+use crate::damage::StateFile;
 use crate::decisions::kept::Kept;
 use crate::decisions::{DecisionLog, Draft};
 use crate::holds::Holds;
@@ -41,7 +45,7 @@ use crate::shared::{
     UpdateSender, Waker,
 };
 use crate::transients::Transients;
-use crate::{guardian, panics, pressure, report, sample, serve, sources};
+use crate::{guardian, machine, panics, pressure, report, sample, serve, sources};
 
 /// Time for draining after SIGTERM. The unit's own limit is 15 s.
 const DRAIN: Duration = Duration::from_secs(8);
@@ -61,12 +65,12 @@ pub(crate) struct Opened {
     pub(crate) holds: Arc<Holds>,
 }
 
-/// Opens everything; no thread runs yet.
+/// Opens everything; no thread runs yet. `written` has the configuration's values as JSON.
 ///
 /// # Errors
-/// When the kernel's files are not usable, another agent has the state directory, or `strict` finds a permission
+/// When the kernel's files are not usable, the state directory is not ours alone or another agent has it, or `strict` finds a permission
 /// missing.
-pub(crate) fn open(config: Config, keeps: Keeps) -> anyhow::Result<Opened> {
+pub(crate) fn open(config: Config, written: Value, keeps: Keeps) -> anyhow::Result<Opened> {
     let roots = Roots::new(&config.roots.proc, &config.roots.cgroup);
     let facts = node_facts(&roots).map_err(with_remedy).context("cannot learn the size of this machine")?;
     let boot_id = boot_id(&roots).map_err(with_remedy).unwrap_or_else(|error| {
@@ -87,8 +91,9 @@ pub(crate) fn open(config: Config, keeps: Keeps) -> anyhow::Result<Opened> {
         }
         Keeps::Nothing => DecisionLog::in_memory_with(None),
     };
-    let mut journal = open_journal(&config, &boot_id)?;
-    let transients = open_transients(&config, &boot_id)?;
+    let stats = Stats::default();
+    let mut journal = open_journal(&config, &boot_id, &stats)?;
+    let transients = open_transients(&config, &boot_id, &stats)?;
     if config.mode == Mode::Enforce
         && let Err(error) = guardian::start(&config, &mut journal, &transients)
     {
@@ -102,12 +107,13 @@ pub(crate) fn open(config: Config, keeps: Keeps) -> anyhow::Result<Opened> {
     let kernel = kernel::open(&config, &board)?;
     let node = NodeKey { cluster: config.cluster.clone(), node };
     let context = Context {
+        live: InForce::new(config.clone(), written),
         config,
         node,
         boot_id,
         epoch,
         facts,
-        stats: Stats::default(),
+        stats,
         stop: Stop::default(),
         overlays: Overlays::default(),
     };
@@ -142,18 +148,18 @@ fn show_rehearsal(config: &Config, board: &Board) {
     board.show_knob(NodeKnob { name: "mode", state: "off", why: why.into(), remedy: remedy.into() });
 }
 
+/// The state directory is ours alone, or it is refused; one that cannot be had at all is done without.
 fn make_state_dir(config: &Config) -> anyhow::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    let dir = &config.state_dir;
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    if let Err(error) = made {
-        if config.strict {
-            return Err(error)
-                .with_context(|| format!("cannot make {}; make it, or set state_dir", dir.display()));
+    match private::directory(&config.state_dir) {
+        Ok(()) => Ok(()),
+        Err(error @ NotPrivate::Unusable { .. }) if !config.strict => {
+            let (dir, error) = (config.state_dir.display(), anyhow::Error::from(error));
+            let error = format!("{error:#}");
+            tracing::error!(%dir, error, "no state directory; decisions and originals are not kept");
+            Ok(())
         }
-        tracing::error!(dir = %dir.display(), %error, "no state directory; decisions and originals are not kept");
+        Err(error) => Err(error).context("state_dir is not used"),
     }
-    Ok(())
 }
 
 fn open_decisions(config: &Config, epoch: u64) -> anyhow::Result<DecisionLog> {
@@ -175,12 +181,16 @@ fn open_decisions(config: &Config, epoch: u64) -> anyhow::Result<DecisionLog> {
     }
 }
 
-fn open_journal(config: &Config, boot_id: &str) -> anyhow::Result<Journal> {
+fn open_journal(config: &Config, boot_id: &str, stats: &Stats) -> anyhow::Result<Journal> {
     if config.mode == Mode::DryRun {
         return Ok(Journal::in_memory(boot_id));
     }
     match Journal::open(&config.state_dir, boot_id) {
-        Ok(journal) => Ok(journal),
+        Ok(journal) => {
+            let path = Journal::path_in(&config.state_dir);
+            stats.damages.take(StateFile::Journal, &path, journal.damaged());
+            Ok(journal)
+        }
         Err(error) if config.strict => Err(error).context("cannot open the journal of originals"),
         Err(error) => {
             tracing::error!(%error, dir = %config.state_dir.display(), "originals are not journalled; restore will not know them");
@@ -189,12 +199,16 @@ fn open_journal(config: &Config, boot_id: &str) -> anyhow::Result<Journal> {
     }
 }
 
-fn open_transients(config: &Config, boot_id: &str) -> anyhow::Result<Transients> {
+fn open_transients(config: &Config, boot_id: &str, stats: &Stats) -> anyhow::Result<Transients> {
     if config.mode == Mode::DryRun {
         return Ok(Transients::in_memory(boot_id));
     }
     match Transients::open(&config.state_dir, boot_id) {
-        Ok(transients) => Ok(transients),
+        Ok(transients) => {
+            let path = Transients::path_in(&config.state_dir);
+            stats.damages.take(StateFile::Transients, &path, transients.damaged());
+            Ok(transients)
+        }
         Err(error) if config.strict => Err(error).context("cannot open the journal of transient settings"),
         Err(error) => {
             tracing::error!(%error, dir = %config.state_dir.display(), "transient settings are known to the guardian only");
@@ -224,15 +238,19 @@ fn random() -> anyhow::Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// Runs until a signal ends it.
+/// The configuration with its values as JSON, read anew.
+pub(crate) type Reread<'a> = &'a dyn Fn() -> Result<(Config, Value), Vec<ConfigError>>;
+
+/// Runs until a signal ends it; at SIGHUP the configuration is read anew.
 ///
 /// # Errors
 /// When it cannot start, or a thread ends by itself.
-pub(crate) fn daemon(config: Config, reread: impl Fn()) -> anyhow::Result<()> {
+pub(crate) fn daemon(config: Config, written: Value, reread: Reread<'_>) -> anyhow::Result<()> {
     // First of all: a signal that comes while it starts ends it in order as well.
     let signals = block_signals()?;
     let mut socket = serve::bind(&config.serve.socket)?;
-    let opened = open(config, Keeps::State)?;
+    let _lock = machine::only_agent(&config)?;
+    let opened = open(config, written, Keeps::State)?;
     let context = Arc::clone(&opened.context);
     let stats = &context.stats;
     let decisions = Arc::clone(&opened.decisions);
@@ -247,7 +265,7 @@ pub(crate) fn daemon(config: Config, reread: impl Fn()) -> anyhow::Result<()> {
     let runtime = start(opened, listener, &mut threads)?;
     tell(&[NotifyState::Ready]);
     tracing::info!(node = context.node.node, epoch = context.epoch, "the agent runs");
-    let ended = wait(&signals, &threads, reread);
+    let ended = wait(&signals, &threads, || runtime.reload(&context, reread));
     tell(&[NotifyState::Stopping]);
     context.stop.set();
     runtime.stop.send_replace(true);
@@ -263,6 +281,43 @@ pub(crate) fn daemon(config: Config, reread: impl Fn()) -> anyhow::Result<()> {
 /// Ends the asynchronous part.
 struct Runtime {
     stop: watch::Sender<bool>,
+    evictions: Arc<Evictions>,
+}
+
+impl Runtime {
+    /// SIGHUP: what can change at run time is put in force, what needs a restart is named, and a configuration that is
+    /// wrong changes nothing.
+    fn reload(&self, context: &Context, reread: Reread<'_>) {
+        let began: Vec<_> = NotifyState::monotonic_usec_now().into_iter().collect();
+        tell(&[&[NotifyState::Reloading], &*began].concat());
+        let told = match reread() {
+            Ok((config, written)) => {
+                let Reloaded { applied, restart } = context.live.reload(config, &written);
+                self.evictions.set_policy(context.live.now().eviction);
+                let (applied, restart) = (applied.join(", "), restart.join(", "));
+                match (applied.is_empty(), restart.is_empty()) {
+                    (true, true) => tracing::info!("the configuration is unchanged"),
+                    (false, true) => tracing::info!(applied, "the new configuration is in force"),
+                    (_, false) => tracing::warn!(
+                        applied,
+                        restart,
+                        "the new configuration is in force but for the keys under restart: restart the agent for those"
+                    ),
+                }
+                match restart.is_empty() {
+                    true => "the configuration on disk is in force".to_owned(),
+                    false => format!("restart needed for {restart}"),
+                }
+            }
+            Err(errors) => {
+                for error in &errors {
+                    tracing::error!(%error, "the configuration is wrong; the running one stays in force");
+                }
+                "the configuration on disk is wrong; the one before is in force".to_owned()
+            }
+        };
+        tell(&[NotifyState::Ready, NotifyState::Status(&told)]);
+    }
 }
 
 /// Threads with their heartbeats.
@@ -375,7 +430,7 @@ fn start(
         decisions: Arc::clone(&decisions),
         live: live.clone(),
         usage,
-        evictions,
+        evictions: Arc::clone(&evictions),
         capabilities: names,
         node,
         pressure,
@@ -409,7 +464,7 @@ fn start(
         runtime.shutdown_timeout(Duration::from_millis(200));
     })?;
     threads.handles.push(("async", served));
-    Ok(Runtime { stop })
+    Ok(Runtime { stop, evictions })
 }
 
 /// Starts the thread that looks at the node as a whole. Without it the rest goes on.

@@ -18,7 +18,7 @@ use evenkeel_model::sample::Sample;
 use evenkeel_model::workload::{SourceKind, Workload};
 use evenkeel_qos::rules::ResourceClasses;
 
-use crate::config::Config;
+use crate::config::{Config, InForce};
 use crate::overlay::Overlays;
 
 /// Path of a cgroup below the hierarchies' roots, beginning with `/`.
@@ -126,8 +126,10 @@ pub(crate) struct SourceProblem {
 
 /// What every part of the agent is given at start.
 pub(crate) struct Context {
-    /// Valid configuration.
+    /// Valid configuration, as it was at start.
     pub config: Config,
+    /// The configuration in force, for keys that change at run time.
+    pub live: InForce,
     /// Cluster and node.
     pub node: NodeKey,
     /// Kernel's boot id.
@@ -438,6 +440,9 @@ impl Writes {
 /// Counters of all parts, shown at `/metrics` under `evenkeel_agent_*`. Each is written by one part only.
 #[derive(Default)]
 pub(crate) struct Stats {
+    /// State files that could not be read back whole.
+    pub damages: crate::damage::Damages,
+
     // Sampler.
     /// Ticks done.
     pub ticks: Count,

@@ -5,7 +5,7 @@
 //! Not owned: standing settings and freezes of a single pass ([`crate::journal`]), what is changed and why
 //! ([`crate::holds`]).
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -14,10 +14,11 @@ use evenkeel_host::freeze::freeze_write;
 use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{CgroupRef, HostWriter, Outcome, Target, Write};
+use evenkeel_log::{private, sealed};
 use evenkeel_model::units::{CpuShares, CpuWeight};
 use serde::{Deserialize, Serialize};
 
-use crate::journal::{Place, cgroup_of, place_of};
+use crate::journal::{Place, cgroup_of, place_of, text_of};
 use crate::shared::lock;
 
 /// File name in the state directory.
@@ -65,25 +66,24 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Takes in one line; anything that is not one of ours is passed over.
-    pub(crate) fn read(&mut self, line: &str) {
+    /// Takes in one line; false for anything that is not one of ours.
+    pub(crate) fn read(&mut self, line: &str) -> bool {
         match serde_json::from_str(line) {
             Ok(Line::Held { target, knob, old, new }) => {
                 let parsed = || {
                     let knob: Knob = knob.parse().ok()?;
                     Some((cgroup_of(&target)?, knob.parse(old.as_bytes())?, knob.parse(new.as_bytes())?))
                 };
-                if let Some((at, old, new)) = parsed() {
-                    self.hold(&at, old, new);
-                }
+                let Some((at, old, new)) = parsed() else { return false };
+                self.hold(&at, old, new);
             }
             Ok(Line::Released { target, knob }) => {
-                if let (Some(at), Ok(knob)) = (cgroup_of(&target), knob.parse()) {
-                    self.release(&at, knob);
-                }
+                let (Some(at), Ok(knob)) = (cgroup_of(&target), knob.parse()) else { return false };
+                self.release(&at, knob);
             }
-            Ok(Line::Boot { .. }) | Err(_) => {}
+            Ok(Line::Boot { .. }) | Err(_) => return false,
         }
+        true
     }
 
     fn hold(&mut self, at: &CgroupRef, old: Setting, new: Setting) {
@@ -114,6 +114,8 @@ impl Ledger {
 /// The journal, shared by whoever holds settings.
 pub(crate) struct Transients {
     inner: Mutex<Inner>,
+    /// Lines of this boot that could not be read when the file was opened.
+    damaged: usize,
 }
 
 struct Inner {
@@ -133,27 +135,30 @@ impl Transients {
     /// When the file cannot be read or written.
     pub(crate) fn open(dir: &Path, boot_id: &str) -> io::Result<Self> {
         let path = dir.join(FILE);
-        let mut ledger = Ledger::default();
-        match std::fs::read(&path) {
-            Ok(bytes) => {
-                let text = String::from_utf8_lossy(&bytes);
-                let mut lines = text.lines();
-                let first = lines.next().and_then(|line| serde_json::from_str(line).ok());
-                if first == Some(Line::Boot { boot_id: boot_id.to_owned() }) {
-                    lines.for_each(|line| ledger.read(line));
-                }
-            }
+        let (mut ledger, mut damaged) = (Ledger::default(), 0);
+        match private::read(&path) {
+            Ok(bytes) => damaged = read_back(&String::from_utf8_lossy(&bytes), boot_id, &mut ledger),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
         let mut inner = Inner { path: Some(path), ledger, ..Inner::in_memory(boot_id) };
         inner.rewrite()?;
-        Ok(Self { inner: Mutex::new(inner) })
+        Ok(Self { inner: Mutex::new(inner), damaged })
+    }
+
+    /// The file in a state directory.
+    pub(crate) fn path_in(dir: &Path) -> PathBuf {
+        dir.join(FILE)
+    }
+
+    /// Lines of this boot that could not be read when the file was opened.
+    pub(crate) const fn damaged(&self) -> usize {
+        self.damaged
     }
 
     /// A journal without a file: only a guardian would know of what it holds.
     pub(crate) fn in_memory(boot_id: &str) -> Self {
-        Self { inner: Mutex::new(Inner::in_memory(boot_id)) }
+        Self { inner: Mutex::new(Inner::in_memory(boot_id)), damaged: 0 }
     }
 
     /// From now on each line also goes to `witness`.
@@ -223,7 +228,9 @@ impl Inner {
         let Some(file) = self.file.as_mut() else { return told };
         let Ok(text) = serde_json::to_string(line) else { return told };
         self.lines += 1;
-        match file.write_all(format!("{text}\n").as_bytes()) {
+        let mut line = String::new();
+        sealed::push_line(&mut line, &text);
+        match file.write_all(line.as_bytes()) {
             Ok(()) => true,
             Err(error) => {
                 if !std::mem::replace(&mut self.complained, true) {
@@ -249,18 +256,35 @@ impl Inner {
     fn rewrite(&mut self) -> io::Result<()> {
         let Some(path) = self.path.clone() else { return Ok(()) };
         let new = path.with_extension("new");
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&new)?;
+        let file = private::create(&new)?;
         let mut out = BufWriter::new(file);
+        let mut text = String::new();
         let first = Line::Boot { boot_id: self.boot_id.clone() };
         for line in [first].into_iter().chain(self.ledger.entries.iter().flat_map(lines_of)) {
-            serde_json::to_writer(&mut out, &line)?;
-            out.write_all(b"\n")?;
+            text.clear();
+            sealed::push_line(&mut text, &serde_json::to_string(&line)?);
+            out.write_all(text.as_bytes())?;
         }
         let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         std::fs::rename(&new, &path)?;
         self.file = Some(file);
         self.lines = 0;
         Ok(())
+    }
+}
+
+/// Reads a file's lines into a ledger and counts those of this boot that do not read.
+fn read_back(text: &str, boot_id: &str, ledger: &mut Ledger) -> usize {
+    let mut lines = text.lines();
+    let first = lines.next().and_then(text_of).and_then(|line| serde_json::from_str(line).ok());
+    match first {
+        Some(Line::Boot { boot_id: of }) if of == boot_id => {
+            lines.filter(|line| !text_of(line).is_some_and(|line| ledger.read(line))).count()
+        }
+        // Entries of an earlier boot are of no use.
+        Some(Line::Boot { .. }) => 0,
+        // Without its first line nobody knows of which boot an entry is. The file is never empty.
+        _ => 1 + lines.count(),
     }
 }
 

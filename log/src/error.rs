@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::private::NotPrivate;
 use crate::{DamageReason, Seq};
 
 /// Why an operation on a log failed.
@@ -36,6 +37,17 @@ pub enum LogError {
     /// The process may not do this (EACCES, EPERM).
     #[error("cannot {op} {}: permission denied; give the directory to the user this process runs as", path.display())]
     Denied {
+        /// What was tried.
+        op: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The system's error, with its errno.
+        #[source]
+        source: io::Error,
+    },
+    /// Something put a symbolic link in the place of a file (ELOOP with O_NOFOLLOW).
+    #[error("cannot {op} {}: it is a symbolic link, and none is followed here; look who made it, then remove it", path.display())]
+    Link {
         /// What was tried.
         op: &'static str,
         /// On which file.
@@ -84,6 +96,12 @@ pub enum LogError {
         dir: PathBuf,
         /// The process that holds it, where it said so.
         holder: Option<u32>,
+    },
+    /// The directory is not this program's alone.
+    #[error(transparent)]
+    NotPrivate {
+        /// Why, and what to do.
+        source: NotPrivate,
     },
     /// The options contradict each other.
     #[error("log options: {what}; correct the configuration")]
@@ -148,11 +166,12 @@ fn shown(seq: Option<Seq>) -> String {
 impl LogError {
     /// Wraps a failed system call, choosing the variant by errno.
     pub(crate) fn io(op: &'static str, path: &Path, source: io::Error) -> Self {
-        use nix::libc::{EACCES, EDQUOT, EFBIG, ENOSPC, EPERM, EROFS};
+        use nix::libc::{EACCES, EDQUOT, EFBIG, ELOOP, ENOSPC, EPERM, EROFS};
         let path = path.to_owned();
         match source.raw_os_error() {
             Some(ENOSPC | EDQUOT | EFBIG) => Self::NoSpace { op, path, source },
             Some(EROFS) => Self::ReadOnly { op, path, source },
+            Some(ELOOP) => Self::Link { op, path, source },
             Some(EACCES | EPERM) => Self::Denied { op, path, source },
             _ => Self::Io { op, path, source },
         }
@@ -165,6 +184,7 @@ impl LogError {
             Self::NoSpace { source, .. }
             | Self::ReadOnly { source, .. }
             | Self::Denied { source, .. }
+            | Self::Link { source, .. }
             | Self::Io { source, .. }
             | Self::Poisoned { source, .. } => source.raw_os_error(),
             _ => None,

@@ -6,14 +6,14 @@
 //! Two slots hold the same value. They are written one after the other, so that one is always whole, and in place, so
 //! that a trim works on a full disk.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::disk::{Disk, uninterrupted, write_all_at};
 use crate::error::At;
 use crate::format::{u32_at, u64_at};
-use crate::{LogError, Seq};
+use crate::{LogError, Seq, private};
 
 const NAME: &str = "head";
 const MAGIC: [u8; 8] = *b"EVKEELHD";
@@ -48,9 +48,9 @@ pub(crate) enum Found {
 impl Head {
     pub(crate) fn open(dir: &Path) -> Result<(Self, Found), LogError> {
         let path = dir.join(NAME);
-        let mut options = OpenOptions::new();
-        let file =
-            options.read(true).write(true).create(true).truncate(false).open(&path).at("open", &path)?;
+        let mut options = private::options();
+        let file = options.read(true).write(true).create(true).truncate(false).open(&path);
+        let file = file.at("open", &path)?;
         let mut bytes = [0; 2 * SLOT];
         let mut have = 0;
         while have < bytes.len() {

@@ -30,6 +30,9 @@
 //! [`SyncHandle::sync`] as often as acknowledgements should be issued (say every 200 ms) and acknowledges everything up
 //! to the sequence it returns. `fdatasync` runs without holding anything the appending thread waits for.
 //!
+//! Small files that are no log share two parts of it: [`private`] (whose directory, no links followed) and [`sealed`]
+//! (checksums).
+//!
 //! # Promises
 //!
 //! - Sequence numbers begin at 1, are contiguous, and are never assigned twice to records that stay in the log. Only
@@ -100,10 +103,12 @@ mod lock;
 mod log;
 mod open;
 mod options;
+pub mod private;
 mod quarantine;
 mod reader;
 mod recovery;
 mod scan;
+pub mod sealed;
 mod segment;
 mod seq;
 mod shared;
@@ -113,6 +118,7 @@ mod sync;
 mod tests;
 
 pub use error::LogError;
+pub use lock::Lock;
 pub use log::{Dropped, Log, Trimmed};
 pub use options::{MAX_RECORD_BYTES, Options, Overflow};
 pub use reader::{Reader, Record};

@@ -3,36 +3,41 @@
 //! `flock` belongs to the open file: it ends with the process however that ends, and it also keeps out a second opening
 //! within the same process. A child that was forked without exec shares it and must close it, or keeps the log locked.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
 use std::path::Path;
 
 use crate::LogError;
 use crate::error::At;
+use crate::private;
 
 const NAME: &str = "lock";
 
-/// Holds the lock until dropped.
+/// A file that one process has at a time; held until dropped.
 #[derive(Debug)]
-pub(crate) struct DirLock(#[allow(dead_code, reason = "held, not used")] File);
+pub struct Lock(#[allow(dead_code, reason = "held, not used")] File);
 
-impl DirLock {
-    /// Locks `dir`, or says who has it.
-    pub(crate) fn take(dir: &Path) -> Result<Self, LogError> {
-        let path = dir.join(NAME);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .at("open", &path)?;
+impl Lock {
+    /// Locks a directory of a log, or says who has it.
+    pub(crate) fn of_dir(dir: &Path) -> Result<Self, LogError> {
+        Self::take(&dir.join(NAME))
+    }
+
+    /// Locks a file, made where there is none, and writes this process's number into it.
+    ///
+    /// # Errors
+    /// [`LogError::Locked`] with the holder's number, or why the file cannot be opened.
+    pub fn take(path: &Path) -> Result<Self, LogError> {
+        let mut options = private::options();
+        let opened = options.read(true).write(true).create(true).truncate(false).open(path);
+        let mut file = opened.at("open", path)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(LogError::Locked { dir: dir.to_owned(), holder: holder(&mut file) });
+                let dir = path.parent().unwrap_or(path).to_owned();
+                return Err(LogError::Locked { dir, holder: holder(&mut file) });
             }
-            Err(TryLockError::Error(e)) => return Err(LogError::io("lock", &path, e)),
+            Err(TryLockError::Error(e)) => return Err(LogError::io("lock", path, e)),
         }
         // The number only helps a person reading the error; a full disk must not keep the log from opening.
         let _ignored = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));

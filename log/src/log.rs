@@ -10,7 +10,7 @@ use crate::disk::{Disk, Kernel, write_all_at};
 use crate::error::At;
 use crate::format::{self, RECORD_HEADER, SEGMENT_HEADER, Seed};
 use crate::head::Head;
-use crate::lock::DirLock;
+use crate::lock::Lock;
 use crate::open::{Opened, open};
 use crate::shared::Shared;
 use crate::sync::SyncHandle;
@@ -39,7 +39,7 @@ pub struct Log {
     dropped: Option<Dropped>,
     /// Whether what a failed sync left unproven has been cut off.
     discarded: bool,
-    _lock: DirLock,
+    _lock: Lock,
 }
 
 /// The segment being appended to.

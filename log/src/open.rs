@@ -5,8 +5,7 @@
 //! may have reached the disk without an earlier one, and what it holds must not look as if nothing came before it.
 
 use std::collections::VecDeque;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,7 +13,8 @@ use crate::disk::{Disk, uninterrupted};
 use crate::error::At;
 use crate::format::Seed;
 use crate::head::{Found, Head};
-use crate::lock::DirLock;
+use crate::lock::Lock;
+use crate::private::{self, NotPrivate};
 use crate::quarantine::{Quarantine, remove_if_there};
 use crate::scan::{Scan, scan};
 use crate::segment::{self, Segment};
@@ -22,7 +22,7 @@ use crate::{Damage, DamageReason, LogError, Options, Outcome, Recovery, Seq};
 
 /// Everything an open log is made of.
 pub(crate) struct Opened {
-    pub(crate) lock: DirLock,
+    pub(crate) lock: Lock,
     pub(crate) head: Head,
     pub(crate) dir_file: File,
     pub(crate) segments: VecDeque<Segment>,
@@ -35,7 +35,7 @@ pub(crate) struct Opened {
 pub(crate) fn open(dir: &Path, options: &Options, disk: &dyn Disk) -> Result<Opened, LogError> {
     options.validate()?;
     create_dir(dir)?;
-    let lock = DirLock::take(dir)?;
+    let lock = Lock::of_dir(dir)?;
     let dir_file = File::open(dir).at("open", dir)?;
     let (mut head, found) = Head::open(dir)?;
     let names = list(dir)?;
@@ -110,7 +110,8 @@ impl Search<'_> {
             let bytes = fs::metadata(&path).at("inspect", &path)?.len();
             return self.set_aside(&path, bytes, reason);
         }
-        let file = OpenOptions::new().read(true).write(true).open(&path).at("open", &path)?;
+        let file = private::options().read(true).write(true).open(&path);
+        let file = file.at("open", &path)?;
         let Scan { seed, next, valid, len, damage } = scan(&file, &path, first)?;
         let Some(seed) = seed else {
             return self.set_aside(&path, len, damage.unwrap_or(DamageReason::TornHeader));
@@ -174,13 +175,15 @@ fn prove_last(dir: &Path, segments: &mut VecDeque<Segment>, disk: &dyn Disk) -> 
     Ok(())
 }
 
-/// Creates the directory, readable by its owner alone, and makes its name durable.
+/// Creates the directory, readable by its owner alone, and makes its name durable. One that is there is private or
+/// made so, and no symbolic link.
 fn create_dir(dir: &Path) -> Result<(), LogError> {
-    if dir.is_dir() {
-        return Ok(());
-    }
-    DirBuilder::new().recursive(true).mode(0o700).create(dir).at("create", dir)?;
-    if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
+    let known = dir.is_dir();
+    private::subdirectory(dir).map_err(|error| match error {
+        NotPrivate::Unusable { path, source } => LogError::io("create", &path, source),
+        source => LogError::NotPrivate { source },
+    })?;
+    if let Some(parent) = dir.parent().filter(|p| !known && !p.as_os_str().is_empty()) {
         File::open(parent).and_then(|p| p.sync_all()).at("sync", parent)?;
     }
     Ok(())

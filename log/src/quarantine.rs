@@ -1,11 +1,11 @@
 //! Damaged pieces, moved aside for a person to look at, bounded in number and bytes.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::error::At;
-use crate::{LogError, Options, Outcome};
+use crate::{LogError, Options, Outcome, private};
 
 const SUFFIX: &str = ".corrupt";
 
@@ -114,7 +114,7 @@ pub(crate) fn remove_if_there(path: &Path) -> Result<(), LogError> {
 }
 
 fn copy(mut file: &File, offset: u64, bytes: u64, target: &Path) -> io::Result<()> {
-    let mut out = OpenOptions::new().write(true).create_new(true).open(target)?;
+    let mut out = private::options().write(true).create_new(true).open(target)?;
     file.seek(SeekFrom::Start(offset))?;
     io::copy(&mut file.take(bytes), &mut out)?;
     out.sync_all()

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::error::At;
 use crate::format::{self, RECORD_HEADER, SEGMENT_HEADER, Seed};
 use crate::shared::{Place, Shared};
-use crate::{DamageReason, LogError, Seq, segment};
+use crate::{DamageReason, LogError, Seq, private, segment};
 
 /// Read size in bytes; with one record the memory a reader uses.
 const CHUNK: usize = 64 << 10;
@@ -107,7 +107,7 @@ impl Reader {
 
     fn open_segment(&mut self, first: Seq, limit: u64, limit_next: Seq) -> Result<Open, LogError> {
         let path = segment::path(&self.shared.dir, first);
-        let file = match File::open(&path) {
+        let file = match private::options().read(true).open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 // Trimmed between looking it up and opening it.

@@ -1,6 +1,6 @@
 //! One segment file: its name, its creation, and its entry in the table of segments.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::disk::{Disk, write_all_at};
 use crate::error::At;
 use crate::format::{self, SEGMENT_HEADER, Seed};
-use crate::{LogError, Seq};
+use crate::{LogError, Seq, private};
 
 const SUFFIX: &str = ".seg";
 const DIGITS: usize = 20;
@@ -54,8 +54,9 @@ pub(crate) fn parse_name(name: &str) -> Option<Seq> {
 /// Creates an empty segment that will begin with `first`, replacing what a failed attempt may have left.
 pub(crate) fn create(disk: &dyn Disk, dir: &Path, first: Seq) -> Result<(Segment, Seed), LogError> {
     let path = path(dir, first);
-    let mut options = OpenOptions::new();
-    let file = options.read(true).write(true).create(true).truncate(true).open(&path).at("create", &path)?;
+    let mut options = private::options();
+    let file = options.read(true).write(true).create(true).truncate(true).open(&path);
+    let file = file.at("create", &path)?;
     // RandomState is seeded by the kernel's generator; the salt need only differ between uses of one name.
     let salt = (RandomState::new().hash_one(first) & u64::from(u32::MAX)) as u32;
     let (header, seed) = format::encode_header(first, salt);

@@ -3,14 +3,14 @@
 //! Nothing is locked, repaired, moved or deleted, and every valid record of every segment is given, also those after
 //! a gap: who looks at evidence wants all of it. [`Log::open`](crate::Log::open) is stricter.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::vec::IntoIter;
 
 use crate::error::At;
 use crate::reader::{Open, Record};
 use crate::scan::scan;
-use crate::{DamageReason, LogError, Seq, segment};
+use crate::{DamageReason, LogError, Seq, private, segment};
 
 /// Where a segment stops being valid, and why. At the end of a log that is being written this is nothing unusual.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Snapshot {
         let (mut segments, mut torn) = (Vec::new(), Vec::new());
         for first in firsts {
             let path = segment::path(dir, first);
-            let file = File::open(&path).at("open", &path)?;
+            let file = private::options().read(true).open(&path).at("open", &path)?;
             let found = scan(&file, &path, first)?;
             if let Some(reason) = found.damage {
                 let bytes = found.len.saturating_sub(found.valid);
@@ -78,7 +78,7 @@ impl Snapshot {
                 return Ok(Some(Record { seq, payload }));
             }
             let Some((path, first, limit, next)) = self.segments.next() else { return Ok(None) };
-            let file = File::open(&path).at("open", &path)?;
+            let file = private::options().read(true).open(&path).at("open", &path)?;
             self.open = Some((Open::new(file, path, first, limit, next)?, next));
         }
     }

@@ -15,7 +15,7 @@ const NONE: Option<&str> = None;
 fn mount_small(at: &Path, bytes: usize) -> nix::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
-    mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some(format!("size={bytes}").as_str()))
+    mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some(format!("size={bytes},mode=700").as_str()))
 }
 
 fn options() -> Options {

@@ -10,6 +10,7 @@ pub mod node;
 pub mod pod;
 pub mod qos_class;
 pub mod quantity;
+pub mod reload;
 pub mod requirements;
 pub mod resource_type;
 pub mod rollup;

@@ -28,13 +28,13 @@ pub(crate) struct Acting(Context);
 impl Acting {
     /// Tells what `context` recommends; nothing where nobody acts.
     pub(crate) fn of(context: &Context) -> Option<Arc<dyn Words>> {
-        context.config.acting.enabled.then(|| Arc::new(Self(context.clone())) as Arc<dyn Words>)
+        context.config.now().acting.enabled.then(|| Arc::new(Self(context.clone())) as Arc<dyn Words>)
     }
 }
 
 impl Words for Acting {
     fn interval(&self) -> Duration {
-        self.0.config.acting.interval.get()
+        self.0.config.now().acting.interval.get()
     }
 
     fn version(&self) -> (u64, u64) {
@@ -116,7 +116,8 @@ impl Meant {
 
 /// The word for one node.
 fn word(context: &Context, key: &Key) -> v1::Overlay {
-    let acting = &context.config.acting;
+    let config = context.config.now();
+    let acting = &config.acting;
     let valid = acting.interval.get().saturating_mul(HOLDS).as_secs().max(1);
     let now_usec = context.engine.now_usec();
     let meant = context.stored.meant();

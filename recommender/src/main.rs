@@ -1,21 +1,35 @@
 //! The recommender's program: reads flags and configuration, then runs the library.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
+use evenkeel_log::private;
 use evenkeel_recommender::cli::{Cli, Command, config};
 use evenkeel_recommender::{config::load, serve};
 
 /// Exit status for a configuration that cannot be used (`EX_CONFIG` of sysexits(3)).
 const BAD_CONFIGURATION: u8 = 78;
 
+/// Wrong usage.
+const BAD_USAGE: u8 = 2;
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    confine();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors. Nobody is left to tell when the terminal is closed.
+            let _ignored = error.print();
+            return if error.use_stderr() { ExitCode::from(BAD_USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
     let sources = cli.flags.sources();
     if let Some(Command::Config { action }) = cli.command {
         return match config(action, &sources) {
             Ok(text) => {
-                println!("{text}");
+                // A pipe that closes early has read what it wanted.
+                let _ignored = writeln!(std::io::stdout().lock(), "{text}");
                 ExitCode::SUCCESS
             }
             Err(error) => failed(&error, BAD_CONFIGURATION),
@@ -28,7 +42,7 @@ fn main() -> ExitCode {
     if let Err(error) = serve::logging(&cli.flags.log_level) {
         return failed(&error, BAD_CONFIGURATION);
     }
-    match serve::run(&config) {
+    match serve::run(&config, &sources) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "the recommender ends");
@@ -38,6 +52,20 @@ fn main() -> ExitCode {
 }
 
 fn failed(error: &anyhow::Error, status: u8) -> ExitCode {
-    eprintln!("evenkeel-recommender: {error:#}");
+    complain(&format!("{error:#}"));
     ExitCode::from(status)
+}
+
+/// Before anything is opened: what this process makes is its user's alone, and it gets no rights by running a program
+/// (PR_SET_NO_NEW_PRIVS).
+fn confine() {
+    private::files_from_now_on();
+    if let Err(errno) = nix::sys::prctl::set_no_new_privs() {
+        complain(&format!("cannot set no_new_privs: {errno}; going on without"));
+    }
+}
+
+fn complain(text: &str) {
+    // Nobody is left to tell when standard error is closed.
+    let _ignored = writeln!(std::io::stderr().lock(), "evenkeel-recommender: {text}");
 }

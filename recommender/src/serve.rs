@@ -8,6 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use evenkeel_log::private;
+use evenkeel_model::reload::Reloaded;
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::capacity_service_server::CapacityServiceServer;
 use evenkeel_proto::v1::ingest_service_server::{IngestService, IngestServiceServer};
@@ -30,7 +32,7 @@ use crate::api::grpc::Api;
 use crate::api::http::Site;
 use crate::api::ready::Readiness;
 use crate::clock::WallClock;
-use crate::config::Config;
+use crate::config::{Config, InForce, Sources, load};
 use crate::ingest::engine::Engine;
 use crate::ingest::health::Health;
 use crate::ingest::outside::Outside;
@@ -57,11 +59,11 @@ pub fn logging(filter: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Serves until SIGTERM or SIGINT.
+/// Serves until SIGTERM or SIGINT; at SIGHUP the configuration is read from `sources` anew.
 ///
 /// # Errors
 /// When an address or the state directory cannot be had, or a server fails.
-pub fn run(config: &Config) -> anyhow::Result<()> {
+pub fn run(config: &Config, sources: &Sources) -> anyhow::Result<()> {
     unblock_signals()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.serve.workers)
@@ -69,8 +71,14 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         .enable_all()
         .build()?;
     let done = runtime.block_on(async {
+        // Before anything else is done: SIGHUP ends a process that has not asked for it.
+        let hangup = signal(SignalKind::hangup())?;
         let stop = stop_signal()?;
-        Recommender::bind(config).await?.serve(stop).await
+        let recommender = Recommender::bind(config).await?;
+        let reloading = tokio::spawn(reload_at(hangup, recommender.live.clone(), sources.clone()));
+        let done = recommender.serve(stop).await;
+        reloading.abort();
+        done
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
     done
@@ -80,6 +88,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
 #[derive(Debug)]
 pub struct Recommender {
     config: Config,
+    live: InForce,
     grpc: TcpListener,
     http: TcpListener,
     clock: WallClock,
@@ -94,6 +103,7 @@ impl Recommender {
         Ok(Self {
             grpc: listen("serve.grpc", config.serve.grpc).await?,
             http: listen("serve.http", config.serve.http).await?,
+            live: InForce::new(config),
             config: config.clone(),
             clock: WallClock::system(),
         })
@@ -119,10 +129,9 @@ impl Recommender {
     /// When the state directory cannot be used or a server fails.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
         let (grpc_at, http_at) = self.addresses()?;
-        let Self { config, grpc, http, clock } = self;
+        let Self { config, live, grpc, http, clock } = self;
         let readiness = Arc::new(Readiness::default());
-        std::fs::create_dir_all(&config.state_dir)
-            .with_context(|| format!("cannot make the state directory {}", config.state_dir.display()))?;
+        private::directory(&config.state_dir).context("state_dir is not used")?;
         let stored = Arc::new(Stored::open(config.state_dir.join("recommendations")));
         let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored), clock.clone());
         let (stopping, stopped) = watch::channel(false);
@@ -141,7 +150,7 @@ impl Recommender {
         let (engine, threads) = Engine::start(store, &config, clock)?;
         let health = Arc::clone(engine.health());
         health.set_engines(outside.counts());
-        let context = Context::new(engine, &config, stored)?;
+        let context = Context::new(engine, &live, stored)?;
         let watching = tokio::spawn(crate::capacity::watch::run(context.clone(), stopped.clone()));
         site.open(context.clone());
         ingestion.open(Ingestion::new(
@@ -176,12 +185,12 @@ impl Recommender {
                 let _ended = (&mut rpc).await;
             }
         };
-        if tokio::time::timeout(config.serve.drain.get(), drained).await.is_err() {
+        let drain = live.now().serve.drain.get();
+        if tokio::time::timeout(drain, drained).await.is_err() {
             warn!("some requests did not end within serve.drain and are cut off");
         }
         watchdog.abort();
         watching.abort();
-        let drain = config.serve.drain.get();
         // The last checkpoint seals and offers; the engines are given what they take at once.
         tokio::task::spawn_blocking(move || {
             if background.join().is_err() {
@@ -239,7 +248,8 @@ async fn background(context: &Context, stopped: &watch::Receiver<bool>) -> anyho
     const LOOK: Duration = Duration::from_secs(1);
     /// Sets the switch where flag or file say so.
     async fn look_at_switch(context: &Context) {
-        let held = panic::held(context.config.panic, &context.config.panic_file);
+        let config = context.config.now();
+        let held = panic::held(config.panic, &config.panic_file);
         let wanted = panic::wanted(&context.engine.state().read().panic, held);
         if let Some((on, reason)) = wanted {
             warn!(on, reason, "the panic switch is set");
@@ -269,6 +279,20 @@ async fn background(context: &Context, stopped: &watch::Receiver<bool>) -> anyho
     Ok(thread.spawn(move || stored.run(&context, || *stopped.borrow()))?)
 }
 
+fn reflection() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(evenkeel_proto::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        // The descriptors know more services than this program serves.
+        .with_service_name(<IngestServiceServer<LateIngestion> as NamedService>::NAME)
+        .with_service_name(<RecommenderServiceServer<Api> as NamedService>::NAME)
+        .with_service_name(<PolicyServiceServer<Api> as NamedService>::NAME)
+        .with_service_name(<CapacityServiceServer<Api> as NamedService>::NAME)
+        .with_service_name("grpc.health.v1.Health")
+        .with_service_name("grpc.reflection.v1.ServerReflection")
+        .with_service_name("grpc.reflection.v1alpha.ServerReflection")
+}
+
 /// The gRPC server as a future. It serves what it can from the start, and says that it serves once everything is read
 /// back.
 fn rpc(
@@ -281,17 +305,8 @@ fn rpc(
 ) -> anyhow::Result<impl Future<Output = Result<(), tonic::transport::Error>> + Send + use<>> {
     let max = config.ingest.max_message.as_usize();
     let api = Api { late: site.late(), stopping: stopped.clone() };
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(evenkeel_proto::DESCRIPTORS)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        // The descriptors know more services than this program serves.
-        .with_service_name(<IngestServiceServer<LateIngestion> as NamedService>::NAME)
-        .with_service_name(<RecommenderServiceServer<Api> as NamedService>::NAME)
-        .with_service_name(<PolicyServiceServer<Api> as NamedService>::NAME)
-        .with_service_name(<CapacityServiceServer<Api> as NamedService>::NAME)
-        .with_service_name("grpc.health.v1.Health")
-        .with_service_name("grpc.reflection.v1.ServerReflection")
-        .build_v1()?;
+    // Python's own client of reflection, and older tools, speak v1alpha only.
+    let (reflection, earlier_reflection) = (reflection().build_v1()?, reflection().build_v1alpha()?);
     let ingestion = IngestServiceServer::new(ingestion.clone()).max_decoding_message_size(max);
     Ok(async move {
         let (reporter, health) = tonic_health::server::health_reporter();
@@ -310,6 +325,7 @@ fn rpc(
             .http2_keepalive_interval(Some(KEEPALIVE))
             .add_service(health)
             .add_service(reflection)
+            .add_service(earlier_reflection)
             .add_service(ingestion)
             .add_service(RecommenderServiceServer::new(api.clone()))
             .add_service(PolicyServiceServer::new(api.clone()))
@@ -364,11 +380,50 @@ fn tell_report(report: &OpenReport) {
     );
 }
 
-/// Lets the signals through that end the process: a parent that blocked them has left that to its children
+/// Lets the signals through that end the process or reload: a parent that blocked them has left that to its children
 /// (sigprocmask(2)). Before any thread is started, since threads inherit the mask too.
 fn unblock_signals() -> anyhow::Result<()> {
-    let ours: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
-    ours.thread_unblock().context("cannot unblock SIGTERM and SIGINT")
+    let ours: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
+    ours.thread_unblock().context("cannot unblock SIGTERM, SIGINT and SIGHUP")
+}
+
+/// At each SIGHUP: what can change at run time is put in force, what needs a restart is named, and a configuration that
+/// is wrong changes nothing.
+async fn reload_at(mut hangup: tokio::signal::unix::Signal, live: InForce, sources: Sources) {
+    while hangup.recv().await.is_some() {
+        let began: Vec<_> = NotifyState::monotonic_usec_now().into_iter().collect();
+        tell(&[&[NotifyState::Reloading], &*began].concat());
+        let (live, sources) = (live.clone(), sources.clone());
+        let told = tokio::task::spawn_blocking(move || reload(&live, &sources)).await.unwrap_or_default();
+        tell(&[NotifyState::Ready, NotifyState::Status(&told)]);
+    }
+}
+
+/// Reads the configuration anew; what to tell the service manager about it.
+fn reload(live: &InForce, sources: &Sources) -> String {
+    match load(sources) {
+        Ok(config) => {
+            let Reloaded { applied, restart } = live.reload(&config);
+            let (applied, restart) = (applied.join(", "), restart.join(", "));
+            match (applied.is_empty(), restart.is_empty()) {
+                (true, true) => info!("the configuration is unchanged"),
+                (false, true) => info!(applied, "the new configuration is in force"),
+                (_, false) => warn!(
+                    applied,
+                    restart,
+                    "the new configuration is in force but for the keys under restart: restart the recommender for those"
+                ),
+            }
+            match restart.is_empty() {
+                true => "the configuration on disk is in force".to_owned(),
+                false => format!("restart needed for {restart}"),
+            }
+        }
+        Err(error) => {
+            tracing::error!(%error, "the configuration is wrong; the running one stays in force");
+            "the configuration on disk is wrong; the one before is in force".to_owned()
+        }
+    }
 }
 
 /// Feeds systemd's watchdog, where there is one, while the ingest thread is not stuck.

@@ -8,6 +8,8 @@ mod knobs;
 mod life;
 #[path = "cases/agent_node.rs"]
 mod node;
+#[path = "cases/agent_rights.rs"]
+mod rights;
 #[path = "cases/agent_scope.rs"]
 mod scope;
 #[path = "cases/agent_scores.rs"]

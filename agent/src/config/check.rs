@@ -44,7 +44,11 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
         },
         mode_is_set: loaded.is_set("mode"),
         strict: raw.strict,
-        roots: Roots { proc: raw.roots.proc.clone(), cgroup: raw.roots.cgroup.clone() },
+        roots: Roots {
+            proc: raw.roots.proc.clone(),
+            cgroup: raw.roots.cgroup.clone(),
+            run: raw.roots.run.clone(),
+        },
         sources: sources(&mut c, &raw.sources),
         manage: manage(&mut c, &raw.manage, matches!(raw.rules, raw::Rules::Kubelet)),
         plan: PlanConfig::default(),

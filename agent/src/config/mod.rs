@@ -21,6 +21,7 @@ macro_rules! section {
 
 mod check;
 mod error;
+mod live;
 mod load;
 mod raw;
 mod render;
@@ -33,6 +34,7 @@ mod valid;
 use std::path::Path;
 
 pub(crate) use error::ConfigError;
+pub(crate) use live::InForce;
 pub(crate) use load::{Flag, Loaded};
 pub(crate) use raw::Raw;
 pub(crate) use render::{json, schema, toml};

@@ -86,6 +86,8 @@ section! {
         proc: PathBuf = "/proc".into(),
         /// Directory of the cgroup file system, or of the v1 hierarchies' mounts.
         cgroup: PathBuf = "/sys/fs/cgroup".into(),
+        /// Directory of the lock (evenkeel/agent.lock) that lets one agent write on a machine.
+        run: PathBuf = "/run".into(),
     }
 }
 

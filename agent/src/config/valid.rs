@@ -123,6 +123,8 @@ pub(crate) struct Roots {
     pub proc: PathBuf,
     /// Directory that holds the cgroup hierarchies.
     pub cgroup: PathBuf,
+    /// Directory of what lives until the machine ends: the lock of the one agent.
+    pub run: PathBuf,
 }
 
 /// Where containers are found; `None` or empty = the source is off.

@@ -68,7 +68,7 @@ impl Converger {
         self.merge_at = None;
         let mut binder = Binder::default();
         let reader = &self.parts.reader;
-        let manage = &self.parts.context.config.manage;
+        let manage = &self.live.manage;
         let mut merged = merge(self.snapshots.workloads(), manage, &self.rules.facts, &mut |binding| {
             binder.resolve(reader, binding)
         });

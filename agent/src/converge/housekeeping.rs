@@ -78,7 +78,7 @@ impl Converger {
             writer: &mut *self.parts.writer,
             journal: &mut self.parts.journal,
             ticks: &ticks_since_boot,
-            config: &context.config.converge,
+            config: &self.live.converge,
             holds: self.parts.holds.as_deref(),
         };
         let wishes = Wishes {

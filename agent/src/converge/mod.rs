@@ -65,6 +65,7 @@ use wake::{Key, Wake};
 
 use overlay::Overlay;
 
+use crate::config::Config;
 use crate::config::sections::cpu::Excess;
 use crate::decisions::DecisionLog;
 use crate::holds::Holds;
@@ -118,6 +119,8 @@ pub(crate) struct Parts {
 /// The converger's state.
 pub(crate) struct Converger {
     parts: Parts,
+    /// The configuration in force at the last look.
+    live: Arc<Config>,
     rules: Rules,
     snapshots: Snapshots,
     table: Table,
@@ -202,6 +205,7 @@ impl Converger {
         let dynamic = ranked.map(|usage| DynamicScores::new(config.plan.rules, usage, Instant::now()));
         let survey = Survey::new(recursive, config.own.clone(), config.converge.audit_period, Instant::now());
         Self {
+            live: parts.context.live.now(),
             rules,
             snapshots: Snapshots::default(),
             table: Table::new(changes),
@@ -233,6 +237,7 @@ impl Converger {
             self.wait();
             self.parts.waker.drain();
             let now = Instant::now();
+            self.take_configuration(now);
             self.take_updates(now);
             self.take_events(now);
             self.take_pokes(now);
@@ -248,6 +253,15 @@ impl Converger {
         }
         self.compact_journal();
         self.parts.decisions.sync(&self.parts.context.stats);
+    }
+
+    /// What a reload changed is planned with from now on.
+    fn take_configuration(&mut self, now: Instant) {
+        let live = self.parts.context.live.now();
+        if !Arc::ptr_eq(&live, &self.live) {
+            self.live = live;
+            self.merge_at = Some(now);
+        }
     }
 
     /// Waits until so many sources have said what they see, or `deadline`.

@@ -133,7 +133,7 @@ impl Converger {
             writer: &mut *self.parts.writer,
             journal: &mut self.parts.journal,
             ticks: &ticks_since_boot,
-            config: &context.config.converge,
+            config: &self.live.converge,
             holds: self.parts.holds.as_deref(),
         };
         match container.turn(&mut env, now, &Counters(&context.stats)) {

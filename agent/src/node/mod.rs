@@ -18,11 +18,13 @@ use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::node::meminfo;
 use evenkeel_host::snapshot::HostReader as _;
 use evenkeel_host::write::Target;
+use evenkeel_log::private;
 use evenkeel_model::units::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::config::sections::node_memory::Overcommit;
 use crate::converge::board::Board;
+use crate::damage::StateFile;
 use crate::decisions::{DecisionLog, Draft};
 use crate::journal::Journal;
 use crate::kernel::{self, Kernel};
@@ -238,6 +240,7 @@ impl NodeLoop {
     fn daemons(&mut self) {
         let Some(guard) = self.guard.as_mut() else { return };
         let roster = self.parts.board.roster();
+        guard.set_excluded(&self.parts.context.live.now().manage.exclude_namespaces);
         let drafts = guard.audit(&roster, &mut *self.parts.writer, &mut self.journal);
         let row = guard.row();
         let (state, why, remedy) = (row.state, row.why.clone(), row.remedy.clone());
@@ -276,9 +279,14 @@ fn open_journal(context: &Context) -> Journal {
         return Journal::in_memory(boot);
     }
     let dir = journal_dir(&context.config.state_dir);
-    let made = std::fs::create_dir_all(&dir).and_then(|()| Journal::open(&dir, boot));
-    made.unwrap_or_else(|error| {
-        tracing::error!(%error, dir = %dir.display(), "originals of the node are not journalled; restore will not know them");
+    let made = private::subdirectory(&dir).map_err(anyhow::Error::from);
+    let opened = made.and_then(|()| Ok(Journal::open(&dir, boot)?));
+    let opened = opened.inspect(|journal| {
+        let path = Journal::path_in(&dir);
+        context.stats.damages.take(StateFile::NodeJournal, &path, journal.damaged());
+    });
+    opened.unwrap_or_else(|error| {
+        tracing::error!(error = format!("{error:#}"), dir = %dir.display(), "originals of the node are not journalled; restore will not know them");
         Journal::in_memory(boot)
     })
 }

@@ -1,12 +1,13 @@
 //! The counts that were told, on disk: kills that happen while no agent runs are news to the next one.
 //!
-//! One small file, replaced whole: a line with version and boot, then inode, count and path of each cgroup. Counters
+//! One small file, replaced whole and sealed with a checksum: a line with version and boot, then inode, count and path of each cgroup. Counters
 //! begin at zero with each boot, so a file of another boot says nothing.
 
 use std::collections::HashMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use evenkeel_log::{private, sealed};
 
 /// File name below the state directory.
 const FILE: &str = "oom-counters";
@@ -18,6 +19,8 @@ const MOST_BYTES: u64 = 8 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     known: HashMap<u64, (u64, String)>,
+    /// Whether the file is not as it was written.
+    damaged: bool,
 }
 
 /// The file of a state directory.
@@ -28,34 +31,49 @@ pub(super) fn path(state_dir: &Path) -> PathBuf {
 impl Counters {
     /// Reads the file; nothing is known without one, or from another boot.
     pub(super) fn read(file: &Path, boot_id: &str) -> Self {
-        let text = match fs::metadata(file).and_then(|m| {
-            if m.len() > MOST_BYTES {
-                Err(io::ErrorKind::FileTooLarge.into())
-            } else {
-                fs::read_to_string(file)
+        let bytes = private::open(file).and_then(|open| {
+            if open.metadata()?.len() > MOST_BYTES {
+                return Err(io::ErrorKind::FileTooLarge.into());
             }
-        }) {
-            Ok(text) => text,
+            let mut bytes = Vec::new();
+            io::Read::read_to_end(&mut io::Read::take(open, MOST_BYTES), &mut bytes)?;
+            Ok(bytes)
+        });
+        let bytes = match bytes {
+            Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::default(),
             Err(error) => {
                 tracing::warn!(file = %file.display(), %error, "OOM kills of the time without an agent are not known");
                 return Self::default();
             }
         };
-        Self::parse(&text, boot_id)
+        let damaged = || Self { known: HashMap::new(), damaged: true };
+        match sealed::body(&bytes) {
+            sealed::Body::Whole(body) | sealed::Body::Unsealed(body) => std::str::from_utf8(body)
+                .ok()
+                .and_then(|text| Self::parse(text, boot_id))
+                .unwrap_or_else(damaged),
+            sealed::Body::Damaged => damaged(),
+        }
     }
 
-    fn parse(text: &str, boot_id: &str) -> Self {
+    /// Whether the file is there and not as it was written.
+    pub(super) const fn damaged(&self) -> bool {
+        self.damaged
+    }
+
+    /// What a text says; nothing where it is not of this file.
+    fn parse(text: &str, boot_id: &str) -> Option<Self> {
         let mut lines = text.lines();
-        if lines.next() != Some(&format!("{HEAD} {boot_id}")) {
-            return Self::default();
+        if lines.next()?.strip_prefix(HEAD)?.strip_prefix(' ')? != boot_id {
+            return Some(Self::default());
         }
-        let known = lines.filter_map(|line| {
+        let line = |line: &str| {
             let mut words = line.splitn(3, ' ');
             let (inode, count) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
             Some((inode, (count, words.next()?.to_owned())))
-        });
-        Self { known: known.collect() }
+        };
+        Some(Self { known: lines.map(line).collect::<Option<_>>()?, damaged: false })
     }
 
     /// The count told of a cgroup, where an earlier run watched it.
@@ -81,9 +99,7 @@ pub(super) fn write<'a>(
             let _infallible = writeln!(text, "{inode} {count} {path}");
         }
     }
-    let aside = file.with_extension("new");
-    fs::write(&aside, text)?;
-    fs::rename(&aside, file)
+    private::replace(file, &sealed::file(text.as_bytes()), false)
 }
 
 #[cfg(test)]
@@ -108,7 +124,28 @@ mod tests {
             assert_eq!(known.of(inode, path), count, "{path}");
         }
         assert_eq!(Counters::read(&file, "b2").of(2, "/with a blank"), None);
-        fs::write(&file, b"\xff\xfe").unwrap();
-        assert_eq!(Counters::read(&file, "b1").of(1, "/a"), None);
+        assert!(!Counters::read(&file, "b2").damaged());
+        std::fs::write(&file, b"\xff\xfe").unwrap();
+        let odd = Counters::read(&file, "b1");
+        assert_eq!((odd.of(1, "/a"), odd.damaged()), (None, true));
+    }
+
+    #[test]
+    fn damage_is_noticed_and_a_file_without_checksum_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = path(dir.path());
+        write(&file, "b1", [(2, 7, "/a"), (3, 1, "/b")].into_iter()).unwrap();
+        let whole = std::fs::read(&file).unwrap();
+        for at in 0..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1 << (at % 8);
+            for bytes in [&flipped[..], &whole[..at]] {
+                std::fs::write(&file, bytes).unwrap();
+                assert!(Counters::read(&file, "b1").damaged(), "at {at}");
+            }
+        }
+        std::fs::write(&file, format!("{HEAD} b1\n2 7 /a\n")).unwrap();
+        let old = Counters::read(&file, "b1");
+        assert_eq!((old.of(2, "/a"), old.damaged()), (Some(7), false));
     }
 }

@@ -58,7 +58,7 @@ pub(crate) struct Cause<'a> {
 
 /// The policy with its counts and offers; shared by the threads that see containers fail.
 pub(crate) struct Evictions {
-    policy: Policy,
+    policy: Mutex<Policy>,
     rehearsal: bool,
     inner: Mutex<Inner>,
 }
@@ -80,7 +80,16 @@ impl Evictions {
             }
             inner.remember(offer);
         }
-        Self { policy, rehearsal, inner: Mutex::new(inner) }
+        Self { policy: Mutex::new(policy), rehearsal, inner: Mutex::new(inner) }
+    }
+
+    /// Puts another policy in force: rulings from now on follow it, offers made stay.
+    pub(crate) fn set_policy(&self, policy: Policy) {
+        *lock(&self.policy) = policy;
+    }
+
+    fn policy(&self) -> Policy {
+        *lock(&self.policy)
     }
 
     /// Takes in that a container failed, and tells the ruling. `None` when it belongs to a failure ruled on already, or
@@ -97,8 +106,8 @@ impl Evictions {
         let container = ContainerKey::of(workload);
         let failure = Failure { time_usec: cause.time_usec, inode: tracked.inode };
         let mut inner = lock(&self.inner);
-        inner.failures.prune(&self.policy, cause.time_usec);
-        let ruling = inner.failures.judge(&self.policy, &container, class, failure)?;
+        inner.failures.prune(&self.policy(), cause.time_usec);
+        let ruling = inner.failures.judge(&self.policy(), &container, class, failure)?;
         let actor = actor(workload);
         let decision = decisions.record(self.draft(tracked, &ruling, cause, &actor), stats);
         match ruling.remedy {
@@ -153,7 +162,7 @@ impl Evictions {
             offer.standing = match offer.remedy {
                 Remedy::Evict => present.iter().any(|e| is_of(&e.tracked.workload, &offer.container.pod)),
                 Remedy::Restart => {
-                    age <= self.policy.burstable_window_usec
+                    age <= self.policy().burstable_window_usec
                         && present.iter().any(|e| e.tracked.inode == offer.inode)
                 }
             };

@@ -39,6 +39,8 @@ use crate::shared::{Context, Heartbeat, Tracked, Waker};
 
 use case::Case;
 use counters::Counters;
+
+use crate::damage::StateFile;
 use evictions::Evictions;
 use lives::Lives;
 use victims::Victims;
@@ -178,6 +180,8 @@ impl OomWatcher {
         parts.board.on_roster(parts.waker.clone());
         let file = counters::path(&parts.context.config.state_dir);
         let earlier = Counters::read(&file, &parts.context.boot_id);
+        let damages = &parts.context.stats.damages;
+        damages.take(StateFile::OomCounters, &file, usize::from(earlier.damaged()));
         let now = Instant::now();
         Self {
             watch: watch.ok(),

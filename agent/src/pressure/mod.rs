@@ -215,7 +215,7 @@ impl Loop {
         let fired = fired.iter().filter(|(of, ..)| *of == index).map(|(_, grade, window)| (*grade, *window));
         let fired = fired.max_by_key(|(grade, _)| *grade);
         stats.glances.add(1);
-        if !domain.glance(&mut *self.sight, fired) || !self.context.config.pressure.enabled {
+        if !domain.glance(&mut *self.sight, fired) || !self.context.live.now().pressure.enabled {
             return;
         }
         stats.looks.add(1);
@@ -248,10 +248,11 @@ impl Loop {
     }
 
     fn look_at_cpu(&mut self, roster: &[RosterEntry]) {
-        if !self.context.config.starvation.enabled {
+        let live = self.context.live.now();
+        if !live.starvation.enabled {
             return;
         }
-        let rules = &self.context.config.starvation.rules;
+        let rules = &live.starvation.rules;
         for (action, entry) in self.cpu.look(&mut *self.sight, roster, rules) {
             if !send(&self.jobs, Job::Cpu { action, entry }) {
                 self.context.stats.pressure.deferred.add(1);
@@ -296,7 +297,7 @@ impl Loop {
         let views =
             views.filter_map(|(index, domain)| domain.view(&*self.sight, self.triggers.how(index))).collect();
         self.context.stats.pressure.grade.set(self.domains.first().map_or(Grade::Calm, Domain::grade) as u64);
-        self.view.show(self.context.config.pressure.enabled, views, self.cpu.starving());
+        self.view.show(self.context.live.now().pressure.enabled, views, self.cpu.starving());
     }
 }
 

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
+use crate::damage::StateFile;
 use crate::decisions::DecisionLog;
 use crate::oom::HintSender;
 use crate::sample::Ticks;
@@ -103,6 +104,7 @@ fn open_outbox(context: &Context) -> Option<(Arc<Outbox>, String)> {
     match Spool::open(&dir, context.epoch, stream.spool_bytes) {
         Ok(spool) => {
             context.stats.spool_bytes.set(spool.bytes());
+            context.stats.damages.take(StateFile::Slots, &dir, spool.damaged());
             Some((Arc::new(Outbox::new(spool)), address))
         }
         Err(error) => {

@@ -46,8 +46,9 @@ pub(crate) fn context(dir: &std::path::Path, epoch: u64, address: &str) -> Arc<C
         dir.join("state")
     );
     std::fs::write(&file, text).unwrap();
-    let (config, _) = crate::config::read(Some(&file), &[]).unwrap();
+    let (config, loaded) = crate::config::read(Some(&file), &[]).unwrap();
     Arc::new(Context {
+        live: crate::config::InForce::new(config.clone(), crate::config::json(&loaded.raw)),
         config,
         node: NodeKey { cluster: "test".into(), node: "n1".into() },
         boot_id: "boot".into(),

@@ -38,12 +38,12 @@ pub(super) fn allocatable(context: &Context) -> ResourceList {
     {
         machine.set(name, Quantity::from_bytes(size.get().saturating_mul(count)));
     }
-    with_config(machine, &config.allocatable)
+    with_config(machine, &context.live.now().allocatable)
 }
 
 /// Thousandths of a core and bytes this node gives to pods.
 pub(crate) fn cpu_and_memory(context: &Context) -> (u64, u64) {
-    let list = with_config(of_machine(&context.facts), &context.config.allocatable);
+    let list = with_config(of_machine(&context.facts), &context.live.now().allocatable);
     let whole = |value: i128| u64::try_from(value.max(0)).unwrap_or(u64::MAX);
     let cpu = list.get_or_zero(&ResourceName::CPU);
     let memory = list.get_or_zero(&ResourceName::MEMORY);

@@ -1,6 +1,6 @@
 //! The Unix socket: its directory, its mode, and whether another agent has it.
 
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -36,10 +36,7 @@ impl Drop for Socket {
 pub(crate) fn bind(path: &Path) -> anyhow::Result<Socket> {
     let shown = path.display();
     if let Some(dir) = path.parent().filter(|dir| !dir.exists()) {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o750)
-            .create(dir)
+        crate::machine::make_dir(dir)
             .with_context(|| format!("cannot make {}; make it, or set serve.socket", dir.display()))?;
     }
     match UnixStream::connect(path) {

@@ -29,7 +29,7 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
         rules: config.plan.rules.as_str().to_owned(),
         panic: context.overlays.last().is_some_and(|offer| offer.panic.is_some()),
         capabilities: agent.capabilities.clone(),
-        knobs: board.knobs().into_iter().map(node_knob).collect(),
+        knobs: board.knobs().into_iter().chain(context.stats.damages.rows()).map(node_knob).collect(),
         containers: containers(agent, false),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         facts: Some((&context.facts).into()),

@@ -65,7 +65,7 @@ async fn ask<T: Send + 'static>(
 ) -> Result<T, Refused> {
     let asking = context.clone();
     let waiting = context.capacity.submit(move |wanted| question(&asking, wanted)).map_err(Refused::Busy)?;
-    let patience = context.config.capacity.timeout.get();
+    let patience = context.config.now().capacity.timeout.get();
     // The answer may come before all of the question was sent, when that is wrong.
     let alongside = async {
         alongside.await;
@@ -160,7 +160,7 @@ async fn send(body: Body, chunks: mpsc::Sender<Result<Bytes, axum::Error>>) {
 
 async fn estimate(From(site): From<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let context = site.context(ESTIMATE)?;
-    let most = context.config.capacity.max_snapshot.get();
+    let most = context.config.now().capacity.max_snapshot.get();
     let length = request.headers().get(header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if length.is_some_and(|length| length > most) {
@@ -195,7 +195,7 @@ async fn watched(From(site): From<Site>, request: HttpRequest) -> Result<axum::J
     struct NoParameters {}
     let NoParameters {} = parameters(&request)?;
     let context = site.context(WATCHED)?;
-    let lines = context.watched.lines(&context.config.capacity);
+    let lines = context.watched.lines(&context.config.now().capacity);
     Ok(axum::Json(lines.iter().map(line_object).collect()))
 }
 
@@ -250,7 +250,7 @@ async fn snapshot(From(site): From<Site>, request: HttpRequest) -> Result<HttpRe
 /// The objects of a cluster in batches, made on a thread that waits for whoever reads.
 fn batches(context: &Context, reported: Reported) -> ReceiverStream<Vec<String>> {
     let (outbox, batches) = mpsc::channel(OUTBOX);
-    let config = std::sync::Arc::clone(&context.config);
+    let config = context.config.now();
     tokio::task::spawn_blocking(move || {
         let mut batch = Vec::new();
         let sent = reported.objects(&config.capacity, |object| {
@@ -330,7 +330,7 @@ impl CapacityService for Api {
         _: Request<v1::ListWatchedRequest>,
     ) -> Result<Response<v1::ListWatchedResponse>, Status> {
         let context = self.context()?;
-        let lines = context.watched.lines(&context.config.capacity);
+        let lines = context.watched.lines(&context.config.now().capacity);
         let questions = lines.into_iter().map(|line| v1::Watched {
             question: line.question,
             interval_seconds: line.interval_seconds,

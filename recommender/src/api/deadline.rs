@@ -32,7 +32,7 @@ fn for_fresh(patience: Duration) -> Duration {
 impl Context {
     /// How long a caller waits: as long as it says, but no longer than anybody.
     pub(super) fn patience(&self, asked: Option<Duration>) -> Duration {
-        let most = self.config.serve.request_timeout.get();
+        let most = self.config.now().serve.request_timeout.get();
         asked.map_or(most, |asked| asked.min(most))
     }
 

@@ -48,7 +48,7 @@ impl Api {
         question: impl FnOnce(&Context) -> T + Send + 'static,
     ) -> Result<T, Status> {
         let context = self.context()?.clone();
-        let patience = context.config.serve.request_timeout.get();
+        let patience = context.config.now().serve.request_timeout.get();
         let answer = tokio::task::spawn_blocking(move || question(&context));
         match tokio::time::timeout(patience, answer).await {
             Ok(Ok(answer)) => Ok(answer),
@@ -187,13 +187,14 @@ impl RecommenderService for Api {
             )));
         }
         let context = self.context()?;
-        let held = panic::held(context.config.panic, &context.config.panic_file);
+        let config = context.config.now();
+        let held = panic::held(config.panic, &config.panic_file);
         if let Some(holder) = held.filter(|_| !on) {
             return Err(Status::failed_precondition(format!(
                 "the switch is held: {holder}; take that back first"
             )));
         }
-        let patience = context.config.serve.request_timeout.get();
+        let patience = context.config.now().serve.request_timeout.get();
         let set = tokio::time::timeout(patience, context.engine.set_panic(on, reason));
         match set.await {
             Ok(Ok(())) => Ok(Response::new(v1::SetPanicResponse { on })),

@@ -433,7 +433,7 @@ async fn events(From(site): From<Site>, request: Request) -> Result<axum::Json<V
 async fn exposition(From(site): From<Site>) -> Response {
     let text = match site.context.get() {
         Some(context) => {
-            let lines = context.watched.lines(&context.config.capacity);
+            let lines = context.watched.lines(&context.config.now().capacity);
             let capacity = metrics::Capacity { lines: &lines, counters: context.capacity.counters() };
             metrics::exposition(context, &capacity, true)
         }

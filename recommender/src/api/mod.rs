@@ -18,7 +18,7 @@ use evenkeel_model::pod::Pod;
 use crate::capacity::pool::Pool;
 use crate::capacity::watch::Watched;
 use crate::clock::WallClock;
-use crate::config::Config;
+use crate::config::InForce;
 use crate::ingest::engine::Engine;
 use crate::policy::{Policies, Set};
 use crate::recommend::Desk;
@@ -33,8 +33,8 @@ use crate::state::State;
 pub struct Context {
     /// The ingest threads and the state.
     pub engine: Engine,
-    /// The configuration.
-    pub config: Arc<Config>,
+    /// The configuration in force.
+    pub config: InForce,
     /// What makes answers.
     pub advisor: Arc<Advisor>,
     /// The policies.
@@ -52,13 +52,14 @@ impl Context {
     ///
     /// # Errors
     /// When rule, predefined values or stored policies cannot be used, or the threads for questions cannot be had.
-    pub fn new(engine: Engine, config: &Config, stored: Arc<Stored>) -> anyhow::Result<Self> {
+    pub fn new(engine: Engine, live: &InForce, stored: Arc<Stored>) -> anyhow::Result<Self> {
+        let config = live.now();
         let advisor = Arc::new(Advisor::new(&config.recommend)?);
-        let policies = Arc::new(Policies::open(config, engine.now_usec() / 1000)?);
+        let policies = Arc::new(Policies::open(live, engine.now_usec() / 1000)?);
         let capacity = Pool::start(config.capacity.workers, config.capacity.queue)
             .context("cannot start the threads for questions")?;
         let watched = Watched::open(config.watched_file());
-        Ok(Self { engine, config: Arc::new(config.clone()), advisor, policies, stored, capacity, watched })
+        Ok(Self { engine, config: live.clone(), advisor, policies, stored, capacity, watched })
     }
 
     /// Answers a question about recommendations from the present state. May take its time.
@@ -87,7 +88,7 @@ impl Context {
     /// # Errors
     /// The name that is none, for people.
     pub(crate) fn rules(&self, names: &[String]) -> Result<Vec<Chosen>, String> {
-        let initial = self.config.recommend.initial();
+        let initial = self.config.now().recommend.initial();
         let one = |name: &str| rules::choose(name, &Default::default(), &Default::default(), &initial);
         if names.iter().any(|name| name == "*") {
             return rules::NAMES.iter().map(|name| one(name)).collect();

@@ -1,14 +1,14 @@
 //! Owns the answers to watched questions over time, and their file.
 //!
-//! The file is one JSON object with a version, replaced whole: written beside, synced, renamed. It is small: a bounded
+//! The file is one JSON object with a version behind a checksum (that of a release before has none), replaced whole: written beside, synced, renamed. It is small: a bounded
 //! number of points for each of a bounded number of questions. A file that cannot be read is set aside and told, since
 //! the answers can be had again.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
+use evenkeel_log::{private, sealed};
 use serde::{Deserialize, Serialize};
 
 /// Format of the file.
@@ -57,12 +57,16 @@ impl Kept {
     /// # Errors
     /// When it cannot be read or holds something else.
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
-        let text = match fs::read(path) {
+        let text = match private::read(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(error),
         };
-        let stored: Stored = serde_json::from_slice(&text)?;
+        let text = match sealed::body(&text) {
+            sealed::Body::Whole(text) | sealed::Body::Unsealed(text) => text,
+            sealed::Body::Damaged => return Err(io::Error::other("it does not match its checksum")),
+        };
+        let stored: Stored = serde_json::from_slice(text)?;
         if stored.version != VERSION {
             return Err(io::Error::other(format!("it has version {}, not {VERSION}", stored.version)));
         }
@@ -75,16 +79,7 @@ impl Kept {
     /// When it cannot be written; the former one stands then.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         let stored = Stored { version: VERSION, series: self.series.clone() };
-        let temporary = path.with_extension("new");
-        let mut file = File::create(&temporary)?;
-        let written = file.write_all(&serde_json::to_vec(&stored)?).and_then(|()| file.sync_all());
-        if let Err(error) = written {
-            // Its space may be what is missing elsewhere.
-            let _ignored = fs::remove_file(&temporary);
-            return Err(error);
-        }
-        fs::rename(&temporary, path)?;
-        File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+        private::replace(path, &sealed::file(&serde_json::to_vec(&stored)?), true)
     }
 }
 
@@ -187,7 +182,7 @@ mod tests {
         kept.write(&path).unwrap();
         assert_eq!(Kept::read(&path).unwrap(), kept);
         for text in ["", "{", r#"{"version": 2, "series": {}}"#] {
-            fs::write(&path, text).unwrap();
+            std::fs::write(&path, text).unwrap();
             assert!(Kept::read(&path).is_err(), "{text}");
         }
     }

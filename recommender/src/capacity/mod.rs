@@ -85,7 +85,7 @@ fn load(
     };
     let mut loader = Loader::new().changing(&change);
     reported
-        .objects(&context.config.capacity, |object| loader.document(object))
+        .objects(&context.config.now().capacity, |object| loader.document(object))
         .map_err(|error| EstimateError::Unreadable(error.to_string()))?;
     let (cluster, report) = loader.finish();
     Ok(Snapshot { cluster, report })

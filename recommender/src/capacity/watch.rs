@@ -131,7 +131,7 @@ impl Watched {
 
 /// Asks every question when it is due, until the process stops.
 pub(crate) async fn run(context: Context, stopping: watch::Receiver<bool>) {
-    let watches = context.config.capacity.watch.clone();
+    let watches = context.config.now().capacity.watch.clone();
     if watches.is_empty() {
         return;
     }
@@ -150,7 +150,7 @@ pub(crate) async fn run(context: Context, stopping: watch::Receiver<bool>) {
         };
         let waits = matches!(answer, Err(Unanswered::Waiting(_)));
         let watched = context.watched.clone();
-        let (name, most) = (watch.name.clone(), context.config.capacity.points);
+        let (name, most) = (watch.name.clone(), context.config.now().capacity.points);
         // A fault there is told by the runtime; the next answer is kept again.
         let _kept = tokio::task::spawn_blocking(move || watched.answered(&name, answer, most)).await;
         // Answers that take longer than the interval do not pile up.
@@ -171,7 +171,7 @@ async fn answer(context: &Context, watch: &WatchSection) -> Result<Point, Unansw
 fn not_yet(context: &Context) -> Option<String> {
     /// Names told.
     const TOLD: usize = 3;
-    let (health, most) = (context.engine.health(), context.config.ingest.gone_after.get());
+    let (health, most) = (context.engine.health(), context.config.now().ingest.gone_after.get());
     if health.clock_doubt().is_some() && health.clock_correction() == 0 {
         return health.clock_trouble();
     }
@@ -204,7 +204,7 @@ async fn ask(context: &Context, watch: &WatchSection) -> Result<Point, String> {
         estimate(&asking, asked, wanted)
     };
     let waiting = context.capacity.submit(work).map_err(|busy| busy.to_string())?;
-    let answer = timeout(context.config.capacity.timeout.get(), waiting.answer()).await;
+    let answer = timeout(context.config.now().capacity.timeout.get(), waiting.answer()).await;
     let whole = answer
         .map_err(|_| "it took longer than capacity.timeout".to_owned())?
         .ok_or("a fault in the program; see the log")?

@@ -21,6 +21,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use evenkeel_log::private;
 use prost::Message;
 
 use crate::pace::Pace;
@@ -118,7 +119,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
         move |source| CheckpointError::Io { op, path, source }
     };
     let mut pace = Pace::start();
-    let written = File::create(&temporary).and_then(|mut file| {
+    let written = private::create(&temporary).and_then(|mut file| {
         for part in bytes.chunks(PART) {
             file.write_all(part)?;
             pace.step();
@@ -137,7 +138,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
 
 /// Reads the file into an empty state; nothing where there is no file.
 pub(crate) fn read(path: &Path, state: &mut State) -> Result<Option<Read>, CheckpointError> {
-    let bytes = match fs::read(path) {
+    let bytes = match private::read(path) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(CheckpointError::Io { op: "read", path: path.to_owned(), source }),

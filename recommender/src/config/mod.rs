@@ -7,6 +7,7 @@
 mod acting;
 mod capacity;
 mod engine;
+mod live;
 mod load;
 mod units;
 
@@ -22,6 +23,7 @@ use evenkeel_rightsizing::{Resource, initial};
 pub use acting::ActingSection;
 pub use capacity::{CapacitySection, WatchSection};
 pub use engine::{EngineKind, EngineSection, HeaderValue, SecretFrom};
+pub use live::InForce;
 pub use load::{ConfigError, DEFAULT_FILE, Sources, load};
 pub use units::{Size, Span, UnitError};
 

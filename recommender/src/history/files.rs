@@ -15,11 +15,13 @@
 //! byte of kind, varints and bytes; see `item.rs`. All integers are little-endian.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use evenkeel_log::private;
 
 use super::Subject;
 use super::batch::{Found, Names, batches};
@@ -120,7 +122,8 @@ impl Files {
         listed: Option<&[(u32, u32, u64)]>,
         mut show: impl FnMut(u32, &mut Names, Item<'_>),
     ) -> Result<(Self, Found), HistoryError> {
-        fs::create_dir_all(dir).map_err(failed("create the directory of", dir))?;
+        let made = private::subdirectory(dir).map_err(io::Error::other);
+        made.map_err(failed("create the directory of", dir))?;
         let mut files = Self {
             dir: dir.to_owned(),
             open: BTreeMap::new(),
@@ -177,7 +180,7 @@ impl Files {
         show: &mut impl FnMut(u32, &mut Names, Item<'_>),
     ) -> Result<(), HistoryError> {
         let path = self.path(id);
-        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed("open", &path))?;
+        let file = private::options().read(true).write(true).open(&path).map_err(failed("open", &path))?;
         let real = file.metadata().map_err(failed("read", &path))?.len();
         let mut whole = length.unwrap_or(real).min(real);
         if length.is_some_and(|length| length > real) {
@@ -336,7 +339,7 @@ impl Files {
     fn opened(&mut self, id: FileId) -> Result<&mut Open, HistoryError> {
         if !self.open.contains_key(&id) {
             let path = self.path(id);
-            let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
+            let file = private::options().read(true).write(true).create(true).truncate(true).open(&path);
             let file = Arc::new(file.map_err(failed("create", &path))?);
             let mut header = [0; HEADER as usize];
             header[..8].copy_from_slice(&MAGIC);

@@ -1,8 +1,6 @@
 //! Owns what the store tells: where something stands in the order of everything, what became of a frame or a greeting,
 //! what opening found, and what went wrong.
 
-use std::path::PathBuf;
-
 use evenkeel_log::LogError;
 
 use super::record::RecordError;
@@ -38,14 +36,8 @@ pub enum StoreError {
     #[error("the ingest log is closed after a failed sync; it is opened anew as soon as the disk works")]
     Closed,
     /// The state directory cannot be made.
-    #[error("cannot create state directory {}; create it for the user this process runs as", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Directory(#[from] evenkeel_log::private::NotPrivate),
 }
 
 /// What opening found.

@@ -12,10 +12,9 @@
 //! (its tail was lost in a crash, set aside as damaged, or cut off after a failed sync), a new checkpoint with the log's
 //! own last number is written before anything is appended, so that no number is ever passed over in a replay.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
-use evenkeel_log::{Log, LogError, Options, Overflow, Recovery, Seq, SyncHandle};
+use evenkeel_log::{Log, LogError, Options, Overflow, Recovery, Seq, SyncHandle, private};
 use evenkeel_proto::v1;
 
 pub use super::outcome::{Greeting, Mark, OpenReport, Outcome, StoreError};
@@ -57,8 +56,7 @@ impl Store {
     /// be kept is kept, and the report says the rest.
     pub fn open(config: &Config) -> Result<(Self, OpenReport), StoreError> {
         let started = Instant::now();
-        fs::create_dir_all(&config.state_dir)
-            .map_err(|source| StoreError::Directory { path: config.state_dir.clone(), source })?;
+        private::directory(&config.state_dir)?;
         let options = log_options(config);
         let (log, recovery) = Log::open(config.log_dir(), options.clone())?;
         let mut report = OpenReport {

@@ -11,14 +11,14 @@ pub mod status;
 mod store;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use evenkeel_rightsizing::policy::rank::Dated;
 use evenkeel_rightsizing::policy::{Policy, PolicyError, read};
 
-use crate::config::Config;
+use crate::config::InForce;
 use crate::recommend::rules::{self, Chosen};
 pub use set::{Governing, Set, Source};
 use status::Statuses;
@@ -78,7 +78,7 @@ pub struct Policies {
     pub statuses: Statuses,
     /// Objects that were refused over the interfaces because they are wrong.
     refused: AtomicU64,
-    config: Config,
+    config: InForce,
 }
 
 #[derive(Debug)]
@@ -92,14 +92,15 @@ impl Policies {
     ///
     /// # Errors
     /// When what was applied cannot be read.
-    pub fn open(config: &Config, now_ms: u64) -> Result<Self, evenkeel_log::LogError> {
+    pub fn open(live: &InForce, now_ms: u64) -> Result<Self, evenkeel_log::LogError> {
+        let config = live.now();
         let store = Store::open(&config.state_dir.join("policies"))?;
         let policies = Self {
             inner: Mutex::new(Inner { store, files: files::Files::default() }),
             set: RwLock::new(None),
             statuses: Statuses::default(),
             refused: AtomicU64::new(0),
-            config: config.clone(),
+            config: live.clone(),
         };
         policies.look(now_ms);
         Ok(policies)
@@ -115,7 +116,8 @@ impl Policies {
     /// # Errors
     /// The field that is wrong.
     pub fn rule(&self, policy: &Policy) -> Result<Chosen, PolicyError> {
-        let recommend = &self.config.recommend;
+        let config = self.config.now();
+        let recommend = &config.recommend;
         rules::of_policy(policy, &recommend.rule, &recommend.initial()).map_err(|why| {
             let field = match (&policy.rule, policy.parameters.is_empty()) {
                 (_, false) => "spec.parameters",
@@ -159,7 +161,7 @@ impl Policies {
         if let Some(file) = inner.files.owner(&policy.namespace, &policy.name) {
             return Err(ChangeError::InFile { key: policy.key(), file: file.to_owned() });
         }
-        let max = self.config.recommend.max_policies;
+        let max = self.config.now().recommend.max_policies;
         match inner.store.get(&policy.namespace, &policy.name) {
             None if inner.store.len() >= max => Err(ChangeError::Full(max)),
             None => Ok(Outcome::Created),
@@ -234,9 +236,9 @@ impl Policies {
     pub fn look(&self, now_ms: u64) {
         let mut inner = self.inner();
         let Inner { store, files } = &mut *inner;
-        if files.look(&self.config.policies, self.config.recommend.max_policies, |policy| {
-            self.rule(policy).map(|_| ())
-        }) {
+        let config = self.config.now();
+        if files.look(&config.policies, config.recommend.max_policies, |policy| self.rule(policy).map(|_| ()))
+        {
             // A file's own dates change with every edit: the first sight of a policy is its age.
             store.date(files.undated(), now_ms);
             self.changed();
@@ -246,10 +248,5 @@ impl Policies {
     /// What is wrong with files: path, and the trouble.
     pub fn troubles(&self) -> Vec<(PathBuf, String)> {
         self.inner().files.troubles()
-    }
-
-    /// Whether a path is looked at, for messages.
-    pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.config.policies.iter().map(PathBuf::as_path)
     }
 }

@@ -7,13 +7,13 @@
 //! ignored: its content is made anew within a pass.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use evenkeel_log::private;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::evidence::Evidence;
@@ -192,7 +192,8 @@ impl Stored {
             pace.rest();
         }
         context.policies.statuses.replace(pass.statuses(&set));
-        let meant = Meant::of(&self.meant(), kept.all.values(), &context.config.acting, kept.made_usec);
+        let acting = &context.config.now().acting;
+        let meant = Meant::of(&self.meant(), kept.all.values(), acting, kept.made_usec);
         *self.meant.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(meant);
         *self.kept.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(kept);
         self.pass_usec
@@ -204,7 +205,7 @@ impl Stored {
     /// Passes until stopped, then writes what is kept.
     pub fn run(&self, context: &Context, stopped: impl Fn() -> bool) {
         const LOOK: Duration = Duration::from_millis(50);
-        let every = context.config.recommend.watch_interval.get();
+        let every = context.config.now().recommend.watch_interval.get();
         let mut saved = Instant::now();
         while !stopped() {
             let began = Instant::now();
@@ -250,21 +251,11 @@ fn write(path: &Path, kept: &Kept) -> io::Result<()> {
     bytes.extend(body);
     let crc = crc32c::crc32c(&bytes[16..]);
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
-    let beside = path.with_extension("new");
-    let written = File::create(&beside).and_then(|mut file| {
-        file.write_all(&bytes)?;
-        file.sync_all()
-    });
-    if let Err(error) = written.and_then(|()| fs::rename(&beside, path)) {
-        // Its space may be what is missing.
-        let _ignored = fs::remove_file(&beside);
-        return Err(error);
-    }
-    Ok(())
+    private::replace(path, &bytes, true)
 }
 
 fn read(path: &Path) -> io::Result<Kept> {
-    let bytes = fs::read(path)?;
+    let bytes = private::read(path)?;
     let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     let Some((header, body)) = bytes.split_first_chunk::<HEADER>() else {
         return Err(damaged("it is cut off"));
@@ -422,13 +413,13 @@ mod tests {
         assert_eq!(like(&asked("new", "web:1")), Some(1));
         assert_eq!(like(&asked("new", "other")), None);
         assert_eq!(stored.like(&asked("b", "web:1"), Resource::Memory, 0), None);
-        let good = fs::read(&file).unwrap();
+        let good = std::fs::read(&file).unwrap();
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 1;
-            fs::write(&file, &bad).unwrap();
+            std::fs::write(&file, &bad).unwrap();
             assert!(read(&file).is_err(), "byte {at}");
-            fs::write(&file, &good[..at]).unwrap();
+            std::fs::write(&file, &good[..at]).unwrap();
             assert!(read(&file).is_err(), "length {at}");
         }
     }

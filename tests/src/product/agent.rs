@@ -36,6 +36,8 @@ impl AgentSetup {
             ("node.cluster", quoted("test")),
             ("node.name", quoted("node-a")),
             ("state_dir", quoted(directory.join("agent").display())),
+            // Several run on one machine here.
+            ("roots.run", quoted(directory.join("run").display())),
             ("sources.manifests.dir", quoted(setup.manifests().display())),
             ("sources.cri.enabled", "false".to_string()),
             // The machine's own daemons are nobody's business here.

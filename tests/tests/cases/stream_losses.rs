@@ -136,7 +136,7 @@ struct SmallDisk(PathBuf);
 impl SmallDisk {
     fn new(at: &Path, size: &str) -> Result<SmallDisk> {
         std::fs::create_dir_all(at)?;
-        let options = format!("size={size}");
+        let options = format!("size={size},mode=700");
         mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
             .with_context(|| format!("cannot mount a tmpfs at {}", at.display()))?;
         Ok(SmallDisk(at.to_path_buf()))

@@ -171,6 +171,13 @@ impl Guard {
     }
 
     /// The row of all of them.
+    /// Namespaces whose containers may hold daemons, from the configuration in force.
+    pub(super) fn set_excluded(&mut self, namespaces: &[String]) {
+        if self.excluded != namespaces {
+            self.excluded = namespaces.to_vec();
+        }
+    }
+
     pub(super) fn row(&self) -> NodeKnob {
         let denied: Vec<&Daemon> = self
             .known

@@ -17,6 +17,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use evenkeel_log::private::{self, NotPrivate};
 use evenkeel_log::{LogError, Options};
 use evenkeel_proto::frame::FrameError;
 use evenkeel_proto::v1;
@@ -36,6 +37,9 @@ pub(super) enum SpoolError {
     /// A log of frames.
     #[error(transparent)]
     Log(LogError),
+    /// The spool's directory is not this program's alone.
+    #[error(transparent)]
+    NotPrivate(#[from] NotPrivate),
     /// A directory.
     #[error("cannot {op} {}: {error}", path.display())]
     Directory {
@@ -96,7 +100,7 @@ impl Spool {
     /// Opens the spool in `dir` and begins `epoch`; `limit` bounds the bytes on disk.
     pub(super) fn open(dir: &Path, epoch: u64, limit: u64) -> Result<Self, SpoolError> {
         let options = options(limit);
-        fs::create_dir_all(dir).map_err(|e| directory("create", dir, e))?;
+        private::subdirectory(dir)?;
         let mut old = open_old(dir, epoch, &options)?;
         old.sort_by_key(|(time, _)| *time);
         let current = Epoch::open(&epoch_dir(dir, epoch), epoch, options)?;
@@ -165,6 +169,11 @@ impl Spool {
             remove_dir(done)?;
         }
         Ok(())
+    }
+
+    /// Lists of slots that were not as they were written.
+    pub(super) fn damaged(&self) -> usize {
+        self.old.iter().chain([&self.current]).filter(|epoch| epoch.slots.damaged()).count()
     }
 
     /// Bytes on disk.

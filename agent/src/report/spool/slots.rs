@@ -2,13 +2,13 @@
 //! them again, long after the frames that announced them were acknowledged and deleted.
 //!
 //! In memory it is always right. The file is rewritten before frames are deleted, so that file and remaining
-//! frames together always tell of every slot.
+//! frames together always tell of every slot. It is sealed with a checksum; that of a release before is not.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
+use evenkeel_log::{private, sealed};
 use evenkeel_proto::v1;
 use prost::Message;
 
@@ -31,27 +31,36 @@ pub(super) struct Slots {
     slots: BTreeMap<u32, Slot>,
     /// The file does not tell of all of them.
     dirty: bool,
+    /// The file was not as it was written.
+    damaged: bool,
 }
 
 impl Slots {
-    /// The slots as the file has them; none without a file. What does not read is left out.
+    /// The slots as the file has them; none without a file, or where it is damaged.
     pub(super) fn open(dir: &Path) -> Self {
         let path = dir.join(FILE);
-        let mut slots = BTreeMap::new();
-        match fs::read(&path) {
-            Ok(bytes) => {
-                let mut rest = bytes.as_slice();
-                while let Ok(frame) = v1::Frame::decode_length_delimited(&mut rest) {
-                    insert(&mut slots, &frame);
-                    if rest.is_empty() {
-                        break;
+        let (mut slots, mut damaged) = (BTreeMap::new(), false);
+        match private::read(&path) {
+            Ok(bytes) => match sealed::body(&bytes) {
+                sealed::Body::Whole(mut rest) | sealed::Body::Unsealed(mut rest) => {
+                    while !rest.is_empty() && !damaged {
+                        match v1::Frame::decode_length_delimited(&mut rest) {
+                            Ok(frame) => insert(&mut slots, &frame),
+                            Err(_) => damaged = true,
+                        }
                     }
                 }
-            }
+                sealed::Body::Damaged => damaged = true,
+            },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => tracing::warn!(path = %path.display(), %error, "known slots cannot be read"),
         }
-        Self { path, slots, dirty: false }
+        Self { path, slots, dirty: false, damaged }
+    }
+
+    /// Whether the file was there and not as it was written.
+    pub(super) const fn damaged(&self) -> bool {
+        self.damaged
     }
 
     /// Takes in what a frame announces and ends.
@@ -81,9 +90,7 @@ impl Slots {
             };
             bytes.extend(frame.encode_length_delimited_to_vec());
         }
-        let aside = self.path.with_extension("new");
-        File::create(&aside)?.write_all(&bytes)?;
-        fs::rename(&aside, &self.path)?;
+        private::replace(&self.path, &sealed::file(&bytes), false)?;
         self.dirty = false;
         Ok(())
     }
@@ -105,5 +112,42 @@ fn insert(slots: &mut BTreeMap<u32, Slot>, frame: &v1::Frame) {
         if let Some(slot) = slots.get_mut(slot) {
             slot.gone = Some(frame.sequence);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(sequence: u64, slot: u32) -> v1::Frame {
+        let announced = vec![v1::Announcement { slot, ..v1::Announcement::default() }];
+        v1::Frame { sequence, announced, ..v1::Frame::default() }
+    }
+
+    #[test]
+    fn damage_is_noticed_and_a_file_without_checksum_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(FILE);
+        let mut slots = Slots::open(dir.path());
+        slots.learn(&frame(1, 7));
+        slots.learn(&frame(2, 8));
+        slots.save_before_trim(2).unwrap();
+        let whole = std::fs::read(&file).unwrap();
+        assert_eq!((Slots::open(dir.path()).all().len(), Slots::open(dir.path()).damaged()), (2, false));
+        for at in 0..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1 << (at % 8);
+            for bytes in [&flipped[..], &whole[..at]] {
+                std::fs::write(&file, bytes).unwrap();
+                assert!(Slots::open(dir.path()).damaged(), "at {at}");
+            }
+        }
+        let old: Vec<u8> = [frame(1, 7), frame(2, 8)]
+            .iter()
+            .flat_map(|frame| frame.encode_length_delimited_to_vec())
+            .collect();
+        std::fs::write(&file, old).unwrap();
+        let old = Slots::open(dir.path());
+        assert_eq!((old.all().len(), old.damaged()), (2, false));
     }
 }

@@ -91,6 +91,7 @@ fn render(stats: &Stats, tick: Option<&LiveTick>, node: &str) -> String {
     agent(&mut page, stats);
     writes(&mut page, stats);
     by_class(&mut page, stats);
+    damages(&mut page, stats);
     pressure::render(&mut page, &stats.pressure);
     own::process(&mut page);
     page.histogram(
@@ -290,6 +291,14 @@ fn writes(page: &mut Page, stats: &Stats) {
         ] {
             page.sample(NAME, &[("knob", knob), ("result", result)], count.get());
         }
+    }
+}
+
+fn damages(page: &mut Page, stats: &Stats) {
+    const NAME: &str = "evenkeel_agent_state_entries_damaged_total";
+    page.family(NAME, Kind::Counter, "Entries of state files that could not be read at start.");
+    for (file, entries) in stats.damages.counts() {
+        page.sample(NAME, &[("file", file.name())], entries);
     }
 }
 

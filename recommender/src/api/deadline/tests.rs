@@ -60,7 +60,8 @@ impl Rig {
         let (store, _) = Store::open(&config).unwrap();
         let (engine, threads) = Engine::start(store, &config, WallClock::system()).unwrap();
         let stored = Arc::new(Stored::open(file));
-        let context = Context::new(engine, &config, Arc::clone(&stored)).unwrap();
+        let live = crate::config::InForce::new(&config);
+        let context = Context::new(engine, &live, Arc::clone(&stored)).unwrap();
         let site = Site::new(Arc::new(Readiness::default()), stored, WallClock::system());
         site.open(context.clone());
         let api = Api { late: site.late(), stopping: watch::channel(false).1 };
@@ -90,7 +91,7 @@ impl Rig {
     }
 
     async fn post(&self, path: &str, pod: &str) -> (u16, Value) {
-        let router = self.site.router(&self.context.config.serve);
+        let router = self.site.router(&self.context.config.now().serve);
         let request = axum::http::Request::post(path).body(Body::from(pod.to_owned())).unwrap();
         let response = router.oneshot(request).await.unwrap();
         let status = response.status().as_u16();

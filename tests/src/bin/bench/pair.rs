@@ -126,10 +126,12 @@ impl Agent {
         let metrics = free_port()?;
         let address = recommender.map_or_else(String::new, |r| format!("http://127.0.0.1:{}", r.port()));
         let text = format!(
-            "mode = \"enforce\"\nstate_dir = {:?}\n[sources.manifests]\ndir = {:?}\n[sources.cri]\nenabled = false\n\
+            "mode = \"enforce\"\nstate_dir = {:?}\n[roots]\nrun = {:?}\n[sources.manifests]\ndir = {:?}\n\
+             [sources.cri]\nenabled = false\n\
              [converge]\nscore = \"pin\"\n[stream]\nrecommender = {address:?}\n\
              [serve]\nsocket = {:?}\nmetrics = \"127.0.0.1:{metrics}\"\n{tables}",
             place.path("agent"),
+            place.directory.path(),
             place.manifests(),
             place.agent_socket(),
         );

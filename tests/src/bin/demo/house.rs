@@ -121,10 +121,11 @@ impl House {
             _ => Vec::new(),
         };
         let text = format!(
-            "mode = \"enforce\"\nstate_dir = {:?}\n[manage]\ntrust_annotations = [\"demo\"]\n\
+            "mode = \"enforce\"\nstate_dir = {:?}\n[roots]\nrun = {:?}\n[manage]\ntrust_annotations = [\"demo\"]\n\
              [sources.manifests]\ndir = {:?}\n[sources.cri]\nsockets = {sockets:?}\n\
              [stream]\nrecommender = \"{}\"\n[serve]\nsocket = {:?}\nmetrics = \"127.0.0.1:{}\"\n",
             self.path("agent"),
+            self.directory(),
             self.manifests(),
             self.recommender_address(),
             self.agent_socket(),

@@ -1,0 +1,116 @@
+//! Damage of state files: what could not be read back, counted by file for log, status and metrics.
+//!
+//! Owned here: telling it. Not owned: the files and their checksums ([`evenkeel_log::sealed`]).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+
+use crate::converge::board::NodeKnob;
+use crate::shared::lock;
+
+/// A kind of state file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum StateFile {
+    /// Originals of containers' knobs.
+    Journal,
+    /// Originals of the node's knobs.
+    NodeJournal,
+    /// What was set for a while.
+    Transients,
+    /// OOM kills already told.
+    OomCounters,
+    /// Containers that spooled frames speak of.
+    Slots,
+}
+
+impl StateFile {
+    const ALL: [Self; 5] =
+        [Self::Journal, Self::NodeJournal, Self::Transients, Self::OomCounters, Self::Slots];
+
+    /// Its name below the state directory.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Journal => "journal.jsonl",
+            Self::NodeJournal => "node/journal.jsonl",
+            Self::Transients => "transients.jsonl",
+            Self::OomCounters => "oom-counters",
+            Self::Slots => "spool/*/slots",
+        }
+    }
+
+    /// What its damage means.
+    const fn lost(self) -> &'static str {
+        match self {
+            Self::Journal | Self::NodeJournal => "restore does not know the originals they held",
+            Self::Transients => "what they held may still be set",
+            Self::OomCounters => "kills while no agent ran are not told",
+            Self::Slots => {
+                "a recommender that lost its memory is not told which containers old frames are of"
+            }
+        }
+    }
+
+    const fn remedy(self) -> &'static str {
+        match self {
+            Self::Journal | Self::NodeJournal => {
+                "check the disk; compare the knobs of running containers by evenkeel describe, or restart them"
+            }
+            Self::Transients => "check the disk; look for frozen or throttled containers by evenkeel status",
+            Self::OomCounters => "check the disk; the kernel's log has the kills",
+            Self::Slots => "check the disk; containers that still run are announced again",
+        }
+    }
+}
+
+/// Entries that could not be read back, by file.
+#[derive(Debug, Default)]
+pub(crate) struct Damages(Mutex<BTreeMap<StateFile, u64>>);
+
+impl Damages {
+    /// Counts entries of a file that could not be read, and logs them. None is nothing to tell.
+    pub(crate) fn take(&self, file: StateFile, path: &Path, entries: usize) {
+        if entries == 0 {
+            return;
+        }
+        *lock(&self.0).entry(file).or_default() += entries as u64;
+        let (lost, remedy) = (file.lost(), file.remedy());
+        tracing::error!(path = %path.display(), entries, lost, remedy, "a state file is damaged; what can be read is used");
+    }
+
+    /// Every file with its count.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (StateFile, u64)> {
+        let counts = lock(&self.0).clone();
+        StateFile::ALL.into_iter().map(move |file| (file, counts.get(&file).copied().unwrap_or(0)))
+    }
+
+    /// What status shows: a row for each damaged file.
+    pub(crate) fn rows(&self) -> Vec<NodeKnob> {
+        let damaged = self.counts().filter(|(_, entries)| *entries > 0);
+        damaged
+            .map(|(file, entries)| NodeKnob {
+                name: file.name(),
+                state: "damaged",
+                why: format!("{entries} entries could not be read at start; {}", file.lost()),
+                remedy: file.remedy().to_owned(),
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_counted_by_file_and_shown() {
+        let damages = Damages::default();
+        damages.take(StateFile::Journal, Path::new("j"), 0);
+        assert!(damages.rows().is_empty());
+        damages.take(StateFile::Transients, Path::new("t"), 2);
+        damages.take(StateFile::Transients, Path::new("t"), 1);
+        let rows = damages.rows();
+        assert_eq!((rows.len(), rows[0].name, rows[0].state), (1, "transients.jsonl", "damaged"));
+        assert!(rows[0].why.starts_with("3 entries"), "{}", rows[0].why);
+    }
+}

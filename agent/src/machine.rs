@@ -1,0 +1,65 @@
+//! One agent a machine: the lock that every agent which writes takes, whatever its state directory and socket.
+//!
+//! Two that write would take each other for somebody else, and journal each other's values as originals.
+
+use std::fs::{DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use evenkeel_log::{Lock, LogError};
+
+use crate::config::{Config, Mode};
+
+/// The lock's file below `roots.run`.
+const LOCK: &str = "evenkeel/agent.lock";
+/// Mode of the directory of socket and lock.
+const DIRECTORY: u32 = 0o750;
+
+/// Takes the machine's lock, held until dropped. A dry run needs none and gets none. Where the lock cannot be had for
+/// another reason than another agent, that is said and the agent goes on, unless `strict` is set.
+///
+/// # Errors
+/// When another agent has it; with `strict`, when it cannot be made.
+pub(crate) fn only_agent(config: &Config) -> anyhow::Result<Option<Lock>> {
+    if config.mode == Mode::DryRun {
+        return Ok(None);
+    }
+    let path = config.roots.run.join(LOCK);
+    let shown = path.display();
+    let dir = path.parent().unwrap_or(&path);
+    let made = make_dir(dir).with_context(|| format!("cannot make {}", dir.display()));
+    match made.and_then(|()| Ok(Lock::take(&path)?)) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error) => {
+            if let Some(LogError::Locked { holder, .. }) = error.downcast_ref() {
+                let who = holder.map_or_else(String::new, |pid| format!(" (process {pid})"));
+                bail!(
+                    "another agent{who} runs on this machine and holds {shown}; stop it, or look without writing by \
+                     --dry-run"
+                );
+            }
+            if config.strict {
+                return Err(error).context("cannot make sure that no other agent runs");
+            }
+            tracing::warn!(
+                error = format!("{error:#}"),
+                "cannot make sure that no other agent runs on this machine"
+            );
+            Ok(None)
+        }
+    }
+}
+
+/// Makes a directory that its group may enter, whatever the umask; one that is there is left as it is.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
+    if dir.exists() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(DIRECTORY).create(dir)?;
+    std::fs::set_permissions(dir, Permissions::from_mode(DIRECTORY))
+}
