@@ -1,12 +1,18 @@
 //! Suite `guest`: what differs on cgroup v1, with another kernel than the machine's: shares instead of weights, OOM kills
-//! without counters, the rest of a container killed by the agent.
+//! without counters, the rest of a container killed by the agent, nobody told apart who waits for memory.
 
 #[path = "cases/enforce_cpu.rs"]
 mod cpu;
 #[path = "cases/agent_oom_global.rs"]
 mod global;
+#[path = "cases/innocent.rs"]
+mod innocent;
+#[path = "cases/innocent_guest.rs"]
+mod innocent_guest;
 #[path = "cases/agent_oom.rs"]
 mod oom;
+#[path = "cases/pressure.rs"]
+mod pressure;
 #[path = "cases/enforce_whole.rs"]
 mod whole;
 
@@ -48,4 +54,21 @@ fn oom_kills_are_told_on_v1() -> Result<()> {
     require!(machine::is_emulated() || Vm::has_cgroup_v1()?, WHY_NOT);
     let guest = Vm::builder().memory_mib(768).cgroup_v1().timeout(Duration::from_secs(900));
     vm::in_guest("oom_kills_are_told_on_v1", guest, KILLS)
+}
+
+const PRESSURE: &[Case] = &[
+    ("held back", pressure::a_best_effort_container_is_held_back_under_pressure_and_let_go),
+    ("kill -9", pressure::nothing_that_was_set_for_a_while_outlives_the_agent),
+    ("thrash", innocent::thrash_at_a_limit_touches_nobody_and_is_named),
+    ("swap", innocent_guest::swapping_at_a_limit_touches_nobody_and_is_named),
+    ("page cache storm", innocent_guest::a_page_cache_storm_touches_nobody),
+];
+
+#[test]
+fn pressure_is_answered_and_undone_on_v1() -> Result<()> {
+    require!(machine::is_emulated() || vm::impossible().is_none(), vm::impossible().unwrap_or_default());
+    require!(machine::is_emulated() || Vm::has_cgroup_v1()?, WHY_NOT);
+    let guest = Vm::builder().memory_mib(1024).disk_mib(2048).disk_rate_mib(innocent_guest::DISK_RATE);
+    let guest = guest.cgroup_v1().timeout(Duration::from_secs(1800));
+    vm::in_guest("pressure_is_answered_and_undone_on_v1", guest, PRESSURE)
 }

@@ -4,6 +4,8 @@
 mod agent_swap;
 #[path = "cases/innocent.rs"]
 mod innocent;
+#[path = "cases/innocent_apart.rs"]
+mod innocent_apart;
 #[path = "cases/innocent_guest.rs"]
 mod innocent_guest;
 #[path = "cases/pressure.rs"]
@@ -19,7 +21,7 @@ const CASES: &[Case] = &[
     ("held back", pressure::a_best_effort_container_is_held_back_under_pressure_and_let_go),
     ("kill -9", pressure::nothing_that_was_set_for_a_while_outlives_the_agent),
     ("thrash", innocent::thrash_at_a_limit_touches_nobody_and_is_named),
-    ("told apart", innocent_guest::stalls_at_a_limit_are_told_apart_from_those_of_the_node),
+    ("told apart", innocent_apart::stalls_at_a_limit_are_told_apart_from_those_of_the_node),
     ("swap limits", agent_swap::swap_is_limited_by_class),
     ("memory.high", agent_swap::memory_high_holds_back_before_the_limit),
     ("swap", innocent_guest::swapping_at_a_limit_touches_nobody_and_is_named),

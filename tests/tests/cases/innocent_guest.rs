@@ -1,30 +1,15 @@
-//! The same where it takes a small guest to see it: memory that counts as short, page cache that fills the machine, swap.
+//! The same where it takes a small guest to see it: page cache that fills the machine, and swap.
 
 use anyhow::{Context, Result};
 use evenkeel_tests::processes::vm_event;
 use evenkeel_tests::product::{Manifest, Site};
 use evenkeel_tests::{figures, machine, wait};
 
-use super::innocent::{DISK, House, LIMIT, PATIENCE, SWAP_MIB, named, thrash};
+use super::innocent::{DISK, House, LIMIT, PATIENCE, SWAP_MIB, named};
 
 const MIB: u64 = 1 << 20;
 /// MiB that disk moves in a second: a slow one, on which whoever thrashes does little but wait.
 pub(crate) const DISK_RATE: u64 = 32;
-
-/// On v2 the same holds while memory counts as short, and a few percent of stalled time that is anybody's would be enough
-/// to hold the neighbour back: what is stalled at limits of their own is told apart.
-pub(crate) fn stalls_at_a_limit_are_told_apart_from_those_of_the_node() -> Result<()> {
-    let keys = [
-        ("pressure.stall_below_percent", "100"),
-        ("pressure.warning.some_percent", "5"),
-        ("pressure.warning.some_leave_percent", "3"),
-        ("pressure.high.some_percent", "7"),
-        ("pressure.high.some_leave_percent", "4"),
-        ("pressure.critical.some_percent", "9"),
-        ("pressure.critical.some_leave_percent", "5"),
-    ];
-    thrash(Site::new()?.with(|agent| keys.iter().fold(agent, |agent, (key, value)| agent.set(key, value))))
-}
 
 /// Somebody without a limit reads more than the machine has memory, again and again: page cache that anybody may have.
 pub(crate) fn a_page_cache_storm_touches_nobody() -> Result<()> {
