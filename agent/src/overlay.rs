@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use evenkeel_model::panic::Panic;
 use evenkeel_proto::v1;
+use serde::{Deserialize, Serialize};
 
 use crate::shared::{Waker, lock};
 
@@ -32,18 +34,40 @@ pub(crate) struct Advice {
     pub rule: String,
 }
 
+/// The panic switch, while it is on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Switch {
+    /// Why it was set.
+    pub reason: String,
+    /// Requests in force go back to what was asked for, step by step; otherwise they stay in force.
+    pub revert: bool,
+}
+
+impl Switch {
+    /// What it does.
+    pub(crate) const fn panic(&self) -> Panic {
+        Panic::of(true, self.revert)
+    }
+
+    /// The reason, for whoever reads it.
+    pub(crate) fn why(&self) -> &str {
+        if self.reason.is_empty() { "no reason given" } else { &self.reason }
+    }
+}
+
 /// One word of the recommender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offer {
     /// Grows with every word.
     pub number: u64,
-    /// Why everything goes back to what was asked for, where the panic switch is on.
-    pub panic: Option<String>,
+    /// The panic switch, where it is on: it holds until another word says otherwise, however long that takes.
+    pub panic: Option<Switch>,
     /// When it was made, microseconds since 1970.
     pub made_usec: u64,
     /// When it arrived.
     pub arrived: Instant,
-    /// From when on it holds no more.
+    /// From when on its entries hold no more.
     pub until: Instant,
     /// By container.
     pub entries: Arc<BTreeMap<Place, Advice>>,
@@ -104,6 +128,20 @@ impl Overlays {
         lock(&self.inner).refusals = refusals.into();
     }
 
+    /// The panic switch was on when the agent last ran: it is on until the recommender says otherwise.
+    pub(crate) fn resume(&self, switch: Switch, made_usec: u64, now: Instant) {
+        say_switch(None, Some(&switch));
+        let offer = Offer {
+            number: 0,
+            panic: Some(switch),
+            made_usec,
+            arrived: now,
+            until: now,
+            entries: Arc::default(),
+        };
+        lock(&self.inner).last.get_or_insert(offer);
+    }
+
     /// Takes a word in. One that cannot be meant is refused, and the one before holds until it is too old.
     pub(crate) fn take(&self, word: v1::Overlay, now: Instant) {
         let read = read(word, now);
@@ -111,6 +149,7 @@ impl Overlays {
         match read {
             Ok(mut offer) => {
                 offer.number = inner.last.as_ref().map_or(1, |last| last.number + 1);
+                say_switch(inner.last.as_ref().and_then(|last| last.panic.as_ref()), offer.panic.as_ref());
                 inner.last = Some(offer);
                 inner.bell.iter().for_each(Waker::wake);
             }
@@ -122,6 +161,15 @@ impl Overlays {
                 );
             }
         }
+    }
+}
+
+/// Logs that the switch was set, taken back or set otherwise.
+fn say_switch(before: Option<&Switch>, after: Option<&Switch>) {
+    let state = after.map_or(Panic::Off, Switch::panic);
+    if before.map_or(Panic::Off, Switch::panic) != state {
+        let reason = after.map_or("", Switch::why);
+        tracing::warn!(on = state.is_on(), reason, "the panic switch was set: {}", state.meaning());
     }
 }
 
@@ -152,7 +200,7 @@ fn read(word: v1::Overlay, now: Instant) -> Result<Offer, String> {
     }
     Ok(Offer {
         number: 0,
-        panic: word.panic.then_some(word.panic_reason),
+        panic: word.panic.then_some(Switch { reason: word.panic_reason, revert: word.panic_revert }),
         made_usec: word.made_usec,
         arrived: now,
         until: now + Duration::from_secs(word.valid_seconds.into()),
@@ -190,6 +238,14 @@ mod tests {
         assert_eq!((last.number, last.entries.len(), overlays.refused()), (1, 1, 5));
         assert_eq!(last.until, now + Duration::from_secs(60));
         overlays.take(v1::Overlay { panic: true, panic_reason: "stop".into(), ..word(60, vec![]) }, now);
-        assert_eq!(overlays.last().unwrap().panic.as_deref(), Some("stop"));
+        let frozen = Switch { reason: "stop".into(), revert: false };
+        assert_eq!(overlays.last().unwrap().panic, Some(frozen.clone()));
+        // What an earlier run knew says nothing beside a word that has arrived.
+        overlays.resume(Switch { revert: true, ..frozen.clone() }, 7, now);
+        assert_eq!(overlays.last().unwrap().panic, Some(frozen.clone()));
+        let anew = Overlays::default();
+        anew.resume(frozen.clone(), 7, now);
+        let resumed = anew.last().unwrap();
+        assert_eq!((resumed.panic, resumed.made_usec), (Some(frozen), 7));
     }
 }

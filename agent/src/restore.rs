@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::cli::Output;
 use crate::config::Config;
-use crate::converge::{limit_would_kill, rank};
+use crate::converge::{forget_requests, limit_would_kill, rank};
 use crate::damage::{Damages, StateFile};
 use crate::journal::{Journal, Original};
 use crate::systemd::Purpose;
@@ -66,6 +66,8 @@ pub(crate) fn run(config: &Config, output: Output) -> anyhow::Result<bool> {
     let mut reports = undo_transients(&reader, &mut *writer, &transients);
     reports.extend(restore(&reader, &mut *writer, &mut journal));
     journal.rewrite().context("cannot rewrite the journal")?;
+    // The next run must not go on with them: everything is as before the agent.
+    forget_requests(dir);
     let dir = crate::node::journal_dir(dir);
     if dir.exists() {
         let mut journal = Journal::open(&dir, &boot)

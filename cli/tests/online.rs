@@ -143,8 +143,17 @@ fn policies_are_shown_applied_and_deleted() {
     assert_eq!(ask(&["policy", "delete", "web", "-n", "shop"]).out, "policy shop/web deleted\n");
     assert_eq!(
         ask(&["policy", "panic", "on", "--reason", "drill", "-o", "json"]).json(),
-        json!({"panic": true})
+        json!({"panic": true, "revert": false})
     );
+    assert_eq!(
+        ask(&["policy", "panic", "on"]).out,
+        "the panic switch is on: recommendations change nothing, running containers keep the requests in force, classes are \
+         enforced\n"
+    );
+    let back = ask(&["policy", "panic", "on", "--revert"]).out;
+    assert!(back.contains("get back the requests that were asked for, step by step"), "{back}");
+    assert_eq!(ask(&["policy", "panic", "off"]).out, "the panic switch is off: policies are carried out\n");
+    assert_eq!(run(&["policy", "panic", "off", "--revert"]).status, 2);
     assert_eq!(run(&["policy", "panic", "maybe"]).status, 2);
 }
 

@@ -7,6 +7,7 @@
 pub mod decision;
 pub mod name;
 pub mod node;
+pub mod panic;
 pub mod pod;
 pub mod qos_class;
 pub mod quantity;

@@ -99,7 +99,7 @@ fn disk(config: &Config, load: Load, containers: u32, days: u64) {
     // Whatever is still open is sealed a while after the last sample.
     store.retire_idle(now, Duration::from_secs(4 * 86_400)).unwrap();
     for minute in 0..u64::from(containers) / 4 + 60 {
-        store.set_panic(now + minute * 60_000_000, false, String::new()).unwrap();
+        store.set_panic(now + minute * 60_000_000, evenkeel_model::panic::Panic::Off, String::new()).unwrap();
     }
     store.checkpoint().unwrap();
     let files = std::fs::read_dir(config.history_dir()).unwrap().map(|e| e.unwrap());

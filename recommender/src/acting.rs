@@ -2,7 +2,7 @@
 //! message a node, which takes the place of the one before.
 //!
 //! Nothing is told of a recommendation that is of no use yet (too little history, too old, unknown). One that would change a
-//! class is told: the node refuses what would, and shows it, but may go as far as the class stays. While the panic switch is on, nodes are told just that. How far a node goes at once, and the proof that it
+//! class is told: the node refuses what would, and shows it, but may go as far as the class stays. While the panic switch is on, nodes are told just that, and whether to give back what was asked for. How far a node goes at once, and the proof that it
 //! worked, are the agent's: it sees the kernel. A node that hears nothing goes back by itself.
 
 use std::collections::BTreeSet;
@@ -137,6 +137,7 @@ fn word(context: &Context, key: &Key) -> v1::Overlay {
     let entries = places.into_iter().filter_map(|at| meant.entries.get(at));
     v1::Overlay {
         panic: panic.on,
+        panic_revert: panic.on && panic.revert,
         panic_reason: if panic.on { panic.reason } else { String::new() },
         made_usec: now_usec,
         valid_seconds: u32::try_from(valid).unwrap_or(u32::MAX),

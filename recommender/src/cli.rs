@@ -29,7 +29,7 @@ pub struct Flags {
     /// Directory of everything kept
     #[arg(long, value_name = "DIR", global = true)]
     state_dir: Option<PathBuf>,
-    /// Stop every change at once: recommendations are shown, nothing is applied
+    /// The panic switch: recommendations change nothing, running containers keep the requests in force
     #[arg(long, global = true)]
     panic: bool,
     /// gRPC address

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use evenkeel_log::private;
+use evenkeel_model::panic::Panic;
 use evenkeel_model::reload::Reloaded;
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::capacity_service_server::CapacityServiceServer;
@@ -252,8 +253,9 @@ async fn background(context: &Context, stopped: &watch::Receiver<bool>) -> anyho
         let held = panic::held(config.panic, &config.panic_file);
         let wanted = panic::wanted(&context.engine.state().read().panic, held);
         if let Some((on, reason)) = wanted {
-            warn!(on, reason, "the panic switch is set");
-            if let Err(error) = context.engine.set_panic(on, reason).await {
+            let switch = Panic::of(on, false);
+            warn!(on, reason, "the panic switch is set: {}", switch.meaning());
+            if let Err(error) = context.engine.set_panic(switch, reason).await {
                 warn!(error = format!("{error:#}"), "the panic switch was not set; it is tried again");
             }
         }

@@ -328,7 +328,7 @@ async fn the_switch_stops_changes_and_its_file_holds_it() {
     std::fs::write(&file, "").unwrap();
     until(|| async { (changed().await == (true, false)).then_some(()) }).await;
     let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
-    let off = v1::SetPanicRequest { on: false, reason: String::new() };
+    let off = v1::SetPanicRequest { on: false, ..Default::default() };
     let refused = client.set_panic(off).await.unwrap_err();
     assert!(refused.message().contains("panic"), "{refused:?}");
     assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
@@ -349,7 +349,7 @@ async fn a_flag_holds_the_switch_and_a_call_sets_it_for_good() {
     }
     async fn set(running: &Running, on: bool) -> Result<(), tonic::Status> {
         let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
-        client.set_panic(v1::SetPanicRequest { on, reason: "drill".into() }).await.map(|_| ())
+        client.set_panic(v1::SetPanicRequest { on, reason: "drill".into(), revert: false }).await.map(|_| ())
     }
     assert_eq!(seen(&running).await, (true, false), "before anything is answered");
     let got = answer(&running, &pod("web:1", "")).await;

@@ -258,11 +258,18 @@ async fn grpc_answers_what_rest_does_and_keeps_the_panic_switch() {
     let answer = capacity.estimate(estimate).await.unwrap().into_inner();
     assert_eq!((answer.count, answer.stop.as_str()), (4, "Unschedulable"), "{answer:?}");
 
-    let on = v1::SetPanicRequest { on: true, reason: "drill".into() };
+    let on = v1::SetPanicRequest { on: true, reason: "drill".into(), revert: false };
     assert!(client.set_panic(on).await.unwrap().into_inner().on);
+    let alone = v1::SetPanicRequest { on: false, reason: String::new(), revert: true };
+    assert_eq!(client.set_panic(alone).await.unwrap_err().code(), tonic::Code::InvalidArgument);
+    let back = v1::SetPanicRequest { on: true, reason: "drill".into(), revert: true };
+    assert!(client.set_panic(back).await.unwrap().into_inner().revert);
+    let listed = client.list_recommendations(v1::ListRecommendationsRequest::default()).await.unwrap();
+    assert!(listed.into_inner().panic_revert, "the list says that requests go back");
     running.stop().await;
     let running = Running::start(dir.path(), |_| {}).await;
     let metrics = http(running.http, "GET", "/metrics", "").await.1;
     assert!(metrics.contains("evenkeel_recommender_panic 1\n"), "{metrics}");
+    assert!(metrics.contains("evenkeel_recommender_panic_revert 1\n"), "it outlives the process: {metrics}");
     tokio::time::timeout(Duration::from_secs(30), running.stop()).await.unwrap();
 }

@@ -8,11 +8,11 @@ use std::time::Instant;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 
 use super::board::SourceView;
-use super::overlay::{self, Seen};
+use super::overlay::{self, Seen, kept};
 use super::table::{Applied, source_name};
 use super::{Converger, WAITING_PERIOD, cores};
 use crate::config::Mode;
-use crate::decisions::Draft;
+use crate::decisions::{Draft, now_usec};
 use crate::reconcile::bind::Binder;
 use crate::reconcile::merge;
 use crate::serve::admit;
@@ -73,7 +73,7 @@ impl Converger {
             binder.resolve(reader, binding)
         });
         if let Some(overlay) = self.overlay.as_mut() {
-            overlay.apply(&mut merged.bound);
+            overlay.apply(&mut merged.bound, now);
         }
         for problem in merged.problems.iter().filter(|problem| !self.conflicts.contains(problem)) {
             self.tell_problem("reconcile", problem);
@@ -118,7 +118,8 @@ impl Converger {
             seen: &seen,
             dry_run: context.config.mode == Mode::DryRun,
         };
-        let turn = overlay.turn(context.overlays.last().as_ref(), &node, now);
+        let offer = context.overlays.last();
+        let turn = overlay.turn(offer.as_ref(), &node, now);
         context.stats.resized.set(overlay.len() as u64);
         if let Some(refusals) = turn.refusals {
             context.overlays.set_refusals(refusals);
@@ -128,6 +129,40 @@ impl Converger {
         }
         if turn.changed {
             self.merge_at = Some(now);
+        }
+        self.keep_requests(turn.changed, now);
+    }
+
+    /// Keeps on disk what is in force instead of what was asked for, for the next run. Before it is carried out: a killed
+    /// agent goes on from it.
+    fn keep_requests(&mut self, changed: bool, now: Instant) {
+        let context = &self.parts.context;
+        if context.config.mode == Mode::DryRun {
+            return;
+        }
+        let Some(overlay) = self.overlay.as_mut() else { return };
+        let offer = context.overlays.last();
+        if !(changed || overlay.is_time_to_keep(now)) {
+            return;
+        }
+        let Some(kept) = overlay.unsaved(offer.as_ref(), &context.boot_id, now_usec()) else { return };
+        if let Err(error) = kept.write(&context.config.state_dir) {
+            overlay.not_kept();
+            tracing::debug!(%error, "ignoring that requests in force cannot be kept; the next round tries again");
+        }
+    }
+
+    /// Goes on with the requests that an earlier run left in force, or forgets them where they are not taken any more.
+    pub(super) fn resume_requests(&mut self, now: Instant) {
+        let context = &self.parts.context;
+        let dir = &context.config.state_dir;
+        if context.config.mode == Mode::DryRun {
+            return;
+        }
+        let Some(overlay) = self.overlay.as_mut() else { return kept::forget(dir) };
+        let Some(kept) = kept::Kept::read(dir, &context.boot_id) else { return };
+        if let Some((switch, made_usec)) = overlay.resume(kept, now, now_usec()) {
+            context.overlays.resume(switch, made_usec, now);
         }
     }
 

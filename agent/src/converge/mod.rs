@@ -58,6 +58,7 @@ use effect::Survey;
 use fair::FairMode;
 pub(crate) use knob::limit_would_kill;
 pub(crate) use knobs::rank;
+pub(crate) use overlay::kept::forget as forget_requests;
 use own::{Homes, Owned};
 pub(crate) use table::source_name;
 use table::{Rules, Table};
@@ -204,7 +205,7 @@ impl Converger {
         let ranked = parts.usage.clone().filter(|_| config.dynamic_scores);
         let dynamic = ranked.map(|usage| DynamicScores::new(config.plan.rules, usage, Instant::now()));
         let survey = Survey::new(recursive, config.own.clone(), config.converge.audit_period, Instant::now());
-        Self {
+        let mut new = Self {
             live: parts.context.live.now(),
             rules,
             snapshots: Snapshots::default(),
@@ -225,7 +226,9 @@ impl Converger {
             conflicts: Vec::new(),
             roster_changed: true,
             parts,
-        }
+        };
+        new.resume_requests(Instant::now());
+        new
     }
 
     /// Runs until the agent ends.

@@ -60,13 +60,15 @@ fn overlay(context: &Context) -> v1::OverlayStatus {
         container: refusal.container.clone(),
         why: format!("refused: {}", refusal.why),
     });
+    let switch = last.as_ref().and_then(|offer| offer.panic.clone());
     v1::OverlayStatus {
         refused: shown.collect(),
         refused_count: u32::try_from(refused.len()).unwrap_or(u32::MAX),
         made_usec: last.as_ref().map_or(0, |offer| offer.made_usec),
         offered: last.as_ref().map_or(0, |offer| u32::try_from(offer.entries.len()).unwrap_or(u32::MAX)),
         in_force: u32::try_from(context.stats.resized.get()).unwrap_or(u32::MAX),
-        panic: last.and_then(|offer| offer.panic).unwrap_or_default(),
+        panic_revert: switch.as_ref().is_some_and(|switch| switch.revert),
+        panic: switch.map(|switch| switch.why().to_owned()).unwrap_or_default(),
     }
 }
 

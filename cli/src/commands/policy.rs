@@ -1,5 +1,6 @@
 //! `evenkeel policy`: which workloads are right-sized, within which bounds, and the one switch that stops it.
 
+use evenkeel_model::panic::Panic;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
@@ -71,15 +72,24 @@ pub(crate) struct DeleteArgs {
     namespace: String,
 }
 
-/// Stop every change at once, or allow changes again. Everything stays as it is.
+/// Freeze what recommendations change, give back what was asked for, or allow changes again.
+///
+/// On: recommendations change nothing, running containers keep the requests in force, classes are enforced. This holds over
+/// restarts of agents and recommender, and while the recommender is silent. What somebody asks for anew (a changed manifest)
+/// is carried out. With --revert running containers get back the requests that were asked for, step by step. Off: policies
+/// are carried out.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   evenkeel policy panic on --reason 'requests of shop look wrong'
+  evenkeel policy panic on --revert
   evenkeel policy panic off")]
 pub(crate) struct PanicArgs {
-    /// On stops, off allows.
+    /// On freezes, off allows changes again.
     #[arg(value_enum)]
     switch: Switch,
+    /// With on: running containers get back the requests that were asked for, step by step.
+    #[arg(long)]
+    revert: bool,
     /// Why, for whoever finds it.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
@@ -315,13 +325,23 @@ async fn delete(args: &DeleteArgs, address: &Address, output: &Output) -> Result
 }
 
 async fn panic(args: &PanicArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+    let on = args.switch == Switch::On;
+    if args.revert && !on {
+        let why = "requests go back while the switch is on";
+        let remedy = "evenkeel policy panic on --revert, and off once they are back";
+        return Err(Failure::usage("--revert goes with on", "command line", why, remedy));
+    }
     let mut recommender = client::recommender(address).await?;
-    let request = SetPanicRequest { on: args.switch == Switch::On, reason: args.reason.clone() };
-    let on = recommender.set_panic(request).await.map_err(|e| address.failed(&e))?.into_inner().on;
-    output.answer_text(&serde_json::json!({ "panic": on }), || {
-        let means =
-            if on { "on: nothing is changed any more" } else { "off: policies are carried out again" };
-        format!("the panic switch is {means}\n")
+    let request = SetPanicRequest { on, reason: args.reason.clone(), revert: args.revert };
+    let set = recommender.set_panic(request).await.map_err(|e| address.failed(&e))?.into_inner();
+    if args.revert && !set.revert {
+        let why = "this recommender knows no --revert; it only set the switch";
+        let remedy = "upgrade the recommender";
+        return Err(Failure::new("requests do not go back", address.to_string(), why, remedy));
+    }
+    output.answer_text(&serde_json::json!({ "panic": set.on, "revert": set.revert }), || {
+        let state = if set.on { "on" } else { "off" };
+        format!("the panic switch is {state}: {}\n", Panic::of(set.on, set.revert).meaning())
     })?;
     Ok(Answer::Yes)
 }

@@ -1,5 +1,6 @@
 //! `evenkeel recommend`: what containers should request.
 
+use evenkeel_model::panic::Panic;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -135,7 +136,8 @@ pub(crate) async fn run(args: &RecommendArgs, address: &Address, output: &Output
             let request = ListRecommendationsRequest { namespace, rules: Vec::new() };
             let answer =
                 recommender.list_recommendations(request).await.map_err(|e| address.failed(&e))?.into_inner();
-            let mut remarks = states(answer.loading, answer.panic, &answer.panic_reason);
+            let mut remarks =
+                states(answer.loading, Panic::of(answer.panic, answer.panic_revert), &answer.panic_reason);
             remarks.extend(totals(&answer.recommendations));
             (answer.recommendations, remarks)
         }
@@ -167,16 +169,16 @@ pub(crate) fn marked(text: String, young: bool) -> String {
 }
 
 /// What people should know before they rely on an answer.
-fn states(loading: bool, panic: bool, reason: &str) -> Vec<String> {
+fn states(loading: bool, panic: Panic, reason: &str) -> Vec<String> {
     let mut lines = Vec::new();
     if loading {
         lines.push(
             "history is still being read back: these are the last answers of the run before".to_owned(),
         );
     }
-    if panic {
-        let why = if reason.is_empty() { "" } else { ": " };
-        lines.push(format!("the panic switch is on, nothing is changed{why}{reason}"));
+    if panic.is_on() {
+        let why = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+        lines.push(format!("the panic switch is on{why}: {}", panic.meaning()));
     }
     lines
 }
@@ -208,7 +210,10 @@ fn totals(all: &[Recommendation]) -> Vec<String> {
 
 /// What a pod's answer says besides its recommendations.
 fn of_pod(answer: &RecommendPodResponse) -> Vec<String> {
-    let mut lines = states(answer.loading, answer.panic, "");
+    let mut lines = states(answer.loading, Panic::Off, "");
+    if answer.panic {
+        lines.push("the panic switch is on: the pod gets what it asks for".to_owned());
+    }
     if answer.cached {
         lines.push("a fresh answer takes too long: this one was kept, -o wide shows its age".to_owned());
     }

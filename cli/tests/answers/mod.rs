@@ -484,6 +484,7 @@ impl RecommenderService for Recommender {
     }
 
     async fn set_panic(&self, r: Request<SetPanicRequest>) -> Answer<SetPanicResponse> {
-        Ok(Response::new(SetPanicResponse { on: r.into_inner().on }))
+        let SetPanicRequest { on, revert, .. } = r.into_inner();
+        Ok(Response::new(SetPanicResponse { on, revert }))
     }
 }

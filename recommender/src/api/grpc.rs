@@ -4,6 +4,7 @@
 
 use std::pin::Pin;
 
+use evenkeel_model::panic::Panic;
 use evenkeel_proto::v1::{
     self, recommender_service_server::RecommenderService,
     recommender_service_watch_usage_response::Event as UsageEvent,
@@ -114,6 +115,7 @@ impl RecommenderService for Api {
             loading: false,
             panic: desk.state.panic.on,
             panic_reason: desk.state.panic.reason.clone(),
+            panic_revert: desk.state.panic.on && desk.state.panic.revert,
         });
         Ok(Response::new(response.await?))
     }
@@ -180,12 +182,18 @@ impl RecommenderService for Api {
         request: Request<v1::SetPanicRequest>,
     ) -> Result<Response<v1::SetPanicResponse>, Status> {
         const MAX_REASON: usize = 4096;
-        let v1::SetPanicRequest { on, reason } = request.into_inner();
+        let v1::SetPanicRequest { on, reason, revert } = request.into_inner();
         if reason.len() > MAX_REASON {
             return Err(Status::invalid_argument(format!(
                 "the reason has over {MAX_REASON} bytes; shorten it"
             )));
         }
+        if revert && !on {
+            return Err(Status::invalid_argument(
+                "revert is given with on: requests go back while the switch is on; switch it off afterwards",
+            ));
+        }
+        let switch = Panic::of(on, revert);
         let context = self.context()?;
         let config = context.config.now();
         let held = panic::held(config.panic, &config.panic_file);
@@ -195,9 +203,18 @@ impl RecommenderService for Api {
             )));
         }
         let patience = context.config.now().serve.request_timeout.get();
-        let set = tokio::time::timeout(patience, context.engine.set_panic(on, reason));
+        let set = tokio::time::timeout(patience, context.engine.set_panic(switch, reason.clone()));
         match set.await {
-            Ok(Ok(())) => Ok(Response::new(v1::SetPanicResponse { on })),
+            Ok(Ok(())) => {
+                tracing::warn!(
+                    on,
+                    revert,
+                    reason,
+                    "the panic switch was set by a call: {}",
+                    switch.meaning()
+                );
+                Ok(Response::new(v1::SetPanicResponse { on, revert }))
+            }
             Ok(Err(error)) => Err(Status::unavailable(format!("the switch was not stored: {error}"))),
             Err(_) => Err(Status::deadline_exceeded(
                 "the switch is not durable yet; see /readyz?verbose for what keeps the log",

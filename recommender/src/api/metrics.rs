@@ -245,6 +245,11 @@ fn kept(text: &mut Text, state: &State) {
     text.count("history_dropped_series", "Workload containers dropped for lack of room.", dropped_series);
     text.count("forgotten_streams", "Streams forgotten for lack of room.", state.counters.forgotten);
     text.gauge("panic", "1 while the panic switch is on.", u64::from(state.panic.on));
+    text.gauge(
+        "panic_revert",
+        "1 while the panic switch is on and containers get back the requests that were asked for.",
+        u64::from(state.panic.on && state.panic.revert),
+    );
 }
 
 fn estimates(text: &mut Text, capacity: &Capacity<'_>) {

@@ -80,6 +80,7 @@ fn meta(state: &State) -> MetaItem {
     MetaItem {
         applied: state.applied,
         panic_on: state.panic.on,
+        panic_revert: state.panic.revert,
         panic_reason: state.panic.reason.clone(),
         panic_since_usec: state.panic.since_usec,
         clock_minute: state.clock.now,
@@ -302,8 +303,12 @@ impl<'a> Importer<'a> {
 
     fn meta(&mut self, item: MetaItem) {
         self.state.applied = item.applied;
-        self.state.panic =
-            PanicSwitch { on: item.panic_on, reason: item.panic_reason, since_usec: item.panic_since_usec };
+        self.state.panic = PanicSwitch {
+            on: item.panic_on,
+            revert: item.panic_revert,
+            reason: item.panic_reason,
+            since_usec: item.panic_since_usec,
+        };
         let mut counters = item.counters.into_iter();
         let mut next = || counters.next().unwrap_or(0);
         self.state.counters = Counters {

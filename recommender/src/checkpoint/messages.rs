@@ -54,6 +54,9 @@ pub(super) struct MetaItem {
     /// What is believed of it; absent in earlier releases.
     #[prost(message, optional, tag = "7")]
     pub(super) clock: Option<ClockItem>,
+    /// With the panic switch on: running containers get back what was asked for; absent in earlier releases.
+    #[prost(bool, tag = "8")]
+    pub(super) panic_revert: bool,
 }
 
 /// How far the clock is believed.

@@ -36,7 +36,8 @@ pub struct Config {
     /// Files and directories of policies (`*.yaml`, `*.yml`, `*.json`), read at start and when they change. What is not
     /// there is no error.
     pub policies: Vec<PathBuf>,
-    /// Stops every change at once and leaves everything as it is, until the key is taken back.
+    /// The panic switch: recommendations change nothing, running containers keep the requests in force, classes are
+    /// enforced. It is on until the key is taken back.
     pub panic: bool,
     /// A file that does the same while it is there; empty for none.
     pub panic_file: PathBuf,

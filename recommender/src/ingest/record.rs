@@ -80,6 +80,9 @@ pub(crate) struct Panic {
     pub(crate) on: bool,
     #[prost(string, tag = "2")]
     pub(crate) reason: String,
+    /// With `on`: running containers get back what was asked for. Records without it freeze.
+    #[prost(bool, tag = "3")]
+    pub(crate) revert: bool,
 }
 
 /// Why a record cannot be read.

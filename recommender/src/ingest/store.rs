@@ -15,10 +15,11 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_log::{Log, LogError, Options, Overflow, Recovery, Seq, SyncHandle, private};
+use evenkeel_model::panic::Panic;
 use evenkeel_proto::v1;
 
 pub use super::outcome::{Greeting, Mark, OpenReport, Outcome, StoreError};
-use super::record::{Entry, Key, LogRecord, Lost, Panic, RecordError, Taken};
+use super::record::{self, Entry, Key, LogRecord, Lost, RecordError, Taken};
 use super::save::{load_state, save};
 pub use super::shared::SharedState;
 use super::stream_state::{Range, Verdict};
@@ -216,12 +217,13 @@ impl Store {
         Ok(Outcome::Nothing)
     }
 
-    /// Sets the panic switch; durable with the returned mark.
+    /// Sets the panic switch, and whether running containers get back what was asked for; durable with the returned mark.
     ///
     /// # Errors
     /// When the log cannot take the record; nothing was changed and the call may be repeated.
-    pub fn set_panic(&mut self, now_usec: u64, on: bool, reason: String) -> Result<Mark, StoreError> {
-        self.log(now_usec, Entry::Panic(Panic { on, reason }))?;
+    pub fn set_panic(&mut self, now_usec: u64, switch: Panic, reason: String) -> Result<Mark, StoreError> {
+        let entry = record::Panic { on: switch.is_on(), revert: switch == Panic::Revert, reason };
+        self.log(now_usec, Entry::Panic(entry))?;
         Ok(self.mark())
     }
 

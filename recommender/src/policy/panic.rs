@@ -1,8 +1,8 @@
 //! Owns the one switch that stops every change, as far as it is set elsewhere than by a call: the flag (`panic`) and the
 //! file (`panic_file`). Both set the switch of the state, which is what everything looks at.
 //!
-//! A switch set by flag or file goes off with it: its reason says which of them holds it. One set by a call stays until
-//! a call takes it back. While flag or file hold it, a call cannot.
+//! A switch set by flag or file freezes, and goes off with it: its reason says which of them holds it. One set by a call
+//! stays until a call takes it back. While flag or file hold it, a call can have requests given back, and cannot switch it off.
 
 use std::path::Path;
 
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     fn switch(on: bool, reason: &str) -> PanicSwitch {
-        PanicSwitch { on, reason: reason.to_owned(), since_usec: 0 }
+        PanicSwitch { on, revert: false, reason: reason.to_owned(), since_usec: 0 }
     }
 
     #[test]

@@ -134,6 +134,8 @@ pub enum Applied {
 pub struct PanicSwitch {
     /// Every change is stopped.
     pub on: bool,
+    /// While it is on: running containers get back what was asked for.
+    pub revert: bool,
     /// Why.
     pub reason: String,
     /// When it was set, microseconds since 1970.
@@ -289,8 +291,8 @@ impl State {
             LogEntry::Opened(hello) => self.open(received_usec, hello),
             LogEntry::Taken(Taken { key, frame }) => return self.take(received_usec, &key, frame),
             LogEntry::Lost(Lost { key, first, last }) => self.lose(received_usec, &key, first, last),
-            LogEntry::Panic(Panic { on, reason }) => {
-                self.panic = PanicSwitch { on, reason, since_usec: received_usec };
+            LogEntry::Panic(Panic { on, reason, revert }) => {
+                self.panic = PanicSwitch { on, revert, reason, since_usec: received_usec };
             }
             LogEntry::Retired(key) => self.retire(&key),
             LogEntry::Announced(Taken { key, frame }) => {

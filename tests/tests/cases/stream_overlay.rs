@@ -1,4 +1,5 @@
-//! A running container follows its recommendation where policy and agent say so, and goes back on panic and on silence.
+//! A running container follows its recommendation where policy and agent say so, stays where it is while the panic switch is
+//! on, and goes back on revert and on silence.
 
 use anyhow::{Context, Result};
 use evenkeel_proto::v1::QosClass;
@@ -52,7 +53,7 @@ fn await_value_of(agent: &Agent, pod: &str, what: &str, fits: impl Fn(u64) -> bo
 }
 
 #[test]
-fn a_container_follows_its_policy_step_by_step_and_goes_back_on_panic_and_on_silence() -> Result<()> {
+fn a_container_follows_its_policy_step_by_step_and_goes_back_on_silence() -> Result<()> {
     require!(machine::is_root(), "making cgroups needs root");
     let pair = pair()?;
     let agent = pair.site.start()?;
@@ -70,13 +71,71 @@ fn a_container_follows_its_policy_step_by_step_and_goes_back_on_panic_and_on_sil
     );
     assert!(steps.iter().any(|d| d.reason.contains("took effect on every process")), "{steps:#?}");
 
-    let cli = pair.cli();
-    cli.run(&["policy", "panic", "on", "--reason", "a drill"])?.success()?;
-    await_value(&agent, "what was asked for, on panic", |value| value == asked)?;
-    cli.run(&["policy", "panic", "off"])?.success()?;
-    await_value(&agent, "steps again", |value| value * 2 < asked)?;
     recommender.stop()?;
     await_value(&agent, "what was asked for, on silence", |value| value == asked)?;
+    agent.stop()
+}
+
+/// Waits until the agent says that the panic switch is set so.
+fn await_switch(agent: &Agent, revert: bool) -> Result<()> {
+    agent.await_status("the panic switch to arrive", |status| {
+        let overlay = status.overlay.as_ref();
+        status.panic && overlay.is_some_and(|overlay| overlay.panic_revert == revert)
+    })?;
+    Ok(())
+}
+
+#[test]
+fn panic_freezes_over_restarts_and_silence_and_revert_gives_back_step_by_step() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut pair = pair()?;
+    let agent = pair.site.start()?;
+    let asked = await_value(&agent, "the pod's own request", |value| value > 2)?;
+    let recommender = pair.recommender.start()?;
+    await_value(&agent, "several steps", |value| value * 2 < asked)?;
+    let cli = pair.cli();
+    let said = cli.run(&["policy", "panic", "on", "--reason", "a drill"])?.success()?;
+    assert!(said.contains("running containers keep the requests in force"), "{said}");
+    await_switch(&agent, false)?;
+    let frozen = await_value(&agent, "what is in force", |_| true)?;
+    assert!(frozen < asked, "{frozen} of {asked}");
+    let shown = agent.cli().run(&["status"])?.success()?;
+    assert!(shown.contains("PANIC: ") && shown.contains("keep the requests in force"), "{shown}");
+    assert!(shown.contains("a drill"), "{shown}");
+
+    // Neither the recommender's silence nor a restart of either program changes anything.
+    recommender.stop()?;
+    agent.stop()?;
+    let agent = pair.site.start()?;
+    await_switch(&agent, false)?;
+    assert_eq!(await_value(&agent, "the same after a restart", |_| true)?, frozen);
+    let writes = |agent: &Agent| -> Result<usize> {
+        let told = agent.ask().decisions()?;
+        Ok(told.iter().filter(|d| d.kind == "resize").count())
+    };
+    let before = writes(&agent)?;
+    // Enforcement goes on: a pod that comes now is given what it asks for.
+    let (cgroup, _) = pair.site.sleeper("late")?;
+    let resources = json!({ "requests": { "cpu": "200m", "memory": "64Mi" } });
+    pair.site.bind(&Manifest::new("late", &cgroup.path(), &resources))?;
+    await_value_of(&agent, "late", "shares of a pod that came during the panic", |value| value > asked)?;
+    let recommender = pair.recommender.start()?;
+    agent.await_status("a connection", |status| status.stream.as_ref().is_some_and(|s| s.connected))?;
+    assert_eq!(await_value(&agent, "the same beside a recommender", |_| true)?, frozen);
+    assert_eq!(writes(&agent)?, before, "nothing was changed");
+
+    let said = cli.run(&["policy", "panic", "on", "--revert", "--reason", "a drill"])?.success()?;
+    assert!(said.contains("get back the requests that were asked for, step by step"), "{said}");
+    await_switch(&agent, true)?;
+    await_value(&agent, "what was asked for", |value| value == asked)?;
+    let told = agent.ask().decisions()?;
+    let steps = told.iter().filter(|d| d.reason.starts_with("a step back towards")).count();
+    assert!(steps >= 1, "more than twice as much is more than a step: {told:#?}");
+    assert!(told.iter().any(|d| d.reason.starts_with("it has back") && d.reason.ends_with("a drill")));
+    let off = cli.run(&["policy", "panic", "off"])?.success()?;
+    assert!(off.contains("policies are carried out"), "{off}");
+    await_value(&agent, "steps again", |value| value < asked)?;
+    recommender.stop()?;
     agent.stop()
 }
 

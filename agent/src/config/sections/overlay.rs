@@ -12,7 +12,9 @@ use super::super::scalar::Span;
 section! {
     /// Requests that the recommender gives to containers whose policy says `auto`. They never reach the container's own
     /// files: they take the place of its requests when this agent plans scores, shares and protection, step by step, and
-    /// are forgotten when they are too old, when the recommender panics, and when the agent ends. Limits are never
+    /// end when the recommender says nothing for too long or no policy asks for them any more. While the panic switch is
+    /// on nothing changes: those in force stay in force, also over a restart of the agent and without a word of the
+    /// recommender, or go back step by step where that was said (`evenkeel policy panic on --revert`). Limits are never
     /// changed, nor is a class.
     Overlay {
         /// Whether they are taken at all. Beside a kubelet (rules = "kubelet") they never are: there requests belong to
@@ -34,7 +36,8 @@ section! {
         patience: Span = Span::seconds(60),
         /// How long a container rests after a step that was undone.
         rest: Span = Span::seconds(600),
-        /// What arrived longer ago than this is forgotten, whatever the recommender said.
+        /// What arrived longer ago than this ends, whatever the recommender said, and what was in force longer ago than
+        /// this when the agent starts again; not while the panic switch is on.
         oldest: Span = Span::seconds(300),
     }
 }

@@ -1,16 +1,23 @@
 //! Recommended requests taken step by step, in the place of those that were asked for.
 //!
 //! Owned here: whose turn it is, the proof that a step took effect, undoing one that did not, and going back when the
-//! recommender panics, withdraws or falls silent. One container at a time on the whole node: score, shares and protection
-//! move together, because they are all planned from the same requests. Nothing of it outlives the agent. Not owned: how far
-//! a step goes (`evenkeel_qos::overlay`), the word itself ([`crate::overlay`]).
+//! recommender withdraws or falls silent. One container at a time on the whole node: score, shares and protection move
+//! together, because they are all planned from the same requests. Not owned: how far a step goes
+//! (`evenkeel_qos::overlay`), the word itself ([`crate::overlay`]).
+//!
+//! While the panic switch is on nothing moves: what is in force stays in force, whatever the recommender says or does not
+//! say meanwhile, or goes back step by step (`back`). What is in force is kept on disk (`kept`), so that a restart of the
+//! agent changes nothing: frozen requests hold until the switch is set otherwise, others for `overlay.oldest` from when
+//! they were last written, unless a word comes first.
 
+mod back;
+pub(crate) mod kept;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::{Bytes, MilliCpu};
@@ -21,8 +28,9 @@ use evenkeel_qos::rules::defaulted;
 use super::container::State;
 use crate::config::sections::overlay::OverlayRules;
 use crate::decisions::Draft;
-use crate::overlay::{Advice, Offer, Place, Refusal};
+use crate::overlay::{Advice, Offer, Place, Refusal, Switch};
 use crate::reconcile::Bound;
+use kept::Kept;
 
 /// What is in force for one container instead of what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +49,8 @@ struct Flight {
     /// What it was like before: a step must not make it worse.
     state: State,
     since: Instant,
+    /// Towards what was asked for: it is not undone.
+    back: bool,
 }
 
 /// A container as it is now.
@@ -84,6 +94,16 @@ pub(super) struct Overlay {
     next: Instant,
     /// Word that a dry run has told of.
     told: u64,
+    /// What an earlier run left in force, of containers that no source has shown yet.
+    remembered: HashMap<String, kept::Standing>,
+    /// Until when they may come.
+    remember_until: Instant,
+    /// Until when what an earlier run left holds without a word.
+    grace: Instant,
+    /// What is on disk.
+    saved: Option<Kept>,
+    /// When it is compared with what is in force the next time, though nothing is known to have changed.
+    keep_at: Instant,
 }
 
 impl Overlay {
@@ -97,13 +117,82 @@ impl Overlay {
             resting: HashMap::new(),
             next: now,
             told: 0,
+            remembered: HashMap::new(),
+            remember_until: now,
+            grace: now,
+            saved: None,
+            keep_at: now,
         }
+    }
+
+    /// Goes on with what an earlier run left in force. The panic switch that held it holds it still; otherwise it must not
+    /// be older than `overlay.oldest`, by the clock of the machine.
+    pub(super) fn resume(&mut self, kept: Kept, now: Instant, now_usec: u64) -> Option<(Switch, u64)> {
+        let age = Duration::from_micros(now_usec.saturating_sub(kept.saved_usec));
+        let left = self.rules.oldest.saturating_sub(age);
+        if kept.panic.is_none() && left.is_zero() {
+            return None;
+        }
+        self.grace = now + left;
+        self.remember_until = now + self.rules.oldest;
+        self.remembered = kept.containers.iter().map(|s| (s.id.clone(), s.clone())).collect();
+        let switch = kept.panic.clone().map(|switch| (switch, kept.made_usec));
+        self.saved = Some(kept);
+        switch
+    }
+
+    /// Whether it is time to look whether something is to be kept, at most once a second.
+    pub(super) fn is_time_to_keep(&mut self, now: Instant) -> bool {
+        let due = now >= self.keep_at;
+        if due {
+            self.keep_at = now + Duration::from_secs(1);
+        }
+        due
+    }
+
+    /// What is to be written to disk now; nothing where that is there already.
+    pub(super) fn unsaved(&mut self, offer: Option<&Offer>, boot: &str, now_usec: u64) -> Option<Kept> {
+        let panic = offer.and_then(|offer| offer.panic.clone());
+        let of_run = self.standing.iter().map(|(id, standing)| kept::Standing {
+            id: id.clone(),
+            asked: standing.workload.requested,
+            resources: standing.resources,
+        });
+        let mut containers: Vec<_> = of_run.chain(self.remembered.values().cloned()).collect();
+        containers.sort_by(|a, b| a.id.cmp(&b.id));
+        let frozen = panic.is_some();
+        let same = match &self.saved {
+            // Before anything was ever in force there is nothing to keep.
+            None => containers.is_empty() && !frozen,
+            Some(saved) => {
+                let age = Duration::from_micros(now_usec.saturating_sub(saved.saved_usec));
+                let fresh = frozen || containers.is_empty() || age < self.rules.oldest / 4;
+                saved.panic == panic && saved.containers == containers && fresh
+            }
+        };
+        if same {
+            return None;
+        }
+        let made_usec = offer.map_or(0, |offer| offer.made_usec);
+        let kept = Kept::new(boot, now_usec, panic, made_usec, containers);
+        self.saved = Some(kept.clone());
+        Some(kept)
+    }
+
+    /// Writing failed: it is tried again.
+    pub(super) fn not_kept(&mut self) {
+        self.saved = None;
     }
 
     /// When something may have to be done without a new word.
     pub(super) fn due(&self, offer: Option<&Offer>) -> Option<Instant> {
-        let until = offer.map(|offer| self.until(offer)).filter(|_| !self.standing.is_empty());
         let flight = self.flight.as_ref().map(|flight| flight.since + self.rules.patience);
+        let some = !self.standing.is_empty();
+        if let Some(switch) = offer.and_then(|offer| offer.panic.as_ref()) {
+            let next = (switch.revert && some).then_some(self.next);
+            return flight.or(next);
+        }
+        let until = Some(offer.map_or(self.grace, |offer| self.until(offer))).filter(|_| some);
         let next = offer.filter(|offer| !offer.entries.is_empty()).map(|_| self.next);
         [until, flight, next].into_iter().flatten().min()
     }
@@ -120,7 +209,7 @@ impl Overlay {
 
     /// Puts what is in force in the place of what was asked for. Requirements that their source changed meanwhile win:
     /// somebody has spoken since.
-    pub(super) fn apply(&mut self, bound: &mut [Bound]) {
+    pub(super) fn apply(&mut self, bound: &mut [Bound], now: Instant) {
         self.asked.clear();
         for bound in bound {
             let workload = &mut bound.workload;
@@ -129,6 +218,12 @@ impl Overlay {
                 continue;
             }
             self.asked.insert(workload.id.clone(), Workload::clone(workload));
+            if let Some(kept::Standing { asked, resources, .. }) = self.remembered.remove(&workload.id)
+                && asked == workload.requested
+            {
+                let standing = Standing { workload: Workload::clone(workload), resources };
+                self.standing.insert(workload.id.clone(), standing);
+            }
             if let Some(standing) = self.standing.get(&workload.id)
                 && standing.workload.requested == workload.requested
             {
@@ -139,19 +234,26 @@ impl Overlay {
         self.standing
             .retain(|id, standing| asked.get(id).is_some_and(|w| w.requested == standing.workload.requested));
         self.resting.retain(|id, _| asked.contains_key(id));
+        if now >= self.remember_until {
+            self.remembered.clear();
+        }
     }
 
     /// One look: proves or undoes the step under way, goes back where nothing justifies what is in force, and takes the
     /// next step when it is time.
     pub(super) fn turn(&mut self, offer: Option<&Offer>, node: &Node<'_>, now: Instant) -> Turn {
         let mut turn = Turn::default();
-        let fresh = match offer {
-            Some(offer) if offer.panic.is_some() => {
-                Err(offer.panic.clone().filter(|why| !why.is_empty()).map_or_else(
-                    || "the panic switch is on".to_owned(),
-                    |why| format!("the panic switch is on: {why}"),
-                ))
+        if let Some(switch) = offer.and_then(|offer| offer.panic.as_ref()) {
+            turn.refusals = Some(Vec::new());
+            match switch.revert {
+                true => self.give_back(switch, node, now, &mut turn),
+                // Also a step that is not proven yet stays as it is.
+                false => self.flight = None,
             }
+            return turn;
+        }
+        let fresh = match offer {
+            None if now < self.grace => return turn,
             Some(offer) if now >= self.until(offer) => {
                 Err("the recommender's last word is too old".to_owned())
             }
@@ -208,16 +310,17 @@ impl Overlay {
         if settled && seen.state <= flight.state.max(State::Ineffective) {
             let flight = self.flight.take();
             self.next = now + self.rules.pause;
-            if let Some(standing) = flight.and_then(|flight| self.standing.get(&flight.id)) {
+            let workload = flight.and_then(|flight| match self.standing.get(&flight.id) {
+                Some(standing) => Some(standing.workload.clone()),
+                // The last step back: nothing stands any more.
+                None => flight.before.map(|before| before.workload),
+            });
+            if let Some(workload) = workload {
                 turn.drafts.push(
-                    Draft::of(
-                        &standing.workload,
-                        DecisionKind::Resize,
-                        "the step took effect on every process",
-                    )
-                    .result(DecisionResult::Unchanged)
-                    .input("processes", seen.processes)
-                    .input("generation", seen.generation),
+                    Draft::of(&workload, DecisionKind::Resize, "the step took effect on every process")
+                        .result(DecisionResult::Unchanged)
+                        .input("processes", seen.processes)
+                        .input("generation", seen.generation),
                 );
             }
             return;
@@ -227,8 +330,16 @@ impl Overlay {
         }
         let why = if settled { seen.state.as_str() } else { "not verified in time" };
         let Some(flight) = self.flight.take() else { return };
-        self.resting.insert(flight.id.clone(), now + self.rules.rest);
         self.next = now + self.rules.pause;
+        if flight.back {
+            if let Some(before) = flight.before {
+                let why = format!("the step back was taken; the container is {why}");
+                let draft = Draft::of(&before.workload, DecisionKind::Resize, why);
+                turn.drafts.push(draft.result(DecisionResult::Failed));
+            }
+            return;
+        }
+        self.resting.insert(flight.id.clone(), now + self.rules.rest);
         let undone = self.standing.remove(&flight.id);
         if let Some(undone) = undone {
             let asked = resources(&undone.workload).unwrap_or_default();
@@ -293,7 +404,14 @@ impl Overlay {
         turn.changed = true;
         let standing = Standing { workload, resources: planned.resources };
         let before = self.standing.insert(id.clone(), standing);
-        self.flight = Some(Flight { id, before, generation: seen.generation, state: seen.state, since: now });
+        self.flight = Some(Flight {
+            id,
+            before,
+            generation: seen.generation,
+            state: seen.state,
+            since: now,
+            back: false,
+        });
     }
 
     /// What the requests in force leave of the node: CPU and memory.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::overlay::Switch;
 use crate::testing::workload;
 
 const MIB: u64 = 1 << 20;
@@ -50,7 +51,7 @@ impl Rig {
     fn merge(&mut self) {
         let bound = |w: &Workload| Bound { workload: Arc::new(w.clone()), path: format!("/{}", w.pod.name) };
         let mut bound: Vec<Bound> = self.workloads.iter().map(bound).collect();
-        self.overlay.apply(&mut bound);
+        self.overlay.apply(&mut bound, self.now);
         bound.retain(|bound| resources(&bound.workload).is_some());
         for Bound { workload, .. } in bound {
             let wish = resources(&workload).unwrap();
@@ -127,6 +128,143 @@ fn offer(rig: &Rig, advice: &[(&str, u64)]) -> Offer {
     }
 }
 
+fn panic(offer: Offer, revert: bool) -> Offer {
+    Offer { panic: Some(Switch { reason: "stop".into(), revert }), ..offer }
+}
+
+#[test]
+fn panic_freezes_what_is_in_force_whatever_is_said_meanwhile() {
+    let mut rig = Rig::new(&["a", "b"]);
+    rig.merge();
+    let said = offer(&rig, &[("a", 100)]);
+    rig.seconds(2, Some(&said));
+    assert_eq!(rig.cpu("a"), 400, "a first step");
+    // A step that is not proven yet stays, too, and nobody waits for its proof.
+    rig.second(Some(&panic(said.clone(), false)));
+    rig.stuck = Some(State::Denied);
+    let told = rig.told.len();
+    rig.seconds(3600, Some(&panic(Offer { entries: Arc::default(), ..said.clone() }, false)));
+    assert_eq!((rig.cpu("a"), rig.told.len()), (400, told), "neither silence nor time ends it");
+    // What somebody asks for anew is not a recommendation.
+    rig.ask("b", |r| r.cpu_request = Some(MilliCpu::new(900)));
+    rig.merge();
+    rig.seconds(3, Some(&panic(said.clone(), false)));
+    assert_eq!((rig.cpu("a"), rig.cpu("b")), (400, 900));
+    rig.stuck = None;
+    let again = Offer { arrived: rig.now, until: rig.now + Duration::from_secs(200), ..said };
+    rig.seconds(150, Some(&again));
+    assert_eq!(rig.cpu("a"), 100, "and goes on from there");
+}
+
+#[test]
+fn a_revert_gives_back_step_by_step_one_container_at_a_time() {
+    let mut rig = Rig::new(&["a", "b"]);
+    rig.merge();
+    let said = offer(&rig, &[("a", 1000), ("b", 100)]);
+    rig.seconds(150, Some(&said));
+    assert_eq!((rig.cpu("a"), rig.cpu("b")), (1000, 100));
+    let back = panic(said.clone(), true);
+    let mut seen = vec![(1000, 100)];
+    for _ in 0..200 {
+        rig.second(Some(&back));
+        let now = (rig.cpu("a"), rig.cpu("b"));
+        if seen.last() != Some(&now) {
+            seen.push(now);
+        }
+    }
+    let steps = [
+        (1000, 100),
+        (1000, 150),
+        (1000, 225),
+        (1000, 337),
+        (1000, 500),
+        (800, 500),
+        (640, 500),
+        (512, 500),
+        (500, 500),
+    ];
+    assert_eq!(seen, steps, "who gets more comes first");
+    assert_eq!(rig.overlay.len(), 0);
+    assert!(rig.told.iter().any(|(why, _)| why.starts_with("a step back towards") && why.ends_with("stop")));
+    assert!(rig.told.iter().any(|(why, _)| why.starts_with("it has back")));
+    rig.seconds(100, Some(&back));
+    assert_eq!((rig.cpu("a"), rig.cpu("b")), (500, 500), "and stays there");
+}
+
+#[test]
+fn a_freeze_stops_a_revert_where_it_is_and_a_step_back_is_not_undone() {
+    let mut rig = Rig::new(&["a"]);
+    rig.merge();
+    let said = offer(&rig, &[("a", 100)]);
+    rig.seconds(150, Some(&said));
+    while rig.cpu("a") == 100 {
+        rig.second(Some(&panic(said.clone(), true)));
+    }
+    assert_eq!(rig.cpu("a"), 150);
+    rig.seconds(100, Some(&panic(said.clone(), false)));
+    assert_eq!(rig.cpu("a"), 150);
+    let back = panic(said, true);
+    while rig.cpu("a") == 150 {
+        rig.second(Some(&back));
+    }
+    rig.stuck = Some(State::Denied);
+    rig.seconds(200, Some(&back));
+    assert_eq!(rig.cpu("a"), 500);
+    assert!(rig.told.iter().any(|(why, _)| why.contains("the step back was taken; the container is denied")));
+}
+
+#[test]
+fn what_is_in_force_outlives_the_agent() {
+    let dir = tempfile::tempdir().unwrap();
+    // Switch of the run before, seconds between the runs, what is in force after the start and after ten minutes.
+    let table = [
+        ("frozen", Some(false), 100_000, 400, 400),
+        ("going back", Some(true), 100_000, 400, 500),
+        ("recommended", None, 100, 400, 500),
+        ("recommended long ago", None, 100_000, 500, 500),
+    ];
+    for (name, revert, pause, at_start, later) in table {
+        let mut rig = Rig::new(&["a", "b"]);
+        rig.merge();
+        let mut said = offer(&rig, &[("a", 100), ("b", 100)]);
+        rig.seconds(2, Some(&said));
+        assert_eq!((rig.cpu("a"), rig.cpu("b")), (400, 500), "{name}");
+        said = revert.map_or(said.clone(), |revert| panic(said, revert));
+        let kept = rig.overlay.unsaved(Some(&said), "boot", 1_000_000).unwrap();
+        assert_eq!(rig.overlay.unsaved(Some(&said), "boot", 2_000_000), None, "{name}: once is enough");
+        kept.write(dir.path()).unwrap();
+
+        let mut next = Rig::new(&["a", "b"]);
+        let kept = Kept::read(dir.path(), "boot").unwrap();
+        let switch = next.overlay.resume(kept, next.now, (1 + pause) * 1_000_000);
+        assert_eq!(switch.as_ref().map(|(switch, _)| switch.revert), revert, "{name}");
+        // Sources that have not spoken yet forget nothing.
+        next.overlay.apply(&mut [], next.now);
+        next.merge();
+        let resumed = switch.map(|(switch, _)| {
+            let none = Offer { entries: Arc::default(), until: next.now, ..offer(&next, &[]) };
+            Offer { panic: Some(switch), ..none }
+        });
+        assert_eq!((next.cpu("a"), next.cpu("b")), (at_start, 500), "{name}");
+        next.seconds(600, resumed.as_ref());
+        assert_eq!((next.cpu("a"), next.cpu("b")), (later, 500), "{name}");
+    }
+}
+
+#[test]
+fn other_requirements_than_those_of_the_run_before_win() {
+    let mut rig = Rig::new(&["a"]);
+    rig.merge();
+    let said = panic(offer(&rig, &[("a", 100)]), false);
+    rig.seconds(2, Some(&Offer { panic: None, ..said.clone() }));
+    let kept = rig.overlay.unsaved(Some(&said), "boot", 5).unwrap();
+    let mut next = Rig::new(&["a"]);
+    next.ask("a", |r| r.cpu_request = Some(MilliCpu::new(700)));
+    next.overlay.resume(kept, next.now, 6).unwrap();
+    next.merge();
+    assert_eq!(next.cpu("a"), 700);
+}
+
 #[test]
 fn one_container_at_a_time_goes_there_by_steps_and_back_at_once() {
     let mut rig = Rig::new(&["a", "b"]);
@@ -144,8 +282,8 @@ fn one_container_at_a_time_goes_there_by_steps_and_back_at_once() {
 }
 
 #[test]
-fn panic_withdrawal_and_a_changed_mind_end_it() {
-    for way in ["panic", "withdrawn", "edited", "gone"] {
+fn withdrawal_and_a_changed_mind_end_it() {
+    for way in ["withdrawn", "edited", "gone"] {
         let mut rig = Rig::new(&["a"]);
         rig.merge();
         let said = offer(&rig, &[("a", 600)]);
@@ -153,7 +291,6 @@ fn panic_withdrawal_and_a_changed_mind_end_it() {
         assert_eq!(rig.cpu("a"), 600);
         let mut next = said.clone();
         match way {
-            "panic" => next.panic = Some("stop".into()),
             "withdrawn" => next.entries = Arc::default(),
             "edited" => {
                 let mut resources = resources(&rig.workloads[0]).unwrap();
@@ -168,7 +305,7 @@ fn panic_withdrawal_and_a_changed_mind_end_it() {
         rig.merge();
         rig.seconds(3, Some(&next));
         assert_eq!(rig.overlay.len(), 0, "{way}");
-        if way == "panic" || way == "withdrawn" {
+        if way == "withdrawn" {
             assert_eq!(rig.cpu("a"), 500, "{way}");
         }
     }
@@ -234,8 +371,7 @@ fn a_request_that_was_never_asked_for_begins_at_the_least_and_ends_with_the_poli
     rig.seconds(150, Some(&said));
     assert_eq!(rig.cpu("a"), 100);
     assert_eq!(rig.refused, []);
-    let panic = Offer { panic: Some("stop".into()), ..said };
-    rig.seconds(3, Some(&panic));
+    rig.seconds(300, Some(&panic(said, true)));
     assert_eq!(rig.wish("a").cpu_request, None, "nothing was asked for");
 }
 
@@ -265,7 +401,6 @@ fn what_would_change_a_class_is_refused_and_shown_until_there_is_another_word() 
     assert_eq!(of("b"), ["would change the class: memory BestEffort to Burstable"]);
     assert_eq!(of("c"), ["nothing is known of what it asks for"]);
     assert_eq!(of("d"), ["would change the class: cpu Burstable to Guaranteed"]);
-    let panic = Offer { panic: Some("stop".into()), ..said };
-    rig.seconds(1, Some(&panic));
+    rig.seconds(1, Some(&panic(said, false)));
     assert_eq!(rig.refused, [], "nothing is refused where nothing is offered");
 }

@@ -105,6 +105,7 @@ pub(super) struct Overlay {
     pub(super) offered: u32,
     pub(super) in_force: u32,
     pub(super) panic: Option<String>,
+    pub(super) panic_revert: bool,
     pub(super) refused: Vec<OverlayRefusal>,
     pub(super) refused_count: u32,
 }
@@ -243,6 +244,7 @@ impl From<GetStatusResponse> for Status {
                 offered: o.offered,
                 in_force: o.in_force,
                 panic: some(o.panic),
+                panic_revert: o.panic_revert,
                 refused_count: o.refused_count,
                 refused: o
                     .refused

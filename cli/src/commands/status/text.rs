@@ -4,6 +4,7 @@ use super::form::{Container, Status};
 use crate::output::Output;
 use crate::table::{Cell, Table, clean};
 use crate::{units, wire};
+use evenkeel_model::panic::Panic;
 
 /// Everything, in a few lines and three tables.
 pub(super) fn status(status: &Status, output: &Output) -> String {
@@ -13,7 +14,7 @@ pub(super) fn status(status: &Status, output: &Output) -> String {
         status.cluster,
         status.mode,
         status.rules,
-        if status.panic { ", PANIC: nothing is changed" } else { "" },
+        panic_text(status),
         status.version,
     );
     let held = if status.capabilities.is_empty() { "none".into() } else { status.capabilities.join(", ") };
@@ -77,14 +78,28 @@ fn cap_text(status: &Status) -> String {
     )
 }
 
+/// The panic switch, where it is on.
+fn panic_text(status: &Status) -> String {
+    let revert = status.overlay.as_ref().is_some_and(|overlay| overlay.panic_revert);
+    match status.panic {
+        true => format!(", PANIC: {}", Panic::of(true, revert).meaning()),
+        false => String::new(),
+    }
+}
+
 /// Refusals that people are shown.
 const REFUSALS: usize = 5;
 
 fn overlay_text(status: &Status) -> String {
     let Some(o) = &status.overlay else { return String::new() };
     match (&o.made, &o.panic) {
-        (None, _) => "recommended requests: accepted, none offered yet\n".to_owned(),
-        (_, Some(why)) => format!("recommended requests: none, the panic switch is on: {}\n", clean(why)),
+        (_, Some(why)) => format!(
+            "recommended requests: in force for {}, the panic switch is on ({}): {}\n",
+            o.in_force,
+            clean(why),
+            Panic::of(true, o.panic_revert).meaning()
+        ),
+        (None, None) => "recommended requests: accepted, none offered yet\n".to_owned(),
         (Some(made), None) => {
             let mut text = format!(
                 "recommended requests: in force for {} of {} offered, told at {made}\n",

@@ -173,7 +173,7 @@ async fn policies_and_the_switch_hold_for_what_was_kept() {
     assert_eq!(answer.containers[0].resources.unwrap().cpu_request_milli, None);
     rig.policy("");
     drop(held);
-    rig.context.engine.set_panic(true, "drill".into()).await.unwrap();
+    rig.context.engine.set_panic(evenkeel_model::panic::Panic::Freeze, "drill".into()).await.unwrap();
     let held = rig.hold();
     let answer = rig.call(&pod("web", "web:1"), &[]).await.unwrap();
     assert!(answer.cached && answer.panic && !answer.in_place);

@@ -17,6 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use evenkeel_log::SyncHandle;
+use evenkeel_model::panic::Panic;
 use evenkeel_proto::v1;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tracing::error;
@@ -46,7 +47,7 @@ pub(crate) enum Command {
     Hello { from: ConnectionId, hello: v1::Hello, replies: mpsc::UnboundedSender<Reply> },
     Frames { from: ConnectionId, key: Arc<Key>, frames: Vec<v1::Frame> },
     Closed { from: ConnectionId },
-    SetPanic { on: bool, reason: String, done: oneshot::Sender<Mark> },
+    SetPanic { switch: Panic, reason: String, done: oneshot::Sender<Mark> },
 }
 
 /// What a connection is told.
@@ -188,9 +189,9 @@ impl Engine {
     ///
     /// # Errors
     /// When ingest has stopped.
-    pub async fn set_panic(&self, on: bool, reason: String) -> anyhow::Result<()> {
+    pub async fn set_panic(&self, switch: Panic, reason: String) -> anyhow::Result<()> {
         let (done, marked) = oneshot::channel();
-        self.commands.send(Command::SetPanic { on, reason, done }).await?;
+        self.commands.send(Command::SetPanic { switch, reason, done }).await?;
         let mark = marked.await?;
         self.durable.clone().wait_for(|durable| *durable >= mark).await?;
         Ok(())

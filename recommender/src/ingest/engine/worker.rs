@@ -105,9 +105,9 @@ impl Ingest {
                     stays
                 });
             }
-            Command::SetPanic { on, reason, done } => {
+            Command::SetPanic { switch, reason, done } => {
                 let now = self.clock.now_usec();
-                let mark = self.persist("set the panic switch", |s| s.set_panic(now, on, reason.clone()));
+                let mark = self.persist("set the panic switch", |s| s.set_panic(now, switch, reason.clone()));
                 // Whoever asked may have gone.
                 let _ignored = mark.map(|mark| done.send(mark));
             }
