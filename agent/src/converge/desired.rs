@@ -142,7 +142,7 @@ impl Converger {
         }
         let Some(overlay) = self.overlay.as_mut() else { return };
         let offer = context.overlays.last();
-        if !(changed || overlay.is_time_to_keep(now)) {
+        if !(overlay.is_time_to_keep(offer.as_ref(), now) || changed) {
             return;
         }
         let Some(kept) = overlay.unsaved(offer.as_ref(), &context.boot_id, now_usec()) else { return };

@@ -104,6 +104,8 @@ pub(super) struct Overlay {
     saved: Option<Kept>,
     /// When it is compared with what is in force the next time, though nothing is known to have changed.
     keep_at: Instant,
+    /// The last word that was looked at for it.
+    kept_word: u64,
 }
 
 impl Overlay {
@@ -122,6 +124,7 @@ impl Overlay {
             grace: now,
             saved: None,
             keep_at: now,
+            kept_word: 0,
         }
     }
 
@@ -141,11 +144,14 @@ impl Overlay {
         switch
     }
 
-    /// Whether it is time to look whether something is to be kept, at most once a second.
-    pub(super) fn is_time_to_keep(&mut self, now: Instant) -> bool {
-        let due = now >= self.keep_at;
+    /// Whether it is time to look whether something is to be kept: at once after a word of the recommender, else at most
+    /// once a second.
+    pub(super) fn is_time_to_keep(&mut self, offer: Option<&Offer>, now: Instant) -> bool {
+        let word = offer.map_or(0, |offer| offer.number);
+        let due = now >= self.keep_at || word != self.kept_word;
         if due {
             self.keep_at = now + Duration::from_secs(1);
+            self.kept_word = word;
         }
         due
     }

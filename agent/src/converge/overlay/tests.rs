@@ -252,6 +252,21 @@ fn what_is_in_force_outlives_the_agent() {
 }
 
 #[test]
+fn a_word_is_kept_at_once_and_everything_else_within_a_second() {
+    let mut rig = Rig::new(&["a"]);
+    let said = offer(&rig, &[("a", 100)]);
+    let later = Offer { number: 2, ..panic(said.clone(), false) };
+    let now = rig.now;
+    let mut due =
+        |word: &Offer, millis| rig.overlay.is_time_to_keep(Some(word), now + Duration::from_millis(millis));
+    assert_eq!(
+        [due(&said, 0), due(&said, 500), due(&later, 501), due(&later, 502)],
+        [true, false, true, false]
+    );
+    assert!(due(&later, 1501));
+}
+
+#[test]
 fn other_requirements_than_those_of_the_run_before_win() {
     let mut rig = Rig::new(&["a"]);
     rig.merge();
