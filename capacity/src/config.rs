@@ -54,12 +54,32 @@ pub fn profiles(config: &Value, version: Version, cluster: &mut Cluster) -> Resu
              without them",
         );
     }
+    let of_all = percentage("", config)?.unwrap_or(0);
     let Some(written) = config["profiles"].as_array() else {
-        return Ok(Profiles::new(vec![Profile { version, ..Profile::default() }]));
+        let percentage_of_nodes_to_score = of_all;
+        return Ok(Profiles::new(vec![Profile {
+            version,
+            percentage_of_nodes_to_score,
+            ..Profile::default()
+        }]));
     };
-    let read =
-        |(index, written): (usize, &Value)| profile(&format!("profiles[{index}]"), written, version, cluster);
+    let read = |(index, written): (usize, &Value)| {
+        let field = format!("profiles[{index}]");
+        let percentage_of_nodes_to_score = percentage(&format!("{field}."), written)?.unwrap_or(of_all);
+        let profile = profile(&field, written, version, cluster)?;
+        Ok(Profile { percentage_of_nodes_to_score, ..profile })
+    };
     written.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>().map(Profiles::new)
+}
+
+/// The percentage of nodes to score, of all profiles or of one.
+fn percentage(place: &str, written: &Value) -> Result<Option<u64>, ConfigError> {
+    let value = &written["percentageOfNodesToScore"];
+    match value.as_u64() {
+        None if value.is_null() => Ok(None),
+        Some(percentage @ 0..=100) => Ok(Some(percentage)),
+        _ => error(format!("{place}percentageOfNodesToScore"), format!("{value} is not between 0 and 100")),
+    }
 }
 
 fn profile(

@@ -177,6 +177,9 @@ pub enum Version {
     V1_36,
 }
 
+/// Name of the scheduler of pods that name none.
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
 /// What a scheduler does.
 #[derive(Debug, Clone)]
 pub struct Profile {
@@ -204,6 +207,8 @@ pub struct Profile {
     pub hard_pod_affinity_weight: i64,
     /// What others would like to be near or away from does not count.
     pub own_pod_preferences_only: bool,
+    /// Nodes the scheduler looks for, percent of all; 0 = it chooses by their number.
+    pub percentage_of_nodes_to_score: u64,
     /// Rules that changed.
     pub version: Version,
 }
@@ -211,7 +216,7 @@ pub struct Profile {
 impl Default for Profile {
     fn default() -> Self {
         Self {
-            name: "default-scheduler".to_owned(),
+            name: DEFAULT_SCHEDULER.to_owned(),
             filters: Filters::ALL,
             scores: vec![
                 (Score::TaintToleration, 3),
@@ -231,6 +236,7 @@ impl Default for Profile {
             default_spread: DefaultSpread::System,
             hard_pod_affinity_weight: 1,
             own_pod_preferences_only: false,
+            percentage_of_nodes_to_score: 0,
             version: Version::default(),
         }
     }
@@ -240,6 +246,16 @@ impl Profile {
     /// The weight of a score; 0 = off.
     pub fn weight(&self, score: Score) -> i64 {
         self.scores.iter().find(|(known, _)| *known == score).map_or(0, |(_, weight)| *weight)
+    }
+
+    /// After how many nodes that fit the scheduler looks no further (`schedule_one.go`, `numFeasibleNodesToFind`).
+    pub(crate) fn nodes_looked_for(&self, nodes: u64) -> u64 {
+        const LEAST: u64 = 100;
+        let percentage = match self.percentage_of_nodes_to_score {
+            0 => (50_u64.saturating_sub(nodes / 125)).max(5),
+            percentage => percentage,
+        };
+        (nodes.saturating_mul(percentage) / 100).max(LEAST).min(nodes)
     }
 
     /// Whether nodes need not have a resource free (`fit.go`, `fitsRequest`): only extended ones can be ignored.
@@ -274,6 +290,17 @@ impl Profiles {
         let mut profiles = self.0.clone();
         profiles.iter_mut().for_each(change);
         Self(profiles)
+    }
+
+    /// Whether a scheduler of this name looks at pods; without a name it is the default one.
+    pub(crate) fn serves(&self, name: &str) -> bool {
+        let name = if name.is_empty() { DEFAULT_SCHEDULER } else { name };
+        self.0.iter().any(|profile| profile.name == name)
+    }
+
+    /// Names of all profiles.
+    pub(crate) fn names(&self) -> String {
+        self.0.iter().map(|profile| profile.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
     /// The profile a pod asks for by scheduler name; the first one where the name is not known.

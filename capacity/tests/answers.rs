@@ -184,12 +184,13 @@ fn pods_placed_first_are_admitted_and_charged() {
 }
 
 #[test]
-fn a_pod_behind_gates_is_counted_and_told() {
+fn a_pod_behind_gates_is_not_counted_and_told() {
     let snapshot = json!({"nodes": [node("n", "4", "8Gi", json!({}))]});
     let mut gated = pod("default", json!({"requests": {"cpu": "1"}}));
     gated["spec"]["schedulingGates"] = json!([{"name": "example.com/queue"}, {"name": "b"}]);
     let got = answer(&snapshot, &[gated], None);
-    assert_eq!(got.count, 4);
+    assert_eq!((got.count, got.stop, got.binding.as_str()), (0, Stop::Unschedulable, "scheduler"));
+    assert_eq!(got.message, "Scheduling is blocked due to non-empty scheduling gates");
     assert!(
         got.notes[0].starts_with("pod sim has scheduling gates (example.com/queue, b)"),
         "{:?}",
@@ -232,7 +233,7 @@ fn a_limit_range_fills_in_and_refuses() {
     assert_eq!((got.count, got.stop, got.bounds["namespace/default"]), (0, Stop::QuotaExceeded, 0));
     assert_eq!(
         got.message,
-        "pods \"sim\" is forbidden: [maximum cpu usage per Container is 2, but limit is 3, maximum cpu usage per Container is 2, but request is 3]"
+        "pods \"sim\" is forbidden: maximum cpu usage per Container is 2, but limit is 3"
     );
 }
 
@@ -320,12 +321,17 @@ fn huge_numbers_overflow_nothing() {
     let mut pod = pod("default", json!({"requests": {"cpu": "1e15"}}));
     pod["metadata"]["labels"] = json!({"a": "b"});
     pod["spec"]["containers"][0]["image"] = json!("i");
-    let prefer =
-        json!({"weight": most, "preference": {"matchExpressions": [{"key": "z", "operator": "Exists"}]}});
-    pod["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"] =
-        json!([prefer, prefer]);
+    let prefer = |weight: i64| json!({"weight": weight, "preference": {"matchExpressions": [{"key": "z", "operator": "Exists"}]}});
+    let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
     let spread = |skew: i64| json!({"maxSkew": skew, "topologyKey": "z", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {"a": "b"}}});
-    pod["spec"]["topologySpreadConstraints"] = json!([spread(most), spread(i64::MIN)]);
+    // On a node is whatever the snapshot says; what is asked for has what the API server admits at most.
+    let mut placed = pod.clone();
+    placed["spec"]["affinity"]["nodeAffinity"][preferred] = json!([prefer(most), prefer(most)]);
+    placed["spec"]["topologySpreadConstraints"] = json!([spread(most), spread(i64::MIN)]);
+    placed["spec"]["nodeName"] = "b".into();
+    snapshot["pods"] = json!([placed]);
+    pod["spec"]["affinity"]["nodeAffinity"][preferred] = json!([prefer(100), prefer(100)]);
+    pod["spec"]["topologySpreadConstraints"] = json!([spread(i32::MAX.into()), spread(1)]);
     let got = answer(&snapshot, &[pod], Some(3));
     assert_eq!((got.count, got.per_node["a"]), (3, 3));
 }

@@ -103,7 +103,7 @@ fn host_ports_clash_by_protocol_and_address() {
         pod["spec"]["containers"][0]["ports"] = ports;
         pod
     };
-    let port = |ip: &str, protocol: &str| json!([{"hostPort": 80, "hostIP": ip, "protocol": protocol}]);
+    let port = |ip: &str, protocol: &str| json!([{"hostPort": 80, "containerPort": 80, "hostIP": ip, "protocol": protocol}]);
     for ((ip, protocol), (used_ip, used_protocol), free) in [
         (("127.0.0.1", "TCP"), ("127.0.0.1", "UDP"), true),
         (("127.0.0.1", "TCP"), ("127.0.0.2", "TCP"), true),
@@ -126,7 +126,7 @@ fn host_ports_clash_by_protocol_and_address() {
     }
     let snapshot = json!({"nodes": [node("n1", json!({})), node("n2", json!({}))]});
     let mut sidecar = pod(
-        json!({"initContainers": [{"name": "s", "restartPolicy": "Always", "ports": [{"hostPort": 9}]}]}),
+        json!({"initContainers": [{"name": "s", "restartPolicy": "Always", "ports": [{"hostPort": 9, "containerPort": 9}]}]}),
     );
     check("a sidecar's port", &snapshot, &sidecar, 2);
     sidecar["spec"]["initContainers"][0]["restartPolicy"] = Value::Null;

@@ -72,3 +72,47 @@ proptest! {
         prop_assert_eq!(named(&limits), as_numbers(&told.effective_limits()));
     }
 }
+
+/// What the scores count of a pod that asks for something as a whole (`types.go`, `getNonMissingContainerRequests`): a
+/// container that asks for nothing counts the default only where nothing in the pod asks for that resource.
+#[test]
+fn scores_count_defaults_beside_pod_level_requests_only_where_nothing_is_asked() {
+    const MIB: i64 = 1 << 20;
+    let container = |name: &str, requests: Value| json!({"name": name, "resources": {"requests": requests}});
+    let mut sidecar = container("sidecar", json!({"cpu": "30m", "memory": "40Mi"}));
+    sidecar["restartPolicy"] = "Always".into();
+    let init = json!([sidecar, container("init", json!({"cpu": "60m"}))]);
+    let main = json!([container("main", json!({"cpu": "1", "memory": "128Mi"}))]);
+    let table = [
+        // Recorded: the init container counts no memory of its own.
+        (
+            "cpu as a whole",
+            json!({"requests": {"cpu": "1501m"}}),
+            main.clone(),
+            init.clone(),
+            [1501, 168 * MIB],
+        ),
+        ("nothing as a whole", Value::Null, main, init, [1030, 240 * MIB]),
+        (
+            "no memory anywhere",
+            json!({"requests": {"cpu": "2"}}),
+            json!([container("main", json!({"cpu": "1"})), container("other", json!({}))]),
+            json!([]),
+            [2000, 400 * MIB],
+        ),
+        (
+            "only a limit as a whole",
+            json!({"limits": {"memory": "1Gi"}}),
+            json!([container("main", json!({}))]),
+            json!([]),
+            [100, 1024 * MIB],
+        ),
+    ];
+    for (name, whole, containers, before, want) in table {
+        let pod = json!({"spec": {"containers": containers, "initContainers": before, "resources": whole}});
+        let written: object::Pod = serde_json::from_value(pod).unwrap();
+        let mut symbols = Symbols::default();
+        let mut names = ResourceNames::new(&mut symbols);
+        assert_eq!(pod_requests(&written, &mut names, &mut symbols).scored, want, "{name}");
+    }
+}

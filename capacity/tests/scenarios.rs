@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use evenkeel_capacity::answer::{Ask, Shape};
 use evenkeel_capacity::cluster::{Cluster, Pod};
 use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::profile::Profiles;
@@ -77,11 +78,11 @@ fn a_bigger_daemon_fits_where_its_old_pod_makes_room() {
     let (mut cluster, state) = load(&snapshot());
     let bigger = json!({"metadata": {"name": "logs"}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
     let pod = shape(&mut cluster, bigger);
-    let got = scenario::daemon(&cluster, &Profiles::default(), &state, pod, "logs");
+    let got = scenario::daemon(&cluster, &Profiles::default(), &state, (pod, "logs"), None);
     assert_eq!((got.nodes, got.fits), (3, 3));
     let huge = json!({"metadata": {"name": "logs"}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1100m"}}}]}});
     let pod = shape(&mut cluster, huge);
-    let got = scenario::daemon(&cluster, &Profiles::default(), &state, pod, "logs");
+    let got = scenario::daemon(&cluster, &Profiles::default(), &state, (pod, "logs"), None);
     assert_eq!((got.fits, got.refused[0].reasons.clone()), (0, vec!["Insufficient cpu".to_owned()]));
 }
 
@@ -126,11 +127,10 @@ fn nodes_to_add_are_counted_by_type_and_the_cheapest_comes_first() {
 #[test]
 fn ties_fall_by_seed_and_the_same_seed_gives_the_same() {
     let (mut cluster, state) = load(&snapshot());
-    let pod = shape(
-        &mut cluster,
-        json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "250m"}}}]}}),
-    );
-    let profiles = Profiles::default();
-    let run = || scenario::trials(&cluster, &profiles, &state, &pod, None, (7, 9), &mut |_| true);
-    assert_eq!((run(), run().median), (run(), 10));
+    let pod = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "250m"}}}]}});
+    let shapes = vec![Shape { pod: serde_json::from_value(pod).unwrap(), wanted: 1 }];
+    let (profiles, ask) = (Profiles::default(), Ask { shapes, ..Ask::default() });
+    let mut run = || scenario::trials(&mut cluster, &profiles, &state, &ask, (7, 9), &mut |_| true).unwrap();
+    let first = run();
+    assert_eq!((&first, first.median), (&run(), 10));
 }

@@ -86,6 +86,7 @@ fn lists() -> BTreeMap<String, Vec<Value>> {
         "/apis/scheduling.k8s.io/v1/priorityclasses".into(),
         vec![json!({ "metadata": { "name": "high" }, "value": 7 })],
     );
+    lists.insert("/apis/node.k8s.io/v1/runtimeclasses".into(), vec![]);
     lists.insert("/apis/policy/v1/poddisruptionbudgets".into(), vec![]);
     lists
 }
@@ -156,7 +157,9 @@ fn a_saved_cluster_answers_as_its_objects_do() {
         .iter()
         .map(|kind| (kind["kind"].as_str().unwrap().to_owned(), kind["objects"].as_u64().unwrap()))
         .collect();
-    assert_eq!((counts["Node"], counts["Pod"], counts["PriorityClass"], counts.len()), (3, 7, 1, 18));
+    assert_eq!((counts["Node"], counts["Pod"], counts["PriorityClass"], counts.len()), (3, 7, 1, 19));
+    let listed = &serde_json::from_str::<Value>(&std::fs::read_to_string(&file).unwrap()).unwrap()["listed"];
+    assert!(listed.as_array().unwrap().contains(&json!("RuntimeClass")), "{listed}");
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(!text.contains("SECRET"), "{text}");
     assert_eq!(desk.server.requests().iter().filter(|r| r.starts_with("/api/v1/pods?")).count(), 4);

@@ -4,10 +4,9 @@ use evenkeel_model::quantity::Quantity;
 
 use crate::object::{Container, LimitRange, LimitRangeItem, Pod, Requirements, ResourceList};
 
-/// Fills in requests and limits that are missing. A request given by nobody is first the container's own limit.
+/// Fills in requests and limits that are missing.
 pub(super) fn fill(ranges: &[&LimitRange], pod: &mut Pod, changes: &mut Vec<String>) {
     for container in pod.spec.init_containers.iter_mut().chain(&mut pod.spec.containers) {
-        default_requests(&mut container.resources);
         for range in ranges {
             for item in of_kind(range, "Container") {
                 let (limits, requests) = defaults(item);
@@ -25,9 +24,20 @@ pub(super) fn fill(ranges: &[&LimitRange], pod: &mut Pod, changes: &mut Vec<Stri
     }
 }
 
-fn default_requests(resources: &mut Requirements) {
-    for (name, limit) in &resources.limits {
-        resources.requests.entry(name.clone()).or_insert(*limit);
+/// The API server's own defaults: a request given by nobody is the limit (`pkg/apis/core/v1/defaults.go`); that of the pod
+/// as a whole is what its containers ask for, where they ask for it.
+pub(super) fn default_requests(pod: &mut Pod) {
+    for container in pod.spec.init_containers.iter_mut().chain(&mut pod.spec.containers) {
+        let Requirements { requests, limits } = &mut container.resources;
+        for (name, limit) in limits {
+            requests.entry(name.clone()).or_insert(*limit);
+        }
+    }
+    let asked = aggregate(pod, |container| &container.resources.requests);
+    if let Some(Requirements { requests, limits }) = &mut pod.spec.resources {
+        for (name, limit) in limits {
+            requests.entry(name.clone()).or_insert(asked.get(name).copied().unwrap_or(*limit));
+        }
     }
 }
 
@@ -69,109 +79,118 @@ fn defaults(item: &LimitRangeItem) -> (ResourceList, ResourceList) {
     (limits, requests)
 }
 
-/// Checks bounds.
+/// Checks bounds; the first range that refuses the pod tells all that it finds.
 pub(super) fn check(ranges: &[&LimitRange], pod: &Pod) -> Result<(), String> {
-    let mut wrong = Vec::new();
     for range in ranges {
-        for item in of_kind(range, "Container") {
-            let all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
-            all.for_each(|container| bounds(item, "Container", &container.resources, &mut wrong));
+        let mut wrong = Vec::new();
+        for item in &range.spec.limits {
+            match item.kind.as_str() {
+                "Container" => {
+                    let all = pod.spec.containers.iter().chain(&pod.spec.init_containers);
+                    all.for_each(|container| bounds(item, "Container", &container.resources, &mut wrong));
+                }
+                "Pod" => bounds(item, "Pod", &whole(pod), &mut wrong),
+                _ => {}
+            }
         }
-        for item in of_kind(range, "Pod") {
-            bounds(item, "Pod", &whole(pod), &mut wrong);
+        match wrong.as_slice() {
+            [] => {}
+            [one] => return Err(one.clone()),
+            all => return Err(format!("[{}]", all.join(", "))),
         }
     }
-    match wrong.as_slice() {
-        [] => Ok(()),
-        [one] => Err(one.clone()),
-        all => Err(format!("[{}]", all.join(", "))),
-    }
+    Ok(())
 }
 
 fn bounds(item: &LimitRangeItem, kind: &str, resources: &Requirements, wrong: &mut Vec<String>) {
+    let mut tell = |why: Option<String>| {
+        if let Some(why) = why.filter(|why| !wrong.contains(why)) {
+            wrong.push(why);
+        }
+    };
+    let amounts = |name: &String| (resources.requests.get(name), resources.limits.get(name));
     for (name, least) in &item.min {
-        let request = resources.requests.get(name);
-        let limit = resources.limits.get(name);
-        match request {
-            None => wrong.push(format!(
-                "minimum {name} usage per {kind} is {}.  No request is specified",
-                least.canonical()
-            )),
-            Some(request) if request.nano() < least.nano() => {
-                wrong.push(format!(
-                    "minimum {name} usage per {kind} is {}, but request is {}",
-                    least.canonical(),
-                    request.canonical()
-                ));
-            }
-            Some(_) => {}
-        }
-        if let Some(limit) = limit.filter(|limit| limit.nano() < least.nano()) {
-            wrong.push(format!(
-                "minimum {name} usage per {kind} is {}, but limit is {}",
-                least.canonical(),
-                limit.canonical()
-            ));
-        }
+        let (request, limit) = amounts(name);
+        let short = |amount: &&Quantity| amount.nano() < least.nano();
+        let why = match (request, request.filter(short), limit.filter(short)) {
+            (None, ..) => Some(".  No request is specified".to_owned()),
+            (_, Some(request), _) => Some(format!(", but request is {}", request.canonical())),
+            (_, None, Some(limit)) => Some(format!(", but limit is {}", limit.canonical())),
+            _ => None,
+        };
+        tell(why.map(|why| format!("minimum {name} usage per {kind} is {}{why}", least.canonical())));
     }
     for (name, most) in &item.max {
-        match resources.limits.get(name) {
-            None => wrong.push(format!(
-                "maximum {name} usage per {kind} is {}.  No limit is specified",
-                most.canonical()
-            )),
-            Some(limit) if limit.nano() > most.nano() => {
-                wrong.push(format!(
-                    "maximum {name} usage per {kind} is {}, but limit is {}",
-                    most.canonical(),
-                    limit.canonical()
-                ));
-            }
-            Some(_) => {}
-        }
-        if let Some(request) = resources.requests.get(name).filter(|request| request.nano() > most.nano()) {
-            wrong.push(format!(
-                "maximum {name} usage per {kind} is {}, but request is {}",
-                most.canonical(),
-                request.canonical()
-            ));
-        }
+        let (request, limit) = amounts(name);
+        let large = |amount: &&Quantity| amount.nano() > most.nano();
+        let why = match (limit, limit.filter(large), request.filter(large)) {
+            (None, ..) => Some(".  No limit is specified".to_owned()),
+            (_, Some(limit), _) => Some(format!(", but limit is {}", limit.canonical())),
+            (_, None, Some(request)) => Some(format!(", but request is {}", request.canonical())),
+            _ => None,
+        };
+        tell(why.map(|why| format!("maximum {name} usage per {kind} is {}{why}", most.canonical())));
     }
     for (name, most) in &item.max_limit_request_ratio {
-        let known =
-            resources.limits.get(name).zip(resources.requests.get(name).filter(|request| !request.is_zero()));
-        let ratio = known.map(|(limit, request)| limit.nano() as f64 / request.nano() as f64);
-        match ratio {
-            None => wrong.push(format!("{name} max limit to request ratio per {kind} is {}, but no request is specified or request is 0", most.canonical())),
-            Some(ratio) if ratio > most.nano() as f64 / 1e9 => {
-                wrong.push(format!("{name} max limit to request ratio per {kind} is {}, but provided ratio is {ratio:.6}", most.canonical()));
+        let (request, limit) = amounts(name);
+        let some = |amount: &&Quantity| !amount.is_zero();
+        let why = match (request.filter(some), limit.filter(some)) {
+            (None, _) => Some("no request is specified or request is 0".to_owned()),
+            (_, None) => Some("no limit is specified or limit is 0".to_owned()),
+            (Some(request), Some(limit)) => {
+                let ratio = limit.nano() as f64 / request.nano() as f64;
+                let large = ratio > most.nano() as f64 / 1e9;
+                large.then(|| format!("provided ratio is {ratio:.6}"))
             }
-            Some(_) => {}
-        }
+        };
+        tell(why.map(|why| {
+            format!("{name} max limit to request ratio per {kind} is {}, but {why}", most.canonical())
+        }));
     }
 }
 
-/// Requests and limits of a pod as a whole, as limit ranges count them: the sums, or the largest init container's.
+/// Requests and limits of a pod as a whole, as limit ranges count them: what its containers ask for, or what the pod says.
 fn whole(pod: &Pod) -> Requirements {
-    let of = |list: fn(&Container) -> &ResourceList| {
-        let mut sum = ResourceList::new();
-        for container in &pod.spec.containers {
-            for (name, value) in list(container) {
-                let slot = sum.entry(name.clone()).or_insert(Quantity::from_units(0));
-                *slot = slot.saturating_add(*value);
-            }
-        }
-        for container in &pod.spec.init_containers {
-            for (name, value) in list(container) {
-                let slot = sum.entry(name.clone()).or_insert(*value);
-                if slot.nano() < value.nano() {
-                    *slot = *value;
-                }
-            }
-        }
+    let with = |mut sum: ResourceList, said: Option<&ResourceList>| {
+        sum.extend(said.into_iter().flatten().map(|(name, amount)| (name.clone(), *amount)));
         sum
     };
-    Requirements { requests: of(|c| &c.resources.requests), limits: of(|c| &c.resources.limits) }
+    let said = pod.spec.resources.as_ref();
+    Requirements {
+        requests: with(aggregate(pod, |c| &c.resources.requests), said.map(|said| &said.requests)),
+        limits: with(aggregate(pod, |c| &c.resources.limits), said.map(|said| &said.limits)),
+    }
+}
+
+/// What a pod's containers ask for at its busiest moment: sidecars run beside what comes after them.
+pub(super) fn aggregate(pod: &Pod, list: fn(&Container) -> &ResourceList) -> ResourceList {
+    let add = |sum: &mut ResourceList, list: &ResourceList| {
+        for (name, value) in list {
+            sum.entry(name.clone()).and_modify(|slot| *slot = slot.saturating_add(*value)).or_insert(*value);
+        }
+    };
+    let raise = |sum: &mut ResourceList, list: &ResourceList| {
+        for (name, value) in list {
+            let slot = sum.entry(name.clone()).or_insert(*value);
+            if slot.nano() < value.nano() {
+                *slot = *value;
+            }
+        }
+    };
+    let (mut running, mut sidecars, mut peak) =
+        (ResourceList::new(), ResourceList::new(), ResourceList::new());
+    pod.spec.containers.iter().for_each(|container| add(&mut running, list(container)));
+    for container in &pod.spec.init_containers {
+        let mut moment = sidecars.clone();
+        add(&mut moment, list(container));
+        if container.is_sidecar() {
+            add(&mut running, list(container));
+            sidecars.clone_from(&moment);
+        }
+        raise(&mut peak, &moment);
+    }
+    raise(&mut running, &peak);
+    running
 }
 
 /// A pod of the largest size allowed.

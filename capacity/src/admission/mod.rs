@@ -1,16 +1,19 @@
-//! What a namespace makes of a pod before any scheduler sees it: defaults, bounds, node selector, quotas.
+//! What the API server makes of a pod before any scheduler sees it, and whether any scheduler does.
 //!
-//! Order as in the API server: limit ranges fill in what is missing, then check, then quotas count.
+//! Order as in the API server: defaults; the plugins that change a pod (limit ranges, node selector of the namespace,
+//! priority, tolerations, runtime class); validation; the plugins that judge it (limit ranges, overhead, quotas).
 
 mod claims;
 mod limits;
+mod plugins;
 pub(crate) mod quota;
+mod validate;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::cluster::Cluster;
 use crate::object::{Metadata, Namespace, Pod, StringMap};
+use crate::profile::Profiles;
 
 pub(crate) use quota::Charge;
 pub use quota::QuotaBound;
@@ -19,65 +22,129 @@ pub use quota::QuotaBound;
 const NODE_SELECTORS: [&str; 2] =
     ["openshift.io/node-selector", "scheduler.alpha.kubernetes.io/node-selector"];
 
-/// A pod as its namespace makes it, and what the namespace says of its count.
+/// A pod as the API server makes it, and what it says of its count.
 #[derive(Debug, Clone)]
 pub struct Admitted {
-    /// The pod with defaults and node selector filled in.
+    /// The pod with everything filled in.
     pub pod: Pod,
     /// What was filled in, in sentences.
     pub changes: Vec<String>,
-    /// Why not even one is admitted; the API server's words.
-    pub refused: Option<String>,
+    /// What is not known of it, in sentences.
+    pub notes: Vec<String>,
+    /// Why not even one is admitted, or looked at.
+    pub refused: Option<Refusal>,
     /// Quotas that count it.
     pub quotas: Vec<QuotaBound>,
 }
 
-/// Brings a pod through its namespace.
-pub fn admit(cluster: &Cluster, mut pod: Pod) -> Admitted {
-    let namespace = pod.metadata.namespace_or_default().to_owned();
-    let mut changes = Vec::new();
-    let mut refused = merge_node_selector(cluster, &namespace, &mut pod, &mut changes).err();
-    let ranges: Vec<_> =
-        cluster.limit_ranges.iter().filter(|range| is_of(&range.metadata, &namespace)).collect();
-    limits::fill(&ranges, &mut pod, &mut changes);
-    if refused.is_none() {
-        refused = limits::check(&ranges, &pod).err().map(|why| forbidden(&pod, &why));
-        refused = refused.or_else(|| claims::check(&ranges, &pod).err());
-    }
-    let quotas = quota::bounds(cluster, &namespace, &pod);
-    let quotas = match quotas {
-        Ok(quotas) => quotas,
-        Err(why) => {
-            refused.get_or_insert(forbidden(&pod, &why));
-            Vec::new()
-        }
-    };
-    Admitted { pod, changes, refused, quotas }
+/// Why a pod is not made, or not looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Who refuses it.
+    pub by: By,
+    /// In whose words.
+    pub why: String,
 }
 
-/// Makes one pod: what its namespace makes of it, charged to its quotas.
+/// Who refuses a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// The API server: the pod is invalid, or names what is not there.
+    Admission,
+    /// Bounds of its namespace.
+    Namespace,
+    /// No scheduler looks at it.
+    Scheduler,
+}
+
+impl Refusal {
+    pub(crate) fn api(why: String) -> Self {
+        Self { by: By::Admission, why }
+    }
+
+    /// Name of the bound, which is 0.
+    pub(crate) fn bound(&self, namespace: &str) -> String {
+        match self.by {
+            By::Admission => "admission".to_owned(),
+            By::Namespace => format!("namespace/{namespace}"),
+            By::Scheduler => "scheduler".to_owned(),
+        }
+    }
+}
+
+/// Brings a pod through the API server.
+pub fn admit(cluster: &Cluster, mut pod: Pod) -> Admitted {
+    let (mut changes, mut notes) = (Vec::new(), Vec::new());
+    let quotas = bring_through(cluster, &mut pod, &mut changes, &mut notes);
+    notes.extend(plugins::unknown(&pod));
+    let (quotas, refused) = match quotas {
+        Ok(quotas) => (quotas, None),
+        Err(refused) => (Vec::new(), Some(refused)),
+    };
+    Admitted { pod, changes, notes, refused, quotas }
+}
+
+fn bring_through(
+    cluster: &Cluster,
+    pod: &mut Pod,
+    changes: &mut Vec<String>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<QuotaBound>, Refusal> {
+    let namespace = pod.metadata.namespace_or_default().to_owned();
+    let ranges: Vec<_> =
+        cluster.limit_ranges.iter().filter(|range| is_of(&range.metadata, &namespace)).collect();
+    limits::default_requests(pod);
+    plugins::namespace(cluster, &namespace, pod)?;
+    limits::fill(&ranges, pod, changes);
+    merge_node_selector(cluster, &namespace, pod, changes)?;
+    plugins::priority(cluster, pod, notes)?;
+    plugins::default_tolerations(pod);
+    plugins::runtime_class(cluster, pod, changes, notes)?;
+    validate::refusal(pod).map_or(Ok(()), |why| Err(Refusal::api(why)))?;
+    let of_namespace = |why: String| Refusal { by: By::Namespace, why };
+    limits::check(&ranges, pod).map_err(|why| of_namespace(forbidden(pod, &why).why))?;
+    plugins::overhead(cluster, pod)?;
+    claims::check(&ranges, pod).map_err(of_namespace)?;
+    quota::bounds(cluster, &namespace, pod).map_err(|why| of_namespace(forbidden(pod, &why).why))
+}
+
+/// Why no scheduler would look at a pod that was made.
+pub(crate) fn held(profiles: &Profiles, pod: &Pod) -> Option<Refusal> {
+    let held = |why: String| Some(Refusal { by: By::Scheduler, why });
+    if !pod.spec.scheduling_gates.is_empty() {
+        return held("Scheduling is blocked due to non-empty scheduling gates".to_owned());
+    }
+    let name = &pod.spec.scheduler_name;
+    if profiles.serves(name) {
+        return None;
+    }
+    let known = profiles.names();
+    held(format!("no scheduler looks at the pod: its schedulerName is {name}, the profiles are {known}"))
+}
+
+/// Makes one pod: what the API server makes of it, charged to its quotas.
 ///
 /// # Errors
-/// Why it is refused; the API server's words.
-pub(crate) fn create<'a>(cluster: &mut Cluster, pod: &'a Pod) -> Result<Cow<'a, Pod>, String> {
-    let open = cluster.quotas.is_empty() && cluster.limit_ranges.is_empty();
-    if open && cluster.namespace_objects.iter().all(|namespace| node_selector(namespace).is_empty()) {
-        return Ok(Cow::Borrowed(pod));
-    }
+/// Why it is refused, or why no scheduler looks at it.
+pub(crate) fn create(cluster: &mut Cluster, profiles: &Profiles, pod: &Pod) -> Result<Pod, String> {
     let Admitted { pod, refused, quotas, .. } = admit(cluster, pod.clone());
-    if let Some(why) = refused.or_else(|| quota::full(&pod.metadata.name, &quotas)) {
+    let full = |refused: Option<Refusal>| {
+        refused.map(|refusal| refusal.why).or_else(|| quota::full(&pod.metadata.name, &quotas))
+    };
+    if let Some(why) = full(refused) {
         return Err(why);
     }
     quota::take(cluster, quotas);
-    Ok(Cow::Owned(pod))
+    held(profiles, &pod).map_or(Ok(()), |refusal| Err(refusal.why))?;
+    Ok(pod)
 }
 
 fn is_of(meta: &Metadata, namespace: &str) -> bool {
     meta.namespace_or_default() == namespace
 }
 
-fn forbidden(pod: &Pod, why: &str) -> String {
-    format!("pods \"{}\" is forbidden: {why}", pod.metadata.name)
+fn forbidden(pod: &Pod, why: &str) -> Refusal {
+    Refusal::api(format!("pods \"{}\" is forbidden: {why}", pod.metadata.name))
 }
 
 /// The namespace's node selector joins the pod's; a contradiction refuses the pod.
@@ -86,15 +153,13 @@ fn merge_node_selector(
     namespace: &str,
     pod: &mut Pod,
     changes: &mut Vec<String>,
-) -> Result<(), String> {
+) -> Result<(), Refusal> {
     let found = cluster.namespace_objects.iter().find(|known| known.metadata.name == namespace);
     for (key, value) in found.map(node_selector).unwrap_or_default() {
         match pod.spec.node_selector.get(&key) {
             Some(own) if *own != value => {
-                return Err(forbidden(
-                    pod,
-                    "pod node label selector conflicts with its namespace node label selector",
-                ));
+                let why = "pod node label selector conflicts with its namespace node label selector";
+                return Err(Refusal { by: By::Namespace, ..forbidden(pod, why) });
             }
             Some(_) => {}
             None => {

@@ -67,6 +67,49 @@ pub(crate) fn sets(shapes: &[Counted<'_>]) -> BTreeMap<String, u64> {
     sets
 }
 
+/// A resource of which a quota admits no further set.
+#[derive(Debug, Clone)]
+pub(crate) struct Tight {
+    /// The resource, as the quota names it.
+    pub resource: String,
+    /// What one set is charged.
+    pub of_set: Quantity,
+    /// What was used before the sets that are admitted.
+    pub used: Quantity,
+    /// What may be used.
+    pub hard: Quantity,
+}
+
+/// The resources that keep a quota from admitting one set more than so many.
+pub(crate) fn tight(quota: &str, shapes: &[Counted<'_>], sets: u64) -> Vec<Tight> {
+    let mut all: BTreeMap<&str, Tight> = BTreeMap::new();
+    for shape in shapes {
+        for bound in shape.of(quota) {
+            let wanted = i64::try_from(shape.wanted.max(1)).unwrap_or(i64::MAX);
+            let charged = bound.requested.saturating_mul(wanted);
+            let QuotaBound { resource, used, hard, .. } = bound;
+            all.entry(resource)
+                .and_modify(|tight| tight.of_set = tight.of_set.saturating_add(charged))
+                .or_insert_with(|| Tight {
+                    resource: resource.clone(),
+                    of_set: charged,
+                    used: *used,
+                    hard: *hard,
+                });
+        }
+    }
+    let more = i64::try_from(sets.saturating_add(1)).unwrap_or(i64::MAX);
+    let exceeds = |tight: &Tight| tight.needed(more).nano() > tight.hard.nano();
+    all.into_values().filter(exceeds).collect()
+}
+
+impl Tight {
+    /// What is used once so many sets are admitted.
+    pub(crate) fn needed(&self, sets: i64) -> Quantity {
+        self.used.saturating_add(self.of_set.saturating_mul(sets)).with_format(self.hard.format())
+    }
+}
+
 /// The API server's words for the first pod (or claim of it) that a quota refuses after so many sets.
 pub(crate) fn refusal(quota: &str, shapes: &[Counted<'_>], sets: u64) -> Option<String> {
     let mut taken: BTreeMap<(String, String), Quantity> = BTreeMap::new();
@@ -127,9 +170,14 @@ fn words(pod: &str, refused: &[(Quantity, &QuotaBound)]) -> String {
 /// # Errors
 /// What a quota demands to be named and the pod does not.
 pub(super) fn bounds(cluster: &Cluster, namespace: &str, pod: &Pod) -> Result<Vec<QuotaBound>, String> {
-    let (of_pod, of_claims) = (charge(pod), claims::charge(cluster, pod));
     let mut bounds = Vec::new();
-    for quota in cluster.quotas.iter().filter(|quota| super::is_of(&quota.metadata, namespace)) {
+    let mut quotas =
+        cluster.quotas.iter().filter(|quota| super::is_of(&quota.metadata, namespace)).peekable();
+    if quotas.peek().is_none() {
+        return Ok(bounds);
+    }
+    let (of_pod, of_claims) = (charge(pod), claims::charge(cluster, pod));
+    for quota in quotas {
         let applies = applies(quota, pod);
         if applies {
             demand(quota, pod)?;

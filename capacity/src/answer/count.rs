@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::help::{amount_text, help};
+use super::help::{Tried, amount_text, help};
 use super::message::fit_error;
 use super::place::{PlacedPod, place};
 use super::{Answer, Fragmentation, NodeAnswer, ScoreAnswer, ShapeAnswer, StatusAnswer, StepAnswer, Stop};
-use crate::admission::{Admitted, admit, quota};
+use crate::admission::{Admitted, By, Refusal, admit, held, quota};
 use crate::cluster::resources::amount;
 use crate::cluster::selector::SelectorError;
 use crate::cluster::{Cluster, NodeIndex};
@@ -89,32 +89,129 @@ pub fn ask(
     if ask.shapes.is_empty() {
         return Err(AskError::NoShape);
     }
-    let name = |pod: &Pod| pod.metadata.name.clone();
     let first = place(cluster, profiles, state, &ask.first)
         .map_err(|error| AskError::Selector { pod: "placed first".to_owned(), error })?;
-    let admitted: Vec<Admitted> = ask.shapes.iter().map(|shape| admit(cluster, shape.pod.clone())).collect();
-    let mut compiled = Vec::with_capacity(admitted.len());
-    for admitted in &admitted {
-        let pod = cluster.shape(&admitted.pod);
-        compiled
-            .push(pod.map(Arc::new).map_err(|error| AskError::Selector { pod: name(&admitted.pod), error })?);
-    }
-    let counted = {
-        let cluster = &*cluster;
-        let mut placers: Vec<Placer<'_>> = Vec::with_capacity(compiled.len());
-        for pod in &compiled {
-            let profile = profiles.of(cluster.word(pod.scheduler));
-            placers.push(Placer::new(cluster, profile, state, Arc::clone(pod)));
-        }
-        Counter { cluster, ask, admitted: &admitted, placers, state, going: &mut *going }.run()?
-    };
+    let before = ask.help.then(|| state.clone());
+    let prepared = Prepared::new(cluster, profiles, ask)?;
+    let counted = Counter::new(cluster, profiles, ask, &prepared, state, None, &mut *going).run()?;
     let mut answer = counted.answer;
     answer.placed = (!ask.first.is_empty()).then_some(first);
-    if ask.help && answer.stop == Stop::Unschedulable {
-        let pod = &admitted[counted.failed].pod;
-        answer.help = help(cluster, profiles, state, pod, &counted.rejections, going);
+    answer.notes.extend(looked_for(cluster, profiles, &prepared));
+    if let Some(before) = before {
+        answer.help = match answer.stop {
+            Stop::Unschedulable | Stop::QuotaExceeded => {
+                let tried = Tried { ask, prepared: &prepared, before: &before, count: answer.count };
+                help(
+                    cluster,
+                    profiles,
+                    state,
+                    &tried,
+                    (counted.failed, &counted.rejections, &answer.binding),
+                    going,
+                )
+            }
+            _ => Vec::new(),
+        };
     }
     Ok(answer)
+}
+
+/// Shapes as the API server makes them, ready to be placed.
+pub(crate) struct Prepared {
+    pub(crate) admitted: Vec<Admitted>,
+    compiled: Vec<Arc<crate::cluster::Pod>>,
+}
+
+impl Prepared {
+    /// Brings the shapes of a question through the API server.
+    ///
+    /// # Errors
+    /// When a selector cannot be used.
+    pub(crate) fn new(cluster: &mut Cluster, profiles: &Profiles, ask: &Ask) -> Result<Self, AskError> {
+        let mut admitted = Vec::with_capacity(ask.shapes.len());
+        let mut compiled = Vec::with_capacity(ask.shapes.len());
+        for shape in &ask.shapes {
+            let mut made = admit(cluster, shape.pod.clone());
+            made.refused = made.refused.or_else(|| held(profiles, &made.pod));
+            let pod = cluster
+                .shape(&made.pod)
+                .map_err(|error| AskError::Selector { pod: made.pod.metadata.name.clone(), error })?;
+            compiled.push(Arc::new(pod));
+            admitted.push(made);
+        }
+        Ok(Self { admitted, compiled })
+    }
+
+    /// The shapes as quotas see them.
+    pub(crate) fn counted<'a>(&'a self, ask: &Ask) -> Vec<quota::Counted<'a>> {
+        let all = self.admitted.iter().zip(&ask.shapes);
+        all.map(|(admitted, shape)| quota::Counted {
+            name: &admitted.pod.metadata.name,
+            wanted: shape.wanted,
+            quotas: &admitted.quotas,
+        })
+        .collect()
+    }
+
+    /// How many sets are let in at most, and the bound that says so; nothing where nothing bounds them.
+    pub(crate) fn let_in(&self, ask: &Ask) -> Option<(u64, String)> {
+        let refused = |admitted: &Admitted| {
+            let refusal = admitted.refused.as_ref()?;
+            Some((0, refusal.bound(admitted.pod.metadata.namespace_or_default())))
+        };
+        let sets = || quota::sets(&self.counted(ask)).into_iter();
+        let by_quota = || sets().map(|(name, sets)| (sets, format!("quota/{name}"))).min();
+        self.admitted.iter().find_map(refused).or_else(by_quota)
+    }
+
+    /// The refusal of the first shape that is refused.
+    pub(crate) fn refusal(&self) -> Option<&Refusal> {
+        self.admitted.iter().find_map(|admitted| admitted.refused.as_ref())
+    }
+}
+
+/// How many sets fit under all bounds, beside what is placed; ties fall by `seed` where one is given.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn tally(
+    cluster: &mut Cluster,
+    profiles: &Profiles,
+    state: &State,
+    ask: &Ask,
+    seed: Option<u64>,
+    going: &mut dyn FnMut(u64) -> bool,
+) -> Result<u64, AskError> {
+    let prepared = Prepared::new(cluster, profiles, ask)?;
+    let mut state = state.clone();
+    let mut counter = Counter::new(cluster, profiles, ask, &prepared, &mut state, seed, going);
+    if seed.is_none()
+        && let [Shape { wanted, .. }] = ask.shapes[..]
+        && ask.reserve.is_empty()
+        && let Some(closed) = counter.placers[0].closed(counter.state)
+    {
+        let sets = closed.count / wanted.max(1);
+        let let_in = prepared.let_in(ask).map(|(sets, _)| sets);
+        return Ok([let_in, ask.max].into_iter().flatten().fold(sets, u64::min));
+    }
+    let mut per_shape = vec![vec![0; cluster.nodes.len()]; ask.shapes.len()];
+    Ok(counter.place(&mut per_shape, &mut Vec::new()).0)
+}
+
+/// What is said where the scheduler does not look at all nodes: the simulator does.
+fn looked_for(cluster: &Cluster, profiles: &Profiles, prepared: &Prepared) -> Option<String> {
+    let nodes = cluster.nodes.len() as u64;
+    let profile = profiles.of(cluster.word(prepared.compiled.first()?.scheduler));
+    let looked_for = profile.nodes_looked_for(nodes);
+    (looked_for < nodes).then(|| {
+        let how = match profile.percentage_of_nodes_to_score {
+            0 => "its default for so many nodes".to_owned(),
+            percentage => percentage.to_string(),
+        };
+        format!(
+            "the scheduler stops looking once {looked_for} of {nodes} nodes fit (percentageOfNodesToScore: {how}); here all              are looked at, so that its choice of nodes (perNode, soft spread) may differ"
+        )
+    })
 }
 
 struct Counted {
@@ -127,7 +224,7 @@ struct Counted {
 struct Counter<'a, 'b> {
     cluster: &'a Cluster,
     ask: &'b Ask,
-    admitted: &'b [Admitted],
+    prepared: &'b Prepared,
     placers: Vec<Placer<'a>>,
     state: &'b mut State,
     going: &'b mut dyn FnMut(u64) -> bool,
@@ -138,9 +235,18 @@ fn gated(pod: &Pod) -> Option<String> {
     let gates: Vec<&str> = pod.spec.scheduling_gates.iter().map(|gate| gate.name.as_str()).collect();
     let (name, gates) = (&pod.metadata.name, (!gates.is_empty()).then(|| gates.join(", "))?);
     Some(format!(
-        "pod {name} has scheduling gates ({gates}): no scheduler looks at it before they are removed; it is counted as if \
-         they were"
+        "pod {name} has scheduling gates ({gates}): no scheduler looks at it before they are removed; leave them out to \
+         count as if they were"
     ))
+}
+
+/// Why nothing is let in.
+fn stopped_by(by: By) -> Stop {
+    match by {
+        By::Admission => Stop::Refused,
+        By::Namespace => Stop::QuotaExceeded,
+        By::Scheduler => Stop::Unschedulable,
+    }
 }
 
 /// How the placing ended.
@@ -148,11 +254,33 @@ enum End {
     Full(usize),
     Limit,
     Reserve,
-    Quota(String),
+    /// What is let in: a quota, or nothing at all.
+    Bound(String),
     Cancelled,
 }
 
-impl Counter<'_, '_> {
+impl<'a, 'b> Counter<'a, 'b> {
+    fn new(
+        cluster: &'a Cluster,
+        profiles: &'a Profiles,
+        ask: &'b Ask,
+        prepared: &'b Prepared,
+        state: &'b mut State,
+        seed: Option<u64>,
+        going: &'b mut dyn FnMut(u64) -> bool,
+    ) -> Self {
+        let placer = |pod: &Arc<crate::cluster::Pod>| {
+            let profile = profiles.of(cluster.word(pod.scheduler));
+            let placer = Placer::new(cluster, profile, state, Arc::clone(pod));
+            match seed {
+                Some(seed) => placer.seeded(seed),
+                None => placer,
+            }
+        };
+        let placers = prepared.compiled.iter().map(placer).collect();
+        Self { cluster, ask, prepared, placers, state, going }
+    }
+
     fn run(mut self) -> Result<Counted, AskError> {
         let nodes = self.cluster.nodes.len();
         let single = self.ask.shapes.len() == 1;
@@ -179,7 +307,6 @@ impl Counter<'_, '_> {
         if let Some(fragmentation) = &fragmentation {
             bounds.insert("aggregate".to_owned(), fragmentation.aggregate / of_set);
         }
-        let refused = self.admitted.iter().find_map(|admitted| admitted.refused.clone());
         let (stop, message, binding) = match &end {
             End::Full(_) => (Stop::Unschedulable, fit_error(self.cluster, &rejections), "nodes".to_owned()),
             End::Reserve => {
@@ -189,9 +316,12 @@ impl Counter<'_, '_> {
             }
             End::Limit => (Stop::LimitReached, "LimitReached".to_owned(), "limit".to_owned()),
             End::Cancelled => (Stop::Cancelled, "the caller went away".to_owned(), String::new()),
-            End::Quota(name) => {
-                let message = refused.unwrap_or_else(|| self.quota_message(name, sets));
-                (Stop::QuotaExceeded, message, name.clone())
+            End::Bound(name) => {
+                let (stop, message) = match self.prepared.refusal() {
+                    Some(refusal) => (stopped_by(refusal.by), refusal.why.clone()),
+                    None => (Stop::QuotaExceeded, self.quota_message(name, sets)),
+                };
+                (stop, message, name.clone())
             }
         };
         let all: Vec<u64> =
@@ -202,6 +332,7 @@ impl Counter<'_, '_> {
             Rejection::Pod(text) => Some(text.clone()),
             _ => None,
         });
+        let admitted = || self.prepared.admitted.iter();
         let answer = Answer {
             count: sets,
             per_node,
@@ -218,8 +349,8 @@ impl Counter<'_, '_> {
             shapes,
             fragmentation,
             help: Vec::new(),
-            notes: self.admitted.iter().filter_map(|admitted| gated(&admitted.pod)).collect(),
-            changes: self.admitted.iter().flat_map(|admitted| admitted.changes.clone()).collect(),
+            notes: self.notes(),
+            changes: admitted().flat_map(|admitted| admitted.changes.clone()).collect(),
         };
         Ok(Counted { answer, failed, rejections })
     }
@@ -228,42 +359,30 @@ impl Counter<'_, '_> {
     fn nodes_bound(&mut self) -> Result<Option<u64>, AskError> {
         let closed = self.placers[0].closed(self.state);
         let endless = closed.as_ref().is_some_and(|closed| closed.count > 1 << 40);
-        if endless && self.ask.max.is_none() && self.quota_bound().is_none() {
+        if endless && self.ask.max.is_none() && self.prepared.let_in(self.ask).is_none() {
             return Err(AskError::Endless(self.ask.shapes[0].pod.metadata.name.clone()));
         }
         Ok(closed.map(|closed| closed.count))
     }
 
-    /// The tightest quota, in sets.
-    fn quota_bound(&self) -> Option<(u64, String)> {
-        if let Some(refusing) = self.admitted.iter().find(|admitted| admitted.refused.is_some()) {
-            return Some((0, format!("namespace/{}", refusing.pod.metadata.namespace_or_default())));
-        }
-        let sets = quota::sets(&self.counted()).into_iter();
-        sets.map(|(name, sets)| (sets, format!("quota/{name}"))).min()
-    }
-
-    /// The shapes as quotas see them.
-    fn counted(&self) -> Vec<quota::Counted<'_>> {
-        let all = self.admitted.iter().zip(&self.ask.shapes);
-        all.map(|(admitted, shape)| quota::Counted {
-            name: &admitted.pod.metadata.name,
-            wanted: shape.wanted,
-            quotas: &admitted.quotas,
-        })
-        .collect()
+    /// What the count does not show.
+    fn notes(&self) -> Vec<String> {
+        let of = |admitted: &Admitted| {
+            admitted.notes.iter().cloned().chain(gated(&admitted.pod)).collect::<Vec<_>>()
+        };
+        self.prepared.admitted.iter().flat_map(of).collect()
     }
 
     fn place(&mut self, per_shape: &mut [Vec<u64>], sequence: &mut Vec<NodeIndex>) -> (u64, End) {
-        let quota = self.quota_bound();
+        let let_in = self.prepared.let_in(self.ask);
         let keep = self.ask.steps == Steps::All;
         let (mut sets, mut placed) = (0, 0_u64);
         let mut reserve = Reserve::new(self.cluster, self.state, &self.ask.reserve);
         loop {
-            if let Some((bound, name)) = &quota
+            if let Some((bound, name)) = &let_in
                 && sets >= *bound
             {
-                return (sets, End::Quota(name.clone()));
+                return (sets, End::Bound(name.clone()));
             }
             if self.ask.max.is_some_and(|max| sets >= max) {
                 return (sets, End::Limit);
@@ -301,18 +420,18 @@ impl Counter<'_, '_> {
         }
         bounds.extend(matches!(end, End::Reserve).then(|| ("reserve".to_owned(), sets)));
         bounds.extend(self.ask.max.map(|max| ("limit".to_owned(), max)));
-        for admitted in self.admitted {
+        for admitted in &self.prepared.admitted {
             let namespace = admitted.pod.metadata.namespace_or_default();
-            bounds.extend(admitted.refused.as_ref().map(|_| (format!("namespace/{namespace}"), 0)));
+            bounds.extend(admitted.refused.as_ref().map(|refusal| (refusal.bound(namespace), 0)));
         }
-        let quotas = quota::sets(&self.counted()).into_iter();
+        let quotas = quota::sets(&self.prepared.counted(self.ask)).into_iter();
         bounds.extend(quotas.map(|(name, sets)| (format!("quota/{name}"), sets)));
         bounds
     }
 
     fn quota_message(&self, binding: &str, sets: u64) -> String {
         let name = binding.trim_start_matches("quota/");
-        quota::refusal(name, &self.counted(), sets).unwrap_or_default()
+        quota::refusal(name, &self.prepared.counted(self.ask), sets).unwrap_or_default()
     }
 
     fn first_steps(&mut self, most: usize) -> Vec<StepAnswer> {

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 pub use count::{Ask, AskError, Shape, Steps, ask};
+pub(crate) use count::{Prepared, tally};
 pub use help::Help;
 pub(crate) use help::amount_text;
 pub use message::fit_error;
@@ -27,6 +28,8 @@ pub enum Stop {
     LimitReached,
     /// A quota (or limit range) of its namespace.
     QuotaExceeded,
+    /// The API server takes no such pod.
+    Refused,
     /// Whoever asked went away.
     Cancelled,
 }
@@ -69,10 +72,10 @@ pub struct Answer {
     /// The smallest changes that admit one more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub help: Vec<Help>,
-    /// What the count does not show: pods that nothing would schedule as they are.
+    /// What the count does not show: what is not known or not simulated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What the namespace filled in.
+    /// What the API server and the namespace filled in.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
 }

@@ -38,7 +38,7 @@ pub fn place(
 ) -> Result<Vec<PlacedPod>, SelectorError> {
     let mut made: Vec<Result<Arc<Pod>, String>> = Vec::with_capacity(pods.len());
     for pod in pods {
-        made.push(match create(cluster, pod) {
+        made.push(match create(cluster, profiles, pod) {
             Ok(pod) => Ok(Arc::new(cluster.shape(&pod)?)),
             Err(why) => Err(why),
         });

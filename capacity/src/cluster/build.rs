@@ -1,6 +1,6 @@
 //! Objects into a cluster, one by one: what is there twice is refused, what contradicts itself is told and survived.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
@@ -87,6 +87,8 @@ pub struct Builder {
     pending: usize,
     ended: usize,
     untold: BTreeMap<String, usize>,
+    /// The kind of the object before, which is known to be listed.
+    last_listed: Option<&'static str>,
 }
 
 /// What was read.
@@ -136,6 +138,8 @@ impl Builder {
             limit_ranges: Vec::new(),
             namespace_objects: Vec::new(),
             priorities: HashMap::new(),
+            runtime_classes: BTreeMap::new(),
+            listed: BTreeSet::new(),
             budgets: Vec::new(),
         };
         Self {
@@ -148,6 +152,7 @@ impl Builder {
             pending: 0,
             ended: 0,
             untold: BTreeMap::new(),
+            last_listed: None,
         }
     }
 
@@ -169,7 +174,18 @@ impl Builder {
             error,
         })?;
         self.seen.insert(key);
+        if self.last_listed != Some(kind) {
+            self.listed(kind);
+            self.last_listed = Some(kind);
+        }
         Ok(())
+    }
+
+    /// All objects of a kind are there, even where there are none.
+    pub fn listed(&mut self, kind: &str) {
+        if !self.cluster.listed.contains(kind) {
+            self.cluster.listed.insert(kind.to_owned());
+        }
     }
 
     fn take(&mut self, object: &Object) -> Result<(), SelectorError> {
@@ -233,6 +249,9 @@ impl Builder {
             Object::PriorityClass(class) => {
                 let name = symbols.intern(&class.metadata.name);
                 cluster.priorities.insert(name, (**class).clone());
+            }
+            Object::RuntimeClass(class) => {
+                cluster.runtime_classes.insert(class.metadata.name.clone(), (**class).clone());
             }
             Object::DisruptionBudget(budget) => {
                 let selector = Selector::new(budget.spec.selector.as_ref(), symbols)?;
@@ -409,6 +428,7 @@ fn is_cluster_wide(kind: &str) -> bool {
             | "CSIDriver"
             | "VolumeAttachment"
             | "PriorityClass"
+            | "RuntimeClass"
     )
 }
 
@@ -431,6 +451,7 @@ fn describe(object: &Object) -> (&'static str, &object::Metadata) {
         Object::ResourceQuota(o) => ("ResourceQuota", &o.metadata),
         Object::LimitRange(o) => ("LimitRange", &o.metadata),
         Object::PriorityClass(o) => ("PriorityClass", &o.metadata),
+        Object::RuntimeClass(o) => ("RuntimeClass", &o.metadata),
         Object::DisruptionBudget(o) => ("PodDisruptionBudget", &o.metadata),
     }
 }

@@ -11,7 +11,7 @@ pub mod selector;
 pub mod storage;
 mod symbols;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::admission::Charge;
@@ -116,6 +116,10 @@ pub struct Cluster {
     pub namespace_objects: Vec<object::Namespace>,
     /// Priorities by class name.
     pub priorities: HashMap<Symbol, object::PriorityClass>,
+    /// Runtime classes by name; few.
+    pub runtime_classes: BTreeMap<String, object::RuntimeClass>,
+    /// Kinds whose objects are all here, even where there are none.
+    pub(crate) listed: BTreeSet<String>,
     /// Disruption budgets with their selector.
     pub budgets: Vec<(object::DisruptionBudget, Selector)>,
 }
@@ -214,6 +218,11 @@ impl Cluster {
     pub fn namespace_labels(&self, namespace: Symbol) -> &Labels {
         static NONE: std::sync::LazyLock<Labels> = std::sync::LazyLock::new(Labels::default);
         self.namespaces.get(&namespace).unwrap_or(&NONE)
+    }
+
+    /// Whether the snapshot lists a kind, so that an object that is not here is not in the cluster.
+    pub(crate) fn lists(&self, kind: &str) -> bool {
+        self.listed.contains(kind)
     }
 
     /// A word.

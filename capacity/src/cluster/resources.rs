@@ -142,8 +142,9 @@ fn rounded(index: ResourceIndex, nano: i128) -> i64 {
 /// its life, or what the pod asks as a whole, and its overhead.
 pub fn pod_requests(pod: &Pod, names: &mut ResourceNames, symbols: &mut Symbols) -> PodRequests {
     let mut containers =
-        |scored: bool| aggregate(pod, &mut |own| container_requests(pod, own, scored, names, symbols));
-    let (plain, counted) = (containers(false), containers(true));
+        |scored: [bool; 2]| aggregate(pod, &mut |own| container_requests(pod, own, scored, names, symbols));
+    let (plain, counted) = (containers([false; 2]), containers([true; 2]));
+    let as_a_whole = containers([CPU, MEMORY].map(|resource| is_missing(pod, resource)));
     let whole = whole_requests(pod, &plain, names, symbols);
     let overhead: Vec<_> =
         pod.spec.overhead.iter().map(|(name, amount)| (names.index(name, symbols), amount.nano())).collect();
@@ -152,12 +153,24 @@ pub fn pod_requests(pod: &Pod, names: &mut ResourceNames, symbols: &mut Symbols)
         overhead.iter().for_each(|(index, amount)| sum.raise(*index, *amount));
         sum
     };
-    let (scored, by_containers) = (finish(counted.clone(), &whole), finish(counted, &[]));
+    let counted_on_node = if whole.is_empty() { counted.clone() } else { as_a_whole };
+    let (scored, by_containers) = (finish(counted_on_node, &whole), finish(counted, &[]));
     PodRequests {
         plain: finish(plain, &whole).positive(),
         scored: [scored.at(CPU), scored.at(MEMORY)],
         scored_alone: [by_containers.at(CPU), by_containers.at(MEMORY)],
     }
+}
+
+/// Whether nothing in the pod asks for a resource: only then a pod that asks for something as a whole counts the scores'
+/// default for its containers (`types.go`, `getNonMissingContainerRequests`).
+fn is_missing(pod: &Pod, resource: ResourceIndex) -> bool {
+    let name = if resource == CPU { "cpu" } else { "memory" };
+    let own =
+        pod.spec.containers.iter().chain(&pod.spec.init_containers).map(|container| &container.resources);
+    let mut all = own.chain(&pod.spec.resources);
+    !all.any(|written| defaulted(written).any(|(known, _)| known == name))
+        && !pod.spec.overhead.contains_key(name)
 }
 
 /// What the pod asks for as a whole. A request that is not given defaults, beside a limit, to the sum of the containers,
@@ -243,7 +256,7 @@ fn aggregate(pod: &Pod, requests: &mut impl FnMut(&Container) -> Sum) -> Sum {
 fn container_requests(
     pod: &Pod,
     container: &Container,
-    scored: bool,
+    scored: [bool; 2],
     names: &mut ResourceNames,
     symbols: &mut Symbols,
 ) -> Sum {
@@ -259,15 +272,13 @@ fn container_requests(
         let slot = sum.slot(names.index(name, symbols));
         *slot = (*slot).max(quantity.nano());
     }
-    if scored {
-        let given = |name: &str| defaulted(&container.resources).any(|(given, _)| given == name);
-        for (index, name, default) in [
-            (CPU, "cpu", i128::from(DEFAULT_CPU_MILLI) * 1_000_000),
-            (MEMORY, "memory", i128::from(DEFAULT_MEMORY_BYTES) * 1_000_000_000),
-        ] {
-            if !given(name) {
-                *sum.slot(index) = default;
-            }
+    let given = |name: &str| defaulted(&container.resources).any(|(given, _)| given == name);
+    for (index, name, default) in [
+        (CPU, "cpu", i128::from(DEFAULT_CPU_MILLI) * 1_000_000),
+        (MEMORY, "memory", i128::from(DEFAULT_MEMORY_BYTES) * 1_000_000_000),
+    ] {
+        if scored[index] && !given(name) {
+            *sum.slot(index) = default;
         }
     }
     sum

@@ -9,6 +9,9 @@ use serde_json::Value;
 use super::element::{ElementSeed, Fields, Spot, typed};
 use super::{Loader, list_of_kind};
 
+/// Key of a List under which a snapshot says which kinds it lists.
+const LISTED: &str = "listed";
+
 /// Kind of what is in a list, by the kind of the list.
 pub(super) fn items_kind(list: Option<&str>) -> Option<&str> {
     list.and_then(|kind| kind.strip_suffix("List")).filter(|kind| !kind.is_empty())
@@ -39,6 +42,7 @@ impl<'de> Visitor<'de> for DocumentVisitor<'_, '_> {
         while let Some(key) = map.next_key::<String>()? {
             any = true;
             if let Some(of) = list_of_kind(&key) {
+                loader.listed(of);
                 map.next_value_seed(ListSeed { loader: &mut *loader, list: &key, kind: Some(of), fields })?;
                 kind.get_or_insert_with(String::new);
                 continue;
@@ -47,6 +51,7 @@ impl<'de> Visitor<'de> for DocumentVisitor<'_, '_> {
                 "kind" => {
                     let name: String = map.next_value()?;
                     if name.ends_with("List") {
+                        loader.listed(items_kind(Some(&name)).unwrap_or_default());
                         kind = Some(name);
                         continue;
                     }
@@ -69,6 +74,11 @@ impl<'de> Visitor<'de> for DocumentVisitor<'_, '_> {
                 }
                 "apiVersion" => {
                     map.next_value::<IgnoredAny>()?;
+                }
+                // What `evenkeel snapshot` was allowed to list, none of which may be there.
+                LISTED if kind.is_some() && before.is_empty() => {
+                    let kinds: Vec<String> = map.next_value()?;
+                    kinds.iter().for_each(|kind| loader.listed(kind));
                 }
                 _ if kind.is_some() && before.is_empty() => {
                     map.next_value::<IgnoredAny>()?;

@@ -104,6 +104,7 @@ pub(super) fn typed<'de, D: Deserializer<'de>>(
         "ResourceQuota" => read!(ResourceQuota),
         "LimitRange" => read!(LimitRange),
         "PriorityClass" => read!(PriorityClass),
+        "RuntimeClass" => read!(RuntimeClass),
         "PodDisruptionBudget" => read!(DisruptionBudget),
         other => IgnoredAny::deserialize(deserializer).map(|_| Element::Skipped(other.to_owned())),
     }

@@ -28,7 +28,7 @@ use crate::cluster::{BuildError, Builder, Cluster, Counts, Oddity};
 use crate::object::{Object, Pod};
 
 /// Kinds this crate understands, with the key of an object that holds one list for each.
-const KINDS: [(&str, &str); 18] = [
+const KINDS: [(&str, &str); 19] = [
     ("Node", "nodes"),
     ("Pod", "pods"),
     ("Namespace", "namespaces"),
@@ -46,6 +46,7 @@ const KINDS: [(&str, &str); 18] = [
     ("ResourceQuota", "resourceQuotas"),
     ("LimitRange", "limitRanges"),
     ("PriorityClass", "priorityClasses"),
+    ("RuntimeClass", "runtimeClasses"),
     ("PodDisruptionBudget", "podDisruptionBudgets"),
 ];
 
@@ -152,6 +153,13 @@ impl<'a> Loader<'a> {
     pub fn finish(self) -> (Cluster, Report) {
         let (cluster, counts, oddities) = self.builder.finish();
         (cluster, Report { counts, skipped: self.skipped, oddities })
+    }
+
+    /// All objects of a kind are here, even where there are none: what is missing is missing in the cluster.
+    fn listed(&mut self, kind: &str) {
+        if KINDS.iter().any(|(known, _)| *known == kind) {
+            self.builder.listed(kind);
+        }
     }
 
     fn skip(&mut self, kind: &str) {

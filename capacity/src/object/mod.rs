@@ -22,7 +22,8 @@ pub use pod::{
     SchedulingGate, SpreadConstraint, Toleration, Volume, WeightedPodAffinityTerm,
 };
 pub use policy::{
-    DisruptionBudget, LimitRange, LimitRangeItem, PriorityClass, ResourceQuota, ScopeRequirement,
+    DisruptionBudget, LimitRange, LimitRangeItem, Overhead, PriorityClass, ResourceQuota, RuntimeClass,
+    RuntimeScheduling, ScopeRequirement,
 };
 pub use selector::{LabelSelector, NodeSelector, NodeSelectorTerm, PreferredTerm, Requirement};
 pub use storage::{
@@ -197,6 +198,8 @@ pub enum Object {
     LimitRange(Box<LimitRange>),
     /// A priority.
     PriorityClass(Box<PriorityClass>),
+    /// What a container runtime brings with it.
+    RuntimeClass(Box<RuntimeClass>),
     /// How many pods of a group may be away at once.
     DisruptionBudget(Box<DisruptionBudget>),
 }

@@ -73,6 +73,20 @@ pub struct PodSpec {
     pub scheduling_gates: Vec<SchedulingGate>,
     /// Runs in the node's network: container ports are host ports then.
     pub host_network: bool,
+    /// Runtime class, which may bring overhead, a node selector and tolerations.
+    pub runtime_class_name: Option<String>,
+    /// Claims on devices.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub resource_claims: Vec<DeviceClaim>,
+}
+
+/// A claim on devices (dynamic resource allocation).
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceClaim {
+    /// Name in the pod.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub name: String,
 }
 
 /// Something a pod waits for before it is scheduled.
@@ -222,6 +236,8 @@ pub struct Toleration {
     /// Effect; empty = every.
     #[serde(deserialize_with = "crate::object::null_is_default")]
     pub effect: String,
+    /// How long a taint with effect `NoExecute` is borne, seconds; none = for ever.
+    pub toleration_seconds: Option<i64>,
 }
 
 /// How pods of one kind are spread over a topology.

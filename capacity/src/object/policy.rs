@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{LabelSelector, Metadata, ResourceList};
+use super::{LabelSelector, Metadata, ResourceList, StringMap, Toleration};
 
 /// A quota of one namespace.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -123,6 +123,39 @@ pub struct PriorityClass {
     /// `Never` or `PreemptLowerPriority`.
     #[serde(deserialize_with = "crate::object::null_is_default")]
     pub preemption_policy: String,
+}
+
+/// What a container runtime brings with it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RuntimeClass {
+    /// Name.
+    pub metadata: Metadata,
+    /// What a pod costs on top.
+    pub overhead: Option<Overhead>,
+    /// Which nodes have it.
+    pub scheduling: Option<RuntimeScheduling>,
+}
+
+/// What a pod costs on top of its containers.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Overhead {
+    /// Amounts for each pod.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub pod_fixed: ResourceList,
+}
+
+/// Which nodes have a runtime.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RuntimeScheduling {
+    /// Labels of its nodes.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub node_selector: StringMap,
+    /// Taints its pods bear.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
+    pub tolerations: Vec<Toleration>,
 }
 
 /// How many pods of a group may be away at once.

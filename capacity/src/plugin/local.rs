@@ -32,6 +32,7 @@ pub(crate) enum Out {
     Cordoned,
     OtherNode,
     Taint(Taint),
+    EnforcedAffinity,
     NodeAffinity,
 }
 
@@ -48,6 +49,7 @@ impl Out {
                 }
                 Version::V1_36 => "node(s) had untolerated taint(s)".to_owned(),
             }),
+            Self::EnforcedAffinity => Rejection::EnforcedAffinity,
             Self::NodeAffinity => Rejection::NodeAffinity,
         }
     }
@@ -123,13 +125,14 @@ fn out(
     {
         return Some(Out::Taint(taint));
     }
-    let affine = !filters.has(Filter::NodeAffinity)
-        || (admits(cluster, pod, node)
-            && profile
-                .added_affinity
-                .as_ref()
-                .is_none_or(|terms| terms.matches(node.name, &node.labels, &cluster.symbols)));
-    (!affine).then_some(Out::NodeAffinity)
+    if !filters.has(Filter::NodeAffinity) {
+        return None;
+    }
+    let added = profile.added_affinity.as_ref();
+    if added.is_some_and(|terms| !terms.matches(node.name, &node.labels, &cluster.symbols)) {
+        return Some(Out::EnforcedAffinity);
+    }
+    (!admits(cluster, pod, node)).then_some(Out::NodeAffinity)
 }
 
 fn bears_cordon(cluster: &Cluster, pod: &Pod) -> bool {

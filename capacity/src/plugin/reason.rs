@@ -38,6 +38,8 @@ pub enum Rejection {
     Taint(String),
     /// Node selector or affinity.
     NodeAffinity,
+    /// Affinity that the scheduler's configuration adds to every pod.
+    EnforcedAffinity,
     /// A host port is taken.
     Ports,
     /// Too many pods, or resources short.
@@ -105,6 +107,7 @@ impl Rejection {
             Self::OtherNode => one("node(s) didn't match the requested node name"),
             Self::Taint(text) => one(text),
             Self::NodeAffinity => one("node(s) didn't match Pod's node affinity/selector"),
+            Self::EnforcedAffinity => one("node(s) didn't match scheduler-enforced node affinity"),
             Self::Ports => one("node(s) didn't have free ports for the requested pod ports"),
             Self::Resources { pods, short } => {
                 let pods = pods.then(|| "Too many pods".to_owned());

@@ -168,9 +168,11 @@ impl Question {
             .map_err(|error| QuestionError::pod(&error))?;
         answer.placed = (!ask.first.is_empty()).then_some(placed);
         answer.notes.extend(report.counts.untold.iter().map(untold));
-        let by_quota = answer.binding.starts_with("quota/");
-        let by_nodes = !by_quota && answer.binding != "limit";
-        if options.add.is_some() && by_quota {
+        let let_in = answer.binding.as_str();
+        let by_bound = let_in.starts_with("quota/")
+            || answer.bounds.get(let_in) == Some(&0) && !matches!(let_in, "nodes" | "limit" | "reserve");
+        let by_nodes = !by_bound && answer.binding != "limit";
+        if options.add.is_some() && by_bound {
             let (binding, count) = (&answer.binding, answer.count);
             answer.notes.push(format!("{binding} lets only {count} in, whatever nodes are added"));
         }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Options, QuestionError, Recommendations, ZONE};
 use crate::admission::admit;
-use crate::answer::{Ask, Shape, ask};
+use crate::answer::{Ask, Prepared, Shape, ask};
 use crate::cluster::{Cluster, NodeIndex, Pod};
 use crate::profile::Profiles;
 use crate::scenario::{
@@ -79,22 +79,14 @@ impl Asking<'_, '_> {
     pub(super) fn all(&mut self, options: &Options) -> Result<Answers, QuestionError> {
         let mut answers = Answers::default();
         if options.trials.is_some() || options.seed.is_some() {
-            let pod = self.shape(false)?;
             let how = (options.seed.unwrap_or(0), options.trials.unwrap_or(1));
-            let trials = scenario::trials(
-                self.cluster,
-                self.profiles,
-                &self.state,
-                &pod,
-                self.ask.max,
-                how,
-                &mut *self.going,
-            );
-            answers.trials = Some(trials);
+            let Self { cluster, profiles, state, ask, going, .. } = self;
+            let trials = scenario::trials(cluster, profiles, state, ask, how, &mut **going);
+            answers.trials = Some(trials.map_err(|error| QuestionError::pod(&error))?);
         }
         if options.preempt {
             let pod = self.shape(false)?;
-            let max = self.ask.max;
+            let max = self.most()?;
             let preemption =
                 scenario::preempt(self.cluster, self.profiles, &self.state, &pod, max, &mut *self.going);
             answers.preempt = Some(preemption);
@@ -123,7 +115,15 @@ impl Asking<'_, '_> {
         if options.daemonset {
             let name = self.ask.shapes[0].pod.metadata.name.clone();
             let pod = self.shape(true)?;
-            answers.daemonset = Some(scenario::daemon(self.cluster, self.profiles, &self.state, pod, &name));
+            let prepared = Prepared::new(self.cluster, self.profiles, self.ask);
+            let prepared = prepared.map_err(|error| QuestionError::pod(&error))?;
+            let let_in = prepared.let_in(self.ask).map(|(pods, bound)| {
+                let why =
+                    prepared.refusal().map_or_else(|| format!("{bound} lets no more in"), |r| r.why.clone());
+                (pods, why)
+            });
+            answers.daemonset =
+                Some(scenario::daemon(self.cluster, self.profiles, &self.state, (pod, &name), let_in));
         }
         if options.compact {
             let Self { cluster, profiles, state, going, .. } = self;
@@ -132,9 +132,26 @@ impl Asking<'_, '_> {
         if let Some(moves) = options.defrag {
             let pod = self.shape(false)?;
             let Self { cluster, profiles, state, going, .. } = self;
-            answers.defrag = Some(scenario::defrag(cluster, profiles, state, &pod, moves, &mut **going));
+            let mut defrag = scenario::defrag(cluster, profiles, state, &pod, moves, &mut **going);
+            // Moves bring nothing where no more are let in.
+            if let Some(most) = self.most()?.filter(|most| defrag.after > *most) {
+                (defrag.before, defrag.after) = (defrag.before.min(most), most);
+                if defrag.before == defrag.after {
+                    defrag.moves.clear();
+                }
+            }
+            answers.defrag = Some(defrag);
         }
         Ok(answers)
+    }
+
+    /// How many of the first shape are let in at most: as many as are asked for, and as bounds of its namespace allow.
+    fn most(&mut self) -> Result<Option<u64>, QuestionError> {
+        let prepared = Prepared::new(self.cluster, self.profiles, self.ask);
+        let prepared = prepared.map_err(|error| QuestionError::pod(&error))?;
+        let wanted = self.ask.shapes[0].wanted.max(1);
+        let let_in = prepared.let_in(self.ask).map(|(sets, _)| sets.saturating_mul(wanted));
+        Ok([let_in, self.ask.max].into_iter().flatten().min())
     }
 
     /// Nodes that hold what is missing, by type.

@@ -51,13 +51,14 @@ pub fn tolerations(pod: &mut crate::object::Pod) {
     }
 }
 
-/// Asks every node, with the pods of the daemon set of this name taken off.
+/// Asks every node, with the pods of the daemon set of this name taken off. `let_in` says how many more pods are let in
+/// beside those, and why no more.
 pub fn daemon(
     cluster: &Cluster,
     profiles: &Profiles,
     state: &State,
-    pod: Arc<Pod>,
-    name: &str,
+    (pod, name): (Arc<Pod>, &str),
+    let_in: Option<(u64, String)>,
 ) -> DaemonAnswer {
     let mut state = state.clone();
     let owner = cluster.symbols.find(&format!("DaemonSet/{name}"));
@@ -65,6 +66,7 @@ pub fn daemon(
         Some(cluster.placed[*at].owner) == owner && cluster.placed[*at].pod.namespace == pod.namespace
     };
     let present: Vec<usize> = (0..cluster.placed.len()).filter(present).collect();
+    let replaced = present.len() as u64;
     for at in present.into_iter().rev() {
         state.remove(at);
     }
@@ -80,5 +82,14 @@ pub fn daemon(
             Some(DaemonRefusal { node, reasons: rejection.reasons(cluster) })
         })
         .collect();
+    let mut refused = refused;
+    if let Some((pods, why)) = let_in {
+        let most = if pods == 0 && replaced == 0 { 0 } else { pods.saturating_add(replaced) };
+        let out: Vec<usize> = belongs.iter().copied().filter(|node| rejections[*node].is_none()).collect();
+        let name = |node: usize| cluster.word(cluster.nodes[node].name).to_owned();
+        let beyond = out.into_iter().skip(usize::try_from(most).unwrap_or(usize::MAX));
+        refused.extend(beyond.map(|node| DaemonRefusal { node: name(node), reasons: vec![why.clone()] }));
+        refused.sort_by(|a, b| a.node.cmp(&b.node));
+    }
     DaemonAnswer { nodes: belongs.len(), fits: belongs.len() - refused.len(), refused }
 }

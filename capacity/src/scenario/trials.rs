@@ -1,11 +1,9 @@
 //! How much the answer depends on how ties fall.
 
-use std::sync::Arc;
-
 use serde::Serialize;
 
-use crate::cluster::{Cluster, Pod};
-use crate::engine::step::Placer;
+use crate::answer::{Ask, AskError, tally};
+use crate::cluster::Cluster;
 use crate::profile::Profiles;
 use crate::state::State;
 
@@ -22,37 +20,36 @@ pub struct Trials {
     pub max: u64,
 }
 
-/// Places the shape `trials` times, ties falling by seed, seed + 1 and so on. `going` says between two of them whether
-/// the answer is still wanted; those that were made are told then.
+/// Answers the question `trials` times, under all its bounds, ties falling by seed, seed + 1 and so on. `going` says
+/// between two of them whether the answer is still wanted; those that were made are told then.
+///
+/// # Errors
+/// When a selector cannot be used.
 pub fn trials(
-    cluster: &Cluster,
+    cluster: &mut Cluster,
     profiles: &Profiles,
     state: &State,
-    pod: &Arc<Pod>,
-    max: Option<u64>,
+    ask: &Ask,
     (seed, trials): (u64, u64),
     going: &mut dyn FnMut(u64) -> bool,
-) -> Trials {
-    let profile = profiles.of(cluster.word(pod.scheduler));
+) -> Result<Trials, AskError> {
     let mut counts: Vec<u64> = Vec::new();
     for trial in 0..trials.max(1) {
-        let mut state = state.clone();
-        let placer = Placer::new(cluster, profile, &mut state, Arc::clone(pod));
-        let placed = placer.seeded(seed.wrapping_add(trial)).run_while(&mut state, max, going);
+        let count = tally(cluster, profiles, state, ask, Some(seed.wrapping_add(trial)), going)?;
         // One that was given up half way tells nothing; the first is needed for there to be any.
         let wanted = going(trial);
         if wanted || trial == 0 {
-            counts.push(placed.len() as u64);
+            counts.push(count);
         }
         if !wanted {
             break;
         }
     }
     counts.sort_unstable();
-    Trials {
+    Ok(Trials {
         trials: counts.len() as u64,
         min: counts[0],
         median: counts[counts.len() / 2],
         max: counts[counts.len() - 1],
-    }
+    })
 }

@@ -33,7 +33,7 @@ const APPS: &str = "apps/v1";
 const STORAGE: &str = "storage.k8s.io/v1";
 
 /// All of them. Secrets and configuration maps are never asked for.
-pub(super) const KINDS: [Kind; 18] = [
+pub(super) const KINDS: [Kind; 19] = [
     kind("Node", CORE, "nodes", false, "there is nothing that pods could run on"),
     kind("Pod", CORE, "pods", true, "nodes look empty"),
     kind(
@@ -80,6 +80,13 @@ pub(super) const KINDS: [Kind; 18] = [
         "priorityclasses",
         false,
         "pods have the priority 0 unless they say a number",
+    ),
+    kind(
+        "RuntimeClass",
+        "node.k8s.io/v1",
+        "runtimeclasses",
+        false,
+        "overhead, node selectors and tolerations of runtime classes are not counted",
     ),
     kind(
         "PodDisruptionBudget",

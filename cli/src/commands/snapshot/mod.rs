@@ -155,7 +155,10 @@ fn save(args: &ServerArgs, wish: Wish<'_>, sink: &mut Sink) -> Result<Saved, Fai
     for kind in &KINDS {
         let listed = list(&mut client, kind, args.page_size, wish, sink, &progress);
         let (objects, missing) = match listed {
-            Ok(objects) => (objects, None),
+            Ok(objects) => {
+                sink.listed(kind.kind);
+                (objects, None)
+            }
             Err(ListError::Forbidden(why)) if !wish.strict && kind.kind != "Node" => (0, Some(why)),
             // Servers without a feature do not know its kinds.
             Err(ListError::Unknown) if kind.kind != "Node" && kind.kind != "Pod" => {

@@ -11,7 +11,8 @@ use crate::failure::Failure;
 
 /// How a snapshot begins and ends.
 const HEAD: &str = "{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[\n";
-const TAIL: &str = "\n]}\n";
+/// The kinds that were listed stand at the end: of those that are not there the cluster has none.
+const TAIL: &str = "\n],\"listed\":";
 
 /// A snapshot under construction.
 pub(crate) struct Sink {
@@ -19,6 +20,8 @@ pub(crate) struct Sink {
     /// Destination, and the file that takes its place; nothing for a nameless one.
     paths: Option<(PathBuf, PathBuf)>,
     empty: bool,
+    /// Kinds all of whose objects are there.
+    listed: Vec<&'static str>,
 }
 
 /// A place in a snapshot that can be returned to.
@@ -51,7 +54,8 @@ impl Sink {
     }
 
     fn new(file: File, paths: Option<(PathBuf, PathBuf)>) -> Result<Self, Failure> {
-        let mut sink = Self { file: BufWriter::with_capacity(1 << 16, file), paths, empty: true };
+        let mut sink =
+            Self { file: BufWriter::with_capacity(1 << 16, file), paths, empty: true, listed: Vec::new() };
         sink.file.write_all(HEAD.as_bytes()).map_err(|error| sink.failed(&error))?;
         Ok(sink)
     }
@@ -75,6 +79,11 @@ impl Sink {
         let written =
             self.file.write_all(between.as_bytes()).and_then(|()| self.file.write_all(object.as_bytes()));
         written.map_err(|error| self.failed(&error))
+    }
+
+    /// All objects of a kind were added, even where there are none.
+    pub(crate) fn listed(&mut self, kind: &'static str) {
+        self.listed.push(kind);
     }
 
     /// The present place.
@@ -101,7 +110,8 @@ impl Sink {
     /// # Errors
     /// When it cannot be written or take its place.
     pub(crate) fn finish(mut self) -> Result<File, Failure> {
-        let ended = self.file.write_all(TAIL.as_bytes()).and_then(|()| self.file.flush());
+        let tail = format!("{TAIL}{}}}\n", serde_json::json!(self.listed));
+        let ended = self.file.write_all(tail.as_bytes()).and_then(|()| self.file.flush());
         let synced = match &self.paths {
             None => ended.and_then(|()| self.file.rewind()),
             Some((destination, partial)) => ended
@@ -167,9 +177,11 @@ mod tests {
         sink.add_text("{\"forgotten\": 2}").unwrap();
         sink.back(mark).unwrap();
         sink.add_text("{\"b\": 2}").unwrap();
+        sink.listed("Node");
         sink.finish().unwrap();
         let list: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         assert_eq!((&list["items"], names()), (&json!([{ "a": 1 }, { "b": 2 }]), 1));
+        assert_eq!(list["listed"], json!(["Node"]));
         assert!(Sink::beside(&dir.path().join("no/where")).is_err());
     }
 }
