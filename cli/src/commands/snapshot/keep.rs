@@ -160,6 +160,7 @@ const ATTACHMENT: Keep = Fields(&[
     ("status", Fields(&[("attached", All)])),
 ]);
 const PRIORITY: Keep = Fields(&[METADATA, ("value", All), ("globalDefault", All), ("preemptionPolicy", All)]);
+const RUNTIME: Keep = Fields(&[METADATA, ("handler", All), ("overhead", All), ("scheduling", All)]);
 const CAPACITY: Keep = Fields(&[
     METADATA,
     ("storageClassName", All),
@@ -182,6 +183,7 @@ impl Keep {
             "StorageClass" => &STORAGE_CLASS,
             "VolumeAttachment" => &ATTACHMENT,
             "PriorityClass" => &PRIORITY,
+            "RuntimeClass" => &RUNTIME,
             "CSIStorageCapacity" => &CAPACITY,
             _ => &TYPED,
         }

@@ -135,6 +135,15 @@ mod tests {
     }
 
     #[test]
+    fn a_runtime_class_keeps_what_it_brings() {
+        let class = json!({ "metadata": { "name": "sandboxed" }, "handler": "s",
+            "overhead": { "podFixed": { "cpu": "250m" } }, "scheduling": { "nodeSelector": { "sandbox": "yes" } } });
+        let saved = Value::Object(of("RuntimeClass").saved(class.as_object().unwrap().clone(), false));
+        assert_eq!((&saved["overhead"], &saved["scheduling"]), (&class["overhead"], &class["scheduling"]));
+        assert_eq!(of("RuntimeClass").path(None), "/apis/node.k8s.io/v1/runtimeclasses");
+    }
+
+    #[test]
     fn paths_follow_group_and_namespace() {
         assert_eq!(of("Pod").path(None), "/api/v1/pods");
         assert_eq!(of("Pod").path(Some("a")), "/api/v1/namespaces/a/pods");
