@@ -151,3 +151,115 @@ fn refusals_name_place_reason_and_remedy() {
     let none = run(&["backtest", "--trace", "/nonexistent/t.csv", "--resource", "cpu"]);
     assert!(none.status == 1 && none.err.contains("/nonexistent/t.csv"), "{}", none.err);
 }
+
+/// A Prometheus of canned answers, one for each connection; the last one is given again.
+fn prometheus(answers: Vec<String>) -> String {
+    use std::io::Read as _;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for at in 0.. {
+            let Ok((mut stream, _)) = listener.accept() else { return };
+            let mut asked = Vec::new();
+            let mut byte = [0; 1];
+            while !asked.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|n| n == 1) {
+                asked.push(byte[0]);
+            }
+            let answer = &answers[answers.len().min(at + 1) - 1];
+            // `START` stands for the start that was asked for.
+            let text = String::from_utf8_lossy(&asked).into_owned();
+            let start =
+                text.split("start=").nth(1).map_or("0", |rest| rest.split(['.', '&', ' ']).next().unwrap());
+            let start: u64 = start.parse().unwrap_or(0);
+            let body = match answer.strip_prefix("SERIES ") {
+                Some(value) => {
+                    let values: Vec<String> =
+                        (0..288).map(|n| format!("[{},\"{value}\"]", start + n * 300)).collect();
+                    let metric = r#"{"namespace":"shop","pod":"web-1","container":"main"}"#;
+                    let values = values.join(",");
+                    format!(
+                        r#"{{"status":"success","warnings":["half of it"],"data":{{"resultType":"matrix","result":[{{"metric":{metric},"values":[{values},[{start},"NaN"]]}}]}}}}"#
+                    )
+                }
+                None => answer.clone(),
+            };
+            let _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
+        }
+    });
+    url
+}
+
+#[test]
+fn a_prometheus_is_replayed_with_a_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report.html");
+    let url = prometheus(vec!["SERIES 0.5".into()]);
+    let done = run(&[
+        "backtest",
+        "--prometheus",
+        &url,
+        "--resource",
+        "cpu",
+        "--rule",
+        "goal",
+        "--rule",
+        "krr",
+        "--since",
+        "12d",
+        "--html",
+        report.to_str().unwrap(),
+        "--price",
+        "0.03",
+        "-o",
+        "json",
+    ]);
+    assert_eq!(done.status, 0, "{done:?}");
+    let answer = done.json();
+    assert_eq!(answer[0]["series"][0]["series"], "shop/web-1/main");
+    assert!(answer[0]["overall"]["steps"].as_u64() >= Some(4), "{answer}");
+    assert!(
+        done.err.contains("Prometheus warns: half of it") && done.err.contains("12 samples"),
+        "{}",
+        done.err
+    );
+    let html = std::fs::read_to_string(report).unwrap();
+    assert!(html.contains("<svg") && html.contains("unused, a month"), "{html}");
+}
+
+#[test]
+fn a_cluster_without_a_recommender_is_answered_from_prometheus() {
+    let url = prometheus(vec!["SERIES 0.5".into()]);
+    let done = run(&["recommend", "--prometheus", &url, "-o", "json"]);
+    let answer = done.json();
+    assert_eq!((done.status, &answer[0]["series"]), (0, &"shop/web-1/main".into()), "{done:?}");
+    let cpu = answer[0]["request"].as_f64().unwrap();
+    assert!((0.5..0.65).contains(&cpu) && answer[1]["resource"] == "memory", "{answer}");
+    let none = run(&["recommend", "--prometheus", &url, "--namespace", "other", "-o", "json"]);
+    assert_eq!((none.status, none.out.trim()), (1, "[]"), "{none:?}");
+}
+
+#[test]
+fn what_a_prometheus_does_wrong_is_told_with_a_remedy() {
+    let refuses = r#"{"status":"error","errorType":"bad_data","error":"unknown function"}"#;
+    let vector = r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#;
+    let empty = r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#;
+    for (answer, part) in [
+        (refuses, "it refuses: unknown function"),
+        (vector, "no matrix"),
+        (empty, "no sample for the query"),
+        ("<html>login</html>", "no answer of Prometheus"),
+        (r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":7}]}}"#, "no matrix"),
+    ] {
+        let url = prometheus(vec![answer.to_owned()]);
+        let done = run(&["backtest", "--prometheus", &url, "--resource", "cpu", "--since", "1d"]);
+        assert!(done.status == 1 && done.err.contains(part), "{answer}: {}", done.err);
+    }
+    let gone = run(&["backtest", "--prometheus", "http://127.0.0.1:1", "--resource", "cpu"]);
+    assert!(gone.status == 1 && gone.err.contains("cannot ask Prometheus"), "{}", gone.err);
+    let step = run(&["backtest", "--prometheus", "http://127.0.0.1:1", "--resource", "cpu", "--step", "1s"]);
+    assert!(step.status == 2 && step.err.contains("--step"), "{}", step.err);
+}

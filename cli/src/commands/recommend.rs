@@ -26,7 +26,8 @@ use crate::{input, units};
   evenkeel recommend
   evenkeel recommend --namespace shop -o json
   evenkeel recommend -o csv > recommendations.csv
-  evenkeel recommend -f pod.yaml")]
+  evenkeel recommend -f pod.yaml
+  evenkeel recommend --prometheus http://prometheus:9090")]
 pub(crate) struct RecommendArgs {
     /// Only of this namespace.
     #[arg(short, long, value_name = "NS", conflicts_with = "file")]
@@ -34,6 +35,9 @@ pub(crate) struct RecommendArgs {
     /// For this pod, existing or not; - is standard input.
     #[arg(short, long, value_name = "POD", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
+    /// Answer from what this Prometheus has of cAdvisor, where no recommender runs yet.
+    #[arg(long, value_name = "URL", conflicts_with = "file")]
+    prometheus: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -122,6 +126,9 @@ impl From<Recommendation> for Row {
 }
 
 pub(crate) async fn run(args: &RecommendArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+    if let Some(url) = &args.prometheus {
+        return super::backtest::recommend_of_prometheus(url, args.namespace.as_deref(), output);
+    }
     let mut recommender = client::recommender(address).await?;
     let (found, remarks) = match &args.file {
         Some(file) => {

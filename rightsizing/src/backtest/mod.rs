@@ -6,6 +6,7 @@
 //! warm-up and three days warms up for half of its whole days, at least one.
 
 pub mod calibration;
+pub mod html;
 mod number;
 pub mod paired;
 pub mod past;

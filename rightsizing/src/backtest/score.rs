@@ -82,6 +82,11 @@ impl Score {
         1.0 - self.used / (self.requested * factor).max(f64::MIN_POSITIVE)
     }
 
+    /// Mean of what was requested and not used, unit of the resource.
+    pub fn unused(&self) -> f64 {
+        (self.requested - self.used) / self.steps.max(1) as f64
+    }
+
     /// Part of the time above 95 % of the request.
     pub fn over(&self) -> f64 {
         self.over_ms as f64 / self.judged_ms.max(1) as f64
@@ -138,6 +143,10 @@ pub struct Summary {
     pub oom24: f64,
     /// Mean change from one request to the next.
     pub churn: f64,
+    /// Means of what was requested and used, summed over the series, unit of the resource.
+    pub requested: f64,
+    /// See `requested`.
+    pub used: f64,
     /// Factor on all requests that would meet the goal of 1 % exactly, and the slack then: compares rules at equal risk.
     pub factor: f64,
     /// Median slack at that factor.
@@ -163,6 +172,8 @@ impl Summary {
             calibration: all.calibration,
             oom24: all.oom24(),
             churn: all.churn(),
+            requested: judged.iter().map(|score| score.requested / score.steps as f64).sum(),
+            used: judged.iter().map(|score| score.used / score.steps as f64).sum(),
             factor,
             iso: median(judged.iter().map(|score| score.slack_times(factor))),
         })

@@ -185,7 +185,8 @@ fn short(value: f64, step: f64) -> String {
     format!("{value:.*}", decimals.unwrap_or(9) as usize)
 }
 
-fn escaped(text: &str) -> String {
+/// Text with what HTML and SVG give a meaning replaced.
+pub(super) fn escaped(text: &str) -> String {
     let mut out = String::new();
     for character in text.chars() {
         match character {

@@ -249,3 +249,30 @@ fn the_chart_shows_series_request_and_axes() {
     let empty = Series { name: "one".into(), samples: series.samples[..1].to_vec() };
     assert!(!svg::chart(&empty, &[], Resource::Memory, "goal").contains("NaN"));
 }
+
+#[test]
+fn the_report_holds_rules_against_each_other_and_draws() {
+    let trace = [series(240, |n| 1_000_000 + n % 50 * 1_000), series(240, |n| 300_000 + n % 288 * 900)];
+    let names = ["goal", "<krr>"];
+    let outcomes = ["goal", "krr"].map(|rule| {
+        let rule = Named::parse(rule).unwrap();
+        trace.iter().map(|one| replay(one, Resource::Cpu, &rule, &Schedule::default())).collect::<Vec<_>>()
+    });
+    let replayed = [0, 1].map(|at| html::Replayed { rule: names[at], outcomes: &outcomes[at] });
+    let report = html::report(&trace, &replayed, Resource::Cpu, Some(0.04));
+    for part in [
+        "<h2>Less goal</h2>",
+        "&lt;krr&gt;",
+        "unused, a month",
+        "cores requested",
+        "<svg",
+        "was over",
+        "</html>",
+    ] {
+        assert!(report.contains(part), "{part}");
+    }
+    assert!(!report.contains("NaN") && !report.contains("<script"), "{report}");
+    // Two series: each is drawn as one of those most over and as one of those most unused.
+    assert_eq!(report.matches("<svg").count(), 4);
+    assert!(!html::report(&[], &[], Resource::Memory, None).contains("NaN"));
+}

@@ -1,5 +1,6 @@
 //! `evenkeel backtest`: replays traces of use under any rule, and says how good its requests would have been.
 
+mod prometheus;
 mod read;
 mod text;
 
@@ -12,7 +13,7 @@ use evenkeel_rightsizing::backtest::paired::{Difference, Paired};
 use evenkeel_rightsizing::backtest::replay::{self, Outcome, Request};
 use evenkeel_rightsizing::backtest::score::{Score, Summary};
 use evenkeel_rightsizing::backtest::trace::{Seconds, Series};
-use evenkeel_rightsizing::backtest::{Schedule, svg};
+use evenkeel_rightsizing::backtest::{Schedule, html, svg};
 use evenkeel_rightsizing::named::{Named, duration_ms};
 use serde::Serialize;
 
@@ -33,12 +34,25 @@ use read::Progress;
   evenkeel backtest --trace cpu.csv --resource cpu --rule goal --rule goal:change=hourly --every 1h
   evenkeel backtest --trace cpu.csv --resource cpu --at 2026-01-31T00:00:00Z
   evenkeel backtest --trace cpu.csv --resource cpu --series web --svg web.svg
+  evenkeel backtest --prometheus http://prometheus:9090 --resource cpu --rule goal --rule vpa --rule krr --html report.html
 
 Rules: goal, vpa, vpa-p99, initial, krr, p99-7d, with parameters after a colon; a wrong one lists what there is.")]
 pub(crate) struct BacktestArgs {
     /// Trace to replay; - is standard input.
-    #[arg(long, value_name = "FILE")]
-    trace: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "prometheus")]
+    trace: Option<PathBuf>,
+    /// Ask this Prometheus for the series instead.
+    #[arg(long, value_name = "URL", conflicts_with = "trace")]
+    prometheus: Option<String>,
+    /// What to ask it, in cores or bytes; without, what cAdvisor measures of each container.
+    #[arg(long, value_name = "PROMQL", requires = "prometheus")]
+    query: Option<String>,
+    /// How far back to ask it.
+    #[arg(long, value_name = "TIME", default_value = "21d", value_parser = time, requires = "prometheus")]
+    since: u64,
+    /// From one sample to the next of what it is asked.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time, requires = "prometheus")]
+    step: u64,
     /// What the trace measures.
     #[arg(long, value_enum)]
     resource: Measured,
@@ -66,6 +80,12 @@ pub(crate) struct BacktestArgs {
     /// The series to draw; the first one unless named.
     #[arg(long, value_name = "NAME", requires = "svg")]
     series: Option<String>,
+    /// Write a report with charts.
+    #[arg(long, value_name = "FILE", conflicts_with = "at")]
+    html: Option<PathBuf>,
+    /// Price of a core or a GiB for an hour, in any currency, for the report.
+    #[arg(long, value_name = "NUMBER", requires = "html", value_parser = price)]
+    price: Option<f64>,
     /// Print a row of CSV for each rule and series.
     #[arg(long, conflicts_with = "at")]
     csv: bool,
@@ -82,6 +102,11 @@ enum Measured {
 
 fn time(text: &str) -> Result<u64, String> {
     duration_ms(text).map_err(|error| error.to_string())
+}
+
+fn price(text: &str) -> Result<f64, String> {
+    let price = text.parse().ok().filter(|price: &f64| price.is_finite() && *price >= 0.0);
+    price.ok_or_else(|| "give a number of 0 or more, such as 0.031".to_owned())
 }
 
 fn moment(text: &str) -> Result<u64, String> {
@@ -231,7 +256,7 @@ pub(crate) fn run(args: &BacktestArgs, output: &Output) -> Result<Answer, Failur
     };
     let rules = rules(args)?;
     let mut progress = Progress::new();
-    let trace = read::trace(&args.trace, resource, &mut progress)?;
+    let trace = trace(args, resource, &mut progress)?;
     let drawn = drawn(args, &trace)?;
     if let Some(at) = args.at {
         return answer_at(args, &trace, resource, &rules, at, output);
@@ -253,6 +278,11 @@ pub(crate) fn run(args: &BacktestArgs, output: &Output) -> Result<Answer, Failur
         let chart = svg::chart(&trace[at], &first.outcomes[at].requests, resource, &first.rule);
         write_file(file, &chart)?;
     }
+    if let Some(file) = &args.html {
+        let rules: Vec<html::Replayed<'_>> =
+            replayed.iter().map(|one| html::Replayed { rule: &one.rule, outcomes: &one.outcomes }).collect();
+        write_file(file, &html::report(&trace, &rules, resource, args.price))?;
+    }
     if args.csv {
         print(&text::csv(&replayed))?;
     } else {
@@ -262,6 +292,29 @@ pub(crate) fn run(args: &BacktestArgs, output: &Output) -> Result<Answer, Failur
         }
     }
     Ok(Answer::Yes)
+}
+
+/// The series to replay, of a file or of a Prometheus.
+fn trace(args: &BacktestArgs, resource: Resource, progress: &mut Progress) -> Result<Vec<Series>, Failure> {
+    if let Some(file) = &args.trace {
+        return read::trace(file, resource, progress);
+    }
+    let asked = prometheus::Asked {
+        url: args.prometheus.as_deref().unwrap_or_default(),
+        query: args.query.as_deref(),
+        resource,
+        since_ms: args.since,
+        step_ms: args.step,
+        now_ms: now_ms(),
+    };
+    let answered = prometheus::series(&asked, progress)?;
+    answered.remarks().iter().for_each(|remark| eprintln!("{remark}"));
+    Ok(answered.series)
+}
+
+/// The present, milliseconds since 1970.
+pub(super) fn now_ms() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0)
 }
 
 /// Holds every rule against the first one.
@@ -350,6 +403,7 @@ fn replayed(
 #[serde(rename_all = "camelCase")]
 pub(super) struct Said {
     pub(super) series: String,
+    pub(super) resource: &'static str,
     pub(super) rule: String,
     pub(super) request: Option<f64>,
     pub(super) lower: Option<f64>,
@@ -361,6 +415,62 @@ pub(super) struct Said {
     pub(super) risk: Option<f64>,
     pub(super) notes: Vec<String>,
 }
+
+impl Said {
+    pub(super) fn new(
+        series: &Series,
+        resource: Resource,
+        rule: &str,
+        answer: evenkeel_rightsizing::rule::Answer,
+    ) -> Self {
+        let unit = |value: Option<u64>| value.map(|value| text::in_units(value, resource));
+        Self {
+            series: series.name.clone(),
+            resource: resource.as_str(),
+            rule: rule.to_owned(),
+            request: unit(answer.request),
+            lower: unit(answer.lower),
+            upper: unit(answer.upper),
+            tier: answer.tier,
+            samples: answer.samples,
+            span_seconds: answer.span_seconds,
+            confidence: answer.confidence,
+            risk: answer.risk_then,
+            notes: answer.notes,
+        }
+    }
+}
+
+/// What the default rule says now of every container that cAdvisor measured, for a cluster where nothing else runs yet.
+pub(super) fn recommend_of_prometheus(
+    url: &str,
+    namespace: Option<&str>,
+    output: &Output,
+) -> Result<Answer, Failure> {
+    let (rule, now) = (Named::default(), now_ms());
+    let mut progress = Progress::new();
+    let (mut said, mut text, mut remarks) = (Vec::new(), String::new(), Vec::new());
+    for resource in Resource::ALL {
+        let (query, since_ms, step_ms) = (None, SINCE_MS, STEP_MS);
+        let asked = prometheus::Asked { url, query, resource, since_ms, step_ms, now_ms: now };
+        let answered = prometheus::series(&asked, &mut progress)?;
+        remarks.extend(answered.remarks());
+        let wanted = |name: &str| namespace.is_none_or(|n| name.split('/').next() == Some(n));
+        let all = answered.series.iter().filter(|series| wanted(&series.name));
+        let of =
+            all.map(|one| Said::new(one, resource, "goal", replay::answer_at(one, resource, &rule, now)));
+        let of: Vec<Said> = of.collect();
+        text.push_str(&text::said(&of, resource.as_str(), resource, output));
+        said.extend(of);
+    }
+    remarks.iter().for_each(|remark| eprintln!("{remark}"));
+    output.answer_text(&said, || text)?;
+    Ok(if said.iter().any(|one| one.request.is_some()) { Answer::Yes } else { Answer::No })
+}
+
+/// What `recommend` asks of a Prometheus: two weeks of five minutes.
+const SINCE_MS: u64 = 14 * 86_400_000;
+const STEP_MS: u64 = 300_000;
 
 fn answer_at(
     args: &BacktestArgs,
@@ -380,20 +490,7 @@ fn answer_at(
                 let risk = answer.risk_then;
                 requests.push((series.name.as_str(), Request { time_ms: at, request, lower, upper, risk }));
             }
-            let unit = |value: Option<u64>| value.map(|value| text::in_units(value, resource));
-            said.push(Said {
-                series: series.name.clone(),
-                rule: name.clone(),
-                request: unit(answer.request),
-                lower: unit(answer.lower),
-                upper: unit(answer.upper),
-                tier: answer.tier,
-                samples: answer.samples,
-                span_seconds: answer.span_seconds,
-                confidence: answer.confidence,
-                risk: answer.risk_then,
-                notes: answer.notes,
-            });
+            said.push(Said::new(series, resource, name, answer));
         }
     }
     if let Some(file) = &args.requests_out {
