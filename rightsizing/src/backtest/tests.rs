@@ -276,3 +276,62 @@ fn the_report_holds_rules_against_each_other_and_draws() {
     assert_eq!(report.matches("<svg").count(), 4);
     assert!(!html::report(&[], &[], Resource::Memory, None).contains("NaN"));
 }
+
+/// Every rule answers series that hardly are any, and its requests stay what can be requested.
+#[test]
+fn odd_series_are_replayed_under_every_rule() {
+    let every = |count: u64, value: fn(u64) -> u64| {
+        (0..count)
+            .map(|n| Sample { time_ms: 1_000_000_000 + n * 300_000, value: value(n) })
+            .collect::<Vec<_>>()
+    };
+    // Two days, three weeks of nothing, and ten days.
+    let gap = |n: u64| if n < 576 { 0 } else { 21 * DAY_MS };
+    let mut gaps = every(12 * 288, |_| 500_000);
+    gaps.iter_mut().zip(0..).for_each(|(sample, n)| sample.time_ms += gap(n));
+    let kinds = [
+        ("one sample", every(1, |_| 500_000), None),
+        ("zero", every(12 * 288, |_| 0), Some(0..=100_000_000)),
+        ("constant", every(12 * 288, |_| 500_000), Some(500_000..=700_000)),
+        ("gaps", gaps, Some(500_000..=900_000)),
+        ("huge", every(12 * 288, |_| u64::MAX), Some(u64::MAX / 2..=u64::MAX)),
+        // A counter that was reset is a rate of nothing, and one that was read twice a rate twice as high.
+        (
+            "resets",
+            every(
+                12 * 288,
+                |n| if n % 1_000 == 0 { 0 } else { 500_000 + 500_000 * u64::from(n % 1_000 == 1) },
+            ),
+            Some(500_000..=700_000),
+        ),
+    ];
+    for (kind, samples, range) in kinds {
+        let series = Series { name: kind.into(), samples };
+        for name in [
+            "goal",
+            "goal:change=raise",
+            "goal:change=hourly",
+            "goal:over=0.001",
+            "krr:min-cpu=0",
+            "p99-7d",
+            "vpa",
+            "initial",
+        ] {
+            let rule = Named::parse(name).unwrap();
+            let schedule = Schedule { every_ms: 6 * HOUR_MS, ..Schedule::default() };
+            let outcome = replay(&series, Resource::Cpu, &rule, &schedule);
+            let score = &outcome.score;
+            assert!(
+                score.slack().is_finite() && (0.0..=1.0).contains(&score.over()),
+                "{kind} {name}: {score:?}"
+            );
+            if let (Some(range), Some(last)) =
+                (&range, outcome.requests.last().filter(|_| name.starts_with("goal:c") || name == "goal"))
+            {
+                assert!(range.contains(&last.request), "{kind} {name}: {last:?}");
+            }
+            let memory = replay(&series, Resource::Memory, &rule, &schedule);
+            assert_eq!(memory.requests.is_empty(), outcome.requests.is_empty(), "{kind} {name}");
+        }
+    }
+}
