@@ -2,6 +2,7 @@
 //!
 //! Owned here: the two forms. Not owned: what is in them; everything comes from the board and the node's view.
 
+use evenkeel_model::shown;
 use serde_json::{Value, json};
 
 use crate::config::Mode;
@@ -113,12 +114,11 @@ fn knob_row(name: &str, knob: &KnobView) -> [String; 6] {
     ]
 }
 
-/// Columns as wide as their widest cell; characters that could steer a terminal are left out.
+/// Columns as wide as their widest cell; characters that could steer a terminal are replaced.
 fn render(rows: &[[String; 6]]) -> String {
-    let clean = |cell: &String| cell.chars().filter(|c| !c.is_control()).collect::<String>();
     let rows: Vec<[String; 6]> = std::iter::once(TITLES.map(str::to_owned))
         .chain(rows.iter().cloned())
-        .map(|row| row.each_ref().map(clean))
+        .map(|row| row.each_ref().map(|cell| shown::plain(cell)))
         .collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..TITLES.len()).map(width).collect();

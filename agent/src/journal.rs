@@ -89,6 +89,12 @@ pub(crate) struct Journal {
     witness: Option<Box<dyn io::Write + Send>>,
 }
 
+/// Whether somebody deleted an open file: what is written to it nobody will find.
+pub(crate) fn is_deleted(file: &File) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
+}
+
 /// A freeze or its end, as a witness reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Transient {
@@ -176,6 +182,21 @@ impl Journal {
     /// Hands noted entries to the kernel; called once before the writes they belong to.
     pub(crate) fn flush(&mut self) {
         if self.pending.is_empty() {
+            return;
+        }
+        if self.file.as_ref().is_some_and(is_deleted) {
+            // Everything is in memory, what is pending too.
+            match self.path.as_deref().and_then(Path::parent).map_or(Ok(()), std::fs::create_dir_all) {
+                Ok(()) => {
+                    tracing::error!(path = ?self.path, "the journal of originals was deleted; it is written anew")
+                }
+                Err(error) => {
+                    tracing::error!(%error, path = ?self.path, "the journal's directory cannot be made")
+                }
+            }
+            if let Err(error) = self.rewrite() {
+                tracing::error!(%error, path = ?self.path, "originals cannot be journalled; restore will not know them");
+            }
             return;
         }
         if let Some(file) = self.file.as_mut()

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use evenkeel_model::decision::Decision;
+use evenkeel_model::shown;
 use serde_json::{Value, json};
 
 use crate::cli::Output;
@@ -105,7 +106,7 @@ fn print(
             "waiting": board.waiting(),
             "decisions": decisions,
         });
-        writeln!(out, "{}", serde_json::to_string_pretty(&whole)?)?;
+        writeln!(out, "{}", shown::json(serde_json::to_string_pretty(&whole)?))?;
         return Ok(());
     }
     out.write_all(changes::table(context.config.mode, board, view).as_bytes())?;

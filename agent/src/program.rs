@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use evenkeel_log::private;
+use evenkeel_model::shown::{Form, Lines};
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Args, Command, ConfigAction, LogFormat, Output};
@@ -127,8 +128,12 @@ fn print(args: &Args, text: &str, json: impl Fn() -> serde_json::Value) -> anyho
 /// Logs to standard error, where a service manager reads it.
 fn start_log(args: &Args) -> Result<(), String> {
     let filter = EnvFilter::try_new(&args.log_level).map_err(|error| error.to_string())?;
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    let form = match args.log_format {
+        LogFormat::Text => Form::Text { coloured: false },
+        LogFormat::Json => Form::Json,
+    };
+    let writer = move || Lines::new(std::io::stderr(), form);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false);
     let started = match args.log_format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().try_init(),
@@ -138,5 +143,9 @@ fn start_log(args: &Args) -> Result<(), String> {
 
 fn complain(text: &str) {
     // Nobody is left to tell when standard error is closed.
-    let _ = writeln!(std::io::stderr().lock(), "evenkeel-agent: {text}");
+    let _ = writeln!(
+        std::io::stderr().lock(),
+        "evenkeel-agent: {}",
+        text.split('\n').map(evenkeel_model::shown::plain).collect::<Vec<_>>().join("\n")
+    );
 }

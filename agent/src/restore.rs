@@ -14,6 +14,7 @@ use evenkeel_host::node::{boot_id, page_size};
 use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{CgroupRef, HostWriter, Outcome, Target, Write};
 use evenkeel_log::private;
+use evenkeel_model::shown;
 use serde::Serialize;
 
 use crate::cli::Output;
@@ -259,12 +260,13 @@ fn print(reports: &[Report], output: Output) -> anyhow::Result<()> {
     use std::io::Write as _;
     let mut out = std::io::stdout().lock();
     match output {
-        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(reports)?)?,
+        Output::Json => writeln!(out, "{}", shown::json(serde_json::to_string_pretty(reports)?))?,
         Output::Table if reports.is_empty() => writeln!(out, "nothing to restore: the journal is empty")?,
         Output::Table => {
             let (gone, there): (Vec<&Report>, Vec<&Report>) = reports.iter().partition(|r| r.result == GONE);
             for r in there {
-                writeln!(out, "{} {}: {} -> {}: {}", r.target, r.knob, r.set, r.original, r.result)?;
+                let line = format!("{} {}: {} -> {}: {}", r.target, r.knob, r.set, r.original, r.result);
+                writeln!(out, "{}", shown::plain(&line))?;
             }
             if !gone.is_empty() {
                 writeln!(out, "{} processes and cgroups are gone", gone.len())?;

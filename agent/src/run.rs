@@ -83,7 +83,7 @@ pub(crate) fn open(config: Config, written: Value, keeps: Keeps) -> anyhow::Resu
     };
     // Before the guardian and every thread, which inherit it.
     protect_ourselves(&config, &roots);
-    let epoch = random()?;
+    let epoch = report::new_epoch()?;
     let decisions = match keeps {
         Keeps::State => {
             make_state_dir(&config)?;
@@ -227,15 +227,6 @@ fn undo_leftovers(config: &Config, kernel: &Kernel, holds: &Holds) -> anyhow::Re
     let count = holds.repair(&kernel.reader, &mut *writer);
     tracing::warn!(count, "an earlier run left settings that were meant for a while; they are undone");
     Ok(())
-}
-
-/// A random number from the kernel.
-fn random() -> anyhow::Result<u64> {
-    use std::io::Read as _;
-    let mut bytes = [0; 8];
-    let mut file = std::fs::File::open("/dev/urandom").context("cannot open /dev/urandom")?;
-    file.read_exact(&mut bytes).context("cannot read /dev/urandom")?;
-    Ok(u64::from_ne_bytes(bytes))
 }
 
 /// The configuration with its values as JSON, read anew.

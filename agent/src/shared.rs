@@ -542,6 +542,8 @@ pub(crate) struct Stats {
     pub decisions_not_streamed: Count,
     /// Events that must arrive and were not acknowledged yet.
     pub events_waiting: Count,
+    /// Epochs that go on under another name, because the recommender claimed more of them than it was sent.
+    pub epochs_renewed: Count,
     /// Events that must arrive and were dropped for want of room.
     pub events_dropped: Count,
 
@@ -563,6 +565,8 @@ pub(crate) struct StreamState {
     pub connected: bool,
     /// Last sequence number acknowledged as durable in this epoch.
     pub last_acknowledged: u64,
+    /// This run's epoch, where it is no longer the one it began with.
+    pub epoch: Option<u64>,
     /// Last failure, with its cause.
     pub last_error: Option<String>,
 }

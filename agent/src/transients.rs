@@ -18,7 +18,7 @@ use evenkeel_log::{private, sealed};
 use evenkeel_model::units::{CpuShares, CpuWeight};
 use serde::{Deserialize, Serialize};
 
-use crate::journal::{Place, cgroup_of, place_of, text_of};
+use crate::journal::{Place, cgroup_of, is_deleted, place_of, text_of};
 use crate::shared::lock;
 
 /// File name in the state directory.
@@ -225,6 +225,14 @@ impl Inner {
     fn write(&mut self, line: &Line) -> bool {
         // The guardian first: the pipe never waits for a disk.
         let told = self.tell(line);
+        if self.file.as_ref().is_some_and(is_deleted) {
+            tracing::error!(path = ?self.path, "the journal of transient settings was deleted; it is written anew");
+            let parent = self.path.as_deref().and_then(Path::parent);
+            if let Err(error) = parent.map_or(Ok(()), std::fs::create_dir_all).and_then(|()| self.rewrite()) {
+                tracing::error!(%error, path = ?self.path, "transient settings cannot be journalled");
+                return told;
+            }
+        }
         let Some(file) = self.file.as_mut() else { return told };
         let Ok(text) = serde_json::to_string(line) else { return told };
         self.lines += 1;

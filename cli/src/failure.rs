@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use evenkeel_model::shown;
 use serde::Serialize;
 
 use crate::output::Format;
@@ -75,7 +76,7 @@ impl Failure {
             Kind::Usage => ExitCode::from(2),
         };
         let text = match format {
-            Format::Json => serde_json::json!({ "error": self }).to_string(),
+            Format::Json => shown::json(serde_json::json!({ "error": self }).to_string()),
             Format::Table | Format::Wide | Format::Yaml | Format::Csv => self.text(),
         };
         // Nobody is left to tell when standard error is closed.

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use evenkeel_model::shown;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -113,7 +114,7 @@ impl Output {
     /// As [`Output::answer`].
     pub(crate) fn line<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         let text = serde_json::to_string(value).map_err(|e| unprintable(&e.to_string()))?;
-        print(&(text + "\n"))
+        print(&(shown::json(text) + "\n"))
     }
 
     /// Prints one value as a YAML document of its own.
@@ -127,11 +128,16 @@ impl Output {
 
 fn json<T: Serialize>(value: &T) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|e| unprintable(&e.to_string()))?;
-    Ok(text + "\n")
+    Ok(shown::json(text) + "\n")
 }
 
 fn yaml<T: Serialize>(value: &T) -> Result<String, Failure> {
-    serde_saphyr::to_string(value).map_err(|e| unprintable(&e.to_string()))
+    let text = serde_saphyr::to_string(value).map_err(|e| unprintable(&e.to_string()))?;
+    if text.contains(|c| c != '\n' && shown::is_hostile(c)) {
+        // JSON is YAML, and can escape every character wherever it stands.
+        return json(value);
+    }
+    Ok(text)
 }
 
 fn unprintable(why: &str) -> Failure {

@@ -1,5 +1,8 @@
 //! Tables without borders: columns as wide as their widest cell, three blanks between them.
 
+use evenkeel_model::shown;
+pub(crate) use evenkeel_model::shown::plain as clean;
+
 /// Blanks between two columns.
 const GAP: usize = 3;
 
@@ -47,11 +50,6 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// Text of others without control characters, which could move the cursor, colour the screen or break the row.
-pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
 /// A table under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
@@ -69,20 +67,12 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The table as comma-separated values: cells with a comma or quote are quoted (RFC 4180, section 2; lines end as
-    /// everywhere here).
+    /// The table as comma-separated values (RFC 4180, section 2; lines end as everywhere here).
     pub(crate) fn csv(&self) -> String {
-        let quoted = |cell: &Cell| {
-            if cell.text.contains([',', '"']) {
-                format!("\"{}\"", cell.text.replace('"', "\"\""))
-            } else {
-                cell.text.clone()
-            }
-        };
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let mut out = String::new();
         for row in &self.rows {
-            let mut cells: Vec<String> = row.iter().map(quoted).collect();
+            let mut cells: Vec<String> = row.iter().map(|cell| shown::csv(&cell.text)).collect();
             cells.resize(columns, String::new());
             out.push_str(&cells.join(","));
             out.push('\n');

@@ -14,6 +14,11 @@ pub(crate) trait Disk: Send + Sync + Debug {
     fn set_len(&self, file: &File, len: u64) -> io::Result<()>;
     /// `fdatasync`: content and size of the file are on the disk afterwards.
     fn sync_data(&self, file: &File) -> io::Result<()>;
+    /// Names the file has; 0 once it was deleted.
+    fn links(&self, file: &File) -> io::Result<u64> {
+        use std::os::unix::fs::MetadataExt;
+        file.metadata().map(|metadata| metadata.nlink())
+    }
     /// `fsync` of a directory: its names are on the disk afterwards.
     fn sync_dir(&self, dir: &File) -> io::Result<()>;
 }

@@ -67,6 +67,13 @@ pub enum LogError {
         #[source]
         source: io::Error,
     },
+    /// Somebody deleted a file of the log while it was in use. What was appended since lies in no file that anybody could
+    /// find again.
+    #[error("{} was deleted while it was in use; stop this process, put back what can be put back, and start it again", path.display())]
+    Deleted {
+        /// The file.
+        path: PathBuf,
+    },
     /// The log has reached its bound and may not drop anything.
     #[error("log {} is full: {bytes} of {max_bytes} bytes used, {needed} more needed; trim it or raise its bound", dir.display())]
     Full {

@@ -248,6 +248,7 @@ impl Log {
         let disk = &*self.shared.disk;
         let active = &mut self.active;
         let path = || segment::path(&self.shared.dir, active.first);
+        self.shared.in_place(&active.file, &path())?;
         if active.ragged {
             disk.set_len(&active.file, active.bytes).at("truncate", &path())?;
             active.ragged = false;

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,6 +25,7 @@ pub(crate) struct Shared {
     pub(crate) turn: Mutex<()>,
     durable: AtomicU64,
     poisoned: AtomicBool,
+    deleted: AtomicBool,
 }
 
 /// The table of segments, oldest first; the last is the active one and there always is one.
@@ -71,6 +72,7 @@ impl Shared {
             turn: Mutex::new(()),
             durable: AtomicU64::new(durable.map_or(0, Seq::get)),
             poisoned: AtomicBool::new(false),
+            deleted: AtomicBool::new(false),
         }
     }
 
@@ -100,8 +102,22 @@ impl Shared {
         LogError::Poisoned { path, durable: self.durable(), source }
     }
 
+    /// Fails once a file of the log was deleted by somebody else: what is written to it nobody will find.
+    pub(crate) fn in_place(&self, file: &File, path: &Path) -> Result<(), LogError> {
+        if self.disk.links(file).is_ok_and(|links| links == 0) {
+            self.deleted.store(true, Ordering::Release);
+        }
+        if self.deleted.load(Ordering::Acquire) {
+            return Err(LogError::Deleted { path: path.to_owned() });
+        }
+        Ok(())
+    }
+
     /// Fails when a sync has failed before.
     pub(crate) fn trusted(&self) -> Result<(), LogError> {
+        if self.deleted.load(Ordering::Acquire) {
+            return Err(LogError::Deleted { path: self.dir.clone() });
+        }
         if !self.is_poisoned() {
             return Ok(());
         }

@@ -310,3 +310,26 @@ fn another_thread_syncs_while_this_one_appends() {
     drop(log);
     assert_eq!(open(dir.path(), options).iter_from(Seq::FIRST).flatten().count() as u64, last.get());
 }
+
+#[test]
+fn a_log_that_was_deleted_is_noticed_at_the_next_write() {
+    let dir = tempdir().unwrap();
+    let at = dir.path().join("log");
+    let (mut log, _) = Log::open(&at, Options::default()).unwrap();
+    log.append(b"kept").unwrap();
+    assert_eq!(log.sync().unwrap(), Seq::new(1));
+    fs::remove_dir_all(&at).unwrap();
+    let refused = log.append(b"lost").and_then(|_| log.sync());
+    assert!(matches!(refused, Err(LogError::Deleted { .. })), "{refused:?}");
+    assert_eq!(log.durable(), Seq::new(1), "nothing more is durable");
+    assert!(matches!(log.append(b"again"), Err(LogError::Deleted { .. })), "and it stays so");
+    drop(log);
+    // Deleted between a flush and the sync of another thread.
+    let (mut log, _) = Log::open(&at, Options::default()).unwrap();
+    let handle = log.sync_handle();
+    log.append(b"flushed").unwrap();
+    log.flush().unwrap();
+    fs::remove_dir_all(&at).unwrap();
+    assert!(matches!(handle.sync(), Err(LogError::Deleted { .. })));
+    assert_eq!(log.durable(), None);
+}

@@ -16,6 +16,8 @@ pub mod requirements;
 pub mod resource_type;
 pub mod rollup;
 pub mod sample;
+pub mod shown;
 pub mod units;
 pub mod usage;
 pub mod workload;
+pub mod yaml;

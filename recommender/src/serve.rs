@@ -1,7 +1,7 @@
 //! Owns the life of the process: open, serve, drain, stop.
 
-use std::future::{Future, IntoFuture};
-use std::io::IsTerminal;
+use std::future::Future;
+use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -11,19 +11,21 @@ use anyhow::Context as _;
 use evenkeel_log::private;
 use evenkeel_model::panic::Panic;
 use evenkeel_model::reload::Reloaded;
+use evenkeel_model::shown::{Form, Lines};
+use evenkeel_net::{Gate, Guarded, Limits};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::capacity_service_server::CapacityServiceServer;
 use evenkeel_proto::v1::ingest_service_server::{IngestService, IngestServiceServer};
 use evenkeel_proto::v1::policy_service_server::PolicyServiceServer;
 use evenkeel_proto::v1::recommender_service_server::RecommenderServiceServer;
+use futures::Stream;
 use nix::sys::signal::{SigSet, Signal};
 use sd_notify::NotifyState;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tonic::server::NamedService;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
@@ -32,6 +34,7 @@ use crate::api::Context;
 use crate::api::grpc::Api;
 use crate::api::http::Site;
 use crate::api::ready::Readiness;
+use crate::checkpoint::TooLarge;
 use crate::clock::WallClock;
 use crate::config::{Config, InForce, Sources, load};
 use crate::ingest::engine::Engine;
@@ -51,8 +54,11 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 /// When the filter cannot be read.
 pub fn logging(filter: &str) -> anyhow::Result<()> {
     let filter: EnvFilter = filter.parse().with_context(|| format!("log level {filter:?}"))?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if std::io::stderr().is_terminal() {
+    let is_terminal = io::stderr().is_terminal();
+    let form = if is_terminal { Form::Text { coloured: true } } else { Form::Json };
+    let writer = move || Lines::new(io::stderr(), form);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    if is_terminal {
         lines.init();
     } else {
         lines.json().flatten_event(true).init();
@@ -83,6 +89,38 @@ pub fn run(config: &Config, sources: &Sources) -> anyhow::Result<()> {
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
     done
+}
+
+/// Calls one connection may have open: a tool needs one, a dashboard a few.
+const CALLS_PER_CONNECTION: u32 = 128;
+/// Descriptors kept back for the store, its history's files, engines and the rest of the program.
+const DESCRIPTORS_KEPT: usize = 512;
+
+/// Who is let in, by listener.
+#[derive(Debug, Clone)]
+pub(crate) struct Gates {
+    pub(crate) grpc: Gate,
+    pub(crate) http: Gate,
+}
+
+#[cfg(test)]
+impl Default for Gates {
+    fn default() -> Self {
+        Self::new(&crate::config::Serve::default(), 10)
+    }
+}
+
+impl Gates {
+    /// Those of the configuration, as far as there are descriptors for them.
+    fn new(serve: &crate::config::Serve, max_streams: usize) -> Self {
+        // Half at most for one address: behind it there may be a whole cluster, but others are to have a place too.
+        let limits = |connections: usize| Limits { connections, per_peer: connections.div_ceil(2) };
+        // Whoever asks over gRPC comes beside the agents.
+        let grpc =
+            Limits { per_peer: max_streams, ..limits(max_streams.saturating_add(serve.max_connections)) };
+        let [grpc, http] = evenkeel_net::keep_back(DESCRIPTORS_KEPT, [grpc, limits(serve.max_connections)]);
+        Self { grpc: Gate::new("serve.grpc", grpc), http: Gate::new("serve.http", http) }
+    }
 }
 
 /// A recommender that has its addresses and nothing else yet.
@@ -120,7 +158,7 @@ impl Recommender {
     ///
     /// # Errors
     /// When the system does not tell.
-    pub fn addresses(&self) -> std::io::Result<(SocketAddr, SocketAddr)> {
+    pub fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
         Ok((self.grpc.local_addr()?, self.http.local_addr()?))
     }
 
@@ -137,11 +175,19 @@ impl Recommender {
         let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored), clock.clone());
         let (stopping, stopped) = watch::channel(false);
         let router = site.router(&config.serve);
-        let web = axum::serve(http, router).with_graceful_shutdown(ended(stopped.clone()));
-        let web = tokio::spawn(web.into_future());
+        let gates = Gates::new(&config.serve, config.ingest.max_streams);
+        let web = evenkeel_net::http::serve(http, router, gates.http.clone(), ended(stopped.clone()));
+        let web = tokio::spawn(web);
         let ingestion = LateIngestion::default();
         let serving = Arc::new(Notify::new());
-        let rpc = tokio::spawn(rpc(grpc, &site, &ingestion, Arc::clone(&serving), &config, stopped.clone())?);
+        let rpc = tokio::spawn(rpc(
+            evenkeel_net::incoming(grpc, gates.grpc.clone()),
+            &site,
+            &ingestion,
+            Arc::clone(&serving),
+            &config,
+            stopped.clone(),
+        )?);
         info!(http = %http_at, state_dir = %config.state_dir.display(), "reading back what was acknowledged");
 
         let to_open = config.clone();
@@ -151,7 +197,7 @@ impl Recommender {
         let (engine, threads) = Engine::start(store, &config, clock)?;
         let health = Arc::clone(engine.health());
         health.set_engines(outside.counts());
-        let context = Context::new(engine, &live, stored)?;
+        let context = Context::new(engine, &live, stored, gates)?;
         let watching = tokio::spawn(crate::capacity::watch::run(context.clone(), stopped.clone()));
         site.open(context.clone());
         ingestion.open(Ingestion::new(
@@ -297,15 +343,15 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 
 /// The gRPC server as a future. It serves what it can from the start, and says that it serves once everything is read
 /// back.
-fn rpc(
-    listener: TcpListener,
+fn rpc<I: Stream<Item = io::Result<Guarded<TcpStream>>> + Send + 'static>(
+    incoming: I,
     site: &Site,
     ingestion: &LateIngestion,
     serving: Arc<Notify>,
     config: &Config,
     stopped: watch::Receiver<bool>,
-) -> anyhow::Result<impl Future<Output = Result<(), tonic::transport::Error>> + Send + use<>> {
-    let max = config.ingest.max_message.as_usize();
+) -> anyhow::Result<impl Future<Output = Result<(), tonic::transport::Error>> + Send + use<I>> {
+    let (max, questions) = (config.ingest.max_message.as_usize(), config.serve.max_body.as_usize());
     let api = Api { late: site.late(), stopping: stopped.clone() };
     // Python's own client of reflection, and older tools, speak v1alpha only.
     let (reflection, earlier_reflection) = (reflection().build_v1()?, reflection().build_v1alpha()?);
@@ -325,19 +371,17 @@ fn rpc(
         });
         Server::builder()
             .http2_keepalive_interval(Some(KEEPALIVE))
+            .max_concurrent_streams(CALLS_PER_CONNECTION)
             .add_service(health)
             .add_service(reflection)
             .add_service(earlier_reflection)
             .add_service(ingestion)
-            .add_service(RecommenderServiceServer::new(api.clone()))
-            .add_service(PolicyServiceServer::new(api.clone()))
+            .add_service(RecommenderServiceServer::new(api.clone()).max_decoding_message_size(questions))
+            .add_service(PolicyServiceServer::new(api.clone()).max_decoding_message_size(questions))
             .add_service(
                 CapacityServiceServer::new(api).max_decoding_message_size(crate::api::capacity::MAX_MESSAGE),
             )
-            .serve_with_incoming_shutdown(
-                TcpIncoming::from(listener).with_nodelay(Some(true)),
-                ended(stopped),
-            )
+            .serve_with_incoming_shutdown(incoming, ended(stopped))
             .await
     })
 }
@@ -348,6 +392,22 @@ fn tell_report(report: &OpenReport) {
     }
     if let Some(damage) = &report.checkpoint_damage {
         warn!(damage, "starting without the checkpoint: history from before the log is lost");
+    }
+    if let Some(error) = &report.no_room {
+        warn!(
+            error,
+            "no room can be kept on the disk for a checkpoint: when the log has filled it, it cannot be trimmed"
+        );
+    }
+    let TooLarge { labels, decisions, containers } = report.too_large;
+    if labels + decisions + containers > 0 {
+        warn!(
+            containers_without_labels = labels,
+            cut_decisions = decisions,
+            dropped_containers = containers,
+            "the checkpoint of an earlier release held more than is kept: labels over 16 KiB were dropped, decisions over \
+             4 KiB cut, containers with longer names dropped"
+        );
     }
     for damage in &report.history_damage {
         warn!(damage, "a part of the history was not recovered; it is a gap");

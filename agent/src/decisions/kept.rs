@@ -154,10 +154,9 @@ impl Kept {
             .collect()
     }
 
-    /// What was taken is in this frame of this run, or in none.
-    pub(crate) fn carried(&self, sequence: Option<u64>) {
-        let epoch = self.epoch;
-        let way = sequence.map_or(Way::Waiting, |sequence| Way::Carried { epoch, sequence });
+    /// What was taken is in the frame of this epoch and sequence number, or in none.
+    pub(crate) fn carried(&self, by: Option<(u64, u64)>) {
+        let way = by.map_or(Way::Waiting, |(epoch, sequence)| Way::Carried { epoch, sequence });
         for entry in lock(&self.inner).entries.iter_mut().filter(|e| e.way == Way::Taken) {
             entry.way = way;
         }
@@ -180,6 +179,17 @@ impl Kept {
             }
         }
         inner.trim();
+    }
+
+    /// Frames of an epoch moved to another, where their numbers are lower by `shift`.
+    pub(crate) fn moved(&self, from: u64, to: u64, shift: u64) {
+        for entry in &mut lock(&self.inner).entries {
+            if let Way::Carried { epoch, sequence } = &mut entry.way
+                && *epoch == from
+            {
+                (*epoch, *sequence) = (to, sequence.saturating_sub(shift));
+            }
+        }
     }
 
     /// Frames of an epoch are lost: what they carried goes with the next ones.
@@ -269,28 +279,28 @@ mod tests {
         let kept = Kept::open(dir.path(), 7).unwrap();
         (1..=3).for_each(|seq| kept.add(&kill(seq)).unwrap());
         assert_eq!(ids(&kept.take(2)), [(7, 1), (7, 2)]);
-        kept.carried(Some(10));
+        kept.carried(Some((7, 10)));
         assert_eq!(ids(&kept.take(9)), [(7, 3)]);
         // No frame could be made of it.
         kept.carried(None);
         assert_eq!(ids(&kept.take(9)), [(7, 3)]);
-        kept.carried(Some(11));
+        kept.carried(Some((7, 11)));
         kept.acknowledged(7, 9);
         kept.acknowledged(8, 99);
         assert_eq!((kept.len(), kept.take(9).len()), (3, 0));
         kept.acknowledged(7, 10);
         kept.lost(7, 11, 12);
         assert_eq!(ids(&kept.take(9)), [(7, 3)]);
-        kept.carried(Some(13));
+        kept.carried(Some((7, 13)));
         drop(kept);
         // Another run does not know what became of frame 13.
         let kept = Kept::open(dir.path(), 8).unwrap();
         kept.add(&kill(4)).unwrap();
         assert_eq!(ids(&kept.take(9)), [(7, 3), (8, 4)]);
-        kept.carried(Some(1));
+        kept.carried(Some((8, 1)));
         kept.left_out(&[(7, 3)]);
         assert_eq!(ids(&kept.take(9)), [(7, 3)]);
-        kept.carried(Some(2));
+        kept.carried(Some((8, 2)));
         kept.acknowledged(8, 2);
         drop(kept);
         assert_eq!(Kept::open(dir.path(), 9).unwrap().len(), 0);
@@ -360,7 +370,7 @@ mod tests {
                     Step::Frame => {
                         sequence += 1;
                         frames.push(kept.take(usize::MAX).iter().map(|d| d.seq).collect());
-                        kept.carried(Some(sequence));
+                        kept.carried(Some((epoch, sequence)));
                     }
                     Step::FrameFails => {
                         kept.take(usize::MAX);

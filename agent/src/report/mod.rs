@@ -21,9 +21,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use evenkeel_log::LogError;
+use evenkeel_model::decision::{DecisionKind, DecisionResult};
 
 use crate::damage::StateFile;
-use crate::decisions::DecisionLog;
+use crate::decisions::{DecisionLog, Draft};
 use crate::oom::HintSender;
 use crate::sample::Ticks;
 use crate::shared::{Context, Heartbeat, LiveBus, Tick, lock};
@@ -31,7 +33,7 @@ use crate::shared::{Context, Heartbeat, LiveBus, Tick, lock};
 use frames::Framer;
 pub(crate) use live::{LastSeconds, Latest};
 use outbox::Outbox;
-use spool::Spool;
+use spool::{Spool, SpoolError};
 pub(crate) use throttled::Throttling;
 
 /// The latest samples, written by the report thread once a tick and read by whoever answers questions.
@@ -97,6 +99,18 @@ pub(crate) fn start(
     thread::Builder::new().name("report".to_owned()).spawn(work).context("cannot start the report thread")
 }
 
+/// A number for a new epoch: two of all nodes are never the same.
+///
+/// # Errors
+/// When the kernel gives no random bytes.
+pub(crate) fn new_epoch() -> anyhow::Result<u64> {
+    use std::io::Read as _;
+    let mut bytes = [0; 8];
+    let mut file = std::fs::File::open("/dev/urandom").context("cannot open /dev/urandom")?;
+    file.read_exact(&mut bytes).context("cannot read /dev/urandom")?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
 fn open_outbox(context: &Context) -> Option<(Arc<Outbox>, String)> {
     let stream = &context.config.stream;
     let address = stream.recommender.clone()?;
@@ -159,8 +173,16 @@ impl Reporter {
                 return;
             }
         };
-        let (result, news, bytes) = outbox.with(|s| (s.append(frame), s.take_news(), s.bytes()));
-        self.carried(result.as_ref().ok().copied());
+        let (result, epoch, news, bytes) = outbox.with(|spool| {
+            // Of one epoch: both may be renewed in between.
+            let (result, epoch) = (spool.append(frame), spool.current());
+            self.carried(result.as_ref().ok().map(|sequence| (epoch, *sequence)));
+            if let Err(SpoolError::Log(LogError::Deleted { .. })) = &result {
+                self.start_over(spool);
+            }
+            (result, epoch, spool.take_news(), spool.bytes())
+        });
+        lock(&stats.stream).epoch = Some(epoch);
         match result {
             Ok(_) => stats.frames_written.add(1),
             Err(error) => {
@@ -171,10 +193,30 @@ impl Reporter {
         Outbox::tell(news, bytes, &self.decisions, stats);
         outbox.appended.notify_one();
     }
-    /// What was kept is in this frame, or in none.
-    fn carried(&self, sequence: Option<u64>) {
+
+    /// Somebody deleted the spool: a new epoch begins in a new directory.
+    fn start_over(&self, spool: &mut Spool) {
+        let said = match new_epoch().and_then(|new| Ok(spool.start_over(new)?)) {
+            Ok(()) => {
+                "the spool was deleted while the agent ran; a new one was begun, frames that waited in it are lost"
+            }
+            Err(error) => {
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "the spool was deleted, and a new one cannot be begun"
+                );
+                return;
+            }
+        };
+        tracing::error!("{said}");
+        let draft = Draft::node(DecisionKind::Agent, said).result(DecisionResult::Failed);
+        self.decisions.record(draft, &self.context.stats);
+    }
+
+    /// What was kept is in the frame of this epoch and number, or in none.
+    fn carried(&self, by: Option<(u64, u64)>) {
         if let Some(kept) = self.decisions.kept() {
-            kept.carried(sequence);
+            kept.carried(by);
         }
     }
 }

@@ -109,7 +109,7 @@ mod tests {
         let kept = log.kept().unwrap();
         let tick = if second == 1 { first_tick(1, SLOTS) } else { tick(second, SLOTS) };
         let frame = framer.frame(&tick, &[], kept.take(64)).unwrap();
-        kept.carried(spool.append(frame).ok());
+        kept.carried(spool.append(frame).ok().map(|sequence| (EPOCH, sequence)));
         Outbox::tell(spool.take_news(), spool.bytes(), log, stats);
     }
 

@@ -4,11 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use evenkeel_model::pod::read_pods;
+use evenkeel_model::pod::read_pod;
+use evenkeel_net::{Gate, Limits};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::agent_service_server::{AgentService, AgentServiceServer};
+use tokio::sync::Semaphore;
 use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tokio_stream::wrappers::UnixListenerStream;
 use tonic::server::NamedService;
 use tonic::transport::Server;
 use tonic::transport::server::Router;
@@ -27,6 +29,13 @@ use crate::shared::{Context, LiveBus};
 const CALLS_PER_CONNECTION: u32 = 64;
 /// What is wrong where reflection cannot be served.
 const DESCRIPTORS: &str = "the descriptors built into this program do not read";
+
+/// Largest message taken: a pod, which is at most 1.5 MiB.
+const MAX_MESSAGE: usize = 2 << 20;
+/// Pods that may wait to be admitted, each at most a message long.
+const ADMITTING: usize = 8;
+/// Connections to the TCP address: people and tools on the node, or a few beside it.
+const CONNECTIONS: Limits = Limits { connections: 128, per_peer: 64 };
 
 /// Everything the service answers from.
 pub(crate) struct Agent {
@@ -52,7 +61,13 @@ pub(crate) struct Agent {
     pub holds: Arc<crate::holds::Holds>,
 }
 
-struct Service(Arc<Agent>);
+struct Service {
+    agent: Arc<Agent>,
+    /// Pods that wait to be read, or are.
+    places: Arc<Semaphore>,
+    /// One is read at a time: what that costs is bounded, and so is what all of them cost.
+    turn: Arc<Semaphore>,
+}
 
 #[tonic::async_trait]
 impl AgentService for Service {
@@ -63,21 +78,21 @@ impl AgentService for Service {
         &self,
         _request: Request<v1::GetStatusRequest>,
     ) -> Result<Response<v1::GetStatusResponse>, Status> {
-        Ok(Response::new(wire::status(&self.0)))
+        Ok(Response::new(wire::status(&self.agent)))
     }
 
     async fn list_containers(
         &self,
         _request: Request<v1::ListContainersRequest>,
     ) -> Result<Response<v1::ListContainersResponse>, Status> {
-        Ok(Response::new(v1::ListContainersResponse { containers: wire::containers(&self.0, true) }))
+        Ok(Response::new(v1::ListContainersResponse { containers: wire::containers(&self.agent, true) }))
     }
 
     async fn watch_usage(
         &self,
         _request: Request<v1::WatchUsageRequest>,
     ) -> Result<Response<Self::WatchUsageStream>, Status> {
-        Ok(Response::new(watch::usage(Arc::clone(&self.0))))
+        Ok(Response::new(watch::usage(Arc::clone(&self.agent))))
     }
 
     async fn watch_decisions(
@@ -85,14 +100,14 @@ impl AgentService for Service {
         request: Request<v1::WatchDecisionsRequest>,
     ) -> Result<Response<Self::WatchDecisionsStream>, Status> {
         let request = watch::check(request.into_inner()).map_err(Status::invalid_argument)?;
-        Ok(Response::new(watch::decisions(Arc::clone(&self.0), request)))
+        Ok(Response::new(watch::decisions(Arc::clone(&self.agent), request)))
     }
 
     async fn list_oom_kills(
         &self,
         _request: Request<v1::ListOomKillsRequest>,
     ) -> Result<Response<v1::ListOomKillsResponse>, Status> {
-        let kills = self.0.decisions.oom_kills().iter().map(|kill| (**kill).clone().into()).collect();
+        let kills = self.agent.decisions.oom_kills().iter().map(|kill| (**kill).clone().into()).collect();
         Ok(Response::new(v1::ListOomKillsResponse { kills }))
     }
 
@@ -100,20 +115,30 @@ impl AgentService for Service {
         &self,
         request: Request<v1::ListEvictionsRequest>,
     ) -> Result<Response<v1::ListEvictionsResponse>, Status> {
-        let offers = self.0.evictions.offers(request.into_inner().all);
+        let offers = self.agent.evictions.offers(request.into_inner().all);
         let offers = offers.iter().map(wire::offer).collect();
         Ok(Response::new(v1::ListEvictionsResponse { offers }))
     }
 
     async fn admit(&self, request: Request<v1::AdmitRequest>) -> Result<Response<v1::AdmitResponse>, Status> {
-        let pods = read_pods(&request.into_inner().pod, "pod")
-            .map_err(|e| Status::invalid_argument(e.to_string()))?;
-        let [pod] = pods.as_slice() else {
-            return Err(Status::invalid_argument(format!("{} pods given; give one", pods.len())));
+        let text = request.into_inner().pod;
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            return Err(Status::resource_exhausted(format!(
+                "{ADMITTING} pods wait to be admitted already; ask again later"
+            )));
         };
-        let present = self.0.board.containers();
+        let stopped = |_| Status::unavailable("the agent is stopping");
+        let turn = Arc::clone(&self.turn).acquire_owned().await.map_err(stopped)?;
+        let read = tokio::task::spawn_blocking(move || {
+            // Held until it is read, also when nobody waits for it any more.
+            let _held = (place, turn);
+            read_pod(&text, "pod")
+        });
+        let read = read.await.map_err(|_| Status::internal("the pod could not be read; see the log"))?;
+        let pod = read.map_err(|e| Status::invalid_argument(e.to_string()))?;
+        let present = self.agent.board.containers();
         let workloads = present.iter().map(|view| &*view.tracked.workload);
-        let short = admit::shortages(&admit::allocatable(&self.0.context), workloads, pod);
+        let short = admit::shortages(&admit::allocatable(&self.agent.context), workloads, &pod);
         Ok(Response::new(v1::AdmitResponse { fits: short.is_empty(), short }))
     }
 }
@@ -124,9 +149,14 @@ async fn router(agent: &Arc<Agent>) -> anyhow::Result<Router> {
     // Python's own client of reflection, and older tools, speak v1alpha only.
     let current_reflection = reflection().build_v1().context(DESCRIPTORS)?;
     let earlier_reflection = reflection().build_v1alpha().context(DESCRIPTORS)?;
+    let service = Service {
+        agent: Arc::clone(agent),
+        places: Arc::new(Semaphore::new(ADMITTING)),
+        turn: Arc::new(Semaphore::new(1)),
+    };
     Ok(Server::builder()
         .max_concurrent_streams(CALLS_PER_CONNECTION)
-        .add_service(AgentServiceServer::new(Service(Arc::clone(agent))))
+        .add_service(AgentServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE))
         .add_service(health_service)
         .add_service(current_reflection)
         .add_service(earlier_reflection))
@@ -174,7 +204,7 @@ pub(crate) async fn serve_tcp(
     let listener = tokio::net::TcpListener::bind(address)
         .await
         .with_context(|| format!("cannot listen on {address}; free it, or set serve.address"))?;
-    let incoming = TcpListenerStream::new(listener);
+    let incoming = evenkeel_net::incoming(listener, Gate::new("serve.address", CONNECTIONS));
     router(&agent)
         .await?
         .serve_with_incoming_shutdown(incoming, stop)

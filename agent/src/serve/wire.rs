@@ -202,7 +202,7 @@ fn stream(agent: &Agent) -> v1::StreamStatus {
     v1::StreamStatus {
         address: agent.context.config.stream.recommender.clone().unwrap_or_default(),
         connected: state.connected,
-        epoch: agent.context.epoch,
+        epoch: state.epoch.unwrap_or(agent.context.epoch),
         frames_written: stats.frames_written.get(),
         frames_sent: stats.frames_sent.get(),
         last_acknowledged: state.last_acknowledged,

@@ -37,10 +37,23 @@ impl Log {
     /// # Errors
     /// A system call's failure; what was to be deleted is deleted by a later trim or opening.
     pub fn trim_to(&mut self, seq: Seq) -> Result<Trimmed, LogError> {
+        self.trim(seq, self.options.segment_bytes / 2)
+    }
+
+    /// Likewise, but the active segment is closed whenever it holds a record: on a full disk every byte counts.
+    ///
+    /// # Errors
+    /// As [`trim_to`](Self::trim_to).
+    pub fn trim_closing(&mut self, seq: Seq) -> Result<Trimmed, LogError> {
+        self.trim(seq, 0)
+    }
+
+    /// Trims; the active segment is closed once it has this many bytes.
+    fn trim(&mut self, seq: Seq, close_at: u64) -> Result<Trimmed, LogError> {
         self.trusted()?;
         if Some(seq) >= self.last()
             && self.next > self.active.first
-            && self.active_bytes() >= self.options.segment_bytes / 2
+            && self.active_bytes() >= close_at
             && self.write_buffer().is_ok()
         {
             // Closing it only frees space sooner; where it fails, say on a full disk, the rest is trimmed all the same.

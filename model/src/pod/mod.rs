@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 pub use read::{
-    MAX_TEXT_BYTES, PodObjects, ReadError, ReadReason, SkippedObject, read_pod_objects, read_pods,
-    read_resources_by_container,
+    MAX_POD_BYTES, MAX_TEXT_BYTES, PodObjects, ReadError, ReadReason, SkippedObject, check_pod_text,
+    read_pod, read_pod_objects, read_pods, read_resources_by_container,
 };
 
 use crate::requirements::{Requirements, ResourceList};

@@ -24,7 +24,7 @@ use tonic::{Request, Response, Status};
 
 use super::Context;
 use super::grpc::Api;
-use super::http::{Problem, Site, parameters};
+use super::http::{Json, Problem, Site, parameters};
 use crate::capacity::pool::{Busy, Wanted};
 use crate::capacity::read::{self, Asked, Interrupted};
 use crate::capacity::reported::Reported;
@@ -189,14 +189,14 @@ fn text(whole: &Whole) -> String {
     serde_json::to_string(whole).expect("an answer has only text keys and finite numbers")
 }
 
-async fn watched(From(site): From<Site>, request: HttpRequest) -> Result<axum::Json<Value>, Problem> {
+async fn watched(From(site): From<Site>, request: HttpRequest) -> Result<Json, Problem> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct NoParameters {}
     let NoParameters {} = parameters(&request)?;
     let context = site.context(WATCHED)?;
     let lines = context.watched.lines(&context.config.now().capacity);
-    Ok(axum::Json(lines.iter().map(line_object).collect()))
+    Ok(Json(lines.iter().map(line_object).collect()))
 }
 
 fn line_object(line: &Line) -> Value {

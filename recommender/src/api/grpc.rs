@@ -3,26 +3,33 @@
 //! Questions that walk over the state run on threads for blocking work, so that a large one does not hold up ingest.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use evenkeel_model::panic::Panic;
+use evenkeel_model::pod::{Pod, ReadError};
 use evenkeel_proto::v1::{
     self, recommender_service_server::RecommenderService,
     recommender_service_watch_usage_response::Event as UsageEvent,
 };
 use futures::Stream;
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::deadline::{self, Unanswered};
 use super::{Context, Late, convert, watch as watching};
+use crate::ingest::engine::chain;
 use crate::policy::panic;
 use crate::recommend::usage::{self, Question};
 use crate::recommend::{Desk, kept, list, pod};
 use crate::serve::ended;
+use crate::turns::NoTurn;
 
 /// Messages waiting for a watcher that does not read.
 const OUTBOX: usize = 64;
+
+/// Pods of at most so many bytes are read where they arrive: it takes a millisecond.
+pub(super) const SHORT_TEXT: usize = 64 << 10;
 
 /// All services but ingest.
 #[derive(Debug, Clone)]
@@ -50,12 +57,26 @@ impl Api {
     ) -> Result<T, Status> {
         let context = self.context()?.clone();
         let patience = context.config.now().serve.request_timeout.get();
-        let answer = tokio::task::spawn_blocking(move || question(&context));
-        match tokio::time::timeout(patience, answer).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => Err(Status::internal("the question could not be answered; see the log")),
-            Err(_) => Err(Status::deadline_exceeded("the question took longer than serve.request_timeout")),
-        }
+        let turns = context.work.questions.clone();
+        turns.run(patience, move |wanted| question(&context.asked_by(wanted))).await.map_err(no_turn)
+    }
+
+    /// The same for questions that begin with reading what somebody else wrote.
+    pub(super) async fn ask_with_text<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Context) -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let context = self.context()?.clone();
+        let patience = context.config.now().serve.request_timeout.get();
+        let turns = context.work.texts.clone();
+        turns.run(patience, move |wanted| question(&context.asked_by(wanted))).await.map_err(no_turn)
+    }
+
+    /// A place for a watch.
+    fn watching(&self) -> Result<OwnedSemaphorePermit, Status> {
+        Arc::clone(&self.context()?.work.watches).try_acquire_owned().map_err(|_| {
+            Status::resource_exhausted("as many watches as are kept are open; end one, or ask again later")
+        })
     }
 
     /// Asks under these rules, or those in force where none is named.
@@ -69,8 +90,29 @@ impl Api {
     }
 }
 
-fn read_pod(text: &str) -> Result<evenkeel_model::pod::Pod, Status> {
-    pod::read(text).map_err(|error| Status::invalid_argument(crate::ingest::engine::chain(&error)))
+fn no_turn(why: NoTurn) -> Status {
+    match why {
+        NoTurn::Busy => {
+            Status::resource_exhausted("as many questions as may wait are waiting; ask again later")
+        }
+        NoTurn::Late => Status::deadline_exceeded("the question took longer than serve.request_timeout"),
+        NoTurn::Fault => Status::internal("the question could not be answered; see the log"),
+    }
+}
+
+impl Api {
+    async fn read_pod(&self, text: String) -> Result<Pod, Status> {
+        let unreadable = |error: ReadError| Status::invalid_argument(chain(&error));
+        match self.late.context.get() {
+            Some(context) if text.len() > SHORT_TEXT => {
+                let patience = context.config.now().serve.request_timeout.get();
+                let read = context.work.texts.run(patience, move |_| pod::read(&text)).await;
+                read.map_err(no_turn)?.map_err(unreadable)
+            }
+            // Less work than changing threads for it.
+            _ => pod::read(&text).map_err(unreadable),
+        }
+    }
 }
 
 #[tonic::async_trait]
@@ -84,7 +126,7 @@ impl RecommenderService for Api {
     ) -> Result<Response<v1::RecommendPodResponse>, Status> {
         let deadline = deadline::of_call(request.metadata());
         let v1::RecommendPodRequest { pod, rules } = request.into_inner();
-        let pod = read_pod(&pod)?;
+        let pod = self.read_pod(pod).await?;
         let Some(context) = self.late.context.get() else {
             let kept = kept::while_loading(&self.late.stored, &pod, self.late.clock.now_usec());
             return Ok(Response::new(convert::pod_response(kept)));
@@ -126,7 +168,11 @@ impl RecommenderService for Api {
     ) -> Result<Response<Self::WatchRecommendationsStream>, Status> {
         let (outbox, answers) = mpsc::channel(OUTBOX);
         let context = self.context()?.clone();
-        tokio::spawn(watching::recommendations(context, self.stopping.clone(), outbox));
+        let (place, stopping) = (self.watching()?, self.stopping.clone());
+        tokio::spawn(async move {
+            watching::recommendations(context, stopping, outbox).await;
+            drop(place);
+        });
         Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
     }
 
@@ -147,9 +193,13 @@ impl RecommenderService for Api {
         &self,
         request: Request<v1::RecommenderServiceWatchUsageRequest>,
     ) -> Result<Response<Self::WatchUsageStream>, Status> {
-        self.context()?;
+        let place = self.watching()?;
         let (outbox, answers) = mpsc::channel(OUTBOX);
-        tokio::spawn(watch_usage(self.clone(), request.into_inner().node, outbox));
+        let api = self.clone();
+        tokio::spawn(async move {
+            watch_usage(api, request.into_inner().node, outbox).await;
+            drop(place);
+        });
         Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
     }
 

@@ -13,11 +13,14 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use evenkeel_model::shown;
 use evenkeel_rightsizing::policy::{API_VERSION, read};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use super::deadline::Unanswered;
+use super::grpc::SHORT_TEXT;
 use super::ready::Readiness;
 use super::{Context, Late, convert, metrics, policies};
 use crate::clock::WallClock;
@@ -28,7 +31,10 @@ use crate::recommend::stored::Stored;
 use crate::recommend::usage::{self, Question};
 use crate::recommend::{Desk, kept, list, pod};
 use crate::state::State;
+use crate::turns::{NoTurn, Waiting};
 
+/// Requests with large bodies at once; with serve.max_body, 2 MiB, they take 64 MiB. Small ones are as many as connections.
+const LARGE_BODIES: usize = 32;
 const POLICIES: &str = "/api/v1/policies";
 const OPENAPI: &str = include_str!("openapi.json");
 
@@ -51,12 +57,21 @@ pub(super) struct Problem {
     pub(super) remedy: &'static str,
 }
 
+/// A value as JSON, without characters that would do something in a terminal it is shown in.
+pub(super) struct Json(pub(super) Value);
+
+impl IntoResponse for Json {
+    fn into_response(self) -> Response {
+        ([(header::CONTENT_TYPE, "application/json")], shown::json(self.0.to_string())).into_response()
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let body = json!({ "error": {
             "what": self.what, "where": self.place, "why": self.why, "remedy": self.remedy,
         } });
-        (self.status, axum::Json(body)).into_response()
+        (self.status, Json(body)).into_response()
     }
 }
 
@@ -97,6 +112,19 @@ impl Site {
                 .into_response()
             })
         };
+        let large = Arc::new(Semaphore::new(LARGE_BODIES));
+        let spared = move |request: Request, next: Next| {
+            let large = Arc::clone(&large);
+            async move {
+                let _place = match is_large(&request) {
+                    true => Some(
+                        large.try_acquire_owned().map_err(|_| no_turn(request.uri().path(), NoTurn::Busy))?,
+                    ),
+                    false => None,
+                };
+                Ok::<_, Problem>(next.run(request).await)
+            }
+        };
         Router::new()
             .route("/recommendedPodResources", get(pod_resources).post(pod_resources))
             .route("/api/v1/recommendations", get(recommendations))
@@ -112,6 +140,7 @@ impl Site {
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(readyz))
             .route("/openapi.json", get(|| async { ([(header::CONTENT_TYPE, "application/json")], OPENAPI) }))
+            .layer(middleware::from_fn(spared))
             .layer(middleware::from_fn(limited))
             .layer(DefaultBodyLimit::max(serve.max_body.as_usize()))
             // With limits of their own.
@@ -156,9 +185,57 @@ impl Site {
         question: impl FnOnce(&Context) -> T + Send + 'static,
     ) -> Result<T, Problem> {
         let context = self.context(place)?;
-        let answer = tokio::task::spawn_blocking(move || question(&context));
-        answer.await.map_err(|_| fault(place))
+        let (turns, patience) =
+            (context.work.questions.clone(), context.config.now().serve.request_timeout.get());
+        let answer = turns.run(patience, move |wanted| question(&context.asked_by(wanted))).await;
+        answer.map_err(|why| no_turn(place, why))
     }
+
+    /// The same for questions that begin with reading what somebody else wrote.
+    async fn ask_with_text<T: Send + 'static>(
+        &self,
+        place: &str,
+        waiting: Waiting,
+        question: impl FnOnce(&Context) -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        let context = self.context(place)?;
+        let (turns, patience) =
+            (context.work.texts.clone(), context.config.now().serve.request_timeout.get());
+        let answer = turns.run_from(waiting, patience, move |w| question(&context.asked_by(w))).await;
+        answer.map_err(|why| no_turn(place, why))
+    }
+
+    /// A place among those whose text waits to be read.
+    fn place_for_text(&self, place: &str) -> Result<Waiting, Problem> {
+        self.context(place)?.work.texts.place().map_err(|why| no_turn(place, why))
+    }
+}
+
+/// Whether a request has, or may have, a body that takes one of the few places for large ones.
+fn is_large(request: &Request) -> bool {
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    match length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok()) {
+        Some(length) => length > SHORT_TEXT,
+        None => request.headers().contains_key(header::TRANSFER_ENCODING),
+    }
+}
+
+fn no_turn(place: &str, why: NoTurn) -> Problem {
+    let (status, why, remedy) = match why {
+        NoTurn::Busy => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "as many questions as may wait are waiting already",
+            "ask again later",
+        ),
+        NoTurn::Late => (
+            StatusCode::GATEWAY_TIMEOUT,
+            "it took longer than serve.request_timeout",
+            "ask for less, or raise serve.request_timeout",
+        ),
+        NoTurn::Fault => return fault(place),
+    };
+    let what = "the question was not answered".to_owned();
+    Problem { status, what, place: place.to_owned(), why: why.to_owned(), remedy }
 }
 
 fn fault(place: &str) -> Problem {
@@ -202,7 +279,7 @@ async fn pod_resources(
     From(site): From<Site>,
     query: Result<Query<PodQuery>, QueryRejection>,
     body: Result<Bytes, BytesRejection>,
-) -> Result<axum::Json<Value>, Problem> {
+) -> Result<Json, Problem> {
     const PLACE: &str = "/recommendedPodResources";
     let refused = |status, why| Problem {
         status,
@@ -216,7 +293,15 @@ async fn pod_resources(
     if text.trim().is_empty() {
         return Err(refused(StatusCode::BAD_REQUEST, "the request has no body".to_owned()));
     }
-    let pod = pod::read(text).map_err(|e| refused(StatusCode::BAD_REQUEST, chain(&e)))?;
+    let pod = match site.context.get() {
+        Some(_) if text.len() > SHORT_TEXT => {
+            let (waiting, text) = (site.place_for_text(PLACE)?, text.to_owned());
+            site.ask_with_text(PLACE, waiting, move |_| pod::read(&text)).await?
+        }
+        // Less work than changing threads for it.
+        _ => pod::read(text),
+    };
+    let pod = pod.map_err(|e| refused(StatusCode::BAD_REQUEST, chain(&e)))?;
     let Query(PodQuery { timeout }) = query.map_err(|rejection| Problem {
         status: StatusCode::BAD_REQUEST,
         what: "the query cannot be read".to_owned(),
@@ -225,10 +310,10 @@ async fn pod_resources(
         remedy: "write timeout as a duration, such as 250ms",
     })?;
     let Some(context) = site.context.get() else {
-        return Ok(axum::Json(convert::pod(&kept::while_loading(&site.stored, &pod, site.clock.now_usec()))));
+        return Ok(Json(convert::pod(&kept::while_loading(&site.stored, &pod, site.clock.now_usec()))));
     };
     let advice = context.pod_within(context.patience(timeout.map(Span::get)), pod, Vec::new()).await;
-    advice.map(|advice| axum::Json(convert::pod(&advice))).map_err(|why| match why {
+    advice.map(|advice| Json(convert::pod(&advice))).map_err(|why| match why {
         Unanswered::Late => Problem {
             status: StatusCode::GATEWAY_TIMEOUT,
             what: "the pod was not answered in time".to_owned(),
@@ -259,7 +344,7 @@ struct InNamespace {
     namespace: String,
 }
 
-async fn recommendations(From(site): From<Site>, request: Request) -> Result<axum::Json<Value>, Problem> {
+async fn recommendations(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
     let InNamespace { namespace } = parameters(&request)?;
     let found = match site.context.get() {
         Some(_) => {
@@ -267,22 +352,22 @@ async fn recommendations(From(site): From<Site>, request: Request) -> Result<axu
         }
         None => site.stored.all(&namespace, site.clock.now_usec()),
     };
-    Ok(axum::Json(found.iter().map(convert::recommendation).collect()))
+    Ok(Json(found.iter().map(convert::recommendation).collect()))
 }
 
-async fn list_policies(From(site): From<Site>, request: Request) -> Result<axum::Json<Value>, Problem> {
+async fn list_policies(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
     let InNamespace { namespace } = parameters(&request)?;
     let items = site.ask_context(POLICIES, move |c| policies::list(c, &namespace)).await?;
-    Ok(axum::Json(json!({ "apiVersion": API_VERSION, "kind": "PolicyList", "items": items })))
+    Ok(Json(json!({ "apiVersion": API_VERSION, "kind": "PolicyList", "items": items })))
 }
 
 async fn get_policy(
     From(site): From<Site>,
     Path((namespace, name)): Path<(String, String)>,
-) -> Result<axum::Json<Value>, Problem> {
+) -> Result<Json, Problem> {
     let (at, wanted) = (namespace.clone(), name.clone());
     let found = site.ask_context(POLICIES, move |c| policies::get(c, &at, &wanted)).await?;
-    found.map(axum::Json).ok_or_else(|| no_policy(&namespace, &name))
+    found.map(Json).ok_or_else(|| no_policy(&namespace, &name))
 }
 
 fn no_policy(namespace: &str, name: &str) -> Problem {
@@ -347,15 +432,18 @@ async fn apply(site: Site, named: Named, request: Request) -> Result<Response, P
     let body = body.map_err(|rejection| unreadable(rejection.status(), rejection.body_text()))?;
     let text =
         String::from_utf8(body.into()).map_err(|e| unreadable(StatusCode::BAD_REQUEST, e.to_string()))?;
-    if let Some((namespace, name)) = named {
-        let policy = read(&text).map_err(|e| refused(&e.into()))?;
-        if (policy.namespace.as_str(), policy.name.as_str()) != (&namespace, &name) {
-            let why = format!("the object is {}, the path says {namespace}/{name}", policy.key());
-            return Err(unreadable(StatusCode::BAD_REQUEST, why));
+    let waiting = site.place_for_text(POLICIES)?;
+    let applied = site.ask_with_text(POLICIES, waiting, move |context| {
+        if let Some((namespace, name)) = named {
+            let policy = read(&text).map_err(|e| refused(&e.into()))?;
+            if (policy.namespace.as_str(), policy.name.as_str()) != (&namespace, &name) {
+                let why = format!("the object is {}, the path says {namespace}/{name}", policy.key());
+                return Err(unreadable(StatusCode::BAD_REQUEST, why));
+            }
         }
-    }
-    let applied = site.ask_context(POLICIES, move |c| policies::apply(c, &text, dry_run)).await?;
-    let applied = applied.map_err(|e| refused(&e))?;
+        policies::apply(context, &text, dry_run).map_err(|e| refused(&e))
+    });
+    let applied = applied.await??;
     let preview: Vec<Value> = applied.preview.iter().map(convert::recommendation).collect();
     let status = match (applied.outcome, dry_run) {
         (Outcome::Created, false) => StatusCode::CREATED,
@@ -364,7 +452,7 @@ async fn apply(site: Site, named: Named, request: Request) -> Result<Response, P
     let body = json!({
         "outcome": applied.outcome.as_str(), "dryRun": dry_run, "policy": applied.object, "preview": preview,
     });
-    Ok((status, axum::Json(body)).into_response())
+    Ok((status, Json(body)).into_response())
 }
 
 async fn delete_policy(
@@ -389,18 +477,18 @@ struct UsageQuery {
     window_seconds: u64,
 }
 
-async fn query_usage(From(site): From<Site>, request: Request) -> Result<axum::Json<Value>, Problem> {
+async fn query_usage(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
     let UsageQuery { namespace, workload, container, window_seconds } = parameters(&request)?;
     let question = Question { namespace, workload, container, window_seconds };
     let found = site.ask_desk("/api/v1/usage", move |desk| usage::query(desk, &question)).await?;
-    Ok(axum::Json(found.iter().map(convert::usage).collect()))
+    Ok(Json(found.iter().map(convert::usage).collect()))
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NoParameters {}
 
-async fn nodes(From(site): From<Site>, request: Request) -> Result<axum::Json<Value>, Problem> {
+async fn nodes(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
     let NoParameters {} = parameters(&request)?;
     let found = site
         .ask("/api/v1/nodes", |c, state| {
@@ -408,7 +496,7 @@ async fn nodes(From(site): From<Site>, request: Request) -> Result<axum::Json<Va
             convert::nodes(state, |node| health.is_node_connected(node))
         })
         .await?;
-    Ok(axum::Json(found.iter().map(convert::node).collect()))
+    Ok(Json(found.iter().map(convert::node).collect()))
 }
 
 #[derive(Deserialize)]
@@ -424,10 +512,10 @@ impl Default for EventsQuery {
     }
 }
 
-async fn events(From(site): From<Site>, request: Request) -> Result<axum::Json<Value>, Problem> {
+async fn events(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
     let EventsQuery { node, limit } = parameters(&request)?;
     let found = site.ask("/api/v1/events", move |_, state| convert::events(state, &node, limit)).await?;
-    Ok(axum::Json(found.iter().map(convert::event).collect()))
+    Ok(Json(found.iter().map(convert::event).collect()))
 }
 
 async fn exposition(From(site): From<Site>) -> Response {

@@ -1,6 +1,7 @@
 //! Owns `/metrics`, in the text form of OpenMetrics 1.0.
 
 use std::fmt::Write;
+use std::sync::atomic::AtomicU64;
 
 use super::Context;
 use crate::capacity::pool::Counters;
@@ -20,16 +21,23 @@ enum Kind {
     Gauge,
 }
 
+impl Kind {
+    /// The name of the type, and what ends the name of its numbers.
+    const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Counter => ("counter", "_total"),
+            Self::Gauge => ("gauge", ""),
+        }
+    }
+}
+
 /// The exposition under construction.
 #[derive(Default)]
 struct Text(String);
 
 impl Text {
     fn metric(&mut self, kind: Kind, name: &str, help: &str, value: impl std::fmt::Display) {
-        let (word, suffix) = match kind {
-            Kind::Counter => ("counter", "_total"),
-            Kind::Gauge => ("gauge", ""),
-        };
+        let (word, suffix) = kind.words();
         // Writing to a string does not fail.
         let _ = writeln!(
             self.0,
@@ -47,6 +55,22 @@ impl Text {
 
     fn seconds(&mut self, kind: Kind, name: &str, help: &str, usec: u64) {
         self.metric(kind, name, help, usec as f64 / 1e6);
+    }
+
+    /// One whole number for each value of a label, which needs no escaping.
+    fn by_label<const N: usize>(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        help: &str,
+        label: &str,
+        values: [(&str, u64); N],
+    ) {
+        let (word, suffix) = kind.words();
+        let _ = writeln!(self.0, "# TYPE {PREFIX}{name} {word}\n# HELP {PREFIX}{name} {help}");
+        for (of, value) in values {
+            let _ = writeln!(self.0, "{PREFIX}{name}{suffix}{{{label}=\"{of}\"}} {value}");
+        }
     }
 
     /// One value for each question that has one; names of questions need no escaping.
@@ -87,6 +111,7 @@ pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, ready: bool
     estimates(&mut text, capacity);
     engines(&mut text, health);
     answers(&mut text, context);
+    bounds(&mut text, context);
     text.end()
 }
 
@@ -136,6 +161,12 @@ fn ingest(text: &mut Text, state: &State, health: &Health) {
     text.count("counter_resets", "Times a CPU counter went back.", c.resets);
     text.count("refused_containers", "Announcements not followed for lack of room.", c.refused_containers);
     text.count(
+        "dropped_labels",
+        "Containers followed without their labels, too many or too long.",
+        c.dropped_labels,
+    );
+    text.count("cut_decisions", "Decisions cut because they were too long.", c.cut_decisions);
+    text.count(
         "protocol_violations",
         "Connections ended for breaking the protocol.",
         read(&health.violations),
@@ -163,6 +194,44 @@ fn storage(text: &mut Text, health: &Health) {
         "1 while no checkpoint can be written.",
         u64::from(health.checkpoint_trouble().is_some()),
     );
+}
+
+/// What was turned away to spare others.
+fn bounds(text: &mut Text, context: &Context) {
+    let gates = [("grpc", &context.gates.grpc), ("http", &context.gates.http)];
+    let mut by_listener = |kind, name, help, of: fn(&evenkeel_net::Counters) -> &AtomicU64| {
+        text.by_label(
+            kind,
+            name,
+            help,
+            "listener",
+            gates.map(|(name, gate)| (name, read(of(gate.counters())))),
+        );
+    };
+    by_listener(Kind::Gauge, "open_connections", "Connections open.", |c| &c.open);
+    by_listener(
+        Kind::Counter,
+        "refused_connections",
+        "Connections refused because as many as may be were in use.",
+        |c| &c.refused,
+    );
+    by_listener(
+        Kind::Counter,
+        "displaced_connections",
+        "Connections without a request closed to make room for newer ones.",
+        |c| &c.displaced,
+    );
+    by_listener(Kind::Counter, "slow_connections", "Connections closed for saying nothing in time.", |c| {
+        &c.slow
+    });
+    by_listener(Kind::Counter, "failed_accepts", "Connections that could not be accepted.", |c| &c.failed);
+    let work = [("questions", &context.work.questions), ("texts", &context.work.texts)];
+    let mut by_work = |name, help, of: fn(&crate::turns::Counters) -> &AtomicU64| {
+        let values = work.map(|(name, turns)| (name, read(of(turns.counters()))));
+        text.by_label(Kind::Counter, name, help, "work", values);
+    };
+    by_work("refused_questions", "Questions refused because as many waited as may.", |c| &c.refused);
+    by_work("given_up_questions", "Questions whose caller left, or whose time was over.", |c| &c.given_up);
 }
 
 /// Engines outside, all together.

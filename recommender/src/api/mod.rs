@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use evenkeel_model::pod::Pod;
+use tokio::sync::Semaphore;
 
 use crate::capacity::pool::Pool;
 use crate::capacity::watch::Watched;
@@ -26,7 +27,9 @@ use crate::recommend::advice::{Advisor, largest_node};
 use crate::recommend::pod::{self, PodAdvice};
 use crate::recommend::rules::{self, Chosen};
 use crate::recommend::stored::{Kept, Stored};
+use crate::serve::Gates;
 use crate::state::State;
+use crate::turns::{Turns, Wanted};
 
 /// What every interface needs.
 #[derive(Debug, Clone)]
@@ -45,6 +48,34 @@ pub struct Context {
     pub(crate) capacity: Pool,
     /// Answers to watched questions.
     pub(crate) watched: Watched,
+    /// How many questions are worked on at once.
+    pub(crate) work: Work,
+    /// Who is let in.
+    pub(crate) gates: Gates,
+    /// Whether the question this is asked for is still wanted.
+    wanted: Wanted,
+}
+
+/// How many questions are worked on at once, by kind.
+#[derive(Debug, Clone)]
+pub(crate) struct Work {
+    /// Questions that walk over the state; they wait for each other anyway.
+    pub(crate) questions: Turns,
+    /// Large texts of others, which take a hundred times their length of memory while they are read.
+    pub(crate) texts: Turns,
+    /// Watches, each of which remembers all that it told.
+    pub(crate) watches: Arc<Semaphore>,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self {
+            questions: Turns::new(8, 256),
+            // With texts of serve.max_body, 2 MiB, waiting ones take 32 MiB.
+            texts: Turns::new(2, 16),
+            watches: Arc::new(Semaphore::new(100)),
+        }
+    }
 }
 
 impl Context {
@@ -52,14 +83,26 @@ impl Context {
     ///
     /// # Errors
     /// When rule, predefined values or stored policies cannot be used, or the threads for questions cannot be had.
-    pub fn new(engine: Engine, live: &InForce, stored: Arc<Stored>) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        engine: Engine,
+        live: &InForce,
+        stored: Arc<Stored>,
+        gates: Gates,
+    ) -> anyhow::Result<Self> {
         let config = live.now();
         let advisor = Arc::new(Advisor::new(&config.recommend)?);
         let policies = Arc::new(Policies::open(live, engine.now_usec() / 1000)?);
         let capacity = Pool::start(config.capacity.workers, config.capacity.queue)
             .context("cannot start the threads for questions")?;
         let watched = Watched::open(config.watched_file());
-        Ok(Self { engine, config: live.clone(), advisor, policies, stored, capacity, watched })
+        let (work, wanted) = Default::default();
+        let config = live.clone();
+        Ok(Self { engine, config, advisor, policies, stored, capacity, watched, work, gates, wanted })
+    }
+
+    /// The same for one question.
+    pub(crate) fn asked_by(&self, wanted: &Wanted) -> Self {
+        Self { wanted: wanted.clone(), ..self.clone() }
     }
 
     /// Answers a question about recommendations from the present state. May take its time.
@@ -70,7 +113,8 @@ impl Context {
 
     fn desk<'a>(&'a self, policies: &'a Set, before: &'a Kept, state: &'a State) -> Desk<'a> {
         let largest = largest_node(state);
-        Desk { advisor: &self.advisor, policies, before, state, now_usec: self.engine.now_usec(), largest }
+        let (advisor, wanted) = (&self.advisor, &self.wanted);
+        Desk { advisor, policies, before, state, now_usec: self.engine.now_usec(), largest, wanted }
     }
 
     /// Answers for a pod, and notes how long that took.

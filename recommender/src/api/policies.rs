@@ -49,7 +49,8 @@ pub(crate) fn apply(context: &Context, text: &str, dry_run: bool) -> Result<Appl
     let rule = context.policies.rule(&policy)?;
     let preview = context.at_desk(|desk| {
         let governing = Governing { policy: &policy, rule: &rule, at: 0 };
-        let lines = list::lines(desk.state, &policy.namespace).into_iter().filter(|line| {
+        let lines = list::lines(desk.state, &policy.namespace).into_iter();
+        let lines = lines.take_while(|_| desk.wanted.is_wanted()).filter(|line| {
             let labels = line.identity.as_ref().map(|i| &i.labels);
             labels.is_some_and(|l| policy.selects(&policy.namespace, |key| l.get(key).map(String::as_str)))
         });
@@ -102,7 +103,7 @@ impl PolicyService for Api {
 
     async fn apply(&self, request: Request<v1::ApplyRequest>) -> Result<Response<v1::ApplyResponse>, Status> {
         let v1::ApplyRequest { policy, dry_run } = request.into_inner();
-        let applied = self.ask(move |c| apply(c, &policy, dry_run)).await?.map_err(status)?;
+        let applied = self.ask_with_text(move |c| apply(c, &policy, dry_run)).await?.map_err(status)?;
         Ok(Response::new(v1::ApplyResponse {
             policy: applied.object.to_string(),
             outcome: applied.outcome.as_str().to_owned(),

@@ -47,6 +47,7 @@ impl Readiness {
             check("log", health.log_trouble(), true),
             check("checkpoint", health.checkpoint_trouble(), false),
             check("clock", health.clock_trouble(), false),
+            check("room", health.room_trouble(), false),
         ]
     }
 }

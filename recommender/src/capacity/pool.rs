@@ -1,11 +1,13 @@
 //! Owns the threads that answer: few, so that a large question never takes from ingest, with a short queue before them.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use tokio::sync::oneshot;
+
+pub(crate) use crate::turns::Wanted;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -13,17 +15,6 @@ type Job = Box<dyn FnOnce() + Send>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("as many questions as capacity.queue allows are waiting already")]
 pub(crate) struct Busy;
-
-/// Whether an answer is still wanted.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Wanted(Arc<AtomicBool>);
-
-impl Wanted {
-    /// True until whoever asked has gone.
-    pub(crate) fn is_wanted(&self) -> bool {
-        !self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// The threads, ended when the last handle is dropped.
 #[derive(Debug, Clone)]
@@ -63,7 +54,7 @@ impl<T> Waiting<T> {
 
 impl<T> Drop for Waiting<T> {
     fn drop(&mut self) {
-        self.wanted.0.store(true, Ordering::Relaxed);
+        self.wanted.give_up();
         if !self.done {
             self.counters.given_up.fetch_add(1, Ordering::Relaxed);
         }

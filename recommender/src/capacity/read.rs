@@ -8,15 +8,14 @@ use evenkeel_capacity::answer::Shape;
 use evenkeel_capacity::load::{Loader, Members, Stream, StreamError, shapes};
 use evenkeel_capacity::object::Pod;
 use evenkeel_capacity::question::{Options, Question, Snapshot};
+use evenkeel_model::yaml::{self, Bounds};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::pool::Wanted;
 
-/// Nesting of lists and maps in YAML; a pod needs about ten levels.
-const YAML_DEPTH: usize = 64;
-/// Lists, maps and scalars of YAML; larger snapshots are given as JSON, which is read as a stream.
-const YAML_NODES: usize = 1_000_000;
+/// What is read as YAML; larger snapshots are given as JSON, which is read as a stream.
+const YAML: Bounds = Bounds { documents: 10_000, nodes: 1_000_000 };
 /// Bytes of YAML that are read.
 const YAML_BYTES: u64 = 16 << 20;
 /// Placings told in detail: each holds the scores of every node.
@@ -152,15 +151,7 @@ fn documents(reader: impl Read) -> Result<Vec<Value>, String> {
             "it is YAML of more than {YAML_BYTES} bytes; send JSON, which is read as it arrives"
         ));
     }
-    let budget = serde_saphyr::budget! {
-        max_depth: YAML_DEPTH,
-        flow_nesting_limit: YAML_DEPTH,
-        max_nodes: YAML_NODES,
-        max_events: 2 * YAML_NODES,
-    };
-    let options = serde_saphyr::options! { budget: budget, with_snippet: false, emit_comments: false };
-    let documents: Vec<Value> =
-        serde_saphyr::from_str_multiple_with_options(&text, options).map_err(|error| error.to_string())?;
+    let documents: Vec<Value> = yaml::documents(&text, YAML).map_err(|error| error.to_string())?;
     Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
 }
 

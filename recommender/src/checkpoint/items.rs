@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::TooLarge;
 use super::messages::{
     ClockItem, ColumnItem, EventItem, FilesItem, Kind, MetaItem, NodeItem, OpenHourItem, RepeatsItem,
     RollupItem, SeriesItem, SlotItem, StreamItem, SubjectItem,
@@ -102,6 +103,8 @@ fn meta(state: &State) -> MetaItem {
             c.resets,
             c.refused_kills,
             c.clock_doubts,
+            c.dropped_labels,
+            c.cut_decisions,
         ],
     }
 }
@@ -262,17 +265,25 @@ pub(super) struct Importer<'a> {
     state: &'a mut State,
     stream: Option<(u64, Key)>,
     files: Vec<(u32, u32, u64)>,
+    /// What the writer of the checkpoint had counted.
+    counted: Counters,
 }
 
 impl<'a> Importer<'a> {
     pub(super) fn new(state: &'a mut State) -> Self {
-        Self { state, stream: None, files: Vec::new() }
+        Self { state, stream: None, files: Vec::new(), counted: Counters::default() }
     }
 
-    /// Day, kind and length of the history's files.
-    pub(super) fn finish(self) -> Vec<(u32, u32, u64)> {
+    /// Day, kind and length of the history's files, and what was too large to be taken in.
+    pub(super) fn finish(self) -> (Vec<(u32, u32, u64)>, TooLarge) {
         self.state.measure_nodes();
-        self.files
+        let (now, before) = (self.state.counters, self.counted);
+        let too_large = TooLarge {
+            labels: now.dropped_labels - before.dropped_labels,
+            decisions: now.cut_decisions - before.cut_decisions,
+            containers: now.refused_containers - before.refused_containers,
+        };
+        (self.files, too_large)
     }
 
     /// Takes one item; what is wrong with it otherwise.
@@ -289,7 +300,7 @@ impl<'a> Importer<'a> {
                 self.files = files.map(|((day, kind), length)| (day, kind, length)).collect();
             }
             Kind::Event(EventItem { cluster, node, decision }) => {
-                self.state.events.push_back(Event { node: NodeKey { cluster, node }, decision });
+                self.state.keep_event(Event { node: NodeKey { cluster, node }, decision });
             }
             Kind::Repeats(RepeatsItem { cluster, node, epochs, seqs }) => {
                 let node = NodeKey { cluster, node };
@@ -326,6 +337,8 @@ impl<'a> Importer<'a> {
         let read = &mut self.state.counters;
         (read.late, read.ancient, read.resets) = (next(), next(), next());
         (read.refused_kills, read.clock_doubts) = (next(), next());
+        (read.dropped_labels, read.cut_decisions) = (next(), next());
+        self.counted = self.state.counters;
         self.state.history.set_dropped(series);
         self.state.clock = clock_of(item.clock_minute, item.clock);
     }

@@ -18,7 +18,7 @@ mod items;
 mod messages;
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, BufReader, Read as _, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use evenkeel_log::private;
@@ -109,6 +109,19 @@ pub(crate) struct Read {
     pub(crate) bytes: u64,
     /// Day, kind and length of every file of the history.
     pub(crate) files: Vec<(u32, u32, u64)>,
+    /// What was not taken in as it was.
+    pub(crate) too_large: TooLarge,
+}
+
+/// What a checkpoint of an earlier release held beyond today's bounds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TooLarge {
+    /// Containers whose labels were dropped.
+    pub labels: u64,
+    /// Decisions that were cut.
+    pub decisions: u64,
+    /// Containers that were dropped.
+    pub containers: u64,
 }
 
 /// Replaces the file durably.
@@ -136,31 +149,69 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(at("sync the directory of", path))
 }
 
-/// Reads the file into an empty state; nothing where there is no file.
+/// Reads the file into an empty state; nothing where there is no file. One item is in memory at a time: the file may hold
+/// more than there is room for.
 pub(crate) fn read(path: &Path, state: &mut State) -> Result<Option<Read>, CheckpointError> {
-    let bytes = match private::read(path) {
-        Ok(bytes) => bytes,
+    let failed = |source| CheckpointError::Io { op: "read", path: path.to_owned(), source };
+    let file = match private::open(path) {
+        Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(CheckpointError::Io { op: "read", path: path.to_owned(), source }),
+        Err(source) => return Err(failed(source)),
     };
     let damaged = |what: &str| CheckpointError::Damaged { path: path.to_owned(), what: what.to_owned() };
-    let mut body = verified(path, &bytes)?;
+    let length = verified(path, &file)?;
+    let mut body = BufReader::with_capacity(PART, &file);
+    body.seek(SeekFrom::Start(HEADER as u64)).map_err(failed)?;
+    let mut body = body.take(length);
     let mut importer = Importer::new(state);
-    while !body.is_empty() {
-        let item = Item::decode_length_delimited(&mut body).map_err(|e| damaged(&e.to_string()))?;
+    let mut bytes = Vec::new();
+    while let Some(size) = next_length(&mut body).map_err(failed)? {
+        if size > body.limit() {
+            return Err(damaged("an item is longer than the rest of the file"));
+        }
+        bytes.clear();
+        body.by_ref().take(size).read_to_end(&mut bytes).map_err(failed)?;
+        let item = Item::decode(bytes.as_slice()).map_err(|e| damaged(&e.to_string()))?;
+        // One huge item must not keep its memory.
+        bytes.shrink_to(PART);
         // An item of an unknown kind is of a newer release that kept the format version: it can be done without.
         if let Some(kind) = item.kind {
             importer.take(kind).map_err(damaged)?;
         }
     }
-    Ok(Some(Read { bytes: bytes.len() as u64, files: importer.finish() }))
+    let (files, too_large) = importer.finish();
+    Ok(Some(Read { bytes: HEADER as u64 + length, files, too_large }))
 }
 
-fn verified<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a [u8], CheckpointError> {
+/// The length before an item, as protobuf writes it; nothing at the end.
+fn next_length(body: &mut impl io::Read) -> io::Result<Option<u64>> {
+    let mut length = 0;
+    for shift in (0..64).step_by(7) {
+        let mut byte = [0];
+        match body.read(&mut byte)? {
+            0 if shift == 0 => return Ok(None),
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => length |= u64::from(byte[0] & 0x7f) << shift,
+        }
+        if byte[0] < 0x80 {
+            return Ok(Some(length));
+        }
+    }
+    Err(io::ErrorKind::InvalidData.into())
+}
+
+/// The length of the body, once header and checksums are found right.
+fn verified(path: &Path, mut file: &File) -> Result<u64, CheckpointError> {
     let damaged = |what: &str| CheckpointError::Damaged { path: path.to_owned(), what: what.to_owned() };
-    let Some((header, body)) = bytes.split_first_chunk::<HEADER>() else {
-        return Err(damaged("it ends inside its header"));
-    };
+    let failed = |source| CheckpointError::Io { op: "read", path: path.to_owned(), source };
+    let size = file.metadata().map_err(failed)?.len();
+    let mut header = [0; HEADER];
+    match file.read_exact(&mut header) {
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+            return Err(damaged("it ends inside its header"));
+        }
+        read => read.map_err(failed)?,
+    }
     let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     if header[..8] != MAGIC || u32_at(24) != crc32c::crc32c(&header[..24]) {
         return Err(damaged("the header does not match its checksum"));
@@ -169,11 +220,18 @@ fn verified<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a [u8], CheckpointErro
         return Err(CheckpointError::Version { path: path.to_owned(), found: u32_at(8) });
     }
     let length = u64::from(u32_at(16)) | u64::from(u32_at(20)) << 32;
-    if length != body.len() as u64 {
+    if Some(length) != size.checked_sub(HEADER as u64) {
         return Err(damaged("its length is not what the header says"));
     }
-    if u32_at(12) != crc32c::crc32c(body) {
+    let (mut crc, mut part) = (0, vec![0; PART]);
+    loop {
+        match file.read(&mut part).map_err(failed)? {
+            0 => break,
+            n => crc = crc32c::crc32c_append(crc, &part[..n]),
+        }
+    }
+    if u32_at(12) != crc {
         return Err(damaged("the body does not match its checksum"));
     }
-    Ok(body)
+    Ok(length)
 }

@@ -71,8 +71,11 @@ pub struct Serve {
     pub workers: usize,
     /// A request that takes longer is answered with 504 (HTTP) or DEADLINE_EXCEEDED.
     pub request_timeout: Span,
-    /// Largest HTTP request body.
+    /// Largest HTTP request body, and largest question over gRPC.
     pub max_body: Size,
+    /// Open HTTP connections, and gRPC connections beside those of ingest.max_streams agents. One address has at most half
+    /// of the HTTP ones; where there are more, the one that has waited longest for a request is closed.
+    pub max_connections: usize,
     /// On SIGTERM, open requests have this long to end.
     pub drain: Span,
 }
@@ -264,6 +267,8 @@ impl Default for Serve {
             request_timeout: Span::from_secs(10),
             // etcd's limit of an object is 1.5 MiB; a pod is never larger.
             max_body: Size::from_mib(2),
+            // Prometheus, webhooks and people keep a handful each.
+            max_connections: 512,
             drain: Span::from_secs(5),
         }
     }
@@ -376,6 +381,11 @@ impl Config {
         let log = &self.log;
         check((1..=64).contains(&self.serve.workers), "serve.workers", "must be 1 to 64");
         check(self.serve.max_body.get() >= 1024, "serve.max_body", "must be at least 1KiB");
+        check(
+            (2..=100_000).contains(&self.serve.max_connections),
+            "serve.max_connections",
+            "must be 2 to 100000",
+        );
         check(self.serve.request_timeout.get().as_millis() > 0, "serve.request_timeout", "must not be 0");
         check(log.segment_bytes.get() >= 1 << 16, "log.segment_bytes", "must be at least 64KiB");
         check(

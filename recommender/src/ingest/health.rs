@@ -51,6 +51,7 @@ pub struct Health {
     clock_correction: AtomicI64,
     log_trouble: Mutex<Option<String>>,
     checkpoint_trouble: Mutex<Option<String>>,
+    room_trouble: Mutex<Option<String>>,
     /// Of the engines outside.
     engines: Mutex<Vec<Arc<Counters>>>,
 }
@@ -80,6 +81,7 @@ impl Default for Health {
             clock_correction: AtomicI64::default(),
             log_trouble: Mutex::default(),
             checkpoint_trouble: Mutex::default(),
+            room_trouble: Mutex::default(),
             engines: Mutex::default(),
         }
     }
@@ -196,6 +198,15 @@ impl Health {
     /// Why the last checkpoint was not written, if so.
     pub fn checkpoint_trouble(&self) -> Option<String> {
         self.checkpoint_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why there is no room on the disk for the next checkpoint, if so.
+    pub fn room_trouble(&self) -> Option<String> {
+        self.room_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_room_trouble(&self, trouble: Option<String>) -> bool {
+        changed(&self.room_trouble, trouble)
     }
 
     /// Sets or ends the log's trouble; true when that is a change worth a log line.

@@ -9,6 +9,7 @@
 //! | `shared.rs` | the state's locks |
 //! | `engine/` | the threads: one appends and applies, one syncs, one writes checkpoints |
 //! | `save.rs` | checkpoints and the history's files: written in order, read back |
+//! | `room.rs` | room kept on the disk for one checkpoint |
 //! | `outside.rs` | engines outside that keep the history too |
 //! | `health.rs` | what can be said about them from outside |
 //! | `service.rs` | the gRPC side: one task per connection |
@@ -20,6 +21,7 @@ pub(crate) mod outside;
 pub mod record;
 #[cfg(test)]
 mod retention_tests;
+mod room;
 pub(crate) mod save;
 pub(crate) mod service;
 mod shared;

@@ -4,7 +4,7 @@
 use evenkeel_log::LogError;
 
 use super::record::RecordError;
-use crate::checkpoint::CheckpointError;
+use crate::checkpoint::{CheckpointError, TooLarge};
 use crate::history::HistoryError;
 use crate::history::past::Coverage;
 
@@ -35,6 +35,11 @@ pub enum StoreError {
     /// A sync failed, and the log has not been opened anew yet.
     #[error("the ingest log is closed after a failed sync; it is opened anew as soon as the disk works")]
     Closed,
+    /// The room kept for a checkpoint has made way for it.
+    #[error(
+        "the disk is full: the ingest log waits until a checkpoint is written and the log trimmed; free space"
+    )]
+    MakingRoom,
     /// The state directory cannot be made.
     #[error(transparent)]
     Directory(#[from] evenkeel_log::private::NotPrivate),
@@ -45,6 +50,8 @@ pub enum StoreError {
 pub struct OpenReport {
     /// Size of the checkpoint read, where there was one.
     pub checkpoint_bytes: Option<u64>,
+    /// What it held beyond the bounds of this release.
+    pub too_large: TooLarge,
     /// Why a checkpoint that was there could not be used; it was moved aside.
     pub checkpoint_damage: Option<String>,
     /// Records replayed behind it.
@@ -65,6 +72,8 @@ pub struct OpenReport {
     pub history_damage: Vec<String>,
     /// How much of the past there is.
     pub coverage: Coverage,
+    /// Why there is no room for a checkpoint on the disk.
+    pub no_room: Option<String>,
     /// Time it took, milliseconds.
     pub millis: u64,
 }

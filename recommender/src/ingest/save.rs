@@ -3,8 +3,9 @@
 
 use std::fs;
 
-use tracing::info;
+use tracing::{info, warn};
 
+use super::room::{Room, is_full_disk};
 use super::store::{OpenReport, SharedState, StoreError};
 use crate::checkpoint::{self, CheckpointError};
 use crate::config::Config;
@@ -49,6 +50,7 @@ pub(super) fn load_state(
         Ok(Some(read)) => {
             report.checkpoint_bytes = Some(read.bytes);
             listed = Some(read.files);
+            report.too_large = read.too_large;
         }
         Ok(None) => {}
         Err(error @ CheckpointError::Damaged { .. }) => {
@@ -126,11 +128,7 @@ fn load_item(state: &mut State, day: u32, names: &mut Names, item: Item<'_>) {
 ///
 /// # Errors
 /// When a system call fails; nothing is lost and the call may be repeated.
-pub(crate) fn save(
-    shared: &SharedState,
-    files: &mut Files,
-    config: &Config,
-) -> Result<(u64, u64), StoreError> {
+fn save(shared: &SharedState, files: &mut Files, config: &Config) -> Result<(u64, u64), StoreError> {
     let (outgoing, draft, expiry) = {
         let state = shared.study();
         let named = |(id, blocks)| Some((id, state.history.get(id)?.key.clone(), blocks));
@@ -174,4 +172,23 @@ pub(crate) fn save(
     checkpoint::write(&config.checkpoint_file(), &bytes)?;
     files.delete_expired();
     Ok((outgoing.applied, bytes.len() as u64))
+}
+
+/// The same; on a full disk the room kept for a checkpoint is used.
+///
+/// # Errors
+/// As [`save`].
+pub(crate) fn save_in_room(
+    shared: &SharedState,
+    files: &mut Files,
+    config: &Config,
+    room: &Room,
+) -> Result<(u64, u64), StoreError> {
+    match save(shared, files, config) {
+        Err(error) if is_full_disk(&error) && room.release() => {
+            warn!(%error, "the disk is full; the room kept for a checkpoint is used");
+            save(shared, files, config)
+        }
+        saved => saved,
+    }
 }

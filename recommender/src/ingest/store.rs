@@ -20,7 +20,8 @@ use evenkeel_proto::v1;
 
 pub use super::outcome::{Greeting, Mark, OpenReport, Outcome, StoreError};
 use super::record::{self, Entry, Key, LogRecord, Lost, RecordError, Taken};
-use super::save::{load_state, save};
+use super::room::Room;
+use super::save::{load_state, save_in_room};
 pub use super::shared::SharedState;
 use super::stream_state::{Range, Verdict};
 use crate::config::Config;
@@ -46,6 +47,8 @@ pub struct Store {
     buffer: Vec<u8>,
     /// Bytes logged since the last checkpoint was taken.
     behind_bytes: u64,
+    /// Room kept on the disk for a checkpoint.
+    room: Room,
 }
 
 impl Store {
@@ -75,7 +78,11 @@ impl Store {
             base: 0,
             buffer: Vec::new(),
             behind_bytes: recovery.bytes,
+            room: Room::new(&config.state_dir),
         };
+        if let Err(error) = store.room.keep(report.checkpoint_bytes.unwrap_or(0)) {
+            report.no_room = Some(error.to_string());
+        }
         store.replay(&recovery, &mut report)?;
         let state = store.state.read();
         store.state.tell_panic(state.panic.on);
@@ -174,9 +181,11 @@ impl Store {
                 format!("frame {sequence} replaces from {}: the range is impossible", frame.replaces_first);
             return Ok(Outcome::Close { why });
         };
-        let position = self.state.read().stream(key).map(|s| s.position).unwrap_or_default();
+        let (position, seen) =
+            self.state.read().stream(key).map(|s| (s.position, s.last_seen_usec)).unwrap_or_default();
+        let silent = now_usec.saturating_sub(seen) / 1_000_000;
         let whole = crc32c::crc32c(&frame.samples) == frame.samples_crc32c;
-        match position.judge(range, whole, resumed) {
+        match position.judge(range, whole, resumed, silent) {
             Verdict::Duplicate => Ok(Outcome::Acknowledge { last: position.last, mark: self.mark() }),
             Verdict::Close { why, remedy } => Ok(Outcome::Close { why: format!("{why}; {remedy}") }),
             Verdict::Refuse { why, remedy } => {
@@ -252,6 +261,7 @@ impl Store {
     fn log(&mut self, now_usec: u64, entry: Entry) -> Result<Applied, StoreError> {
         let record = LogRecord::new(now_usec, entry);
         record.write(&mut self.buffer);
+        self.may_write()?;
         let Some(log) = &mut self.log else { return Err(StoreError::Closed) };
         let seq = log.append(&self.buffer)?;
         self.newest = Mark(self.base + seq.get());
@@ -274,6 +284,7 @@ impl Store {
     /// # Errors
     /// When the write fails; what was appended stays in memory and the next call tries again.
     pub fn flush(&mut self) -> Result<(), StoreError> {
+        self.may_write()?;
         self.opened()?.flush()?;
         Ok(())
     }
@@ -294,6 +305,16 @@ impl Store {
     pub fn syncer(&mut self) -> Result<(SyncHandle, u64), StoreError> {
         let base = self.base;
         Ok((self.opened()?.sync_handle(), base))
+    }
+
+    /// Fails while a checkpoint needs the room that there is.
+    fn may_write(&self) -> Result<(), StoreError> {
+        if self.room.is_released() { Err(StoreError::MakingRoom) } else { Ok(()) }
+    }
+
+    /// The room kept on the disk for a checkpoint.
+    pub(crate) fn room(&self) -> Room {
+        self.room.clone()
     }
 
     fn opened(&mut self) -> Result<&mut Log, StoreError> {
@@ -320,9 +341,15 @@ impl Store {
     /// # Errors
     /// When a system call fails; a later trim deletes it.
     pub fn trim(&mut self, applied: u64) -> Result<(), StoreError> {
+        let is_short = self.room.is_released();
         let log = self.opened()?;
         if let (Some(seq), Some(last)) = (Seq::new(applied), log.last()) {
-            log.trim_to(seq.min(last))?;
+            // On a full disk the present segment goes too, however little of it is used.
+            if is_short {
+                log.trim_closing(seq.min(last))?
+            } else {
+                log.trim_to(seq.min(last))?
+            };
         }
         Ok(())
     }
@@ -336,9 +363,15 @@ impl Store {
         let mut files = state.files();
         let last = self.opened()?.last().map_or(0, Seq::get);
         self.state.write().applied = last;
-        save(&state, &mut files, &self.config)?;
+        let (_, bytes) = save_in_room(&state, &mut files, &self.config, &self.room)?;
         self.behind_bytes = 0;
-        self.trim(last)
+        self.trim(last)?;
+        if self.room.is_released()
+            && let Err(error) = self.room.keep(bytes)
+        {
+            tracing::warn!(%error, "no room can be kept on the disk for a checkpoint; free space");
+        }
+        Ok(())
     }
 
     /// Opens the log anew after a failed sync and writes a checkpoint: the state has everything the log lost, so with it

@@ -16,9 +16,19 @@
 //! That holds for a stream nothing is known of too, which may begin anywhere: what was known may have been lost here.
 //! A frame without a number (0) only announces slots again; it has no place in this order.
 
-/// The longest gap or fold accepted, in sequence numbers: 400 days of seconds. A sequence number that jumps further is
-/// damage, and believing it would make every later frame a duplicate.
+/// The longest gap or fold accepted of a stream nothing is known of, in sequence numbers: 400 days of seconds.
 pub const MAX_JUMP: u64 = 400 * 86_400;
+/// Sequence numbers a stream may go on by however short it was silent: a day of seconds, for clocks that were set.
+const FREE_JUMP: u64 = 86_400;
+/// Sequence numbers for each second of silence: twice those of an agent that samples as often as it may.
+const JUMP_PER_SECOND: u64 = 20;
+
+/// The longest gap or fold accepted of a stream that was silent for so long, seconds. A sequence number that jumps further
+/// is damage or a lie, and believing it would make every later frame of the true agent a duplicate.
+pub const fn longest_jump(silent_seconds: u64) -> u64 {
+    let jump = silent_seconds.saturating_mul(JUMP_PER_SECOND).saturating_add(FREE_JUMP);
+    if jump < MAX_JUMP { jump } else { MAX_JUMP }
+}
 
 /// How far a stream has been taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -72,16 +82,20 @@ impl Range {
 
 impl Position {
     /// Judges a frame by its range. `whole` tells whether its checksum matches; `resumed` whether it is the first one
-    /// after a handshake that stated this position.
-    pub fn judge(&self, range: Range, whole: bool, resumed: bool) -> Verdict {
+    /// after a handshake that stated this position; `silent_seconds` how long nothing has come of this stream.
+    pub fn judge(&self, range: Range, whole: bool, resumed: bool, silent_seconds: u64) -> Verdict {
         let Range { first, sequence } = range;
         if sequence <= self.last {
             return Verdict::Duplicate;
         }
         let jump = sequence - self.last;
-        if jump > MAX_JUMP {
+        let longest = if self.last == 0 { MAX_JUMP } else { longest_jump(silent_seconds) };
+        if jump > longest {
             return Verdict::Close {
-                why: format!("sequence {sequence} is {jump} after {}, more than {MAX_JUMP}", self.last),
+                why: format!(
+                    "sequence {sequence} is {jump} after {}, more than {longest} after {silent_seconds} s of silence",
+                    self.last
+                ),
                 remedy: "restart the agent, which begins a new epoch",
             };
         }
@@ -148,12 +162,32 @@ mod tests {
             (5, 8, 8, true, false, "close"),
             (5, 6, 6, false, false, "refuse"),
             (5, 8, 8, false, false, "close"),
-            (5, 6, 6 + MAX_JUMP, true, true, "close"),
+            (5, 6, 5 + FREE_JUMP, true, true, "take 0"),
+            (5, 6, 6 + FREE_JUMP, true, true, "close"),
+            (0, 1, MAX_JUMP, true, true, "take 0"),
+            (0, 1, 1 + MAX_JUMP, true, true, "close"),
             (5, u64::MAX, u64::MAX, true, true, "close"),
         ];
         for (last, first, sequence, whole, resumed, want) in table {
-            let got = Position { last }.judge(Range { first, sequence }, whole, resumed);
+            let got = Position { last }.judge(Range { first, sequence }, whole, resumed, 0);
             assert_eq!(kind(&got), want, "{last} {first}..={sequence} whole={whole} resumed={resumed}");
+        }
+    }
+
+    #[test]
+    fn a_stream_may_go_on_by_as_much_as_it_was_silent() {
+        let day = 86_400;
+        for (silent, jump, want) in [
+            (0, day, "take"),
+            (0, day + 1, "close"),
+            (day, 21 * day, "take"),
+            (day, 21 * day + 1, "close"),
+            (300 * day, MAX_JUMP, "take"),
+            (u64::MAX, MAX_JUMP + 1, "close"),
+        ] {
+            let range = Range { first: 5 + jump, sequence: 5 + jump };
+            let got = kind(&Position { last: 5 }.judge(range, true, true, silent));
+            assert!(got.starts_with(want), "{silent} {jump}: {got}");
         }
     }
 

@@ -98,7 +98,12 @@ pub fn recommend(desk: &Desk<'_>, line: &Line, rules: &[Chosen]) -> (Vec<v1::Rec
 
 /// Recommendations for every workload's container, in the order of their names.
 pub fn all(desk: &Desk<'_>, namespace: &str, rules: &[Chosen]) -> Vec<v1::Recommendation> {
-    lines(desk.state, namespace).iter().flat_map(|line| recommend(desk, line, rules).0).collect()
+    let lines = lines(desk.state, namespace);
+    lines
+        .iter()
+        .take_while(|_| desk.wanted.is_wanted())
+        .flat_map(|line| recommend(desk, line, rules).0)
+        .collect()
 }
 
 /// Class of a container by itself. When no container of a pod changes its own class, the pod does not change its.

@@ -26,6 +26,7 @@ use evenkeel_rightsizing::policy::LimitsMode;
 
 use crate::policy::{Governing, Set};
 use crate::state::State;
+pub use crate::turns::Wanted;
 use advice::{Advice, Advisor, Amounts, Around, Asked, Raw, index};
 use rules::Chosen;
 use stored::Kept;
@@ -45,6 +46,8 @@ pub struct Desk<'a> {
     pub largest: Amounts,
     /// What the last pass over all workloads recommended, which rules may keep to.
     pub before: &'a Kept,
+    /// Whether whoever asked still waits: a long answer ends early when not, and nobody sees it.
+    pub wanted: &'a Wanted,
 }
 
 /// What one container has now.

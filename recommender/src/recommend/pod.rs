@@ -2,7 +2,7 @@
 //! from it under the policy in force, and what they make of the pod's class.
 
 use evenkeel_model::name::ResourceName;
-use evenkeel_model::pod::{Container, Pod, ReadError, read_pods};
+use evenkeel_model::pod::{Container, Pod, ReadError, check_pod_text, read_pod};
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::quantity::Quantity;
 use evenkeel_model::requirements::Requirements;
@@ -66,10 +66,9 @@ impl PodAdvice {
 /// # Errors
 /// [`ReadError`] naming document, field and line.
 pub fn read(text: &str) -> Result<Pod, ReadError> {
+    check_pod_text(text, "request")?;
     let completed = serde_json::from_str::<Value>(text).ok().and_then(completed);
-    let mut pods = read_pods(completed.as_deref().unwrap_or(text), "request")?;
-    // The reader returns at least one.
-    Ok(pods.swap_remove(0))
+    read_pod(completed.as_deref().unwrap_or(text), "request")
 }
 
 /// The object with what the API server would fill in; nothing where nothing is missing.

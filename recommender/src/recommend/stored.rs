@@ -163,6 +163,8 @@ impl Stored {
         };
         let (mut kept, mut pass) =
             (Kept { made_usec: context.engine.now_usec(), ..Kept::default() }, Pass::default());
+        // It watches for its own end.
+        let wanted = super::Wanted::default();
         let mut rest = lines.iter();
         let (mut next, mut pace) = (rest.next(), Pace::start());
         while next.is_some() {
@@ -177,6 +179,7 @@ impl Stored {
                 state: &state,
                 now_usec: context.engine.now_usec(),
                 largest,
+                wanted: &wanted,
             };
             while let Some(line) = next {
                 let (recommendations, selecting) = list::recommend(&desk, line, &[]);

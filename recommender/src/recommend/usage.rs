@@ -73,7 +73,8 @@ pub fn query(desk: &Desk<'_>, question: &Question) -> Vec<Usage> {
         let key = &series.key;
         found.entry((&key.namespace, &key.workload, &key.container)).or_default().push((id, series));
     }
-    let usages = found.into_iter().map(|((namespace, workload, container), all)| Usage {
+    let wanted = found.into_iter().take_while(|_| desk.wanted.is_wanted());
+    let usages = wanted.map(|((namespace, workload, container), all)| Usage {
         namespace: namespace.to_owned(),
         workload: workload.to_owned(),
         container: container.to_owned(),

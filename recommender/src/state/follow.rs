@@ -13,14 +13,11 @@ use super::minute::MINUTE_USEC;
 use super::seconds::Seconds;
 use super::slots::{Slot, memory_of};
 use super::stream::NodeKey;
-use super::{Limits, State, absorb_hour, minute_of};
+use super::{Limits, State, absorb_hour, bounds, minute_of};
 use crate::history::Subject;
 use crate::history::past::Subjects;
 use crate::history::replica::Replica;
 use crate::ingest::record::Key;
-
-/// Most bytes of names in one container's identity; a longer one is not followed.
-const MAX_IDENTITY: usize = 4096;
 
 /// Kills and evictions counted of the containers of one workload in an hour. One more says nothing new: a rule asks
 /// whether the request was enough. The kubelet restarts a container that fails at most thirteen times an hour once its
@@ -40,12 +37,10 @@ impl State {
         received_usec: u64,
         announcement: v1::Announcement,
     ) {
-        let Some(identity) = announcement.identity else { return };
+        let Some(mut identity) = announcement.identity else { return };
+        self.counters.dropped_labels += u64::from(bounds::cut_labels(&mut identity));
         let known = self.streams.get(&id).is_some_and(|s| s.slots.get(announcement.slot).is_some());
-        let names =
-            [&identity.id, &identity.namespace, &identity.pod, &identity.pod_uid, &identity.container];
-        let names = names.into_iter().chain([&identity.workload, &identity.image]);
-        let too_long = names.map(String::len).sum::<usize>() > MAX_IDENTITY;
+        let too_long = !bounds::is_nameable(&identity) || !self.has_room_for(&identity);
         if too_long || (!known && !self.has_room(id, key)) {
             return self.refuse_container(key);
         }
@@ -69,12 +64,15 @@ impl State {
             && slot.subjects == subjects
         {
             // The same container announced again, perhaps with other requests: its minute goes on.
+            self.identity_bytes = self.identity_bytes.saturating_sub(bounds::identity_bytes(&slot.identity));
+            self.identity_bytes += bounds::identity_bytes(&identity);
             slot.identity = Arc::new(identity);
             return;
         }
         // The one that had the number ends first: its minutes lie under the same number.
         self.end_slot(id, announcement.slot);
         let Some(stream) = self.streams.get_mut(&id) else { return };
+        self.identity_bytes += bounds::identity_bytes(&identity);
         stream.slots.insert(Slot::new(announcement.slot, Arc::new(identity), series, subjects));
         let is_first = stream.slots.len() == 1 && !stream.counts;
         self.slots_changed(id, 1, 0);
@@ -109,6 +107,12 @@ impl State {
             self.slots_changed(id, 0, 1);
             self.finish(id, before);
         }
+    }
+
+    /// Whether one more identity is within the bound of all of them.
+    fn has_room_for(&self, identity: &v1::ContainerIdentity) -> bool {
+        let most = self.limits.containers.saturating_mul(bounds::IDENTITY_BYTES_EACH);
+        self.identity_bytes + bounds::identity_bytes(identity) <= most
     }
 
     /// A container is followed from now on.
@@ -180,6 +184,7 @@ impl State {
     /// Ends a container: its unfinished minute becomes history.
     pub(super) fn finish(&mut self, id: u64, mut slot: Slot) {
         let clock = self.clock.now();
+        self.identity_bytes = self.identity_bytes.saturating_sub(bounds::identity_bytes(&slot.identity));
         if let Some((minute, rollup)) = slot.open {
             self.history.record(slot.series, (id, slot.number), &slot.identity.pod, minute, &rollup);
             self.past.minute(clock, &slot.subjects, minute, &rollup);
@@ -193,7 +198,13 @@ impl State {
 
     /// Puts a followed container back as it was written to a checkpoint.
     pub(crate) fn restore_slot(&mut self, id: u64, key: &Key, restored: RestoredSlot) {
-        let RestoredSlot { number, identity, open, samples, seconds, hour, buffer } = restored;
+        let RestoredSlot { number, mut identity, open, samples, seconds, hour, buffer } = restored;
+        // Earlier releases took in what is too large.
+        self.counters.dropped_labels += u64::from(bounds::cut_labels(&mut identity));
+        if !bounds::is_nameable(&identity) || !self.has_room_for(&identity) {
+            self.counters.refused_containers += 1;
+            return;
+        }
         let series = self.history.series(&series_key(key, &identity));
         let subjects = self.subjects(key, &identity);
         if !self.streams.contains_key(&id) {
@@ -204,11 +215,14 @@ impl State {
             self.history.restore_buffer(series, (id, number), buffer);
         }
         let Some(stream) = self.streams.get_mut(&id) else { return };
+        let bytes = bounds::identity_bytes(&identity);
         let mut slot = Slot::new(number, Arc::new(identity), series, subjects);
         (slot.open, slot.samples, slot.seconds) = (open, samples, seconds);
         slot.hour = hour.map(Box::new);
-        if stream.slots.insert(slot).is_none() {
-            self.slots_changed(id, 1, 0);
+        self.identity_bytes += bytes;
+        match stream.slots.insert(slot) {
+            None => self.slots_changed(id, 1, 0),
+            Some(before) => self.identity_bytes -= bounds::identity_bytes(&before.identity),
         }
     }
 

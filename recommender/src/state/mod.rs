@@ -17,7 +17,10 @@
 //! | a CPU counter that went back | that interval has no CPU use; memory counts | `counter_resets` |
 //! | a gap of more than a minute | its sample stands for a minute, the rest is a gap | |
 //! | a minute of more samples than a minute has | its frame is refused | `unreadable_frames` |
+//! | labels of a container above 256 or 16 KiB | it is followed without labels | `dropped_labels` |
+//! | a decision above 4 KiB | kept without its inputs, its texts cut | `cut_decisions` |
 
+pub(crate) mod bounds;
 pub(crate) mod buffer;
 pub mod clock;
 pub(crate) mod follow;
@@ -118,6 +121,10 @@ pub struct Counters {
     pub refused_kills: u64,
     /// Times most nodes began to contradict the own clock.
     pub clock_doubts: u64,
+    /// Containers followed without their labels, which were too many or too long.
+    pub dropped_labels: u64,
+    /// Decisions cut because they were too long.
+    pub cut_decisions: u64,
 }
 
 /// What became of a record.
@@ -176,6 +183,8 @@ pub struct State {
     followed: usize,
     /// Minute at which gone nodes were last looked for.
     looked: u32,
+    /// Bytes of the identities of those that are followed.
+    identity_bytes: usize,
     staging: Staging,
 }
 
@@ -201,6 +210,7 @@ impl State {
             containers: 0,
             followed: 0,
             looked: 0,
+            identity_bytes: 0,
             staging: Staging::default(),
         }
     }
@@ -524,7 +534,7 @@ impl State {
             let part = u32::try_from(self.limits.events / 10).unwrap_or(u32::MAX);
             let hour = self.clock.now() / 60;
             floods |= !self.nodes.entry(node.clone()).or_default().told.take(hour, part);
-            self.events.push_back(Event { node, decision });
+            self.keep_event(Event { node, decision });
         }
         let excess = self.events.len().saturating_sub(self.limits.events);
         let of_node = if floods { self.forget_events_of(&NodeKey::of(key), excess) } else { 0 };
@@ -542,6 +552,12 @@ impl State {
             !goes
         });
         wanted
+    }
+
+    /// Keeps a decision to be listed, cut to its bound.
+    pub(crate) fn keep_event(&mut self, mut event: Event) {
+        self.counters.cut_decisions += u64::from(bounds::cut_decision(&mut event.decision));
+        self.events.push_back(event);
     }
 
     fn retire(&mut self, key: &Key) {

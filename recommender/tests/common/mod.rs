@@ -274,6 +274,11 @@ impl Link {
         }
     }
 
+    /// Whatever comes next.
+    pub(crate) async fn message(&mut self) -> Result<Option<v1::StreamResponse>, tonic::Status> {
+        tokio::time::timeout(PATIENCE, self.answers.message()).await.expect("an answer or an end")
+    }
+
     /// Waits for the end of the connection.
     pub(crate) async fn ended(&mut self) -> tonic::Status {
         loop {

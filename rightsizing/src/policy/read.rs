@@ -1,6 +1,7 @@
 //! Owns reading policies from YAML or JSON: one pass, after which nothing about them is in doubt.
 
 use evenkeel_model::quantity::Quantity;
+use evenkeel_model::yaml::{self, Bounds as TextBounds};
 use serde_json::{Map, Value};
 
 use super::fields::At;
@@ -15,10 +16,9 @@ pub const KINDS: [&str; 2] = ["Policy", "VerticalPodAutoscaler"];
 /// Largest text of one policy, bytes: far above any that people write.
 pub const MAX_POLICY_BYTES: usize = 64 << 10;
 
-/// Most documents of one text: more than there are policies in the largest clusters.
-const MAX_DOCUMENTS: usize = 50_000;
-/// Most lists, maps and scalars of one text: 40 for each document, twice what a policy of two containers has.
-const MAX_NODES: usize = 40 * MAX_DOCUMENTS;
+/// What one text may hold: more documents than there are policies in the largest clusters, and 40 lists, maps and scalars
+/// for each, twice what a policy of two containers has.
+const BOUNDS: TextBounds = TextBounds { documents: 50_000, nodes: 40 * 50_000 };
 /// Most containers named in one policy: more than any pod has.
 const MAX_CONTAINERS: usize = 256;
 /// Longest name (RFC 1123 subdomain, as Kubernetes bounds names of objects).
@@ -75,16 +75,7 @@ pub fn read_all(text: &str) -> Result<Vec<Policy>, PolicyError> {
     // Not all JSON is YAML to every reader, so JSON goes first.
     let documents: Vec<Value> = match serde_json::from_str(text) {
         Ok(document) => vec![document],
-        Err(_) => {
-            let budget = serde_saphyr::budget! {
-                max_documents: MAX_DOCUMENTS,
-                max_nodes: MAX_NODES,
-                max_events: 2 * MAX_NODES,
-            };
-            let options = serde_saphyr::options! { budget: budget };
-            serde_saphyr::from_str_multiple_with_options(text, options)
-                .map_err(|e| unreadable(e.to_string()))?
-        }
+        Err(_) => yaml::documents(text, BOUNDS).map_err(|e| unreadable(e.to_string()))?,
     };
     let objects: Vec<&Value> = documents.iter().filter(|d| !d.is_null()).flat_map(members).collect();
     let several = objects.len() > 1;
@@ -298,7 +289,7 @@ where
 /// The policies among the objects of a text, each with the place of its document, from 0, and its name as far as it has
 /// one. Other objects are left aside; nothing comes of a text that is neither YAML nor JSON.
 pub fn find(text: &str) -> Vec<(usize, String, Result<Policy, PolicyError>)> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap_or_default();
+    let documents: Vec<Value> = yaml::documents(text, BOUNDS).unwrap_or_default();
     let of = |(document, value): (usize, &Value)| {
         let found = members(value).into_iter().filter(|object| is_policy(object)).map(move |object| {
             let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();

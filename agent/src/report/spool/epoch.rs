@@ -136,6 +136,20 @@ impl Epoch {
         }
     }
 
+    /// Fails where the recommender cannot have `claimed`, since it was never sent as much.
+    pub(super) fn can_have(&self, claimed: u64) -> Result<(), SpoolError> {
+        if claimed > self.sent.max(self.acknowledged) {
+            return Err(SpoolError::Ahead { epoch: self.id, claimed, sent: self.sent });
+        }
+        Ok(())
+    }
+
+    /// Writes one frame with the number it has, above all before.
+    pub(super) fn put(&mut self, frame: v1::Frame) -> Result<(), SpoolError> {
+        self.next = frame.sequence;
+        self.append(frame).map(|_| ())
+    }
+
     /// Writes one frame, whose sequence number it sets. On failure the number is passed over.
     pub(super) fn append(&mut self, mut frame: v1::Frame) -> Result<u64, SpoolError> {
         frame.sequence = self.next;

@@ -9,6 +9,7 @@
 
 mod epoch;
 mod fold;
+mod renew;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -19,10 +20,12 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_log::private::{self, NotPrivate};
 use evenkeel_log::{LogError, Options};
-use evenkeel_proto::frame::FrameError;
+use evenkeel_proto::frame::{self, FrameError};
 use evenkeel_proto::v1;
 
 use epoch::Epoch;
+use renew::Recoder;
+pub(super) use renew::Renewed;
 
 /// Earlier runs kept at most; beyond it the oldest is dropped. An agent that is restarted again and again must
 /// not fill the disk with directories.
@@ -59,6 +62,16 @@ pub(super) enum SpoolError {
     /// A stored frame does not decode.
     #[error("a spooled frame is damaged: {0}")]
     Frame(#[from] FrameError),
+    /// The recommender claims frames that it was never sent.
+    #[error("the recommender claims frames up to {claimed} of epoch {epoch:016x}, of which {sent} were sent")]
+    Ahead {
+        /// The epoch.
+        epoch: u64,
+        /// What it claims to have.
+        claimed: u64,
+        /// What it can have.
+        sent: u64,
+    },
     /// A frame that the index names is not on disk.
     #[error("a spooled frame is no longer on disk; somebody else changed the spool")]
     Vanished,
@@ -94,6 +107,8 @@ pub(super) struct Spool {
     /// Earlier runs with frames not acknowledged, oldest first.
     old: Vec<Epoch>,
     news: News,
+    /// Codes frames anew until the next key frame, after this run's epoch was renewed.
+    recoder: Option<Recoder>,
 }
 
 impl Spool {
@@ -101,11 +116,12 @@ impl Spool {
     pub(super) fn open(dir: &Path, epoch: u64, limit: u64) -> Result<Self, SpoolError> {
         let options = options(limit);
         private::subdirectory(dir)?;
+        renew::settle(dir)?;
         let mut old = open_old(dir, epoch, &options)?;
         old.sort_by_key(|(time, _)| *time);
         let current = Epoch::open(&epoch_dir(dir, epoch), epoch, options)?;
         let old = old.into_iter().map(|(_, epoch)| epoch).collect();
-        let mut spool = Self { limit, current, old, news: News::default() };
+        let mut spool = Self { limit, current, old, news: News::default(), recoder: None };
         while spool.old.len() > MAX_EPOCHS {
             spool.drop_epoch(0)?;
         }
@@ -116,7 +132,16 @@ impl Spool {
     ///
     /// On failure the frame is lost: the next one must be a key frame.
     pub(super) fn append(&mut self, frame: v1::Frame) -> Result<u64, SpoolError> {
-        let result = self.make_room().and_then(|()| self.current.append(frame));
+        let frame = match &mut self.recoder {
+            Some(recoder) if !frame::peek(&frame.samples).is_ok_and(|header| header.key) => {
+                recoder.recode(frame)
+            }
+            _ => {
+                self.recoder = None;
+                Ok(frame)
+            }
+        };
+        let result = self.make_room().and_then(|()| self.current.append(frame?));
         if result.is_err() {
             let last = self.current.next - 1;
             self.news.lost.push(Lost { epoch: self.current.id, first: last, last });
@@ -127,6 +152,11 @@ impl Spool {
     /// Epochs with something to deliver, oldest first; this run's comes last and is always there.
     pub(super) fn epochs(&self) -> Vec<u64> {
         self.old.iter().map(|e| e.id).chain([self.current.id]).collect()
+    }
+
+    /// This run's epoch.
+    pub(super) fn current(&self) -> u64 {
+        self.current.id
     }
 
     /// Frames of an epoch behind `after`, to be sent: from now on they stay as they are until a handshake.
@@ -153,16 +183,24 @@ impl Spool {
     }
 
     /// Takes in a handshake: everything up to `last` is durable, nothing behind it is.
+    ///
+    /// # Errors
+    /// [`SpoolError::Ahead`] when it is not what was ever sent: nothing was changed.
     pub(super) fn resume(&mut self, epoch: u64, last: u64) -> Result<(), SpoolError> {
         if let Some(epoch) = self.epoch(epoch) {
-            epoch.sent = last.min(epoch.next - 1);
+            epoch.can_have(last)?;
+            epoch.sent = last;
         }
         self.acknowledge(epoch, last)
     }
 
     /// Takes in an acknowledgement: what is durable elsewhere is deleted, and an earlier run wholly delivered goes.
+    ///
+    /// # Errors
+    /// [`SpoolError::Ahead`] when it is not of what was ever sent: nothing was changed.
     pub(super) fn acknowledge(&mut self, epoch: u64, last: u64) -> Result<(), SpoolError> {
         let Some(found) = self.epoch(epoch) else { return Ok(()) };
+        found.can_have(last)?;
         found.acknowledge(last)?;
         if let Some(at) = self.old.iter().position(|e| e.id == epoch && e.is_delivered()) {
             let done = self.old.remove(at);

@@ -79,6 +79,22 @@ impl Slots {
         if !self.dirty && before == self.slots.len() {
             return Ok(());
         }
+        self.save()
+    }
+
+    /// Takes over the slots of an epoch whose frames are numbered lower by `shift` here.
+    pub(super) fn adopt(&mut self, other: &Self, shift: u64) {
+        let living = other.slots.iter().filter(|(_, slot)| slot.gone.is_none_or(|gone| gone > shift));
+        self.slots = living
+            .map(|(number, slot)| {
+                (*number, Slot { gone: slot.gone.map(|gone| gone - shift), ..slot.clone() })
+            })
+            .collect();
+        self.dirty = true;
+    }
+
+    /// Writes the file.
+    pub(super) fn save(&mut self) -> io::Result<()> {
         let mut bytes = Vec::new();
         for (number, slot) in &self.slots {
             // A slot's end is kept as the sequence number of a frame that ends it.

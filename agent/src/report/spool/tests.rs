@@ -284,3 +284,81 @@ proptest! {
         }
     }
 }
+
+/// A renewed epoch: what was acknowledged is gone, every second behind it is there once, and frames to come go on.
+#[test]
+fn a_renewed_epoch_has_every_second_that_was_not_acknowledged_and_no_other() {
+    const NEW: u64 = 11;
+    for acknowledged in [0, 1, 59, 60, 61, 100, 129, 130] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut filler = Filler::new(dir.path(), EPOCH, 8 << 20, 3);
+        filler.fill(130);
+        filler.spool.read(EPOCH, 0, usize::MAX, usize::MAX);
+        filler.spool.acknowledge(EPOCH, acknowledged).unwrap();
+        let renewed = filler.spool.renew(EPOCH, NEW).unwrap().unwrap();
+        assert_eq!((renewed.shift, renewed.frames), (acknowledged, 130 - acknowledged));
+        assert_eq!(filler.spool.epochs(), [NEW], "it is this run's epoch now");
+        // Coded against frames before the renewal, in no key frame.
+        for _ in 0..5 {
+            filler.second += 1;
+            let frame = filler.framer.frame(&tick(filler.second, 1..4), &[], Vec::new()).unwrap();
+            assert_eq!(filler.spool.append(frame).unwrap(), filler.second - acknowledged);
+        }
+        let (counted, ranges) = tally(&mut filler.spool, NEW, 0);
+        let left = 135 - acknowledged;
+        assert_eq!(ranges, (1..=left).map(|s| (s, s)).collect::<Vec<_>>(), "after {acknowledged}");
+        assert!(counted.0.values().all(|(samples, _)| *samples == left), "after {acknowledged}: {counted:?}");
+        assert_eq!(filler.spool.announcements(NEW).len(), 3);
+        assert_eq!(filler.spool.take_news().lost, []);
+        // The next run finds the same.
+        drop(filler);
+        let mut spool = Spool::open(dir.path(), NEW + 1, 8 << 20).unwrap();
+        assert_eq!(spool.epochs(), [NEW, NEW + 1]);
+        assert_eq!(tally(&mut spool, NEW, 0).1.len() as u64, left);
+        assert_eq!(spool.announcements(NEW).len(), 3);
+    }
+}
+
+#[test]
+fn an_earlier_runs_epoch_is_renewed_too_and_a_kill_in_between_leaves_one_of_both() {
+    let dir = tempfile::tempdir().unwrap();
+    Filler::new(dir.path(), EPOCH, 8 << 20, 3).fill(100);
+    let mut spool = Spool::open(dir.path(), 8, 8 << 20).unwrap();
+    spool.resume(EPOCH, 40).unwrap();
+    let ahead = spool.resume(EPOCH, 101);
+    assert!(matches!(ahead, Err(SpoolError::Ahead { epoch: EPOCH, claimed: 101, sent: 40 })), "{ahead:?}");
+    assert_eq!(spool.renew(EPOCH, 9).unwrap().map(|renewed| renewed.frames), Some(60));
+    assert_eq!(spool.renew(EPOCH, 10).unwrap(), None, "it is no more");
+    assert_eq!(spool.epochs(), [9, 8]);
+    drop(spool);
+    // As if it had been killed before the old one was deleted, and while a third was made.
+    fs::create_dir(epoch_dir(dir.path(), EPOCH)).unwrap();
+    fs::create_dir(epoch_dir(dir.path(), 12).with_extension(renew::PART)).unwrap();
+    let mut spool = Spool::open(dir.path(), 13, 8 << 20).unwrap();
+    assert_eq!(spool.epochs(), [9, 13]);
+    assert_eq!(tally(&mut spool, 9, 0).1.len(), 60);
+    assert!(!epoch_dir(dir.path(), EPOCH).exists());
+    assert!(!epoch_dir(dir.path(), 12).with_extension(renew::PART).exists());
+}
+
+#[test]
+fn a_deleted_spool_is_noticed_and_begun_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("state/spool");
+    let mut filler = Filler::new(&at, EPOCH, 8 << 20, 3);
+    filler.fill(10);
+    filler.spool.read(EPOCH, 0, usize::MAX, usize::MAX);
+    filler.spool.acknowledge(EPOCH, 4).unwrap();
+    fs::remove_dir_all(dir.path().join("state")).unwrap();
+    let frame = filler.framer.frame(&tick(11, 1..4), &[], Vec::new()).unwrap();
+    let refused = filler.spool.append(frame);
+    assert!(matches!(refused, Err(SpoolError::Log(LogError::Deleted { .. }))), "{refused:?}");
+    filler.spool.start_over(12).unwrap();
+    let lost: Vec<(u64, u64)> = filler.spool.take_news().lost.iter().map(|l| (l.first, l.last)).collect();
+    assert!(lost.contains(&(5, 10)), "what waited is told: {lost:?}");
+    filler.framer.start_anew();
+    let frame = filler.framer.frame(&tick(12, 1..4), &[], Vec::new()).unwrap();
+    assert_eq!(filler.spool.append(frame).unwrap(), 1);
+    assert_eq!(filler.spool.announcements(12).len(), 3, "containers are known in the new epoch");
+    assert!(epoch_dir(&at, 12).join("seconds").exists());
+}

@@ -24,6 +24,7 @@ use tonic::transport::Endpoint;
 
 use super::backoff::Backoff;
 use super::outbox::Outbox;
+use super::spool::{Renewed, SpoolError};
 use crate::decisions::{DecisionLog, Draft};
 use crate::shared::{Context, lock};
 
@@ -94,10 +95,52 @@ impl Client {
             if greeted {
                 backoff.reset();
             }
+            if let Some(SpoolError::Ahead { epoch, .. }) = error.downcast_ref() {
+                self.renew(*epoch, &error).await;
+            }
             let wait = backoff.next();
             self.disconnected(&error, greeted, wait);
             tokio::time::sleep(wait).await;
         }
+    }
+
+    /// The recommender claims more of an epoch than it was sent: what it does not have goes on under another name.
+    async fn renew(&self, epoch: u64, why: &anyhow::Error) {
+        let renewed = match super::new_epoch() {
+            Ok(new) => self.outbox.with_later(move |spool| spool.renew(epoch, new)).await.map_err(Into::into),
+            Err(error) => Err(error),
+        };
+        let Renewed { old, new, shift, frames } = match renewed {
+            Ok(Some(renewed)) => renewed,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "a new epoch cannot be begun; it is tried again"
+                );
+                return;
+            }
+        };
+        if let Some(kept) = self.decisions.kept() {
+            kept.moved(old, new, shift);
+        }
+        let mut state = lock(&self.context.stats.stream);
+        if state.epoch.unwrap_or(self.context.epoch) == old {
+            (state.epoch, state.last_acknowledged) = (Some(new), 0);
+        }
+        drop(state);
+        self.context.stats.epochs_renewed.add(1);
+        let reason = format!(
+            "{why:#}: this machine was set back to an earlier state, or somebody else spoke in its name; the {frames} frames \
+             that were not acknowledged before go on as a new epoch"
+        );
+        tracing::error!(old = format!("{old:016x}"), new = format!("{new:016x}"), "{reason}");
+        let draft = Draft::node(DecisionKind::Agent, reason)
+            .result(DecisionResult::Rejected)
+            .input("epoch", format!("{old:016x}"))
+            .input("new_epoch", format!("{new:016x}"))
+            .input("frames", frames);
+        self.decisions.record(draft, &self.context.stats);
     }
 
     fn disconnected(&self, error: &anyhow::Error, was_connected: bool, wait: Duration) {
@@ -145,7 +188,12 @@ impl Client {
     /// The oldest epoch with something to deliver.
     fn next_epoch(&self) -> u64 {
         let epochs = self.outbox.with(|spool| spool.epochs());
-        epochs.first().copied().unwrap_or(self.context.epoch)
+        epochs.first().copied().unwrap_or_else(|| self.current())
+    }
+
+    /// This run's epoch, which may be renewed.
+    fn current(&self) -> u64 {
+        self.outbox.with(|spool| spool.current())
     }
 
     fn hello(&self, epoch: u64) -> v1::StreamRequest {
@@ -190,7 +238,7 @@ impl Client {
         let (epoch, last) = (resume.epoch, resume.last_seq);
         self.outbox.with_later(move |spool| spool.resume(epoch, last)).await?;
         self.arrived(epoch, last);
-        let current = epoch == self.context.epoch;
+        let current = epoch == self.current();
         if current && last > 0 && !resume.knows_slots {
             // It kept the number but not what later frames are coded against.
             self.outbox.want_key();
@@ -290,7 +338,7 @@ impl Client {
     async fn acknowledge(&self, epoch: u64, last: u64) -> anyhow::Result<()> {
         self.outbox.with_later(move |spool| spool.acknowledge(epoch, last)).await?;
         self.arrived(epoch, last);
-        if epoch == self.context.epoch {
+        if epoch == self.current() {
             let mut state = lock(&self.context.stats.stream);
             let newly = last.saturating_sub(state.last_acknowledged);
             state.last_acknowledged = state.last_acknowledged.max(last);

@@ -285,3 +285,35 @@ async fn a_refused_frame_is_passed_over_and_a_key_frame_follows() {
     }
     assert!(lock(&fake.state).refused >= 1);
 }
+
+/// Somebody else spoke in this agent's name, or its machine was set back: the recommender claims what it never got.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_beyond_what_was_sent_ends_the_epoch_and_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (fake, address) = fake().await;
+    let mut agent = Agent::new(dir.path(), 9, &address);
+    agent.connect();
+    fake.reaches(9, agent.report(30)).await;
+    let acknowledged = || lock(&agent.context.stats.stream).last_acknowledged;
+    while acknowledged() < 30 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    {
+        let mut state = lock(&fake.state);
+        state.epochs.get_mut(&9).unwrap().last = 30_000_000;
+    }
+    let last = agent.report(40);
+    let renewed = || lock(&agent.context.stats.stream).epoch;
+    while renewed().is_none() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let new = renewed().unwrap();
+    // Seconds 1 to 30 were acknowledged in the old epoch; the rest counts in the new one.
+    fake.reaches(new, last - 30).await;
+    let state = lock(&fake.state);
+    let seconds: BTreeSet<u64> = state.epochs[&9].counted.seconds.keys().map(|(_, second)| *second).collect();
+    let more: BTreeSet<u64> = state.epochs[&new].counted.seconds.keys().map(|(_, second)| *second).collect();
+    assert_eq!(seconds.union(&more).copied().collect::<Vec<_>>(), (1..=last).collect::<Vec<_>>());
+    assert_eq!(agent.context.stats.epochs_renewed.get(), 1);
+    assert_eq!(state.epochs[&new].strangers, 0, "containers are announced again");
+}

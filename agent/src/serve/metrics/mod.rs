@@ -25,6 +25,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use evenkeel_model::sample::Field;
+use evenkeel_net::{Gate, Limits};
 use tokio::sync::Semaphore;
 
 use crate::report::Usage;
@@ -37,6 +38,9 @@ const SCRAPES: usize = 4;
 
 /// A tick may be so late that its containers are still told; on a loaded machine a few are late by tenths of a second.
 const LATE: Duration = Duration::from_millis(500);
+
+/// Connections of scrapers: a few Prometheus servers, each of which keeps one.
+const CONNECTIONS: Limits = Limits { connections: 64, per_peer: 32 };
 
 /// Content type of the format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -64,7 +68,10 @@ pub(crate) async fn serve(
     })?;
     let served = Served { context, live, usage, scrapes: Arc::new(Semaphore::new(SCRAPES)) };
     let app = Router::new().route("/metrics", get(scrape)).with_state(served);
-    axum::serve(listener, app).await.context("the metrics listener ended")
+    let gate = Gate::new("serve.metrics", CONNECTIONS);
+    evenkeel_net::http::serve(listener, app, gate, std::future::pending())
+        .await
+        .context("the metrics listener ended")
 }
 
 async fn scrape(State(served): State<Served>) -> Response {
@@ -151,6 +158,12 @@ fn agent(page: &mut Page, stats: &Stats) {
             stats.frames_folded.get(),
         ),
         ("frames_dropped_total", counter, "Frames lost.", stats.frames_dropped.get()),
+        (
+            "epochs_renewed_total",
+            counter,
+            "Epochs that go on under another name, because the recommender claimed more than it was sent.",
+            stats.epochs_renewed.get(),
+        ),
         ("spool_bytes", gauge, "Bytes in the spool.", stats.spool_bytes.get()),
         ("stream_connected", gauge, "1 while the stream to the recommender stands.", connected),
         (

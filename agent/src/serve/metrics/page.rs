@@ -2,6 +2,8 @@
 
 use std::fmt::{Display, Write};
 
+use evenkeel_model::shown;
+
 use crate::shared::{HISTOGRAM_BOUNDS_USEC, Histogram};
 
 /// What a family's numbers do.
@@ -38,11 +40,10 @@ impl Page {
         self.text.push_str(name);
         for (i, (label, text)) in labels.iter().enumerate() {
             let _ = write!(self.text, "{}{label}=\"", if i == 0 { '{' } else { ',' });
-            for c in text.chars() {
+            for c in shown::spelt(text).chars() {
                 match c {
                     '\\' => self.text.push_str("\\\\"),
                     '"' => self.text.push_str("\\\""),
-                    '\n' => self.text.push_str("\\n"),
                     c => self.text.push(c),
                 }
             }

@@ -10,6 +10,7 @@ use evenkeel_capacity::answer::Shape;
 use evenkeel_capacity::load::{Loader, Parsed, Piece, Pieces, Stream, StreamError, shapes};
 use evenkeel_capacity::object::Pod;
 use evenkeel_capacity::question::{Recommendations, Snapshot};
+use evenkeel_model::yaml::{self, Bounds};
 use evenkeel_proto::v1::ListRecommendationsRequest;
 use serde::Deserialize;
 use serde_json::Value;
@@ -18,10 +19,8 @@ use crate::client::{self, Address};
 use crate::failure::Failure;
 use crate::input;
 
-/// Nesting of lists and maps in YAML; a pod needs about ten levels.
-const YAML_DEPTH: usize = 64;
-/// Lists, maps and scalars of YAML; larger snapshots are given as JSON, which is read as a stream.
-const YAML_NODES: usize = 4_000_000;
+/// What is read as YAML; larger snapshots are given as JSON, which is read as a stream.
+const YAML: Bounds = Bounds { documents: 100_000, nodes: 4_000_000 };
 /// Pieces of JSON (some objects each) that may be parsed before those in front are taken in; the reading waits then.
 const PIECES_AHEAD: usize = 8;
 /// Bytes of YAML that are read.
@@ -154,15 +153,8 @@ fn documents(reader: impl Read, name: &str) -> Result<Vec<Value>, Failure> {
             "give it as JSON, which is read as a stream",
         ));
     }
-    let budget = serde_saphyr::budget! {
-        max_depth: YAML_DEPTH,
-        flow_nesting_limit: YAML_DEPTH,
-        max_nodes: YAML_NODES,
-        max_events: 2 * YAML_NODES,
-    };
-    let options = serde_saphyr::options! { budget: budget, with_snippet: false, emit_comments: false };
-    let documents: Vec<Value> = serde_saphyr::from_str_multiple_with_options(&text, options)
-        .map_err(|error| broken(name, &error.to_string()))?;
+    let documents: Vec<Value> =
+        yaml::documents(&text, YAML).map_err(|error| broken(name, &error.to_string()))?;
     Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
 }
 

@@ -13,6 +13,9 @@ use crate::workload::ContainerKind;
 /// Namespace of an object that names none.
 const DEFAULT_NAMESPACE: &str = "default";
 
+/// Containers of one kind in one pod. No pod has a hundred; etcd's limit of an object ends at some thousand.
+const MAX_CONTAINERS: usize = 1000;
+
 /// Reads an object of kind `Pod`.
 pub(super) fn pod(object: &Cursor<'_>, origin: PodOrigin) -> Result<Pod, ReadError> {
     let metadata = metadata(object)?;
@@ -114,7 +117,15 @@ fn containers(
 ) -> Result<Vec<Container>, ReadError> {
     let Some(list) = spec.field(group)? else { return Ok(Vec::new()) };
     let mut containers = Vec::new();
-    for element in list.elements()? {
+    let elements = list.elements()?;
+    if elements.len() > MAX_CONTAINERS {
+        let text = format!(
+            "{} are more than the {MAX_CONTAINERS} containers that are read; split the pod",
+            elements.len()
+        );
+        return Err(list.invalid(text));
+    }
+    for element in elements {
         let container = container(&element, group == "initContainers")?;
         if !names.insert(container.name.clone()) {
             let text = format!("a second container is named {:?}; names are unique in a pod", container.name);

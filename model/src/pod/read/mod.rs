@@ -17,6 +17,10 @@ use crate::requirements::Requirements;
 
 /// Text that is read unless said otherwise, in bytes.
 pub const MAX_TEXT_BYTES: usize = 8 << 20;
+/// Text of one pod, in bytes: etcd's limit of an object, which no pod of Kubernetes exceeds.
+pub const MAX_POD_BYTES: usize = 1536 << 10;
+/// Commas in the text of one pod, within strings too: each may stand for a value, which takes some fifty bytes of memory.
+const MAX_POD_COMMAS: usize = 200_000;
 /// Lists within lists that are read.
 const MAX_LIST_DEPTH: usize = 8;
 
@@ -51,6 +55,40 @@ pub fn read_pods(text: &str, source_name: &str) -> Result<Vec<Pod>, ReadError> {
         return Err(whole_source(source_name, ReadReason::NoPods { skipped }));
     }
     Ok(objects.pods)
+}
+
+/// Reads the one pod of a text of at most [`MAX_POD_BYTES`] that came from somebody else: what it costs is bounded.
+///
+/// # Errors
+/// [`ReadError`], also when there are several.
+pub fn read_pod(text: &str, source_name: &str) -> Result<Pod, ReadError> {
+    check_pod_text(text, source_name)?;
+    let mut pods = read_pods(text, source_name)?;
+    match (pods.pop(), pods.len()) {
+        (Some(pod), 0) => Ok(pod),
+        (_, others) => {
+            let text = format!("there are {} pods; give one at a time", others + 1);
+            Err(whole_source(source_name, ReadReason::Invalid(text)))
+        }
+    }
+}
+
+/// Whether a text may be one pod, before anything is made of it.
+///
+/// # Errors
+/// [`ReadError`] when it is larger than any pod.
+pub fn check_pod_text(text: &str, source_name: &str) -> Result<(), ReadError> {
+    let refused = |reason| Err(whole_source(source_name, reason));
+    if text.len() > MAX_POD_BYTES {
+        return refused(ReadReason::TooLarge { bytes: text.len(), limit: MAX_POD_BYTES });
+    }
+    let commas = text.bytes().filter(|byte| *byte == b',').count();
+    if commas > MAX_POD_COMMAS {
+        return refused(ReadReason::Syntax(format!(
+            "{commas} commas are more than the {MAX_POD_COMMAS} of the largest pod; give one pod"
+        )));
+    }
+    Ok(())
 }
 
 /// Reads the pods of a text of at most `max_bytes` and lists what else is there.

@@ -1,19 +1,14 @@
 //! Owns turning text into documents: JSON (one or several values) or YAML (one or several documents), within bounds.
 
 use serde_saphyr::options::DuplicateKeyPolicy;
-use serde_saphyr::{Error, Options, Spanned};
+use serde_saphyr::{Error, Spanned};
 
 use super::error::{ReadError, ReadReason};
 use super::tree::{Json, Placed, Value, Yaml, place};
+use crate::yaml::{self, Bounds};
 
-/// Nesting of lists and maps that is read; a pod needs about ten levels.
-const MAX_DEPTH: usize = 64;
-/// Lists, maps and scalars that are read from one source of YAML; in JSON the text's length bounds them.
-const MAX_NODES: usize = 1_000_000;
-/// Documents that are read from one source.
-const MAX_DOCUMENTS: usize = 10_000;
-/// Events that YAML aliases may add.
-const MAX_REPLAYED_EVENTS: usize = 200_000;
+/// What is read from one source of YAML; in JSON the text's length bounds it.
+const BOUNDS: Bounds = Bounds { documents: 10_000, nodes: 1_000_000 };
 
 /// A document and its place in the source, from 0.
 pub(super) struct Document {
@@ -47,29 +42,11 @@ fn json(text: &str, source: &str) -> Result<Vec<Document>, ReadError> {
 
 fn yaml(text: &str, source: &str) -> Result<Vec<Document>, ReadError> {
     let roots: Vec<Spanned<Yaml>> =
-        serde_saphyr::from_str_multiple_with_options(text, options(DuplicateKeyPolicy::Error))
-            .map_err(|error| yaml_error(text, source, &error))?;
+        yaml::documents(text, BOUNDS).map_err(|error| yaml_error(text, source, &error))?;
     let mut starts = DocumentStarts::of(text);
     let documents =
         roots.into_iter().map(place).map(|root| Document { index: starts.before(line_of(&root)), root });
     Ok(documents.filter(|document| !matches!(document.root.value, Value::Null)).collect())
-}
-
-fn options(duplicate_keys: DuplicateKeyPolicy) -> Options {
-    let budget = serde_saphyr::budget! {
-        max_depth: MAX_DEPTH,
-        flow_nesting_limit: MAX_DEPTH,
-        max_nodes: MAX_NODES,
-        max_events: 2 * MAX_NODES,
-        max_documents: MAX_DOCUMENTS,
-    };
-    serde_saphyr::options! {
-        budget: budget,
-        duplicate_keys: duplicate_keys,
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_REPLAYED_EVENTS },
-        with_snippet: false,
-        emit_comments: false,
-    }
 }
 
 fn yaml_error(text: &str, source: &str, error: &Error) -> ReadError {
@@ -90,8 +67,9 @@ fn yaml_error(text: &str, source: &str, error: &Error) -> ReadError {
 /// Finds the field that a key given twice names, by reading the text again with the first of the two: it is the last
 /// field of that name before the line of the second.
 fn path_of_duplicate(text: &str, key: &str, line: u64) -> Option<String> {
-    let roots: Vec<Spanned<Yaml>> =
-        serde_saphyr::from_str_multiple_with_options(text, options(DuplicateKeyPolicy::FirstWins)).ok()?;
+    let mut options = yaml::options(text, BOUNDS);
+    options.duplicate_keys = DuplicateKeyPolicy::FirstWins;
+    let roots: Vec<Spanned<Yaml>> = serde_saphyr::from_str_multiple_with_options(text, options).ok()?;
     let mut best: Option<(u64, String)> = None;
     for root in roots.into_iter().map(place) {
         last_field_before(&root, key, line, &mut String::new(), &mut best);

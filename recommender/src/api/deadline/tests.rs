@@ -61,7 +61,7 @@ impl Rig {
         let (engine, threads) = Engine::start(store, &config, WallClock::system()).unwrap();
         let stored = Arc::new(Stored::open(file));
         let live = crate::config::InForce::new(&config);
-        let context = Context::new(engine, &live, Arc::clone(&stored)).unwrap();
+        let context = Context::new(engine, &live, Arc::clone(&stored), Default::default()).unwrap();
         let site = Site::new(Arc::new(Readiness::default()), stored, WallClock::system());
         site.open(context.clone());
         let api = Api { late: site.late(), stopping: watch::channel(false).1 };

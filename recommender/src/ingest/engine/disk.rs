@@ -6,12 +6,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use evenkeel_log::LogError;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use super::{RETRY, Shared, chain, raise};
 use crate::ingest::health::count;
-use crate::ingest::save::save;
+use crate::ingest::save::save_in_room;
 use crate::ingest::store::Mark;
 
 /// Makes what was flushed durable, and publishes the mark.
@@ -36,6 +37,8 @@ pub(super) fn sync_loop(shared: &Shared, woken: &Receiver<()>, publish: &watch::
                 let mark = Mark(base + durable.map_or(0, evenkeel_log::Seq::get));
                 publish.send_if_modified(|durable| raise(durable, mark));
             }
+            // The next append fails and says so; opening the log anew would hide that its past is gone.
+            Err(LogError::Deleted { .. }) => {}
             Err(error) => {
                 if shared.health.set_log_trouble(Some(chain(&error))) {
                     error!(
@@ -54,10 +57,16 @@ pub(super) fn checkpoint_loop(shared: &Shared, woken: &Receiver<()>) {
     let interval = shared.config.log.checkpoint_interval.get();
     let mut last = Instant::now();
     let mut written = shared.state.read().applied;
+    // The room kept may be too small for the next checkpoint.
+    let mut grown = false;
     while !shared.stop.load(Ordering::SeqCst) {
         match woken.recv_timeout(Duration::from_millis(250)) {
             Ok(()) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let trimmed = shared.trim_to.load(Ordering::SeqCst) == 0;
+        if trimmed && (shared.room.is_released() || grown) {
+            grown = !keep_room(shared);
         }
         let due = shared.checkpoint_due.load(Ordering::SeqCst);
         let aged = last.elapsed() >= interval && shared.state.read().applied != written;
@@ -67,7 +76,7 @@ pub(super) fn checkpoint_loop(shared: &Shared, woken: &Receiver<()>) {
         last = Instant::now();
         // Until the trim is asked for: the numbers of the log change when it is opened anew.
         let mut files = shared.state.files();
-        match save(&shared.state, &mut files, &shared.config) {
+        match save_in_room(&shared.state, &mut files, &shared.config, &shared.room) {
             Ok((applied, bytes)) => {
                 written = applied;
                 let took = u64::try_from(last.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -78,6 +87,7 @@ pub(super) fn checkpoint_loop(shared: &Shared, woken: &Receiver<()>) {
                     info!("checkpoints are written again");
                 }
                 shared.trim_to.fetch_max(applied, Ordering::SeqCst);
+                grown = true;
             }
             Err(error) => {
                 if shared.health.set_checkpoint_trouble(Some(chain(&error))) {
@@ -88,5 +98,25 @@ pub(super) fn checkpoint_loop(shared: &Shared, woken: &Receiver<()>) {
             }
         }
         shared.checkpoint_due.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Keeps room for the next checkpoint, once the log has been trimmed; whether there is enough.
+fn keep_room(shared: &Shared) -> bool {
+    let was_released = shared.room.is_released();
+    match shared.room.keep(shared.health.checkpoint_bytes.load(Ordering::Relaxed)) {
+        Ok(()) => {
+            if shared.health.set_room_trouble(None) || was_released {
+                info!("there is room on the disk for a checkpoint again");
+            }
+            true
+        }
+        Err(error) => {
+            let why = format!("no room can be kept on the disk for a checkpoint: {error}; free space");
+            if shared.health.set_room_trouble(Some(why)) {
+                warn!(%error, "no room can be kept on the disk for a checkpoint; free space");
+            }
+            false
+        }
     }
 }

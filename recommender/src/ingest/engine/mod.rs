@@ -24,6 +24,7 @@ use tracing::error;
 
 use super::health::Health;
 use super::record::Key;
+use super::room::Room;
 use super::store::{Mark, SharedState, Store};
 use crate::clock::WallClock;
 use crate::config::Config;
@@ -103,6 +104,8 @@ struct Shared {
     poisoned: AtomicBool,
     /// Number of the last checkpoint written, to be trimmed to; 0 = nothing to trim.
     trim_to: AtomicU64,
+    /// Room kept on the disk for a checkpoint.
+    room: Room,
     /// A checkpoint is wanted now.
     checkpoint_due: AtomicBool,
     stop: Arc<AtomicBool>,
@@ -124,6 +127,7 @@ impl Engine {
             syncer: Mutex::new(syncer),
             poisoned: AtomicBool::new(false),
             trim_to: AtomicU64::new(0),
+            room: store.room(),
             checkpoint_due: AtomicBool::new(false),
             stop: Arc::clone(&stop),
         });
