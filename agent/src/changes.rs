@@ -147,7 +147,7 @@ mod tests {
         let text = table(Mode::DryRun, &board, &View::default());
         assert_eq!(
             text,
-            "WHAT  KNOB  NOW  WANTED  STATE  WHY\nnode  swap  -    -       fail   swap is on[2J; swapoff -a\n\n\
+            "WHAT  KNOB  NOW  WANTED  STATE  WHY\nnode  swap  -    -       fail   swap is on\u{fffd}[2J; swapoff -a\n\n\
              dry run, nothing was written: 0 values differ from what is wished for 0 managed of 0 containers and the node\n"
         );
         assert_eq!(node_json(&board, &View::default())["knobs"][0]["name"], "swap");

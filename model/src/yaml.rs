@@ -102,11 +102,11 @@ mod tests {
     fn ordinary_aliases_and_merge_keys_are_read() {
         let text = "labels: &labels {app: web, tier: front}\n\
                     one: {matchLabels: *labels}\n\
-                    two: {<<: *labels, more: yes}\n";
+                    two: {<<: *labels, more: some}\n";
         let read = read(text).unwrap();
         assert_eq!(read[0]["one"]["matchLabels"]["app"], "web");
         assert_eq!(read[0]["two"]["tier"], "front");
-        assert_eq!(read[0]["two"]["more"], "yes");
+        assert_eq!(read[0]["two"]["more"], "some");
     }
 
     #[test]

@@ -328,7 +328,7 @@ async fn hostile_names_do_nothing_in_json_or_metrics() {
     }
     let nodes = http(running.http, "GET", "/api/v1/nodes", "").await.1;
     let nodes: serde_json::Value = serde_json::from_str(&nodes).unwrap();
-    let known: Vec<&str> = nodes.as_array().unwrap().iter().filter_map(|n| n["node"].as_str()).collect();
+    let known: Vec<&str> = nodes.as_array().unwrap().iter().filter_map(|n| n["name"].as_str()).collect();
     assert!(NAMES.iter().all(|name| known.contains(name)), "escaped, and the same: {known:?}");
     neighbour.is_served().await;
     running.stop().await;

@@ -70,7 +70,10 @@ impl Room {
 pub(crate) fn is_full_disk(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
-        let errno = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+        let io = error.downcast_ref::<io::Error>();
+        // One that wraps another has that one's source for its own.
+        let inner = io.and_then(io::Error::get_ref).and_then(|inner| inner.downcast_ref::<io::Error>());
+        let errno = inner.or(io).and_then(io::Error::raw_os_error);
         if errno.is_some_and(|errno| matches!(Errno::from_raw(errno), Errno::ENOSPC | Errno::EDQUOT)) {
             return true;
         }

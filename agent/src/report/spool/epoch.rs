@@ -53,6 +53,8 @@ pub(super) struct Epoch {
     pub(super) next: u64,
     /// Frames up to here may have reached the recommender: they stay as they are.
     pub(super) sent: u64,
+    /// Frames up to here were given out to be sent, however long ago.
+    pub(super) told: u64,
     /// Frames up to here are durable there.
     pub(super) acknowledged: u64,
     /// Where the last read ended, so that reading on does not begin anew.
@@ -83,6 +85,7 @@ impl Epoch {
             slots: Slots::open(dir),
             next: 1,
             sent: 0,
+            told: 0,
             acknowledged: 0,
             reader: None,
         };
@@ -93,7 +96,7 @@ impl Epoch {
             epoch.entries.pop_front();
         }
         // Whatever an earlier run wrote it may have sent.
-        epoch.sent = epoch.next - 1;
+        (epoch.sent, epoch.told) = (epoch.next - 1, epoch.next - 1);
         Ok(epoch)
     }
 
@@ -138,8 +141,8 @@ impl Epoch {
 
     /// Fails where the recommender cannot have `claimed`, since it was never sent as much.
     pub(super) fn can_have(&self, claimed: u64) -> Result<(), SpoolError> {
-        if claimed > self.sent.max(self.acknowledged) {
-            return Err(SpoolError::Ahead { epoch: self.id, claimed, sent: self.sent });
+        if claimed > self.told {
+            return Err(SpoolError::Ahead { epoch: self.id, claimed, sent: self.told });
         }
         Ok(())
     }

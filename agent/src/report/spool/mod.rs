@@ -173,6 +173,7 @@ impl Spool {
         // Noted before they are sent: between the two they must not be folded.
         if let Some(last) = frames.last() {
             epoch.sent = epoch.sent.max(last.sequence);
+            epoch.told = epoch.told.max(last.sequence);
         }
         frames
     }

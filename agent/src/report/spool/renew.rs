@@ -120,7 +120,8 @@ impl Spool {
         let next = source.next - shift;
         let mut renewed = Epoch::open(&target, new, options)?;
         renewed.next = renewed.next.max(next);
-        renewed.sent = renewed.next - 1;
+        // Under this name nothing was sent; what was under the other stays as it is.
+        (renewed.sent, renewed.told) = (renewed.next - 1, 0);
         self.news.lost.extend(lost);
         let ended = match at {
             Some(at) => std::mem::replace(&mut self.old[at], renewed),
@@ -147,6 +148,8 @@ impl Spool {
         self.recoder = None;
         let unacknowledged = ended.entries.iter().find(|entry| entry.last > ended.acknowledged);
         if let (Some(first), Some(last)) = (unacknowledged, ended.entries.back()) {
+            // The frame whose writing told of the deletion was told as lost by itself.
+            self.news.lost.retain(|lost| lost.epoch != ended.id || lost.last < first.first);
             self.news.lost.push(Lost { epoch: ended.id, first: first.first, last: last.last });
         }
         Ok(())

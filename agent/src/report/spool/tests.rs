@@ -84,6 +84,7 @@ fn acknowledged_runs_are_deleted_and_the_one_in_progress_stays() {
     let dir = tempfile::tempdir().unwrap();
     let mut filler = Filler::new(dir.path(), EPOCH, 8 << 20, 3);
     filler.fill(130);
+    filler.spool.read(EPOCH, 0, usize::MAX, usize::MAX);
     for (acknowledged, first_kept) in [(0, 1), (59, 1), (60, 61), (119, 61), (120, 121), (130, 121)] {
         filler.spool.acknowledge(EPOCH, acknowledged).unwrap();
         assert_eq!(filler.tally().1[0].0, first_kept, "after {acknowledged}");
@@ -176,6 +177,7 @@ fn an_ended_slot_is_forgotten_with_the_last_frame_that_may_speak_of_it() {
     filler.slots = 1;
     filler.fill(60);
     assert_eq!(filler.spool.announcements(EPOCH).len(), 2);
+    filler.spool.read(EPOCH, 0, usize::MAX, usize::MAX);
     filler.spool.acknowledge(EPOCH, 70).unwrap();
     assert_eq!(filler.spool.announcements(EPOCH).len(), 1);
 }
@@ -326,7 +328,7 @@ fn an_earlier_runs_epoch_is_renewed_too_and_a_kill_in_between_leaves_one_of_both
     let mut spool = Spool::open(dir.path(), 8, 8 << 20).unwrap();
     spool.resume(EPOCH, 40).unwrap();
     let ahead = spool.resume(EPOCH, 101);
-    assert!(matches!(ahead, Err(SpoolError::Ahead { epoch: EPOCH, claimed: 101, sent: 40 })), "{ahead:?}");
+    assert!(matches!(ahead, Err(SpoolError::Ahead { epoch: EPOCH, claimed: 101, sent: 100 })), "{ahead:?}");
     assert_eq!(spool.renew(EPOCH, 9).unwrap().map(|renewed| renewed.frames), Some(60));
     assert_eq!(spool.renew(EPOCH, 10).unwrap(), None, "it is no more");
     assert_eq!(spool.epochs(), [9, 8]);
@@ -355,7 +357,7 @@ fn a_deleted_spool_is_noticed_and_begun_anew() {
     assert!(matches!(refused, Err(SpoolError::Log(LogError::Deleted { .. }))), "{refused:?}");
     filler.spool.start_over(12).unwrap();
     let lost: Vec<(u64, u64)> = filler.spool.take_news().lost.iter().map(|l| (l.first, l.last)).collect();
-    assert!(lost.contains(&(5, 10)), "what waited is told: {lost:?}");
+    assert_eq!(lost, [(5, 11)], "what waited is told");
     filler.framer.start_anew();
     let frame = filler.framer.frame(&tick(12, 1..4), &[], Vec::new()).unwrap();
     assert_eq!(filler.spool.append(frame).unwrap(), 1);
