@@ -185,16 +185,10 @@ impl Journal {
             return;
         }
         if self.file.as_ref().is_some_and(is_deleted) {
+            tracing::error!(path = ?self.path, "the journal of originals was deleted; it is written anew");
             // Everything is in memory, what is pending too.
-            match self.path.as_deref().and_then(Path::parent).map_or(Ok(()), std::fs::create_dir_all) {
-                Ok(()) => {
-                    tracing::error!(path = ?self.path, "the journal of originals was deleted; it is written anew")
-                }
-                Err(error) => {
-                    tracing::error!(%error, path = ?self.path, "the journal's directory cannot be made")
-                }
-            }
-            if let Err(error) = self.rewrite() {
+            let parent = self.path.as_deref().and_then(Path::parent);
+            if let Err(error) = parent.map_or(Ok(()), std::fs::create_dir_all).and_then(|()| self.rewrite()) {
                 tracing::error!(%error, path = ?self.path, "originals cannot be journalled; restore will not know them");
             }
             return;
