@@ -88,7 +88,7 @@ mod tests {
             ("aliases of aliases", bomb(11)),
             ("a long scalar again and again", long),
             ("nesting", deep),
-            ("nested anchors", anchors + "[" + &vec!["x"; 8].join(",")),
+            ("nested anchors", anchors + "[" + &["x"; 8].join(",")),
             ("merge keys of merge keys", merged),
         ] {
             let before = std::time::Instant::now();

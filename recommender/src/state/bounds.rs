@@ -103,7 +103,7 @@ mod tests {
                 reason: long("r"),
                 result: long("s"),
                 node: long("d"),
-                ..small.clone()
+                ..small
             },
         ] {
             assert!(cut_decision(&mut decision));
