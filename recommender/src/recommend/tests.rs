@@ -128,6 +128,7 @@ impl Feed {
             now_usec: self.now,
             largest: [None; 2],
             before: &site.before,
+            wanted: &site.wanted,
         }
     }
 
@@ -154,12 +155,13 @@ struct Site {
     advisor: Advisor,
     policies: Set,
     before: Kept,
+    wanted: Wanted,
 }
 
 impl Site {
     fn new() -> Self {
         let advisor = Advisor::new(&Config::default().recommend).unwrap();
-        Self { advisor, policies: Set::default(), before: Kept::default() }
+        Self { advisor, policies: Set::default(), before: Kept::default(), wanted: Wanted::default() }
     }
 }
 
