@@ -207,6 +207,8 @@ pub struct Machine {
     foreign: Option<u32>,
     /// When cgroups last stalled at limits of their own, and for how long they had by then.
     own_limit: Option<(u64, u64)>,
+    /// A trigger of the kernel counted at the last look.
+    told: bool,
     acted_usec: Option<u64>,
     killed_usec: Option<u64>,
 }
@@ -275,7 +277,7 @@ impl Machine {
         let mut actions = Vec::new();
         self.undo(seen, rules, &mut actions);
         if let Some(band) = rules.bands.of(grade)
-            && self.is_short(seen, band, rules)
+            && self.is_short(band, rules)
             && (self.acted_usec.is_none_or(|at| now.saturating_sub(at) >= band.cool_down_usec)
                 || self.urgent(grade))
         {
@@ -302,9 +304,8 @@ impl Machine {
     }
 
     /// Whether memory is short at this very look: a grade that lasts only because its end is waited for takes no steps.
-    fn is_short(&self, seen: &Observation, band: &Band, rules: &Rules) -> bool {
-        let told = seen.node.fired.is_some() && self.signals.stall_counts(&rules.bands);
-        told || !self.signals.leaves(band, &rules.bands)
+    fn is_short(&self, band: &Band, rules: &Rules) -> bool {
+        self.told || !self.signals.leaves(band, &rules.bands)
     }
 
     /// Judges the node; what is known of containers that are not held bounds the stalled time.
@@ -338,7 +339,10 @@ impl Machine {
             exhaustion_usec: self.trend.exhaustion_usec(node.available.get()),
         };
         // What a container at a cap or a limit of its own brings about is no news.
-        let fired = node.fired.filter(|_| self.foreign.is_none() && !at_own_limits);
+        // Nor is a trigger any while it is not known of this very look who waited; the next one will show.
+        let known = node.own_limits != OwnLimits::Unread;
+        let fired = node.fired.filter(|_| self.foreign.is_none() && !at_own_limits && known);
+        self.told = fired.is_some() && self.signals.stall_counts(&rules.bands);
         self.grader.step(now, &self.signals, &rules.bands, fired);
         self.signals
     }

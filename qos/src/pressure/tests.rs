@@ -336,6 +336,15 @@ fn whoever_stalls_at_its_own_limit_is_nobody_elses_trouble() {
     assert_eq!(short(&|_| OwnLimits::Untold)[0], (0, held.clone()));
     // Told apart, all of it is the stalled one's own: only what is available counts, and that is a warning.
     assert!(short(&own).is_empty(), "{:?}", short(&own));
+    // A trigger alone is no reason while nobody has looked who waited.
+    let fired = steps_of(10, |ms| Node {
+        some_avg10: Some(0),
+        full_avg10: Some(0),
+        some_usec: Some(0),
+        full_usec: Some(0),
+        ..stalled(368, OwnLimits::Unread, ms)
+    });
+    assert_eq!(fired, []);
     // Told apart, none of it is; and while it is not yet known, nothing is done for it.
     assert_eq!(short(&|_| OwnLimits::Stalled(0))[0], (0, held.clone()));
     let late = |ms| if ms < 2000 { OwnLimits::Pending } else { OwnLimits::Stalled(0) };
