@@ -46,6 +46,8 @@ pub(super) struct Profile {
     heights: Heights,
     /// Milliseconds measured.
     measured: u64,
+    /// Days ago and their weight, as asked last: hours of one day share it.
+    decayed: Option<(u64, u64)>,
     curve: Curve,
     /// The last hours, oldest first; only where requests are raised within the day.
     pub(super) recent: Vec<(u64, Histogram)>,
@@ -104,7 +106,8 @@ impl Profile {
     fn hour(&mut self, params: &Params, question: &Question, hour: &Hour) {
         let (now, start) = (question.now_ms, hour.hour * HOUR_MS);
         let histogram = hour.worst.as_ref().unwrap_or(&hour.all);
-        let weight = self.heights.long.merge_times(histogram, params.decayed((now - start) / DAY_MS));
+        let times = self.weight(params, (now - start) / DAY_MS);
+        let weight = self.heights.long.merge_times(histogram, times);
         self.measured = self.measured.saturating_add(weight);
         if question.resource == Resource::Cpu {
             match params.change {
@@ -134,6 +137,13 @@ impl Profile {
         self.peak_of(age_ms, day.peak, 24);
         let measured = weight.min((now - start).min(DAY_MS));
         self.span_ms = self.span_ms.max(now.saturating_sub(start + DAY_MS) + measured);
+    }
+
+    fn weight(&mut self, params: &Params, days: u64) -> u64 {
+        match self.decayed {
+            Some((same, weight)) if same == days => weight,
+            _ => self.decayed.insert((days, params.decayed(days))).1,
+        }
     }
 
     /// All was counted.
