@@ -8,7 +8,7 @@ use crate::Resource;
 use crate::rule::Question;
 
 /// A CPU request that changes by the hour stays while another one would be better by no more than this part of
-/// itself: on the public traces requests then change three to four times a day.
+/// itself: on the public traces requests then change two to seven times a day.
 const WORTH: f64 = 0.03;
 
 /// Part by which a CPU request that is raised within the day may differ from the new answer before it follows: answers

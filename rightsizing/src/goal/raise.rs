@@ -1,8 +1,9 @@
 //! Raises within the day.
 //!
 //! A level that the past does not know is met within the hour it comes: where use was above 95 % of the request for more
-//! than half an hour of two clock hours, the request is above what was used then for the six hours that follow. On the
-//! public traces this takes a third of the time over away at the same number of changes a day.
+//! than half an hour of two clock hours, the request is above what was used then for the six hours that follow. On the public
+//! traces it helps where levels change for good (AWS: 1.00 to 0.44 % over against the same rule asked every hour without
+//! raises) and changes little on the large sets.
 
 use super::Params;
 use super::profile::Profile;
