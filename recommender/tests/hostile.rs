@@ -369,7 +369,7 @@ struct Small<'a>(&'a Path);
 
 impl<'a> Small<'a> {
     fn mount(at: &'a Path, bytes: usize) -> Option<Self> {
-        let options = format!("size={bytes}");
+        let options = format!("size={bytes},mode=0700");
         match mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some(options.as_str())) {
             Ok(()) => Some(Self(at)),
             Err(error) => {
