@@ -53,7 +53,7 @@ impl Node {
             log.lines().any(|line| line.contains(" WARN ") && line.contains(words))
         };
         let all = wait::until(&format!("{words:?} to be told"), wait::PATIENCE, || {
-            Ok(words.iter().all(|words| told(words)).then_some(()))
+            Ok(words.iter().all(told).then_some(()))
         });
         all.with_context(|| self.agent.log_end())
     }
