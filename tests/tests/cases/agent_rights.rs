@@ -43,7 +43,8 @@ fn guardian(agent: &Agent) -> Result<Pid> {
 #[test]
 fn agent_and_guardian_hold_what_they_need_and_gain_nothing() -> Result<()> {
     require!(machine::is_root(), "an agent needs root");
-    let agent = Site::new()?.start()?;
+    let site = Site::new()?;
+    let agent = site.start()?;
     // Its socket is there before it has opened everything; it answers when it has dropped what it does not need.
     agent.ask().status()?;
     assert_confined(agent.daemon().pid()?, AGENTS)?;
