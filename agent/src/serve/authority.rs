@@ -1,6 +1,7 @@
 //! Clients of the Unix socket that name the socket's path as authority.
 //!
-//! gRPC's C core (Python, C++, Ruby, PHP, C#) sends the path, percent-encoded, as `:authority`; a path is no authority
+//! gRPC's C core (Python, C++, Ruby, PHP, C#) sends the path, percent-encoded, as `:authority`, and Go's sends it as it
+//! is where the program dials by itself; a path is no authority
 //! (RFC 3986, section 3.2), so that the HTTP/2 library resets the stream before anybody is asked. Who may speak is
 //! decided by the socket's mode, nobody looks at the name: here the octets that are not allowed are replaced, one for
 //! one, so that lengths, frames and the table of compressed headers (RFC 7541) stay as the client made them.
@@ -13,6 +14,8 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
+
+use super::huffman::Code;
 
 /// Bytes a client sends before its first frame (RFC 9113, section 3.4).
 const PREFACE: u64 = 24;
@@ -151,7 +154,10 @@ impl Frames {
             }
             Part::Fields { left, padding } => {
                 let (taken, left) = most(bytes, *left);
-                bytes[..taken].iter_mut().for_each(|byte| self.fields.take(byte));
+                for at in 0..taken {
+                    let (before, rest) = bytes.split_at_mut(at);
+                    self.fields.take(&mut rest[0], before.last_mut());
+                }
                 (taken, Some(fields(left, *padding)))
             }
         };
@@ -217,8 +223,8 @@ enum Fields {
     String(Text),
     /// The rest of a string's length.
     Length { text: Text, huffman: bool, length: Number },
-    /// A string's bytes.
-    Bytes { text: Text, huffman: bool, left: u64 },
+    /// A string's bytes; the code is that of an octet in Huffman's code, as far as it came.
+    Bytes { text: Text, huffman: bool, left: u64, code: Code },
 }
 
 /// Which string of a field.
@@ -256,7 +262,8 @@ impl Number {
 }
 
 impl Fields {
-    fn take(&mut self, byte: &mut u8) {
+    /// Takes in the next byte; the one before is given where it can still be changed.
+    fn take(&mut self, byte: &mut u8, before: Option<&mut u8>) {
         let next = match self {
             Self::Start => {
                 let (mask, literal) = match *byte {
@@ -289,10 +296,12 @@ impl Fields {
                 }
                 string(*text, *huffman, length.value)
             }
-            Self::Bytes { text, huffman, left } => {
-                // An authority in Huffman's code is left as it is: C core does not use it.
-                if !*huffman {
-                    octet(text, byte);
+            Self::Bytes { text, huffman, left, code } => {
+                match text {
+                    // C core does not use Huffman's code, Go does.
+                    Text::Authority(path) if *huffman => code.take(path, byte, before),
+                    _ if *huffman => {}
+                    text => octet(text, byte),
                 }
                 *left -= 1;
                 if *left > 0 {
@@ -317,7 +326,11 @@ fn indexed(index: u64, literal: bool) -> Fields {
 
 /// What follows a string's length.
 fn string(text: Text, huffman: bool, length: u64) -> Fields {
-    if length == 0 { ended(text, huffman) } else { Fields::Bytes { text, huffman, left: length } }
+    if length == 0 {
+        ended(text, huffman)
+    } else {
+        Fields::Bytes { text, huffman, left: length, code: Code::default() }
+    }
 }
 
 /// What follows a string.

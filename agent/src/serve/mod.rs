@@ -6,6 +6,7 @@
 pub(crate) mod admit;
 mod authority;
 mod grpc;
+mod huffman;
 pub(crate) mod metrics;
 mod pressure;
 mod socket;
