@@ -386,7 +386,8 @@ fn rpc<I: Stream<Item = io::Result<Guarded<TcpStream>>> + Send + 'static>(
     })
 }
 
-fn tell_report(report: &OpenReport) {
+/// Tells the log what a store found when it was opened.
+pub(crate) fn tell_report(report: &OpenReport) {
     for damage in &report.log_damage {
         warn!(damage, "a part of the ingest log was not recovered");
     }
@@ -399,14 +400,17 @@ fn tell_report(report: &OpenReport) {
             "no room can be kept on the disk for a checkpoint: when the log has filled it, it cannot be trimmed"
         );
     }
-    let TooLarge { labels, decisions, containers } = report.too_large;
-    if labels + decisions + containers > 0 {
+    let TooLarge { labels, decisions, containers, series, subjects } = report.too_large;
+    if labels + decisions + containers + series + subjects > 0 {
         warn!(
             containers_without_labels = labels,
             cut_decisions = decisions,
             dropped_containers = containers,
-            "the checkpoint of an earlier release held more than is kept: labels over 16 KiB were dropped, decisions over \
-             4 KiB cut, containers with longer names dropped"
+            dropped_series = series,
+            dropped_subjects = subjects,
+            "the store held more than is kept: labels over 16 KiB were dropped, decisions over 4 KiB \
+             cut, containers with names over 4 KiB dropped, and names of workloads, commands and images over 512 bytes for \
+             each of history.max_series together; raise history.max_series to keep more of these"
         );
     }
     for damage in &report.history_damage {

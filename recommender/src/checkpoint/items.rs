@@ -204,7 +204,8 @@ fn subject_item(held: &Held) -> SubjectItem {
         let [all, minutes] = [&open.all, &open.minutes];
         encode_parts(&numbers, &[Some(&all[0]), Some(&all[1]), Some(&minutes[0]), Some(&minutes[1])])
     });
-    SubjectItem { key, hours: hours.collect(), days: days.collect(), since: held.since }
+    let origin = held.origin.map_or(0, |origin| u64::from(origin) + 1);
+    SubjectItem { key, hours: hours.collect(), days: days.collect(), since: held.since, origin }
 }
 
 fn open_hour(item: &OpenHourItem) -> Option<OpenHour> {
@@ -267,11 +268,12 @@ pub(super) struct Importer<'a> {
     files: Vec<(u32, u32, u64)>,
     /// What the writer of the checkpoint had counted.
     counted: Counters,
+    dropped_series: u64,
 }
 
 impl<'a> Importer<'a> {
     pub(super) fn new(state: &'a mut State) -> Self {
-        Self { state, stream: None, files: Vec::new(), counted: Counters::default() }
+        Self { state, stream: None, files: Vec::new(), counted: Counters::default(), dropped_series: 0 }
     }
 
     /// Day, kind and length of the history's files, and what was too large to be taken in.
@@ -282,6 +284,8 @@ impl<'a> Importer<'a> {
             labels: now.dropped_labels - before.dropped_labels,
             decisions: now.cut_decisions - before.cut_decisions,
             containers: now.refused_containers - before.refused_containers,
+            series: self.state.history.dropped() - self.dropped_series,
+            subjects: self.state.past.counts.refused_subjects,
         };
         (self.files, too_large)
     }
@@ -339,6 +343,7 @@ impl<'a> Importer<'a> {
         (read.refused_kills, read.clock_doubts) = (next(), next());
         (read.dropped_labels, read.cut_decisions) = (next(), next());
         self.counted = self.state.counters;
+        self.dropped_series = series;
         self.state.history.set_dropped(series);
         self.state.clock = clock_of(item.clock_minute, item.clock);
     }
@@ -430,8 +435,7 @@ impl<'a> Importer<'a> {
             image: item.image.zip(item.image_tag).map(|(name, tag)| Image { name, tag }),
         };
         let id = self.state.history.series(&key);
-        let origin = item.origin.checked_sub(1).and_then(|origin| u32::try_from(origin).ok());
-        self.state.history.restore_origin(id, origin);
+        self.state.history.restore_origin(id, origin_of(item.origin));
         if let Some(series) = self.state.history.get_mut(id) {
             series.newest = item.newest;
             series.requested = Requested { cpu_milli: item.cpu_request, memory_bytes: item.memory_request };
@@ -449,7 +453,8 @@ impl<'a> Importer<'a> {
         let hours = item.hours.iter().map(open_hour).collect::<Option<Vec<_>>>();
         let days = item.days.iter().map(|bytes| open_day(bytes)).collect::<Option<Vec<_>>>();
         let (hours, days) = hours.zip(days).ok_or("an unfinished hour or day cannot be read")?;
-        if let Some(id) = self.state.past.subject(key) {
+        let minute = self.state.clock.now();
+        if let Some(id) = self.state.past.subject(key, origin_of(item.origin), minute) {
             self.state.past.restore_open(id, hours, days);
             if let Some(held) = self.state.past.get_mut(id) {
                 held.since = item.since;
@@ -457,6 +462,11 @@ impl<'a> Importer<'a> {
         }
         Ok(())
     }
+}
+
+/// The node that brought something, as it is written plus one.
+fn origin_of(written: u64) -> Option<u32> {
+    written.checked_sub(1).and_then(|origin| u32::try_from(origin).ok())
 }
 
 /// Minutes of an earlier release, which kept each resource by itself and CPU in thousandths.

@@ -199,6 +199,9 @@ pub(super) struct SubjectItem {
     /// Its first minute since 1970, which earlier releases did not know.
     #[prost(uint32, optional, tag = "4")]
     pub(super) since: Option<u32>,
+    /// Number of the node that brought it, plus one.
+    #[prost(uint64, tag = "5")]
+    pub(super) origin: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -14,6 +14,8 @@
 //! | 24 | 4 | CRC32C of bytes 0 to 23 |
 //! | 28 | | body: length-delimited protobuf items, see `messages.rs` |
 
+#[cfg(test)]
+mod full_tests;
 mod items;
 mod messages;
 
@@ -113,7 +115,7 @@ pub(crate) struct Read {
     pub(crate) too_large: TooLarge,
 }
 
-/// What a checkpoint of an earlier release held beyond today's bounds.
+/// What a store held beyond the bounds, as one that an earlier release filled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TooLarge {
     /// Containers whose labels were dropped.
@@ -122,6 +124,10 @@ pub struct TooLarge {
     pub decisions: u64,
     /// Containers that were dropped.
     pub containers: u64,
+    /// Series, of all that was read back, whose names were too much together.
+    pub series: u64,
+    /// Subjects, the same.
+    pub subjects: u64,
 }
 
 /// Replaces the file durably.

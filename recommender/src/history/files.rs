@@ -75,6 +75,8 @@ struct Open {
     /// Numbers of subjects and series within the file.
     subjects: HashMap<SubjectId, u32>,
     series: HashMap<SeriesId, u32>,
+    /// How many numbers of each the file has given: more than are known here when a name came twice or was refused.
+    numbered: [u32; 2],
     /// Something was written since the last sync.
     dirty: bool,
 }
@@ -215,7 +217,9 @@ impl Files {
         if id.1 == Kind::Minutes {
             self.minutes.insert(id.0, &file);
         }
-        let numbered = |count: usize| 0..u32::try_from(count).unwrap_or(u32::MAX);
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let numbered = |len: usize| 0..count(len);
+        let counts = [count(names.subjects.len()), count(names.series.len())];
         let (subjects, series) = (
             names.subjects.iter().copied().zip(numbered(names.subjects.len())),
             names.series.iter().copied().zip(numbered(names.series.len())),
@@ -225,6 +229,7 @@ impl Files {
             length: whole,
             subjects: subjects.filter_map(|(id, n)| Some((id?, n))).collect(),
             series: series.filter_map(|(id, n)| Some((id?, n))).collect(),
+            numbered: counts,
             dirty: false,
         };
         self.open.insert(id, open);
@@ -259,6 +264,7 @@ impl Files {
                 // Names that were new in what does not count have to be written again.
                 open.subjects.clear();
                 open.series.clear();
+                open.numbered = [0; 2];
             }
             self.open.retain(|_, open| open.length > 0);
         }
@@ -355,7 +361,8 @@ impl Files {
             // Expired and now needed again, for a late value.
             self.leaving.retain(|leaving| *leaving != id);
             let (subjects, series) = (HashMap::new(), HashMap::new());
-            self.open.insert(id, Open { file, length: HEADER, subjects, series, dirty: true });
+            let open = Open { file, length: HEADER, subjects, series, numbered: [0; 2], dirty: true };
+            self.open.insert(id, open);
         }
         Ok(self.open.get_mut(&id).expect("the file was put there above"))
     }
@@ -368,10 +375,12 @@ impl Files {
         batch: &mut Vec<u8>,
     ) -> Result<u32, HistoryError> {
         let open = self.opened(id)?;
-        let next = u32::try_from(open.subjects.len()).unwrap_or(u32::MAX);
+        let next = &mut open.numbered[0];
         Ok(*open.subjects.entry(subject).or_insert_with(|| {
-            put_item(batch, &Item::Subject { number: next, key: key.clone() });
-            next
+            let number = *next;
+            *next = next.saturating_add(1);
+            put_item(batch, &Item::Subject { number, key: key.clone() });
+            number
         }))
     }
 
@@ -383,10 +392,12 @@ impl Files {
         batch: &mut Vec<u8>,
     ) -> Result<u32, HistoryError> {
         let open = self.opened(id)?;
-        let next = u32::try_from(open.series.len()).unwrap_or(u32::MAX);
+        let next = &mut open.numbered[1];
         Ok(*open.series.entry(series).or_insert_with(|| {
-            put_item(batch, &Item::Series { number: next, key: key.clone() });
-            next
+            let number = *next;
+            *next = next.saturating_add(1);
+            put_item(batch, &Item::Series { number, key: key.clone() });
+            number
         }))
     }
 
@@ -443,5 +454,60 @@ impl Files {
                 Err(error) => error.kind() != io::ErrorKind::NotFound,
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_rightsizing::Resource;
+
+    use super::*;
+    use crate::history::past::{Past, PastBounds};
+
+    #[test]
+    fn a_name_that_was_refused_keeps_its_number_in_the_file() {
+        const DAY: u32 = 19_700;
+        let dir = tempfile::tempdir().unwrap();
+        let mut past = Past::new(PastBounds { subjects: 9, name_bytes: 900, name_bytes_of_node: 900 });
+        let mut image = |name: &str| {
+            let key = Subject::Image { image: name.to_owned() };
+            (past.subject(key.clone(), None, 0).unwrap(), Arc::new(key))
+        };
+        let subjects = [image("a"), image("b"), image("c")];
+        let append = |files: &mut Files, of: &[usize]| {
+            let sealed = of.iter().map(|at| {
+                let (subject, key) = subjects[*at].clone();
+                let bytes = format!("{key:?}").into_bytes().into();
+                (Sealed { subject, kind: SealedKind::Day(Resource::Cpu), time: DAY, bytes }, key)
+            });
+            let outgoing = Outgoing { applied: 1, minutes: Vec::new(), sealed: sealed.collect() };
+            files.append(&outgoing).unwrap();
+        };
+        // Values are their subject's name.
+        let open = |refused: Option<usize>| {
+            let mut read = Vec::new();
+            let files = Files::open(dir.path(), None, |_, names, item| match item {
+                Item::Subject { key, .. } => {
+                    let at = subjects.iter().position(|(_, known)| **known == key).unwrap();
+                    names.subjects.push((Some(at) != refused).then_some(subjects[at].0));
+                }
+                Item::Day { subject, bytes, .. } => {
+                    let id = names.subjects[subject as usize];
+                    let of = subjects.iter().find(|(known, _)| Some(*known) == id);
+                    read.push((
+                        of.map(|(_, key)| format!("{key:?}")),
+                        String::from_utf8(bytes.to_vec()).unwrap(),
+                    ));
+                }
+                other => panic!("{other:?} was not written"),
+            });
+            (files.unwrap().0, read)
+        };
+        append(&mut open(None).0, &[0, 1]);
+        let (mut files, _) = open(Some(0));
+        append(&mut files, &[2, 1]);
+        let (_, read) = open(None);
+        assert_eq!(read.len(), 4);
+        assert!(read.iter().all(|(of, value)| of.as_ref() == Some(value)), "{read:?}");
     }
 }

@@ -66,21 +66,22 @@ fn minute_of(key: &SeriesKey, pod: &str, kept: &Kept) -> MinuteOf {
 /// They are in no log: until the next checkpoint a crash forgets them, and the engine that gave them still has them.
 pub(crate) fn fill(state: &mut State, batch: &Batch) -> u64 {
     let mut taken = 0;
+    let minute = state.clock.now();
     for HourOf { subject, resource, hour } in &batch.hours {
         let Ok(time) = u32::try_from(hour.hour) else { continue };
-        let id = state.past.subject(subject.clone());
+        let id = state.past.subject(subject.clone(), None, minute);
         let kind = SealedKind::Hour(*resource);
         taken += u64::from(id.is_some_and(|id| state.past.fill(id, kind, time, encode_hour(hour))));
     }
     for DayOf { subject, resource, day } in &batch.days {
         let Ok(time) = u32::try_from(day.day) else { continue };
-        let id = state.past.subject(subject.clone());
+        let id = state.past.subject(subject.clone(), None, minute);
         let kind = SealedKind::Day(*resource);
         taken += u64::from(id.is_some_and(|id| state.past.fill(id, kind, time, encode_day(day))));
     }
     for EventOf { subject, event } in &batch.events {
         let Ok(day) = u32::try_from(event.time_ms / 86_400_000) else { continue };
-        let id = state.past.subject(subject.clone());
+        let id = state.past.subject(subject.clone(), None, minute);
         taken +=
             u64::from(id.is_some_and(|id| state.past.fill(id, SealedKind::Event, day, encode_event(event))));
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use evenkeel_model::rollup::Rollup;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::history::Event;
+use tracing::warn;
 
 use super::Subject;
 use super::codec::encode_parts;
@@ -18,6 +19,7 @@ use super::replica::{Fold, Part, Replica};
 use super::sealed::{
     OpenDay, OpenHour, Sealed, SealedKind, at, decode_event, encode_event, encode_hour, hour_of,
 };
+use crate::state::bounds::subject_bytes;
 
 /// Minutes after which an hour that ended, or was last touched, is sealed: longer than a reconnect takes.
 const HOUR_GRACE: u32 = 6;
@@ -28,9 +30,30 @@ const PARTS_A_LOOK: usize = 8;
 /// Events kept of one container in memory; the oldest go first.
 const EVENTS: usize = 256;
 
-/// Number of a subject while the program runs.
+/// Number of a subject while the program runs: its place, and how many had the place before it. None is given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct SubjectId(pub(crate) u32);
+pub(crate) struct SubjectId {
+    place: u32,
+    turn: u32,
+}
+
+/// Bounds of the subjects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PastBounds {
+    /// Subjects in all.
+    pub(crate) subjects: usize,
+    /// Bytes of their names.
+    pub(crate) name_bytes: usize,
+    /// Of them those one node may have brought before its new names only take the places of its own.
+    pub(crate) name_bytes_of_node: usize,
+}
+
+/// Bytes of names that a node brought, and the minute in which nothing of it was idle.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Brought {
+    bytes: usize,
+    full: Option<u32>,
+}
 
 /// The subjects a container belongs to; the first is its own.
 pub(crate) type Subjects = [Option<SubjectId>; 5];
@@ -39,6 +62,11 @@ pub(crate) type Subjects = [Option<SubjectId>; 5];
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
     pub(crate) key: Arc<Subject>,
+    turn: u32,
+    /// Number of the node that brought it; nothing where a file or an engine did.
+    pub(crate) origin: Option<u32>,
+    /// Minute in which it was last named.
+    named: u32,
     pub(crate) hours: [Packed; 2],
     pub(crate) days: [Packed; 2],
     pub(crate) open_hours: Vec<OpenHour>,
@@ -60,6 +88,14 @@ impl Held {
             && self.open_days.is_empty()
             && self.events.is_empty()
             && self.hours.iter().chain(&self.days).all(Packed::is_empty)
+    }
+
+    /// The newest minute in which anything was heard of it, about.
+    fn newest(&self) -> u32 {
+        const DAY: u32 = 24 * 60;
+        let sealed = self.days.iter().flat_map(Packed::iter).map(|(day, _)| day.saturating_mul(DAY));
+        let open = self.open_days.iter().map(|open| open.touched);
+        sealed.chain(open).max().unwrap_or(0).max(self.named)
     }
 
     /// The oldest day of which anything is known, since 1970.
@@ -102,9 +138,17 @@ pub struct Coverage {
 /// The past of all subjects.
 #[derive(Debug, Default)]
 pub struct Past {
-    bound: usize,
-    pub(crate) held: Vec<Option<Held>>,
+    bounds: PastBounds,
+    held: Vec<Option<Held>>,
     free: Vec<SubjectId>,
+    /// Bytes of all names.
+    name_bytes: usize,
+    /// By the node that brought them.
+    origins: HashMap<Option<u32>, Brought>,
+    /// Minute in which nothing was idle of all.
+    full: Option<u32>,
+    /// The log has been told that names are too many.
+    is_told: bool,
     by_key: HashMap<Arc<Subject>, SubjectId>,
     /// By the minute they may be sealed: open hours (true) and days.
     due: BTreeMap<u32, Vec<(SubjectId, bool, u32)>>,
@@ -114,22 +158,113 @@ pub struct Past {
 }
 
 impl Past {
-    pub(crate) fn new(bound: usize) -> Self {
-        Self { bound, ..Self::default() }
+    pub(crate) fn new(bounds: PastBounds) -> Self {
+        Self { bounds, ..Self::default() }
     }
 
-    /// The subject of a key, made if need be; nothing when there are too many.
-    pub(crate) fn subject(&mut self, key: Subject) -> Option<SubjectId> {
-        if let Some(id) = self.by_key.get(&key) {
-            return Some(*id);
+    /// The subject of a key, made if need be, for a node or for a file or an engine outside; nothing when there is no room.
+    ///
+    /// When all places or all bytes of names are taken, a node that brought many takes the places of its own idle subjects
+    /// only. Others take those of nodes that brought many, then those silent longest. What was named in this minute stays.
+    pub(crate) fn subject(&mut self, key: Subject, origin: Option<u32>, minute: u32) -> Option<SubjectId> {
+        if let Some(id) = self.by_key.get(&key).copied() {
+            if let Some(held) = self.get_mut(id) {
+                held.named = held.named.max(minute);
+            }
+            return Some(id);
         }
-        if self.by_key.len() >= self.bound {
+        let bytes = subject_bytes(&key);
+        if self.is_full(bytes) && !self.make_room(bytes, origin, minute) {
             self.counts.refused_subjects += 1;
             return None;
         }
+        Some(self.add(key, bytes, origin, minute))
+    }
+
+    fn is_full(&self, bytes: usize) -> bool {
+        self.by_key.len() >= self.bounds.subjects || self.name_bytes + bytes > self.bounds.name_bytes
+    }
+
+    /// Drops subjects that nobody follows for a new one; whether there is room then.
+    fn make_room(&mut self, bytes: usize, origin: Option<u32>, minute: u32) -> bool {
+        self.tell_full();
+        let own = self.origins.get(&origin).copied().unwrap_or_default();
+        let most = self.bounds.name_bytes_of_node;
+        let only = (origin.is_some() && own.bytes + bytes > most).then_some(origin);
+        // A walk over all that found too little is not repeated at once.
+        let full = if only.is_some() { own.full } else { self.full };
+        if full == Some(minute) {
+            return false;
+        }
+        let waiting: HashSet<SubjectId> = self.pending.iter().map(|s| s.subject).collect();
+        let is_idle = |(id, held): &(SubjectId, &Held)| {
+            held.users == 0
+                && held.named < minute
+                && only.is_none_or(|only| only == held.origin)
+                && !waiting.contains(id)
+        };
+        let many = |of: &Option<u32>| of.is_some() && self.origins.get(of).is_some_and(|b| b.bytes > most);
+        let idle = self.all().filter(is_idle);
+        let mut idle: Vec<_> = idle.map(|(id, held)| (!many(&held.origin), held.newest(), id)).collect();
+        idle.sort_unstable();
+        // Some at once, so that a walk is rare.
+        let (spare, spare_bytes) = (self.bounds.subjects / 200, self.bounds.name_bytes / 200);
+        for (_, _, id) in idle {
+            let has_spare = self.by_key.len() + spare < self.bounds.subjects
+                && self.name_bytes + bytes + spare_bytes <= self.bounds.name_bytes;
+            if has_spare {
+                break;
+            }
+            self.counts.refused_subjects += 1;
+            self.remove(id);
+        }
+        let is_full = self.is_full(bytes);
+        if is_full && only.is_none() {
+            self.full = Some(minute);
+        } else if is_full && let Some(own) = self.origins.get_mut(&origin) {
+            own.full = Some(minute);
+        }
+        !is_full
+    }
+
+    /// Says once that there is no room.
+    fn tell_full(&mut self) {
+        if !std::mem::replace(&mut self.is_told, true) {
+            warn!(
+                subjects = self.by_key.len(),
+                bytes = self.name_bytes,
+                limit = self.bounds.name_bytes,
+                "there is no room for the names of more workloads, commands and images: those idle longest are dropped, \
+                 first those of nodes that brought many; raise history.max_series to keep more"
+            );
+        }
+    }
+
+    fn remove(&mut self, id: SubjectId) {
+        let Some(held) = self.held.get_mut(id.place as usize).and_then(Option::take) else { return };
+        let bytes = subject_bytes(&held.key);
+        self.name_bytes = self.name_bytes.saturating_sub(bytes);
+        if let Some(brought) = self.origins.get_mut(&held.origin) {
+            brought.bytes = brought.bytes.saturating_sub(bytes);
+            if brought.bytes == 0 {
+                self.origins.remove(&held.origin);
+            }
+        }
+        self.by_key.remove(&held.key);
+        self.free.push(SubjectId { turn: id.turn.wrapping_add(1), ..id });
+    }
+
+    fn add(&mut self, key: Subject, bytes: usize, origin: Option<u32>, minute: u32) -> SubjectId {
+        let place = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
+        let id = self.free.pop().unwrap_or(SubjectId { place, turn: 0 });
+        self.name_bytes += bytes;
+        self.origins.entry(origin).or_default().bytes += bytes;
         let key = Arc::new(key);
         let held = Held {
             key: Arc::clone(&key),
+            turn: id.turn,
+            origin,
+            named: minute,
             hours: Default::default(),
             days: Default::default(),
             open_hours: Vec::new(),
@@ -139,16 +274,12 @@ impl Past {
             live: Vec::new(),
             users: 0,
         };
-        let id = if let Some(id) = self.free.pop() {
-            self.held[id.0 as usize] = Some(held);
-            id
-        } else {
-            let id = SubjectId(u32::try_from(self.held.len()).ok()?);
-            self.held.push(Some(held));
-            id
-        };
+        match self.held.get_mut(id.place as usize) {
+            Some(place) => *place = Some(held),
+            None => self.held.push(Some(held)),
+        }
         self.by_key.insert(key, id);
-        Some(id)
+        id
     }
 
     /// The number of a key that is known.
@@ -157,16 +288,23 @@ impl Past {
     }
 
     pub(crate) fn get(&self, id: SubjectId) -> Option<&Held> {
-        self.held.get(id.0 as usize)?.as_ref()
+        self.held.get(id.place as usize)?.as_ref().filter(|held| held.turn == id.turn)
     }
 
     pub(crate) fn get_mut(&mut self, id: SubjectId) -> Option<&mut Held> {
-        self.held.get_mut(id.0 as usize)?.as_mut()
+        held_of(&mut self.held, id)
     }
 
     /// All subjects.
     pub(crate) fn all(&self) -> impl Iterator<Item = (SubjectId, &Held)> {
-        (0..).map(SubjectId).zip(&self.held).filter_map(|(id, held)| Some((id, held.as_ref()?)))
+        let held = (0..).zip(&self.held).filter_map(|(place, held)| Some((place, held.as_ref()?)));
+        held.map(|(place, held)| (SubjectId { place, turn: held.turn }, held))
+    }
+
+    /// Bytes of the names of all subjects.
+    #[cfg(test)]
+    pub(crate) const fn name_bytes(&self) -> usize {
+        self.name_bytes
     }
 
     /// Subjects known, and bytes of sealed values in memory.
@@ -198,15 +336,9 @@ impl Past {
     /// Drops subjects of which nothing is known any more and to which no container belongs.
     pub(crate) fn forget_empty(&mut self) {
         let pending: HashSet<SubjectId> = self.pending.iter().map(|s| s.subject).collect();
-        for (at, place) in self.held.iter_mut().enumerate() {
-            let id = SubjectId(at as u32);
-            if place.as_ref().is_some_and(Held::is_empty) && !pending.contains(&id) {
-                if let Some(held) = place.take() {
-                    self.by_key.remove(&held.key);
-                }
-                self.free.push(id);
-            }
-        }
+        let is_over = |(id, held): &(SubjectId, &Held)| held.is_empty() && !pending.contains(id);
+        let over: Vec<SubjectId> = self.all().filter(is_over).map(|(id, _)| id).collect();
+        over.into_iter().for_each(|id| self.remove(id));
     }
 
     /// Adds what a container did to all its subjects.
@@ -256,7 +388,7 @@ impl Past {
     }
 
     fn open_hour(&mut self, clock: u32, id: SubjectId, hour: u32) -> Option<&mut OpenHour> {
-        let held = self.held.get_mut(id.0 as usize)?.as_mut()?;
+        let held = held_of(&mut self.held, id)?;
         let at = match held.open_hours.iter().position(|open| open.hour == hour) {
             Some(at) => at,
             None => {
@@ -272,7 +404,7 @@ impl Past {
     }
 
     fn open_day(&mut self, clock: u32, id: SubjectId, day: u32) -> Option<&mut OpenDay> {
-        let held = self.held.get_mut(id.0 as usize)?.as_mut()?;
+        let held = held_of(&mut self.held, id)?;
         let at = match held.open_days.iter().position(|open| open.day == day) {
             Some(at) => at,
             None => {
@@ -318,7 +450,7 @@ impl Past {
                 entry.remove();
                 continue;
             };
-            let Some(held) = self.held.get_mut(id.0 as usize).and_then(Option::as_mut) else { continue };
+            let Some(held) = held_of(&mut self.held, id) else { continue };
             if is_hour {
                 let Some(at) = held.open_hours.iter().position(|open| open.hour == number) else { continue };
                 let due = hour_due(number, held.open_hours[at].touched);
@@ -374,7 +506,9 @@ impl Past {
     /// Nothing was touched later than this minute: the clock was ahead when it seemed so.
     pub(crate) fn touched_by(&mut self, minute: u32) {
         for (at, held) in self.held.iter_mut().enumerate() {
-            let (Some(held), id) = (held, SubjectId(at as u32)) else { continue };
+            let Some(held) = held else { continue };
+            let id = SubjectId { place: at as u32, turn: held.turn };
+            held.named = held.named.min(minute);
             for open in held.open_hours.iter_mut().filter(|open| open.touched > minute) {
                 open.touched = minute;
                 self.due.entry(hour_due(open.hour, minute)).or_default().push((id, true, open.hour));
@@ -485,6 +619,10 @@ impl Past {
         let packed = self.held.iter_mut().flatten().flat_map(|h| h.hours.iter_mut().chain(&mut h.days));
         packed.for_each(Packed::shrink);
     }
+}
+
+fn held_of(held: &mut [Option<Held>], id: SubjectId) -> Option<&mut Held> {
+    held.get_mut(id.place as usize)?.as_mut().filter(|held| held.turn == id.turn)
 }
 
 fn hour_due(hour: u32, touched: u32) -> u32 {

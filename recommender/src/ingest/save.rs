@@ -46,11 +46,14 @@ pub(super) fn load_state(
     let path = config.checkpoint_file();
     let mut state = State::new(limits(config));
     let mut listed = untouched.then(Vec::new);
+    // What the writer of the checkpoint had dropped.
+    let mut dropped = 0;
     match checkpoint::read(&path, &mut state) {
         Ok(Some(read)) => {
             report.checkpoint_bytes = Some(read.bytes);
             listed = Some(read.files);
             report.too_large = read.too_large;
+            dropped = state.history.dropped() - read.too_large.series;
         }
         Ok(None) => {}
         Err(error @ CheckpointError::Damaged { .. }) => {
@@ -72,6 +75,8 @@ pub(super) fn load_state(
         // What was open is lost; what is sealed must not be counted again by replaying what it was made of.
         state.applied = found.applied;
     }
+    report.too_large.series = state.history.dropped() - dropped;
+    report.too_large.subjects = state.past.counts.refused_subjects;
     state.past.shrink();
     state.past.counts.file_bytes = found.bytes;
     state.history.set_files(files.minutes());
@@ -93,7 +98,10 @@ fn load_item(state: &mut State, day: u32, names: &mut Names, item: Item<'_>) {
     let hour_of = |hour: u8| day.saturating_mul(24).saturating_add(u32::from(hour));
     let subject = |names: &Names, number: u32| names.subjects.get(number as usize).copied().flatten();
     match item {
-        Item::Subject { number, key } => put(&mut names.subjects, number, state.past.subject(key)),
+        Item::Subject { number, key } => {
+            let minute = day.saturating_mul(24 * 60);
+            put(&mut names.subjects, number, state.past.subject(key, None, minute));
+        }
         Item::Series { number, key } => {
             let id = state.history.series(&key);
             put(&mut names.series, number, Some(id));

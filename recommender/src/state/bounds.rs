@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use evenkeel_proto::v1;
 use prost::Message as _;
 
+use super::history::SeriesKey;
+use crate::history::Subject;
+
 /// Most bytes of names in one container's identity; a longer one is not followed. Names of Kubernetes have up to 253, image
 /// references up to 500 or so.
 const MAX_NAMES: usize = 4096;
@@ -22,6 +25,33 @@ const MAX_REASON: usize = 1024;
 const MAX_VALUE: usize = 256;
 /// Bytes of identity for each container that may be followed: together they are a bound of all identities.
 pub(crate) const IDENTITY_BYTES_EACH: usize = 1024;
+
+/// Bytes of names for each series that may be known: together they are a bound of the names of all series, and of those of all
+/// subjects. A name of a registry, a tag and the name of a workload of Kubernetes together have 200 or so.
+pub(crate) const NAME_BYTES_EACH: usize = 512;
+
+/// Bytes of the names of a series.
+pub(crate) fn series_bytes(key: &SeriesKey) -> usize {
+    let SeriesKey { cluster, namespace, workload, container, image } = key;
+    let image = image.as_ref().map_or(0, |image| image.name.len() + image.tag.len());
+    [cluster, namespace, workload, container].into_iter().map(String::len).sum::<usize>() + image
+}
+
+/// Bytes of the names of a subject.
+pub(crate) fn subject_bytes(subject: &Subject) -> usize {
+    let bytes = |names: &[&String]| names.iter().map(|name| name.len()).sum();
+    match subject {
+        Subject::Own { cluster, namespace, workload, container } => {
+            bytes(&[cluster, namespace, workload, container])
+        }
+        Subject::Command { container, image, tag, hash: _ } => bytes(&[container, image, tag]),
+        Subject::NamespaceImageTag { cluster, namespace, image, tag } => {
+            bytes(&[cluster, namespace, image, tag])
+        }
+        Subject::ImageTag { image, tag } => bytes(&[image, tag]),
+        Subject::Image { image } => bytes(&[image]),
+    }
+}
 
 /// Bytes of an identity in memory, but for what each has alike.
 pub(crate) fn identity_bytes(identity: &v1::ContainerIdentity) -> usize {

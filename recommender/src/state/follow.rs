@@ -124,8 +124,9 @@ impl State {
     /// The subjects a container belongs to.
     fn subjects(&mut self, key: &Key, identity: &v1::ContainerIdentity) -> Subjects {
         let names = series_key(key, identity);
+        let (origin, minute) = (Some(key.node_number()), self.clock.now());
         Subject::all(&names, identity.command_hash)
-            .map(|subject| subject.and_then(|subject| self.past.subject(subject)))
+            .map(|subject| subject.and_then(|subject| self.past.subject(subject, origin, minute)))
     }
 
     /// Remembers a kill or an eviction of a container that is followed.
@@ -230,8 +231,8 @@ impl State {
     pub(crate) fn import_minute(&mut self, key: &SeriesKey, minute: u32, rollup: &Rollup) {
         let id = self.history.series(key);
         self.history.record(id, IMPORTED, "", minute, rollup);
-        let subjects = Subject::all(key, None).map(|s| s.and_then(|s| self.past.subject(s)));
         let clock = self.clock.now();
+        let subjects = Subject::all(key, None).map(|s| s.and_then(|s| self.past.subject(s, None, clock)));
         let mut slot = Slot::new(0, Arc::default(), id, subjects);
         slot.turn_hour(minute / 60);
         if let Some(fold) = slot.fold_rollup(rollup) {

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use evenkeel_model::rollup::Rollup;
 use evenkeel_rightsizing::Resource;
+use tracing::warn;
 
+use super::bounds::{NAME_BYTES_EACH, series_bytes};
 use super::buffer::{Block, Buffer};
 use super::image::Image;
 use super::minute::Entry;
@@ -80,6 +82,18 @@ pub struct Bounds {
     pub of_node: usize,
 }
 
+impl Bounds {
+    /// Bytes of the names of all series, and as many again of all subjects.
+    pub(crate) const fn name_bytes(&self) -> usize {
+        self.series.saturating_mul(NAME_BYTES_EACH)
+    }
+
+    /// Of them those of what one node may have brought before it only takes the places of its own.
+    pub(crate) const fn name_bytes_of_node(&self) -> usize {
+        self.of_node.saturating_mul(NAME_BYTES_EACH)
+    }
+}
+
 /// A container of a series: stream and slot.
 pub type ReplicaKey = (u64, u32);
 
@@ -114,10 +128,11 @@ pub struct Series {
     pub(crate) extents: Vec<Extent>,
 }
 
-/// Series a node brought, and those of them that nobody follows.
+/// Series a node brought, the bytes of their names, and how many of them nobody follows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Brought {
     series: usize,
+    bytes: usize,
     idle: usize,
 }
 
@@ -132,6 +147,10 @@ pub struct Minutes {
     by_workload: HashMap<(String, String), Vec<SeriesId>>,
     /// What each node brought.
     origins: HashMap<Option<u32>, Brought>,
+    /// Bytes of the names of all series.
+    name_bytes: usize,
+    /// The log has been told that they are too many.
+    is_told: bool,
     next: u64,
     /// Newest minute recorded.
     newest: u32,
@@ -153,6 +172,8 @@ impl Minutes {
             by_image: HashMap::new(),
             by_workload: HashMap::new(),
             origins: HashMap::new(),
+            name_bytes: 0,
+            is_told: false,
             next: 0,
             newest: 0,
             dropped_series: 0,
@@ -212,6 +233,17 @@ impl Minutes {
         let extents = self.by_id.values().map(|s| s.extents.len()).sum();
         let pending = self.by_id.values().map(|s| s.pending.len()).sum();
         (extents, pending, self.dropped_series)
+    }
+
+    /// Bytes of the names of all series.
+    #[cfg(test)]
+    pub(crate) const fn name_bytes(&self) -> usize {
+        self.name_bytes
+    }
+
+    /// Series dropped for lack of room since the start of the state.
+    pub(crate) const fn dropped(&self) -> u64 {
+        self.dropped_series
     }
 
     pub(crate) fn set_dropped(&mut self, series: u64) {
@@ -333,8 +365,11 @@ impl Minutes {
 
     fn remove(&mut self, id: SeriesId) {
         let Some(series) = self.by_id.remove(&id) else { return };
+        let bytes = series_bytes(&series.key);
+        self.name_bytes = self.name_bytes.saturating_sub(bytes);
         if let Some(brought) = self.origins.get_mut(&series.origin) {
             brought.series = brought.series.saturating_sub(1);
+            brought.bytes = brought.bytes.saturating_sub(bytes);
             brought.idle = brought.idle.saturating_sub(usize::from(series.live.is_empty()));
             if brought.series == 0 {
                 self.origins.remove(&series.origin);
@@ -365,19 +400,46 @@ impl Minutes {
 
     /// A new series that a node brings; nothing where there is no room that is the node's.
     ///
-    /// When all places are taken, a node that brought many takes the places of its own idle series only. One that brought
+    /// When all places are taken, or all bytes there are for names, a node that brought many takes the places of its own idle series only. One that brought
     /// few takes the places of the idle series of nodes that brought many, then of those silent longest.
     pub(crate) fn admit(&mut self, key: &SeriesKey, origin: u32) -> Option<SeriesId> {
         let origin = Some(origin);
-        if self.by_id.len() >= self.bounds.series {
+        let bytes = series_bytes(key);
+        while self.is_full(bytes) {
             let own = self.origins.get(&origin).copied().unwrap_or_default();
-            let brought_many = own.series >= self.bounds.of_node;
+            let brought_many =
+                own.series >= self.bounds.of_node || own.bytes + bytes > self.bounds.name_bytes_of_node();
             if brought_many && own.idle == 0 {
                 return None;
             }
-            self.make_room(brought_many.then_some(origin));
+            if !self.make_room(brought_many.then_some(origin)) {
+                // All are followed. How many these are is bounded elsewhere.
+                if self.is_full_of_names(bytes) {
+                    return None;
+                }
+                break;
+            }
         }
         Some(self.add(key, origin))
+    }
+
+    fn is_full(&mut self, bytes: usize) -> bool {
+        self.by_id.len() >= self.bounds.series || self.is_full_of_names(bytes)
+    }
+
+    /// Whether so many bytes more are too many; says so once.
+    fn is_full_of_names(&mut self, bytes: usize) -> bool {
+        let is_full = self.name_bytes + bytes > self.bounds.name_bytes();
+        if is_full && !std::mem::replace(&mut self.is_told, true) {
+            warn!(
+                series = self.by_id.len(),
+                bytes = self.name_bytes,
+                limit = self.bounds.name_bytes(),
+                "the names of workloads' containers reach {NAME_BYTES_EACH} bytes for each of history.max_series: those \
+                 idle longest are dropped, first those of nodes that brought many; raise history.max_series to keep more"
+            );
+        }
+        is_full
     }
 
     /// A container of a series is followed from now on.
@@ -407,24 +469,29 @@ impl Minutes {
     /// Puts back who brought a series.
     pub(crate) fn restore_origin(&mut self, id: SeriesId, origin: Option<u32>) {
         let Some(series) = self.by_id.get_mut(&id) else { return };
-        let idle = usize::from(series.live.is_empty());
+        let (idle, bytes) = (usize::from(series.live.is_empty()), series_bytes(&series.key));
         let before = std::mem::replace(&mut series.origin, origin);
         if let Some(brought) = self.origins.get_mut(&before) {
             brought.series = brought.series.saturating_sub(1);
+            brought.bytes = brought.bytes.saturating_sub(bytes);
             brought.idle = brought.idle.saturating_sub(idle);
         }
         let brought = self.origins.entry(origin).or_default();
         brought.series += 1;
+        brought.bytes += bytes;
         brought.idle += idle;
     }
 
-    /// Drops some of the idle series, never one that is followed: of one node, or of all.
-    fn make_room(&mut self, of: Option<Option<u32>>) {
+    /// Drops some of the idle series, never one that is followed: of one node, or of all. Whether there were any.
+    fn make_room(&mut self, of: Option<Option<u32>>) -> bool {
         if self.origins.iter().all(|(origin, b)| b.idle == 0 || of.is_some_and(|of| of != *origin)) {
-            return;
+            return false;
         }
+        let Bounds { of_node, .. } = self.bounds;
+        let most = self.bounds.name_bytes_of_node();
         let many = |origin: &Option<u32>| {
-            origin.is_some() && self.origins.get(origin).is_some_and(|b| b.series > self.bounds.of_node)
+            let brought = self.origins.get(origin).filter(|_| origin.is_some());
+            brought.is_some_and(|b| b.series > of_node || b.bytes > most)
         };
         let idle = self.by_id.iter().filter(|(_, s)| s.live.is_empty() && of.is_none_or(|of| of == s.origin));
         let mut idle: Vec<(bool, u32, SeriesId)> =
@@ -436,6 +503,7 @@ impl Minutes {
             self.dropped_series += 1;
             self.remove(*id);
         }
+        count > 0
     }
 
     fn add(&mut self, key: &SeriesKey, origin: Option<u32>) -> SeriesId {
@@ -447,8 +515,11 @@ impl Minutes {
         if let Some(image) = &key.image {
             self.by_image.entry(image.name.clone()).or_default().push(id);
         }
+        let bytes = series_bytes(key);
+        self.name_bytes += bytes;
         let brought = self.origins.entry(origin).or_default();
         brought.series += 1;
+        brought.bytes += bytes;
         brought.idle += 1;
         let series = Series {
             key: key.clone(),
@@ -470,9 +541,8 @@ impl History for Minutes {
         if let Some(id) = self.by_key.get(key) {
             return *id;
         }
-        if self.by_id.len() >= self.bounds.series {
-            self.make_room(None);
-        }
+        let bytes = series_bytes(key);
+        while self.is_full(bytes) && self.make_room(None) {}
         self.add(key, None)
     }
 

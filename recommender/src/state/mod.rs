@@ -18,6 +18,7 @@
 //! | a gap of more than a minute | its sample stands for a minute, the rest is a gap | |
 //! | a minute of more samples than a minute has | its frame is refused | `unreadable_frames` |
 //! | labels of a container above 256 or 16 KiB | it is followed without labels | `dropped_labels` |
+//! | names of series or of subjects above 512 bytes for each of `history.max_series` together | those idle longest go, first of nodes that brought many | `history_dropped_series`, `history_refused_subjects` |
 //! | a decision above 4 KiB | kept without its inputs, its texts cut | `cut_decisions` |
 
 pub(crate) mod bounds;
@@ -44,7 +45,7 @@ use evenkeel_model::sample::{Field, Sample};
 use evenkeel_proto::frame::FrameKind;
 use evenkeel_proto::v1;
 
-use crate::history::past::{Past, Subjects};
+use crate::history::past::{Past, PastBounds, Subjects};
 use crate::history::replica::{Fold, Replica};
 use crate::ingest::record::{Entry as LogEntry, Key, Lost, Panic, Taken};
 use crate::ingest::stream_state::Range;
@@ -200,7 +201,11 @@ impl State {
             nodes: BTreeMap::new(),
             largest: v1::NodeFacts::default(),
             history: Minutes::new(limits.history),
-            past: Past::new(limits.subjects),
+            past: Past::new(PastBounds {
+                subjects: limits.subjects,
+                name_bytes: limits.history.name_bytes(),
+                name_bytes_of_node: limits.history.name_bytes_of_node(),
+            }),
             filled: HashSet::new(),
             clock: Clock::default(),
             events: VecDeque::new(),

@@ -7,6 +7,7 @@ use evenkeel_proto::frame::Encoder;
 use super::history::SeriesKey;
 use super::image::Image;
 use super::*;
+use crate::history::Subject;
 
 const START: u64 = 1_700_049_600_000_000;
 const MINUTE: u64 = 60_000_000;
@@ -143,6 +144,71 @@ fn idle_history_of_others_stays_when_one_node_brings_ever_new_names() {
     assert_eq!(state.nodes[&NodeKey::of(&key("new"))].refused, 0);
     let after = jobs.iter().filter(|job| !there(&state, job)).count();
     assert!(after <= lost + 40 && there(&state, "job/new-39"), "{lost} {after}");
+}
+
+/// A container whose image has so many bytes, and so many subjects with it.
+fn wordy(slot: u32, workload: String, bytes: usize) -> v1::Announcement {
+    let mut announced = announcement(slot, workload.clone());
+    let identity = announced.identity.as_mut().unwrap();
+    identity.image = format!("registry.example/{}/{workload}:1", "x".repeat(bytes));
+    announced
+}
+
+/// Workloads whose series and own subject are known.
+fn known(state: &State, workloads: &[String]) -> (usize, usize) {
+    let subject = |workload: &String| Subject::Own {
+        cluster: "c".into(),
+        namespace: "shop".into(),
+        workload: workload.clone(),
+        container: "main".into(),
+    };
+    let series = state.history.all().filter(|(_, series)| workloads.contains(&series.key.workload));
+    let subjects = workloads.iter().filter(|workload| state.past.find(&subject(workload)).is_some());
+    (series.count(), subjects.count())
+}
+
+#[test]
+fn names_are_bounded_in_bytes_and_those_of_others_stay() {
+    let mut state = State::new(Limits { names_per_minute: 1_000_000, ..limits() });
+    let most = state.limits.history.name_bytes();
+    let mut jobs = Vec::new();
+    for node in 0..10 {
+        let (name, own) = (format!("n{node}"), |i| format!("job/n{node}-{i}"));
+        announce(&mut state, &name, START, (0..40).map(|i| announcement(i, own(i))).collect(), Vec::new());
+        announce(&mut state, &name, START, Vec::new(), (0..40).collect());
+        jobs.extend((0..40).map(own));
+    }
+    // Four megabytes of names, where there is room for half of one.
+    for round in 1..=60 {
+        let names = (0..20).map(|i| wordy(i, format!("job/evil-{round}-{i}"), 3000)).collect();
+        announce(&mut state, "evil", START + round * MINUTE, names, Vec::new());
+        announce(&mut state, "evil", START + round * MINUTE, Vec::new(), (0..20).collect());
+        let bytes = (state.history.name_bytes(), state.past.name_bytes());
+        assert!(bytes.0 <= most && bytes.1 <= most, "{bytes:?} bytes, round {round}");
+    }
+    assert_eq!(known(&state, &jobs), (400, 400));
+    assert!(state.history.dropped() > 500 && state.past.counts.refused_subjects > 500);
+    // There is room for what is new elsewhere, in the places of the one that brought much.
+    let new: Vec<String> = (0..40).map(|i| format!("job/new-{i}")).collect();
+    let announced = (0..).zip(&new).map(|(i, name)| wordy(i, name.clone(), 100)).collect();
+    announce(&mut state, "new", START + 61 * MINUTE, announced, Vec::new());
+    assert_eq!(state.nodes[&NodeKey::of(&key("new"))].refused, 0);
+    assert_eq!((known(&state, &new), known(&state, &jobs)), ((40, 40), (400, 400)));
+}
+
+#[test]
+fn names_of_what_runs_stay_and_what_is_too_much_beside_them_is_refused() {
+    let mut state = State::new(limits());
+    let most = state.limits.history.name_bytes();
+    for node in 0..8 {
+        let names = (0..50).map(|i| wordy(i, format!("job/n{node}-{i}"), 3000)).collect();
+        announce(&mut state, &format!("n{node}"), START, names, Vec::new());
+    }
+    let series = state.history.all().count();
+    assert!(state.history.name_bytes() <= most && state.past.name_bytes() <= most);
+    assert_eq!((state.containers(), state.counters.refused_containers), (series, 400 - series as u64));
+    assert!((150..180).contains(&series), "{series} of 3,000 bytes");
+    assert_eq!(state.history.dropped(), 0);
 }
 
 #[test]
