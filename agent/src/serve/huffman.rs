@@ -113,7 +113,7 @@ mod tests {
             let (_, code, length) = CODES.iter().find(|(c, ..)| *c == letter).unwrap();
             bits.push_str(&format!("{code:0width$b}", width = *length as usize));
         }
-        while bits.len() % 8 != 0 {
+        while !bits.len().is_multiple_of(8) {
             bits.push('1');
         }
         bits.as_bytes()
