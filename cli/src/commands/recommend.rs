@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::client::{self, Address};
 use crate::failure::Failure;
 use crate::output::{Answer, Format, Output};
-use crate::table::{Cell, Table};
+use crate::table::{Cell, Table, clean};
 use crate::wire::{self, ClassChange};
 use crate::{input, units};
 
@@ -158,7 +158,8 @@ pub(crate) async fn run(args: &RecommendArgs, address: &Address, output: &Output
         let mut text = output.rendered(&table(&rows, output));
         if output.format() != Format::Csv && !remarks.is_empty() {
             text.push('\n');
-            remarks.iter().for_each(|line| text.extend([line.as_str(), "\n"]));
+            // Reasons and names of others are among them.
+            remarks.iter().for_each(|line| text.extend([clean(line).as_str(), "\n"]));
         }
         text
     })?;

@@ -54,12 +54,12 @@ fn stream_text(status: &Status) -> String {
     if let Some(s) = status.stream.as_ref().filter(|s| !s.address.is_empty()) {
         text.push_str(&format!(
             "stream: {} {}, {} frames written, {} sent, acknowledged up to {}{}\n",
-            s.address,
+            clean(&s.address),
             if s.connected { "connected" } else { "disconnected" },
             s.frames_written,
             s.frames_sent,
             s.last_acknowledged,
-            s.last_error.as_ref().map(|e| format!("; {e}")).unwrap_or_default(),
+            s.last_error.as_ref().map(|e| format!("; {}", clean(e))).unwrap_or_default(),
         ));
     }
     text
