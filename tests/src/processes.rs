@@ -20,10 +20,25 @@ pub fn memory_total() -> Result<u64> {
 ///
 /// Fails when it cannot be read.
 pub fn memory(field: &str) -> Result<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    bytes_in(Path::new("/proc/meminfo"), field)
+}
+
+/// Bytes of a field of a process' /proc/PID/status, such as `VmRSS` (resident now) or `VmHWM` (at its peak).
+///
+/// # Errors
+///
+/// Fails when it is gone.
+pub fn memory_of(pid: Pid, field: &str) -> Result<u64> {
+    bytes_in(Path::new(&format!("/proc/{pid}/status")), field)
+}
+
+/// A line `FIELD:  NUMBER kB` of a file, in bytes.
+fn bytes_in(file: &Path, field: &str) -> Result<u64> {
+    let shown = file.display();
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {shown}"))?;
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-    let kib = kib.with_context(|| format!("no {field} in /proc/meminfo"))?;
+    let kib = kib.with_context(|| format!("no {field} in {shown}"))?;
     Ok(kib.trim().parse::<u64>().with_context(|| format!("{field} is not a number"))? * 1024)
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use evenkeel_tests::processes;
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
@@ -26,16 +27,8 @@ pub(crate) fn monotonic() -> Result<Duration> {
 
 /// Memory of a process in MiB: resident now, and at its peak.
 pub(crate) fn memory_mib(pid: Pid) -> Result<(f64, f64)> {
-    let path = format!("/proc/{pid}/status");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    let field = |name: &str| -> Result<f64> {
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        let kib: f64 = line
-            .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse().ok())
-            .with_context(|| format!("{path} has no {name}"))?;
-        Ok(kib / 1024.0)
-    };
-    Ok((field("VmRSS:")?, field("VmHWM:")?))
+    let mib = |field| Ok::<_, anyhow::Error>(processes::memory_of(pid, field)? as f64 / f64::from(1 << 20));
+    Ok((mib("VmRSS")?, mib("VmHWM")?))
 }
 
 /// The value below which `per_mille` thousandths of all lie, by nearest rank; none of nothing.
