@@ -207,6 +207,8 @@ pub struct Machine {
     foreign: Option<u32>,
     /// When cgroups last stalled at limits of their own, and for how long they had by then.
     own_limit: Option<(u64, u64)>,
+    /// Since when stalled time is told apart: the kernel's averages hold what was before, and nobody knows whose it was.
+    apart_since: Option<u64>,
     /// A trigger of the kernel counted at the last look.
     told: bool,
     acted_usec: Option<u64>,
@@ -324,9 +326,12 @@ impl Machine {
         self.note_own_limits(now, node.own_limits);
         let stalled = self.trend.stalled(node.own_limits != OwnLimits::Untold);
         let at_own_limits = self.own_limit.is_some_and(|(at, _)| now.saturating_sub(at) < AVERAGES_USEC);
+        let apart = (node.own_limits != OwnLimits::Untold).then(|| self.apart_since.unwrap_or(now));
+        self.apart_since = apart;
+        let settled = apart.is_none_or(|since| now.saturating_sub(since) >= AVERAGES_USEC);
         let judged = |part: Option<u32>, average: Option<u32>| {
             // The averages do not tell apart who waited.
-            let part = if at_own_limits { part } else { part.max(average) };
+            let part = if at_own_limits || !settled { part } else { part.max(average) };
             // A container that waits at its cap stalls because it was told to.
             self.foreign.map_or(part, |bound| part.map(|part| part.min(bound)))
         };
