@@ -17,6 +17,8 @@ use crate::shared::{Waker, lock};
 const ENTRIES: usize = 16_384;
 /// Longest name: a DNS subdomain (RFC 1123), which policies have two of.
 const NAME: usize = 2 * 253 + 1;
+/// Bytes of the panic switch's reason that are kept.
+const REASON: usize = 1024;
 
 /// Whose requests are meant: namespace, workload, container.
 pub(crate) type Place = (String, String, String);
@@ -183,7 +185,10 @@ fn read(word: v1::Overlay, now: Instant) -> Result<Offer, String> {
     let mut entries = BTreeMap::new();
     for entry in word.entries {
         let names = [&entry.namespace, &entry.workload, &entry.container];
-        if names.iter().any(|name| name.is_empty() || name.len() > NAME) || entry.policy.len() > NAME {
+        let labels = [&entry.policy, &entry.rule];
+        if names.iter().any(|name| name.is_empty() || name.len() > NAME)
+            || labels.iter().any(|label| label.len() > NAME)
+        {
             return Err("a name is empty or too long".to_owned());
         }
         let place = (entry.namespace, entry.workload, entry.container);
@@ -198,9 +203,12 @@ fn read(word: v1::Overlay, now: Instant) -> Result<Offer, String> {
         }
         entries.insert(place, advice);
     }
+    // The panic switch holds whatever its reason is; the reason is kept in status, logs and decisions.
+    let mut reason = word.panic_reason;
+    reason.truncate(reason.floor_char_boundary(REASON));
     Ok(Offer {
         number: 0,
-        panic: word.panic.then_some(Switch { reason: word.panic_reason, revert: word.panic_revert }),
+        panic: word.panic.then_some(Switch { reason, revert: word.panic_revert }),
         made_usec: word.made_usec,
         arrived: now,
         until: now + Duration::from_secs(word.valid_seconds.into()),
@@ -211,6 +219,29 @@ fn read(word: v1::Overlay, now: Instant) -> Result<Offer, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reason_is_cut_and_a_long_rule_refused() {
+        let overlays = Overlays::default();
+        let now = Instant::now();
+        let word = v1::Overlay {
+            valid_seconds: 60,
+            panic: true,
+            panic_reason: "ü".repeat(600_000),
+            ..v1::Overlay::default()
+        };
+        overlays.take(word.clone(), now);
+        assert_eq!(overlays.last().unwrap().panic.map(|switch| switch.reason.len()), Some(REASON));
+        let entry = v1::OverlayEntry {
+            namespace: "shop".into(),
+            workload: "web".into(),
+            container: "main".into(),
+            rule: "x".repeat(NAME + 1),
+            ..v1::OverlayEntry::default()
+        };
+        overlays.take(v1::Overlay { entries: vec![entry], ..word }, now);
+        assert_eq!(overlays.refused(), 1);
+    }
 
     #[test]
     fn a_word_that_cannot_be_meant_is_refused_and_the_one_before_holds() {
