@@ -118,10 +118,19 @@ impl Site {
     ///
     /// As [`Site::run`].
     pub fn run_heard(&mut self, cgroup: &TestCgroup, words: &[&str]) -> Result<Heard> {
+        self.run_heard_after(":", cgroup, words)
+    }
+
+    /// The same after a command of the shell, in the same process: what a program does before it takes anything.
+    ///
+    /// # Errors
+    ///
+    /// As [`Site::run`].
+    pub fn run_heard_after(&mut self, first: &str, cgroup: &TestCgroup, words: &[&str]) -> Result<Heard> {
         self.heard += 1;
         let said = self.directory.path().join(format!("said-{}", self.heard));
         let mut shell = Command::new("/bin/sh");
-        shell.arg("-c").arg(format!("exec \"$0\" \"$@\" > '{}'", said.display()));
+        shell.arg("-c").arg(format!("{first}; exec \"$0\" \"$@\" > '{}'", said.display()));
         shell.arg(places::program("evenkeel-workload")?).args(words);
         Ok(Heard { pid: self.tree.spawn(cgroup, &shell)?, said })
     }
