@@ -10,7 +10,7 @@
 //! | any | none within five minutes | follows steps of up to an hour, no others | no |
 //! | ahead or behind | most contradict it | follows their median where the own clock is not before it; three of one mind go over it | no |
 //!
-//! Expiry goes by a time of its own, [`Clock::horizon`], because what is deleted does not come back. It follows steps of
+//! Expiry goes by a time of its own, `Clock::horizon`, because what is deleted does not come back. It follows steps of
 //! up to an hour. A longer step is what a machine shows that was off for a while, and what a wrong clock shows: it is
 //! believed at once when three nodes agree with it, and otherwise after it has stood for a day of records. That holds for a
 //! single node, too, which may well share the machine and the clock of the recommender.
