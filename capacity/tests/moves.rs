@@ -10,6 +10,7 @@ use std::sync::Arc;
 use common::load;
 use evenkeel_capacity::cluster::Cluster;
 use evenkeel_capacity::engine::step::Placer;
+use evenkeel_capacity::object::ResourceList;
 use evenkeel_capacity::profile::{Profile, Profiles};
 use evenkeel_capacity::scenario::{self, Addition, Move, NodeType};
 use evenkeel_capacity::state::State;
@@ -76,19 +77,20 @@ fn the_least_used_nodes_are_emptied_and_daemons_stay() {
         "pods": [pod(0, 0, 5), pod(1, 1, 4), pod(2, 1, 1), owned, daemon],
     });
     let (cluster, state) = load(&snapshot);
-    let got = scenario::compact(&cluster, &Profiles::default(), &state, &mut |_| true);
+    let got = scenario::compact(&cluster, &Profiles::default(), &state, &ResourceList::new(), &mut |_| true);
     assert_eq!((got.nodes, got.found, got.bound), (3, 2, 2), "12 cores need two nodes of 8");
     assert_eq!(
         (got.emptied.as_slice(), named(&got.moves).as_slice()),
         (["n2".to_owned()].as_slice(), [("default/p3", "n2", "n0")].as_slice())
     );
     assert!(!got.moves[0].bare);
-    let stopped = scenario::compact(&cluster, &Profiles::default(), &state, &mut |_| false);
+    let stopped =
+        scenario::compact(&cluster, &Profiles::default(), &state, &ResourceList::new(), &mut |_| false);
     assert_eq!((stopped.found, stopped.moves.len()), (3, 0));
     let mut protected = snapshot;
     protected["podDisruptionBudgets"] = json!([{"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "a0"}}}, "status": {"disruptionsAllowed": 0}}]);
     let (cluster, state) = load(&protected);
-    let got = scenario::compact(&cluster, &Profiles::default(), &state, &mut |_| true);
+    let got = scenario::compact(&cluster, &Profiles::default(), &state, &ResourceList::new(), &mut |_| true);
     assert_eq!((got.found, got.emptied), (2, vec!["n1".to_owned()]), "p0 and p3 may not go, the others may");
 }
 
@@ -99,7 +101,7 @@ fn a_pod_that_goes_by_way_of_another_node_goes_there_at_once() {
         "pods": [pod(0, 0, 6), pod(1, 1, 3), pod(2, 2, 2), pod(4, 2, 2), pod(3, 3, 6)],
     });
     let (cluster, state) = load(&snapshot);
-    let got = scenario::compact(&cluster, &Profiles::default(), &state, &mut |_| true);
+    let got = scenario::compact(&cluster, &Profiles::default(), &state, &ResourceList::new(), &mut |_| true);
     assert_eq!((got.found, got.emptied.len()), (2, 2));
     let moves = [("default/p1", "n1", "n3"), ("default/p2", "n2", "n0"), ("default/p4", "n2", "n3")];
     assert_eq!(named(&got.moves).as_slice(), moves, "p1 found room on n2 before that was emptied too");
@@ -148,7 +150,7 @@ proptest! {
         let (mut cluster, state) = load(&json!({"nodes": nodes, "pods": written}));
         let profiles = Profiles::default();
 
-        let compacted = scenario::compact(&cluster, &profiles, &state, &mut |_| true);
+        let compacted = scenario::compact(&cluster, &profiles, &state, &ResourceList::new(), &mut |_| true);
         prop_assert!(compacted.bound <= compacted.found && compacted.found <= compacted.nodes);
         prop_assert_eq!(compacted.nodes - compacted.emptied.len(), compacted.found);
         let after = replay(&cluster, &state, &compacted.moves);

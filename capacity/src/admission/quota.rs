@@ -1,6 +1,7 @@
 //! Quotas: how many more of a pod each leaves room for.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use evenkeel_model::quantity::Quantity;
 
@@ -259,6 +260,30 @@ pub(super) fn take(cluster: &mut Cluster, bounds: Vec<QuotaBound>) {
     }
 }
 
+/// Takes what one pod is charged off the quotas that count it: it goes.
+pub(crate) fn give_back(cluster: &Cluster, bounds: &mut [QuotaBound], gone: &Charge) {
+    if bounds.is_empty() {
+        return;
+    }
+    let namespace = cluster.word(gone.namespace);
+    let amounts = named(&gone.requests, &gone.limits, &cluster.resources, &cluster.symbols);
+    for bound in bounds.iter_mut().filter(|bound| bound.namespace == namespace) {
+        let of = |quota: &&ResourceQuota| {
+            quota.metadata.name == bound.name && super::is_of(&quota.metadata, namespace)
+        };
+        let counts = cluster.quotas.iter().find(of).is_some_and(|quota| gone.scopes.apply(quota));
+        if let Some(amount) = amounts.get(&bound.resource).filter(|_| counts) {
+            bound.used = bound.used.saturating_sub(*amount);
+        }
+    }
+}
+
+/// Whether quotas admit one pod more than so many.
+pub(crate) fn admit_one_more(bounds: &[QuotaBound], pods: u64) -> bool {
+    let pods = i128::from(pods) + 1;
+    bounds.iter().all(|bound| bound.requested.nano().saturating_mul(pods) <= bound.left().nano())
+}
+
 /// What is used, with what was taken since the snapshot.
 fn used(cluster: &Cluster, quota: &ResourceQuota, namespace: &str) -> ResourceList {
     let mut used = used_in_snapshot(cluster, quota, namespace);
@@ -280,7 +305,8 @@ fn used_in_snapshot(cluster: &Cluster, quota: &ResourceQuota, namespace: &str) -
         claims::used(cluster, namespace, &mut used);
     }
     let Some(namespace) = cluster.symbols.find(namespace) else { return used };
-    let counted = |charge: &(&Charge, &i64)| charge.0.namespace == namespace && charge.0.scopes.apply(quota);
+    let counted =
+        |charge: &(&Arc<Charge>, &i64)| charge.0.namespace == namespace && charge.0.scopes.apply(quota);
     for (charge, pods) in cluster.charges.iter().filter(counted) {
         for (name, amount) in named(&charge.requests, &charge.limits, &cluster.resources, &cluster.symbols) {
             let slot = used.entry(name).or_insert(Quantity::from_units(0));

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::help::{Tried, amount_text, help};
 use super::message::fit_error;
 use super::place::{PlacedPod, place};
+use super::reserve::Reserve;
 use super::{Answer, Fragmentation, NodeAnswer, ScoreAnswer, ShapeAnswer, StatusAnswer, StepAnswer, Stop};
 use crate::admission::{Admitted, By, Refusal, admit, held, quota};
-use crate::cluster::resources::amount;
 use crate::cluster::selector::SelectorError;
 use crate::cluster::{Cluster, NodeIndex};
 use crate::engine::step::{BETWEEN_LOOKS, Placer};
@@ -209,7 +209,8 @@ fn looked_for(cluster: &Cluster, profiles: &Profiles, prepared: &Prepared) -> Op
             percentage => percentage.to_string(),
         };
         format!(
-            "the scheduler stops looking once {looked_for} of {nodes} nodes fit (percentageOfNodesToScore: {how}); here all              are looked at, so that its choice of nodes (perNode, soft spread) may differ"
+            "the scheduler stops looking once {looked_for} of {nodes} nodes fit (percentageOfNodesToScore: {how}); here all are \
+             looked at, so that its choice of nodes (perNode, soft spread) may differ"
         )
     })
 }
@@ -310,9 +311,8 @@ impl<'a, 'b> Counter<'a, 'b> {
         let (stop, message, binding) = match &end {
             End::Full(_) => (Stop::Unschedulable, fit_error(self.cluster, &rejections), "nodes".to_owned()),
             End::Reserve => {
-                let message =
-                    format!("what must stay free ({}) would be used", reserve_text(&self.ask.reserve));
-                (Stop::Unschedulable, message, "reserve".to_owned())
+                let why = Reserve::new(self.cluster, self.state, &self.ask.reserve).why();
+                (Stop::Unschedulable, why, "reserve".to_owned())
             }
             End::Limit => (Stop::LimitReached, "LimitReached".to_owned(), "limit".to_owned()),
             End::Cancelled => (Stop::Cancelled, "the caller went away".to_owned(), String::new()),
@@ -535,42 +535,4 @@ impl<'a, 'b> Counter<'a, 'b> {
     fn name(&self, node: NodeIndex) -> String {
         self.cluster.word(self.cluster.nodes[node].name).to_owned()
     }
-}
-
-/// What must stay free, watched while placing.
-struct Reserve {
-    /// Resource, free over all nodes now, least that must stay.
-    watched: Vec<(usize, i64, i64)>,
-}
-
-impl Reserve {
-    fn new(cluster: &Cluster, state: &State, reserve: &ResourceList) -> Self {
-        let watched = reserve.iter().filter_map(|(name, quantity)| {
-            let resource = cluster.resources.find(name, &cluster.symbols)?;
-            let free = (0..cluster.nodes.len()).fold(0_i64, |sum, node| {
-                let free = state.allocatable[resource][node].saturating_sub(state.requested[resource][node]);
-                sum.saturating_add(free.max(0))
-            });
-            Some((resource, free, amount(name, *quantity)))
-        });
-        Self { watched: watched.collect() }
-    }
-
-    /// Takes a pod's requests off when that leaves enough.
-    fn allows(&mut self, pod: &crate::cluster::Pod) -> bool {
-        let of = |resource: usize| {
-            pod.requests.plain.iter().find(|(known, _)| *known == resource).map_or(0, |(_, n)| *n)
-        };
-        let enough = self.watched.iter().all(|(resource, free, least)| free - of(*resource) >= *least);
-        if enough {
-            self.watched.iter_mut().for_each(|(resource, free, _)| *free -= of(*resource));
-        }
-        enough
-    }
-}
-
-fn reserve_text(reserve: &ResourceList) -> String {
-    let parts: Vec<String> =
-        reserve.iter().map(|(name, amount)| format!("{name}={}", amount.canonical())).collect();
-    parts.join(", ")
 }

@@ -7,6 +7,7 @@ mod count;
 mod help;
 mod message;
 mod place;
+mod reserve;
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,7 @@ pub use help::Help;
 pub(crate) use help::amount_text;
 pub use message::fit_error;
 pub use place::{PlacedPod, place, settle};
+pub(crate) use reserve::Reserve;
 
 /// Why no further pod was placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

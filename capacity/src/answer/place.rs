@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::message::fit_error;
-use crate::admission::create;
+use crate::admission::{Charge, admit, create};
 use crate::cluster::selector::SelectorError;
 use crate::cluster::{Cluster, Placed, Pod};
 use crate::engine::step::Placer;
@@ -81,9 +81,12 @@ pub fn settle(cluster: &mut Cluster, state: &State, pods: &[object::Pod], placed
         let owner = written.metadata.controller().map(|owner| format!("{}/{}", owner.kind, owner.name));
         // What is made of a workload is made again by it.
         let owner = owner.or_else(|| written.own_group.as_ref().map(|_| written.metadata.name.clone()));
-        let symbols = &mut cluster.symbols;
-        cluster.placed.push(Placed {
-            pod: Arc::clone(state.pod(*id)),
+        let made = admit(cluster, written.clone()).pod;
+        let Cluster { symbols, resources, placed, .. } = &mut *cluster;
+        let pod = Arc::clone(state.pod(*id));
+        placed.push(Placed {
+            charge: Arc::new(Charge::of(&made, &pod, resources, symbols)),
+            pod,
             name: symbols.intern(&written.metadata.name),
             started: symbols.intern(""),
             owner: symbols.intern(&owner.unwrap_or_default()),

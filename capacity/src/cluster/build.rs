@@ -65,10 +65,7 @@ const CONDITIONS_TOLD: usize = 8;
 /// A pod and the name of its node.
 #[derive(Debug)]
 struct Bound {
-    pod: Arc<Pod>,
-    name: Symbol,
-    started: Symbol,
-    owner: Symbol,
+    placed: Placed,
     node: Symbol,
 }
 
@@ -338,7 +335,10 @@ impl Builder {
         }
         let mut pod = compile(&mut self.cluster, written, false)?;
         let Cluster { resources, symbols, charges, .. } = &mut self.cluster;
-        *charges.entry(Charge::of(written, &pod, resources, symbols)).or_default() += 1;
+        let charge = Charge::of(written, &pod, resources, symbols);
+        let charge =
+            charges.get_key_value(&charge).map_or_else(|| Arc::new(charge), |(known, _)| Arc::clone(known));
+        *charges.entry(Arc::clone(&charge)).or_default() += 1;
         if written.spec.node_name.is_empty() {
             self.pending += 1;
             return Ok(());
@@ -359,7 +359,7 @@ impl Builder {
         };
         let owner = written.metadata.controller().map_or(String::new(), |o| format!("{}/{}", o.kind, o.name));
         let owner = symbols.intern(&owner);
-        self.bound.push(Bound { pod, name, started, owner, node });
+        self.bound.push(Bound { placed: Placed { pod, name, started, owner, node: 0, charge }, node });
         Ok(())
     }
 
@@ -379,10 +379,10 @@ impl Builder {
             self.cluster.nodes.iter().enumerate().map(|(at, node)| (node.name, at)).collect();
         let bound = std::mem::take(&mut self.bound);
         let mut missing = Vec::new();
-        for Bound { pod, name, started, owner, node } in bound {
+        for Bound { placed, node } in bound {
             match index.get(&node) {
-                Some(at) => self.cluster.placed.push(Placed { pod, name, started, owner, node: *at }),
-                None => missing.push((pod, name, node)),
+                Some(at) => self.cluster.placed.push(Placed { node: *at, ..placed }),
+                None => missing.push((placed.pod, placed.name, node)),
             }
         }
         for (pod, name, node) in missing {

@@ -59,6 +59,8 @@ pub struct Placed {
     pub owner: Symbol,
     /// Where it is.
     pub node: NodeIndex,
+    /// What quotas charge for it; shared by all that are charged the same.
+    pub(crate) charge: Arc<Charge>,
 }
 
 /// A group of pods whose selector takes part in default spread constraints.
@@ -105,7 +107,7 @@ pub struct Cluster {
     /// Volumes.
     pub storage: Storage,
     /// What pods that have not ended are charged by quotas, with how many alike there are.
-    pub(crate) charges: HashMap<Charge, i64>,
+    pub(crate) charges: HashMap<Arc<Charge>, i64>,
     /// What pods made since the snapshot take of each quota, by its namespace and name.
     pub(crate) taken: BTreeMap<(String, String), object::ResourceList>,
     /// Quotas as written; few.

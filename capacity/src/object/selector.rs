@@ -19,6 +19,20 @@ pub struct Requirement {
     pub values: Vec<String>,
 }
 
+impl Requirement {
+    /// Whether a label of this value, or its absence, meets a requirement of labels.
+    pub fn holds(&self, value: Option<&str>) -> bool {
+        let listed = || value.is_some_and(|value| self.values.iter().any(|known| known == value));
+        match self.operator.as_str() {
+            "In" => listed(),
+            "NotIn" => !listed(),
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            _ => false,
+        }
+    }
+}
+
 /// Selects objects by label; all parts must hold.
 #[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase", default)]

@@ -7,7 +7,7 @@ use crate::object::Requirement;
 ///
 /// # Errors
 /// With the part that is none of these.
-pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, String> {
+pub fn requirements(text: &str) -> Result<Vec<Requirement>, String> {
     parts(text).into_iter().map(|part| requirement(part.trim())).collect()
 }
 

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+pub use labels::requirements as label_requirements;
 pub use options::Options;
 pub use recommended::Recommendations;
 pub use required::{Required, RequiredClaims};
@@ -149,6 +150,7 @@ impl Question {
         let Snapshot { mut cluster, report } = snapshot;
         choose_nodes(&options, &mut cluster)?;
         let profiles = profiles(&options, &mut cluster)?;
+        check_reserve(&options, &cluster)?;
         let ask = Ask {
             shapes: whole_shapes(&options, shapes, &cluster)?,
             first,
@@ -227,6 +229,23 @@ fn choose_nodes(options: &Options, cluster: &mut Cluster) -> Result<(), Question
     };
     if selector.is_some() || !left_out.is_empty() {
         cluster.keep_nodes(keep);
+    }
+    Ok(())
+}
+
+/// What must stay free is something that nodes have.
+fn check_reserve(options: &Options, cluster: &Cluster) -> Result<(), QuestionError> {
+    let wrong =
+        |why| Err(QuestionError::new("reserve", why, "give amounts of what nodes have, such as cpu=2"));
+    for (name, amount) in &options.reserve {
+        let has =
+            |resource| cluster.nodes.iter().any(|n| n.allocatable.iter().any(|(of, _)| *of == resource));
+        if amount.nano() < 0 {
+            return wrong(format!("{name}={} is less than nothing", amount.canonical()));
+        }
+        if !cluster.nodes.is_empty() && !cluster.resources.find(name, &cluster.symbols).is_some_and(has) {
+            return wrong(format!("no node that is asked about has {name}"));
+        }
     }
     Ok(())
 }

@@ -7,11 +7,12 @@ use serde::Serialize;
 
 use super::{Options, QuestionError, Recommendations, ZONE};
 use crate::admission::admit;
-use crate::answer::{Ask, Prepared, Shape, ask};
+use crate::answer::{Ask, Prepared, Reserve, Shape, ask};
 use crate::cluster::{Cluster, NodeIndex, Pod};
 use crate::profile::Profiles;
 use crate::scenario::{
-    self, Addition, Compaction, DaemonAnswer, Defragmentation, Displaced, Mix, NodeType, Preemption, Trials,
+    self, Addition, Compaction, DaemonAnswer, Defragmentation, Displaced, Mix, NodeType, Preemption, Room,
+    Trials,
 };
 use crate::state::State;
 
@@ -86,10 +87,9 @@ impl Asking<'_, '_> {
         }
         if options.preempt {
             let pod = self.shape(false)?;
-            let max = self.most()?;
-            let preemption =
-                scenario::preempt(self.cluster, self.profiles, &self.state, &pod, max, &mut *self.going);
-            answers.preempt = Some(preemption);
+            let room = self.room()?;
+            let Self { cluster, profiles, state, going, .. } = self;
+            answers.preempt = Some(scenario::preempt(cluster, profiles, state, &pod, room, &mut **going));
         }
         for lost in &options.lose {
             answers.lose.extend(self.lose(lost)?);
@@ -122,19 +122,20 @@ impl Asking<'_, '_> {
                     prepared.refusal().map_or_else(|| format!("{bound} lets no more in"), |r| r.why.clone());
                 (pods, why)
             });
+            let bounds = (let_in, &self.ask.reserve);
             answers.daemonset =
-                Some(scenario::daemon(self.cluster, self.profiles, &self.state, (pod, &name), let_in));
+                Some(scenario::daemon(self.cluster, self.profiles, &self.state, (pod, &name), bounds));
         }
         if options.compact {
-            let Self { cluster, profiles, state, going, .. } = self;
-            answers.compact = Some(scenario::compact(cluster, profiles, state, &mut **going));
+            let Self { cluster, profiles, state, ask, going, .. } = self;
+            answers.compact = Some(scenario::compact(cluster, profiles, state, &ask.reserve, &mut **going));
         }
         if let Some(moves) = options.defrag {
             let pod = self.shape(false)?;
             let Self { cluster, profiles, state, going, .. } = self;
             let mut defrag = scenario::defrag(cluster, profiles, state, &pod, moves, &mut **going);
             // Moves bring nothing where no more are let in.
-            if let Some(most) = self.most()?.filter(|most| defrag.after > *most) {
+            if let Some(most) = self.most(&pod)?.filter(|most| defrag.after > *most) {
                 (defrag.before, defrag.after) = (defrag.before.min(most), most);
                 if defrag.before == defrag.after {
                     defrag.moves.clear();
@@ -145,13 +146,26 @@ impl Asking<'_, '_> {
         Ok(answers)
     }
 
-    /// How many of the first shape are let in at most: as many as are asked for, and as bounds of its namespace allow.
-    fn most(&mut self) -> Result<Option<u64>, QuestionError> {
+    /// What bounds the first shape besides nodes.
+    fn room(&mut self) -> Result<Room, QuestionError> {
         let prepared = Prepared::new(self.cluster, self.profiles, self.ask);
-        let prepared = prepared.map_err(|error| QuestionError::pod(&error))?;
+        let mut prepared = prepared.map_err(|error| QuestionError::pod(&error))?;
         let wanted = self.ask.shapes[0].wanted.max(1);
-        let let_in = prepared.let_in(self.ask).map(|(sets, _)| sets.saturating_mul(wanted));
-        Ok([let_in, self.ask.max].into_iter().flatten().min())
+        let max = match prepared.refusal() {
+            Some(_) => Some(0),
+            None => self.ask.max.map(|sets| sets.saturating_mul(wanted)),
+        };
+        let quotas = std::mem::take(&mut prepared.admitted[0].quotas);
+        Ok(Room { max, quotas, reserve: self.ask.reserve.clone() })
+    }
+
+    /// How many of the first shape are let in at most: as many as are asked for, as bounds of its namespace allow, and as
+    /// leave free what must stay free.
+    fn most(&mut self, pod: &Pod) -> Result<Option<u64>, QuestionError> {
+        let Room { max, quotas, reserve } = self.room()?;
+        let by_quota = quotas.iter().map(|bound| bound.count).min();
+        let by_reserve = Reserve::new(self.cluster, &self.state, &reserve).room(pod);
+        Ok([max, by_quota, by_reserve].into_iter().flatten().min())
     }
 
     /// Nodes that hold what is missing, by type.
@@ -202,7 +216,8 @@ impl Asking<'_, '_> {
     }
 
     fn without(&mut self, nodes: &[NodeIndex]) -> Displaced {
-        scenario::displace(self.cluster, self.profiles, &self.state, nodes, &mut *self.going)
+        let Self { cluster, profiles, state, ask, going, .. } = self;
+        scenario::displace(cluster, profiles, state, nodes, &ask.reserve, &mut **going)
     }
 
     fn lose(&mut self, lost: &str) -> Result<Vec<Displaced>, QuestionError> {

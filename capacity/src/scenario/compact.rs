@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::board::{Board, Move, Step};
+use crate::answer::Reserve;
 use crate::cluster::{Cluster, NodeIndex};
+use crate::object::ResourceList;
 use crate::profile::Profiles;
 use crate::state::State;
 
@@ -28,11 +30,13 @@ pub struct Compaction {
     pub moves: Vec<Move>,
 }
 
-/// Empties nodes one after the other, the least used first, as long as their pods find a place on nodes in use.
+/// Empties nodes one after the other, the least used first, as long as their pods find a place on nodes in use and
+/// `reserve` stays free on those.
 pub fn compact(
     cluster: &Cluster,
     profiles: &Profiles,
     state: &State,
+    reserve: &ResourceList,
     going: &mut dyn FnMut(u64) -> bool,
 ) -> Compaction {
     let mut board = Board::new(cluster, profiles, state);
@@ -52,6 +56,11 @@ pub fn compact(
             }
             if let Some(moved) = empty(&mut board, node) {
                 board.state.excluded[node] = true;
+                if !reserve.is_empty() && !Reserve::new(cluster, &board.state, reserve).holds() {
+                    board.state.excluded[node] = false;
+                    board.undo(&moved);
+                    continue;
+                }
                 used.retain(|other| *other != node);
                 emptied.push(cluster.word(cluster.nodes[node].name).to_owned());
                 steps.extend(moved);

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::answer::Reserve;
 use crate::cluster::{Cluster, Pod};
 use crate::engine::step::Placer;
+use crate::object::ResourceList;
 use crate::profile::Profiles;
 use crate::state::State;
 
@@ -52,13 +54,13 @@ pub fn tolerations(pod: &mut crate::object::Pod) {
 }
 
 /// Asks every node, with the pods of the daemon set of this name taken off. `let_in` says how many more pods are let in
-/// beside those, and why no more.
+/// beside those, and why no more; `reserve` what must stay free over all nodes.
 pub fn daemon(
     cluster: &Cluster,
     profiles: &Profiles,
     state: &State,
     (pod, name): (Arc<Pod>, &str),
-    let_in: Option<(u64, String)>,
+    (let_in, reserve): (Option<(u64, String)>, &ResourceList),
 ) -> DaemonAnswer {
     let mut state = state.clone();
     let owner = cluster.symbols.find(&format!("DaemonSet/{name}"));
@@ -83,8 +85,11 @@ pub fn daemon(
         })
         .collect();
     let mut refused = refused;
-    if let Some((pods, why)) = let_in {
-        let most = if pods == 0 && replaced == 0 { 0 } else { pods.saturating_add(replaced) };
+    let by_bound =
+        let_in.map(|(pods, why)| (if replaced == 0 { pods } else { pods.saturating_add(replaced) }, why));
+    let reserve = Reserve::new(cluster, &state, reserve);
+    let by_reserve = reserve.room(placer.pod()).map(|pods| (pods, reserve.why()));
+    if let Some((most, why)) = [by_bound, by_reserve].into_iter().flatten().min() {
         let out: Vec<usize> = belongs.iter().copied().filter(|node| rejections[*node].is_none()).collect();
         let name = |node: usize| cluster.word(cluster.nodes[node].name).to_owned();
         let beyond = out.into_iter().skip(usize::try_from(most).unwrap_or(usize::MAX));

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::answer::fit_error;
+use crate::answer::{Reserve, fit_error};
 use crate::cluster::{Cluster, NodeIndex, Pod, Symbol};
 use crate::engine::step::Placer;
+use crate::object::ResourceList;
 use crate::profile::Profiles;
 use crate::state::State;
 
@@ -42,13 +43,15 @@ pub struct FailedPod {
 /// Pods between two looks at whether whoever asked is still there.
 const BETWEEN_LOOKS: usize = 64;
 
-/// Takes nodes away and places their pods elsewhere, the highest priority first. `going` says whether the answer is
+/// Takes nodes away and places their pods elsewhere, the highest priority first, as long as `reserve` stays free over the
+/// nodes that are left. `going` says whether the answer is
 /// still wanted, with how many are placed: the pods that are left are neither placed nor failed then.
 pub fn displace(
     cluster: &Cluster,
     profiles: &Profiles,
     state: &State,
     nodes: &[NodeIndex],
+    reserve: &ResourceList,
     going: &mut dyn FnMut(u64) -> bool,
 ) -> Displaced {
     let mut state = state.clone();
@@ -65,6 +68,7 @@ pub fn displace(
         if pod.daemon { daemons += 1 } else { moving.push((pod, name)) }
     }
     nodes.iter().for_each(|node| state.excluded[*node] = true);
+    let mut reserve = Reserve::new(cluster, &state, reserve);
     moving
         .sort_by_key(|(pod, name)| (Reverse(pod.priority), cluster.word(pod.namespace), cluster.word(*name)));
     let budgets = broken_budgets(cluster, moving.iter().map(|(pod, _)| &**pod));
@@ -78,19 +82,17 @@ pub fn displace(
         let placer = placers
             .entry(Arc::as_ptr(pod))
             .or_insert_with(|| Placer::new(cluster, profile, &mut state, Arc::clone(pod)));
-        match placer.next(&state) {
-            Some(node) => {
+        let why = match placer.next(&state) {
+            Some(node) if reserve.allows(pod) => {
                 placer.place(&mut state, node);
                 placed += 1;
+                continue;
             }
-            None => {
-                let message = fit_error(cluster, &placer.rejections(&state));
-                failed.push(FailedPod {
-                    pod: format!("{}/{}", cluster.word(pod.namespace), cluster.word(*name)),
-                    message,
-                });
-            }
-        }
+            Some(_) => reserve.why(),
+            None => fit_error(cluster, &placer.rejections(&state)),
+        };
+        let pod = format!("{}/{}", cluster.word(pod.namespace), cluster.word(*name));
+        failed.push(FailedPod { pod, message: why });
     }
     Displaced {
         nodes: nodes.iter().map(|node| cluster.word(cluster.nodes[*node].name).to_owned()).collect(),

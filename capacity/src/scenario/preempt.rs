@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::admission::{Charge, QuotaBound, quota};
+use crate::answer::Reserve;
 use crate::cluster::{Cluster, NodeIndex, Pod};
 use crate::engine::step::Placer;
+use crate::object::ResourceList;
 use crate::plugin::Code;
 use crate::profile::Profiles;
 use crate::state::{PodId, State};
@@ -25,6 +28,7 @@ pub struct Preemption {
 
 /// A displaced pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Victim {
     /// Namespace and name; a clone of the asked pod never is one.
     pub pod: String,
@@ -53,6 +57,24 @@ struct Candidate {
 struct Named {
     pod: String,
     started: String,
+    charge: Arc<Charge>,
+}
+
+/// What bounds the count besides nodes. Displaced pods give back what they took of it.
+#[derive(Debug, Clone, Default)]
+pub struct Room {
+    /// As many as are asked for.
+    pub max: Option<u64>,
+    /// What each quota says of the pod.
+    pub quotas: Vec<QuotaBound>,
+    /// What must stay free over all nodes.
+    pub reserve: ResourceList,
+}
+
+impl Room {
+    fn has_one_more(&self, placed: u64) -> bool {
+        self.max.is_none_or(|max| placed < max) && quota::admit_one_more(&self.quotas, placed)
+    }
 }
 
 /// Places as many as fit, displacing pods of lower priority where that is needed.
@@ -61,9 +83,10 @@ pub fn preempt(
     profiles: &Profiles,
     state: &State,
     pod: &Arc<Pod>,
-    max: Option<u64>,
+    mut room: Room,
     going: &mut dyn FnMut(u64) -> bool,
 ) -> Preemption {
+    let mut reserve = Reserve::new(cluster, state, &room.reserve);
     let profile = profiles.of(cluster.word(pod.scheduler));
     let mut state = state.clone();
     let mut names: Vec<Option<Named>> = cluster
@@ -71,7 +94,8 @@ pub fn preempt(
         .iter()
         .map(|placed| {
             let pod = format!("{}/{}", cluster.word(placed.pod.namespace), cluster.word(placed.name));
-            Some(Named { pod, started: cluster.word(placed.started).to_owned() })
+            let charge = Arc::clone(&placed.charge);
+            Some(Named { pod, started: cluster.word(placed.started).to_owned(), charge })
         })
         .collect();
     names.resize(state.placements.len(), None);
@@ -79,8 +103,11 @@ pub fn preempt(
     let mut answer = Preemption { count: 0, without: 0, victims: Vec::new() };
     let mut left: Vec<i64> =
         cluster.budgets.iter().map(|(budget, _)| budget.status.disruptions_allowed).collect();
-    while max.is_none_or(|max| answer.count < max) && going(answer.count) {
+    while room.has_one_more(answer.count) && going(answer.count) {
         if let Some(node) = placer.next(&state) {
+            if !reserve.allows(pod) {
+                break;
+            }
             placer.place(&mut state, node);
             names.push(None);
             answer.count += 1;
@@ -107,9 +134,16 @@ pub fn preempt(
         let Some(best) = best.filter(|_| pod.preempts) else { break };
         let mut victims = best.victims;
         victims.sort_unstable();
+        victims.iter().for_each(|at| reserve.give_back(state.pod(state.placements[*at].0)));
+        if !reserve.allows(pod) {
+            break;
+        }
         for at in victims.into_iter().rev() {
             let (id, node) = state.remove(at);
             let named = names.swap_remove(at);
+            if let Some(named) = &named {
+                quota::give_back(cluster, &mut room.quotas, &named.charge);
+            }
             answer.victims.push(Victim {
                 pod: named.map(|named| named.pod).unwrap_or_default(),
                 node: cluster.word(cluster.nodes[node].name).to_owned(),

@@ -2,6 +2,7 @@
 
 mod read;
 mod scenarios;
+mod steps;
 mod text;
 mod what_if;
 

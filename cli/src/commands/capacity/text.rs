@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use evenkeel_capacity::answer::{Answer, Ask, NodeAnswer, Stop};
 use evenkeel_capacity::question::Whole;
 
-use super::what_if;
+use super::{steps, what_if};
 use crate::output::{Format, Output};
 use crate::table::{Cell, Table, clean};
 
@@ -26,6 +26,7 @@ pub(super) fn render(whole: &Whole, ask: &Ask, output: &Output) -> String {
     let _ = head(&mut text, whole, ask);
     let _ = bounds(&mut text, answer);
     chart(&mut text, &answer.per_node, output);
+    steps::render(&mut text, answer, output);
     if output.is_wide() {
         why(&mut text, &answer.nodes, output);
     }
