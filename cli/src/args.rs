@@ -77,6 +77,7 @@ pub(crate) enum Command {
     Policy(commands::policy::PolicyCommand),
     Usage(commands::usage::UsageArgs),
     Nodes(commands::nodes::NodesArgs),
+    Namespaces(commands::namespaces::NamespacesArgs),
     Doctor(commands::doctor::DoctorArgs),
     Quantity(commands::quantity::QuantityArgs),
     Check(commands::check::CheckArgs),

@@ -77,7 +77,7 @@ impl Failure {
         };
         let text = match format {
             Format::Json => shown::json(serde_json::json!({ "error": self }).to_string()),
-            Format::Table | Format::Wide | Format::Yaml | Format::Csv => self.text(),
+            Format::Table | Format::Wide | Format::Yaml | Format::Csv | Format::Patch => self.text(),
         };
         // Nobody is left to tell when standard error is closed.
         let _ = writeln!(std::io::stderr(), "{text}");

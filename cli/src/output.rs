@@ -23,6 +23,8 @@ pub(crate) enum Format {
     Yaml,
     /// All columns of the table, separated by commas (RFC 4180).
     Csv,
+    /// Commands that carry it out (of recommend).
+    Patch,
 }
 
 /// Whether the answer to a question is yes: the exit status.
@@ -99,7 +101,7 @@ impl Output {
         text: impl FnOnce() -> String,
     ) -> Result<(), Failure> {
         let rendered = match self.format {
-            Format::Table | Format::Wide | Format::Csv => text(),
+            Format::Table | Format::Wide | Format::Csv | Format::Patch => text(),
             Format::Json => json(value)?,
             Format::Yaml => yaml(value)?,
         };

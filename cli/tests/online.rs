@@ -93,6 +93,37 @@ fn recommendations_in_the_pinned_form() {
 }
 
 #[test]
+fn recommendations_are_filtered_priced_and_made_patches_of() {
+    let count = |more: &[&str]| {
+        let found = ask(&[&["recommend", "-o", "json"], more].concat());
+        assert_eq!(found.status, 0, "{found:?}");
+        found.json().as_array().unwrap().len()
+    };
+    assert_eq!(count(&["--workload", "web"]), 2);
+    assert_eq!(count(&["--workload", "deployment/web", "-l", "app=web"]), 2);
+    assert_eq!(count(&["--workload", "db"]), 0);
+    assert_eq!(count(&["--min-saving", "cpu=2250m"]), 1);
+    assert_eq!(count(&["--min-saving", "cpu=2251m,memory=0"]), 0);
+    let wrong = ask(&["recommend", "-l", "app=("]);
+    assert!(wrong.status == 1 && wrong.err.contains("no closing bracket"), "{wrong:?}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("prices.csv");
+    std::fs::write(&list, "resource,price\ncpu,0.1\nmemory,0.01\n").unwrap();
+    let list = list.to_str().unwrap();
+    let priced = ask(&["recommend", "--price", list, "--sort", "saving"]);
+    insta::assert_snapshot!("recommend_priced", priced.out);
+    assert_eq!(count(&["--price", list, "--min-saving", "164"]), 1);
+    assert_eq!(count(&["--price", list, "--min-saving", "165"]), 0);
+    let unpriced = ask(&["recommend", "--min-saving", "164"]);
+    assert!(unpriced.status == 2 && unpriced.err.contains("no list of prices"), "{unpriced:?}");
+
+    insta::assert_snapshot!("recommend_patch", ask(&["recommend", "-o", "patch"]).out);
+    let other = ask(&["nodes", "-o", "patch"]);
+    assert!(other.status == 2 && other.err.contains("only evenkeel recommend"), "{other:?}");
+}
+
+#[test]
 fn a_pod_is_answered_with_what_becomes_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let pod = dir.path().join("pod.yaml");
@@ -163,6 +194,13 @@ fn usage_and_nodes() {
     insta::assert_snapshot!("usage_table", ask(&["usage", "--window", "1h"]).out);
     insta::assert_snapshot!("nodes_json", ask(&["nodes", "-o", "json"]).out);
     insta::assert_snapshot!("nodes_table", ask(&["nodes"]).out);
+    insta::assert_snapshot!("nodes_wide", ask(&["nodes", "-o", "wide"]).out);
+    let namespaces = ask(&["namespaces"]);
+    insta::assert_snapshot!("namespaces_table", namespaces.out);
+    assert!(namespaces.err.contains("quotas are not known: capacity.objects: q.yaml"), "{}", namespaces.err);
+    let json = ask(&["namespaces", "-o", "json"]).json();
+    assert_eq!(json[0]["allocated"]["cpuMilli"]["quotaRequests"], 1000);
+    assert_eq!((&json[1]["namespace"], &json[1]["allocated"]["pods"]), (&json!(null), &json!(1)));
     assert_eq!(run(&["usage", "--window", "0s"]).status, 2);
 }
 

@@ -2,12 +2,13 @@
 //!
 //! Owned here: ingest and what makes it durable ([`ingest`]), the state and its history ([`state`]), checkpoints
 //! ([`checkpoint`]), the wall clock ([`clock`]), the past as rules see it and its exchange with other engines ([`history`]), such engines
-//! ([`engines`]), the pace of work in the background (`pace`), how much of it goes on at once (`turns`), the policies ([`policy`]), the answers made of the state ([`recommend`] and `capacity`), the interfaces
+//! ([`engines`]), the pace of work in the background (`pace`), how much of it goes on at once (`turns`), the policies ([`policy`]), what is allocated (`allocated`), the answers made of the state ([`recommend`] and `capacity`), the interfaces
 //! ([`api`]), the configuration
 //! ([`config`]). Not owned: the rules (`evenkeel_rightsizing`, `evenkeel_capacity`), the wire format and its codec
 //! (`evenkeel_proto`), the log's files (`evenkeel_log`).
 
 pub(crate) mod acting;
+mod allocated;
 pub mod api;
 pub(crate) mod capacity;
 pub mod checkpoint;

@@ -465,7 +465,11 @@ async fn every_rule_answers_side_by_side() {
     let (running, _link) = started(dir.path(), |_| {}).await;
     let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
     let rules = evenkeel_recommender::recommend::rules::NAMES;
-    let request = v1::ListRecommendationsRequest { namespace: "shop".into(), rules: vec!["*".into()] };
+    let request = v1::ListRecommendationsRequest {
+        namespace: "shop".into(),
+        rules: vec!["*".into()],
+        selector: String::new(),
+    };
     let all = client.list_recommendations(request).await.unwrap().into_inner().recommendations;
     assert_eq!(all.len(), 2 * 2 * rules.len());
     for rule in rules {

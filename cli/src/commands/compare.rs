@@ -105,7 +105,11 @@ pub(crate) async fn run(args: &CompareArgs, address: &Address, output: &Output) 
                 .recommendations
         }
         None => {
-            let request = ListRecommendationsRequest { namespace: args.namespace.clone(), rules };
+            let request = ListRecommendationsRequest {
+                namespace: args.namespace.clone(),
+                rules,
+                selector: String::new(),
+            };
             let answer = recommender.list_recommendations(request).await.map_err(|e| address.failed(&e))?;
             answer.into_inner().recommendations
         }

@@ -180,7 +180,7 @@ fn show(events: &[Event], output: &Output, titled: bool) -> Result<(), Failure> 
     match output.format() {
         Format::Json => events.iter().try_for_each(|e| output.line(e)),
         Format::Yaml => events.iter().try_for_each(|e| output.document(e)),
-        Format::Table | Format::Wide | Format::Csv => {
+        Format::Table | Format::Wide | Format::Csv | Format::Patch => {
             print(&output.rendered(&table(events, output.is_wide(), titled)))
         }
     }

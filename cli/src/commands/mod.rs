@@ -1,6 +1,7 @@
 //! The commands, one file each: options, question, answer.
 
 pub(crate) mod admit;
+pub(crate) mod allocated;
 pub(crate) mod backtest;
 pub(crate) mod capacity;
 pub(crate) mod check;
@@ -11,6 +12,7 @@ pub(crate) mod describe;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod man;
+pub(crate) mod namespaces;
 pub(crate) mod nodes;
 pub(crate) mod policy;
 pub(crate) mod qos;
@@ -28,13 +30,17 @@ use std::process::ExitCode;
 use crate::args::{Cli, Command};
 use crate::client::{Address, Peer, Peers, block_on};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Format, Output};
 
 /// Runs the command that was asked for.
 ///
 /// # Errors
 /// When it could not do its work.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    if cli.global.output == Format::Patch && !matches!(cli.command, Command::Recommend(_)) {
+        let why = "only evenkeel recommend has something to carry out";
+        return Err(Failure::usage("cannot print the answer", "-o patch", why, "choose another form"));
+    }
     let output = Output::new(cli.global.output);
     let agent = Address::new(Peer::Agent, &cli.global.agent);
     let recommender = Address::new(Peer::Recommender, &cli.global.recommender);
@@ -53,6 +59,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Policy(command) => block_on(policy::run(&command, &recommender, &output)),
         Command::Usage(args) => block_on(usage::run(&args, &peers, &output)),
         Command::Nodes(args) => block_on(nodes::run(&args, &recommender, &output)),
+        Command::Namespaces(args) => block_on(namespaces::run(&args, &recommender, &output)),
         Command::Doctor(args) => block_on(doctor::run(&args, &peers, &output)),
         Command::Backtest(args) => backtest::run(&args, &output),
         Command::Quantity(args) => quantity::run(&args, &output),

@@ -6,16 +6,21 @@ use clap::Args;
 use evenkeel_proto::v1::{self, ListNodesRequest, Node};
 use serde::Serialize;
 
+use super::allocated::{self, Allocated};
 use crate::client::{self, Address};
 use crate::failure::Failure;
 use crate::output::{Answer, Output};
 use crate::table::{Cell, Table, clean};
-use crate::{units, wire};
+use crate::wire;
 
-/// Show the nodes the recommender hears from.
+/// Show the nodes the recommender hears from, and what is allocated of them.
+///
+/// CPU-OF and MEM-OF are what pods may request; percentages are of it. Recommended are the requests that rest on two days of
+/// history, and the present ones of the rest. A plus beside limits means that some containers have none.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   evenkeel nodes
+  evenkeel nodes -o wide
   evenkeel nodes -o json")]
 pub(crate) struct NodesArgs {}
 
@@ -38,6 +43,7 @@ struct Row {
     gone: bool,
     refused_containers: u64,
     clock_behind_seconds: f64,
+    allocated: Option<Allocated>,
 }
 
 impl From<Node> for Row {
@@ -59,6 +65,7 @@ impl From<Node> for Row {
             gone: n.gone,
             refused_containers: n.refused_containers,
             clock_behind_seconds: n.clock_behind_usec as f64 / 1e6,
+            allocated: n.allocated.map(Allocated::from),
         }
     }
 }
@@ -88,8 +95,10 @@ pub(crate) async fn run(_: &NodesArgs, address: &Address, output: &Output) -> Re
 }
 
 fn table(rows: &[Row], wide: bool) -> Table {
-    let mut titles =
-        vec!["CLUSTER", "NODE", "STATE", "LAST-SEEN", "CONTAINERS", "CPU", "MEMORY", "SAMPLES", "GAPS"];
+    let amounts = allocated::titles(wide);
+    let mut titles = vec!["CLUSTER", "NODE", "STATE", "LAST-SEEN", "CONTAINERS"];
+    titles.extend(amounts.iter().map(String::as_str));
+    titles.extend(["SAMPLES", "GAPS"]);
     if wide {
         titles.extend(["VERSION", "EPOCH", "LAST-SEQ", "FRAMES", "REFUSED", "CLOCK-BEHIND"]);
     }
@@ -101,11 +110,9 @@ fn table(rows: &[Row], wide: bool) -> Table {
             wire::toned(r.state()),
             r.last_seen.as_deref().unwrap_or("-").into(),
             r.containers.to_string().into(),
-            r.cpu_milli.map_or("-".into(), units::cpu).into(),
-            r.memory_bytes.map_or("-".into(), units::bytes).into(),
-            r.samples.to_string().into(),
-            r.gap_seconds.to_string().into(),
         ];
+        row.extend(allocated::cells(r.allocated.as_ref(), wide));
+        row.extend([Cell::from(r.samples.to_string()), r.gap_seconds.to_string().into()]);
         if wide {
             row.extend([
                 Cell::from(r.version.as_str()),

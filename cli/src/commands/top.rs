@@ -178,7 +178,7 @@ async fn lines(ticks: &mut Ticks<'_>, output: &Output) -> Result<Answer, Failure
         match output.format() {
             Format::Json => output.line(&frame)?,
             Format::Yaml => output.document(&frame)?,
-            Format::Table | Format::Wide | Format::Csv => {
+            Format::Table | Format::Wide | Format::Csv | Format::Patch => {
                 let rendered = output.rendered(&table(&frame, output.is_wide()));
                 let time = frame.time.as_deref().unwrap_or("-");
                 match output.format() {

@@ -387,6 +387,36 @@ fn recommendations() -> Vec<Recommendation> {
     vec![cpu, memory]
 }
 
+fn sums() -> Allocated {
+    Allocated { pods: 1, containers: 2, ..Allocated::default() }
+}
+
+fn cpu(allocatable: Option<u64>, quota_requests: Option<u64>) -> Option<AllocatedResource> {
+    Some(AllocatedResource {
+        allocatable,
+        requested: 1500,
+        limited: 5000,
+        unlimited: 1,
+        used: 320,
+        recommended: 600,
+        recommended_containers: 1,
+        quota_requests,
+        quota_limits: quota_requests.map(|quota| quota * 8),
+    })
+}
+
+fn memory(allocatable: Option<u64>) -> Option<AllocatedResource> {
+    Some(AllocatedResource {
+        allocatable,
+        requested: 2 << 30,
+        limited: 2 << 30,
+        used: 700 << 20,
+        recommended: 1 << 30,
+        recommended_containers: 2,
+        ..AllocatedResource::default()
+    })
+}
+
 #[evenkeel_proto::tonic::async_trait]
 impl RecommenderService for Recommender {
     type WatchRecommendationsStream = Stream<WatchRecommendationsResponse>;
@@ -409,7 +439,10 @@ impl RecommenderService for Recommender {
         &self,
         r: Request<ListRecommendationsRequest>,
     ) -> Answer<ListRecommendationsResponse> {
-        let ListRecommendationsRequest { namespace: wanted, rules } = r.into_inner();
+        let ListRecommendationsRequest { namespace: wanted, rules, selector } = r.into_inner();
+        if selector == "app=(" {
+            return Err(Status::invalid_argument("selector: \"app=(\" has no closing bracket"));
+        }
         let all = recommendations().into_iter().filter(|r| wanted.is_empty() || r.namespace == wanted);
         let recommendations = under(&rules, all.collect());
         let panic_reason = "drill".to_owned();
@@ -473,9 +506,30 @@ impl RecommenderService for Recommender {
             samples: 80,
             gaps: 1,
             clock_behind_usec: 1_500_000,
+            allocated: Some(Allocated {
+                cpu: cpu(Some(4000), None),
+                memory: memory(Some(7 << 30)),
+                ..sums()
+            }),
             ..Node::default()
         };
         Ok(Response::new(ListNodesResponse { nodes: vec![node], ..ListNodesResponse::default() }))
+    }
+
+    async fn list_namespaces(&self, _: Request<ListNamespacesRequest>) -> Answer<ListNamespacesResponse> {
+        let of = |name: &str, allocated| Namespace {
+            cluster: "default".into(),
+            name: name.into(),
+            allocated: Some(allocated),
+        };
+        let shop = Allocated { cpu: cpu(None, Some(1000)), memory: memory(None), ..sums() };
+        let all = Allocated { cpu: cpu(Some(4000), None), memory: memory(Some(7 << 30)), ..sums() };
+        let quota_trouble = "capacity.objects: q.yaml: no such file".into();
+        Ok(Response::new(ListNamespacesResponse {
+            namespaces: vec![of("shop", shop)],
+            clusters: vec![of("", all)],
+            quota_trouble,
+        }))
     }
 
     async fn list_events(&self, _: Request<ListEventsRequest>) -> Answer<ListEventsResponse> {

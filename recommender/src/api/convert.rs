@@ -3,6 +3,7 @@
 use evenkeel_proto::v1;
 use serde_json::{Map, Value, json};
 
+use crate::allocated::Allocated;
 use crate::ingest::Key;
 use crate::recommend::pod::{ContainerAdvice, PodAdvice};
 use crate::recommend::usage::Usage;
@@ -36,8 +37,12 @@ pub(crate) fn live_now(state: &State, node: &str) -> Vec<v1::ContainerUsage> {
     out
 }
 
-/// All nodes; `connected` tells whose agents are.
-pub(crate) fn nodes(state: &State, connected: impl Fn(&NodeKey) -> bool) -> Vec<v1::Node> {
+/// All nodes with what is allocated of them; `connected` tells whose agents are.
+pub(crate) fn nodes(
+    state: &State,
+    allocated: &Allocated,
+    connected: impl Fn(&NodeKey) -> bool,
+) -> Vec<v1::Node> {
     let nodes = state.nodes().map(|(key, node)| {
         let stream = state.current(key, node);
         v1::Node {
@@ -56,9 +61,24 @@ pub(crate) fn nodes(state: &State, connected: impl Fn(&NodeKey) -> bool) -> Vec<
             refused_containers: node.refused,
             gone: stream.is_some_and(|s| !s.counts),
             clock_behind_usec: node.behind_usec,
+            allocated: allocated.nodes.get(key).copied(),
         }
     });
     nodes.collect()
+}
+
+/// All namespaces, and the clusters they are in.
+pub(crate) fn namespaces(allocated: &Allocated) -> v1::ListNamespacesResponse {
+    let of = |cluster: &str, name: &str, allocated: &v1::Allocated| v1::Namespace {
+        cluster: cluster.to_owned(),
+        name: name.to_owned(),
+        allocated: Some(*allocated),
+    };
+    v1::ListNamespacesResponse {
+        namespaces: allocated.namespaces.iter().map(|((c, n), sums)| of(c, n, sums)).collect(),
+        clusters: allocated.clusters.iter().map(|(cluster, sums)| of(cluster, "", sums)).collect(),
+        quota_trouble: allocated.quota_trouble.clone(),
+    }
 }
 
 /// The newest decisions, oldest first.
@@ -223,6 +243,39 @@ pub(crate) fn node(node: &v1::Node) -> Value {
         "gone": node.gone,
         "refusedContainers": node.refused_containers,
         "clockBehindSeconds": node.clock_behind_usec as f64 / 1e6,
+        "allocated": node.allocated.as_ref().map(allocated),
+    })
+}
+
+/// A namespace, or a whole cluster.
+pub(crate) fn namespace(namespace: &v1::Namespace) -> Value {
+    json!({
+        "cluster": namespace.cluster,
+        "namespace": filled(&namespace.name),
+        "allocated": namespace.allocated.as_ref().map(allocated),
+    })
+}
+
+fn allocated(sums: &v1::Allocated) -> Value {
+    let resource = |sum: Option<v1::AllocatedResource>| {
+        let sum = sum.unwrap_or_default();
+        json!({
+            "allocatable": sum.allocatable,
+            "requested": sum.requested,
+            "limited": sum.limited,
+            "unlimited": sum.unlimited,
+            "used": sum.used,
+            "recommended": sum.recommended,
+            "recommendedContainers": sum.recommended_containers,
+            "quotaRequests": sum.quota_requests,
+            "quotaLimits": sum.quota_limits,
+        })
+    };
+    json!({
+        "pods": sums.pods,
+        "containers": sums.containers,
+        "cpuMilli": resource(sums.cpu),
+        "memoryBytes": resource(sums.memory),
     })
 }
 

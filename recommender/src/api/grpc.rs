@@ -5,6 +5,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use evenkeel_capacity::object::Requirement;
+use evenkeel_capacity::question::label_requirements;
 use evenkeel_model::panic::Panic;
 use evenkeel_model::pod::{Pod, ReadError};
 use evenkeel_proto::v1::{
@@ -18,6 +20,7 @@ use tonic::{Request, Response, Status};
 
 use super::deadline::{self, Unanswered};
 use super::{Context, Late, convert, watch as watching};
+use crate::allocated::AT_MOST_USEC;
 use crate::ingest::engine::chain;
 use crate::policy::panic;
 use crate::recommend::usage::{self, Question};
@@ -90,6 +93,17 @@ impl Api {
     }
 }
 
+/// The requirements of a selector as people write it; none of an empty one.
+///
+/// # Errors
+/// With the part that cannot be read.
+pub(super) fn selector_of(text: &str) -> Result<Vec<Requirement>, String> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    label_requirements(text).map_err(|why| format!("selector: {why}; write app=web,tier in (a,b),!canary"))
+}
+
 fn no_turn(why: NoTurn) -> Status {
     match why {
         NoTurn::Busy => {
@@ -145,15 +159,16 @@ impl RecommenderService for Api {
         &self,
         request: Request<v1::ListRecommendationsRequest>,
     ) -> Result<Response<v1::ListRecommendationsResponse>, Status> {
-        let v1::ListRecommendationsRequest { namespace, rules } = request.into_inner();
-        if self.late.context.get().is_none() {
+        let v1::ListRecommendationsRequest { namespace, rules, selector } = request.into_inner();
+        let selector = selector_of(&selector).map_err(Status::invalid_argument)?;
+        if self.late.context.get().is_none() && selector.is_empty() {
             let recommendations = self.late.stored.all(&namespace, self.late.clock.now_usec());
             let response =
                 v1::ListRecommendationsResponse { recommendations, loading: true, ..Default::default() };
             return Ok(Response::new(response));
         }
         let response = self.ask_desk(rules, move |desk, rules| v1::ListRecommendationsResponse {
-            recommendations: list::all(desk, &namespace, rules),
+            recommendations: list::selected(desk, &namespace, &selector, rules),
             loading: false,
             panic: desk.state.panic.on,
             panic_reason: desk.state.panic.reason.clone(),
@@ -209,12 +224,21 @@ impl RecommenderService for Api {
     ) -> Result<Response<v1::ListNodesResponse>, Status> {
         let (nodes, clock_trouble) = self
             .ask(|c| {
-                let health = c.engine.health();
-                let nodes = convert::nodes(&c.engine.state().study(), |node| health.is_node_connected(node));
+                let (health, allocated) = (c.engine.health(), c.allocated.within(c, AT_MOST_USEC));
+                let connected = |node: &_| health.is_node_connected(node);
+                let nodes = convert::nodes(&c.engine.state().study(), &allocated, connected);
                 (nodes, health.clock_trouble().unwrap_or_default())
             })
             .await?;
         Ok(Response::new(v1::ListNodesResponse { nodes, clock_trouble }))
+    }
+
+    async fn list_namespaces(
+        &self,
+        _: Request<v1::ListNamespacesRequest>,
+    ) -> Result<Response<v1::ListNamespacesResponse>, Status> {
+        let answer = self.ask(|c| convert::namespaces(&c.allocated.within(c, AT_MOST_USEC)));
+        Ok(Response::new(answer.await?))
     }
 
     async fn list_events(

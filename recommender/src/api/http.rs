@@ -14,15 +14,17 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use evenkeel_model::shown;
+use evenkeel_proto::v1;
 use evenkeel_rightsizing::policy::{API_VERSION, read};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::deadline::Unanswered;
-use super::grpc::SHORT_TEXT;
+use super::grpc::{SHORT_TEXT, selector_of};
 use super::ready::Readiness;
 use super::{Context, Late, convert, metrics, policies};
+use crate::allocated::AT_MOST_USEC;
 use crate::clock::WallClock;
 use crate::config::Span;
 use crate::ingest::engine::chain;
@@ -135,6 +137,7 @@ impl Site {
             )
             .route("/api/v1/usage", get(query_usage))
             .route("/api/v1/nodes", get(nodes))
+            .route("/api/v1/namespaces", get(namespaces))
             .route("/api/v1/events", get(events))
             .route("/metrics", get(exposition))
             .route("/healthz", get(|| async { "ok\n" }))
@@ -344,13 +347,28 @@ struct InNamespace {
     namespace: String,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
+struct Wanted {
+    namespace: String,
+    selector: String,
+}
+
 async fn recommendations(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
-    let InNamespace { namespace } = parameters(&request)?;
+    const PLACE: &str = "/api/v1/recommendations";
+    let Wanted { namespace, selector } = parameters(&request)?;
+    let selector = selector_of(&selector).map_err(|why| Problem {
+        status: StatusCode::BAD_REQUEST,
+        what: "the selector cannot be read".to_owned(),
+        place: PLACE.to_owned(),
+        why,
+        remedy: "write labels as kubectl takes them",
+    })?;
     let found = match site.context.get() {
-        Some(_) => {
-            site.ask_desk("/api/v1/recommendations", move |desk| list::all(desk, &namespace, &[])).await?
-        }
-        None => site.stored.all(&namespace, site.clock.now_usec()),
+        None if selector.is_empty() => site.stored.all(&namespace, site.clock.now_usec()),
+        // Labels are known of what was read back.
+        _ => site.ask_desk(PLACE, move |desk| list::selected(desk, &namespace, &selector, &[])).await?,
     };
     Ok(Json(found.iter().map(convert::recommendation).collect()))
 }
@@ -491,12 +509,25 @@ struct NoParameters {}
 async fn nodes(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
     let NoParameters {} = parameters(&request)?;
     let found = site
-        .ask("/api/v1/nodes", |c, state| {
-            let health = c.engine.health();
-            convert::nodes(state, |node| health.is_node_connected(node))
+        .ask_context("/api/v1/nodes", |c| {
+            let (health, allocated) = (c.engine.health(), c.allocated.within(c, AT_MOST_USEC));
+            let connected = |node: &_| health.is_node_connected(node);
+            convert::nodes(&c.engine.state().study(), &allocated, connected)
         })
         .await?;
     Ok(Json(found.iter().map(convert::node).collect()))
+}
+
+async fn namespaces(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
+    let NoParameters {} = parameters(&request)?;
+    let ask = |c: &Context| convert::namespaces(&c.allocated.within(c, AT_MOST_USEC));
+    let found = site.ask_context("/api/v1/namespaces", ask).await?;
+    let all = |list: &[v1::Namespace]| list.iter().map(convert::namespace).collect::<Vec<_>>();
+    Ok(Json(json!({
+        "namespaces": all(&found.namespaces),
+        "clusters": all(&found.clusters),
+        "quotaTrouble": found.quota_trouble,
+    })))
 }
 
 #[derive(Deserialize)]
@@ -523,7 +554,15 @@ async fn exposition(From(site): From<Site>) -> Response {
         Some(context) => {
             let lines = context.watched.lines(&context.config.now().capacity);
             let capacity = metrics::Capacity { lines: &lines, counters: context.capacity.counters() };
-            metrics::exposition(context, &capacity, true)
+            let config = context.config.now();
+            let (most, age_usec) = (config.serve.metric_rows, config.recommend.watch_interval.as_usec());
+            // Left out where as many questions as may wait are waiting: the rest is what an alert needs then.
+            let allocated = match most {
+                0 => None,
+                _ => site.ask_context("/metrics", move |c| c.allocated.within(c, age_usec)).await.ok(),
+            };
+            let rows = allocated.as_deref().map(|sums| metrics::rows(sums, &context.stored.kept(), most));
+            metrics::exposition(context, &capacity, rows.as_deref().unwrap_or_default())
         }
         None => metrics::starting(),
     };

@@ -1,5 +1,7 @@
 //! Owns `/metrics`, in the text form of OpenMetrics 1.0.
 
+mod rows;
+
 use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 
@@ -9,6 +11,8 @@ use crate::capacity::watch::{Line, Unanswered};
 use crate::ingest::health::{Health, read};
 use crate::recommend::times::BOUNDS_USEC;
 use crate::state::State;
+
+pub(crate) use rows::rows;
 
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -100,11 +104,11 @@ pub(crate) fn starting() -> String {
     text.end()
 }
 
-/// Everything.
-pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, ready: bool) -> String {
+/// Everything; `rows` are those of nodes, namespaces and workloads.
+pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, rows: &str) -> String {
     let (state, health) = (&*context.engine.state().study(), context.engine.health());
     let mut text = Text::default();
-    text.gauge("ready", "1 once everything acknowledged before has been read back", u64::from(ready));
+    text.gauge("ready", "1 once everything acknowledged before has been read back", 1);
     ingest(&mut text, state, health);
     storage(&mut text, health);
     kept(&mut text, state);
@@ -112,6 +116,7 @@ pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, ready: bool
     engines(&mut text, health);
     answers(&mut text, context);
     bounds(&mut text, context);
+    text.0.push_str(rows);
     text.end()
 }
 

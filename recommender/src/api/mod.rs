@@ -16,6 +16,7 @@ use anyhow::Context as _;
 use evenkeel_model::pod::Pod;
 use tokio::sync::Semaphore;
 
+use crate::allocated::Latest;
 use crate::capacity::pool::Pool;
 use crate::capacity::watch::Watched;
 use crate::clock::WallClock;
@@ -48,6 +49,8 @@ pub struct Context {
     pub(crate) capacity: Pool,
     /// Answers to watched questions.
     pub(crate) watched: Watched,
+    /// What is allocated, as it was last summed up.
+    pub(crate) allocated: Latest,
     /// How many questions are worked on at once.
     pub(crate) work: Work,
     /// Who is let in.
@@ -95,9 +98,22 @@ impl Context {
         let capacity = Pool::start(config.capacity.workers, config.capacity.queue)
             .context("cannot start the threads for questions")?;
         let watched = Watched::open(config.watched_file());
-        let (work, wanted) = Default::default();
+        let (work, wanted, allocated) = Default::default();
         let config = live.clone();
-        Ok(Self { engine, config, advisor, policies, stored, capacity, watched, work, gates, wanted })
+        let context = Self {
+            engine,
+            config,
+            advisor,
+            policies,
+            stored,
+            capacity,
+            watched,
+            allocated,
+            work,
+            gates,
+            wanted,
+        };
+        Ok(context)
     }
 
     /// The same for one question.

@@ -11,10 +11,11 @@ pub(crate) mod watch;
 
 use evenkeel_capacity::answer::Stop;
 use evenkeel_capacity::load::Loader;
-use evenkeel_capacity::object::Pod;
+use evenkeel_capacity::object::{Pod, ResourceQuota};
 use evenkeel_capacity::question::{Changed, QuestionError, Recommendations, Snapshot, Whole};
 
 use crate::api::Context;
+use crate::config::CapacitySection;
 use crate::recommend::list;
 use pool::Wanted;
 use read::Asked;
@@ -87,8 +88,20 @@ fn load(
     reported
         .objects(&context.config.now().capacity, |object| loader.document(object))
         .map_err(|error| EstimateError::Unreadable(error.to_string()))?;
+    let config = context.config.now();
+    read::objects(&mut loader, &config.capacity.objects).map_err(EstimateError::Unreadable)?;
     let (cluster, report) = loader.finish();
     Ok(Snapshot { cluster, report })
+}
+
+/// Quotas of the files of `capacity.objects`.
+///
+/// # Errors
+/// With the file, and what is wrong with it.
+pub(crate) fn quotas(config: &CapacitySection) -> Result<Vec<ResourceQuota>, String> {
+    let mut loader = Loader::new();
+    read::objects(&mut loader, &config.objects)?;
+    Ok(loader.finish().0.quotas)
 }
 
 /// The recommender's own answers.

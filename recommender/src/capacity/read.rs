@@ -2,7 +2,9 @@
 //! the same as bounded YAML.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Read};
+use std::path::PathBuf;
 
 use evenkeel_capacity::answer::Shape;
 use evenkeel_capacity::load::{Loader, Members, Stream, StreamError, shapes};
@@ -18,6 +20,8 @@ use super::pool::Wanted;
 const YAML: Bounds = Bounds { documents: 10_000, nodes: 1_000_000 };
 /// Bytes of YAML that are read.
 const YAML_BYTES: u64 = 16 << 20;
+/// Bytes of a file of `capacity.objects` that are read.
+const OBJECTS_BYTES: u64 = 16 << 20;
 /// Placings told in detail: each holds the scores of every node.
 const MAX_STEPS: usize = 1000;
 
@@ -94,16 +98,35 @@ fn said(error: StreamError) -> String {
 /// # Errors
 /// What is wrong, with its place.
 pub(crate) fn snapshot(reader: impl Read) -> Result<Snapshot, String> {
-    let mut text = Stream::new(reader).map_err(said)?;
     let mut loader = Loader::new();
-    if text.begins_with(b"{").map_err(said)? {
-        loader.text(&mut text).map_err(said)?;
-    } else {
-        for document in documents(text)? {
-            loader.document(document).map_err(|error| error.to_string())?;
-        }
-    }
+    read_into(&mut loader, reader)?;
     Ok(finished(loader))
+}
+
+fn read_into(loader: &mut Loader<'_>, reader: impl Read) -> Result<(), String> {
+    let mut text = Stream::new(reader).map_err(said)?;
+    if text.begins_with(b"{").map_err(said)? {
+        return loader.text(&mut text).map_err(said);
+    }
+    documents(text)?.into_iter().try_for_each(|document| loader.document(document).map_err(|e| e.to_string()))
+}
+
+/// Reads the files of `capacity.objects`.
+///
+/// # Errors
+/// With the file, and what is wrong with it.
+pub(super) fn objects(loader: &mut Loader<'_>, files: &[PathBuf]) -> Result<(), String> {
+    files.iter().try_for_each(|path| {
+        let mut read = || {
+            let file = File::open(path).map_err(|error| error.to_string())?;
+            let bytes = file.metadata().map_err(|error| error.to_string())?.len();
+            if bytes > OBJECTS_BYTES {
+                return Err(format!("it has {bytes} bytes, over {OBJECTS_BYTES}; split it"));
+            }
+            read_into(loader, file.take(OBJECTS_BYTES))
+        };
+        read().map_err(|why| format!("capacity.objects: {}: {why}", path.display()))
+    })
 }
 
 fn finished(loader: Loader<'_>) -> Snapshot {

@@ -22,7 +22,7 @@ use crate::state::State;
 use crate::state::stream::NodeKey;
 
 /// Samples of containers this much older than their node's newest do not count as its use.
-const STALE_USEC: u64 = 60_000_000;
+pub(crate) const STALE_USEC: u64 = 60_000_000;
 
 /// What agents reported, copied so that ingest goes on while it is counted.
 #[derive(Debug, Default)]
@@ -128,7 +128,7 @@ impl ReportedNode {
     }
 
     fn object(&self, rules: &CapacitySection) -> Value {
-        let reserved = rules.reserve_memory.get().saturating_add(rules.eviction_memory.get());
+        let [cpu, memory_bytes] = allocatable(&self.facts, rules);
         let available = self.facts.memory_bytes.saturating_sub(self.used_bytes);
         let memory = available < rules.eviction_memory.get();
         let processes = rules.most_processes.is_some_and(|most| self.processes > most);
@@ -146,10 +146,7 @@ impl ReportedNode {
             "spec": { "taints": taints },
             "status": {
                 "capacity": size(self.facts.cpu_milli, self.facts.memory_bytes),
-                "allocatable": size(
-                    self.facts.cpu_milli.saturating_sub(rules.reserve_cpu_milli),
-                    self.facts.memory_bytes.saturating_sub(reserved),
-                ),
+                "allocatable": size(cpu, memory_bytes),
                 "conditions": [
                     { "type": "MemoryPressure", "status": state(memory) },
                     { "type": "PIDPressure", "status": state(processes) },
@@ -159,6 +156,12 @@ impl ReportedNode {
             },
         })
     }
+}
+
+/// What pods may request of a node: CPU (milli), then memory (bytes).
+pub(crate) fn allocatable(facts: &v1::NodeFacts, rules: &CapacitySection) -> [u64; 2] {
+    let reserved = rules.reserve_memory.get().saturating_add(rules.eviction_memory.get());
+    [facts.cpu_milli.saturating_sub(rules.reserve_cpu_milli), facts.memory_bytes.saturating_sub(reserved)]
 }
 
 fn pod_object(

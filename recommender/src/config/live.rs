@@ -10,11 +10,12 @@ use serde_json::Value;
 use super::Config;
 
 /// Keys that a reload puts in force; each is taken over in [`taken_over`].
-const AT_RUN_TIME: [&str; 15] = [
+const AT_RUN_TIME: [&str; 17] = [
     "acting.interval",
     "acting.max_age",
     "acting.min_span",
     "capacity.max_snapshot",
+    "capacity.objects",
     "capacity.points",
     "capacity.timeout",
     "capacity.trend_window",
@@ -25,6 +26,7 @@ const AT_RUN_TIME: [&str; 15] = [
     "recommend.max_policies",
     "recommend.watch_interval",
     "serve.drain",
+    "serve.metric_rows",
     "serve.request_timeout",
 ];
 
@@ -61,6 +63,7 @@ fn taken_over(running: &Config, new: &Config) -> Config {
     next.acting.max_age = new.acting.max_age;
     next.acting.min_span = new.acting.min_span;
     next.capacity.max_snapshot = new.capacity.max_snapshot;
+    next.capacity.objects.clone_from(&new.capacity.objects);
     next.capacity.points = new.capacity.points;
     next.capacity.timeout = new.capacity.timeout;
     next.capacity.trend_window = new.capacity.trend_window;
@@ -71,6 +74,7 @@ fn taken_over(running: &Config, new: &Config) -> Config {
     next.recommend.max_policies = new.recommend.max_policies;
     next.recommend.watch_interval = new.recommend.watch_interval;
     next.serve.drain = new.serve.drain;
+    next.serve.metric_rows = new.serve.metric_rows;
     next.serve.request_timeout = new.serve.request_timeout;
     next
 }
@@ -90,10 +94,10 @@ mod tests {
     fn every_key_said_to_be_applied_is_and_the_others_are_named() {
         let changed = "panic = true\npanic_file = \"/p\"\npolicies = [\"/q\"]\n\
             [acting]\ninterval = \"7s\"\nmax_age = \"8s\"\nmin_span = \"9s\"\n\
-            [capacity]\nmax_snapshot = \"1MiB\"\npoints = 7\ntimeout = \"7s\"\ntrend_window = \"9d\"\n\
+            [capacity]\nmax_snapshot = \"1MiB\"\nobjects = [\"/o\"]\npoints = 7\ntimeout = \"7s\"\ntrend_window = \"9d\"\n\
             [recommend]\nmax_policies = 7\nwatch_interval = \"77s\"\n\
             [[recommend.limit_ranges]]\nnamespace = \"n\"\n\
-            [serve]\ndrain = \"7s\"\nrequest_timeout = \"7s\"\n";
+            [serve]\ndrain = \"7s\"\nmetric_rows = 7\nrequest_timeout = \"7s\"\n";
         let live = InForce::new(&Config::default());
         let reloaded = live.reload(&read(changed));
         assert_eq!(

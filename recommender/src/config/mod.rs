@@ -78,6 +78,9 @@ pub struct Serve {
     pub max_connections: usize,
     /// On SIGTERM, open requests have this long to end.
     pub drain: Span,
+    /// Nodes, namespaces and workloads' containers whose amounts are on `/metrics`, of each kind; of more, the first by name
+    /// (`rows_left_out` tells how many are not). 0 = none.
+    pub metric_rows: usize,
 }
 
 /// The ingest log and its checkpoints.
@@ -270,6 +273,8 @@ impl Default for Serve {
             // Prometheus, webhooks and people keep a handful each.
             max_connections: 512,
             drain: Span::from_secs(5),
+            // Of each kind at most 200 KiB of text, which Prometheus takes every 15 s without notice.
+            metric_rows: 200,
         }
     }
 }
@@ -386,6 +391,7 @@ impl Config {
             "serve.max_connections",
             "must be 2 to 100000",
         );
+        check(self.serve.metric_rows <= 100_000, "serve.metric_rows", "must be at most 100000");
         check(self.serve.request_timeout.get().as_millis() > 0, "serve.request_timeout", "must not be 0");
         check(log.segment_bytes.get() >= 1 << 16, "log.segment_bytes", "must be at least 64KiB");
         check(

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use evenkeel_capacity::object::Requirement;
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::units::{Bytes, MilliCpu};
 use evenkeel_model::workload::ContainerResources;
@@ -89,18 +90,36 @@ pub(super) fn governing<'a>(desk: &Desk<'a>, line: &Line) -> (Option<Governing<'
 pub fn recommend(desk: &Desk<'_>, line: &Line, rules: &[Chosen]) -> (Vec<v1::Recommendation>, Vec<usize>) {
     let (governing, selecting) = governing(desk, line);
     let one = |rule: Option<&Chosen>| desk.recommend(&line.asked, &line.now, governing, rule);
-    let all = match rules {
+    let mut all: Vec<v1::Recommendation> = match rules {
         [] => one(None).into(),
         rules => rules.iter().flat_map(|rule| one(Some(rule))).collect(),
     };
+    let kind = line.identity.as_ref().map_or(0, |identity| identity.kind);
+    all.iter_mut().for_each(|r| r.kind = kind);
     (all, selecting)
 }
 
 /// Recommendations for every workload's container, in the order of their names.
 pub fn all(desk: &Desk<'_>, namespace: &str, rules: &[Chosen]) -> Vec<v1::Recommendation> {
+    selected(desk, namespace, &[], rules)
+}
+
+/// The same of workloads whose pods have these labels; of what does not run nobody knows any.
+pub fn selected(
+    desk: &Desk<'_>,
+    namespace: &str,
+    selector: &[Requirement],
+    rules: &[Chosen],
+) -> Vec<v1::Recommendation> {
     let lines = lines(desk.state, namespace);
+    let label = |line: &Line, key: &str| line.identity.as_ref()?.labels.get(key).cloned();
+    let is_selected = |line: &&Line| {
+        let holds = |r: &Requirement| r.holds(label(line, &r.key).as_deref());
+        selector.is_empty() || line.identity.is_some() && selector.iter().all(holds)
+    };
     lines
         .iter()
+        .filter(is_selected)
         .take_while(|_| desk.wanted.is_wanted())
         .flat_map(|line| recommend(desk, line, rules).0)
         .collect()

@@ -66,6 +66,16 @@ pub struct Kept {
 }
 
 impl Kept {
+    /// Every recommendation, by its place.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &v1::Recommendation> {
+        self.all.values()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(all: impl IntoIterator<Item = v1::Recommendation>) -> Self {
+        Self { all: all.into_iter().map(|r| (place(&r), r)).collect(), made_usec: 0 }
+    }
+
     /// What a rule said of a container, uncapped, in the units of requests. Image and command play no part: a roll-out goes
     /// on from where the one before was. A value that stood in because the rule knew nothing is none of its own.
     pub(super) fn said(&self, asked: &Asked, rule: &Chosen) -> Amounts {

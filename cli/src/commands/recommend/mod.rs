@@ -1,11 +1,15 @@
 //! `evenkeel recommend`: what containers should request.
 
-use evenkeel_model::panic::Panic;
+mod filter;
+mod patch;
+mod prices;
+
 use std::path::PathBuf;
 
 use clap::Args;
+use evenkeel_model::panic::Panic;
 use evenkeel_proto::v1::{
-    ListRecommendationsRequest, RecommendPodRequest, RecommendPodResponse, Recommendation,
+    ContainerKind, ListRecommendationsRequest, RecommendPodRequest, RecommendPodResponse, Recommendation,
 };
 use serde::Serialize;
 
@@ -15,17 +19,23 @@ use crate::output::{Answer, Format, Output};
 use crate::table::{Cell, Table, clean};
 use crate::wire::{self, ClassChange};
 use crate::{input, units};
+use filter::FilterArgs;
+use prices::Prices;
 
 /// Show what containers should request: now, recommended, what that saves, and the risk of both.
 ///
 /// The risk is the expected part of time (CPU) or of days (memory) above the request. Savings are over all containers that
 /// run now; a negative one is what has to be added. What rests on less than two days of history is marked with * and left
-/// out of sums. CPU is in thousandths of a core and memory in bytes in JSON and YAML.
+/// out of sums. CPU is in thousandths of a core and memory in bytes in JSON and YAML. -o patch prints kubectl commands that
+/// set what is recommended; nothing is changed before a shell runs them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   evenkeel recommend
   evenkeel recommend --namespace shop -o json
   evenkeel recommend -o csv > recommendations.csv
+  evenkeel recommend --sort saving --min-saving cpu=500m,memory=1Gi
+  evenkeel recommend -n shop -l app=web -o patch
+  evenkeel recommend --price prices.csv --sort saving
   evenkeel recommend -f pod.yaml
   evenkeel recommend --prometheus http://prometheus:9090")]
 pub(crate) struct RecommendArgs {
@@ -38,6 +48,11 @@ pub(crate) struct RecommendArgs {
     /// Answer from what this Prometheus has of cAdvisor, where no recommender runs yet.
     #[arg(long, value_name = "URL", conflicts_with = "file")]
     prometheus: Option<String>,
+    /// What a core and a GiB cost an hour, in CSV: resource,price, then a line for cpu and one for memory.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with = "prometheus")]
+    price: Option<PathBuf>,
+    #[command(flatten)]
+    filter: FilterArgs,
 }
 
 #[derive(Serialize)]
@@ -63,6 +78,9 @@ struct Row {
     replicas: u32,
     /// Over all containers that run now; absent where there is none, or one of the two requests.
     saving: Option<i64>,
+    /// What that is worth a month, where prices are given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    saving_per_month: Option<f64>,
     limit: Option<u64>,
     current_limit: Option<u64>,
     policy: Option<String>,
@@ -72,6 +90,9 @@ struct Row {
     notes: Vec<String>,
     /// Rests on less than two days.
     young: bool,
+    /// It is among the pod's init containers.
+    #[serde(skip)]
+    init: bool,
 }
 
 /// Expected part of time over the request, as it is and as recommended.
@@ -95,6 +116,8 @@ impl From<Recommendation> for Row {
     fn from(r: Recommendation) -> Self {
         Self {
             saving: saving(&r),
+            saving_per_month: None,
+            init: matches!(r.kind(), ContainerKind::Init | ContainerKind::Sidecar),
             replicas: r.replicas,
             limit: r.limit,
             current_limit: r.current_limit,
@@ -129,6 +152,7 @@ pub(crate) async fn run(args: &RecommendArgs, address: &Address, output: &Output
     if let Some(url) = &args.prometheus {
         return super::backtest::recommend_of_prometheus(url, args.namespace.as_deref(), output);
     }
+    let prices = args.price.as_deref().map(Prices::read).transpose()?;
     let mut recommender = client::recommender(address).await?;
     let (found, remarks) = match &args.file {
         Some(file) => {
@@ -140,21 +164,36 @@ pub(crate) async fn run(args: &RecommendArgs, address: &Address, output: &Output
         }
         None => {
             let namespace = args.namespace.clone().unwrap_or_default();
-            let request = ListRecommendationsRequest { namespace, rules: Vec::new() };
+            let request = ListRecommendationsRequest {
+                namespace,
+                rules: Vec::new(),
+                selector: args.filter.selector.clone().unwrap_or_default(),
+            };
             let answer =
                 recommender.list_recommendations(request).await.map_err(|e| address.failed(&e))?.into_inner();
-            let mut remarks =
-                states(answer.loading, Panic::of(answer.panic, answer.panic_revert), &answer.panic_reason);
-            remarks.extend(totals(&answer.recommendations));
+            let panic = Panic::of(answer.panic, answer.panic_revert);
+            let remarks = states(answer.loading, panic, &answer.panic_reason);
             (answer.recommendations, remarks)
         }
     };
+    let mut rows: Vec<Row> = found.into_iter().map(Row::from).collect();
+    if let Some(prices) = &prices {
+        let per_month = |row: &Row| prices.per_month(&row.resource, row.saving?);
+        rows.iter_mut().for_each(|row| row.saving_per_month = per_month(row));
+    }
+    args.filter.apply(&mut rows, prices.is_some())?;
     let mut remarks = remarks;
-    if found.iter().any(|r| r.young) {
+    if args.file.is_none() {
+        remarks.extend(totals(&rows));
+    }
+    if rows.iter().any(|r| r.young) {
         remarks.push(YOUNG.to_owned());
     }
-    let rows: Vec<Row> = found.into_iter().map(Row::from).collect();
     output.answer_text(&rows, || {
+        if output.format() == Format::Patch {
+            let remarks = remarks.iter().map(|line| format!("# {}\n", clean(line)));
+            return remarks.collect::<String>() + &patch::commands(&rows);
+        }
         let mut text = output.rendered(&table(&rows, output));
         if output.format() != Format::Csv && !remarks.is_empty() {
             text.push('\n');
@@ -192,11 +231,11 @@ fn states(loading: bool, panic: Panic, reason: &str) -> Vec<String> {
 }
 
 /// What all recommendations save together, but for those that rest on too little.
-fn totals(all: &[Recommendation]) -> Vec<String> {
+fn totals(all: &[Row]) -> Vec<String> {
     let of = |resource: &str| {
         let known = all.iter().filter(|r| r.resource == resource && r.replicas > 0);
         let (young, old): (Vec<_>, Vec<_>) =
-            known.filter_map(|r| Some((r, saving(r)?))).partition(|(r, _)| r.young);
+            known.filter_map(|r| Some((r, r.saving?))).partition(|(r, _)| r.young);
         let now = old.iter().map(|(r, _)| i128::from(r.current.unwrap_or(0)) * i128::from(r.replicas)).sum();
         let saved = old.iter().map(|(_, saved)| i128::from(*saved)).sum();
         let amount = |v: i128| signed(resource, i64::try_from(v).unwrap_or(i64::MAX));
@@ -213,7 +252,10 @@ fn totals(all: &[Recommendation]) -> Vec<String> {
             (false, left) => Some(format!("{}; {left} younger than two days are left out", summed())),
         }
     };
-    ["cpu", "memory"].into_iter().filter_map(of).collect()
+    let worth =
+        all.iter().filter(|r| !r.young).filter_map(|r| r.saving_per_month).reduce(|sum, one| sum + one);
+    let worth = worth.map(|worth| format!("saving a month: {worth:.2}"));
+    ["cpu", "memory"].into_iter().filter_map(of).chain(worth).collect()
 }
 
 /// What a pod's answer says besides its recommendations.
@@ -263,6 +305,7 @@ fn table(rows: &[Row], output: &Output) -> Table {
         "CURRENT",
         "REQUEST",
         "SAVING",
+        "SAVED-A-MONTH",
         "RISK-NOW",
         "RISK-THEN",
         "RULE",
@@ -289,6 +332,8 @@ fn table(rows: &[Row], output: &Output) -> Table {
     if csv {
         titles.push("YOUNG");
     }
+    let priced = rows.iter().any(|r| r.saving_per_month.is_some());
+    titles.retain(|title| priced || *title != "SAVED-A-MONTH");
     let mut table = Table::new(&titles);
     for r in rows {
         let amount = |value: Option<u64>| Cell::from(amount(&r.resource, value));
@@ -304,12 +349,17 @@ fn table(rows: &[Row], output: &Output) -> Table {
             amount(r.current),
             amount(r.request),
             marked(r.saving.map_or("-".to_owned(), |s| signed(&r.resource, s))),
+        ];
+        if priced {
+            row.push(marked(r.saving_per_month.map_or("-".to_owned(), |worth| format!("{worth:.2}"))));
+        }
+        row.extend([
             marked(part(r.risk.now)),
             marked(part(r.risk.then)),
             r.rule.as_str().into(),
             r.tier.as_str().into(),
             r.samples.to_string().into(),
-        ];
+        ]);
         if wide {
             row.extend([
                 amount(r.lower),
@@ -381,7 +431,7 @@ mod tests {
             (vec![cpu(500, 10, 0, true)], vec![]),
         ];
         for (all, want) in table {
-            assert_eq!(totals(&all), want);
+            assert_eq!(totals(&all.into_iter().map(Row::from).collect::<Vec<_>>()), want);
         }
     }
 

@@ -1,0 +1,211 @@
+//! Recommendations as commands that a shell runs: one `kubectl patch` a workload.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use evenkeel_model::quantity::Quantity;
+use evenkeel_model::shown;
+use serde_json::{Map, Value, json};
+
+use super::{Row, amount};
+use crate::table::clean;
+
+/// One command a workload whose requests or limits are to change, behind comments that say what and how sure.
+pub(super) fn commands(rows: &[Row]) -> String {
+    let mut workloads: BTreeMap<(&str, &str), Vec<&Row>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| changes(row)) {
+        workloads.entry((&row.namespace, &row.workload)).or_default().push(row);
+    }
+    let mut text = String::new();
+    for ((namespace, workload), rows) in workloads {
+        for row in &rows {
+            remark(&mut text, row);
+        }
+        // Writing to a string cannot fail.
+        let _ = match Target::of(workload) {
+            Some(target) => writeln!(
+                text,
+                "kubectl patch {} {} --namespace {}{} --type strategic --patch {}",
+                target.kind,
+                quoted(target.name),
+                quoted(namespace),
+                target.options,
+                quoted(&shown::json(target.patch(&rows).to_string())),
+            ),
+            None => writeln!(text, "# {}: it is no Kubernetes object that can be patched", clean(workload)),
+        };
+    }
+    text
+}
+
+fn changes(row: &Row) -> bool {
+    row.request.is_some() && (row.request != row.current || row.limit != row.current_limit)
+}
+
+/// What becomes of one container's request, for whoever reads before running.
+fn remark(text: &mut String, row: &Row) {
+    let shown = |value| amount(&row.resource, value);
+    let mut line = format!(
+        "{}/{} {}: {} {} becomes {}",
+        row.namespace,
+        row.workload,
+        row.container,
+        row.resource,
+        shown(row.current),
+        shown(row.request)
+    );
+    if row.young {
+        line.push_str("; rests on less than two days of history");
+    }
+    if row.changes_class {
+        let _ = write!(line, "; the class changes ({})", row.qos_class);
+    }
+    let _ = writeln!(text, "# {}", clean(&line));
+}
+
+/// The object that is patched.
+struct Target<'a> {
+    kind: &'a str,
+    name: &'a str,
+    options: &'static str,
+    /// Where its pods' spec is.
+    place: &'static [&'static str],
+}
+
+impl<'a> Target<'a> {
+    /// The object of a workload's name; nothing where pods cannot be changed through it.
+    fn of(workload: &'a str) -> Option<Self> {
+        let Some((kind, name)) = workload.split_once('/') else {
+            // Units of systemd are reported, too.
+            let is_unit = [".service", ".scope", ".slice"].iter().any(|suffix| workload.ends_with(suffix));
+            // A pod's resources change in place, through a subresource.
+            let pod =
+                Self { kind: "pod", name: workload, options: " --subresource resize", place: &["spec"] };
+            return (!is_unit).then_some(pod);
+        };
+        let place: &[&str] = match kind {
+            "deployment" | "statefulset" | "daemonset" | "replicaset" | "replicationcontroller" => {
+                &["spec", "template", "spec"]
+            }
+            "cronjob" => &["spec", "jobTemplate", "spec", "template", "spec"],
+            // The template of a job does not change.
+            _ => return None,
+        };
+        Some(Self { kind, name, options: "", place })
+    }
+
+    fn patch(&self, rows: &[&Row]) -> Value {
+        let (mut containers, mut init) = (BTreeMap::new(), BTreeMap::new());
+        for row in rows {
+            let of = if row.init { &mut init } else { &mut containers };
+            let lists: &mut (Map<_, _>, Map<_, _>) = of.entry(row.container.as_str()).or_default();
+            let set = |list: &mut Map<String, Value>, value: Option<u64>| {
+                let value = value.map(|value| (row.resource.clone(), quantity(&row.resource, value).into()));
+                list.extend(value);
+            };
+            set(&mut lists.0, row.request);
+            set(&mut lists.1, row.limit.filter(|_| row.limit != row.current_limit));
+        }
+        let list = |all: BTreeMap<&str, (Map<String, Value>, Map<String, Value>)>| -> Value {
+            let one = |(name, (requests, limits)): (&str, (Map<_, _>, Map<_, _>))| {
+                let mut resources = json!({ "requests": requests });
+                if !limits.is_empty() {
+                    resources["limits"] = limits.into();
+                }
+                json!({ "name": name, "resources": resources })
+            };
+            all.into_iter().map(one).collect()
+        };
+        let mut spec = Map::new();
+        for (key, all) in [("containers", containers), ("initContainers", init)] {
+            if !all.is_empty() {
+                spec.insert(key.to_owned(), list(all));
+            }
+        }
+        self.place.iter().rev().fold(Value::Object(spec), |inner, key| json!({ *key: inner }))
+    }
+}
+
+/// An amount as manifests have it, exactly.
+fn quantity(resource: &str, value: u64) -> String {
+    match resource {
+        "cpu" => Quantity::from_milli(i64::try_from(value).unwrap_or(i64::MAX)).canonical(),
+        _ => Quantity::from_bytes(value).canonical(),
+    }
+}
+
+/// One word of a shell, whatever is in it.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    let is_plain = !text.is_empty() && !text.starts_with('-') && text.chars().all(plain);
+    if is_plain { text.to_owned() } else { format!("'{}'", shown::spelt(text).replace('\'', "'\\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_proto::v1::{ContainerKind, Recommendation};
+
+    use super::*;
+
+    fn row(workload: &str, container: &str, resource: &str, request: u64) -> Recommendation {
+        Recommendation {
+            namespace: "shop".into(),
+            workload: workload.into(),
+            container: container.into(),
+            resource: resource.into(),
+            current: Some(1000),
+            request: Some(request),
+            ..Default::default()
+        }
+    }
+
+    fn patched(all: Vec<Recommendation>) -> String {
+        commands(&all.into_iter().map(Row::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn each_workload_is_patched_where_its_pods_are_made() {
+        let memory = Recommendation {
+            limit: Some(64 << 20),
+            current_limit: Some(1 << 30),
+            ..row("deployment/web", "app", "memory", 32 << 20)
+        };
+        let sidecar = Recommendation {
+            kind: ContainerKind::Sidecar.into(),
+            ..row("deployment/web", "proxy", "cpu", 20)
+        };
+        assert_eq!(
+            patched(vec![row("deployment/web", "app", "cpu", 250), memory, sidecar]),
+            "# shop/deployment/web app: cpu 1 becomes 250m\n\
+             # shop/deployment/web app: memory 1000 becomes 32Mi\n\
+             # shop/deployment/web proxy: cpu 1 becomes 20m\n\
+             kubectl patch deployment web --namespace shop --type strategic --patch \
+             '{\"spec\":{\"template\":{\"spec\":{\"containers\":[{\"name\":\"app\",\"resources\":{\"limits\":{\"memory\":\"64Mi\"},\
+             \"requests\":{\"cpu\":\"250m\",\"memory\":\"32Mi\"}}}],\"initContainers\":[{\"name\":\"proxy\",\"resources\":\
+             {\"requests\":{\"cpu\":\"20m\"}}}]}}}}'\n"
+        );
+        let cron = patched(vec![row("cronjob/tidy", "c", "cpu", 1)]);
+        assert!(
+            cron.contains("'{\"spec\":{\"jobTemplate\":{\"spec\":{\"template\":{\"spec\":{\"containers\""),
+            "{cron}"
+        );
+        let pod = patched(vec![row("alone", "c", "cpu", 1)]);
+        assert!(
+            pod.contains("kubectl patch pod alone --namespace shop --subresource resize --type"),
+            "{pod}"
+        );
+        for other in ["job/once", "nginx.service", "machine/x"] {
+            assert!(!patched(vec![row(other, "c", "cpu", 1)]).contains("kubectl"), "{other}");
+        }
+        assert_eq!(patched(vec![row("deployment/web", "app", "cpu", 1000)]), "", "nothing is to change");
+    }
+
+    #[test]
+    fn names_of_others_stay_words_of_the_shell() {
+        let text = patched(vec![row("deployment/a'; rm -rf /", "c'\n$(id)", "cpu", 1)]);
+        let last = text.lines().last().unwrap();
+        assert!(last.starts_with("kubectl patch deployment 'a'\\''; rm -rf /' --namespace shop"), "{last}");
+        assert!(last.contains("c'\\''\\n$(id)"), "{last}");
+        assert!(text.lines().all(|line| line.starts_with('#') || line.starts_with("kubectl ")), "{text}");
+    }
+}

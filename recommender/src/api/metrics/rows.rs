@@ -1,0 +1,168 @@
+//! Owns the rows of `/metrics` by node, namespace, cluster and workload: bounded in number, the first by name.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use evenkeel_model::shown;
+use evenkeel_proto::v1;
+
+use super::PREFIX;
+use crate::allocated::Allocated;
+use crate::recommend::stored::Kept;
+
+/// One sum of a place, as a metric.
+struct Column<T> {
+    name: &'static str,
+    help: &'static str,
+    value: fn(&T) -> Option<u64>,
+}
+
+const SUMS: [Column<v1::AllocatedResource>; 7] = [
+    Column { name: "allocatable", help: "What pods may request", value: |sum| sum.allocatable },
+    Column {
+        name: "requested",
+        help: "Requests of the containers that run",
+        value: |sum| Some(sum.requested),
+    },
+    Column {
+        name: "limited",
+        help: "Limits of the containers that have one",
+        value: |sum| Some(sum.limited),
+    },
+    Column { name: "used", help: "Use of the containers that run", value: |sum| Some(sum.used) },
+    Column {
+        name: "recommended",
+        help: "Recommended requests, or the present ones where nothing is recommended",
+        value: |sum| Some(sum.recommended),
+    },
+    Column { name: "quota_requests", help: "Least quota on requests", value: |sum| sum.quota_requests },
+    Column { name: "quota_limits", help: "Least quota on limits", value: |sum| sum.quota_limits },
+];
+
+const OF_WORKLOADS: [Column<v1::Recommendation>; 3] = [
+    Column { name: "request", help: "What each container of a workload requests", value: |r| r.current },
+    Column { name: "limit", help: "The limit of each container of a workload", value: |r| r.current_limit },
+    Column {
+        name: "recommended",
+        help: "What each container of a workload should request",
+        value: |r| r.request,
+    },
+];
+
+/// Rows of at most so many nodes, namespaces and workloads' containers each.
+pub(crate) fn rows(sums: &Allocated, kept: &Kept, most: usize) -> String {
+    let mut text = String::new();
+    let nodes =
+        sums.nodes.iter().map(|(key, sum)| (labels(&[("cluster", &key.cluster), ("node", &key.node)]), sum));
+    by_resource(&mut text, "node", nodes.take(most));
+    let of_namespace =
+        |(cluster, namespace): &(String, String)| labels(&[("cluster", cluster), ("namespace", namespace)]);
+    let namespaces = sums.namespaces.iter().map(|(key, sum)| (of_namespace(key), sum));
+    by_resource(&mut text, "namespace", namespaces.take(most));
+    let clusters = sums.clusters.iter().map(|(cluster, sum)| (labels(&[("cluster", cluster)]), sum));
+    by_resource(&mut text, "cluster", clusters.take(most));
+    let containers = by_workload(&mut text, kept, most);
+    let left =
+        [("nodes", sums.nodes.len()), ("namespaces", sums.namespaces.len()), ("containers", containers)];
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        "# TYPE {PREFIX}rows_left_out gauge\n# HELP {PREFIX}rows_left_out Nodes, namespaces and workloads' containers beyond \
+         serve.metric_rows."
+    );
+    for (of, count) in left {
+        let _ = writeln!(text, "{PREFIX}rows_left_out{{of=\"{of}\"}} {}", count.saturating_sub(most));
+    }
+    text
+}
+
+fn by_resource<'a>(text: &mut String, place: &str, all: impl Iterator<Item = (String, &'a v1::Allocated)>) {
+    let all: Vec<_> = all.collect();
+    for Column { name, help, value } in &SUMS {
+        head(text, &format!("{place}_{name}"), help);
+        for (labels, sum) in &all {
+            for (resource, sum) in [("cpu", &sum.cpu), ("memory", &sum.memory)] {
+                let value = sum.as_ref().and_then(value);
+                row(text, &format!("{place}_{name}"), labels, resource, value);
+            }
+        }
+    }
+}
+
+/// Recommendations of what runs; how many containers of workloads there are.
+fn by_workload(text: &mut String, kept: &Kept, most: usize) -> usize {
+    let mut containers: BTreeMap<[&str; 4], Vec<&v1::Recommendation>> = BTreeMap::new();
+    for r in kept.all().filter(|r| r.replicas > 0) {
+        containers.entry([&r.cluster, &r.namespace, &r.workload, &r.container]).or_default().push(r);
+    }
+    for Column { name, help, value } in &OF_WORKLOADS {
+        let name = format!("workload_{name}");
+        head(text, &name, help);
+        for ([cluster, namespace, workload, container], both) in containers.iter().take(most) {
+            let labels = labels(&[
+                ("cluster", cluster),
+                ("namespace", namespace),
+                ("workload", workload),
+                ("container", container),
+            ]);
+            both.iter().for_each(|r| row(text, &name, &labels, &r.resource, value(r)));
+        }
+    }
+    containers.len()
+}
+
+fn head(text: &mut String, name: &str, help: &str) {
+    let _ = writeln!(
+        text,
+        "# TYPE {PREFIX}{name} gauge\n# HELP {PREFIX}{name} {help}: cpu in cores, memory in bytes."
+    );
+}
+
+/// A value in the base unit of its resource; nothing where there is none.
+fn row(text: &mut String, name: &str, labels: &str, resource: &str, value: Option<u64>) {
+    let Some(value) = value else { return };
+    let _ = match resource {
+        "cpu" => writeln!(text, "{PREFIX}{name}{{{labels},resource=\"cpu\"}} {}", value as f64 / 1e3),
+        _ => writeln!(text, "{PREFIX}{name}{{{labels},resource=\"{resource}\"}} {value}"),
+    };
+}
+
+/// Labels, their values escaped (OpenMetrics 1.0, "Text Format").
+fn labels(pairs: &[(&str, &str)]) -> String {
+    let escaped = |value: &str| shown::spelt(value).replace('\\', "\\\\").replace('"', "\\\"");
+    pairs.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::stream::NodeKey;
+
+    #[test]
+    fn rows_are_bounded_counted_and_escaped() {
+        let cpu = v1::AllocatedResource { allocatable: Some(4000), requested: 1500, ..Default::default() };
+        let sum = v1::Allocated { cpu: Some(cpu), ..Default::default() };
+        let mut sums = Allocated::default();
+        for node in ["a\"b", "c", "d"] {
+            sums.nodes.insert(NodeKey { cluster: "x".into(), node: node.into() }, sum);
+        }
+        let of = |workload: &str, replicas| v1::Recommendation {
+            workload: workload.into(),
+            resource: "memory".into(),
+            request: Some(64 << 20),
+            replicas,
+            ..Default::default()
+        };
+        let kept = Kept::of([of("deployment/w", 2), of("deployment/gone", 0)]);
+        let text = rows(&sums, &kept, 2);
+        let has = |line: &str| assert!(text.contains(&format!("{PREFIX}{line}\n")), "{line} not in {text}");
+        has("node_allocatable{cluster=\"x\",node=\"a\\\"b\",resource=\"cpu\"} 4");
+        has("node_requested{cluster=\"x\",node=\"c\",resource=\"cpu\"} 1.5");
+        has("rows_left_out{of=\"nodes\"} 1");
+        has("rows_left_out{of=\"containers\"} 0");
+        has(
+            "workload_recommended{cluster=\"\",namespace=\"\",workload=\"deployment/w\",container=\"\",resource=\"memory\"} 67108864",
+        );
+        assert!(!text.contains("node=\"d\"") && !text.contains("gone"), "{text}");
+    }
+}
