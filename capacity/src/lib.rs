@@ -9,6 +9,7 @@ pub mod answer;
 pub mod cluster;
 pub mod config;
 pub mod engine;
+pub mod extender;
 pub mod load;
 pub mod object;
 pub mod plugin;

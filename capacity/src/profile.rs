@@ -3,9 +3,14 @@
 //! The default is kube-scheduler's default profile. Not owned: the rules themselves ([`crate::plugin`]), reading a
 //! configuration file ([`crate::config`]).
 
+use std::sync::Arc;
+
 use crate::cluster::Cluster;
 use crate::cluster::resources::{CPU, MEMORY, ResourceIndex};
 use crate::cluster::selector::{NodeTerm, NodeTerms};
+use crate::extender::Extender;
+use crate::plugin::{FilterPlugin, PostFilterPlugin, ScorePlugin};
+use crate::scenario::DefaultPreemption;
 
 /// A filter, in the order of the default profile: the first that refuses a node ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -119,6 +124,17 @@ pub enum Score {
 }
 
 impl Score {
+    /// Every score.
+    pub const ALL: [Self; 7] = [
+        Self::NodeResourcesFit,
+        Self::NodeResourcesBalancedAllocation,
+        Self::TaintToleration,
+        Self::NodeAffinity,
+        Self::PodTopologySpread,
+        Self::InterPodAffinity,
+        Self::ImageLocality,
+    ];
+
     /// The plugin's name.
     pub const fn name(self) -> &'static str {
         match self {
@@ -211,6 +227,14 @@ pub struct Profile {
     pub percentage_of_nodes_to_score: u64,
     /// Rules that changed.
     pub version: Version,
+    /// Filters that are not built in, asked after those that are.
+    pub own_filters: Vec<Arc<dyn FilterPlugin>>,
+    /// Scores that are not built in, with their weights.
+    pub own_scores: Vec<(Arc<dyn ScorePlugin>, i64)>,
+    /// What is done for a pod that no node takes; nothing where that is off.
+    pub post_filter: Option<Arc<dyn PostFilterPlugin>>,
+    /// Other programs that are asked after all filters.
+    pub extenders: Vec<Arc<Extender>>,
 }
 
 impl Default for Profile {
@@ -238,6 +262,10 @@ impl Default for Profile {
             own_pod_preferences_only: false,
             percentage_of_nodes_to_score: 0,
             version: Version::default(),
+            own_filters: Vec::new(),
+            own_scores: Vec::new(),
+            post_filter: Some(Arc::new(DefaultPreemption)),
+            extenders: Vec::new(),
         }
     }
 }
@@ -296,6 +324,16 @@ impl Profiles {
     pub(crate) fn serves(&self, name: &str) -> bool {
         let name = if name.is_empty() { DEFAULT_SCHEDULER } else { name };
         self.0.iter().any(|profile| profile.name == name)
+    }
+
+    /// Why the count cannot be relied on: an extender, which all profiles share, gave no answer.
+    pub(crate) fn extender_failure(&self) -> Option<String> {
+        self.0[0].extenders.iter().find_map(|extender| extender.failure())
+    }
+
+    /// What is odd about the answers of extenders.
+    pub(crate) fn extender_remarks(&self) -> Vec<String> {
+        self.0[0].extenders.iter().flat_map(|extender| extender.remarks()).collect()
     }
 
     /// Names of all profiles.

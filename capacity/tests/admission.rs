@@ -42,7 +42,8 @@ fn whole(snapshot: &Value, pod: &Value, options: Options) -> Whole {
     let mut loader = reading::Loader::new();
     loader.document(snapshot).unwrap();
     let (cluster, report) = loader.finish();
-    let question = Question { options, shapes: vec![Shape { pod: read(pod), wanted: 1 }], first: Vec::new() };
+    let question =
+        Question { options, shapes: vec![Shape { pod: read(pod), wanted: 1 }], ..Question::default() };
     question.answer(Snapshot { cluster, report }, None, &mut |_| true).unwrap().0
 }
 

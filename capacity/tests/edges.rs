@@ -308,7 +308,7 @@ fn scores(snapshot: &Value, pod: &Value, plugin: Score) -> Vec<i64> {
     let pod = Arc::new(cluster.shape(&serde_json::from_value(pod.clone()).unwrap()).unwrap());
     let profile = Profile::default();
     let step = Placer::new(&cluster, &profile, &mut state, pod).look(&state);
-    let found = step.scores.by_plugin.into_iter().find(|(known, _)| *known == plugin);
+    let found = step.scores.by_plugin.into_iter().find(|(known, _)| *known == plugin.name());
     found.map(|(_, scores)| scores).unwrap_or_default()
 }
 

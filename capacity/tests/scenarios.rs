@@ -155,7 +155,8 @@ fn whole(snapshot: &Value, pod: &Value, options: Value) -> Value {
     loader.document(snapshot).unwrap();
     let (cluster, report) = loader.finish();
     let shapes = evenkeel_capacity::load::shapes(pod).unwrap();
-    let question = Question { options: serde_json::from_value(options).unwrap(), shapes, first: Vec::new() };
+    let question =
+        Question { options: serde_json::from_value(options).unwrap(), shapes, ..Question::default() };
     match question.answer(Snapshot { cluster, report }, None, &mut |_| true) {
         Ok((whole, _)) => serde_json::to_value(whole).unwrap(),
         Err(error) => json!(error.to_string()),

@@ -104,7 +104,7 @@ fn check(sample: &Sample) -> Result<(), String> {
         for (index, (node, score)) in feasible.iter().zip(&got.scores.totals).enumerate() {
             let recorded = &wanted.feasible[node];
             let got: BTreeMap<&str, i64> =
-                got.scores.by_plugin.iter().map(|(plugin, scores)| (plugin.name(), scores[index])).collect();
+                got.scores.by_plugin.iter().map(|(plugin, scores)| (*plugin, scores[index])).collect();
             let wanted: BTreeMap<&str, i64> = recorded
                 .weighted
                 .iter()

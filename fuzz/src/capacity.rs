@@ -114,7 +114,7 @@ pub(crate) fn options(bytes: &[u8]) {
     let (cluster, report) = loader.finish();
     let mut pod = Pod::default();
     pod.spec.containers.push(Container::default());
-    let question = Question { options, shapes: vec![Shape { pod, wanted: 1 }], first: Vec::new() };
+    let question = Question { options, shapes: vec![Shape { pod, wanted: 1 }], ..Question::default() };
     if let Err(error) = question.answer(Snapshot { cluster, report }, None, &mut |_| true) {
         assert!(!error.option.is_empty() && !error.why.is_empty());
     }

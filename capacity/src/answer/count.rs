@@ -72,6 +72,9 @@ pub enum AskError {
     /// It would never end.
     #[error("pod {0} asks for nothing that any node runs out of; give a limit")]
     Endless(String),
+    /// An extender's answer failed.
+    #[error("{0}")]
+    Extender(String),
 }
 
 /// Counts. `state` is what is placed already and has what was placed afterwards; `going` says whether the answer is
@@ -94,6 +97,9 @@ pub fn ask(
     let before = ask.help.then(|| state.clone());
     let prepared = Prepared::new(cluster, profiles, ask)?;
     let counted = Counter::new(cluster, profiles, ask, &prepared, state, None, &mut *going).run()?;
+    if let Some(why) = profiles.extender_failure() {
+        return Err(AskError::Extender(why));
+    }
     let mut answer = counted.answer;
     answer.placed = (!ask.first.is_empty()).then_some(first);
     answer.notes.extend(looked_for(cluster, profiles, &prepared));
@@ -450,12 +456,7 @@ impl<'a, 'b> Counter<'a, 'b> {
             });
             let score = |at: usize| ScoreAnswer {
                 total: step.scores.totals[at],
-                weighted: step
-                    .scores
-                    .by_plugin
-                    .iter()
-                    .map(|(plugin, all)| (plugin.name(), all[at]))
-                    .collect(),
+                weighted: step.scores.by_plugin.iter().map(|(plugin, all)| (*plugin, all[at])).collect(),
             };
             steps.push(StepAnswer {
                 best: step.best.iter().map(|node| self.name(*node)).collect(),

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use crate::cluster::{Cluster, NodeIndex, Symbol};
-use crate::plugin::{Constraint, Cycle};
+use crate::plugin::{Constraint, Cycle, Sees};
 use crate::profile::{Filter, Profile};
 use crate::state::State;
 
@@ -21,6 +21,9 @@ pub struct Closed {
 
 /// Counts without placing; `None` where no closed form applies.
 pub fn count(cluster: &Cluster, profile: &Profile, state: &State, cycle: &Cycle) -> Option<Closed> {
+    if cycle.extended || profile.own_filters.iter().any(|own| own.sees() != Sees::Node) {
+        return None;
+    }
     if !cycle.volumes.as_ref().is_none_or(|rules| rules.is_settled()) {
         return None;
     }

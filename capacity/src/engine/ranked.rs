@@ -96,6 +96,8 @@ struct Weights {
 /// Whether this shape can be served.
 pub(crate) fn serves(cycle: &Cycle) -> bool {
     cycle.refused.is_none()
+        && !cycle.sees_cluster
+        && !cycle.extended
         && cycle.soft_spread.is_none()
         && cycle.hard_spread.as_ref().is_none_or(|rules| rules.constraints.len() == 1)
         && cycle.affinity.as_ref().is_none_or(|rules| rules.is_settled())

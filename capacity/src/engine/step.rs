@@ -6,6 +6,7 @@ use super::closed::{self, Closed};
 use super::ranked::{Ranked, serves};
 use crate::cluster::resources::ResourceIndex;
 use crate::cluster::{Cluster, NodeIndex, Pod};
+use crate::extender;
 use crate::plugin::{Cycle, Rejection, Scores};
 use crate::profile::Profile;
 use crate::state::{PodId, State};
@@ -133,7 +134,7 @@ impl<'a> Placer<'a> {
             let best = self.look(state).best;
             return best.get(usize::try_from(draw % (best.len().max(1) as u64)).unwrap_or(0)).copied();
         }
-        if self.plain || !serves(&self.cycle) {
+        if self.plain || !self.profile.own_scores.is_empty() || !serves(&self.cycle) {
             return self.look(state).best.first().copied();
         }
         let ranked =
@@ -144,8 +145,14 @@ impl<'a> Placer<'a> {
     /// Looks at every node.
     pub fn look(&mut self, state: &State) -> Step {
         self.catch_up(state);
-        let feasible = self.cycle.feasible(self.cluster, self.profile, state);
-        let scores = self.cycle.scores(self.cluster, self.profile, state, &feasible);
+        let mut feasible = self.cycle.feasible(self.cluster, self.profile, state);
+        if self.cycle.extended {
+            extender::filter(self.profile, self.cluster, &self.cycle.pod, &mut feasible);
+        }
+        let mut scores = self.cycle.scores(self.cluster, self.profile, state, &feasible);
+        if self.cycle.extended && feasible.len() > 1 {
+            extender::prioritize(self.profile, self.cluster, &self.cycle.pod, &feasible, &mut scores);
+        }
         let most = scores.totals.iter().max();
         let best = feasible.iter().zip(&scores.totals).filter(|(_, total)| Some(*total) == most);
         let best = best.map(|(node, _)| *node).collect();
@@ -170,6 +177,19 @@ impl<'a> Placer<'a> {
 
     /// Why each node refuses it now, in the order of the nodes; `None` for one that does not.
     pub fn rejections(&mut self, state: &State) -> Vec<Option<Rejection>> {
+        let mut rejections = self.rejections_of_plugins(state);
+        if self.cycle.extended {
+            let fits = |node: &NodeIndex| rejections[*node].is_none();
+            let mut feasible: Vec<NodeIndex> = (0..self.cluster.nodes.len()).filter(fits).collect();
+            for (node, why) in extender::filter(self.profile, self.cluster, &self.cycle.pod, &mut feasible) {
+                rejections[node] = Some(why);
+            }
+        }
+        rejections
+    }
+
+    /// The same without extenders.
+    pub(crate) fn rejections_of_plugins(&mut self, state: &State) -> Vec<Option<Rejection>> {
         self.catch_up(state);
         let why = |node| self.cycle.refuses(self.cluster, self.profile, state, node);
         (0..self.cluster.nodes.len()).map(why).collect()

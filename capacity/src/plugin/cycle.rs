@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::affinity::AffinityRules;
 use super::local::{self, Fixed};
 use super::reason::{Rejection, Short};
+use super::registry::{FilterPlugin, Sees, View};
 use super::score::{Scores, score};
 use super::spread::{self, SpreadRules};
 use super::volume::{self, VolumeRules};
@@ -27,7 +28,13 @@ pub struct Cycle {
     pub(crate) refused: Option<String>,
     /// What nodes must have free for it: its requests, less resources the profile ignores.
     pub(crate) needs: Box<[(ResourceIndex, i64)]>,
-    leasts: Vec<i64>,
+    pub(super) leasts: Vec<i64>,
+    /// Why own filters that see the node alone put it out; empty without such filters.
+    own_out: Arc<[Option<Rejection>]>,
+    /// Own plugins or extenders may answer otherwise whatever is placed wherever.
+    pub(crate) sees_cluster: bool,
+    /// Extenders that the pod is sent to are asked.
+    pub(crate) extended: bool,
 }
 
 impl Cycle {
@@ -54,10 +61,19 @@ impl Cycle {
                 .filter(|(of, _)| !profile.ignores(cluster, *of))
                 .collect(),
             leasts: Vec::new(),
+            own_out: Arc::from([]),
+            sees_cluster: profile.own_filters.iter().any(|own| own.sees() == Sees::Cluster),
+            extended: profile.extenders.iter().any(|extender| extender.takes(cluster, &pod)),
             pod,
             id,
         };
         cycle.find_leasts();
+        let fixed = || profile.own_filters.iter().filter(|own| own.sees() == Sees::Node);
+        if fixed().next().is_some() {
+            let view = View { cluster, state, profile, cycle: &cycle };
+            let out = |node| fixed().find_map(|own| own.refuses(&view, node));
+            cycle.own_out = (0..cluster.nodes.len()).map(out).collect();
+        }
         cycle
     }
 
@@ -88,6 +104,8 @@ impl Cycle {
             || self.soft_spread.is_some()
             || self.affinity.is_some()
             || self.volumes.is_some()
+            || self.sees_cluster
+            || self.extended
     }
 
     /// What it asks of a resource.
@@ -110,7 +128,7 @@ impl Cycle {
             })
     }
 
-    fn resources(&self, state: &State, node: NodeIndex) -> Option<Rejection> {
+    pub(super) fn resources(&self, state: &State, node: NodeIndex) -> Option<Rejection> {
         if self.has_room(state, node) {
             return None;
         }
@@ -136,30 +154,16 @@ impl Cycle {
         if state.excluded[node] {
             return Some(Rejection::Cordoned);
         }
-        if let Some(out) = self.fixed.out[node] {
-            return Some(out.rejection(cluster, profile.version));
-        }
-        let on = |filter| profile.filters.has(filter);
-        if on(Filter::NodePorts) && self.ports_clash(state, node) {
-            return Some(Rejection::Ports);
-        }
-        if on(Filter::NodeResourcesFit)
-            && let Some(rejection) = self.resources(state, node)
-        {
-            return Some(rejection);
-        }
-        if let Some(rules) = &self.volumes
-            && let Some(rejection) = rules.refuses(cluster, profile, node)
-        {
-            return Some(rejection);
-        }
-        if let Some(rules) = &self.hard_spread
-            && let Some(rejection) = rules.refuses(node, &self.leasts)
-        {
-            return Some(rejection);
-        }
-        let rules = self.affinity.as_ref().filter(|_| on(Filter::InterPodAffinity))?;
-        rules.refuses(cluster, node)
+        let view = View { cluster, state, profile, cycle: self };
+        let mut on = Filter::ALL.iter().filter(|filter| profile.filters.has(**filter));
+        on.find_map(|filter| filter.refuses(&view, node)).or_else(|| self.own_refuses(&view, node))
+    }
+
+    /// Why own filters refuse a node.
+    fn own_refuses(&self, view: &View<'_>, node: NodeIndex) -> Option<Rejection> {
+        let fixed = self.own_out.get(node).and_then(Clone::clone);
+        let others = view.profile.own_filters.iter().filter(|own| own.sees() != Sees::Node);
+        fixed.or_else(|| others.into_iter().find_map(|own| own.refuses(view, node)))
     }
 
     /// Whether everything but the spread lets the pod onto a node; cheaper than asking why not.
@@ -182,10 +186,12 @@ impl Cycle {
                 .affinity
                 .as_ref()
                 .is_none_or(|rules| !on(Filter::InterPodAffinity) || rules.refuses(cluster, node).is_none())
+            && (profile.own_filters.is_empty()
+                || self.own_refuses(&View { cluster, state, profile, cycle: self }, node).is_none())
     }
 
     #[inline]
-    fn ports_clash(&self, state: &State, node: NodeIndex) -> bool {
+    pub(super) fn ports_clash(&self, state: &State, node: NodeIndex) -> bool {
         !self.pod.ports.is_empty()
             && state.ports[node].iter().any(|used| self.pod.ports.iter().any(|port| port.conflicts(used)))
     }
@@ -229,6 +235,6 @@ impl Cycle {
         state: &State,
         feasible: &[NodeIndex],
     ) -> Scores {
-        score(self, cluster, profile, state, feasible)
+        score(&View { cluster, state, profile, cycle: self }, feasible)
     }
 }

@@ -6,9 +6,11 @@
 
 mod affinity;
 mod binding;
+mod built_in;
 mod cycle;
 mod local;
 mod reason;
+mod registry;
 mod score;
 mod spread;
 mod volume;
@@ -17,6 +19,8 @@ pub(crate) use affinity::spread_over;
 pub use cycle::Cycle;
 pub(crate) use local::unborne_taint;
 pub use reason::{Code, Rejection, Short};
+pub(crate) use registry::{AnyFilter, AnyScore};
+pub use registry::{FilterPlugin, PostFilterPlugin, RegisterError, Registry, ScorePlugin, Sees, View};
 pub use score::Scores;
 pub(crate) use score::{fewer_is_better, more_is_better};
 pub(crate) use spread::{Constraint, NO_DOMAIN, SpreadRules, Terms};

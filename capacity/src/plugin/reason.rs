@@ -78,6 +78,13 @@ pub enum Rejection {
     AntiAffinity,
     /// Neighbours that want to be away from it.
     OthersAntiAffinity,
+    /// A plugin that is not built in, or an extender.
+    Own {
+        /// Why, in its words; empty where it says nothing.
+        reason: String,
+        /// Displacing pods could help.
+        resolvable: bool,
+    },
 }
 
 impl Rejection {
@@ -92,6 +99,7 @@ impl Rejection {
             | Self::AntiAffinity
             | Self::OthersAntiAffinity => true,
             Self::Resources { short, .. } => !short.iter().any(|short| short.never),
+            Self::Own { resolvable, .. } => *resolvable,
             _ => false,
         };
         if resolvable { Code::Unschedulable } else { Code::UnschedulableAndUnresolvable }
@@ -138,6 +146,8 @@ impl Rejection {
             Self::Spread => one("node(s) didn't match pod topology spread constraints"),
             Self::Affinity => one("node(s) didn't match pod affinity rules"),
             Self::AntiAffinity => one("node(s) didn't match pod anti-affinity rules"),
+            Self::Own { reason, .. } if reason.is_empty() => Vec::new(),
+            Self::Own { reason, .. } => one(reason),
             Self::OthersAntiAffinity => one("node(s) didn't satisfy existing pods anti-affinity rules"),
         }
     }

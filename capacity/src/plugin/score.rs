@@ -1,10 +1,10 @@
 //! Scores of nodes for one pod: each plugin's, normalised and weighted.
 
 use super::cycle::Cycle;
-use super::{affinity, spread};
+use super::registry::{ScorePlugin, View};
+use crate::cluster::NodeIndex;
 use crate::cluster::resources::{CPU, MEMORY, ResourceIndex};
-use crate::cluster::{Cluster, NodeIndex};
-use crate::profile::{FitStrategy, Profile, Score, Version};
+use crate::profile::{FitStrategy, Profile, Version};
 use crate::state::State;
 
 /// Weighted scores of the feasible nodes.
@@ -13,64 +13,34 @@ pub struct Scores {
     /// Sum by node, in the order of the feasible nodes.
     pub totals: Vec<i64>,
     /// Weight times normalised score of each plugin that took part.
-    pub by_plugin: Vec<(Score, Vec<i64>)>,
+    pub by_plugin: Vec<(&'static str, Vec<i64>)>,
 }
 
 /// Scores every feasible node.
-pub(super) fn score(
-    cycle: &Cycle,
-    cluster: &Cluster,
-    profile: &Profile,
-    state: &State,
-    feasible: &[NodeIndex],
-) -> Scores {
+pub(super) fn score(view: &View<'_>, feasible: &[NodeIndex]) -> Scores {
     let mut scores = Scores { totals: vec![0; feasible.len()], by_plugin: Vec::new() };
-    for (plugin, weight) in &profile.scores {
-        if let Some(normal) = normalized(*plugin, cycle, cluster, profile, state, feasible) {
-            let weighted: Vec<i64> = normal.into_iter().map(|score| score * weight).collect();
-            for (total, score) in scores.totals.iter_mut().zip(&weighted) {
-                *total += score;
-            }
-            scores.by_plugin.push((*plugin, weighted));
+    for (plugin, weight) in &view.profile.scores {
+        if let Some(normal) = plugin.scores(view, feasible) {
+            scores.add(plugin.name(), normal.into_iter().map(|score| score * weight).collect());
+        }
+    }
+    for (plugin, weight) in &view.profile.own_scores {
+        if let Some(mut normal) = plugin.scores(view, feasible) {
+            normal.resize(feasible.len(), 0);
+            let weighted = normal.into_iter().map(|score| score.clamp(0, 100) * weight);
+            scores.add(plugin.name(), weighted.collect());
         }
     }
     scores
 }
 
-/// A plugin's scores, 0 to 100; `None` when it has nothing to say about this pod.
-fn normalized(
-    plugin: Score,
-    cycle: &Cycle,
-    cluster: &Cluster,
-    profile: &Profile,
-    state: &State,
-    feasible: &[NodeIndex],
-) -> Option<Vec<i64>> {
-    let local = |score: &dyn Fn(NodeIndex) -> i64| Some(feasible.iter().map(|node| score(*node)).collect());
-    match plugin {
-        Score::NodeResourcesFit => local(&|node| cycle.fit_score(profile, state, node)),
-        Score::NodeResourcesBalancedAllocation => {
-            cycle.asks_for(&profile.balanced_resources).then_some(())?;
-            local(&|node| cycle.balanced_score(profile, state, node))
+impl Scores {
+    /// Adds what one plugin gives, weighted.
+    pub(crate) fn add(&mut self, plugin: &'static str, weighted: Vec<i64>) {
+        for (total, score) in self.totals.iter_mut().zip(&weighted) {
+            *total = total.saturating_add(*score);
         }
-        Score::ImageLocality => local(&|node| cycle.fixed.images[node]),
-        Score::TaintToleration => {
-            let raw: Vec<i64> = feasible.iter().map(|node| cycle.fixed.soft_taints[*node]).collect();
-            let most = raw.iter().copied().max().unwrap_or(0);
-            Some(raw.into_iter().map(|count| fewer_is_better(count, most)).collect())
-        }
-        Score::NodeAffinity => {
-            let preferred = cycle.fixed.preferred.as_ref()?;
-            let raw: Vec<i64> = feasible.iter().map(|node| preferred[*node]).collect();
-            let most = raw.iter().copied().max().unwrap_or(0);
-            Some(raw.into_iter().map(|weight| more_is_better(weight, most)).collect())
-        }
-        Score::PodTopologySpread => {
-            Some(spread::normalize(&cycle.soft_spread.as_ref()?.raw_scores(feasible)))
-        }
-        Score::InterPodAffinity => {
-            Some(affinity::normalize(&cycle.affinity.as_ref()?.raw_scores(cluster, feasible)?))
-        }
+        self.by_plugin.push((plugin, weighted));
     }
 }
 

@@ -22,17 +22,21 @@ pub use scenarios::{Answers, Recommended};
 pub use types::node_types;
 
 use crate::admission;
-use crate::answer::{self, Answer, Ask, Shape};
+use crate::answer::{self, Answer, Ask, AskError, Shape};
 use crate::cluster::selector::Selector;
 use crate::cluster::{Cluster, Node};
 use crate::config;
 use crate::load::Report;
 use crate::object::{LabelSelector, Pod};
+use crate::plugin::Registry;
 use crate::profile::{Profile, Profiles, Version};
 use crate::state::State;
 
 /// Label that names a node's zone.
 const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// What to do about an extender that fails.
+const EXTENDER_REMEDY: &str = "see to it, say that it is ignorable, or leave it out to count without it";
 
 /// A question cannot be answered as it is put.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,8 +55,11 @@ impl QuestionError {
         Self { option, why: why.into(), remedy }
     }
 
-    fn pod(error: &dyn std::error::Error) -> Self {
-        Self::new("pod", error.to_string(), "correct the pod")
+    fn pod(error: &AskError) -> Self {
+        match error {
+            AskError::Extender(why) => Self::new("schedulerConfig", why, EXTENDER_REMEDY),
+            error => Self::new("pod", error.to_string(), "correct the pod"),
+        }
     }
 }
 
@@ -65,6 +72,8 @@ pub struct Question {
     pub shapes: Vec<Shape>,
     /// Pods placed first, in order.
     pub first: Vec<Pod>,
+    /// Plugins that a configuration of the scheduler may enable.
+    pub plugins: Registry,
 }
 
 /// A cluster and what was found while it was read.
@@ -146,10 +155,10 @@ impl Question {
         changed: Option<Changed<'_>>,
         going: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(Whole, Ask), QuestionError> {
-        let Self { options, shapes, first } = self;
+        let Self { options, shapes, first, plugins } = self;
         let Snapshot { mut cluster, report } = snapshot;
         choose_nodes(&options, &mut cluster)?;
-        let profiles = profiles(&options, &mut cluster)?;
+        let profiles = profiles(&options, &plugins, &mut cluster)?;
         check_reserve(&options, &cluster)?;
         let ask = Ask {
             shapes: whole_shapes(&options, shapes, &cluster)?,
@@ -195,6 +204,10 @@ impl Question {
             choose_nodes(&options, &mut changed)?;
             what_if.recommended = Some(scenarios::recommended(&mut changed, &profiles, &ask, by, going)?);
         }
+        if let Some(why) = profiles.extender_failure() {
+            return Err(QuestionError::new("schedulerConfig", why, EXTENDER_REMEDY));
+        }
+        answer.notes.extend(profiles.extender_remarks());
         Ok((Whole { answer, what_if, requirements, snapshot: report.into() }, ask))
     }
 }
@@ -266,10 +279,10 @@ pub fn version(text: &str) -> Option<Version> {
     }
 }
 
-fn profiles(options: &Options, cluster: &mut Cluster) -> Result<Profiles, QuestionError> {
+fn profiles(options: &Options, plugins: &Registry, cluster: &mut Cluster) -> Result<Profiles, QuestionError> {
     let version = options.scheduler_version;
     match &options.scheduler_config {
-        Some(written) => config::profiles(written, version, cluster)
+        Some(written) => config::profiles_of(plugins, written, version, cluster)
             .map_err(|error| QuestionError::new("schedulerConfig", error.to_string(), "correct the field")),
         None => Ok(Profiles::new(vec![Profile { version, ..Profile::default() }])),
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Options, QuestionError, Recommendations, ZONE};
 use crate::admission::admit;
-use crate::answer::{Ask, Prepared, Reserve, Shape, ask};
+use crate::answer::{Ask, AskError, Prepared, Reserve, Shape, ask};
 use crate::cluster::{Cluster, NodeIndex, Pod};
 use crate::profile::Profiles;
 use crate::scenario::{
@@ -205,7 +205,10 @@ impl Asking<'_, '_> {
         if tolerant {
             scenario::daemon_tolerations(&mut pod);
         }
-        self.cluster.shape(&pod).map(Arc::new).map_err(|error| QuestionError::pod(&error))
+        self.cluster.shape(&pod).map(Arc::new).map_err(|error| {
+            let pod = pod.metadata.name.clone();
+            QuestionError::pod(&AskError::Selector { pod, error })
+        })
     }
 
     fn node(&self, option: &'static str, name: &str) -> Result<NodeIndex, QuestionError> {

@@ -19,5 +19,5 @@ pub use daemon::{DaemonAnswer, DaemonRefusal, daemon, tolerations as daemon_tole
 pub use defrag::{Defragmentation, defrag};
 pub use displace::{Displaced, FailedPod, displace, groups};
 pub use mix::{Mix, mix, mix_sets};
-pub use preempt::{Preemption, Room, Victim, preempt};
+pub use preempt::{DefaultPreemption, Nomination, Preemption, Room, Stuck, Victim, preempt};
 pub use trials::{Trials, trials};

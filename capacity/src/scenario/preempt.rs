@@ -10,7 +10,7 @@ use crate::answer::Reserve;
 use crate::cluster::{Cluster, NodeIndex, Pod};
 use crate::engine::step::Placer;
 use crate::object::ResourceList;
-use crate::plugin::Code;
+use crate::plugin::{Code, PostFilterPlugin};
 use crate::profile::Profiles;
 use crate::state::{PodId, State};
 
@@ -53,7 +53,7 @@ struct Candidate {
 }
 
 /// One placement with its name and start, kept beside the state.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 struct Named {
     pod: String,
     started: String,
@@ -123,17 +123,22 @@ pub fn preempt(
             .filter(|(_, rejection)| rejection.as_ref().is_some_and(|r| r.code() == Code::Unschedulable))
             .map(|(node, _)| node)
             .collect();
-        let mut scratch = state.clone();
-        let on_node = by_node(cluster, &state, pod.priority);
-        let look =
-            Look { cluster, profiles, placer: &placer, state: &state, names: &names, pod, left: &left };
-        let candidates =
-            resolvable.into_iter().filter_map(|node| look.candidate(&mut scratch, node, &on_node[node]));
-        let best = candidates
-            .min_by_key(|c| (c.broken, c.highest, c.sum, c.victims.len(), Reverse(c.latest.clone()), c.node));
-        let Some(best) = best.filter(|_| pod.preempts) else { break };
+        let stuck = Stuck {
+            cluster,
+            state: &state,
+            pod,
+            nodes: &resolvable,
+            profiles,
+            placer: &placer,
+            names: &names,
+            left: &left,
+        };
+        let best = profile.post_filter.as_ref().filter(|_| pod.preempts).and_then(|p| p.nominate(&stuck));
+        let Some(best) = best else { break };
         let mut victims = best.victims;
         victims.sort_unstable();
+        victims.dedup();
+        victims.retain(|at| *at < state.placements.len());
         victims.iter().for_each(|at| reserve.give_back(state.pod(state.placements[*at].0)));
         if !reserve.allows(pod) {
             break;
@@ -180,22 +185,70 @@ fn by_node(cluster: &Cluster, state: &State, priority: i32) -> Vec<Vec<(usize, P
     nodes
 }
 
-/// What a look at one node needs.
-struct Look<'a> {
-    cluster: &'a Cluster,
+/// A pod that no node takes, and what there is to do about it.
+#[derive(Debug, Clone, Copy)]
+pub struct Stuck<'a> {
+    /// Nodes, and words.
+    pub cluster: &'a Cluster,
+    /// What is on the nodes.
+    pub state: &'a State,
+    /// The pod.
+    pub pod: &'a Arc<Pod>,
+    /// Nodes on which displacing pods could help.
+    pub nodes: &'a [NodeIndex],
     profiles: &'a Profiles,
     placer: &'a Placer<'a>,
-    state: &'a State,
     names: &'a [Option<Named>],
-    pod: &'a Arc<Pod>,
     /// How many more pods each disruption budget lets go.
     left: &'a [i64],
 }
 
-impl Look<'_> {
+/// Where a pod goes once others have gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nomination {
+    /// The node.
+    pub node: NodeIndex,
+    /// Who goes, by place among the state's placements.
+    pub victims: Vec<usize>,
+}
+
+/// The scheduler's own post-filter: the fewest and least important pods make room.
+#[derive(Debug, Clone, Copy)]
+pub struct DefaultPreemption;
+
+impl PostFilterPlugin for DefaultPreemption {
+    fn name(&self) -> &'static str {
+        "DefaultPreemption"
+    }
+
+    fn nominate(&self, stuck: &Stuck<'_>) -> Option<Nomination> {
+        let mut scratch = stuck.state.clone();
+        let on_node = by_node(stuck.cluster, stuck.state, stuck.pod.priority);
+        let candidates =
+            stuck.nodes.iter().filter_map(|node| stuck.candidate(&mut scratch, *node, &on_node[*node]));
+        let best = candidates.min_by_key(|c| {
+            (c.broken, c.highest, c.sum, c.victims.len(), Reverse(c.latest.clone()), c.node)
+        })?;
+        Some(Nomination { node: best.node, victims: best.victims })
+    }
+}
+
+impl Stuck<'_> {
+    /// Whether the pod fits a node once these of its placements have gone.
+    pub fn fits_without(&self, node: NodeIndex, victims: &[usize]) -> bool {
+        let mut scratch = self.state.clone();
+        let mut victims = victims.to_vec();
+        victims.sort_unstable();
+        victims.dedup();
+        for at in victims.into_iter().rev().filter(|at| *at < self.state.placements.len()) {
+            scratch.remove(at);
+        }
+        fits(self.cluster, self.profiles, &mut scratch, self.pod, node)
+    }
+
     /// The fewest and least important pods whose going lets the pod onto a node.
     fn candidate(&self, scratch: &mut State, node: NodeIndex, lower: &Lower) -> Option<Candidate> {
-        let Self { cluster, profiles, placer, state, names, pod, left } = *self;
+        let Self { cluster, profiles, placer, state, names, pod, left, .. } = *self;
         if lower.is_empty() {
             return None;
         }
@@ -272,11 +325,7 @@ fn by_rules(
     for at in indices.into_iter().rev() {
         scratch.remove(at);
     }
-    let profile = profiles.of(cluster.word(pod.scheduler));
-    let fits = |scratch: &mut State| {
-        let mut placer = Placer::new(cluster, profile, scratch, Arc::clone(pod));
-        placer.rejections(scratch)[node].is_none()
-    };
+    let fits = |scratch: &mut State| fits(cluster, profiles, scratch, pod, node);
     if !fits(&mut scratch) {
         return None;
     }
@@ -289,4 +338,11 @@ fn by_rules(
         }
     }
     Some(victims)
+}
+
+/// Whether a node takes the pod, every rule prepared anew.
+fn fits(cluster: &Cluster, profiles: &Profiles, state: &mut State, pod: &Arc<Pod>, node: NodeIndex) -> bool {
+    let profile = profiles.of(cluster.word(pod.scheduler));
+    let mut placer = Placer::new(cluster, profile, state, Arc::clone(pod));
+    placer.rejections_of_plugins(state)[node].is_none()
 }

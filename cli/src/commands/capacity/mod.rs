@@ -1,5 +1,6 @@
 //! `evenkeel capacity`: how many more pods fit, where, and why not one more, from a saved cluster.
 
+mod extenders;
 mod read;
 mod scenarios;
 mod steps;
@@ -8,11 +9,13 @@ mod what_if;
 
 use std::io::{IsTerminal, Write, stderr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use evenkeel_capacity::answer::Steps;
 use evenkeel_capacity::object::ResourceList;
+use evenkeel_capacity::plugin::Registry;
 use evenkeel_capacity::profile::Version;
 use evenkeel_capacity::question::{Changed, Options, Question, QuestionError, version};
 use evenkeel_model::quantity::Quantity;
@@ -74,7 +77,7 @@ pub(crate) struct CapacityArgs {
     /// Amounts that must stay free over all nodes, such as cpu=2,memory=2Gi.
     #[arg(long, value_delimiter = ',', value_name = "RESOURCE=AMOUNT")]
     reserve: Vec<String>,
-    /// Profiles from a KubeSchedulerConfiguration.
+    /// Profiles and extenders from a KubeSchedulerConfiguration.
     #[arg(long, value_name = "FILE")]
     scheduler_config: Option<PathBuf>,
     /// Version whose rules hold where they differ.
@@ -143,7 +146,9 @@ fn question(args: &CapacityArgs) -> Result<Question, Failure> {
     };
     let shapes = if args.files.is_empty() { Vec::new() } else { read::pods(&args.files)? };
     let first = if args.place.is_empty() { Vec::new() } else { read::pods(&args.place)? };
-    Ok(Question { options, shapes, first: first.into_iter().map(|shape| shape.pod).collect() })
+    let mut plugins = Registry::default();
+    plugins.extenders_over(Arc::new(extenders::Http::new()));
+    Ok(Question { options, shapes, first: first.into_iter().map(|shape| shape.pod).collect(), plugins })
 }
 
 /// The failure in the words of the command line.

@@ -1,16 +1,23 @@
 //! Profiles from a scheduler configuration (`KubeSchedulerConfiguration`, `kubescheduler.config.k8s.io/v1`).
 //!
-//! Plugins that decide nothing here (queueing, binding, preemption) are read over; a filter or score nobody knows is an
+//! Plugins that decide nothing here (queueing, binding) are read over; a filter or score nobody knows is an
 //! error, since the answer would not be that scheduler's.
+
+mod extenders;
+
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::cluster::Cluster;
 use crate::cluster::selector::{NodeTerm, NodeTerms, SelectorError};
 use crate::object::NodeAffinity;
-use crate::profile::{
-    DefaultSpread, Filter, Filters, FitStrategy, ListedSpread, Profile, Profiles, Score, Version,
-};
+use crate::plugin::{AnyFilter, AnyScore, Registry};
+use crate::profile::{DefaultSpread, Filter, Filters, FitStrategy, ListedSpread, Profile, Profiles, Version};
+use extenders::{Extenders, extenders};
+
+/// Largest weight of a score.
+const MOST_WEIGHT: i64 = 1 << 20;
 
 /// Why a configuration cannot be used: the field, and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,10 +34,9 @@ fn error<T>(field: impl Into<String>, why: impl Into<String>) -> Result<T, Confi
 }
 
 /// Plugins without a say in where a pod fits.
-const SILENT: [&str; 8] = [
+const SILENT: [&str; 7] = [
     "SchedulingGates",
     "PrioritySort",
-    "DefaultPreemption",
     "DefaultBinder",
     "DynamicResources",
     "NodeDeclaredFeatures",
@@ -43,31 +49,40 @@ const SILENT: [&str; 8] = [
 /// # Errors
 /// [`ConfigError`] with the field.
 pub fn profiles(config: &Value, version: Version, cluster: &mut Cluster) -> Result<Profiles, ConfigError> {
+    profiles_of(&Registry::default(), config, version, cluster)
+}
+
+/// The same with the plugins of a registry, which the configuration enables by name.
+///
+/// # Errors
+/// [`ConfigError`] with the field.
+pub fn profiles_of(
+    registry: &Registry,
+    config: &Value,
+    version: Version,
+    cluster: &mut Cluster,
+) -> Result<Profiles, ConfigError> {
     let kind = config["kind"].as_str().unwrap_or("");
     if kind != "KubeSchedulerConfiguration" {
         return error("kind", format!("{kind:?} is not KubeSchedulerConfiguration"));
     }
-    if !list(&config["extenders"]).is_empty() {
-        return error(
-            "extenders",
-            "other programs are not asked here, so the answer would not be this scheduler's; leave them out to count \
-             without them",
-        );
-    }
+    let Extenders { extenders, ignored } = extenders(registry, &config["extenders"])?;
     let of_all = percentage("", config)?.unwrap_or(0);
     let Some(written) = config["profiles"].as_array() else {
-        let percentage_of_nodes_to_score = of_all;
         return Ok(Profiles::new(vec![Profile {
             version,
-            percentage_of_nodes_to_score,
+            percentage_of_nodes_to_score: of_all,
+            ignored_resources: ignored,
+            extenders,
             ..Profile::default()
         }]));
     };
     let read = |(index, written): (usize, &Value)| {
         let field = format!("profiles[{index}]");
         let percentage_of_nodes_to_score = percentage(&format!("{field}."), written)?.unwrap_or(of_all);
-        let profile = profile(&field, written, version, cluster)?;
-        Ok(Profile { percentage_of_nodes_to_score, ..profile })
+        let mut profile = profile(&field, registry, written, version, cluster)?;
+        profile.ignored_resources.extend(ignored.iter().cloned());
+        Ok(Profile { percentage_of_nodes_to_score, extenders: extenders.clone(), ..profile })
     };
     written.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>().map(Profiles::new)
 }
@@ -84,6 +99,7 @@ fn percentage(place: &str, written: &Value) -> Result<Option<u64>, ConfigError> 
 
 fn profile(
     field: &str,
+    registry: &Registry,
     written: &Value,
     version: Version,
     cluster: &mut Cluster,
@@ -93,14 +109,14 @@ fn profile(
         name.clone_into(&mut profile.name);
     }
     let plugins = &written["plugins"];
-    for point in ["multiPoint", "filter", "score"] {
+    for point in ["multiPoint", "filter", "postFilter", "score"] {
         let field = format!("{field}.plugins.{point}");
         for (index, plugin) in list(&plugins[point]["disabled"]).iter().enumerate() {
-            disable(&mut profile, point, plugin["name"].as_str().unwrap_or(""))
+            disable(&mut profile, registry, point, plugin["name"].as_str().unwrap_or(""))
                 .or_else(|why| error(format!("{field}.disabled[{index}]"), why))?;
         }
         for (index, plugin) in list(&plugins[point]["enabled"]).iter().enumerate() {
-            enable(&mut profile, point, plugin)
+            enable(&mut profile, registry, point, plugin)
                 .or_else(|why| error(format!("{field}.enabled[{index}]"), why))?;
         }
     }
@@ -115,66 +131,87 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-const SCORES: [Score; 7] = [
-    Score::NodeResourcesFit,
-    Score::NodeResourcesBalancedAllocation,
-    Score::TaintToleration,
-    Score::NodeAffinity,
-    Score::PodTopologySpread,
-    Score::InterPodAffinity,
-    Score::ImageLocality,
-];
-
-fn filter_of(name: &str) -> Option<Filter> {
-    Filter::ALL.into_iter().find(|filter| filter.name() == name)
+/// Which kinds of plugins an extension point speaks of: filters, post-filters, scores.
+fn of_point(point: &str) -> [bool; 3] {
+    ["filter", "postFilter", "score"].map(|kind| point == kind || point == "multiPoint")
 }
 
-fn score_of(name: &str) -> Option<Score> {
-    SCORES.into_iter().find(|score| score.name() == name)
-}
-
-fn disable(profile: &mut Profile, point: &str, name: &str) -> Result<(), String> {
-    let (filters, scores) = (point != "score", point != "filter");
+fn disable(profile: &mut Profile, registry: &Registry, point: &str, name: &str) -> Result<(), String> {
+    let [filters, post_filters, scores] = of_point(point);
     if name == "*" {
         if filters {
             profile.filters = Filter::ALL.into_iter().fold(profile.filters, Filters::without);
+            profile.own_filters.clear();
+        }
+        if post_filters {
+            profile.post_filter = None;
         }
         if scores {
             profile.scores.clear();
+            profile.own_scores.clear();
         }
         return Ok(());
     }
-    known(name)?;
-    if let Some(filter) = filter_of(name).filter(|_| filters) {
-        profile.filters = profile.filters.without(filter);
+    known(registry, name)?;
+    match registry.find_filter(name).filter(|_| filters) {
+        Some(AnyFilter::BuiltIn(filter)) => profile.filters = profile.filters.without(*filter),
+        _ if filters => profile.own_filters.retain(|own| own.name() != name),
+        _ => {}
     }
-    if let Some(score) = score_of(name).filter(|_| scores) {
-        profile.scores.retain(|(known, _)| *known != score);
+    if post_filters && profile.post_filter.as_ref().is_some_and(|plugin| plugin.name() == name) {
+        profile.post_filter = None;
+    }
+    match registry.find_score(name).filter(|_| scores) {
+        Some(AnyScore::BuiltIn(score)) => profile.scores.retain(|(known, _)| known != score),
+        _ if scores => profile.own_scores.retain(|(own, _)| own.name() != name),
+        _ => {}
     }
     Ok(())
 }
 
-fn enable(profile: &mut Profile, point: &str, plugin: &Value) -> Result<(), String> {
+fn enable(profile: &mut Profile, registry: &Registry, point: &str, plugin: &Value) -> Result<(), String> {
     let name = plugin["name"].as_str().unwrap_or("");
-    known(name)?;
-    if let Some(filter) = filter_of(name).filter(|_| point != "score") {
-        profile.filters = profile.filters.with(filter);
+    let [filters, post_filters, scores] = of_point(point);
+    known(registry, name)?;
+    match registry.find_filter(name).filter(|_| filters) {
+        Some(AnyFilter::BuiltIn(filter)) => profile.filters = profile.filters.with(*filter),
+        Some(AnyFilter::Own(own)) => {
+            profile.own_filters.retain(|known| known.name() != name);
+            profile.own_filters.push(Arc::clone(own));
+        }
+        None => {}
     }
-    if let Some(score) = score_of(name).filter(|_| point != "filter") {
-        let default = Profile::default().weight(score);
-        let weight = match plugin["weight"].as_i64() {
-            None | Some(0) => default.max(1),
-            Some(weight) if weight > 0 && weight <= 1 << 20 => weight,
-            Some(weight) => return Err(format!("weight {weight} is not between 1 and 1048576")),
-        };
-        profile.scores.retain(|(known, _)| *known != score);
-        profile.scores.push((score, weight));
+    if let Some(own) = registry.find_post_filter(name).filter(|_| post_filters) {
+        profile.post_filter = Some(Arc::clone(own));
+    }
+    let Some(score) = registry.find_score(name).filter(|_| scores) else { return Ok(()) };
+    let default = match score {
+        AnyScore::BuiltIn(score) => Profile::default().weight(*score),
+        AnyScore::Own(_) => 1,
+    };
+    let weight = match plugin["weight"].as_i64() {
+        None | Some(0) => default.max(1),
+        Some(weight) if weight > 0 && weight <= MOST_WEIGHT => weight,
+        Some(weight) => return Err(format!("weight {weight} is not between 1 and {MOST_WEIGHT}")),
+    };
+    match score {
+        AnyScore::BuiltIn(score) => {
+            profile.scores.retain(|(known, _)| known != score);
+            profile.scores.push((*score, weight));
+        }
+        AnyScore::Own(own) => {
+            profile.own_scores.retain(|(known, _)| known.name() != name);
+            profile.own_scores.push((Arc::clone(own), weight));
+        }
     }
     Ok(())
 }
 
-fn known(name: &str) -> Result<(), String> {
-    let known = filter_of(name).is_some() || score_of(name).is_some() || SILENT.contains(&name);
+fn known(registry: &Registry, name: &str) -> Result<(), String> {
+    let known = registry.find_filter(name).is_some()
+        || registry.find_score(name).is_some()
+        || registry.find_post_filter(name).is_some()
+        || SILENT.contains(&name);
     if known {
         Ok(())
     } else {
@@ -337,6 +374,7 @@ fn default_spread(
 mod tests {
     use super::*;
     use crate::cluster::Builder;
+    use crate::profile::Score;
     use serde_json::json;
 
     fn read(profile: Value) -> Result<Profile, ConfigError> {

@@ -1,0 +1,404 @@
+//! Scheduler extenders: other programs that filter and score nodes over HTTP (`k8s.io/kube-scheduler/extender/v1`;
+//! `pkg/scheduler/extender.go`).
+//!
+//! Owned here: what is sent, what answers mean, and what bounds them. Not owned: the network ([`Transport`]). An extender is
+//! sent the pod and the nodes that are left, as far as a snapshot has them, and is told of no pod that is placed here: it
+//! answers as of now. The same question is therefore asked once. As in the scheduler, an answer that fails ends the
+//! count, unless the extender is `ignorable`; one that cannot score gives no score.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, Effect, NodeIndex, Pod};
+use crate::plugin::{Rejection, Scores};
+use crate::profile::Profile;
+
+/// Questions one extender is sent for one answer.
+const MOST_CALLS: u64 = 10_000;
+/// An extender scores 0 to 10, plugins 0 to 100.
+const SCALE: i64 = 10;
+/// Remarks on one extender that are kept.
+const MOST_REMARKS: usize = 8;
+/// Characters of a reason that are kept.
+const REASON: usize = 256;
+
+/// How an extender is reached.
+pub trait Transport: Debug + Send + Sync {
+    /// Sends JSON and gives the body of a 200 answer, bounded in size and time.
+    ///
+    /// # Errors
+    /// In words, without the URL.
+    fn post(&self, url: &str, body: &[u8], timeout: Duration) -> Result<Vec<u8>, String>;
+}
+
+/// What a configuration says of an extender.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Settings {
+    /// Where it is, without the verbs.
+    pub url: String,
+    /// Verb that filters; empty = it filters nothing.
+    pub filter_verb: String,
+    /// Verb that scores; empty = it scores nothing.
+    pub prioritize_verb: String,
+    /// Weight of its scores.
+    pub weight: i64,
+    /// Longest time one answer may take.
+    pub timeout: Duration,
+    /// It is sent names of nodes in place of nodes.
+    pub names_only: bool,
+    /// Resources it manages; it is asked about pods that request one of them, or about all where there are none.
+    pub managed: Vec<String>,
+    /// An answer that fails is passed over.
+    pub ignorable: bool,
+}
+
+/// One extender.
+#[derive(Debug)]
+pub struct Extender {
+    settings: Settings,
+    transport: Arc<dyn Transport>,
+    talk: Mutex<Talk>,
+}
+
+/// What was said so far.
+#[derive(Debug, Default)]
+struct Talk {
+    calls: u64,
+    answers: HashMap<(String, Vec<NodeIndex>), Result<Value, String>>,
+    remarks: Vec<String>,
+    /// Why the count cannot go on.
+    failed: Option<String>,
+    /// It is not asked again.
+    silent: bool,
+}
+
+/// `ExtenderFilterResult`; fields are read as Go reads them, whatever their case.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Filtered {
+    nodes: Option<NodeList>,
+    nodenames: Option<Vec<String>>,
+    failednodes: Option<BTreeMap<String, String>>,
+    failedandunresolvablenodes: Option<BTreeMap<String, String>>,
+    error: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NodeList {
+    items: Option<Vec<Named>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    metadata: Metadata,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    name: String,
+}
+
+/// `HostPriority`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct HostPriority {
+    host: String,
+    score: i64,
+}
+
+impl Extender {
+    /// An extender that nothing was asked of yet.
+    pub fn new(settings: Settings, transport: Arc<dyn Transport>) -> Self {
+        Self { settings, transport, talk: Mutex::default() }
+    }
+
+    fn talk(&self) -> MutexGuard<'_, Talk> {
+        self.talk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is asked about a pod.
+    pub(crate) fn takes(&self, cluster: &Cluster, pod: &Pod) -> bool {
+        let name = |resource| cluster.resources.name(resource, &cluster.symbols);
+        let asks =
+            |managed: &String| pod.requests.plain.iter().any(|(resource, _)| name(*resource) == managed);
+        self.settings.managed.is_empty() || self.settings.managed.iter().any(asks)
+    }
+
+    /// Why the count cannot be relied on; nothing where everything was answered or may be passed over.
+    pub(crate) fn failure(&self) -> Option<String> {
+        let failed = self.talk().failed.clone()?;
+        Some(format!("extender {}: {failed}", self.settings.url))
+    }
+
+    /// What is odd about its answers.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        self.talk().remarks.iter().map(|odd| format!("extender {}: {odd}", self.settings.url)).collect()
+    }
+
+    fn remark(&self, odd: String) {
+        let remarks = &mut self.talk().remarks;
+        if !remarks.contains(&odd) && remarks.len() < MOST_REMARKS {
+            remarks.push(odd);
+        }
+    }
+
+    /// The answer of a verb about a pod and nodes, asked for once.
+    fn ask(&self, verb: &str, cluster: &Cluster, pod: &Pod, nodes: &[NodeIndex]) -> Result<Value, String> {
+        let manifest = manifest(cluster, pod);
+        let key = (format!("{verb} {manifest}"), nodes.to_vec());
+        let mut talk = self.talk();
+        if let Some(answer) = talk.answers.get(&key) {
+            return answer.clone();
+        }
+        if talk.silent {
+            return Err("it is not asked again".to_owned());
+        }
+        if talk.calls >= MOST_CALLS {
+            talk.silent = true;
+            return Err(format!(
+                "it was asked {MOST_CALLS} times, which is the most; count fewer pods with --max"
+            ));
+        }
+        talk.calls += 1;
+        let body = arguments(cluster, manifest, nodes, self.settings.names_only).to_string();
+        let url = format!("{}/{verb}", self.settings.url.trim_end_matches('/'));
+        let body = self.transport.post(&url, body.as_bytes(), self.settings.timeout);
+        let answer = body.and_then(|body| {
+            let value =
+                serde_json::from_slice(&body).map_err(|error| format!("its answer is no JSON: {error}"))?;
+            Ok(lowered(value))
+        });
+        // One that is slow or gone is not waited for again.
+        talk.silent |= answer.is_err();
+        talk.answers.insert(key, answer.clone());
+        answer
+    }
+
+    /// Nodes it leaves, and why not the others.
+    fn filter(
+        &self,
+        cluster: &Cluster,
+        pod: &Pod,
+        nodes: &[NodeIndex],
+    ) -> Result<(Vec<NodeIndex>, Vec<(NodeIndex, Rejection)>), String> {
+        let answer = self.ask(&self.settings.filter_verb, cluster, pod, nodes)?;
+        let read = serde_json::from_value::<Filtered>(answer);
+        let answer = read.map_err(|error| format!("its answer is no ExtenderFilterResult: {error}"))?;
+        if !answer.error.is_empty() {
+            return Err(short(&answer.error));
+        }
+        let listed = answer.nodes.map(|list| list.items.unwrap_or_default());
+        let listed = listed.map(|items| items.into_iter().map(|node| node.metadata.name).collect());
+        let names: Option<Vec<String>> = match self.settings.names_only {
+            true => answer.nodenames.or(listed),
+            false => listed,
+        };
+        if names.is_none() {
+            self.remark("it names no list of nodes that fit, which the scheduler takes for none".to_owned());
+        }
+        let index: HashMap<&str, NodeIndex> =
+            nodes.iter().map(|node| (cluster.word(cluster.nodes[*node].name), *node)).collect();
+        let mut fit = Vec::new();
+        for name in names.unwrap_or_default() {
+            let node = index.get(name.as_str()).ok_or_else(|| {
+                format!(
+                    "it claims a filtered node {:?} which is not found in the input node list",
+                    short(&name)
+                )
+            })?;
+            fit.push(*node);
+        }
+        fit.sort_unstable();
+        fit.dedup();
+        let (failed, for_good) =
+            (answer.failednodes.unwrap_or_default(), answer.failedandunresolvablenodes.unwrap_or_default());
+        let why = |node: NodeIndex| {
+            let name = cluster.word(cluster.nodes[node].name);
+            let unresolvable = for_good.get(name);
+            let reason = unresolvable.or_else(|| failed.get(name)).map(|reason| short(reason));
+            let resolvable = unresolvable.is_none();
+            (node, Rejection::Own { reason: reason.unwrap_or_default(), resolvable })
+        };
+        let is_both = |node: &&NodeIndex| {
+            let name = cluster.word(cluster.nodes[**node].name);
+            failed.contains_key(name) || for_good.contains_key(name)
+        };
+        if let Some(node) = fit.iter().find(is_both) {
+            let name = cluster.word(cluster.nodes[*node].name);
+            self.remark(format!(
+                "it says of {name} both that it fits and that it does not; as in the scheduler it fits"
+            ));
+        }
+        let refused = nodes.iter().filter(|node| fit.binary_search(node).is_err()).map(|node| why(*node));
+        let refused = refused.collect();
+        Ok((fit, refused))
+    }
+
+    /// A score for each of these nodes, weighted and in the measure of plugins.
+    fn scores(&self, cluster: &Cluster, pod: &Pod, nodes: &[NodeIndex]) -> Result<Vec<i64>, String> {
+        let answer = self.ask(&self.settings.prioritize_verb, cluster, pod, nodes)?;
+        let read = serde_json::from_value::<Option<Vec<HostPriority>>>(answer);
+        let list = read.map_err(|error| format!("its answer is no HostPriorityList: {error}"))?;
+        let mut by_name: HashMap<String, i64> = HashMap::new();
+        for HostPriority { host, score } in list.unwrap_or_default() {
+            if !(0..=10).contains(&score) {
+                let host = short(&host);
+                self.remark(format!(
+                    "its score of {host} is {score}, not 0 to 10; as in the scheduler it counts as it is"
+                ));
+            }
+            let slot = by_name.entry(host).or_default();
+            *slot = slot.saturating_add(score);
+        }
+        let weight = self.settings.weight.saturating_mul(SCALE);
+        let score = |node: &NodeIndex| {
+            let score = by_name.get(cluster.word(cluster.nodes[*node].name)).copied().unwrap_or(0);
+            score.saturating_mul(weight)
+        };
+        Ok(nodes.iter().map(score).collect())
+    }
+}
+
+/// Leaves the nodes that every extender leaves; the others, and why. Where the count cannot go on, none is left.
+pub(crate) fn filter(
+    profile: &Profile,
+    cluster: &Cluster,
+    pod: &Pod,
+    feasible: &mut Vec<NodeIndex>,
+) -> Vec<(NodeIndex, Rejection)> {
+    let mut refused = Vec::new();
+    for extender in profile.extenders.iter().filter(|extender| extender.takes(cluster, pod)) {
+        if feasible.is_empty() {
+            break;
+        }
+        if extender.settings.filter_verb.is_empty() {
+            continue;
+        }
+        match extender.filter(cluster, pod, feasible) {
+            Ok((fit, others)) => {
+                *feasible = fit;
+                refused.extend(others);
+            }
+            Err(why) if extender.settings.ignorable => {
+                extender.remark(format!("it is passed over (ignorable): {why}"));
+            }
+            Err(why) => {
+                extender.talk().failed.get_or_insert(why);
+                let none = Rejection::Own { reason: String::new(), resolvable: false };
+                refused.extend(feasible.drain(..).map(|node| (node, none.clone())));
+            }
+        }
+    }
+    refused
+}
+
+/// Adds what extenders say of nodes that are left.
+pub(crate) fn prioritize(
+    profile: &Profile,
+    cluster: &Cluster,
+    pod: &Pod,
+    feasible: &[NodeIndex],
+    scores: &mut Scores,
+) {
+    let asked = profile.extenders.iter().filter(|extender| extender.takes(cluster, pod));
+    for extender in asked.filter(|extender| !extender.settings.prioritize_verb.is_empty()) {
+        match extender.scores(cluster, pod, feasible) {
+            Ok(weighted) => scores.add("Extender", weighted),
+            Err(why) => extender.remark(format!("it gives no score: {why}")),
+        }
+    }
+}
+
+/// `ExtenderArgs`.
+fn arguments(cluster: &Cluster, pod: Value, nodes: &[NodeIndex], names_only: bool) -> Value {
+    if names_only {
+        let names: Vec<&str> = nodes.iter().map(|node| cluster.word(cluster.nodes[*node].name)).collect();
+        return json!({ "Pod": pod, "Nodes": null, "NodeNames": names });
+    }
+    let items: Vec<Value> = nodes.iter().map(|node| node_object(cluster, *node)).collect();
+    let list = json!({ "kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": items });
+    json!({ "Pod": pod, "Nodes": list, "NodeNames": null })
+}
+
+/// A node as far as the simulator knows it.
+fn node_object(cluster: &Cluster, node: NodeIndex) -> Value {
+    let node = &cluster.nodes[node];
+    let taints = node.taints.iter().map(|taint| {
+        let effect = match taint.effect {
+            Effect::NoSchedule => "NoSchedule",
+            Effect::PreferNoSchedule => "PreferNoSchedule",
+            Effect::NoExecute | Effect::Other => "NoExecute",
+        };
+        json!({ "key": cluster.word(taint.key), "value": cluster.word(taint.value), "effect": effect })
+    });
+    json!({
+        "metadata": { "name": cluster.word(node.name), "labels": labels(cluster, &node.labels) },
+        "spec": { "unschedulable": node.unschedulable, "taints": taints.collect::<Vec<_>>() },
+        "status": { "allocatable": amounts(cluster, &node.allocatable) },
+    })
+}
+
+/// A pod as it is asked about: its labels, and what it requests as a whole, as that of one container.
+fn manifest(cluster: &Cluster, pod: &Pod) -> Value {
+    let requests = amounts(cluster, &pod.requests.plain);
+    json!({
+        "metadata": {
+            "name": "simulated",
+            "namespace": cluster.word(pod.namespace),
+            "labels": labels(cluster, &pod.labels),
+        },
+        "spec": {
+            "schedulerName": cluster.word(pod.scheduler),
+            "priority": pod.priority,
+            "containers": [{ "name": "simulated", "resources": { "requests": &requests, "limits": extended(&requests) } }],
+        },
+    })
+}
+
+/// What cannot be shared, whose limit is the request.
+fn extended(requests: &BTreeMap<String, String>) -> BTreeMap<&String, &String> {
+    requests.iter().filter(|(name, _)| name.contains('/') || name.starts_with("hugepages-")).collect()
+}
+
+fn labels(cluster: &Cluster, labels: &crate::cluster::Labels) -> BTreeMap<String, String> {
+    let word = |symbol| cluster.word(symbol).to_owned();
+    labels.iter().map(|(key, value)| (word(key), word(value))).collect()
+}
+
+fn amounts(cluster: &Cluster, amounts: &[(usize, i64)]) -> BTreeMap<String, String> {
+    let text = |(resource, amount): &(usize, i64)| {
+        let name = cluster.resources.name(*resource, &cluster.symbols).to_owned();
+        let text = crate::answer::amount_text(&name, *amount);
+        (name, text)
+    };
+    amounts.iter().map(text).collect()
+}
+
+/// The same with the keys of objects in lower case, but for those that are names of nodes.
+fn lowered(value: Value) -> Value {
+    let keeps = |key: &str| matches!(key, "failednodes" | "failedandunresolvablenodes");
+    match value {
+        Value::Object(map) => map
+            .into_iter()
+            .map(|(key, value)| {
+                let key = key.to_ascii_lowercase();
+                let value = if keeps(&key) { value } else { lowered(value) };
+                (key, value)
+            })
+            .collect(),
+        Value::Array(all) => all.into_iter().map(lowered).collect(),
+        other => other,
+    }
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(REASON).collect()
+}
