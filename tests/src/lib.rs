@@ -20,6 +20,7 @@ pub mod product;
 pub mod runtime;
 pub mod skip;
 pub mod stage;
+pub mod stalls;
 pub mod thrash;
 pub mod vm;
 pub mod wait;

@@ -2,10 +2,13 @@
 //! that is small enough to run out of memory; lateness is that of a service woken every 10 ms, which reads from the same
 //! slow disk as its neighbours: memory that runs out takes their files from them, and the disk is where all wait.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use evenkeel_tests::cgroups::TestCgroup;
 use evenkeel_tests::processes::{memory_total, score, vm_event};
 use evenkeel_tests::product::{Agent, Heard, Manifest, Site, await_score};
+use evenkeel_tests::stalls::Stalls;
 use evenkeel_tests::{figures, machine, wait};
 use nix::sys::signal::{Signal, kill};
 
@@ -23,6 +26,11 @@ const READERS: u64 = 4;
 const READ: u64 = 24 * MIB;
 /// Their rest after each 64 KiB, in microseconds: fast enough to keep the disk busy once their files leave memory.
 const REST: &str = "4000";
+/// A machine that wakes nobody for so long, twice what the loop waits between two looks, cannot be held to a promise
+/// about a hog that takes a tenth of memory a second.
+const STOOD_STILL: Duration = Duration::from_millis(500);
+/// Such repetitions that are made again, for each that is wanted.
+const AGAIN: usize = 3;
 
 /// The probe's 99th percentiles of lateness, in milliseconds, one for each stretch of time.
 #[derive(Default)]
@@ -120,9 +128,9 @@ impl House {
         let path = format!("{}/own/{name}", self.site.tree().path());
         self.site.bind(&Manifest::best_effort(name, &path))?;
         let cgroup = self.site.tree().group(&format!("own/{name}"))?;
-        // Without a score: it is to be scored in time. The agent promises that within 100 ms (99th percentile), on an
-        // emulated processor within several times as long; a program takes its memory no sooner after its start.
-        let heard = self.site.run_heard_after("sleep 0.5", &cgroup, words)?;
+        // Without a score: it is to be scored in time. The agent promises that within 100 ms (99th percentile), on a
+        // busy emulated processor within many times as long; a program takes its memory no sooner after its start.
+        let heard = self.site.run_heard_after("sleep 2", &cgroup, words)?;
         Ok((cgroup, heard))
     }
 
@@ -147,6 +155,15 @@ impl House {
         cgroup.remove()?;
         self.site.unbind(name)
     }
+
+    /// Ends pods of which nobody knows how far they came.
+    fn abandon(&self, pods: &[String]) -> Result<()> {
+        for pod in pods {
+            let _ = self.site.unbind(pod);
+            self.site.tree().group(&format!("own/{pod}"))?.remove()?;
+        }
+        Ok(())
+    }
 }
 
 /// Whether anything holds a container back.
@@ -169,9 +186,35 @@ fn story(agent: &Agent, pod: &str) -> Result<String> {
     Ok(told[told.len().saturating_sub(8)..].join("; "))
 }
 
-/// One repetition: the hog grows into the tenant's memory, is held, and is let go when the tenant leaves.
+/// One repetition, made again when the machine stood still and it failed.
 fn contain(house: &mut House, agent: &Agent, round: usize, late: &mut Lateness) -> Result<String> {
-    let (tenant, hog, rate) = (format!("tenant-{round}"), format!("hog-{round}"), RATES[round % RATES.len()]);
+    let mut again = 0;
+    loop {
+        let (stalls, name) = (Stalls::watch(), format!("{round}-{again}"));
+        let done = contain_once(house, agent, &name, RATES[round % RATES.len()], late);
+        let stood = stalls.longest();
+        match done {
+            Err(error) if stood >= STOOD_STILL && again < AGAIN => {
+                figures::show(&format!(
+                    "repetition {round} again, the machine stood still for {stood:?}: {error:#}"
+                ));
+                house.abandon(&[format!("hog-{name}"), format!("tenant-{name}")])?;
+                again += 1;
+            }
+            done => return done.with_context(|| format!("the machine stood still for at most {stood:?}")),
+        }
+    }
+}
+
+/// The hog grows into the tenant's memory, is held, and is let go when the tenant leaves.
+fn contain_once(
+    house: &mut House,
+    agent: &Agent,
+    name: &str,
+    rate: &str,
+    late: &mut Lateness,
+) -> Result<String> {
+    let (tenant, hog) = (format!("tenant-{name}"), format!("hog-{name}"));
     let (tenant_at, tenant_runs) = house.tenant(&tenant)?;
     // The tenant came all at once, which looks like memory that runs out; that has to be forgotten first.
     house.settle(agent)?;
