@@ -14,6 +14,7 @@ use evenkeel_host::node::{boot_id, page_size};
 use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{CgroupRef, HostWriter, Outcome, Target, Write};
 use evenkeel_log::private;
+use evenkeel_model::decision::DecisionKind;
 use evenkeel_model::shown;
 use serde::Serialize;
 
@@ -21,6 +22,7 @@ use crate::cli::Output;
 use crate::config::Config;
 use crate::converge::{forget_requests, limit_would_kill, rank};
 use crate::damage::{Damages, StateFile};
+use crate::decisions::{Draft, result_of};
 use crate::journal::{Journal, Original};
 use crate::systemd::Purpose;
 use crate::transients::{Left, Transients, undo};
@@ -137,6 +139,39 @@ pub(crate) fn restore(
         }
     }
     reports
+}
+
+/// Puts these originals back while the agent runs, and tells it; true where one has to be tried again.
+pub(crate) fn give_back(
+    reader: &dyn HostReader,
+    writer: &mut dyn HostWriter,
+    journal: &mut Journal,
+    mut originals: Vec<Original>,
+    count: impl Fn(Knob, &Outcome),
+) -> (Vec<Draft>, bool) {
+    originals.extend(descendants(reader, &originals));
+    originals.sort_by_cached_key(order);
+    let (mut drafts, mut failed) = (Vec::new(), false);
+    for original in originals {
+        let Original { target, old, new, .. } = &original;
+        let settled = match put_back(reader, writer, &original) {
+            Back::Tried(outcome) => {
+                count(old.knob(), &outcome);
+                let why = "no source and no option asks for it any more: what it held before is put back";
+                let draft = Draft::node(DecisionKind::Set, why).knob(old.knob().name()).input("of", target);
+                let draft = draft.values(Some(new.to_string()), Some(old.to_string()));
+                drafts.push(draft.result(result_of(&outcome)));
+                outcome.is_done()
+            }
+            Back::Left(_) => true,
+            Back::Later(_) => false,
+        };
+        if settled {
+            journal.forget(target, old.knob());
+        }
+        failed |= !settled;
+    }
+    (drafts, failed)
 }
 
 /// Leaves first and what gives them their controllers last; within a cgroup as the kernel takes it.

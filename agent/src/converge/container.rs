@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_host::error::{Category, HostError};
+use evenkeel_host::error::HostError;
 use evenkeel_host::knob::Knob;
 use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{CgroupRef, Outcome};
@@ -22,7 +22,7 @@ use super::knobs::{Done, Knobs};
 use super::members::Target;
 use super::pass::KNOB;
 use super::score::{ScoreLoop, Turn, Verdict};
-use crate::decisions::{Draft, now_usec};
+use crate::decisions::{Draft, now_usec, result_of};
 use crate::shared::{Tracked, micros};
 
 /// Longest time between two tries of what was denied.
@@ -548,23 +548,6 @@ fn trouble(scores: &mut Scores, state: State, why: String, remedy: Option<String
     news
 }
 
-/// What came of an original put back.
-pub(super) fn result_of(outcome: &Outcome) -> DecisionResult {
-    match outcome {
-        Outcome::Unchanged { .. } => DecisionResult::Unchanged,
-        Outcome::Written { .. } => DecisionResult::Done,
-        Outcome::WouldWrite { .. } => DecisionResult::WouldDo,
-        Outcome::Refused(_) => DecisionResult::Rejected,
-        Outcome::Failed { error, .. } => match error.category() {
-            Category::Gone => DecisionResult::Gone,
-            Category::Denied => DecisionResult::Denied,
-            Category::Unsupported => DecisionResult::Unsupported,
-            Category::Rejected => DecisionResult::Rejected,
-            Category::Malformed | Category::Partial | Category::Io => DecisionResult::Failed,
-        },
-    }
-}
-
 /// A knob's state in the container's words.
 pub(super) fn state_of(knob: &KnobLoop) -> State {
     match &knob.state {
@@ -609,18 +592,6 @@ impl Counters<'_> {
     }
 
     pub(super) fn count(&self, knob: Knob, outcome: &Outcome) {
-        let writes = self.0.writes.of(knob);
-        match outcome {
-            Outcome::Written { .. } => writes.done.add(1),
-            Outcome::Unchanged { .. } => {}
-            Outcome::WouldWrite { .. } => writes.would.add(1),
-            Outcome::Refused(_) => writes.rejected.add(1),
-            Outcome::Failed { error, .. } => match error.category() {
-                Category::Gone => writes.gone.add(1),
-                Category::Denied => writes.denied.add(1),
-                Category::Unsupported | Category::Rejected => writes.rejected.add(1),
-                Category::Malformed | Category::Partial | Category::Io => writes.failed.add(1),
-            },
-        }
+        self.0.writes.of(knob).count(outcome);
     }
 }

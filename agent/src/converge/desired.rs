@@ -66,6 +66,7 @@ impl Converger {
             return;
         }
         self.merge_at = None;
+        self.withdrawn.changed(now);
         let mut binder = Binder::default();
         let reader = &self.parts.reader;
         let manage = &self.live.manage;

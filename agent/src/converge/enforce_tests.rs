@@ -51,21 +51,21 @@ const ON: Switches = Switches {
 };
 
 /// A fake machine with containers on it, and what a converger has.
-struct Rig {
-    kernel: FakeKernel,
-    journal: Journal,
-    config: Converge,
-    rules: Rules,
-    table: Table,
+pub(super) struct Rig {
+    pub(super) kernel: FakeKernel,
+    pub(super) journal: Journal,
+    pub(super) config: Converge,
+    pub(super) rules: Rules,
+    pub(super) table: Table,
     survey: Survey,
-    owned: Owned,
+    pub(super) owned: Owned,
     board: Board,
-    stats: Stats,
+    pub(super) stats: Stats,
     holds: Holds,
 }
 
 impl Rig {
-    fn new(mode: Mode, own: &[&str]) -> Self {
+    pub(super) fn new(mode: Mode, own: &[&str]) -> Self {
         let own: Vec<String> = own.iter().map(|path| (*path).to_owned()).collect();
         let now = Instant::now();
         let period = Duration::from_secs(10);
@@ -116,7 +116,7 @@ impl Rig {
     }
 
     /// A machine with cgroups, each with a process in it.
-    fn with(mode: Mode, own: &[&str], paths: &[&str]) -> Self {
+    pub(super) fn with(mode: Mode, own: &[&str], paths: &[&str]) -> Self {
         let rig = Self::new(mode, own);
         for (path, pid) in paths.iter().zip(10..) {
             rig.kernel.with(|state| {
@@ -127,12 +127,12 @@ impl Rig {
         rig
     }
 
-    fn state<R>(&self, act: impl FnOnce(&mut FakeState) -> R) -> R {
+    pub(super) fn state<R>(&self, act: impl FnOnce(&mut FakeState) -> R) -> R {
         self.kernel.with(act)
     }
 
     /// Brings the table to these containers and takes a turn of each.
-    fn apply(&mut self, workloads: &[(Workload, &str)]) {
+    pub(super) fn apply(&mut self, workloads: &[(Workload, &str)]) {
         let bound =
             workloads.iter().map(|(w, path)| Bound { workload: Arc::new(w.clone()), path: (*path).into() });
         self.table.apply(&self.kernel, &mut self.rules, bound.collect());
@@ -196,7 +196,7 @@ impl Rig {
         self.view(name).knobs.iter().find(|view| view.name == knob.name()).unwrap().clone()
     }
 
-    fn value(&self, path: &str, knob: Knob) -> String {
+    pub(super) fn value(&self, path: &str, knob: Knob) -> String {
         self.state(|state| state.value(path, knob)).unwrap().to_string()
     }
 
@@ -212,7 +212,7 @@ fn asking(name: &str, resources: ContainerResources) -> Workload {
     Workload { requested: Requested::Stated(resources), ..workload(name) }
 }
 
-fn limited(name: &str, cpu: u64, memory_mib: u64) -> Workload {
+pub(super) fn limited(name: &str, cpu: u64, memory_mib: u64) -> Workload {
     asking(
         name,
         ContainerResources {
@@ -224,7 +224,7 @@ fn limited(name: &str, cpu: u64, memory_mib: u64) -> Workload {
     )
 }
 
-fn requesting(name: &str, cpu: u64, memory_mib: u64) -> Workload {
+pub(super) fn requesting(name: &str, cpu: u64, memory_mib: u64) -> Workload {
     let resources = ContainerResources {
         cpu_request: Some(MilliCpu::new(cpu)),
         memory_request: Some(Bytes::new(memory_mib * MIB)),

@@ -2,12 +2,14 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Instant;
 
 use evenkeel_host::freeze::freeze_write;
 use evenkeel_host::knob::Knob;
 use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{HostWriter, Outcome, Target as WriteTarget};
+use evenkeel_model::workload::SourceKind;
 
 use super::board::WakeView;
 use super::container::{Container, Counters, State};
@@ -15,6 +17,8 @@ use super::env::{Env, ticks_since_boot};
 use super::own::Wishes;
 use super::{Converger, LONGEST_SLEEP, roster};
 use crate::decisions::now_usec;
+use crate::shared::SourceUpdate;
+use crate::sources::systemd as units;
 use crate::systemd;
 
 impl Converger {
@@ -95,6 +99,49 @@ impl Converger {
         if let Some(standing) = self.owned.standing() {
             self.parts.board.show_knob(standing);
         }
+    }
+
+    /// Puts back what nobody wishes any more.
+    pub(super) fn withdraw(&mut self, now: Instant) {
+        if self.withdrawn.due().is_none_or(|due| now < due) {
+            return;
+        }
+        let Some(all_said) = self.sources_said() else { return self.withdrawn.put_off(now) };
+        let context = &self.parts.context;
+        let mut env = Env {
+            reader: &self.parts.reader,
+            writer: &mut *self.parts.writer,
+            journal: &mut self.parts.journal,
+            ticks: &ticks_since_boot,
+            config: &self.live.converge,
+            holds: self.parts.holds.as_deref(),
+        };
+        let around = (&self.table, &self.owned);
+        let drafts = self.withdrawn.turn(&mut env, around, all_said, &Counters(&context.stats), now);
+        for draft in drafts {
+            self.parts.decisions.record(draft, &self.parts.context.stats);
+        }
+    }
+
+    /// `None` while those who bind by path, unit or name have not told what they see; then whether every runtime has.
+    fn sources_said(&self) -> Option<bool> {
+        let sources = &self.parts.context.config.sources;
+        let said = |kind: SourceKind| self.snapshots.sources().any(|update| update.source == kind);
+        let silent = |update: &SourceUpdate| match update.source {
+            SourceKind::Cri => false,
+            // A directory that is not there holds no manifest.
+            SourceKind::Manifests => !update.healthy && Path::new(&update.address).exists(),
+            _ => !update.healthy,
+        };
+        let manifests = sources.manifests.is_none() || said(SourceKind::Manifests);
+        let systemd = !units::is_wanted(&sources.systemd) || said(SourceKind::Systemd);
+        let all = manifests && systemd && said(SourceKind::Names);
+        if !all || self.snapshots.sources().any(silent) {
+            return None;
+        }
+        let cri =
+            self.snapshots.sources().filter(|update| update.source == SourceKind::Cri && update.healthy);
+        Some(cri.count() == sources.cri.len())
     }
 
     /// Drops the originals of processes and cgroups that are no more.

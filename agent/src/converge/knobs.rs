@@ -52,6 +52,12 @@ impl Knobs {
         self.withdrawn.retain(|(at, knob)| !all.iter().any(|k| k.knob() == *knob && k.target == *at));
     }
 
+    /// Every knob that is wished, and those that are being put back.
+    pub(super) fn wished(&self) -> impl Iterator<Item = (&Target, Knob)> {
+        let wished = self.all.iter().map(|knob| (&*knob.target, knob.knob()));
+        wished.chain(self.withdrawn.iter().map(|(target, knob)| (&**target, *knob)))
+    }
+
     /// Looks at everything that is not settled, and at all (`whole`) or some of what is; writes what differs.
     pub(super) fn turn(&mut self, env: &mut Env<'_>, whole: bool) -> Vec<Done> {
         let mut done = Vec::new();

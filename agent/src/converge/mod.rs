@@ -32,6 +32,9 @@ mod table;
 mod tests;
 mod wake;
 mod wishes;
+mod withdrawn;
+#[cfg(test)]
+mod withdrawn_tests;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -63,6 +66,7 @@ use own::{Homes, Owned};
 pub(crate) use table::source_name;
 use table::{Rules, Table};
 use wake::{Key, Wake};
+use withdrawn::Withdrawn;
 
 use overlay::Overlay;
 
@@ -133,6 +137,7 @@ pub(crate) struct Converger {
     fair: Option<FairMode>,
     dynamic: Option<DynamicScores>,
     overlay: Option<Overlay>,
+    withdrawn: Withdrawn,
     /// Containers to look at, soonest first, and when each is due.
     queue: BinaryHeap<Reverse<(Instant, Key)>>,
     due: HashMap<Key, Instant>,
@@ -218,6 +223,7 @@ impl Converger {
             fair,
             dynamic,
             overlay,
+            withdrawn: Withdrawn::new(Instant::now()),
             queue: BinaryHeap::new(),
             due: HashMap::new(),
             merge_at: None,
@@ -251,6 +257,7 @@ impl Converger {
             self.inner(now);
             self.audit(now);
             self.turns();
+            self.withdraw(now);
             self.survey(now);
             self.finish_round();
         }
@@ -303,6 +310,7 @@ impl Converger {
             self.survey.due(),
             self.wake.due(),
             self.owned.due(),
+            self.withdrawn.due(),
             self.fair.as_ref().map(FairMode::due),
             self.dynamic.as_ref().map(DynamicScores::due),
             self.overlay

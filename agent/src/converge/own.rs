@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use evenkeel_host::hierarchy::{Controller, Hierarchy};
 use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::snapshot::HostReader;
-use evenkeel_host::write::{CgroupRef, Outcome};
+use evenkeel_host::write::{CgroupRef, Outcome, Target};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::{Bytes, Limit, MilliCpu};
 use evenkeel_qos::cpu::WeightConversion;
@@ -18,13 +18,13 @@ use evenkeel_qos::own::{self, Current, Inner, Leaf, Rule, Value};
 use evenkeel_qos::plan::{Inputs, Reason};
 
 use super::board::{LET_ONE_OWN, NodeKnob};
-use super::container::{Container, Counters, result_of};
+use super::container::{Container, Counters};
 use super::env::Env;
 use super::fair::request_of;
 use super::knob::{Event, KnobLoop, State};
 use super::knobs::Knobs;
 use crate::config::sections::knobs::Switches;
-use crate::decisions::Draft;
+use crate::decisions::{Draft, result_of};
 
 /// Controllers given on inside: those of the knobs that are written below.
 const GIVEN: [Controller; 3] = [Controller::Cpu, Controller::Memory, Controller::Cpuset];
@@ -163,6 +163,11 @@ impl Owned {
         }
         self.inner.retain(|_, knobs| !(knobs.all.is_empty() && knobs.withdrawn.is_empty()));
         drafts
+    }
+
+    /// Every knob that is wished of inner cgroups.
+    pub(super) fn wished(&self) -> impl Iterator<Item = (&Target, Knob)> {
+        self.inner.values().flat_map(Knobs::wished)
     }
 
     /// Makes or renews the loops of every inner cgroup that is there.

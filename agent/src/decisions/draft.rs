@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_host::error::{Category, HostError};
+use evenkeel_host::write::Outcome;
 use evenkeel_model::decision::{Decision, DecisionKind, DecisionResult};
 use evenkeel_model::workload::Workload;
 
@@ -79,5 +81,27 @@ impl Draft {
     /// The decision, numbered and dated.
     pub(super) fn finish(self, seq: u64, time_usec: u64) -> Decision {
         Decision { seq, time_usec, ..self.decision }
+    }
+}
+
+/// What a write came to, in a decision's words.
+pub(crate) fn result_of(outcome: &Outcome) -> DecisionResult {
+    match outcome {
+        Outcome::Unchanged { .. } => DecisionResult::Unchanged,
+        Outcome::Written { .. } => DecisionResult::Done,
+        Outcome::WouldWrite { .. } => DecisionResult::WouldDo,
+        Outcome::Refused(_) => DecisionResult::Rejected,
+        Outcome::Failed { error, .. } => result_of_error(error),
+    }
+}
+
+/// What a failure came to, in a decision's words.
+pub(crate) fn result_of_error(error: &HostError) -> DecisionResult {
+    match error.category() {
+        Category::Gone => DecisionResult::Gone,
+        Category::Denied => DecisionResult::Denied,
+        Category::Unsupported => DecisionResult::Unsupported,
+        Category::Rejected => DecisionResult::Rejected,
+        Category::Malformed | Category::Partial | Category::Io => DecisionResult::Failed,
     }
 }

@@ -15,7 +15,7 @@ use evenkeel_log::{Log, LogError, Options, Overflow, Reader, Seq};
 use evenkeel_model::decision::{Decision, DecisionKind};
 use tokio::sync::broadcast;
 
-pub(crate) use draft::Draft;
+pub(crate) use draft::{Draft, result_of, result_of_error};
 
 use crate::shared::{Stats, lock};
 use kept::{Kept, must_arrive};

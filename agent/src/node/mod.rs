@@ -28,6 +28,7 @@ use crate::damage::StateFile;
 use crate::decisions::{DecisionLog, Draft};
 use crate::journal::Journal;
 use crate::kernel::{self, Kernel};
+use crate::restore::give_back;
 use crate::shared::{Context, Heartbeat, Waker, lock, micros};
 
 use cap::{Cap, CapView};
@@ -125,6 +126,7 @@ impl NodeLoop {
 
     /// Runs until the agent ends; `waker` ends the sleep.
     pub(crate) fn run(mut self, waker: &Waker, heartbeat: &Heartbeat) {
+        self.withdraw();
         let (mut audit_at, mut conditions_at) = (Instant::now(), Instant::now());
         let mut give_back_at = Instant::now() + GIVE_BACK;
         let period = self.parts.context.config.converge.audit_period;
@@ -150,9 +152,27 @@ impl NodeLoop {
 
     /// Looks at everything once: for `--once`.
     pub(crate) fn once(&mut self) {
+        self.withdraw();
         self.conditions();
         self.daemons();
         self.cap();
+    }
+
+    /// Puts back what an earlier run set by an option that is off now.
+    fn withdraw(&mut self) {
+        let sets_overcommit = self.parts.context.config.node_memory.overcommit == Overcommit::Set;
+        let is_wished = |target: &Target| match target {
+            Target::Node => sets_overcommit,
+            Target::Cgroup(_) => self.cap.is_some(),
+            Target::Process(_) => self.guard.is_some(),
+        };
+        let originals = self.journal.originals().filter(|original| !is_wished(&original.target));
+        let originals: Vec<_> = originals.cloned().collect();
+        let writes = &self.parts.context.stats.writes;
+        let count = |knob: Knob, outcome: &_| writes.of(knob).count(outcome);
+        let (reader, writer) = (&self.parts.reader, &mut *self.parts.writer);
+        let (drafts, _) = give_back(reader, writer, &mut self.journal, originals, count);
+        self.record(drafts);
     }
 
     /// Who is in a container must be known before a daemon is told from its imitation: every source has had time to

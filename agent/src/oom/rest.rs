@@ -13,7 +13,7 @@ use evenkeel_host::write::CgroupRef;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::workload::{OomKill, Workload};
 
-use crate::decisions::Draft;
+use crate::decisions::{Draft, result_of_error};
 
 /// What became of the rest.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl Rest {
                 DecisionResult::Done,
                 format!("the rest of a container that was OOM-killed was ended: {n} processes"),
             ),
-            Err(error) => (result_of(error), refused(error)),
+            Err(error) => (result_of_error(error), refused(error)),
         };
         let draft = Draft::of(workload, DecisionKind::Kill, reason)
             .input("wished_by", self.by)
@@ -110,14 +110,4 @@ fn refused(error: &HostError) -> String {
         text += &format!("; {remedy}");
     }
     text
-}
-
-fn result_of(error: &HostError) -> DecisionResult {
-    match error.category() {
-        Category::Gone => DecisionResult::Gone,
-        Category::Denied => DecisionResult::Denied,
-        Category::Unsupported => DecisionResult::Unsupported,
-        Category::Rejected => DecisionResult::Rejected,
-        _ => DecisionResult::Failed,
-    }
 }

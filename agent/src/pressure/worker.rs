@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use evenkeel_host::action::HostDriver;
-use evenkeel_host::error::{Category, HostError};
+use evenkeel_host::error::HostError;
 use evenkeel_host::freeze::freeze_write;
 use evenkeel_host::hierarchy::Hierarchy;
 use evenkeel_host::knob::{Knob, Setting};
@@ -23,7 +23,7 @@ use super::squeeze;
 use super::thrash::Named;
 use super::view::{LastStep, View};
 use crate::converge::roster::RosterEntry;
-use crate::decisions::{DecisionLog, Draft, now_usec};
+use crate::decisions::{DecisionLog, Draft, now_usec, result_of, result_of_error};
 use crate::holds::{Holder, Holds, Wish};
 use crate::oom::evictions::{Cause, Evictions};
 use crate::shared::{Context, Heartbeat, Waker, micros};
@@ -107,26 +107,6 @@ impl Done {
     pub(super) fn is_fine(&self) -> bool {
         use DecisionResult::{Done, Gone, Unchanged, WouldDo};
         matches!(self.result, Done | WouldDo | Unchanged | Gone)
-    }
-}
-
-fn result_of(outcome: &Outcome) -> DecisionResult {
-    match outcome {
-        Outcome::Unchanged { .. } => DecisionResult::Unchanged,
-        Outcome::Written { .. } => DecisionResult::Done,
-        Outcome::WouldWrite { .. } => DecisionResult::WouldDo,
-        Outcome::Refused(_) => DecisionResult::Rejected,
-        Outcome::Failed { error, .. } => result_of_error(error),
-    }
-}
-
-fn result_of_error(error: &HostError) -> DecisionResult {
-    match error.category() {
-        Category::Gone => DecisionResult::Gone,
-        Category::Denied => DecisionResult::Denied,
-        Category::Unsupported => DecisionResult::Unsupported,
-        Category::Rejected => DecisionResult::Rejected,
-        Category::Malformed | Category::Partial | Category::Io => DecisionResult::Failed,
     }
 }
 

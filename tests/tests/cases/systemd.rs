@@ -206,6 +206,34 @@ pub(crate) fn a_changed_drop_in_counts_from_the_reload_on() -> Result<()> {
     await_converged("db.service").map(|_| ())
 }
 
+/// What the file says counts from the reload on, without a restart; a wrong file changes nothing.
+pub(crate) fn a_reload_of_the_unit_puts_the_configuration_in_force() -> Result<()> {
+    let pid = property(AGENT, "MainPID")?;
+    let enabled = |wanted: bool| {
+        wait::until(&format!("the pressure loop to be enabled: {wanted}"), wait::PATIENCE, || {
+            let pressure = ask()?.status()?.pressure;
+            Ok(pressure.is_some_and(|pressure| pressure.enabled == wanted).then_some(()))
+        })
+        .with_context(log)
+    };
+    enabled(true)?;
+    write("/etc/evenkeel/agent.toml", &format!("{CONFIG}pressure.enabled = false\n"))?;
+    systemctl(&["reload", AGENT])?;
+    enabled(false)?;
+    write("/etc/evenkeel/agent.toml", "pressure = 3\n")?;
+    systemctl(&["reload", AGENT])?;
+    wait::until("the agent to refuse it", wait::PATIENCE, || {
+        Ok(log().contains("the running one stays in force").then_some(()))
+    })
+    .with_context(log)?;
+    enabled(false)?;
+    write("/etc/evenkeel/agent.toml", CONFIG)?;
+    systemctl(&["reload", AGENT])?;
+    enabled(true)?;
+    assert_eq!(property(AGENT, "MainPID")?, pid);
+    Ok(())
+}
+
 /// Errors are told by file, line and key, and nothing of a section with one is applied.
 pub(crate) fn a_wrong_section_is_told_by_file_line_and_key() -> Result<()> {
     unit_file("wrong.service", &format!("{HOLD}[X-Evenkeel]\nCPURequest=3\nMemoryRequest=64Mb\n"))?;

@@ -44,9 +44,18 @@ const MAX_FILE: u64 = 1 << 20;
 /// Units looked at most.
 const MAX_UNITS: usize = 20_000;
 
+/// Whether this source says anything at all.
+pub(crate) fn is_wanted(units: &Units) -> bool {
+    match units.enabled {
+        Enabled::No => false,
+        Enabled::Auto => is_booted(),
+        Enabled::Yes => true,
+    }
+}
+
 /// Follows the manager until the agent ends. Without systemd or a bus it says nothing, unless it was enabled by name.
 pub(crate) async fn run(units: Units, tree: Option<Arc<CgroupTree>>, updates: UpdateSender) {
-    if units.enabled == Enabled::No || (units.enabled == Enabled::Auto && !is_booted()) {
+    if !is_wanted(&units) {
         return;
     }
     let mut source =

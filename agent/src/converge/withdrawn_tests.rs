@@ -1,0 +1,143 @@
+//! What is switched off is put back: random sequences of options and containers end as if there had only been the last.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use evenkeel_host::hierarchy::Mode;
+use evenkeel_host::knob::Knob;
+use evenkeel_model::workload::Workload;
+use proptest::prelude::*;
+
+use super::container::Counters;
+use super::enforce_tests::{Rig, limited, requesting};
+use super::env::Env;
+use super::withdrawn::Withdrawn;
+
+/// Cgroups of the machine; the last lies in the subtree that is given to the agent, or not.
+const PATHS: [&str; 3] = ["/a", "/b", "/own/c"];
+
+/// One state of the configuration and of the sources, and whether the agent restarts to take it.
+#[derive(Debug, Clone)]
+struct Stage {
+    restarts: bool,
+    shares: bool,
+    protection: bool,
+    limits: bool,
+    scores: bool,
+    idle: bool,
+    owns: bool,
+    /// Of each path: no container, one with requests, one with limits.
+    containers: [u8; 3],
+}
+
+prop_compose! {
+    fn stage()(
+        on in any::<[bool; 7]>(),
+        containers in [0..3u8, 0..3u8, 0..3u8],
+    ) -> Stage {
+        let [restarts, shares, protection, limits, scores, idle, owns] = on;
+        Stage { restarts, shares, protection, limits, scores, idle, owns, containers }
+    }
+}
+
+impl Stage {
+    fn own(&self) -> &'static [&'static str] {
+        if self.owns { &["/own"] } else { &[] }
+    }
+
+    fn workloads(&self) -> Vec<(Workload, &'static str)> {
+        let all = self.containers.iter().zip(PATHS).filter_map(|(kind, path)| match kind {
+            0 => None,
+            1 => Some((requesting(path.trim_start_matches('/'), 200, 64), path)),
+            _ => Some((limited(path.trim_start_matches('/'), 500, 128), path)),
+        });
+        all.collect()
+    }
+
+    fn configure(&self, rig: &mut Rig) {
+        let on = &mut rig.rules.switches;
+        (on.cpu_shares, on.cpu_weight) = (self.shares, self.shares);
+        let on = &mut rig.rules.plan.knobs;
+        on.memory_protection = self.protection;
+        (on.cpu_quota, on.memory_max, on.oom_score_adj) = (self.limits, self.limits, self.scores);
+        rig.rules.plan.cpu_idle_best_effort = self.idle;
+    }
+}
+
+/// An agent on a machine; a restart leaves it the kernel and the journal.
+fn started(stage: &Stage, mode: Mode, before: Option<Rig>) -> Rig {
+    let mut rig = Rig::with(mode, stage.own(), if before.is_some() { &[] } else { &PATHS });
+    if let Some(before) = before {
+        (rig.kernel, rig.journal) = (before.kernel, before.journal);
+    }
+    stage.configure(&mut rig);
+    rig
+}
+
+/// Takes up a stage and lets the time pass in which what nobody wishes is put back.
+fn take(stage: &Stage, rig: &mut Rig) {
+    rig.apply(&stage.workloads());
+    let mut withdrawn = Withdrawn::new(Instant::now());
+    for look in 1..4 {
+        let mut writer = rig.kernel.clone();
+        let mut env = Env {
+            reader: &rig.kernel,
+            writer: &mut writer,
+            journal: &mut rig.journal,
+            ticks: &|| 100_000,
+            config: &rig.config,
+            holds: None,
+        };
+        let later = Instant::now() + look * Duration::from_secs(60);
+        withdrawn.turn(&mut env, (&rig.table, &rig.owned), true, &Counters(&rig.stats), later);
+    }
+    rig.apply(&stage.workloads());
+}
+
+/// Every value of every cgroup and process.
+fn values(rig: &Rig) -> BTreeMap<String, String> {
+    rig.state(|state| {
+        let paths = PATHS.into_iter().chain(["/own"]);
+        let knobs = paths.flat_map(|path| Knob::ALL.map(|knob| (path, knob)));
+        let knobs = knobs.filter_map(|(path, knob)| {
+            Some((format!("{path} {knob}"), state.value(path, knob)?.to_string()))
+        });
+        let scores = (10..13).filter_map(|pid| Some((format!("score {pid}"), state.score(pid)?.to_string())));
+        knobs.chain(scores).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn what_is_switched_off_is_put_back(
+        stages in prop::collection::vec(stage(), 1..6),
+        v2 in any::<bool>(),
+        untouched in any::<bool>(),
+    ) {
+        let mode = if v2 { Mode::V2 } else { Mode::V1 };
+        let mut stages = stages;
+        if untouched && let Some(last) = stages.last_mut() {
+            (last.containers, last.restarts, last.owns) = ([0; 3], true, false);
+        }
+        let mut rig: Option<Rig> = None;
+        for stage in &stages {
+            let mut now = match rig.take() {
+                Some(rig) if !stage.restarts => rig,
+                before => started(stage, mode, before),
+            };
+            take(stage, &mut now);
+            rig = Some(now);
+        }
+        if let (Some(rig), Some(last)) = (rig, stages.last()) {
+            // Options count from a start on.
+            let given = stages.iter().rev().find(|stage| stage.restarts).or(stages.first());
+            let given = given.cloned().unwrap_or_else(|| last.clone());
+            let last = Stage { containers: last.containers, ..given };
+            let mut fresh = started(&last, mode, None);
+            take(&last, &mut fresh);
+            prop_assert_eq!(values(&rig), values(&fresh));
+        }
+    }
+}
