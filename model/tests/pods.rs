@@ -98,8 +98,25 @@ fn cpu_and_memory_of_a_container_have_requests_from_limits() {
 }
 
 #[test]
+fn one_object_that_cannot_be_read_hides_no_other() {
+    let pod = |name: &str, cpu: &str| {
+        format!(
+            "kind: Pod\nmetadata: {{name: {name}}}\nspec:\n  containers:\n  - name: c\n    resources: {{requests: {{cpu: {cpu}}}}}\n"
+        )
+    };
+    let list = "kind: List\nitems: [{kind: Pod}, {kind: Service, metadata: {name: s}}]\n";
+    let text = [pod("a", "1x"), pod("b", "1"), list.to_owned(), pod("c", "few")].join("---\n");
+    let PodObjects { pods, skipped, errors } = read_pod_objects(&text, "t", 1 << 20).unwrap();
+    assert_eq!(pods.iter().map(|pod| pod.metadata.name.as_str()).collect::<Vec<_>>(), ["b"]);
+    assert_eq!(skipped.len(), 1);
+    assert_eq!(errors.iter().filter_map(|error| error.document).collect::<Vec<_>>(), [0, 2, 3]);
+    assert_eq!(read_pods(&text, "t").expect_err("not all can be read"), errors[0]);
+}
+
+#[test]
 fn templates_are_pods_and_the_rest_is_listed() {
-    let PodObjects { pods, skipped } = read_pod_objects(MIXED, "mixed.yaml", 1 << 20).unwrap();
+    let PodObjects { pods, skipped, errors } = read_pod_objects(MIXED, "mixed.yaml", 1 << 20).unwrap();
+    assert_eq!(errors, []);
     let shown: Vec<_> = pods
         .iter()
         .map(|p| {

@@ -70,11 +70,12 @@ pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<Answer, Failure> 
 fn check_file(path: &Path) -> Result<Vec<Finding>, Failure> {
     let text = input::text(path)?;
     let file = input::name(path);
-    let PodObjects { pods, skipped } = match read_pod_objects(&text, &file, MAX_TEXT_BYTES) {
+    let PodObjects { pods, skipped, errors } = match read_pod_objects(&text, &file, MAX_TEXT_BYTES) {
         Ok(objects) => objects,
         Err(error) => return Ok(vec![unreadable(&error)]),
     };
-    let mut findings: Vec<Finding> = pods.iter().map(|pod| check_pod(&file, pod)).collect();
+    let mut findings: Vec<Finding> = errors.iter().map(unreadable).collect();
+    findings.extend(pods.iter().map(|pod| check_pod(&file, pod)));
     let mut policies = Vec::new();
     if skipped.iter().any(|object| KINDS.contains(&object.kind.as_str())) {
         policies = policy::find(&text);

@@ -21,6 +21,8 @@ pub const MAX_TEXT_BYTES: usize = 8 << 20;
 pub const MAX_POD_BYTES: usize = 1536 << 10;
 /// Commas in the text of one pod, within strings too: each may stand for a value, which takes some fifty bytes of memory.
 const MAX_POD_COMMAS: usize = 200_000;
+/// Objects of one text that are told as unreadable.
+const MAX_ERRORS: usize = 1000;
 /// Lists within lists that are read.
 const MAX_LIST_DEPTH: usize = 8;
 
@@ -31,6 +33,8 @@ pub struct PodObjects {
     pub pods: Vec<Pod>,
     /// Objects that are neither, in their order.
     pub skipped: Vec<SkippedObject>,
+    /// Why others could not be read, in their order; at most a thousand.
+    pub errors: Vec<ReadError>,
 }
 
 /// An object that is no pod and holds no pod template.
@@ -50,6 +54,9 @@ pub struct SkippedObject {
 /// [`ReadError`], also when there is no pod at all.
 pub fn read_pods(text: &str, source_name: &str) -> Result<Vec<Pod>, ReadError> {
     let objects = read_pod_objects(text, source_name, MAX_TEXT_BYTES)?;
+    if let Some(error) = objects.errors.into_iter().next() {
+        return Err(error);
+    }
     if objects.pods.is_empty() {
         let skipped = objects.skipped.into_iter().map(|object| object.kind).collect();
         return Err(whole_source(source_name, ReadReason::NoPods { skipped }));
@@ -91,10 +98,10 @@ pub fn check_pod_text(text: &str, source_name: &str) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// Reads the pods of a text of at most `max_bytes` and lists what else is there.
+/// Reads the pods of a text of at most `max_bytes` and lists what else is there, and what cannot be read.
 ///
 /// # Errors
-/// [`ReadError`] names the source, document, field and line, and what to do.
+/// [`ReadError`] when the text as a whole cannot be read: its size, its syntax.
 pub fn read_pod_objects(text: &str, source_name: &str, max_bytes: usize) -> Result<PodObjects, ReadError> {
     if text.len() > max_bytes {
         let reason = ReadReason::TooLarge { bytes: text.len(), limit: max_bytes };
@@ -103,7 +110,7 @@ pub fn read_pod_objects(text: &str, source_name: &str, max_bytes: usize) -> Resu
     let mut objects = PodObjects::default();
     for document in syntax::documents(text, source_name)? {
         let source = Source { name: source_name, text, document: document.index };
-        object(&Cursor::root(&source, &document.root), "", &source, 0, &mut objects)?;
+        collect(&Cursor::root(&source, &document.root), "", &source, 0, &mut objects);
     }
     Ok(objects)
 }
@@ -131,6 +138,15 @@ pub fn read_resources_by_container(
     Ok(by_container)
 }
 
+/// Reads one object, or notes why it cannot be read.
+fn collect(at: &Cursor<'_>, implied: &str, source: &Source<'_>, depth: usize, objects: &mut PodObjects) {
+    if let Err(error) = object(at, implied, source, depth, objects)
+        && objects.errors.len() < MAX_ERRORS
+    {
+        objects.errors.push(error);
+    }
+}
+
 /// Reads one object; `implied` is the kind of an element of a typed list, which names none itself.
 fn object(
     at: &Cursor<'_>,
@@ -156,7 +172,7 @@ fn object(
         }
         let items = at.required("items", "write the list's items")?;
         for item in items.elements()? {
-            object(&item, element, source, depth + 1, objects)?;
+            collect(&item, element, source, depth + 1, objects);
         }
         return Ok(());
     }
