@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use evenkeel_model::panic::Panic;
+use evenkeel_model::panic::{self, Panic};
 use evenkeel_proto::v1;
 use serde::{Deserialize, Serialize};
 
@@ -17,8 +17,6 @@ use crate::shared::{Waker, lock};
 const ENTRIES: usize = 16_384;
 /// Longest name: a DNS subdomain (RFC 1123), which policies have two of.
 const NAME: usize = 2 * 253 + 1;
-/// Bytes of the panic switch's reason that are kept.
-const REASON: usize = 1024;
 
 /// Whose requests are meant: namespace, workload, container.
 pub(crate) type Place = (String, String, String);
@@ -204,8 +202,7 @@ fn read(word: v1::Overlay, now: Instant) -> Result<Offer, String> {
         entries.insert(place, advice);
     }
     // The panic switch holds whatever its reason is; the reason is kept in status, logs and decisions.
-    let mut reason = word.panic_reason;
-    reason.truncate(reason.floor_char_boundary(REASON));
+    let reason = panic::reason(word.panic_reason);
     Ok(Offer {
         number: 0,
         panic: word.panic.then_some(Switch { reason, revert: word.panic_revert }),
@@ -231,7 +228,7 @@ mod tests {
             ..v1::Overlay::default()
         };
         overlays.take(word.clone(), now);
-        assert_eq!(overlays.last().unwrap().panic.map(|switch| switch.reason.len()), Some(REASON));
+        assert_eq!(overlays.last().unwrap().panic.map(|switch| switch.reason.len()), Some(panic::MAX_REASON));
         let entry = v1::OverlayEntry {
             namespace: "shop".into(),
             workload: "web".into(),

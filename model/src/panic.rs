@@ -3,6 +3,16 @@
 //! Owned here: the words and the choice between the two. Not owned: who sets the switch (the recommender) and who carries
 //! it out (the agent).
 
+/// Bytes of the reason of a switch, as far as it is kept and told.
+pub const MAX_REASON: usize = 1024;
+
+/// A reason as it is kept: cut at [`MAX_REASON`] bytes. The switch holds whatever its reason is.
+#[must_use]
+pub fn reason(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MAX_REASON));
+    text
+}
+
 /// How the panic switch is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Panic {
@@ -47,6 +57,14 @@ impl Panic {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reason_is_cut_between_characters() {
+        for (given, kept) in [("ü".repeat(600_000), MAX_REASON), (format!("a{}", "ü".repeat(600)), MAX_REASON - 1)] {
+            assert_eq!(reason(given.clone()), given[..kept]);
+        }
+        assert_eq!(reason("drill".to_owned()), "drill");
+    }
 
     #[test]
     fn revert_means_something_only_while_the_switch_is_on() {

@@ -23,6 +23,7 @@ use crate::state::seconds::Seconds;
 use crate::state::slots::Slot;
 use crate::state::stream::{Hourly, Names, Node, NodeKey, Stream};
 use crate::state::{Counters, Event, PanicSwitch, State};
+use evenkeel_model::panic::reason;
 use evenkeel_model::rollup::{Aggregate, Rollup};
 
 /// Minutes for which it is kept when a subject was first heard of, where nothing of it is open.
@@ -321,7 +322,7 @@ impl<'a> Importer<'a> {
         self.state.panic = PanicSwitch {
             on: item.panic_on,
             revert: item.panic_revert,
-            reason: item.panic_reason,
+            reason: reason(item.panic_reason),
             since_usec: item.panic_since_usec,
         };
         let mut counters = item.counters.into_iter();

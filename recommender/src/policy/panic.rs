@@ -6,6 +6,8 @@
 
 use std::path::Path;
 
+use evenkeel_model::panic::reason;
+
 use crate::state::PanicSwitch;
 
 const BY_FLAG: &str = "the configuration says panic = true";
@@ -21,7 +23,7 @@ pub fn held(flag: bool, file: &Path) -> Option<String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => None,
         _ if file.as_os_str().is_empty() => None,
-        _ => Some(format!("{BY_FILE}{}", file.display())),
+        _ => Some(reason(format!("{BY_FILE}{}", file.display()))),
     }
 }
 

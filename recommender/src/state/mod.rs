@@ -40,6 +40,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
+use evenkeel_model::panic;
 use evenkeel_model::rollup::Rollup;
 use evenkeel_model::sample::{Field, Sample};
 use evenkeel_proto::frame::FrameKind;
@@ -307,6 +308,7 @@ impl State {
             LogEntry::Taken(Taken { key, frame }) => return self.take(received_usec, &key, frame),
             LogEntry::Lost(Lost { key, first, last }) => self.lose(received_usec, &key, first, last),
             LogEntry::Panic(Panic { on, reason, revert }) => {
+                let reason = panic::reason(reason);
                 self.panic = PanicSwitch { on, revert, reason, since_usec: received_usec };
             }
             LogEntry::Retired(key) => self.retire(&key),
