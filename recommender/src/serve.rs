@@ -314,10 +314,13 @@ async fn background(context: &Context, stopped: &watch::Receiver<bool>) -> anyho
         loop {
             tokio::select! { _ = tick.tick() => {}, _ = stopping.changed() => return }
             look_at_switch(&looking).await;
-            let (policies, now_ms) = (Arc::clone(&looking.policies), looking.engine.now_usec() / 1000);
-            let looked = tokio::task::spawn_blocking(move || policies.look(now_ms)).await;
-            if let Err(error) = looked {
-                warn!(%error, "files of policies were not looked at");
+            let at = looking.clone();
+            let looked = tokio::task::spawn_blocking(move || {
+                at.policies.look(at.engine.now_usec() / 1000);
+                at.advisor.limits.look(&at.config.now());
+            });
+            if let Err(error) = looked.await {
+                warn!(%error, "files of policies, limit ranges and quotas were not looked at");
             }
         }
     });

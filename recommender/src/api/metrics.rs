@@ -373,6 +373,11 @@ fn answers(text: &mut Text, context: &Context) {
         "Files of policies that could not be read.",
         context.policies.troubles().len() as u64,
     );
+    text.gauge(
+        "object_file_troubles",
+        "Files of limit ranges and quotas that could not be read.",
+        context.advisor.limits.troubles() as u64,
+    );
     text.count("passes", "Passes in which all recommendations were made anew.", passes);
     let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     text.seconds(Kind::Gauge, "pass_seconds", "Time the last pass took.", took);

@@ -94,6 +94,7 @@ impl Context {
     ) -> anyhow::Result<Self> {
         let config = live.now();
         let advisor = Arc::new(Advisor::new(&config.recommend)?);
+        advisor.limits.look(&config);
         let policies = Arc::new(Policies::open(live, engine.now_usec() / 1000)?);
         let capacity = Pool::start(config.capacity.workers, config.capacity.queue)
             .context("cannot start the threads for questions")?;
@@ -148,8 +149,9 @@ impl Context {
     /// # Errors
     /// The name that is none, for people.
     pub(crate) fn rules(&self, names: &[String]) -> Result<Vec<Chosen>, String> {
-        let initial = self.config.now().recommend.initial();
-        let one = |name: &str| rules::choose(name, &Default::default(), &Default::default(), &initial);
+        let config = self.config.now();
+        let one =
+            |name: &str| rules::choose(name, &Default::default(), &Default::default(), &config.recommend);
         if names.iter().any(|name| name == "*") {
             return rules::NAMES.iter().map(|name| one(name)).collect();
         }

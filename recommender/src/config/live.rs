@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::Config;
 
 /// Keys that a reload puts in force; each is taken over in [`taken_over`].
-const AT_RUN_TIME: [&str; 17] = [
+const AT_RUN_TIME: [&str; 18] = [
     "acting.interval",
     "acting.max_age",
     "acting.min_span",
@@ -24,6 +24,7 @@ const AT_RUN_TIME: [&str; 17] = [
     "policies",
     "recommend.limit_ranges",
     "recommend.max_policies",
+    "recommend.objects",
     "recommend.watch_interval",
     "serve.drain",
     "serve.metric_rows",
@@ -72,6 +73,7 @@ fn taken_over(running: &Config, new: &Config) -> Config {
     next.policies.clone_from(&new.policies);
     next.recommend.limit_ranges.clone_from(&new.recommend.limit_ranges);
     next.recommend.max_policies = new.recommend.max_policies;
+    next.recommend.objects.clone_from(&new.recommend.objects);
     next.recommend.watch_interval = new.recommend.watch_interval;
     next.serve.drain = new.serve.drain;
     next.serve.metric_rows = new.serve.metric_rows;
@@ -95,7 +97,7 @@ mod tests {
         let changed = "panic = true\npanic_file = \"/p\"\npolicies = [\"/q\"]\n\
             [acting]\ninterval = \"7s\"\nmax_age = \"8s\"\nmin_span = \"9s\"\n\
             [capacity]\nmax_snapshot = \"1MiB\"\nobjects = [\"/o\"]\npoints = 7\ntimeout = \"7s\"\ntrend_window = \"9d\"\n\
-            [recommend]\nmax_policies = 7\nwatch_interval = \"77s\"\n\
+            [recommend]\nmax_policies = 7\nobjects = [\"/o\"]\nwatch_interval = \"77s\"\n\
             [[recommend.limit_ranges]]\nnamespace = \"n\"\n\
             [serve]\ndrain = \"7s\"\nmetric_rows = 7\nrequest_timeout = \"7s\"\n";
         let live = InForce::new(&Config::default());

@@ -18,6 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use evenkeel_model::quantity::Quantity;
+use evenkeel_rightsizing::policy::Goals;
 use evenkeel_rightsizing::{Resource, initial};
 
 pub use acting::ActingSection;
@@ -172,8 +173,49 @@ pub struct Recommend {
     /// without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predefined: Option<PathBuf>,
+    /// Files and directories (`*.yaml`, `*.yml`, `*.json`) of LimitRange and ResourceQuota objects, as
+    /// `kubectl get limitranges,resourcequotas -A -o yaml` or `evenkeel snapshot` writes them; they cap what is recommended,
+    /// and so do those of `capacity.objects`. Read at start and when they change. What is not there is no error.
+    pub objects: Vec<PathBuf>,
+    /// What the goals of the rule `goal` are where no policy says otherwise.
+    pub goals: GoalsSection,
     /// What LimitRange objects of namespaces allow a container; they cap what is recommended.
     pub limit_ranges: Vec<LimitRangeSection>,
+}
+
+/// What the `goal` rule is to reach in the whole cluster. Absent = the rule's own.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct GoalsSection {
+    /// Part of the request above which CPU use counts as over; 0.95 is the rule's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_threshold: Option<f64>,
+    /// Part of the time in which that may be; 0.01 is the rule's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_over: Option<f64>,
+    /// Part of the 24-hour windows in which memory may exceed the request; 0.01 is the rule's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_over: Option<f64>,
+}
+
+impl GoalsSection {
+    /// As policies have them.
+    pub const fn goals(&self) -> Goals {
+        let Self { cpu_threshold, cpu_over, memory_over } = *self;
+        Goals { cpu_threshold, cpu_over, memory_over }
+    }
+
+    fn problems(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let all = [
+            ("recommend.goals.cpu_threshold", self.cpu_threshold),
+            ("recommend.goals.cpu_over", self.cpu_over),
+            ("recommend.goals.memory_over", self.memory_over),
+        ];
+        let wrong = |part: f64| !(part > 0.0 && part <= 1.0);
+        let wrong =
+            all.into_iter().filter_map(move |(key, part)| part.filter(|part| wrong(*part)).map(|_| key));
+        wrong.map(|key| (key, "must be above 0 and up to 1, such as 0.01".to_owned()))
+    }
 }
 
 /// What the LimitRange of a namespace allows a container.
@@ -353,6 +395,8 @@ impl Default for Recommend {
             // Twice the 10,000 that are refreshed in less than five seconds.
             max_policies: 20_000,
             predefined: None,
+            objects: vec![PathBuf::from("/etc/evenkeel/objects")],
+            goals: GoalsSection::default(),
             limit_ranges: Vec::new(),
         }
     }
@@ -462,6 +506,7 @@ impl Config {
             }
         }
         check(!self.recommend.tiers.is_empty(), "recommend.tiers", "must name at least one tier");
+        found.extend(self.recommend.goals.problems());
         found.extend(self.capacity.problems());
         found.extend(self.history.engines.iter().flat_map(EngineSection::problems));
         found

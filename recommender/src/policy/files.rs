@@ -19,7 +19,7 @@ use super::store::created;
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// What tells one content of a file from another.
-type Print = (Option<SystemTime>, u64, u64);
+pub(crate) type Print = (Option<SystemTime>, u64, u64);
 
 #[derive(Debug, Default)]
 struct File {
@@ -102,7 +102,7 @@ impl Files {
 }
 
 /// The files meant: those named, and the YAML and JSON files of directories named. What is not there is not meant.
-fn listed(places: &[PathBuf]) -> BTreeMap<PathBuf, Print> {
+pub(crate) fn listed(places: &[PathBuf]) -> BTreeMap<PathBuf, Print> {
     let mut found = BTreeMap::new();
     let mut take = |path: PathBuf| {
         if let Ok(facts) = fs::metadata(&path)

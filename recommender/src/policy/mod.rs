@@ -20,6 +20,7 @@ use evenkeel_rightsizing::policy::{Policy, PolicyError, read};
 
 use crate::config::InForce;
 use crate::recommend::rules::{self, Chosen};
+pub(crate) use files::{Print, listed};
 pub use set::{Governing, Set, Source};
 use status::Statuses;
 use store::Store;
@@ -117,8 +118,7 @@ impl Policies {
     /// The field that is wrong.
     pub fn rule(&self, policy: &Policy) -> Result<Chosen, PolicyError> {
         let config = self.config.now();
-        let recommend = &config.recommend;
-        rules::of_policy(policy, &recommend.rule, &recommend.initial()).map_err(|why| {
+        rules::of_policy(policy, &config.recommend).map_err(|why| {
             let field = match (&policy.rule, policy.parameters.is_empty()) {
                 (_, false) => "spec.parameters",
                 (Some(_), true) => "spec.rule",

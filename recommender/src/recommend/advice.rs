@@ -6,15 +6,17 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::policy::bounds::{Cap, capped, limit, limit_cap};
-use evenkeel_rightsizing::policy::{Bounds, ContainerPolicy, LimitsMode};
+use evenkeel_rightsizing::policy::bounds::{capped, limit};
+use evenkeel_rightsizing::policy::{ContainerPolicy, LimitsMode};
 use evenkeel_rightsizing::rule::{Answer, Question};
 
+use super::caps::{self, Named, Present};
+use super::limits::Limits;
 use super::predefined::{self, Predefined};
 use super::rules::{self, Chosen};
 use super::stored::Kept;
 use super::times::Times;
-use crate::config::{LimitRangeSection, Recommend};
+use crate::config::Recommend;
 use crate::history::{Of, Shared, View};
 use crate::state::State;
 use crate::state::image::Image;
@@ -61,6 +63,8 @@ pub struct Raw {
     pub rule_crc32c: u32,
     /// CPU, then memory.
     pub answers: [Answer; 2],
+    /// The greatest memory limit at which it was killed lately, bytes.
+    pub killed_at: Option<u64>,
     /// When, microseconds since 1970.
     pub made_usec: u64,
 }
@@ -129,7 +133,8 @@ pub struct Advisor {
     /// The rule where no policy names one.
     pub default: Chosen,
     predefined: Predefined,
-    limit_ranges: Vec<LimitRangeSection>,
+    /// What namespaces allow.
+    pub limits: Limits,
     kept: Mutex<HashMap<Key, Arc<Raw>>>,
     /// The past of images and commands that many containers share.
     pub shared: Shared,
@@ -145,12 +150,11 @@ impl Advisor {
     /// # Errors
     /// When the rule or the predefined values cannot be used.
     pub fn new(config: &Recommend) -> anyhow::Result<Self> {
-        let default =
-            rules::choose(&config.rule, &Default::default(), &Default::default(), &config.initial());
+        let default = rules::choose(&config.rule, &Default::default(), &Default::default(), config);
         Ok(Self {
             default: default.map_err(|why| anyhow::anyhow!("recommend.rule: {why}"))?,
             predefined: Predefined::load(config.predefined.as_deref())?,
-            limit_ranges: config.limit_ranges.clone(),
+            limits: Limits::new(&config.limit_ranges),
             kept: Mutex::default(),
             shared: Shared::default(),
             times: Times::default(),
@@ -226,11 +230,12 @@ impl Advisor {
             rule: rule.name(),
             rule_crc32c: rule.checksum(),
             answers: Resource::ALL.map(answer),
+            killed_at: caps::killed_at(&View::new(state, asked.of(), Resource::Memory), now_usec / 1000),
             made_usec: now_usec,
         }
     }
 
-    /// The value of one resource within everything that bounds it. `limits` and `current` are the container's own.
+    /// The value of one resource within everything that bounds it.
     pub fn within(
         &self,
         around: &Around<'_>,
@@ -238,15 +243,22 @@ impl Advisor {
         resource: Resource,
         raw: &Raw,
         now_usec: u64,
-        (current, current_limit): (Option<u64>, Option<u64>),
+        present: Present,
     ) -> Advice {
         let mut answer = raw.of(resource).clone();
         let off = around.policy.is_some_and(|p| p.off);
-        let caps = self.caps(around, namespace, resource, current, current_limit);
+        let allowed = self.limits.of(namespace, resource);
+        let caps = caps::all(around, &allowed, resource, present);
         let within = |value: u64| capped(value, caps.iter().map(Named::cap));
         let value = answer.request;
         let mut by: Vec<String> = Vec::new();
-        if let Some(value) = value {
+        if value.is_none() && present.request.or(present.limit).is_none() {
+            // What the API server gives it where nothing is set.
+            if let Some(given) = allowed.default_request {
+                answer = Answer { request: Some(given), tier: caps::DEFAULTED.to_owned(), ..answer };
+            }
+        }
+        if let Some(value) = answer.request {
             let (value, names) = within(value);
             by.extend(names.into_iter().map(str::to_owned));
             // A LimitRange bounds the request, and through the ratio the limit.
@@ -258,62 +270,16 @@ impl Advisor {
         if off {
             by = vec!["policy off".to_owned()];
         }
+        if resource == Resource::Memory && !off {
+            answer.notes.extend(caps::raise_limit(around.limits, value, raw.killed_at, present.limit, &caps));
+        }
         let limit = match answer.request {
-            Some(request) => limit(around.limits, current_limit, current, request),
-            None => current_limit,
+            Some(request) => limit(around.limits, present.limit, present.request, request)
+                .map(|limit| allowed.limit_beside(around.limits, request, limit)),
+            None => present.limit,
         };
         let age_seconds = now_usec.saturating_sub(raw.made_usec) / 1_000_000;
         Advice { answer, raw: value, capped_by: by, limit, age_seconds }
-    }
-
-    fn caps(
-        &self,
-        around: &Around<'_>,
-        namespace: &str,
-        resource: Resource,
-        current: Option<u64>,
-        current_limit: Option<u64>,
-    ) -> Vec<Named> {
-        let mut caps = Vec::new();
-        let mut push = |least: Option<u64>, most: Option<u64>, whose: &'static str| {
-            caps.extend(least.map(|v| Named { bound: v, least: true, whose }));
-            caps.extend(most.map(|v| Named { bound: v, least: false, whose }));
-        };
-        let Bounds { min, max } = around.policy.map(|p| p.bounds(resource)).unwrap_or_default();
-        push(min, max, "policy");
-        for range in self.limit_ranges.iter().filter(|range| range.namespace == namespace) {
-            let (min, max) = range.of(resource);
-            push(min, max, "LimitRange");
-            // A limit that keeps its ratio has to stay below the greatest one allowed, too.
-            if let (LimitsMode::Ratio, Some(max), Some(limit)) = (around.limits, max, current_limit) {
-                let before = current.unwrap_or(limit);
-                let most = (u128::from(max) * u128::from(before)).checked_div(u128::from(limit));
-                push(None, most.and_then(|m| u64::try_from(m).ok()), "LimitRange");
-            }
-        }
-        push(None, around.largest[index(resource)], "largest node");
-        push(None, limit_cap(around.limits, current_limit), "limit");
-        caps
-    }
-}
-
-/// A cap and whose it is.
-struct Named {
-    bound: u64,
-    least: bool,
-    whose: &'static str,
-}
-
-impl Named {
-    /// Its name: whose, and which end where both exist.
-    fn cap(&self) -> Cap<'static> {
-        match (self.whose, self.least) {
-            ("policy", true) => Cap::AtLeast(self.bound, "policy min"),
-            ("policy", false) => Cap::AtMost(self.bound, "policy max"),
-            ("LimitRange", true) => Cap::AtLeast(self.bound, "LimitRange min"),
-            ("LimitRange", false) => Cap::AtMost(self.bound, "LimitRange max"),
-            (whose, _) => Cap::AtMost(self.bound, whose),
-        }
     }
 }
 

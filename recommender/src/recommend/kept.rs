@@ -109,6 +109,7 @@ impl AtHand<'_> {
             rule: "",
             rule_crc32c: 0,
             answers: kept.each_ref().map(answer),
+            killed_at: None,
             made_usec: self.now_usec.saturating_sub(age.saturating_mul(1_000_000)),
         };
         let mut both = bounds.recommend(asked, now, &raw);

@@ -7,8 +7,10 @@
 //! `evenkeel_rightsizing`. Nothing here changes the state.
 
 pub mod advice;
+pub(crate) mod caps;
 mod coverage;
 pub mod kept;
+pub mod limits;
 pub mod list;
 pub mod pod;
 pub mod predefined;
@@ -103,7 +105,8 @@ impl Bounding<'_> {
         };
         let advice = Resource::ALL.map(|resource| {
             let at = index(resource);
-            let present = (now.requests[at], now.limits[at]);
+            let (request, limit, replicas) = (now.requests[at], now.limits[at], now.replicas);
+            let present = caps::Present { request, limit, replicas };
             self.advisor.within(&around, &asked.namespace, resource, raw, self.now_usec, present)
         });
         let after = |of: fn(&Advice) -> Option<u64>| [of(&advice[0]), of(&advice[1])];

@@ -9,6 +9,8 @@ use evenkeel_rightsizing::{goal, initial, vpa};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::config::Recommend;
+
 /// Names of all rules, the default first.
 pub const NAMES: [&str; 3] = ["goal", "vpa", "initial"];
 
@@ -67,7 +69,7 @@ impl Chosen {
     }
 }
 
-/// A rule by its name; `defaults` are those of `initial`, which the configuration may change.
+/// A rule by its name. `goals` go over `parameters`, these over what the configuration says.
 ///
 /// # Errors
 /// What is wrong with name, parameters or goals, for people.
@@ -75,17 +77,15 @@ pub fn choose(
     name: &str,
     parameters: &Map<String, Value>,
     goals: &Goals,
-    defaults: &initial::Params,
+    config: &Recommend,
 ) -> Result<Chosen, String> {
     if name != "goal" && *goals != Goals::default() {
         return Err(format!("the rule {name} has no goals; leave them away, or choose goal"));
     }
     match name {
         "goal" => {
-            let mut params: goal::Params = merged(&goal::Params::default(), parameters)?;
-            params.cpu_fill = goals.cpu_threshold.unwrap_or(params.cpu_fill);
-            params.cpu_over = goals.cpu_over.unwrap_or(params.cpu_over);
-            params.memory_over = goals.memory_over.unwrap_or(params.memory_over);
+            let defaults = aimed(goal::Params::default(), &config.goals.goals());
+            let params = aimed(merged(&defaults, parameters)?, goals);
             Ok(Chosen::new(params, &params, ""))
         }
         "vpa" => {
@@ -99,7 +99,7 @@ pub fn choose(
                 Some(Value::Bool(true)) => true,
                 Some(other) => return Err(format!("{NAMESPACE} is {other}; write true or false")),
             };
-            let params: initial::Params = merged(defaults, &own)?;
+            let params: initial::Params = merged(&config.initial(), &own)?;
             Ok(match first {
                 true => {
                     Chosen::new(initial::NamespaceFirst(params.clone()), &params, " in its namespace first")
@@ -111,21 +111,32 @@ pub fn choose(
     }
 }
 
+/// Parameters with those goals that are given.
+fn aimed(params: goal::Params, goals: &Goals) -> goal::Params {
+    goal::Params {
+        cpu_fill: goals.cpu_threshold.unwrap_or(params.cpu_fill),
+        cpu_over: goals.cpu_over.unwrap_or(params.cpu_over),
+        memory_over: goals.memory_over.unwrap_or(params.memory_over),
+        ..params
+    }
+}
+
 /// The rule of a policy.
 ///
 /// # Errors
 /// As [`choose`].
-pub fn of_policy(policy: &Policy, default: &str, defaults: &initial::Params) -> Result<Chosen, String> {
-    choose(policy.rule.as_deref().unwrap_or(default), &policy.parameters, &policy.goals, defaults)
+pub fn of_policy(policy: &Policy, config: &Recommend) -> Result<Chosen, String> {
+    choose(policy.rule.as_deref().unwrap_or(&config.rule), &policy.parameters, &policy.goals, config)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::GoalsSection;
 
     fn chosen(name: &str, parameters: Value, goals: Goals) -> Result<Chosen, String> {
         let parameters = parameters.as_object().cloned().unwrap_or_default();
-        choose(name, &parameters, &goals, &initial::Params::default())
+        choose(name, &parameters, &goals, &Recommend::default())
     }
 
     #[test]
@@ -141,6 +152,29 @@ mod tests {
         let goals = Goals { cpu_over: Some(0.05), ..Goals::default() };
         let goal = chosen("goal", Value::Null, goals).unwrap();
         assert!(goal.key().contains("\"cpuOver\":0.05"), "{goal:?}");
+    }
+
+    #[test]
+    fn goals_of_the_cluster_hold_where_no_policy_says_otherwise() {
+        let cluster =
+            GoalsSection { cpu_over: Some(0.05), memory_over: Some(0.02), ..GoalsSection::default() };
+        let config = Recommend { goals: cluster, ..Recommend::default() };
+        let key = |name: &str, parameters: Value, goals: Goals| {
+            let parameters = parameters.as_object().cloned().unwrap_or_default();
+            choose(name, &parameters, &goals, &config).unwrap().key().to_string()
+        };
+        let parameters = serde_json::json!({"memoryOver": 0.03});
+        let own = Goals { cpu_over: Some(0.001), ..Goals::default() };
+        for (parameters, goals, cpu, memory) in [
+            (Value::Null, Goals::default(), 0.05, 0.02),
+            (parameters.clone(), Goals::default(), 0.05, 0.03),
+            (parameters, own, 0.001, 0.03),
+        ] {
+            let key = key("goal", parameters, goals);
+            assert!(key.contains(&format!("\"cpuOver\":{cpu},\"memoryOver\":{memory}")), "{key}");
+        }
+        // Rules without goals are not asked for any.
+        assert!(choose("vpa", &Map::new(), &Goals::default(), &config).is_ok());
     }
 
     #[test]

@@ -1,0 +1,291 @@
+//! Owns what namespaces allow containers: LimitRange and ResourceQuota objects of files, and LimitRanges of the configuration.
+//!
+//! Files hold the objects as `kubectl get limitranges,resourcequotas -A -o yaml` or `evenkeel snapshot` writes them. A file
+//! that cannot be read keeps what it last gave, and says so until it is put right.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use evenkeel_capacity::object::{LimitRange, LimitRangeItem, ResourceList, ResourceQuota};
+use evenkeel_model::quantity::Quantity;
+use evenkeel_rightsizing::Resource;
+use evenkeel_rightsizing::policy::LimitsMode;
+use tracing::{info, warn};
+
+use super::advice::index;
+use super::caps::scaled;
+use crate::capacity::read;
+use crate::config::{Config, LimitRangeSection};
+use crate::policy::{Print, listed};
+
+/// Largest file read, bytes: a snapshot of a cluster is larger, its quotas and limit ranges are not.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// What a namespace allows of one resource: thousandths of a core, or bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// Least request of a container.
+    pub min: Option<u64>,
+    /// Greatest limit of a container, and so its greatest request.
+    pub max: Option<u64>,
+    /// The same of a whole pod, which no container of it can exceed.
+    pub pod_max: Option<u64>,
+    /// Limit of a container that gives none.
+    pub default_limit: Option<u64>,
+    /// Request of a container that gives none.
+    pub default_request: Option<u64>,
+    /// Limit over request at most, thousandths.
+    pub ratio_milli: Option<u64>,
+    /// What quotas leave of requests.
+    pub requests_left: Option<u64>,
+    /// And of limits.
+    pub limits_left: Option<u64>,
+}
+
+impl Allowed {
+    /// The limit beside a request, within the greatest one and the greatest ratio, where it follows the request.
+    pub(super) fn limit_beside(&self, mode: LimitsMode, request: u64, limit: u64) -> u64 {
+        if mode != LimitsMode::Ratio {
+            return limit;
+        }
+        let most = self.ratio_milli.map(|ratio| scaled(request, ratio, 1000, false));
+        most.into_iter().chain(self.max).fold(limit, u64::min).max(request)
+    }
+
+    fn item(&mut self, item: &LimitRangeItem, resource: Resource) {
+        let of = |list: &ResourceList| list.get(resource.as_str()).and_then(|q| amount(*q, resource));
+        let (min, max) = (of(&item.min), of(&item.max));
+        match item.kind.as_str() {
+            "Container" => {
+                least(&mut self.max, max);
+                self.min = self.min.max(min);
+                // Filled up as the API server does when the range is stored.
+                let default_limit = of(&item.default_limit).or(max);
+                self.default_limit = self.default_limit.or(default_limit);
+                self.default_request =
+                    self.default_request.or(of(&item.default_request)).or(default_limit).or(min);
+                let ratio = item.max_limit_request_ratio.get(resource.as_str());
+                least(&mut self.ratio_milli, ratio.and_then(|q| q.milli_u64()).filter(|ratio| *ratio > 0));
+            }
+            "Pod" => least(&mut self.pod_max, max),
+            _ => {}
+        }
+    }
+
+    fn quota(&mut self, quota: &ResourceQuota, resource: Resource) {
+        let name = resource.as_str();
+        let left = |names: [&str; 2]| {
+            let hard = names.iter().find_map(|name| quota.spec.hard.get(*name));
+            let used = names.iter().find_map(|name| quota.status.used.get(*name));
+            let hard = hard.and_then(|q| amount(*q, resource))?;
+            Some(hard.saturating_sub(used.and_then(|q| amount(*q, resource)).unwrap_or(0)))
+        };
+        least(&mut self.requests_left, left([&format!("requests.{name}"), name]));
+        let limits = format!("limits.{name}");
+        least(&mut self.limits_left, left([&limits, &limits]));
+    }
+}
+
+/// The lesser of what is known.
+fn least(into: &mut Option<u64>, other: Option<u64>) {
+    *into = into.map_or(other, |known| Some(other.map_or(known, |other| known.min(other))));
+}
+
+fn amount(quantity: Quantity, resource: Resource) -> Option<u64> {
+    match resource {
+        Resource::Cpu => quantity.milli_u64(),
+        Resource::Memory => quantity.to_u64(),
+    }
+}
+
+type ByNamespace = HashMap<String, [Allowed; 2]>;
+
+/// What one file gave.
+#[derive(Debug, Default)]
+struct Given {
+    print: Option<Print>,
+    ranges: Vec<LimitRange>,
+    quotas: Vec<ResourceQuota>,
+    in_trouble: bool,
+}
+
+/// What all namespaces allow.
+#[derive(Debug)]
+pub struct Limits {
+    by_namespace: RwLock<Arc<ByNamespace>>,
+    files: Mutex<(BTreeMap<PathBuf, Given>, Vec<LimitRangeSection>)>,
+    troubles: AtomicUsize,
+}
+
+impl Limits {
+    /// Those of the configuration; files are read by [`look`](Self::look).
+    pub fn new(sections: &[LimitRangeSection]) -> Self {
+        let made = made(&BTreeMap::new(), sections);
+        Self {
+            by_namespace: RwLock::new(Arc::new(made)),
+            files: Mutex::new((BTreeMap::new(), sections.to_vec())),
+            troubles: AtomicUsize::new(0),
+        }
+    }
+
+    /// What a namespace allows of a resource.
+    pub(super) fn of(&self, namespace: &str, resource: Resource) -> Allowed {
+        let all = self.by_namespace.read().unwrap_or_else(PoisonError::into_inner);
+        all.get(namespace).map(|both| both[index(resource)]).unwrap_or_default()
+    }
+
+    /// Files that cannot be read.
+    pub fn troubles(&self) -> usize {
+        self.troubles.load(Ordering::Relaxed)
+    }
+
+    /// Reads files that have changed since the last look.
+    pub fn look(&self, config: &Config) {
+        let mut held = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let (files, sections) = &mut *held;
+        let found = listed(&[&config.recommend.objects[..], &config.capacity.objects].concat());
+        let ranges = &config.recommend.limit_ranges;
+        let before = files.len();
+        files.retain(|path, _| found.contains_key(path));
+        let mut changed = files.len() != before || sections != ranges;
+        sections.clone_from(ranges);
+        for (path, print) in found {
+            let file = files.entry(path.clone()).or_default();
+            if file.print.replace(print) != Some(print) {
+                changed = true;
+                file.read(&path, print.1);
+            }
+        }
+        if changed {
+            self.troubles.store(files.values().filter(|file| file.in_trouble).count(), Ordering::Relaxed);
+            let made = Arc::new(made(files, sections));
+            *self.by_namespace.write().unwrap_or_else(PoisonError::into_inner) = made;
+        }
+    }
+}
+
+impl Given {
+    fn read(&mut self, path: &Path, bytes: u64) {
+        let read = match bytes {
+            0..=MAX_FILE_BYTES => File::open(path).map_err(|e| e.to_string()).and_then(read::snapshot),
+            _ => Err(format!(
+                "it has {bytes} bytes, over {MAX_FILE_BYTES}; give quotas and limit ranges alone"
+            )),
+        };
+        self.in_trouble = read.is_err();
+        match read {
+            Ok(read) => {
+                (self.ranges, self.quotas) = (read.cluster.limit_ranges, read.cluster.quotas);
+                let (ranges, quotas) = (self.ranges.len(), self.quotas.len());
+                info!(file = %path.display(), ranges, quotas, "limit ranges and quotas were read");
+            }
+            Err(why) => {
+                warn!(file = %path.display(), why, "limit ranges and quotas were not read; those read before stay");
+            }
+        }
+    }
+}
+
+/// Of several files, and of several objects of a namespace, all hold.
+fn made(files: &BTreeMap<PathBuf, Given>, sections: &[LimitRangeSection]) -> ByNamespace {
+    let mut all = ByNamespace::new();
+    let namespace = |name: &str| if name.is_empty() { "default".to_owned() } else { name.to_owned() };
+    for section in sections {
+        let both = all.entry(section.namespace.clone()).or_default();
+        for resource in Resource::ALL {
+            let (min, max) = section.of(resource);
+            let allowed = &mut both[index(resource)];
+            allowed.min = allowed.min.max(min);
+            least(&mut allowed.max, max);
+        }
+    }
+    for range in files.values().flat_map(|file| &file.ranges) {
+        let both = all.entry(namespace(&range.metadata.namespace)).or_default();
+        for resource in Resource::ALL {
+            range.spec.limits.iter().for_each(|item| both[index(resource)].item(item, resource));
+        }
+    }
+    for quota in files.values().flat_map(|file| &file.quotas).filter(|quota| is_for_all(quota)) {
+        let both = all.entry(namespace(&quota.metadata.namespace)).or_default();
+        Resource::ALL.into_iter().for_each(|resource| both[index(resource)].quota(quota, resource));
+    }
+    all
+}
+
+/// Whether a quota counts every container that runs on and requests something. Of those with other scopes (priority,
+/// terminating pods) the recommender does not know which containers they count.
+fn is_for_all(quota: &ResourceQuota) -> bool {
+    let is_usual = |name: &str| matches!(name, "NotTerminating" | "NotBestEffort");
+    let selected = quota.spec.scope_selector.match_expressions.iter();
+    quota.spec.scopes.iter().all(|name| is_usual(name))
+        && selected.into_iter().all(|scope| scope.operator == "Exists" && is_usual(&scope.scope_name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OBJECTS: &str = "\
+kind: LimitRange
+apiVersion: v1
+metadata: {name: bounds, namespace: shop}
+spec:
+  limits:
+  - {type: Container, min: {cpu: 20m}, max: {memory: 1Gi}, default: {memory: 512Mi}, defaultRequest: {memory: 256Mi}, maxLimitRequestRatio: {cpu: 4}}
+  - {type: Pod, max: {cpu: 3}}
+---
+kind: ResourceQuota
+apiVersion: v1
+metadata: {name: all, namespace: shop}
+spec: {hard: {requests.memory: 10Gi, cpu: 8, limits.memory: 20Gi}}
+status: {used: {requests.memory: 9Gi, cpu: 10}}
+---
+kind: ResourceQuota
+apiVersion: v1
+metadata: {name: some, namespace: shop}
+spec: {hard: {requests.memory: 1Mi}, scopes: [Terminating]}
+";
+
+    fn config(objects: PathBuf) -> Config {
+        let mut config = Config::default();
+        config.recommend.objects = vec![objects];
+        config
+    }
+
+    #[test]
+    fn objects_of_files_bound_their_namespace_and_a_broken_file_keeps_what_it_gave() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("objects.yaml");
+        std::fs::write(&file, OBJECTS).unwrap();
+        let limits = Limits::new(&[]);
+        limits.look(&config(dir.path().to_owned()));
+        let memory = Allowed {
+            max: Some(1 << 30),
+            default_limit: Some(512 << 20),
+            default_request: Some(256 << 20),
+            requests_left: Some(1 << 30),
+            limits_left: Some(20 << 30),
+            ..Allowed::default()
+        };
+        let cpu = Allowed {
+            min: Some(20),
+            pod_max: Some(3_000),
+            default_request: Some(20),
+            ratio_milli: Some(4_000),
+            requests_left: Some(0),
+            ..Allowed::default()
+        };
+        let seen = || [limits.of("shop", Resource::Cpu), limits.of("shop", Resource::Memory)];
+        assert_eq!((seen(), limits.of("other", Resource::Cpu)), ([cpu, memory], Allowed::default()));
+        std::fs::write(&file, "kind: LimitRange\nspec: {limits: [{type: Container, min: {cpu: much}}]}\n")
+            .unwrap();
+        limits.look(&config(dir.path().to_owned()));
+        assert_eq!((seen(), limits.troubles()), ([cpu, memory], 1));
+        std::fs::remove_file(&file).unwrap();
+        limits.look(&config(dir.path().to_owned()));
+        assert_eq!((seen(), limits.troubles()), ([Allowed::default(); 2], 0));
+    }
+}
