@@ -60,7 +60,9 @@ mod tests {
 
     #[test]
     fn a_reason_is_cut_between_characters() {
-        for (given, kept) in [("ü".repeat(600_000), MAX_REASON), (format!("a{}", "ü".repeat(600)), MAX_REASON - 1)] {
+        for (given, kept) in
+            [("ü".repeat(600_000), MAX_REASON), (format!("a{}", "ü".repeat(600)), MAX_REASON - 1)]
+        {
             assert_eq!(reason(given.clone()), given[..kept]);
         }
         assert_eq!(reason("drill".to_owned()), "drill");

@@ -209,8 +209,12 @@ pub struct UsageRecord {
     pub usage: BTreeMap<ResourceName, Stats>,
     /// The largest second of each of the window's parts (each minute, for instance).
     pub max_usage: BTreeMap<ResourceName, Stats>,
-    /// What is expected next.
+    /// What is expected of the next window: its values are bounds, each kept to with the confidence beside it.
     pub predicted: BTreeMap<ResourceName, Stats>,
+    /// Length of the next window, seconds.
+    pub predicted_seconds: Option<u64>,
+    /// How likely the next window keeps to each predicted value.
+    pub predicted_confidence: Option<Confidence>,
     /// The time it covers.
     pub window: Option<UsageWindow>,
     /// How much it can be relied on.
@@ -230,6 +234,10 @@ struct RecordForm {
     #[serde(default)]
     predicted: BTreeMap<ResourceName, Stats>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    predicted_seconds: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    predicted_confidence: Option<Confidence>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     window_seconds: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     window_start_seconds: Option<i64>,
@@ -247,6 +255,8 @@ impl From<UsageRecord> for RecordForm {
             usage: record.usage,
             maxusage: record.max_usage,
             predicted: record.predicted,
+            predicted_seconds: record.predicted_seconds,
+            predicted_confidence: record.predicted_confidence,
             window_seconds: record.window.map(UsageWindow::seconds),
             window_start_seconds: record.window.map(UsageWindow::start),
             window_end_seconds: record.window.map(UsageWindow::end),
@@ -268,6 +278,8 @@ impl TryFrom<RecordForm> for UsageRecord {
             usage: form.usage,
             max_usage: form.maxusage,
             predicted: form.predicted,
+            predicted_seconds: form.predicted_seconds,
+            predicted_confidence: form.predicted_confidence,
             window,
             confidence: form.confidence,
             dropped: form.dropped,

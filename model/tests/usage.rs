@@ -45,7 +45,9 @@ fn the_record_has_the_pinned_form() {
     let record = UsageRecord {
         usage: BTreeMap::from([(ResourceName::CPU, Stats::of([100, 200, 300]))]),
         max_usage: BTreeMap::from([(ResourceName::MEMORY, Stats { max: Some(1 << 20), ..Stats::default() })]),
-        predicted: BTreeMap::new(),
+        predicted: BTreeMap::from([(ResourceName::CPU, Stats { max: Some(400), ..Stats::default() })]),
+        predicted_seconds: Some(3_600),
+        predicted_confidence: Some(Confidence::new(0.9).unwrap()),
         window: Some(UsageWindow::new(1_700_000_000, 1_700_000_060).unwrap()),
         confidence: Some(Confidence::of_coverage(57, 60)),
         dropped: 3,

@@ -5,6 +5,7 @@
 
 pub mod backtest;
 pub mod evidence;
+pub mod forecast;
 pub mod goal;
 pub mod histogram;
 pub mod history;

@@ -20,7 +20,7 @@ pub struct Second {
 }
 
 /// Units of histories in one of records: thousandths of a core, or bytes.
-const fn unit(resource: Resource) -> u64 {
+pub(crate) const fn unit(resource: Resource) -> u64 {
     match resource {
         Resource::Cpu => 1_000,
         Resource::Memory => 1,

@@ -120,6 +120,8 @@ impl Recent {
             usage: BTreeMap::from([(ResourceName::CPU, cpu), (ResourceName::MEMORY, memory)]),
             max_usage: BTreeMap::from([(ResourceName::CPU, cpu_most), (ResourceName::MEMORY, memory_most)]),
             predicted: BTreeMap::new(),
+            predicted_seconds: None,
+            predicted_confidence: None,
             window: Some(window),
             confidence: Some(Confidence::of_coverage(seen, expected)),
             dropped: expected.saturating_sub(seen),

@@ -99,8 +99,10 @@ fn a_usage_record_and_a_node_come_back() {
     let stats = BTreeMap::from([("cpu".parse().unwrap(), Stats::of([1, 2, 3]))]);
     let record = UsageRecord {
         usage: stats.clone(),
-        max_usage: stats,
-        predicted: BTreeMap::new(),
+        max_usage: stats.clone(),
+        predicted: stats,
+        predicted_seconds: Some(3_600),
+        predicted_confidence: Some(Confidence::new(0.9).unwrap()),
         window: Some(UsageWindow::new(100, 160).unwrap()),
         confidence: Some(Confidence::new(0.5).unwrap()),
         dropped: 3,

@@ -22,6 +22,8 @@ pub fn usage_record(
         usage: stats_to_wire(&record.usage),
         max_usage: stats_to_wire(&record.max_usage),
         predicted: stats_to_wire(&record.predicted),
+        predicted_seconds: record.predicted_seconds,
+        predicted_confidence: record.predicted_confidence.map(Confidence::get),
         window_seconds: record.window.map_or(0, UsageWindow::seconds),
         confidence: record.confidence.map(Confidence::get),
         dropped: record.dropped,
@@ -86,13 +88,16 @@ impl TryFrom<&v1::UsageRecord> for UsageRecord {
             let end = start.saturating_add_unsigned(wire.window_seconds);
             UsageWindow::new(start, end).map_err(|e| invalid("window_seconds", &e))
         });
-        let confidence = wire.confidence.map(Confidence::new).transpose();
+        let share =
+            |field, wire: Option<f64>| wire.map(Confidence::new).transpose().map_err(|e| invalid(field, &e));
         Ok(Self {
             usage: stats_from_wire("usage", &wire.usage)?,
             max_usage: stats_from_wire("max_usage", &wire.max_usage)?,
             predicted: stats_from_wire("predicted", &wire.predicted)?,
             window: window.transpose()?,
-            confidence: confidence.map_err(|e| invalid("confidence", &e))?,
+            predicted_seconds: wire.predicted_seconds,
+            predicted_confidence: share("predicted_confidence", wire.predicted_confidence)?,
+            confidence: share("confidence", wire.confidence)?,
             dropped: wire.dropped,
         })
     }

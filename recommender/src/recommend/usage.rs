@@ -3,20 +3,20 @@
 //! Mean, least, greatest and count are those of the seconds, from container-minutes; percentiles of `usage` are of the time,
 //! from the hourly histograms of seconds; those of `maxusage` are over the minutes' greatest values. A window of at most a
 //! minute is answered from the seconds themselves, a longer one from the beginning of its first hour on, because seconds are
-//! kept by the hour. `predicted` is the most the rule in force expects: its request, and the samples behind it.
+//! kept by the hour. `predicted` is what the next window is expected to be like (`rightsizing::forecast`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::name::ResourceName;
 use evenkeel_model::usage::{Confidence, Stats, UsageRecord, UsageWindow};
 use evenkeel_rightsizing::Resource;
+use evenkeel_rightsizing::forecast::{Forecast, Window, forecast};
 use evenkeel_rightsizing::histogram::{Histogram, Tally};
 use evenkeel_rightsizing::history::{History as _, Scope};
 use evenkeel_rightsizing::usage::{Second, of_seconds, percentiles};
 
-use super::advice::index;
+use super::Desk;
 use super::coverage::{self, Coverage};
-use super::{Desk, list};
 use crate::history::minute::Kept;
 use crate::history::{Of, View};
 use crate::state::State;
@@ -56,7 +56,7 @@ pub struct Usage {
 }
 
 impl Question {
-    fn wants(&self, key: &SeriesKey) -> bool {
+    pub(super) fn wants(&self, key: &SeriesKey) -> bool {
         let same = |asked: &str, is: &str| asked.is_empty() || asked == is;
         same(&self.namespace, &key.namespace)
             && same(&self.workload, &key.workload)
@@ -95,7 +95,7 @@ fn record(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)]) -> 
     let seconds =
         (1..=KEPT_SECONDS).contains(&window_seconds).then(|| last(desk, window_seconds, all)).flatten();
     let mut record = seconds.unwrap_or_else(|| kept(desk, window_seconds, all));
-    record.predicted = predicted(desk, all);
+    foretell(desk, window_seconds, all, &mut record);
     record
 }
 
@@ -185,18 +185,14 @@ fn heights(
     let (mut heights, mut peak) = (Tally::default(), 0);
     let Some((_, Series { key, .. })) = all.first() else { return Default::default() };
     for cluster in clusters {
-        let of = Of {
-            cluster: Some(cluster),
-            namespace: &key.namespace,
-            workload: &key.workload,
-            container: &key.container,
-            image: None,
-            command: None,
-        };
-        View::new(state, of, resource).visit_hours(Scope::Own, u64::from(from_hour), &mut |hour| {
-            heights.merge(&hour.all);
-            peak = hour.peak.max(peak);
-        });
+        View::new(state, of_all(key, Some(cluster)), resource).visit_hours(
+            Scope::Own,
+            u64::from(from_hour),
+            &mut |hour| {
+                heights.merge(&hour.all);
+                peak = hour.peak.max(peak);
+            },
+        );
     }
     (heights.histogram(Histogram::new()), peak)
 }
@@ -214,17 +210,34 @@ fn of_minutes(entries: &[Entry]) -> Stats {
     }
 }
 
-/// What the rule in force expects of each resource.
-fn predicted(desk: &Desk<'_>, all: &[(SeriesId, &Series)]) -> BTreeMap<ResourceName, Stats> {
-    let newest = all.iter().max_by_key(|(id, s)| (desk.state.is_live(*id), s.newest));
-    let Some((id, series)) = newest else { return BTreeMap::new() };
-    let line = list::line(desk.state, *id, series);
-    let rule = list::governing(desk, &line).0.map_or(&desk.advisor.default, |governing| governing.rule);
-    let raw = desk.raw(&line.asked, rule, line.now.requests);
-    let of = |resource| {
-        let answer = &raw.answers[index(resource)];
-        let most = Stats { max: Some(answer.request?), count: Some(answer.samples), ..Stats::default() };
-        Some((name(resource), most))
+/// What the next hour is expected to be like, or after a longer window the next day, as soon as days are known.
+fn foretell(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)], record: &mut UsageRecord) {
+    let Some((_, Series { key, .. })) = all.first() else { return };
+    let of = of_all(key, None);
+    let told = |window| -> Vec<(Resource, Forecast)> {
+        let of = |resource| {
+            let view = View::new(desk.state, of, resource);
+            Some((resource, forecast(resource, window, desk.now_usec / 1000, &view)?))
+        };
+        Resource::ALL.into_iter().filter_map(of).collect()
     };
-    Resource::ALL.into_iter().filter_map(of).collect()
+    let is_promised = |told: &[(Resource, Forecast)]| told.iter().all(|(_, told)| told.confidence > 0.5);
+    let days = (!(1..=3_600).contains(&window_seconds)).then(|| told(Window::Day));
+    let told = days.filter(|days| is_promised(days)).unwrap_or_else(|| told(Window::Hour));
+    let least = told.iter().map(|(_, told)| told.confidence).min_by(f64::total_cmp);
+    record.predicted_confidence = least.and_then(|least| Confidence::new(least).ok());
+    record.predicted_seconds = told.first().map(|(_, told)| told.window.ms() / 1_000);
+    record.predicted = told.iter().map(|(resource, told)| (name(*resource), told.stats(*resource))).collect();
+}
+
+/// A workload's container, in one cluster or in all.
+pub(super) const fn of_all<'a>(key: &'a SeriesKey, cluster: Option<&'a str>) -> Of<'a> {
+    Of {
+        cluster,
+        namespace: key.namespace.as_str(),
+        workload: key.workload.as_str(),
+        container: key.container.as_str(),
+        image: None,
+        command: None,
+    }
 }
