@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
 
+mod common;
 mod products;
 
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use evenkeel_recommender::engines::worker::{self, Queue};
 use evenkeel_recommender::engines::{Counters, open};
 use evenkeel_recommender::history::Subject;
 use evenkeel_recommender::history::exchange::{
-    Batch, Coverage, DayOf, EngineError, EventOf, HourOf, MinuteOf,
+    Batch, Coverage, DayOf, EngineError, EventOf, HourOf, MinuteOf, PartOf,
 };
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::histogram::Histogram;
@@ -133,6 +134,14 @@ fn history(end: u32, days: u32) -> Batch {
             batch.days.push(DayOf { subject: subject.clone(), resource: Resource::Memory, day });
         }
     }
+    // What is known of the last day while it goes on.
+    for (hour, subject) in [(7, &subjects[0]), (8, &subjects[0]), (8, &subjects[1])] {
+        let day = u64::from(end / DAY) - 1;
+        let of =
+            Day { day, all: numbers.histogram(1 << 36), minutes: numbers.histogram(1 << 36), peak: 1 << 36 };
+        let of = DayOf { subject: subject.clone(), resource: Resource::Cpu, day: of };
+        batch.parts.push(PartOf { of, until: end - DAY + hour * 60 + 17 });
+    }
     let event = Event {
         time_ms: u64::from(end - 3) * 60_000 + 123,
         cause: Cause::OomKill,
@@ -151,6 +160,7 @@ fn history(end: u32, days: u32) -> Batch {
 fn sorted(batch: &Batch) -> Vec<String> {
     let mut all: Vec<String> = batch.minutes.iter().map(|v| format!("{v:?}")).collect();
     all.extend(batch.hours.iter().map(|v| format!("{v:?}")));
+    all.extend(batch.parts.iter().map(|v| format!("{v:?}")));
     all.extend(batch.days.iter().map(|v| format!("{v:?}")));
     all.extend(batch.events.iter().map(|v| format!("{v:?}")));
     all.sort();
@@ -168,6 +178,7 @@ fn read(section: &EngineSection, from: u32, to: u32) -> (Batch, Coverage) {
         all.minutes.extend(part.minutes);
         all.hours.extend(part.hours);
         all.days.extend(part.days);
+        all.parts.extend(part.parts);
         all.events.extend(part.events);
     });
     (all, coverage.unwrap())
@@ -381,8 +392,8 @@ fn taken_over(from: Product, to: Product) {
     let coverage = told.iter().find(|line| line["engine"].is_string()).unwrap();
     let count = |name: &str| coverage[name].as_u64().unwrap();
     assert_eq!(
-        [count("minutes"), count("hours"), count("days"), count("events")].map(|count| count as usize),
-        [given.minutes.len(), given.hours.len(), given.days.len(), given.events.len()],
+        ["minutes", "hours", "days", "parts", "events"].map(|kind| count(kind) as usize),
+        [given.minutes.len(), given.hours.len(), given.days.len(), given.parts.len(), given.events.len()],
         "{coverage}"
     );
     assert_eq!(count("refused"), 0);
@@ -422,4 +433,106 @@ fn a_fresh_recommender_takes_history_from_influxdb_to_prometheus() {
 #[test]
 fn a_fresh_recommender_takes_history_from_victoria_metrics_to_influxdb() {
     taken_over(Product::VictoriaMetrics, Product::InfluxDb);
+}
+
+/// Answers of a recommender: every workload's own, and of new pods of an image known by its tag, and by its name alone.
+async fn answers(running: &common::Running) -> Vec<serde_json::Value> {
+    let ask = |body: String| async move {
+        let (method, path) = if body.is_empty() {
+            ("GET", "/api/v1/recommendations")
+        } else {
+            ("POST", "/recommendedPodResources")
+        };
+        let (status, text) = common::http(running.http, method, path, &body).await;
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+    };
+    let mut all = ask(String::new()).await.as_array().unwrap().clone();
+    for image in ["web:1", "web:9"] {
+        let answer = ask(common::pod(image, "")).await;
+        let why = &answer["containers"][0]["evenkeel"];
+        all.extend([why["cpu"].clone(), why["memory"].clone()]);
+    }
+    all
+}
+
+/// The disk is lost a minute after three hours of use: a recommender that begins with nothing answers from the engine as the
+/// one before did. Nothing was sealed in order; hours and the day go on.
+fn lost_disk(product: Product) {
+    const SECONDS: usize = 3 * 3_600;
+    if !is_here(product) {
+        return;
+    }
+    let engine = Running::start(product);
+    let section = engine.section();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let begin = |dir: &tempfile::TempDir| {
+            let (section, dir) = (section.clone(), dir.path().to_owned());
+            async move {
+                common::Running::start(&dir, |config| {
+                    config.recommend.rule = "goal".into();
+                    config.history.engines = vec![section];
+                })
+                .await
+            }
+        };
+        let first = begin(&dirs[0]).await;
+        let mut agent = common::Agent::new(7, &["web:1", "web:2", "job:1"]);
+        agent.time_usec -= (SECONDS as u64 - 600) * 1_000_000;
+        let mut link = agent.connect(first.grpc).await;
+        for chunk in 1..=SECONDS / 100 {
+            link.send(agent.measure(100)).await;
+            link.acknowledged(chunk as u64 * 100).await;
+        }
+        // Minutes are there within two, and what the day has.
+        let sent = Instant::now();
+        let (from, to) = (today() - 2 * DAY, today() + 2 * DAY);
+        loop {
+            let engine = section.clone();
+            let had = tokio::task::spawn_blocking(move || read(&engine, from, to).0).await.unwrap();
+            if had.minutes.len() >= 3 * 178 && had.parts.len() >= 2 * 8 {
+                break;
+            }
+            let counts = (had.minutes.len(), had.parts.len());
+            assert!(sent.elapsed() < Duration::from_secs(120), "after two minutes: {counts:?}");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        let before = answers(&first).await;
+        let second = begin(&dirs[1]).await;
+        let samples = |all: &[serde_json::Value]| all.iter().map(|r| r["samples"].as_u64().unwrap()).min();
+        let after = common::until(|| async {
+            let after = answers(&second).await;
+            (after.len() == before.len() && samples(&after) >= Some(SECONDS as u64 / 60 - 3)).then_some(after)
+        });
+        let after = after.await;
+        for (was, is) in before.iter().zip(&after) {
+            let of = |r: &serde_json::Value, key: &str| r[key].as_u64().unwrap() as f64;
+            assert_eq!((&was["tier"], &was["workload"]), (&is["tier"], &is["workload"]));
+            for (key, part) in [("request", 0.03), ("samples", 0.03), ("spanSeconds", 0.03)] {
+                let (a, b) = (of(was, key), of(is, key));
+                assert!((a - b).abs() <= part * a, "{key}: {was} became {is}");
+            }
+        }
+        let tiers: Vec<&str> = after.iter().map(|r| r["tier"].as_str().unwrap()).collect();
+        assert_eq!(tiers[tiers.len() - 4..], ["image:tag", "image:tag", "image", "image"]);
+        second.stop().await;
+        first.stop().await;
+    });
+}
+
+#[test]
+fn a_lost_disk_is_rebuilt_from_prometheus() {
+    lost_disk(Product::Prometheus);
+}
+
+#[test]
+fn a_lost_disk_is_rebuilt_from_victoria_metrics() {
+    lost_disk(Product::VictoriaMetrics);
+}
+
+#[test]
+fn a_lost_disk_is_rebuilt_from_influxdb() {
+    lost_disk(Product::InfluxDb);
 }

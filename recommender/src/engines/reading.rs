@@ -10,6 +10,8 @@ use crate::history::exchange::{Batch, Coverage};
 
 /// Milliseconds of a minute.
 const MINUTE_MS: u64 = 60_000;
+/// Minutes back within which a day may go on: a day, and as long again until it is sealed after a restart.
+const PART_MINUTES: u32 = 2 * 24 * 60;
 /// A window with fewer rows than this is followed by one of twice its length.
 const FEW: usize = 5_000;
 /// A window with more rows than this is followed by one of half its length.
@@ -65,8 +67,14 @@ impl Cursor {
     /// not be told from the hour.
     fn begin(&mut self) {
         let Some(table) = Table::ALL.get(self.table) else { return };
-        let from =
-            if matches!(table, Table::CpuDay | Table::MemoryDay) { self.asked.0 } else { self.recent_from };
+        let from = match table {
+            Table::CpuDay | Table::MemoryDay => self.asked.0,
+            // Those of days that ended are in the days.
+            Table::CpuPart | Table::MemoryPart => {
+                self.recent_from.max(self.asked.1.saturating_sub(PART_MINUTES))
+            }
+            _ => self.recent_from,
+        };
         self.at_ms = (u64::from(from) * MINUTE_MS).next_multiple_of(table.period_ms());
         self.length_ms = first_length_ms(*table);
         self.skipped = 0;
@@ -78,6 +86,7 @@ const fn first_length_ms(table: Table) -> u64 {
     match table {
         Table::Minute => 10 * MINUTE_MS,
         Table::CpuHour | Table::MemoryHour => 12 * 60 * MINUTE_MS,
+        Table::CpuPart | Table::MemoryPart => 2 * 60 * MINUTE_MS,
         Table::CpuDay | Table::MemoryDay | Table::Event => 7 * 24 * 60 * MINUTE_MS,
     }
 }
@@ -184,6 +193,7 @@ impl Cursor {
         self.coverage.minutes += batch.minutes.len() as u64;
         self.coverage.hours += batch.hours.len() as u64;
         self.coverage.days += batch.days.len() as u64;
+        self.coverage.parts += batch.parts.len() as u64;
         self.coverage.events += batch.events.len() as u64;
         if !batch.is_empty() {
             sink(batch);
@@ -257,6 +267,7 @@ mod tests {
         };
         Reading::new(1440).run((0, 3 * 1440), &mut window, &mut |_| {}).unwrap();
         let want = |table| if matches!(table, Table::CpuDay | Table::MemoryDay) { 0 } else { 2 * 1440 };
+        // Parts of days no longer ago than two days, of which one is kept.
         assert!(Table::ALL.iter().all(|table| seen[table] == want(*table)), "{seen:?}");
     }
 
@@ -323,6 +334,7 @@ mod tests {
         let mut once = seen.clone();
         once.dedup();
         assert_eq!(seen, once, "no window is read twice");
-        assert_eq!(seen.iter().filter(|(_, from)| *from == 0).count(), Table::ALL.len());
+        // All but the two of days that go on, which are asked for from two days ago.
+        assert_eq!(seen.iter().filter(|(_, from)| *from == 0).count(), Table::ALL.len() - 2);
     }
 }

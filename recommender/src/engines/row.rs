@@ -27,14 +27,26 @@ pub(crate) enum Table {
     CpuDay,
     /// A day of memory use of a subject.
     MemoryDay,
+    /// A day of CPU use of a subject as far as it has come.
+    CpuPart,
+    /// The same of memory.
+    MemoryPart,
     /// A kill or an eviction.
     Event,
 }
 
 impl Table {
     /// All of them in the order in which they are read back: what answers most questions with least data comes first.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::CpuDay, Self::MemoryDay, Self::CpuHour, Self::MemoryHour, Self::Event, Self::Minute];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::CpuDay,
+        Self::MemoryDay,
+        Self::CpuPart,
+        Self::MemoryPart,
+        Self::CpuHour,
+        Self::MemoryHour,
+        Self::Event,
+        Self::Minute,
+    ];
 
     /// Name in an engine, behind the prefix.
     pub(crate) const fn name(self) -> &'static str {
@@ -44,6 +56,8 @@ impl Table {
             Self::MemoryHour => "memory_hour",
             Self::CpuDay => "cpu_day",
             Self::MemoryDay => "memory_day",
+            Self::CpuPart => "cpu_part",
+            Self::MemoryPart => "memory_part",
             Self::Event => "event",
         }
     }
@@ -68,6 +82,8 @@ impl Table {
             Self::MemoryHour => &["max_bytes", "starved_milliseconds"],
             Self::CpuDay => &["max_microcores"],
             Self::MemoryDay => &["max_bytes"],
+            Self::CpuPart => &["max_microcores", "until_minutes"],
+            Self::MemoryPart => &["max_bytes", "until_minutes"],
             Self::Event => &["known", "usage_bytes", "request_bytes", "limit_bytes", "age_milliseconds"],
         }
     }
@@ -76,7 +92,7 @@ impl Table {
     pub(crate) const fn histograms(self) -> &'static [&'static str] {
         match self {
             Self::CpuHour | Self::MemoryHour => &["all", "worst"],
-            Self::CpuDay | Self::MemoryDay => &["all", "minutes"],
+            Self::CpuDay | Self::MemoryDay | Self::CpuPart | Self::MemoryPart => &["all", "minutes"],
             Self::Minute | Self::Event => &[],
         }
     }
@@ -85,7 +101,7 @@ impl Table {
     pub(crate) const fn period_ms(self) -> u64 {
         match self {
             Self::Minute => 60_000,
-            Self::CpuHour | Self::MemoryHour => 3_600_000,
+            Self::CpuHour | Self::MemoryHour | Self::CpuPart | Self::MemoryPart => 3_600_000,
             Self::CpuDay | Self::MemoryDay => 86_400_000,
             Self::Event => 1,
         }

@@ -6,7 +6,7 @@ use evenkeel_rightsizing::history::{Cause, Day, Event, Hour, Scope};
 
 use super::row::{Labels, Row, Table};
 use crate::history::Subject;
-use crate::history::exchange::{Batch, DayOf, EventOf, HourOf, MinuteOf};
+use crate::history::exchange::{Batch, DayOf, EventOf, HourOf, MinuteOf, PartOf};
 
 /// Labels that are read; others, which relays add, are passed over.
 pub(crate) const LABELS: [&str; 10] =
@@ -17,6 +17,7 @@ pub(crate) fn rows(batch: &Batch) -> Vec<Row> {
     let mut rows: Vec<Row> = batch.minutes.iter().map(of_minute).collect();
     rows.extend(batch.hours.iter().map(of_hour));
     rows.extend(batch.days.iter().map(of_day));
+    rows.extend(batch.parts.iter().map(of_part));
     rows.extend(batch.events.iter().map(of_event));
     rows.sort_by_key(|row| row.begin_ms);
     rows
@@ -30,6 +31,8 @@ pub(crate) fn take(row: &Row, batch: &mut Batch) -> bool {
         Table::MemoryHour => hour(row, Resource::Memory).map(|value| batch.hours.push(value)),
         Table::CpuDay => day(row, Resource::Cpu).map(|value| batch.days.push(value)),
         Table::MemoryDay => day(row, Resource::Memory).map(|value| batch.days.push(value)),
+        Table::CpuPart => part(row, Resource::Cpu).map(|value| batch.parts.push(value)),
+        Table::MemoryPart => part(row, Resource::Memory).map(|value| batch.parts.push(value)),
         Table::Event => event(row).map(|value| batch.events.push(value)),
     }
     .is_some()
@@ -130,6 +133,31 @@ fn day(row: &Row, resource: Resource) -> Option<DayOf> {
         peak: (*peak)?,
     };
     Some(DayOf { subject: subject(&row.labels)?, resource, day })
+}
+
+/// In the last hour of what it has, so that those of a day lie beside each other.
+fn of_part(value: &PartOf) -> Row {
+    let table = if value.of.resource == Resource::Cpu { Table::CpuPart } else { Table::MemoryPart };
+    let day_ms = value.of.day.day * Table::CpuDay.period_ms();
+    let last_ms = u64::from(value.until).saturating_sub(1) * Table::Minute.period_ms();
+    let hour_ms =
+        last_ms.clamp(day_ms, day_ms + 23 * table.period_ms()) / table.period_ms() * table.period_ms();
+    let Row { labels, mut numbers, histograms, .. } = of_day(&value.of);
+    numbers.push(Some(u64::from(value.until)));
+    Row { table, labels, begin_ms: hour_ms, numbers, histograms }
+}
+
+fn part(row: &Row, resource: Resource) -> Option<PartOf> {
+    let [peak, until] = row.numbers.as_slice() else { return None };
+    let [all, minutes] = row.histograms.as_slice() else { return None };
+    let day = Day {
+        day: row.begin_ms / Table::CpuDay.period_ms(),
+        all: all.clone()?,
+        minutes: minutes.clone()?,
+        peak: (*peak)?,
+    };
+    let of = DayOf { subject: subject(&row.labels)?, resource, day };
+    Some(PartOf { of, until: u32::try_from((*until)?).ok()? })
 }
 
 fn of_event(value: &EventOf) -> Row {

@@ -7,7 +7,7 @@ use evenkeel_rightsizing::history::{Cause, Day, Event, Hour};
 use proptest::prelude::*;
 
 use crate::history::Subject;
-use crate::history::exchange::{Batch, DayOf, EventOf, HourOf, MinuteOf};
+use crate::history::exchange::{Batch, DayOf, EventOf, HourOf, MinuteOf, PartOf};
 
 /// Numbers that survive a double.
 fn number() -> impl Strategy<Value = u64> {
@@ -106,17 +106,23 @@ pub(super) fn batch() -> impl Strategy<Value = Batch> {
         (own(), resource(), hour).prop_map(|(subject, resource, hour)| HourOf { subject, resource, hour });
     let day = (20_138..20_141u64, histogram(), histogram(), number())
         .prop_map(|(day, all, minutes, peak)| Day { day, all, minutes, peak });
-    let day =
-        (subject(), resource(), day).prop_map(|(subject, resource, day)| DayOf { subject, resource, day });
+    let day = (subject(), resource(), day)
+        .prop_map(|(subject, resource, day)| DayOf { subject, resource, day })
+        .boxed();
+    let part = (day.clone(), 0..1440u32).prop_map(|(of, minute)| {
+        let until = u32::try_from(of.day.day).unwrap() * 1440 + minute;
+        PartOf { of, until }
+    });
     let event = (own(), event()).prop_map(|(subject, event)| EventOf { subject, event });
     let some = 0..6;
     (
         prop::collection::vec(minute(), some.clone()),
         prop::collection::vec(hour, some.clone()),
         prop::collection::vec(day, some.clone()),
+        prop::collection::vec(part, some.clone()),
         prop::collection::vec(event, some),
     )
-        .prop_map(|(minutes, hours, days, events)| Batch { minutes, hours, days, events })
+        .prop_map(|(minutes, hours, days, parts, events)| Batch { minutes, hours, days, parts, events })
 }
 
 /// A batch as text that does not depend on the order of its values.
@@ -124,6 +130,7 @@ pub(super) fn sorted(batch: &Batch) -> Vec<String> {
     let mut all: Vec<String> = batch.minutes.iter().map(|v| format!("{v:?}")).collect();
     all.extend(batch.hours.iter().map(|v| format!("{v:?}")));
     all.extend(batch.days.iter().map(|v| format!("{v:?}")));
+    all.extend(batch.parts.iter().map(|v| format!("{v:?}")));
     all.extend(batch.events.iter().map(|v| format!("{v:?}")));
     all.sort();
     all

@@ -145,6 +145,7 @@ pub(super) fn pieces(mut batch: Batch, most: usize) -> Vec<Batch> {
         move_some(&mut batch.minutes, &mut piece.minutes, &mut room);
         move_some(&mut batch.hours, &mut piece.hours, &mut room);
         move_some(&mut batch.days, &mut piece.days, &mut room);
+        move_some(&mut batch.parts, &mut piece.parts, &mut room);
         move_some(&mut batch.events, &mut piece.events, &mut room);
         found.push(piece);
     }
@@ -246,6 +247,7 @@ fn report(engine: &str, asked: (u32, u32), coverage: &Coverage) {
         minutes = coverage.minutes,
         hours = coverage.hours,
         days = coverage.days,
+        parts = coverage.parts,
         events = coverage.events,
         refused = coverage.refused,
         missing_hours = coverage.missing_hours,
@@ -276,6 +278,7 @@ mod tests {
                 all.minutes.extend(piece.minutes);
                 all.hours.extend(piece.hours);
                 all.days.extend(piece.days);
+                all.parts.extend(piece.parts);
                 all.events.extend(piece.events);
             }
             prop_assert_eq!(sorted(&all), sorted(&given));

@@ -1,6 +1,7 @@
 //! Owns the seam to engines outside that keep the same past: plain values out as they are sealed, and back at start.
 //!
-//! A value is sealed when nothing more is expected for it; a late arrival is a further value of the same name and time,
+//! Minutes leave as they end. Hours and days leave when nothing more is expected for them; of the day that goes on
+//! each subject's content leaves once an hour, so that the engine knows all but the last minutes of everything. A late arrival is a further value of the same name and time,
 //! which whoever reads merges: sums add, peaks take the greater, histograms merge. A value may be written twice after a
 //! crash, with the same content: engines key by name and time and keep the last.
 
@@ -57,6 +58,15 @@ pub struct DayOf {
     pub day: Day,
 }
 
+/// A day that goes on, as far as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartOf {
+    /// All of the day up to then.
+    pub of: DayOf,
+    /// Before this minute (since 1970 UTC).
+    pub until: u32,
+}
+
 /// A kill or an eviction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventOf {
@@ -75,6 +85,8 @@ pub struct Batch {
     pub hours: Vec<HourOf>,
     /// Days of subjects.
     pub days: Vec<DayOf>,
+    /// Days of subjects that go on.
+    pub parts: Vec<PartOf>,
     /// Events of workloads.
     pub events: Vec<EventOf>,
 }
@@ -82,7 +94,7 @@ pub struct Batch {
 impl Batch {
     /// Number of values.
     pub fn len(&self) -> usize {
-        self.minutes.len() + self.hours.len() + self.days.len() + self.events.len()
+        self.minutes.len() + self.hours.len() + self.days.len() + self.parts.len() + self.events.len()
     }
 
     /// There is none.
@@ -102,12 +114,21 @@ pub struct Coverage {
     pub hours: u64,
     /// Days of subjects.
     pub days: u64,
+    /// The same of days that went on.
+    pub parts: u64,
     /// Events.
     pub events: u64,
     /// Values that could not be understood and were left out.
     pub refused: u64,
     /// Hours between the first and the last with a minute or hour of any workload, of which there is nothing.
     pub missing_hours: u32,
+}
+
+impl Coverage {
+    /// Values read, of all kinds.
+    pub const fn values(&self) -> u64 {
+        self.minutes + self.hours + self.days + self.parts + self.events
+    }
 }
 
 /// An engine could not do what it was asked.

@@ -26,7 +26,7 @@ impl Outside {
     /// kept is taken in where nothing is here.
     pub(crate) fn start(config: &Config, state: &SharedState, now_usec: u64) -> anyhow::Result<Self> {
         let mut outside = Self::default();
-        for section in &config.history.engines {
+        for (number, section) in config.history.engines.iter().enumerate() {
             let counters = Arc::new(Counters::default());
             let queue = Arc::new(Queue::new(section.queue, Arc::clone(&counters)));
             if section.write {
@@ -41,8 +41,9 @@ impl Outside {
                 // From the beginning of a day: a part of one would be taken in as if it were all of it.
                 let span = (now.saturating_sub(minutes) / DAY * DAY, now);
                 let (into, done) = (state.clone(), state.clone());
+                state.filling(now);
                 let sink = move |batch: Batch| {
-                    into.fill(&batch);
+                    into.fill(number, &batch);
                 };
                 let reading = worker::read(engine, Arc::clone(&queue), span, sink, move |_| done.filled());
                 outside.threads.push(reading?);

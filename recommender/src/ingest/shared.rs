@@ -117,17 +117,37 @@ impl SharedState {
     }
 
     /// Takes values in that another engine had, where there is nothing of their time; how many.
-    pub fn fill(&self, batch: &Batch) -> u64 {
-        fill::fill(&mut self.write(), batch)
+    pub fn fill(&self, engine: usize, batch: &Batch) -> u64 {
+        fill::fill(&mut self.write(), engine, batch)
     }
 
-    /// No more hours of minutes come from engines.
+    /// An engine is going to be read: what it gives fills what is not here now.
+    pub(crate) fn filling(&self, minute: u32) {
+        fill::begin(&mut self.write(), minute);
+    }
+
+    /// No more comes from one of the engines that are read.
     pub(crate) fn filled(&self) {
-        self.write().filled.clear();
+        fill::end(&mut self.write());
+    }
+
+    /// Offers what has come since the last call, the minute of which is given and becomes the present one.
+    pub(super) fn offer_fresh(&self, turned: &mut u32) {
+        let engines = self.engines.read().unwrap_or_else(PoisonError::into_inner);
+        if engines.is_empty() {
+            return;
+        }
+        let batch = {
+            let mut state = self.write();
+            let now = state.clock.now();
+            fill::fresh(&mut state, std::mem::replace(turned, now), now)
+        };
+        engines.iter().for_each(|queue| queue.push(batch.clone()));
     }
 
     /// What is sealed goes to these engines as well from now on.
     pub(crate) fn offer_to(&self, queue: Arc<Queue>) {
+        self.write().history.offer_fresh();
         self.engines.write().unwrap_or_else(PoisonError::into_inner).push(queue);
     }
 

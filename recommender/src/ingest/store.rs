@@ -276,7 +276,7 @@ impl Store {
     /// Takes values in that another engine had, where there is nothing of their time; how many. The next checkpoint makes
     /// them durable.
     pub fn fill(&mut self, batch: &Batch) -> u64 {
-        self.state.fill(batch)
+        self.state.fill(0, batch)
     }
 
     /// Hands what was appended to the kernel, for the sync to find.

@@ -182,4 +182,6 @@ fn message(asked: &Asked, resource: Resource, now: &Now, advice: Advice) -> v1::
 }
 
 #[cfg(test)]
+mod rebuilt_tests;
+#[cfg(test)]
 mod tests;

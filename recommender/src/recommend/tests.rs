@@ -18,24 +18,24 @@ use crate::ingest::record::{Entry as LogEntry, Key, Taken};
 use crate::state::history::Bounds;
 use crate::state::{Limits, State};
 
-const SECOND: u64 = 1_000_000;
-const MINUTE: u64 = 60 * SECOND;
-const HOUR: u64 = 60 * MINUTE;
-const DAY: u64 = 24 * HOUR;
+pub(super) const SECOND: u64 = 1_000_000;
+pub(super) const MINUTE: u64 = 60 * SECOND;
+pub(super) const HOUR: u64 = 60 * MINUTE;
+pub(super) const DAY: u64 = 24 * HOUR;
 /// Two in the morning of a day.
-const START: u64 = 19_675 * DAY + 2 * HOUR;
-const MIB: u64 = 1 << 20;
+pub(super) const START: u64 = 19_675 * DAY + 2 * HOUR;
+pub(super) const MIB: u64 = 1 << 20;
 
 /// A node whose containers use what they are told to.
-struct Feed {
-    state: State,
+pub(super) struct Feed {
+    pub(super) state: State,
     encoder: Encoder,
     sequence: u64,
-    now: u64,
+    pub(super) now: u64,
     used_usec: Vec<u64>,
 }
 
-fn empty() -> State {
+pub(super) fn empty() -> State {
     State::new(Limits {
         history: Bounds { retention_minutes: 35 * 24 * 60, series: 1_000, of_node: 1_000 },
         epochs: 10,
@@ -52,13 +52,13 @@ fn empty() -> State {
 type Who<'a> = (&'a str, &'a str, Option<u64>);
 
 impl Feed {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let (state, encoder) = (empty(), Encoder::new());
         Self { state, encoder, sequence: 0, now: START, used_usec: Vec::new() }
     }
 
     /// The recommender ends, and goes on from its checkpoint.
-    fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("checkpoint");
         checkpoint::write(&path, &checkpoint::encode(&self.state).finish(&[])).unwrap();
@@ -75,7 +75,7 @@ impl Feed {
     }
 
     /// One more container; it begins with a sample that stands for a moment.
-    fn start(&mut self, (workload, image, command_hash): Who<'_>) {
+    pub(super) fn start(&mut self, (workload, image, command_hash): Who<'_>) {
         self.used_usec.push(0);
         let requested = v1::ResourceValues {
             cpu_request_milli: Some(2_000),
@@ -98,7 +98,7 @@ impl Feed {
     }
 
     /// Samples of all containers, `interval` after those before: CPU in thousandths of a core and MiB of each.
-    fn sample(&mut self, interval: u64, use_of: impl Fn(usize) -> (u64, u64)) {
+    pub(super) fn sample(&mut self, interval: u64, use_of: impl Fn(usize) -> (u64, u64)) {
         self.now += interval;
         let mut samples = Vec::new();
         for (i, used) in self.used_usec.iter_mut().enumerate() {
@@ -116,11 +116,11 @@ impl Feed {
     }
 
     /// A sample a minute for so long.
-    fn run(&mut self, length: u64, use_of: impl Fn(usize) -> (u64, u64)) {
+    pub(super) fn run(&mut self, length: u64, use_of: impl Fn(usize) -> (u64, u64)) {
         (0..length / MINUTE).for_each(|_| self.sample(MINUTE, &use_of));
     }
 
-    fn desk<'a>(&'a self, site: &'a Site) -> Desk<'a> {
+    pub(super) fn desk<'a>(&'a self, site: &'a Site) -> Desk<'a> {
         Desk {
             advisor: &site.advisor,
             policies: &site.policies,
@@ -133,7 +133,7 @@ impl Feed {
     }
 
     /// CPU and memory of a workload's container under a rule.
-    fn live(&self, site: &Site, workload: &str, rule: &str) -> [v1::Recommendation; 2] {
+    pub(super) fn live(&self, site: &Site, workload: &str, rule: &str) -> [v1::Recommendation; 2] {
         let all = list::all(&self.desk(site), "", &[chosen(rule)]);
         let workload = format!("deployment/{workload}");
         let mut found = all.into_iter().filter(|r| r.workload == workload);
@@ -141,7 +141,13 @@ impl Feed {
     }
 
     /// The same of a pod that is yet to be made.
-    fn new_pod(&self, site: &Site, container: &str, image: &str, rule: &str) -> [v1::Recommendation; 2] {
+    pub(super) fn new_pod(
+        &self,
+        site: &Site,
+        container: &str,
+        image: &str,
+        rule: &str,
+    ) -> [v1::Recommendation; 2] {
         let text = format!(
             "kind: Pod\nmetadata: {{name: new-1, namespace: other}}\n\
              spec: {{containers: [{{name: {container}, image: '{image}'}}]}}\n"
@@ -151,21 +157,21 @@ impl Feed {
     }
 }
 
-struct Site {
-    advisor: Advisor,
+pub(super) struct Site {
+    pub(super) advisor: Advisor,
     policies: Set,
     before: Kept,
     wanted: Wanted,
 }
 
 impl Site {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let advisor = Advisor::new(&Config::default().recommend).unwrap();
         Self { advisor, policies: Set::default(), before: Kept::default(), wanted: Wanted::default() }
     }
 }
 
-fn chosen(rule: &str) -> Chosen {
+pub(super) fn chosen(rule: &str) -> Chosen {
     rules::choose(rule, &Default::default(), &Goals::default(), &Default::default()).unwrap()
 }
 

@@ -19,6 +19,10 @@ pub(crate) struct Buffer {
     pub(crate) plain: Vec<Kept>,
     /// Those before them, encoded.
     pub(crate) chunks: Vec<Vec<u8>>,
+    /// How many of the newest no engine outside was offered.
+    pub(crate) fresh: usize,
+    /// It is in the list of those that have such.
+    pub(crate) is_listed: bool,
 }
 
 /// Minutes of a container that go to a file as they are.
@@ -29,11 +33,13 @@ pub(crate) struct Block {
     /// Name of the pod, for engines outside; files tell replicas apart by nothing.
     pub(crate) pod: Arc<str>,
     pub(crate) bytes: Arc<[u8]>,
+    /// How many of its minutes, from the first on, engines outside were offered already.
+    pub(crate) offered: usize,
 }
 
 impl Buffer {
     pub(crate) fn new(hour: u32, pod: &str) -> Self {
-        Self { hour, pod: pod.into(), plain: Vec::new(), chunks: Vec::new() }
+        Self { hour, pod: pod.into(), plain: Vec::new(), chunks: Vec::new(), fresh: 0, is_listed: false }
     }
 
     pub(super) fn push(&mut self, kept: Kept) {
@@ -45,6 +51,15 @@ impl Buffer {
             self.plain.reserve_exact(CHUNK);
         }
         self.plain.push(kept);
+        self.fresh += 1;
+    }
+
+    /// Minutes that no engine outside was offered; from now on they were.
+    pub(super) fn take_fresh(&mut self) -> Vec<Kept> {
+        let count = std::mem::take(&mut self.fresh);
+        self.is_listed = false;
+        let mut all = if count <= self.plain.len() { self.plain.clone() } else { self.minutes() };
+        all.split_off(all.len().saturating_sub(count))
     }
 
     pub(super) fn minutes(&self) -> Vec<Kept> {

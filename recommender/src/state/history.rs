@@ -4,7 +4,7 @@
 //! image's minutes are the union of its workloads' minutes. A container's hour of minutes is encoded once it has ended,
 //! waits in memory for the next checkpoint, and is read from its file from then on.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use evenkeel_model::rollup::Rollup;
@@ -158,6 +158,8 @@ pub struct Minutes {
     dropped_series: u64,
     /// Series with pending blocks.
     dirty: Vec<SeriesId>,
+    /// Containers with minutes that no engine outside was offered; nothing where there is no engine.
+    fresh: Option<Vec<(SeriesId, ReplicaKey)>>,
     /// Where extents are read from.
     files: MinuteFiles,
 }
@@ -178,6 +180,7 @@ impl Minutes {
             newest: 0,
             dropped_series: 0,
             dirty: Vec::new(),
+            fresh: None,
             files: MinuteFiles::default(),
         }
     }
@@ -250,8 +253,31 @@ impl Minutes {
         self.dropped_series = series;
     }
 
+    /// From now on minutes are offered as they end.
+    pub(crate) fn offer_fresh(&mut self) {
+        self.fresh.get_or_insert_default();
+    }
+
+    /// Minutes that ended since the last call: series, pod and minutes of each container.
+    pub(crate) fn take_fresh(&mut self) -> Vec<(SeriesKey, Arc<str>, Vec<Kept>)> {
+        let Some(listed) = self.fresh.as_mut().map(std::mem::take) else { return Vec::new() };
+        let mut taken = Vec::with_capacity(listed.len());
+        for (id, replica) in listed {
+            let Some(series) = self.by_id.get_mut(&id) else { continue };
+            // What was sealed meanwhile is offered as a block.
+            let Some(buffer) = series.buffers.get_mut(&replica) else { continue };
+            let minutes = buffer.take_fresh();
+            if !minutes.is_empty() {
+                taken.push((series.key.clone(), Arc::clone(&buffer.pod), minutes));
+            }
+        }
+        taken
+    }
+
     /// Puts a container's present hour back as a checkpoint has it.
-    pub(crate) fn restore_buffer(&mut self, id: SeriesId, replica: ReplicaKey, buffer: Buffer) {
+    pub(crate) fn restore_buffer(&mut self, id: SeriesId, replica: ReplicaKey, mut buffer: Buffer) {
+        // Whether they were offered is not known; a value that is written again replaces itself.
+        buffer.fresh = buffer.minutes().len();
         if let Some(series) = self.by_id.get_mut(&id) {
             series.buffers.insert(replica, buffer);
         }
@@ -266,20 +292,26 @@ impl Minutes {
         }
     }
 
-    /// Whether there is any minute of an hour.
+    /// Whether there is any minute of an hour in files.
     pub(crate) fn has_hour(&self, id: SeriesId, hour: u32) -> bool {
-        self.by_id.get(&id).is_some_and(|series| {
-            series.extents.iter().any(|e| e.hour == hour)
-                || series.pending.iter().any(|b| b.hour == hour)
-                || series.buffers.values().any(|b| b.hour == hour)
-        })
+        self.by_id.get(&id).is_some_and(|series| series.extents.iter().any(|e| e.hour == hour))
+    }
+
+    /// Hours of series of which there are minutes that are in no file yet.
+    pub(crate) fn unwritten(&self) -> HashSet<(SeriesId, u32)> {
+        let hours = |(id, series): (&SeriesId, &Series)| -> Vec<_> {
+            let pending = series.pending.iter().map(|b| b.hour);
+            pending.chain(series.buffers.values().map(|b| b.hour)).map(|hour| (*id, hour)).collect()
+        };
+        self.by_id.iter().flat_map(hours).collect()
     }
 
     /// Takes an hour of minutes in that another engine had.
     pub(crate) fn fill(&mut self, id: SeriesId, pod: &str, hour: u32, minutes: &[Kept]) {
         let Some(series) = self.by_id.get_mut(&id) else { return };
         let plain = minutes.to_vec();
-        seal(&mut self.dirty, id, series, &Buffer { plain, ..Buffer::new(hour, pod) });
+        let fresh = plain.len();
+        seal(&mut self.dirty, id, series, &Buffer { plain, fresh, ..Buffer::new(hour, pod) });
         let newest = minutes.iter().map(|kept| kept.minute).max().unwrap_or(0);
         series.newest = series.newest.max(newest);
         self.newest = self.newest.max(newest);
@@ -342,15 +374,28 @@ impl Minutes {
 
     /// Minutes of a series from a minute on, in the order of time.
     pub(crate) fn kept(&self, id: SeriesId, from: u32) -> Vec<Kept> {
+        self.kept_within(id, from, u32::MAX)
+    }
+
+    /// The first hour since 1970 of which there is any minute of a series.
+    pub(crate) fn first_hour(&self, id: SeriesId) -> Option<u32> {
+        let series = self.by_id.get(&id)?;
+        let in_memory = series.pending.iter().map(|b| b.hour).chain(series.buffers.values().map(|b| b.hour));
+        series.extents.iter().map(|e| e.hour).chain(in_memory).min()
+    }
+
+    /// Minutes of a series from a minute on and before another, in the order of time.
+    pub(crate) fn kept_within(&self, id: SeriesId, from: u32, to: u32) -> Vec<Kept> {
         let Some(series) = self.by_id.get(&id) else { return Vec::new() };
+        let wanted = |hour: u32| hour >= from / 60 && hour <= to / 60;
         let mut all = Vec::new();
-        for extent in series.extents.iter().filter(|e| e.hour >= from / 60) {
+        for extent in series.extents.iter().filter(|e| wanted(e.hour)) {
             self.files.read(extent, |block| all.extend(decode_minutes(block).unwrap_or_default()));
         }
-        let pending = series.pending.iter().filter(|b| b.hour >= from / 60);
+        let pending = series.pending.iter().filter(|b| wanted(b.hour));
         all.extend(pending.filter_map(|b| decode_minutes(&b.bytes)).flatten());
-        all.extend(series.buffers.values().flat_map(Buffer::minutes));
-        all.retain(|kept| kept.minute >= from);
+        all.extend(series.buffers.values().filter(|b| wanted(b.hour)).flat_map(Buffer::minutes));
+        all.retain(|kept| kept.minute >= from && kept.minute < to);
         all.sort_by_key(|kept| kept.minute);
         all
     }
@@ -556,6 +601,10 @@ impl History for Minutes {
         }
         if let Some(buffer) = series.buffers.get_mut(&replica) {
             buffer.push(Kept::of(minute, rollup));
+            if let Some(fresh) = self.fresh.as_mut().filter(|_| !buffer.is_listed) {
+                buffer.is_listed = true;
+                fresh.push((id, replica));
+            }
         }
         series.newest = series.newest.max(minute);
         self.newest = self.newest.max(minute);
@@ -581,7 +630,8 @@ fn seal(dirty: &mut Vec<SeriesId>, id: SeriesId, series: &mut Series, buffer: &B
         dirty.push(id);
     }
     let (hour, pod) = (buffer.hour, Arc::clone(&buffer.pod));
-    series.pending.push(Block { hour, pod, bytes: encode_minutes(&minutes).into() });
+    let offered = minutes.len().saturating_sub(buffer.fresh);
+    series.pending.push(Block { hour, pod, bytes: encode_minutes(&minutes).into(), offered });
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub mod stream;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use evenkeel_model::panic;
 use evenkeel_model::rollup::Rollup;
@@ -46,12 +46,13 @@ use evenkeel_model::sample::{Field, Sample};
 use evenkeel_proto::frame::FrameKind;
 use evenkeel_proto::v1;
 
+use crate::history::fill::Filling;
 use crate::history::past::{Past, PastBounds, Subjects};
 use crate::history::replica::{Fold, Replica};
 use crate::ingest::record::{Entry as LogEntry, Key, Lost, Panic, Taken};
 use crate::ingest::stream_state::Range;
 use clock::Clock;
-use history::{Bounds, History, Minutes, SeriesId};
+use history::{Bounds, History, Minutes};
 use minute::MINUTE_USEC;
 use repeats::Repeats;
 use slots::Slot;
@@ -168,8 +169,8 @@ pub struct State {
     pub history: Minutes,
     /// Hours, days and events.
     pub past: Past,
-    /// Hours of minutes filled in from other engines, of which more may come.
-    pub(crate) filled: HashSet<(SeriesId, u32)>,
+    /// What is being read back from other engines.
+    pub(crate) filling: Filling,
     /// What time it is.
     pub(crate) clock: Clock,
     pub(crate) events: VecDeque<Event>,
@@ -207,7 +208,7 @@ impl State {
                 name_bytes: limits.history.name_bytes(),
                 name_bytes_of_node: limits.history.name_bytes_of_node(),
             }),
-            filled: HashSet::new(),
+            filling: Filling::default(),
             clock: Clock::default(),
             events: VecDeque::new(),
             repeats: Repeats::default(),

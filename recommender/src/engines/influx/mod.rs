@@ -205,7 +205,7 @@ impl Engine for Influx {
             self.gate.heed(&failure);
             failure.of(&self.name)
         })?;
-        add(&self.counters.read, coverage.minutes + coverage.hours + coverage.days + coverage.events);
+        add(&self.counters.read, coverage.values());
         add(&self.counters.misread, coverage.refused);
         Ok(coverage)
     }

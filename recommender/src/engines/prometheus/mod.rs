@@ -194,7 +194,7 @@ impl Engine for Prometheus {
             self.gate.heed(&failure);
             failure.of(&self.name)
         })?;
-        add(&self.counters.read, coverage.minutes + coverage.hours + coverage.days + coverage.events);
+        add(&self.counters.read, coverage.values());
         add(&self.counters.misread, coverage.refused);
         Ok(coverage)
     }

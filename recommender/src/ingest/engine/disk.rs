@@ -15,6 +15,9 @@ use crate::ingest::health::count;
 use crate::ingest::save::save_in_room;
 use crate::ingest::store::Mark;
 
+/// How often minutes that ended are offered to engines outside.
+const OFFER_EVERY: Duration = Duration::from_secs(30);
+
 /// Makes what was flushed durable, and publishes the mark.
 pub(super) fn sync_loop(shared: &Shared, woken: &Receiver<()>, publish: &watch::Sender<Mark>) {
     let interval = shared.config.log.sync_interval.get();
@@ -59,10 +62,16 @@ pub(super) fn checkpoint_loop(shared: &Shared, woken: &Receiver<()>) {
     let mut written = shared.state.read().applied;
     // The room kept may be too small for the next checkpoint.
     let mut grown = false;
+    // Engines outside have minutes within two, however seldom checkpoints are.
+    let (mut offered, mut turned) = (Instant::now(), shared.state.read().clock.now());
     while !shared.stop.load(Ordering::SeqCst) {
         match woken.recv_timeout(Duration::from_millis(250)) {
             Ok(()) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if offered.elapsed() >= OFFER_EVERY {
+            offered = Instant::now();
+            shared.state.offer_fresh(&mut turned);
         }
         let trimmed = shared.trim_to.load(Ordering::SeqCst) == 0;
         if trimmed && (shared.room.is_released() || grown) {
