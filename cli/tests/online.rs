@@ -144,6 +144,68 @@ fn rules_are_set_side_by_side() {
 }
 
 #[test]
+fn use_over_time_is_the_csv_that_a_backtest_reads() {
+    let found = ask(&["usage", "--series", "--resource", "cpu"]);
+    assert_eq!(found.status, 0, "{found:?}");
+    let mut lines = found.out.lines();
+    assert_eq!(
+        (lines.next(), lines.next()),
+        (Some("series,t,value"), Some("shop/deployment/web/app,1700000000,0.1"))
+    );
+    assert_eq!(lines.count() + 1, 4 * 1440 - 60);
+    let gap = "gap: shop/deployment/web/app: nothing was measured from 2023-11-16T07:33:20Z to 2023-11-16T08:33:20Z";
+    assert!(found.err.contains(gap), "{}", found.err);
+    // The same from the recommender as from the file.
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("cpu.csv");
+    std::fs::write(&trace, &found.out).unwrap();
+    let rules = ["--resource", "cpu", "--rule", "goal", "--rule", "vpa", "-o", "json"];
+    let of_file = run(&[&["backtest", "--trace", trace.to_str().unwrap()], &rules[..]].concat());
+    let of_history = ask(&[&["backtest", "--history", "shop/deployment/web"], &rules[..]].concat());
+    assert_eq!((of_history.status, &of_history.out), (0, &of_file.out), "{}", of_history.err);
+    assert!(of_history.err.contains(gap), "{}", of_history.err);
+    assert!(of_file.json()[1]["againstFirst"].is_object(), "{}", of_file.out);
+    let none = ask(&["backtest", "--history", "deployment/none", "--resource", "cpu"]);
+    assert_eq!(none.status, 1, "{none:?}");
+    assert!(none.err.contains("no minute of it"), "{}", none.err);
+    assert_eq!(ask(&["usage", "--series"]).status, 2);
+
+    let predicted = ask(&["backtest", "--history", "--resource", "cpu", "--predicted", "-o", "json"]).json();
+    let hours = &predicted[0];
+    assert_eq!((&hours["windowSeconds"], &hours["held"][1]["value"]), (&json!(3600), &json!("max")));
+    assert!(
+        hours["windows"].as_u64().unwrap() > 80 && hours["confidence"].as_f64().unwrap() > 0.85,
+        "{hours}"
+    );
+    assert!(hours["held"][1]["part"].as_f64().unwrap() > 0.85, "{hours}");
+}
+
+#[test]
+fn seconds_of_the_agent_are_a_series_too() {
+    let found = ask(&["usage", "--series", "--resource", "memory", "--local"]);
+    assert_eq!(found.status, 0, "{found:?}");
+    insta::assert_snapshot!("usage_series_local", found.out);
+    assert_eq!(ask(&["usage", "--series", "--resource", "cpu", "--local", "--namespace", "none"]).status, 1);
+}
+
+#[test]
+fn rules_are_set_side_by_side_at_equal_risk() {
+    let found = ask(&["compare", "--rules", "initial,goal", "--equal-risk", "-o", "json"]).json();
+    assert_eq!(found["now"].as_array().unwrap().len(), 2);
+    let equal = found["equalRisk"].as_array().unwrap();
+    let of =
+        |at: usize| (equal[at]["resource"].clone(), equal[at]["rule"].clone(), equal[at]["series"].clone());
+    assert_eq!(
+        (of(0), of(1)),
+        ((json!("cpu"), json!("initial"), json!(1)), (json!("cpu"), json!("goal"), json!(1)))
+    );
+    assert_eq!(equal.len(), 4);
+    assert!(equal[1]["lessFirst"].is_array() && equal[1]["factor"].as_f64().unwrap() > 0.0, "{found}");
+    let table = ask(&["compare", "--rules", "initial,goal", "--equal-risk"]).out;
+    assert!(table.contains("AT EQUAL RISK"), "{table}");
+}
+
+#[test]
 fn policies_are_shown_applied_and_deleted() {
     insta::assert_snapshot!("policy_table", ask(&["policy", "get", "-o", "wide"]).out);
     let one = ask(&["policy", "get", "web", "-n", "shop", "-o", "json"]);

@@ -5,10 +5,14 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 use evenkeel_proto::v1::{ListRecommendationsRequest, RecommendPodRequest, Recommendation};
+use evenkeel_rightsizing::Resource;
+use evenkeel_rightsizing::named::Named;
 use serde::Serialize;
 
 use crate::client::{self, Address};
+use crate::commands::backtest::{self, AtEqualRisk};
 use crate::commands::recommend::{YOUNG, amount, marked, saving, signed};
+use crate::commands::series;
 use crate::failure::Failure;
 use crate::input;
 use crate::output::{Answer, Format, Output};
@@ -21,6 +25,7 @@ use crate::table::{Cell, Table};
 #[command(after_help = "Examples:
   evenkeel compare
   evenkeel compare --namespace shop --rules goal,vpa
+  evenkeel compare --equal-risk
   evenkeel compare -f pod.yaml -o json")]
 pub(crate) struct CompareArgs {
     /// Only of this namespace.
@@ -36,6 +41,10 @@ pub(crate) struct CompareArgs {
     /// Which rules, separated by commas; all the recommender knows without.
     #[arg(long, value_name = "RULE,...", value_delimiter = ',', num_args = 1.., default_value = "*", hide_default_value = true)]
     rules: Vec<String>,
+    /// Replay the stored minutes under each rule, too, and set the rules side by side at equal risk: all requests of a rule
+    /// multiplied by the factor with which 1 % of the time (CPU) or of the days (memory) are over.
+    #[arg(long, conflicts_with = "file")]
+    equal_risk: bool,
     /// For this pod, existing or not; - is standard input.
     #[arg(short, long, value_name = "POD", value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
@@ -115,7 +124,8 @@ pub(crate) async fn run(args: &CompareArgs, address: &Address, output: &Output) 
         }
     };
     let rows = side_by_side(found);
-    output.answer_text(&rows, || {
+    let equal = if args.equal_risk { at_equal_risk(args, address, &rows).await? } else { Vec::new() };
+    let text = || {
         let mut text = output.rendered(&table(&rows, output));
         if output.format() != Format::Csv {
             text.push_str(&totals(&rows));
@@ -123,9 +133,71 @@ pub(crate) async fn run(args: &CompareArgs, address: &Address, output: &Output) 
                 text.push_str(&format!("\n{YOUNG}\n"));
             }
         }
+        if args.equal_risk {
+            text.push_str(&format!("\n{}", output.rendered(&equal_table(&equal))));
+        }
         text
-    })?;
+    };
+    match args.equal_risk {
+        true => output.answer_text(&WithEqualRisk { now: &rows, equal_risk: &equal }, text)?,
+        false => output.answer_text(&rows, text)?,
+    }
     Ok(Answer::Yes)
+}
+
+/// What rules say today, and what they would have cost at equal risk.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WithEqualRisk<'a> {
+    now: &'a [Row],
+    equal_risk: &'a [AtEqualRisk],
+}
+
+/// The stored minutes of what was asked about, replayed under each rule that said something.
+async fn at_equal_risk(
+    args: &CompareArgs,
+    address: &Address,
+    rows: &[Row],
+) -> Result<Vec<AtEqualRisk>, Failure> {
+    let rules: Vec<(String, Named)> = names(rows)
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), Named::parse(name).ok()?)))
+        .collect();
+    let mut equal = Vec::new();
+    for resource in Resource::ALL {
+        let request = backtest::history::request("", &args.namespace, resource);
+        let (trace, gaps) = series::stored(address, request).await?;
+        gaps.tell();
+        equal.extend(backtest::at_equal_risk(&trace, resource, &rules));
+    }
+    if equal.is_empty() {
+        eprintln!("no workload has a day and a half of minutes to be replayed");
+    }
+    Ok(equal)
+}
+
+fn equal_table(equal: &[AtEqualRisk]) -> Table {
+    let titles =
+        ["RESOURCE", "RULE", "SERIES", "RISK", "SLACK", "FACTOR", "AT EQUAL RISK", "REQUESTED", "LESS FIRST"];
+    let mut table = Table::new(&titles);
+    let percent = |part: f64| format!("{:.1} %", 100.0 * part);
+    for one in equal {
+        let less = one.less_first.map_or("-".to_owned(), |[mean, low, high]| {
+            format!("{:+.2} [{:+.2}, {:+.2}]", 100.0 * mean, 100.0 * low, 100.0 * high)
+        });
+        table.row(vec![
+            one.resource.into(),
+            one.rule.as_str().into(),
+            one.series.to_string().into(),
+            format!("{:.2} %", 100.0 * one.risk).into(),
+            percent(one.slack).into(),
+            format!("{:.2}", one.factor).into(),
+            percent(one.slack_at_equal_risk).into(),
+            amount(one.resource, Some(one.requested_at_equal_risk)).into(),
+            less.into(),
+        ]);
+    }
+    table
 }
 
 /// One row for what several rules say of one container's resource, in the order of the first of them.

@@ -19,6 +19,7 @@ pub(crate) mod qos;
 pub(crate) mod quantity;
 pub(crate) mod recommend;
 pub(crate) mod replay;
+pub(crate) mod series;
 pub(crate) mod snapshot;
 pub(crate) mod status;
 pub(crate) mod top;
@@ -61,7 +62,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Nodes(args) => block_on(nodes::run(&args, &recommender, &output)),
         Command::Namespaces(args) => block_on(namespaces::run(&args, &recommender, &output)),
         Command::Doctor(args) => block_on(doctor::run(&args, &peers, &output)),
-        Command::Backtest(args) => backtest::run(&args, &output),
+        Command::Backtest(args) => backtest::run(&args, &recommender, &output),
         Command::Quantity(args) => quantity::run(&args, &output),
         Command::Check(args) => check::run(&args, &output),
         Command::Qos(command) => qos::run(&command, &output),

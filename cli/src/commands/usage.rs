@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use clap::Args;
-use evenkeel_proto::v1::{ListContainersRequest, QueryUsageRequest, Stats, UsageRecord};
+use clap::{Args, ValueEnum};
+use evenkeel_proto::v1::{ListContainersRequest, QuerySeriesRequest, QueryUsageRequest, Stats, UsageRecord};
+use evenkeel_rightsizing::Resource;
 use jiff::SignedDuration;
 use serde::Serialize;
 
 use crate::client::{self, Address, Peers};
+use crate::commands::backtest::Measured;
 use crate::commands::recommend::amount;
+use crate::commands::series;
 use crate::failure::Failure;
 use crate::output::{Answer, Output};
 use crate::table::{Cell, Table};
@@ -16,12 +19,15 @@ use crate::table::{Cell, Table};
 /// Show what containers used: mean, peak and percentiles of the seconds of a window.
 ///
 /// A window of more than a minute begins with a whole hour, because seconds are kept by the hour; -o wide shows how long it
-/// is. Confidence is the part of its seconds that was seen. CPU is in thousandths of a core and memory in bytes in JSON and YAML.
+/// is. Confidence is the part of its seconds that was seen. PREDICTED is the maximum expected of the next hour, or after a
+/// longer window of the next day once days are known; -o wide shows how likely it is to be kept to. CPU is in thousandths of a core and memory in bytes in JSON and YAML.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   evenkeel usage
   evenkeel usage --namespace shop --window 1h
   evenkeel usage --local
+  evenkeel usage --series --resource cpu --window 7d > cpu.csv
+  evenkeel usage --series --resource memory --local --for 10m > memory.csv
   evenkeel usage --workload deployment/web --container app -o json")]
 pub(crate) struct UsageArgs {
     /// Only of this namespace.
@@ -39,6 +45,44 @@ pub(crate) struct UsageArgs {
     /// Ask the agent of this node, which keeps the last minute, and not the recommender.
     #[arg(long, conflicts_with = "window")]
     local: bool,
+    /// Print use over time instead: the CSV series,t,value that backtest reads, in cores or bytes; gaps go to standard error.
+    /// With --local, seconds as the agent samples them.
+    #[arg(long, requires = "resource")]
+    series: bool,
+    /// Of what.
+    #[arg(long, value_enum, requires = "series")]
+    resource: Option<Measured>,
+    /// From one value to the next. Seconds are kept for a minute; a value of more is the mean of CPU or the peak of memory,
+    /// of several replicas that of the one at rank 95 %.
+    #[arg(long, value_enum, default_value = "1m", requires = "series", conflicts_with = "local")]
+    step: Step,
+    /// How long to follow the agent, such as 10m; until it is interrupted unless given.
+    #[arg(long = "for", value_name = "DURATION", value_parser = window, requires = "local", requires = "series")]
+    length: Option<u64>,
+}
+
+/// From one value to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Step {
+    #[value(name = "1s")]
+    Second,
+    #[value(name = "1m")]
+    Minute,
+    #[value(name = "1h")]
+    Hour,
+    #[value(name = "1d")]
+    Day,
+}
+
+impl Step {
+    const fn seconds(self) -> u64 {
+        match self {
+            Self::Second => 1,
+            Self::Minute => 60,
+            Self::Hour => 3_600,
+            Self::Day => 86_400,
+        }
+    }
 }
 
 impl UsageArgs {
@@ -69,6 +113,10 @@ struct Record {
     usage: BTreeMap<String, Distribution>,
     maxusage: BTreeMap<String, Distribution>,
     predicted: BTreeMap<String, Distribution>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    predicted_seconds: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    predicted_confidence: Option<f64>,
     window_seconds: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     window_start_seconds: Option<i64>,
@@ -101,6 +149,8 @@ impl From<UsageRecord> for Record {
             usage: all(r.usage),
             maxusage: all(r.max_usage),
             predicted: all(r.predicted),
+            predicted_seconds: r.predicted_seconds,
+            predicted_confidence: r.predicted_confidence,
             window_seconds: r.window_seconds,
             window_start_seconds: r.window_start_seconds,
             confidence: r.confidence,
@@ -110,6 +160,9 @@ impl From<UsageRecord> for Record {
 }
 
 pub(crate) async fn run(args: &UsageArgs, peers: &Peers<'_>, output: &Output) -> Result<Answer, Failure> {
+    if let Some(resource) = args.resource.filter(|_| args.series) {
+        return over_time(args, resource.into(), peers).await;
+    }
     let found = if args.local {
         last_minute(args, peers.agent).await?
     } else {
@@ -118,6 +171,32 @@ pub(crate) async fn run(args: &UsageArgs, peers: &Peers<'_>, output: &Output) ->
     let records: Vec<Record> = found.into_iter().map(Record::from).collect();
     output.answer(&records, || table(&records, output.is_wide()))?;
     Ok(Answer::Yes)
+}
+
+/// Use over time as CSV.
+async fn over_time(args: &UsageArgs, resource: Resource, peers: &Peers<'_>) -> Result<Answer, Failure> {
+    let count = if args.local {
+        let fits = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+        let wants = |namespace: &str, workload: &str, container: &str| {
+            fits(&args.namespace, namespace)
+                && fits(&args.workload, workload)
+                && fits(&args.container, container)
+        };
+        series::print_live(peers.agent, resource, args.length, &wants).await?
+    } else {
+        let now = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0);
+        let request = QuerySeriesRequest {
+            namespace: args.namespace.clone(),
+            workload: args.workload.clone(),
+            container: args.container.clone(),
+            resource: resource.as_str().to_owned(),
+            step_seconds: args.step.seconds(),
+            from_seconds: args.window.map_or(0, |window| now.saturating_sub(window)),
+            to_seconds: 0,
+        };
+        series::print_stored(peers.recommender, request).await?
+    };
+    Ok(if count > 0 { Answer::Yes } else { Answer::No })
 }
 
 /// What the agent has of the last minute.
@@ -161,6 +240,7 @@ fn table(records: &[Record], wide: bool) -> Table {
     ];
     if wide {
         titles.extend(["MIN", "P95", "P99.5", "P99.9", "WINDOW", "CONFIDENCE", "DROPPED"]);
+        titles.extend(["NEXT", "NEXT-CONFIDENCE", "NEXT-MEAN", "NEXT-P99"]);
     }
     let mut table = Table::new(&titles);
     for record in records {
@@ -184,7 +264,7 @@ fn row(r: &Record, resource: &str, usage: &Distribution, wide: bool) -> Vec<Cell
     row.extend(SHOWN.iter().map(percentile));
     row.extend([
         shown(usage.max),
-        shown(r.predicted.get(resource).and_then(|d| d.mean.or(d.max))),
+        shown(r.predicted.get(resource).and_then(|d| d.max)),
         usage.count.to_string().into(),
     ]);
     if wide {
@@ -194,6 +274,13 @@ fn row(r: &Record, resource: &str, usage: &Distribution, wide: bool) -> Vec<Cell
             Cell::from(format!("{}s", r.window_seconds)),
             r.confidence.map_or("-".to_owned(), |c| format!("{c:.3}")).into(),
             r.dropped.to_string().into(),
+        ]);
+        let next = r.predicted.get(resource);
+        row.extend([
+            Cell::from(r.predicted_seconds.map_or("-".to_owned(), |s| format!("{s}s"))),
+            r.predicted_confidence.map_or("-".to_owned(), |c| format!("{c:.2}")).into(),
+            shown(next.and_then(|d| d.mean)),
+            shown(next.and_then(|d| d.percentiles.get("99").copied())),
         ]);
     }
     row

@@ -420,6 +420,7 @@ fn memory(allocatable: Option<u64>) -> Option<AllocatedResource> {
 #[evenkeel_proto::tonic::async_trait]
 impl RecommenderService for Recommender {
     type WatchRecommendationsStream = Stream<WatchRecommendationsResponse>;
+    type QuerySeriesStream = Stream<QuerySeriesResponse>;
     type WatchUsageStream = Stream<RecommenderServiceWatchUsageResponse>;
 
     async fn recommend_pod(&self, r: Request<RecommendPodRequest>) -> Answer<RecommendPodResponse> {
@@ -474,14 +475,38 @@ impl RecommenderService for Recommender {
             workload: "deployment/web".into(),
             container: "app".into(),
             usage: [("cpu".to_owned(), stats.clone())].into(),
-            max_usage: [("cpu".to_owned(), stats)].into(),
-            predicted: Default::default(),
+            max_usage: [("cpu".to_owned(), stats.clone())].into(),
+            predicted: [("cpu".to_owned(), Stats { mean: Some(300), max: Some(1200), ..stats })].into(),
+            predicted_seconds: Some(86_400),
+            predicted_confidence: Some(0.9),
             window_seconds: r.into_inner().window_seconds.max(60),
             confidence: Some(1.0),
             dropped: 2,
             ..Default::default()
         };
         Ok(Response::new(QueryUsageResponse { records: vec![record] }))
+    }
+
+    async fn query_series(&self, r: Request<QuerySeriesRequest>) -> Answer<Self::QuerySeriesStream> {
+        let request = r.into_inner();
+        let (begin, step) = (1_700_000_000, request.step_seconds.max(60));
+        // Four days of minutes, with a lost hour on the second.
+        let times: Vec<u64> = (0..4 * 1440).filter(|at| !(2000..2060).contains(at)).collect();
+        let value = |at: u64| 100_000 + at % 1440 * 100;
+        let pieces = times.chunks(2000).map(|chunk| QuerySeriesResponse {
+            series: "shop/deployment/web/app".into(),
+            times: chunk.iter().map(|at| begin + at * step).collect(),
+            values: chunk.iter().map(|at| value(*at)).collect(),
+            gaps: match chunk.contains(&2060) {
+                true => {
+                    vec![SeriesGap { from_seconds: begin + 2000 * step, to_seconds: begin + 2060 * step }]
+                }
+                false => Vec::new(),
+            },
+        });
+        let is_known = ["", "deployment/web"].contains(&request.workload.as_str());
+        let pieces: Vec<_> = pieces.filter(|_| is_known).map(Ok).collect();
+        Ok(Response::new(Box::pin(tokio_stream::iter(pieces))))
     }
 
     async fn watch_usage(

@@ -7,19 +7,19 @@ use std::sync::Arc;
 
 use evenkeel_capacity::object::Requirement;
 use evenkeel_capacity::question::label_requirements;
-use evenkeel_model::panic::Panic;
+use evenkeel_model::panic::{MAX_REASON, Panic};
 use evenkeel_model::pod::{Pod, ReadError};
 use evenkeel_proto::v1::{
     self, recommender_service_server::RecommenderService,
     recommender_service_watch_usage_response::Event as UsageEvent,
 };
-use futures::Stream;
+use futures::{Stream, StreamExt as _};
 use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::deadline::{self, Unanswered};
-use super::{Context, Late, convert, watch as watching};
+use super::{Context, Late, convert, series, watch as watching};
 use crate::allocated::AT_MOST_USEC;
 use crate::ingest::engine::chain;
 use crate::policy::panic;
@@ -132,6 +132,7 @@ impl Api {
 #[tonic::async_trait]
 impl RecommenderService for Api {
     type WatchRecommendationsStream = Watched<v1::WatchRecommendationsResponse>;
+    type QuerySeriesStream = Watched<v1::QuerySeriesResponse>;
     type WatchUsageStream = Watched<v1::RecommenderServiceWatchUsageResponse>;
 
     async fn recommend_pod(
@@ -204,6 +205,17 @@ impl RecommenderService for Api {
         Ok(Response::new(v1::QueryUsageResponse { records: records.collect() }))
     }
 
+    async fn query_series(
+        &self,
+        request: Request<v1::QuerySeriesRequest>,
+    ) -> Result<Response<Self::QuerySeriesStream>, Status> {
+        let asked = series::asked(request.into_inner()).map_err(Status::invalid_argument)?;
+        let context = self.context()?.clone();
+        let pieces = series::told(context, asked, Some(self.stopping.clone()), self.watching()?);
+        let messages = pieces.map(|piece| piece.map(series::message).map_err(no_turn));
+        Ok(Response::new(Box::pin(messages)))
+    }
+
     async fn watch_usage(
         &self,
         request: Request<v1::RecommenderServiceWatchUsageRequest>,
@@ -255,7 +267,6 @@ impl RecommenderService for Api {
         &self,
         request: Request<v1::SetPanicRequest>,
     ) -> Result<Response<v1::SetPanicResponse>, Status> {
-        const MAX_REASON: usize = 4096;
         let v1::SetPanicRequest { on, reason, revert } = request.into_inner();
         if reason.len() > MAX_REASON {
             return Err(Status::invalid_argument(format!(

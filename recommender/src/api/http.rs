@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 use super::deadline::Unanswered;
 use super::grpc::{SHORT_TEXT, selector_of};
 use super::ready::Readiness;
+use super::series::{self, SeriesQuery};
 use super::{Context, Late, convert, metrics, policies};
 use crate::allocated::AT_MOST_USEC;
 use crate::clock::WallClock;
@@ -136,6 +137,7 @@ impl Site {
                 get(get_policy).put(put_policy).delete(delete_policy),
             )
             .route("/api/v1/usage", get(query_usage))
+            .route("/api/v1/usage/series", get(usage_series))
             .route("/api/v1/nodes", get(nodes))
             .route("/api/v1/namespaces", get(namespaces))
             .route("/api/v1/events", get(events))
@@ -500,6 +502,23 @@ async fn query_usage(From(site): From<Site>, request: Request) -> Result<Json, P
     let question = Question { namespace, workload, container, window_seconds };
     let found = site.ask_desk("/api/v1/usage", move |desk| usage::query(desk, &question)).await?;
     Ok(Json(found.iter().map(convert::usage).collect()))
+}
+
+async fn usage_series(From(site): From<Site>, request: Request) -> Result<Response, Problem> {
+    const PLACE: &str = "/api/v1/usage/series";
+    let query: SeriesQuery = parameters(&request)?;
+    let asked = series::asked((&query).into()).map_err(|why| Problem {
+        status: StatusCode::BAD_REQUEST,
+        what: "the query cannot be read".to_owned(),
+        place: PLACE.to_owned(),
+        why,
+        remedy: "see /openapi.json for the parameters of each path",
+    })?;
+    let context = site.context(PLACE)?;
+    let watches = Arc::clone(&context.work.watches);
+    let place = watches.try_acquire_owned().map_err(|_| no_turn(PLACE, NoTurn::Busy))?;
+    let resource = asked.resource;
+    Ok(series::response(series::told(context, asked, None, place), resource, query.format))
 }
 
 #[derive(Deserialize)]

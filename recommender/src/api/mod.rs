@@ -8,6 +8,7 @@ pub mod http;
 pub(crate) mod metrics;
 pub(crate) mod policies;
 pub(crate) mod ready;
+mod series;
 mod watch;
 
 use std::sync::{Arc, OnceLock};

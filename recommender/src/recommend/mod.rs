@@ -15,6 +15,7 @@ pub mod list;
 pub mod pod;
 pub mod predefined;
 pub mod rules;
+pub mod series;
 pub mod stored;
 pub mod times;
 pub mod usage;
@@ -183,5 +184,7 @@ fn message(asked: &Asked, resource: Resource, now: &Now, advice: Advice) -> v1::
 
 #[cfg(test)]
 mod rebuilt_tests;
+#[cfg(test)]
+mod series_tests;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,7 @@
 //! `evenkeel backtest`: replays traces of use under any rule, and says how good its requests would have been.
 
+mod foretold;
+pub(crate) mod history;
 mod prometheus;
 mod read;
 mod text;
@@ -17,6 +19,7 @@ use evenkeel_rightsizing::backtest::{Schedule, html, svg};
 use evenkeel_rightsizing::named::{Named, duration_ms};
 use serde::Serialize;
 
+use crate::client::Address;
 use crate::failure::Failure;
 use crate::output::{Answer, Output, print};
 use read::Progress;
@@ -34,13 +37,28 @@ use read::Progress;
   evenkeel backtest --trace cpu.csv --resource cpu --rule goal --rule goal:change=hourly --every 1h
   evenkeel backtest --trace cpu.csv --resource cpu --at 2026-01-31T00:00:00Z
   evenkeel backtest --trace cpu.csv --resource cpu --series web --svg web.svg
+  evenkeel backtest --history deployment/web --resource cpu --rule goal --rule vpa
+  evenkeel backtest --history --namespace shop --resource memory --predicted
   evenkeel backtest --prometheus http://prometheus:9090 --resource cpu --rule goal --rule vpa --rule krr --html report.html
 
 Rules: goal, vpa, vpa-p99, initial, krr, p99-7d, with parameters after a colon; a wrong one lists what there is.")]
 pub(crate) struct BacktestArgs {
     /// Trace to replay; - is standard input.
-    #[arg(long, value_name = "FILE", required_unless_present = "prometheus")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["prometheus", "history"])]
     trace: Option<PathBuf>,
+    /// Replay what the recommender has stored of these workloads (deployment/web, or shop/deployment/web), or of all.
+    #[arg(long, value_name = "WORKLOAD", num_args = 0.., conflicts_with_all = ["trace", "prometheus"])]
+    history: Option<Vec<String>>,
+    /// Only workloads of this namespace.
+    #[arg(
+        short,
+        long,
+        value_name = "NS",
+        default_value = "",
+        hide_default_value = true,
+        requires = "history"
+    )]
+    namespace: String,
     /// Ask this Prometheus for the series instead.
     #[arg(long, value_name = "URL", conflicts_with = "trace")]
     prometheus: Option<String>,
@@ -86,6 +104,9 @@ pub(crate) struct BacktestArgs {
     /// Price of a core or a GiB for an hour, in any currency, for the report.
     #[arg(long, value_name = "NUMBER", requires = "html", value_parser = price)]
     price: Option<f64>,
+    /// Judge what `evenkeel usage` predicts of the next hour and day instead of requests: how many windows kept to it.
+    #[arg(long, conflicts_with_all = ["at", "svg", "html", "csv", "requests_out", "rules"])]
+    predicted: bool,
     /// Print a row of CSV for each rule and series.
     #[arg(long, conflicts_with = "at")]
     csv: bool,
@@ -93,11 +114,20 @@ pub(crate) struct BacktestArgs {
 
 /// What a trace measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Measured {
+pub(crate) enum Measured {
     /// Cores in use.
     Cpu,
     /// Bytes in use.
     Memory,
+}
+
+impl From<Measured> for Resource {
+    fn from(measured: Measured) -> Self {
+        match measured {
+            Measured::Cpu => Self::Cpu,
+            Measured::Memory => Self::Memory,
+        }
+    }
 }
 
 fn time(text: &str) -> Result<u64, String> {
@@ -249,14 +279,14 @@ impl Judged {
     }
 }
 
-pub(crate) fn run(args: &BacktestArgs, output: &Output) -> Result<Answer, Failure> {
-    let resource = match args.resource {
-        Measured::Cpu => Resource::Cpu,
-        Measured::Memory => Resource::Memory,
-    };
+pub(crate) fn run(args: &BacktestArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+    let resource = args.resource.into();
     let rules = rules(args)?;
     let mut progress = Progress::new();
-    let trace = trace(args, resource, &mut progress)?;
+    let trace = trace(args, resource, address, &mut progress)?;
+    if args.predicted {
+        return foretold::run(&trace, resource, &mut progress, output);
+    }
     let drawn = drawn(args, &trace)?;
     if let Some(at) = args.at {
         return answer_at(args, &trace, resource, &rules, at, output);
@@ -294,8 +324,16 @@ pub(crate) fn run(args: &BacktestArgs, output: &Output) -> Result<Answer, Failur
     Ok(Answer::Yes)
 }
 
-/// The series to replay, of a file or of a Prometheus.
-fn trace(args: &BacktestArgs, resource: Resource, progress: &mut Progress) -> Result<Vec<Series>, Failure> {
+/// The series to replay, of a file, of a recommender's history or of a Prometheus.
+fn trace(
+    args: &BacktestArgs,
+    resource: Resource,
+    address: &Address,
+    progress: &mut Progress,
+) -> Result<Vec<Series>, Failure> {
+    if let Some(workloads) = &args.history {
+        return history::trace(workloads, &args.namespace, resource, address);
+    }
     if let Some(file) = &args.trace {
         return read::trace(file, resource, progress);
     }
@@ -396,6 +434,58 @@ fn replayed(
             .collect(),
         outcomes,
     }
+}
+
+/// Rules side by side on the same series, at equal risk.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AtEqualRisk {
+    pub(crate) resource: &'static str,
+    pub(crate) rule: String,
+    pub(crate) series: usize,
+    /// Part of the time over (CPU), or of the days (memory), as requested.
+    pub(crate) risk: f64,
+    pub(crate) slack: f64,
+    /// What all requests are multiplied by so that the risk is 1 %.
+    pub(crate) factor: f64,
+    pub(crate) slack_at_equal_risk: f64,
+    /// Sum of the requests then, thousandths of a core or bytes.
+    pub(crate) requested_at_equal_risk: u64,
+    /// Less the first rule: mean, and where nine of ten draws of the series lie.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) less_first: Option<[f64; 3]>,
+}
+
+/// Replays stored series under rules by name, and holds the rules against the first one at equal risk; nothing where no
+/// series is long enough.
+pub(crate) fn at_equal_risk(
+    trace: &[Series],
+    resource: Resource,
+    rules: &[(String, Named)],
+) -> Vec<AtEqualRisk> {
+    let mut progress = Progress::new();
+    let schedule = Schedule::default();
+    let replay =
+        |(name, rule): &(String, Named)| replayed(trace, resource, name, rule, &schedule, &mut progress);
+    let mut all: Vec<Replayed> = rules.iter().map(replay).collect();
+    progress.end();
+    compare(&mut all, resource);
+    let unit = if resource == Resource::Cpu { 1_000.0 } else { 1.0 };
+    let told = |one: &Replayed| {
+        let summary = Summary::of(resource, one.scores())?;
+        Some(AtEqualRisk {
+            resource: resource.as_str(),
+            rule: one.rule.clone(),
+            series: summary.series,
+            risk: if resource == Resource::Cpu { summary.over } else { summary.oom24 },
+            slack: summary.slack,
+            factor: summary.factor,
+            slack_at_equal_risk: summary.iso,
+            requested_at_equal_risk: (summary.requested * summary.factor / unit).round() as u64,
+            less_first: one.against_first.as_ref().map(|against| against.slack_at_equal_risk),
+        })
+    };
+    all.iter().filter_map(told).collect()
 }
 
 /// What a rule says of a series at one time, in the units of the trace.
