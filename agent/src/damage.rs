@@ -22,11 +22,13 @@ pub(crate) enum StateFile {
     OomCounters,
     /// Containers that spooled frames speak of.
     Slots,
+    /// Seconds to look back at.
+    Ring,
 }
 
 impl StateFile {
-    const ALL: [Self; 5] =
-        [Self::Journal, Self::NodeJournal, Self::Transients, Self::OomCounters, Self::Slots];
+    const ALL: [Self; 6] =
+        [Self::Journal, Self::NodeJournal, Self::Transients, Self::OomCounters, Self::Slots, Self::Ring];
 
     /// Its name below the state directory.
     pub(crate) const fn name(self) -> &'static str {
@@ -36,6 +38,7 @@ impl StateFile {
             Self::Transients => "transients.jsonl",
             Self::OomCounters => "oom-counters",
             Self::Slots => "spool/*/slots",
+            Self::Ring => "ring/*",
         }
     }
 
@@ -48,6 +51,7 @@ impl StateFile {
             Self::Slots => {
                 "a recommender that lost its memory is not told which containers old frames are of"
             }
+            Self::Ring => "top --at does not know the seconds behind the damage",
         }
     }
 
@@ -59,6 +63,7 @@ impl StateFile {
             Self::Transients => "check the disk; look for frozen or throttled containers by evenkeel status",
             Self::OomCounters => "check the disk; the kernel's log has the kills",
             Self::Slots => "check the disk; containers that still run are announced again",
+            Self::Ring => "check the disk; new seconds are kept",
         }
     }
 }

@@ -383,7 +383,10 @@ fn start(
     let bell = Waker::new().context("no descriptor for the oom thread's bell")?;
     context.stop.register(bell.clone());
     let (hint_sender, hints) = oom::hints(&bell);
-    let reporting = (live.clone(), &usage, hint_sender);
+    let ring = context.config.ring.bytes;
+    let ring =
+        ring.map(|bytes| Arc::new(report::Ring::open(&context.config.state_dir, bytes, &context.stats)));
+    let reporting = (live.clone(), &usage, hint_sender, ring.clone());
     let sampling = start_sampling(&context, changes, &decisions, reporting, runtime.handle(), threads);
     if let Err(error) = &sampling {
         tracing::error!(
@@ -421,6 +424,7 @@ fn start(
         decisions: Arc::clone(&decisions),
         live: live.clone(),
         usage,
+        ring,
         evictions: Arc::clone(&evictions),
         capabilities: names,
         node,
@@ -506,7 +510,7 @@ fn start_sampling(
     context: &Arc<Context>,
     changes: std::sync::mpsc::Receiver<crate::shared::TrackChange>,
     decisions: &Arc<DecisionLog>,
-    reporting: (LiveBus, &report::Usage, HintSender),
+    (live, usage, hints, ring): (LiveBus, &report::Usage, HintSender, Option<Arc<report::Ring>>),
     runtime: &tokio::runtime::Handle,
     threads: &mut Threads,
 ) -> anyhow::Result<()> {
@@ -515,7 +519,8 @@ fn start_sampling(
     threads.handles.push(("sample", handle));
     threads.beats.push(beat);
     let beat = Arc::new(Heartbeat::new("report", PATIENCE));
-    let handle = report::start(context, ticks, decisions, reporting, Arc::clone(&beat), runtime)?;
+    let handle =
+        report::start(context, ticks, decisions, (live, usage, hints), ring, Arc::clone(&beat), runtime)?;
     threads.handles.push(("report", handle));
     threads.beats.push(beat);
     Ok(())

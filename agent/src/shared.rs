@@ -474,6 +474,12 @@ pub(crate) struct Stats {
     pub frames_dropped: Count,
     /// State of the stream, for status.
     pub stream: Mutex<StreamState>,
+    /// Bytes in the ring of seconds to look back at.
+    pub ring_bytes: Count,
+    /// Seconds that could not be kept there.
+    pub ring_seconds_lost: Count,
+    /// Why none are kept now; `None` while they are.
+    pub ring_failure: Mutex<Option<String>>,
 
     /// Pressure loop.
     pub pressure: crate::pressure::view::PressureStats,

@@ -29,6 +29,10 @@ fn describe_shows_one_pod_and_says_when_there_is_none() {
     let none = ask(&["describe", "web", "other"]);
     assert_eq!((none.status, none.out.as_str()), (1, ""));
     assert!(none.err.contains("the agent knows no pod web, container other"), "{}", none.err);
+    let decision = ask(&["describe", "--decision", "2"]);
+    assert!(decision.out.contains("decision:    2\n"), "{}", decision.out);
+    assert!(ask(&["describe", "--decision", "9"]).err.contains("the agent knows no decision 9"));
+    assert_eq!((run(&["describe"]).status, run(&["describe", "web", "--decision", "2"]).status), (2, 2));
 }
 
 #[test]
@@ -67,6 +71,12 @@ fn top_prints_frames() {
     insta::assert_snapshot!("top_json", once.out);
     insta::assert_snapshot!("top_table", ask(&["top", "--once"]).out);
     // Without a terminal: every second until the agent ends.
+    let past = ask(&["top", "--at", "1970-01-01T00:01:00Z"]);
+    assert_eq!((past.status, past.out.lines().next()), (0, Some("2023-11-14T22:13:20Z")), "{}", past.out);
+    let never = ask(&["top", "--at", "-5m"]);
+    assert_eq!(never.status, 1);
+    assert!(never.err.contains("outside of what is kept"), "{}", never.err);
+    assert_eq!(run(&["top", "--at", "yesterday"]).status, 2);
     let all = ask(&["top", "-o", "json"]);
     assert_eq!(all.out.lines().count(), 2, "{all:?}");
 }

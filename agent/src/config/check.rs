@@ -13,7 +13,7 @@ use super::raw;
 use super::sections::cpu::Conversion;
 use super::sections::memory::OomScope;
 use super::sections::{cpu, daemons, memory, node, node_memory, own, systemd};
-use super::sections::{eviction, oom, overlay, pressure, starvation};
+use super::sections::{eviction, oom, overlay, pressure, ring, starvation};
 use super::valid::{
     Config, Converge, Features, FreezeWhen, Manage, Mode, Roots, Sample, Serve, Sources, Stream,
 };
@@ -73,6 +73,7 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
         eviction: eviction::check(&mut c, &raw.eviction),
         converge: converge(&mut c, &raw.converge),
         sample: Sample { interval: c.span("sample.interval", raw.sample.interval.get(), INTERVAL) },
+        ring: ring::check(&mut c, &raw.ring),
         stream: stream(&mut c, &raw.stream),
         serve: serve(&mut c, &raw.serve),
         state_dir: c.absolute("state_dir", &raw.state_dir),

@@ -19,6 +19,7 @@ use super::sections::node::Node;
 use super::sections::oom::Oom;
 use super::sections::overlay::Overlay;
 use super::sections::pressure::Pressure;
+use super::sections::ring::Ring;
 use super::sections::starvation::Starvation;
 use super::sections::systemd::Systemd;
 
@@ -70,6 +71,8 @@ section! {
         converge: Converge = Converge::default(),
         /// The sampler.
         sample: Sample = Sample::default(),
+        /// Seconds on disk to look back at.
+        ring: Ring = Ring::default(),
         /// The stream to the recommender.
         stream: Stream = Stream::default(),
         /// What the agent serves.

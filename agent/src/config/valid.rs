@@ -20,6 +20,7 @@ use super::sections::node_memory::NodeMemory;
 use super::sections::oom::OomRules;
 use super::sections::overlay::OverlayRules;
 use super::sections::pressure::PressureRules;
+use super::sections::ring::RingRules;
 use super::sections::starvation::StarvationRules;
 use super::sections::systemd::Units;
 
@@ -76,6 +77,8 @@ pub(crate) struct Config {
     pub converge: Converge,
     /// The sampler.
     pub sample: Sample,
+    /// Seconds to look back at.
+    pub ring: RingRules,
     /// The stream to the recommender.
     pub stream: Stream,
     /// What the agent serves.

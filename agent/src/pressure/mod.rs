@@ -87,6 +87,7 @@ pub(crate) fn start(
         decisions: Arc::clone(decisions),
         view: Arc::clone(view),
         evictions: Arc::clone(evictions),
+        usage: Arc::clone(usage),
         jobs,
         finished,
         bell: bell.clone(),

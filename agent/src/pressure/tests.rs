@@ -157,6 +157,7 @@ fn rig(mode: Mode) -> Rig {
         decisions: Arc::clone(&decisions),
         view: Arc::clone(&view),
         evictions: Arc::new(Evictions::new(evenkeel_qos::eviction::Policy::default(), false, &[])),
+        usage: Usage::default(),
         jobs,
         finished,
         bell: Waker::new().unwrap(),

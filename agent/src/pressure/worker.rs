@@ -26,7 +26,8 @@ use crate::converge::roster::RosterEntry;
 use crate::decisions::{DecisionLog, Draft, now_usec, result_of, result_of_error};
 use crate::holds::{Holder, Holds, Wish};
 use crate::oom::evictions::{Cause, Evictions};
-use crate::shared::{Context, Heartbeat, Waker, micros};
+use crate::report::Usage;
+use crate::shared::{Context, Heartbeat, Waker, lock, micros};
 use crate::transients::Left;
 
 /// Longest wait for work, so that the thread says that it lives.
@@ -66,6 +67,8 @@ pub(super) struct Worker {
     pub(super) view: Arc<View>,
     /// Who is killed, or starves without end, goes to the eviction policy.
     pub(super) evictions: Arc<Evictions>,
+    /// What containers used lately.
+    pub(super) usage: Usage,
     pub(super) jobs: Receiver<Job>,
     pub(super) finished: SyncSender<Finished>,
     pub(super) bell: Waker,
@@ -174,6 +177,9 @@ impl Worker {
         }
         let v2 = entry.memory.as_ref().is_some_and(|at| at.hierarchy == Hierarchy::V2);
         let mut draft = Draft::of(&entry.tracked.workload, kind, reason).inputs(&action.inputs());
+        if kind != DecisionKind::Release {
+            draft = draft.inputs(self.before(entry));
+        }
         if let Some(usec) = waited {
             draft = draft.input("poll_to_write_usec", usec);
         }
@@ -199,7 +205,10 @@ impl Worker {
         };
         let done = done.unwrap_or(Done { old: None, result: DecisionResult::Done, note: None });
         let fine = done.is_fine();
-        let draft = Draft::of(&entry.tracked.workload, kind, reason).inputs(&action.inputs());
+        let mut draft = Draft::of(&entry.tracked.workload, kind, reason).inputs(&action.inputs());
+        if kind != DecisionKind::Release {
+            draft = draft.inputs(self.before(entry));
+        }
         let seq = self.tell(draft, knob, action.value(), done, entry);
         if matches!(action.deed, starvation::Deed::Evict(_)) {
             self.failed(entry, "starvation", "is chosen because a container does not get its CPU", seq);
@@ -214,6 +223,7 @@ impl Worker {
         let done = Done { old: Some(case.limit.get().to_string()), result: DecisionResult::Done, note: None };
         let reason = case.reason(knob);
         let draft = Draft::of(&entry.tracked.workload, DecisionKind::Thrash, reason).inputs(&case.inputs());
+        let draft = draft.inputs(self.before(entry));
         self.tell(draft, knob, limit.get().to_string(), done, entry);
     }
 
@@ -221,6 +231,13 @@ impl Worker {
     fn failed(&self, entry: &RosterEntry, name: &'static str, what: &str, seq: u64) {
         let cause = Cause { name, what, time_usec: now_usec(), decision: Some(seq) };
         self.evictions.failed(&entry.tracked, cause, &self.decisions, &self.context.stats);
+    }
+
+    /// What a container used before something is done to it; nothing where its samples are not told.
+    fn before(&self, entry: &RosterEntry) -> Option<(&'static str, String)> {
+        let history = self.context.live.now().oom.history;
+        let before = lock(&self.usage).before(entry.tracked.slot, now_usec(), history)?;
+        (!before.text.is_empty()).then_some(("samples", before.text))
     }
 
     /// Records a decision; its number.

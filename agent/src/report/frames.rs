@@ -67,7 +67,8 @@ fn announced(changes: &[TrackChange]) -> Vec<v1::Announcement> {
         .collect()
 }
 
-fn announcement(tracked: &Tracked) -> v1::Announcement {
+/// Who a container is.
+pub(super) fn announcement(tracked: &Tracked) -> v1::Announcement {
     let classes = &tracked.classes;
     let identity = Identity::of(&tracked.workload, classes.memory, classes.cpu, tracked.inode);
     v1::Announcement { slot: tracked.slot, identity: Some(identity.into()) }

@@ -73,6 +73,11 @@ impl Latest {
         })
     }
 
+    /// Every tracked container, ascending by slot.
+    pub(super) fn tracked(&self) -> impl Iterator<Item = &Tracked> {
+        self.containers.iter().map(|container| &*container.tracked)
+    }
+
     /// Time of the latest tick, microseconds since 1970; 0 before the first.
     pub(crate) const fn time_usec(&self) -> u64 {
         self.time_usec

@@ -9,6 +9,7 @@ mod frames;
 mod live;
 mod outbox;
 mod recent;
+mod ring;
 mod spool;
 mod stream;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use evenkeel_log::LogError;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
+use evenkeel_proto::v1;
 
 use crate::damage::StateFile;
 use crate::decisions::{DecisionLog, Draft};
@@ -33,6 +35,7 @@ use crate::shared::{Context, Heartbeat, LiveBus, Tick, lock};
 use frames::Framer;
 pub(crate) use live::{LastSeconds, Latest};
 use outbox::Outbox;
+pub(crate) use ring::{NotKept, Past, Ring};
 use spool::{Spool, SpoolError};
 pub(crate) use throttled::Throttling;
 
@@ -61,6 +64,7 @@ pub(crate) fn start(
     ticks: Ticks,
     decisions: &Arc<DecisionLog>,
     (live, usage, hints): (LiveBus, &Usage, HintSender),
+    ring: Option<Arc<Ring>>,
     heartbeat: Arc<Heartbeat>,
     runtime: &tokio::runtime::Handle,
 ) -> anyhow::Result<JoinHandle<()>> {
@@ -77,6 +81,7 @@ pub(crate) fn start(
         context: Arc::clone(context),
         decisions: Arc::clone(decisions),
         outbox: outbox.map(|(outbox, _)| outbox),
+        ring,
         framer: Framer::default(),
         latest: Arc::clone(usage),
         live,
@@ -94,6 +99,9 @@ pub(crate) fn start(
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             heartbeat.beat();
+        }
+        if let Some(ring) = &reporter.ring {
+            ring.end(&reporter.context.stats);
         }
     };
     thread::Builder::new().name("report".to_owned()).spawn(work).context("cannot start the report thread")
@@ -136,6 +144,7 @@ struct Reporter {
     context: Arc<Context>,
     decisions: Arc<DecisionLog>,
     outbox: Option<Arc<Outbox>>,
+    ring: Option<Arc<Ring>>,
     framer: Framer,
     latest: Usage,
     live: LiveBus,
@@ -151,28 +160,46 @@ impl Reporter {
             let _ignored = self.live.send(Arc::new(latest.live(tick)));
         }
         drop(latest);
-        if let Some(outbox) = self.outbox.clone() {
-            self.spool(&outbox, tick);
+        if self.outbox.is_none() && self.ring.is_none() {
+            return;
+        }
+        let outbox = self.outbox.clone();
+        let Some(frame) = self.frame(tick, outbox.as_deref()) else { return };
+        if let Some(ring) = &self.ring {
+            let all = || lock(&self.latest).tracked().map(frames::announcement).collect();
+            ring.take(&frame, tick.time_usec, all, &self.context.stats);
+        }
+        if let Some(outbox) = outbox {
+            self.spool(&outbox, frame);
         }
     }
 
-    fn spool(&mut self, outbox: &Outbox, tick: &Tick) {
-        let stats = &self.context.stats;
-        if outbox.take_key_wish() {
+    /// The tick as a frame, made once for the ring and the stream; decisions travel with the latter.
+    fn frame(&mut self, tick: &Tick, outbox: Option<&Outbox>) -> Option<v1::Frame> {
+        if outbox.is_some_and(Outbox::take_key_wish) {
             self.framer.start_anew();
         }
-        let decisions = self.decisions.take_for_stream(DECISIONS_PER_FRAME);
-        let kept = self.decisions.kept().map(|kept| kept.take(KEPT_PER_FRAME)).unwrap_or_default();
-        let frame = match self.framer.frame(tick, &decisions, kept) {
-            Ok(frame) => frame,
+        let (decisions, kept) = match outbox {
+            Some(_) => {
+                let kept = self.decisions.kept().map(|kept| kept.take(KEPT_PER_FRAME));
+                (self.decisions.take_for_stream(DECISIONS_PER_FRAME), kept.unwrap_or_default())
+            }
+            None => Default::default(),
+        };
+        match self.framer.frame(tick, &decisions, kept) {
+            Ok(frame) => Some(frame),
             Err(error) => {
                 self.framer.start_anew();
                 self.carried(None);
-                stats.frames_dropped.add(1);
+                self.context.stats.frames_dropped.add(1);
                 tracing::error!(%error, "a tick could not be encoded and is lost");
-                return;
+                None
             }
-        };
+        }
+    }
+
+    fn spool(&mut self, outbox: &Outbox, frame: v1::Frame) {
+        let stats = &self.context.stats;
         let (result, epoch, news, bytes) = outbox.with(|spool| {
             // Of one epoch: both may be renewed in between.
             let (result, epoch) = (spool.append(frame), spool.current());

@@ -22,7 +22,7 @@ use super::{admit, wire};
 use crate::converge::board::Board;
 use crate::decisions::DecisionLog;
 use crate::oom::evictions::Evictions;
-use crate::report::Usage;
+use crate::report::{NotKept, Ring, Usage};
 use crate::shared::{Context, LiveBus};
 
 /// Calls one connection may have open: a person's tools need a few.
@@ -49,6 +49,8 @@ pub(crate) struct Agent {
     pub live: LiveBus,
     /// Use in the last minute.
     pub usage: Usage,
+    /// Use before that; `None` where none is kept.
+    pub ring: Option<Arc<Ring>>,
     /// What is offered for containers that failed.
     pub evictions: Arc<Evictions>,
     /// Capabilities held.
@@ -67,6 +69,8 @@ struct Service {
     places: Arc<Semaphore>,
     /// One is read at a time: what that costs is bounded, and so is what all of them cost.
     turn: Arc<Semaphore>,
+    /// One moment is looked up at a time.
+    looks: Arc<Semaphore>,
 }
 
 #[tonic::async_trait]
@@ -93,6 +97,30 @@ impl AgentService for Service {
         _request: Request<v1::WatchUsageRequest>,
     ) -> Result<Response<Self::WatchUsageStream>, Status> {
         Ok(Response::new(watch::usage(Arc::clone(&self.agent))))
+    }
+
+    async fn get_usage(
+        &self,
+        request: Request<v1::GetUsageRequest>,
+    ) -> Result<Response<v1::GetUsageResponse>, Status> {
+        let at_usec = request.into_inner().at_usec;
+        let Some(ring) = self.agent.ring.clone() else {
+            return Err(Status::failed_precondition("no seconds are kept to look back at: ring.bytes is 0"));
+        };
+        let Ok(turn) = Arc::clone(&self.looks).try_acquire_owned() else {
+            return Err(Status::resource_exhausted("somebody looks back already; ask again later"));
+        };
+        let agent = Arc::clone(&self.agent);
+        let looked = tokio::task::spawn_blocking(move || {
+            // Held until it is read, also when nobody waits for it any more.
+            let _held = turn;
+            ring.at(at_usec, &agent.context.stats).map(|past| wire::past(&agent, past))
+        });
+        match looked.await.map_err(|_| Status::internal("the ring could not be read; see the log"))? {
+            Ok(tick) => Ok(Response::new(v1::GetUsageResponse { tick: Some(tick) })),
+            Err(error @ (NotKept::Log(_) | NotKept::Damaged(_))) => Err(Status::data_loss(error.to_string())),
+            Err(error) => Err(Status::not_found(error.to_string())),
+        }
     }
 
     async fn watch_decisions(
@@ -153,6 +181,7 @@ async fn router(agent: &Arc<Agent>) -> anyhow::Result<Router> {
         agent: Arc::clone(agent),
         places: Arc::new(Semaphore::new(ADMITTING)),
         turn: Arc::new(Semaphore::new(1)),
+        looks: Arc::new(Semaphore::new(1)),
     };
     Ok(Server::builder()
         .max_concurrent_streams(CALLS_PER_CONNECTION)

@@ -14,8 +14,8 @@ use crate::converge::{State, source_name};
 use crate::node::cap::CapView;
 use crate::node::daemons::{Daemon, DaemonState};
 use crate::oom::evictions::Offer;
-use crate::report::Throttling;
-use crate::shared::{Context, LiveTick, Tracked, lock, micros};
+use crate::report::{Past, Throttling};
+use crate::shared::{Context, LiveTick, Stats, Tracked, lock, micros};
 
 /// Everything status shows.
 pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
@@ -29,7 +29,13 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
         rules: config.plan.rules.as_str().to_owned(),
         panic: context.overlays.last().is_some_and(|offer| offer.panic.is_some()),
         capabilities: agent.capabilities.clone(),
-        knobs: board.knobs().into_iter().chain(context.stats.damages.rows()).map(node_knob).collect(),
+        knobs: board
+            .knobs()
+            .into_iter()
+            .chain(context.stats.damages.rows())
+            .chain(ring(&context.stats))
+            .map(node_knob)
+            .collect(),
         containers: containers(agent, false),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         facts: Some((&context.facts).into()),
@@ -257,6 +263,27 @@ pub(super) fn usage(agent: &Agent, tick: &Arc<LiveTick>) -> v1::UsageTick {
         cpu_milli: live.cpu_milli,
     });
     v1::UsageTick { containers: containers.collect() }
+}
+
+/// A second that was kept.
+pub(super) fn past(agent: &Agent, past: Past) -> v1::UsageTick {
+    let node = &agent.context.node;
+    let containers = past.containers.into_iter().map(|(identity, values, cpu_milli)| v1::ContainerUsage {
+        cluster: node.cluster.clone(),
+        node: node.node.clone(),
+        identity: Some(identity),
+        time_usec: past.time_usec,
+        sample: Some(sample(&values)),
+        cpu_milli,
+    });
+    v1::UsageTick { containers: containers.collect() }
+}
+
+/// Why seconds to look back at are not kept.
+fn ring(stats: &Stats) -> Option<NodeKnob> {
+    let why = lock(&stats.ring_failure).clone()?;
+    let remedy = "free space on the file system of state_dir; it is tried again every minute".to_owned();
+    Some(NodeKnob { name: "ring", state: "failed", why, remedy })
 }
 
 fn sample(sample: &Sample) -> v1::Sample {

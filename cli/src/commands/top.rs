@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use evenkeel_proto::tonic::Streaming;
 use evenkeel_proto::v1::watch_usage_response::Event;
-use evenkeel_proto::v1::{ContainerUsage, WatchUsageRequest, WatchUsageResponse};
+use evenkeel_proto::v1::{ContainerUsage, GetUsageRequest, WatchUsageRequest, WatchUsageResponse};
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::client::{self, Address};
@@ -26,11 +27,16 @@ const FIRST_TICK: Duration = Duration::from_secs(5);
 #[command(after_help = "Examples:
   evenkeel top
   evenkeel top --sort memory
+  evenkeel top --at -5m
+  evenkeel top --at 2026-01-31T12:00:00Z -o json
   evenkeel top --once -o json")]
 pub(crate) struct TopArgs {
     /// Print one second and end.
     #[arg(long)]
     once: bool,
+    /// Print the second at or before a moment (RFC 3339), or so long ago (-5m), from what the agent keeps on disk.
+    #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true)]
+    at: Option<Moment>,
     /// What to sort by.
     #[arg(long, value_enum, default_value_t = Sort::Cpu)]
     sort: Sort,
@@ -44,6 +50,32 @@ enum Sort {
     Memory,
     /// Pod and container.
     Name,
+}
+
+/// A moment to look back at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    At(Timestamp),
+    Ago(SignedDuration),
+}
+
+impl Moment {
+    /// Microseconds since 1970.
+    fn usec(self, now: Timestamp) -> u64 {
+        let at = match self {
+            Self::At(at) => Some(at),
+            Self::Ago(ago) => now.checked_sub(ago).ok(),
+        };
+        at.and_then(|at| u64::try_from(at.as_microsecond()).ok()).unwrap_or(0)
+    }
+}
+
+fn moment(text: &str) -> Result<Moment, String> {
+    let ago = text.strip_prefix('-').and_then(|ago| ago.parse::<SignedDuration>().ok());
+    ago.filter(|ago| !ago.is_negative())
+        .map(Moment::Ago)
+        .or_else(|| text.parse().ok().map(Moment::At))
+        .ok_or_else(|| "write a time such as 2026-01-31T12:00:00Z or how long ago, such as -5m".to_owned())
 }
 
 /// One second of all containers.
@@ -125,6 +157,12 @@ fn memory(row: &Row) -> Option<u64> {
 
 pub(crate) async fn run(args: &TopArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
     let mut agent = client::agent(address).await?;
+    if let Some(moment) = args.at {
+        let request = GetUsageRequest { at_usec: moment.usec(Timestamp::now()) };
+        let answer = agent.get_usage(request).await.map_err(|e| address.failed(&e))?;
+        let frame = Frame::new(answer.into_inner().tick.unwrap_or_default().containers, args.sort);
+        return past(&frame, output);
+    }
     let stream = agent.watch_usage(WatchUsageRequest {}).await.map_err(|e| address.failed(&e))?;
     let mut ticks = Ticks { stream: stream.into_inner(), address, sort: args.sort };
     let is_live = stdout().is_terminal() && matches!(output.format(), Format::Table | Format::Wide);
@@ -135,6 +173,17 @@ pub(crate) async fn run(args: &TopArgs, address: &Address, output: &Output) -> R
     } else {
         lines(&mut ticks, output).await
     }
+}
+
+/// A second that was kept, with its own time.
+fn past(frame: &Frame, output: &Output) -> Result<Answer, Failure> {
+    if matches!(output.format(), Format::Table | Format::Wide) {
+        let rendered = output.rendered(&table(frame, output.is_wide()));
+        print(&format!("{}\n{rendered}", frame.time.as_deref().unwrap_or("-")))?;
+    } else {
+        output.answer(frame, || table(frame, output.is_wide()))?;
+    }
+    Ok(Answer::Yes)
 }
 
 /// The seconds of a stream, as frames.
@@ -269,6 +318,19 @@ mod tests {
             cpu_milli: cpu,
             time_usec: 1_000_000,
             ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_moment_is_a_time_or_a_while_ago() {
+        let now = Timestamp::from_second(1_000).unwrap();
+        for (text, usec) in
+            [("-5m", Some(700_000_000)), ("1970-01-01T00:01:00Z", Some(60_000_000)), ("-1h", Some(0))]
+        {
+            assert_eq!(moment(text).ok().map(|m| m.usec(now)), usec, "{text}");
+        }
+        for text in ["", "5m", "--5m", "yesterday", "-x"] {
+            assert!(moment(text).is_err(), "{text}");
         }
     }
 

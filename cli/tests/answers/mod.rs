@@ -254,6 +254,18 @@ impl AgentService for Agent {
         stream(vec![tick(1500), bookmark, missed, tick(20)])
     }
 
+    async fn get_usage(&self, r: Request<GetUsageRequest>) -> Answer<GetUsageResponse> {
+        match r.into_inner().at_usec {
+            60_000_000 => {
+                let Some(Used::Tick(tick)) = tick(1500).event else {
+                    return Err(Status::internal("no tick"));
+                };
+                Ok(Response::new(GetUsageResponse { tick: Some(tick) }))
+            }
+            _ => Err(Status::not_found("it is outside of what is kept")),
+        }
+    }
+
     async fn watch_decisions(&self, r: Request<WatchDecisionsRequest>) -> Answer<Self::WatchDecisionsStream> {
         let event = |event| WatchDecisionsResponse { event: Some(event) };
         let mut all = vec![

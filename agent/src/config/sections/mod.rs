@@ -11,5 +11,6 @@ pub(crate) mod oom;
 pub(crate) mod overlay;
 pub(crate) mod own;
 pub(crate) mod pressure;
+pub(crate) mod ring;
 pub(crate) mod starvation;
 pub(crate) mod systemd;

@@ -15,9 +15,9 @@ const HISTORY: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(60));
 section! {
     /// What is told of OOM kills.
     Oom {
-        /// Length of the samples told with a kill, at most 60s; "0s" tells none. Default: enough to see whether memory
-        /// grew slowly or at once.
-        history: Span = Span::seconds(10),
+        /// Length of the samples told with a kill and with each step against pressure, at most 60s; "0s" tells none. Default: what
+        /// the agent has in memory, enough to see whether memory grew slowly or at once.
+        history: Span = Span::seconds(60),
     }
 }
 

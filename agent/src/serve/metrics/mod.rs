@@ -165,6 +165,13 @@ fn agent(page: &mut Page, stats: &Stats) {
             stats.epochs_renewed.get(),
         ),
         ("spool_bytes", gauge, "Bytes in the spool.", stats.spool_bytes.get()),
+        ("ring_bytes", gauge, "Bytes of seconds to look back at.", stats.ring_bytes.get()),
+        (
+            "ring_seconds_lost_total",
+            counter,
+            "Seconds that could not be kept to look back at.",
+            stats.ring_seconds_lost.get(),
+        ),
         ("stream_connected", gauge, "1 while the stream to the recommender stands.", connected),
         (
             "converge_passes_total",

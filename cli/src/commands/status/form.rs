@@ -188,6 +188,11 @@ impl Container {
         let pod_name = self.pod.split_once('/').map_or(self.pod.as_str(), |(_, name)| name);
         (self.pod == pod || pod_name == pod) && container.is_none_or(|c| c == self.container)
     }
+
+    /// Whether a decision is about it.
+    pub(crate) fn is_of(&self, event: &wire::Event) -> bool {
+        event.pod.as_deref() == Some(&*self.pod) && event.container.as_deref() == Some(&*self.container)
+    }
 }
 
 impl From<GetStatusResponse> for Status {
