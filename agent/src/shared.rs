@@ -15,6 +15,7 @@ use evenkeel_host::write::Outcome;
 use evenkeel_model::node::{NodeFacts, NodeKey};
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::sample::Sample;
+use evenkeel_model::traffic::Traffic;
 use evenkeel_model::workload::{SourceKind, Workload};
 use evenkeel_qos::rules::ResourceClasses;
 
@@ -67,6 +68,8 @@ pub(crate) struct Tick {
     pub time_usec: u64,
     /// Samples by slot.
     pub samples: Vec<(u32, Sample)>,
+    /// Traffic by slot, of the containers whose turn it was.
+    pub traffic: Vec<(u32, Traffic)>,
     /// Changes of the tracked set taken in at this tick; they precede its samples.
     pub changes: Vec<TrackChange>,
     /// How late the tick began after its deadline, microseconds.
@@ -91,6 +94,8 @@ pub(crate) struct LiveContainer {
     pub sample: Sample,
     /// Mean CPU use over the sample's interval, thousandths of a core; `None` for the first sample.
     pub cpu_milli: Option<u64>,
+    /// Block I/O and network of its last look; `None` before the second.
+    pub traffic: Option<Traffic>,
 }
 
 /// Where live ticks are published. Watchers subscribe; a slow one loses the oldest and learns how many.

@@ -4,6 +4,7 @@
 //! because kernels add lines. A line that was cut off (no newline at its end) is not trusted in files of several
 //! lines. Owns no file name and no policy.
 
+use evenkeel_model::traffic::{BlockIo, NetworkIo};
 use evenkeel_model::units::{Bytes, Limit};
 
 /// The first line without its newline and surrounding blanks.
@@ -171,6 +172,63 @@ pub fn proc_stat(text: &[u8]) -> Option<ProcStat> {
     Some(ProcStat { state, parent, flags, start_time })
 }
 
+/// Sums of `io.stat` over its devices: lines of a device number and `key=value` words, of which a device without traffic has
+/// none (cgroup-v2.rst). `None` where a number is not one.
+pub fn io_stat(text: &[u8]) -> Option<BlockIo> {
+    let mut sum = BlockIo::default();
+    for (_, values) in key_values(text) {
+        for word in words(values) {
+            let equals = word.iter().position(|&b| b == b'=')?;
+            let place = match &word[..equals] {
+                b"rbytes" => &mut sum.read_bytes,
+                b"wbytes" => &mut sum.written_bytes,
+                b"rios" => &mut sum.reads,
+                b"wios" => &mut sum.writes,
+                _ => continue,
+            };
+            *place = place.saturating_add(uint(&word[equals + 1..])?);
+        }
+    }
+    Some(sum)
+}
+
+/// Sums over devices of what was read and written, of a v1 file of lines `8:0 Read 4096` (blkio-controller.rst). `None` where a
+/// number is not one.
+pub fn blkio(text: &[u8]) -> Option<(u64, u64)> {
+    let (mut read, mut written) = (0_u64, 0_u64);
+    for (_, rest) in key_values(text) {
+        let (operation, number) = rest.split_at(rest.iter().position(|&b| b == b' ').unwrap_or(rest.len()));
+        let place = match operation {
+            b"Read" => &mut read,
+            b"Write" => &mut written,
+            _ => continue,
+        };
+        *place = place.saturating_add(uint(number.trim_ascii())?);
+    }
+    Some((read, written))
+}
+
+/// Sums over the interfaces of a `net/dev`, loopback left out: two lines of titles, then a name with a colon and sixteen numbers,
+/// eight received and eight sent (proc_pid_net(5)). `None` where a number is missing.
+pub fn net_dev(text: &[u8]) -> Option<NetworkIo> {
+    let mut sum = NetworkIo::default();
+    for line in text.split(|&b| b == b'\n').skip(2).filter(|line| !line.trim_ascii().is_empty()) {
+        let colon = line.iter().position(|&b| b == b':')?;
+        if line[..colon].trim_ascii() == b"lo" {
+            continue;
+        }
+        let mut numbers = words(&line[colon + 1..]).map(uint);
+        let mut next = |skip: usize| numbers.nth(skip).flatten();
+        let (received_bytes, received_packets) = (next(0)?, next(0)?);
+        let (sent_bytes, sent_packets) = (next(6)?, next(0)?);
+        sum.received_bytes = sum.received_bytes.saturating_add(received_bytes);
+        sum.received_packets = sum.received_packets.saturating_add(received_packets);
+        sum.sent_bytes = sum.sent_bytes.saturating_add(sent_bytes);
+        sum.sent_packets = sum.sent_packets.saturating_add(sent_packets);
+    }
+    Some(sum)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,6 +269,27 @@ mod tests {
         assert_eq!(pressure_some_total(b"some avg10=0.00\n"), Picked::Malformed);
         assert_eq!(pressure_some_total(b"some total=x\n"), Picked::Malformed);
         assert_eq!(pressure_some_total(b""), Picked::Missing);
+    }
+
+    #[test]
+    fn block_io_is_summed_over_devices() {
+        let text = b"8:0 rbytes=4096 wbytes=512 rios=1 wios=2 dbytes=9 dios=9\n8:16\n253:0 rbytes=1 future=x\n8:32 rb";
+        let io = io_stat(text).unwrap();
+        assert_eq!(io, BlockIo { read_bytes: 4097, written_bytes: 512, reads: 1, writes: 2 });
+        assert_eq!((io_stat(b""), io_stat(b"8:0 rbytes=x\n")), (Some(BlockIo::default()), None));
+        let text = b"8:0 Read 4096\n8:0 Write 512\n8:0 Sync 1\n8:0 Total 4608\n8:16 Read 4\nTotal 4612\n";
+        assert_eq!((blkio(text), blkio(b"Total 0\n")), (Some((4100, 512)), Some((0, 0))));
+        assert_eq!(blkio(b"8:0 Read\n"), None);
+    }
+
+    #[test]
+    fn network_traffic_is_summed_over_interfaces_without_loopback() {
+        let text = b"Inter-|   Receive                |  Transmit\n face |bytes    packets errs drop fifo frame compressed multicast|bytes\n    \
+            lo: 999 9 0 0 0 0 0 0 999 9 0 0 0 0 0 0\n  eth0:1000 10 0 0 0 0 0 0 200 2 0 0 0 0 0 0\n  eth1: 5 1 0 0 0 0 0 0 7 3 0 0 0 0 0 0\n";
+        let io = net_dev(text).unwrap();
+        let want = NetworkIo { received_bytes: 1005, sent_bytes: 207, received_packets: 11, sent_packets: 5 };
+        assert_eq!(io, want);
+        assert_eq!(net_dev(b"a\nb\n  eth0: 1 2 3\n"), None);
     }
 
     #[test]

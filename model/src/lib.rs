@@ -17,6 +17,7 @@ pub mod resource_type;
 pub mod rollup;
 pub mod sample;
 pub mod shown;
+pub mod traffic;
 pub mod units;
 pub mod usage;
 pub mod workload;

@@ -50,6 +50,9 @@ impl ResourceName {
     /// Storage operations per second.
     pub const STORAGE_IOPS: Self = Self(Cow::Borrowed("kubernetes.io/storage-iops"));
 
+    /// Bytes read from and written to storage per second; the resource model has no name for them.
+    pub const STORAGE_BANDWIDTH: Self = Self(Cow::Borrowed("evenkeel.dev/storage-bandwidth"));
+
     /// Reads a name; one without a subdomain belongs to `kubernetes.io`.
     ///
     /// # Errors

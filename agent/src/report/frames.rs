@@ -52,6 +52,7 @@ impl Framer {
             samples: samples.into(),
             announced: announced(&tick.changes),
             gone: gone(&tick.changes),
+            traffic: tick.traffic.iter().map(|(slot, traffic)| v1::Traffic::of(*slot, traffic)).collect(),
             decisions: kept.into_iter().chain(decisions.iter().map(|d| Decision::clone(d).into())).collect(),
         })
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_model::sample::{Field, Sample};
+use evenkeel_model::traffic::Traffic;
 use evenkeel_model::units::Bytes;
 use evenkeel_model::usage::UsageRecord;
 
@@ -48,7 +49,16 @@ struct Container {
     /// Time of the tick of the last sample.
     sampled_usec: u64,
     cpu_milli: Option<u64>,
+    traffic: Option<Traffic>,
     recent: Recent,
+}
+
+impl Container {
+    /// With one of its samples.
+    fn live(&self, sample: Sample) -> LiveContainer {
+        let tracked = Arc::clone(&self.tracked);
+        LiveContainer { tracked, sample, cpu_milli: self.cpu_milli, traffic: self.traffic }
+    }
 }
 
 impl Latest {
@@ -121,6 +131,12 @@ impl Latest {
             container.sampled_usec = tick.time_usec;
             container.recent.take(tick.time_usec, sample, cpu_micro);
         }
+        for (slot, traffic) in &tick.traffic {
+            let Ok(at) = self.containers.binary_search_by_key(slot, |c| c.tracked.slot) else { continue };
+            let container = &mut self.containers[at];
+            container.traffic = Some(*traffic);
+            container.recent.take_traffic(tick.time_usec, traffic);
+        }
     }
 
     fn change(&mut self, change: &TrackChange) {
@@ -137,6 +153,7 @@ impl Latest {
                     last: None,
                     sampled_usec: 0,
                     cpu_milli: None,
+                    traffic: None,
                     recent: Recent::new(),
                 };
                 self.containers.insert(at, container);
@@ -159,10 +176,7 @@ impl Latest {
     pub(crate) fn now(&self, oldest: Duration) -> Option<LiveTick> {
         self.taken.filter(|taken| taken.elapsed() <= oldest)?;
         let sampled = self.containers.iter().filter(|container| container.sampled_usec == self.time_usec);
-        let containers = sampled.filter_map(|container| {
-            let tracked = Arc::clone(&container.tracked);
-            Some(LiveContainer { tracked, sample: container.last?, cpu_milli: container.cpu_milli })
-        });
+        let containers = sampled.filter_map(|container| Some(container.live(container.last?)));
         Some(LiveTick { time_usec: self.time_usec, containers: containers.collect() })
     }
 
@@ -173,8 +187,7 @@ impl Latest {
             let slot = container.tracked.slot;
             while samples.next_if(|(s, _)| *s < slot).is_some() {}
             let (_, sample) = samples.next_if(|(s, _)| *s == slot)?;
-            let tracked = Arc::clone(&container.tracked);
-            Some(LiveContainer { tracked, sample: *sample, cpu_milli: container.cpu_milli })
+            Some(container.live(*sample))
         });
         LiveTick { time_usec: tick.time_usec, containers: containers.collect() }
     }

@@ -118,6 +118,7 @@ impl Ring {
             samples: frame.samples.clone(),
             announced: announced.into_iter().map(named).collect(),
             gone: frame.gone.clone(),
+            traffic: frame.traffic.clone(),
             ..v1::Frame::default()
         };
         let mut head = [kind as u8; HEAD];

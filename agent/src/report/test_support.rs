@@ -29,7 +29,13 @@ pub(crate) fn tick(second: u64, slots: std::ops::Range<u32>) -> Tick {
         sample.set(Field::MemoryWorkingSetBytes, u64::from(slot) << 20);
         (slot, sample)
     });
-    Tick { time_usec: second * 1_000_000, samples: samples.collect(), changes: Vec::new(), lateness_usec: 0 }
+    Tick {
+        time_usec: second * 1_000_000,
+        samples: samples.collect(),
+        traffic: Vec::new(),
+        changes: Vec::new(),
+        lateness_usec: 0,
+    }
 }
 
 /// The same, with the containers' announcements.

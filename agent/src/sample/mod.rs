@@ -71,7 +71,8 @@ pub(crate) fn start(
              tick, at five times the CPU: raise LimitNOFILE or grant CAP_SYS_RESOURCE"
         );
     }
-    let kernel = SampleContext::new(Arc::new(tree), Descriptors::within(nofile.limit), Plan::default());
+    let kernel = SampleContext::new(Arc::new(tree), Descriptors::within(nofile.limit), Plan::default())
+        .with_networks(&Roots::new(&roots.proc, &roots.cgroup));
     let mut sampler = Sampler {
         context: Arc::clone(context),
         readers: Readers::new(kernel),
@@ -126,13 +127,15 @@ impl Sampler {
         tick.time_usec = due.time_usec;
         tick.lateness_usec = due.lateness_usec;
         tick.samples.clear();
+        tick.traffic.clear();
         tick.changes.clear();
         while let Ok(change) = self.changes.try_recv() {
             self.readers.change(&change, stats);
             tick.changes.push(change);
         }
         self.ticks = self.ticks.wrapping_add(1);
-        self.readers.read_all(self.ticks, || self.clock.now(), &mut tick.samples, stats);
+        let into = (&mut tick.samples, &mut tick.traffic);
+        self.readers.read_all(self.ticks, || self.clock.now(), into, stats);
         stats.ticks.add(1);
         stats.sampled_containers.set(tick.samples.len() as u64);
         stats.samples.add(tick.samples.len() as u64);

@@ -1,11 +1,14 @@
 //! The readers of all tracked containers, ascending by slot.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_host::error::Category;
-use evenkeel_host::sampler::{ContainerReader, SampleContext};
+use evenkeel_host::sampler::{ContainerReader, SampleContext, TrafficReader};
 use evenkeel_model::sample::Sample;
+use evenkeel_model::traffic::Traffic;
+use evenkeel_model::workload::ContainerKind;
 
 use crate::shared::{Stats, TrackChange, Tracked};
 
@@ -13,17 +16,23 @@ use crate::shared::{Stats, TrackChange, Tracked};
 struct Entry {
     slot: u32,
     reader: ContainerReader,
+    traffic: TrafficReader,
+    tracked: Arc<Tracked>,
+    /// The network of its pod is told with it.
+    tells_network: bool,
 }
 
 /// All containers being read.
 pub(super) struct Readers {
     kernel: SampleContext,
     entries: Vec<Entry>,
+    /// Containers came or went since it was chosen who tells of a pod's network.
+    changed: bool,
 }
 
 impl Readers {
     pub(super) fn new(kernel: SampleContext) -> Self {
-        Self { kernel, entries: Vec::new() }
+        Self { kernel, entries: Vec::new(), changed: false }
     }
 
     /// Begins or ends to read one container.
@@ -33,10 +42,13 @@ impl Readers {
             TrackChange::Removed { slot } => *slot,
         };
         let place = self.entries.binary_search_by_key(&slot, |e| e.slot);
+        self.changed = true;
         match (change, place) {
             (TrackChange::Added(tracked), Err(at)) => {
                 if let Some(reader) = self.open(tracked, stats) {
-                    self.entries.insert(at, Entry { slot, reader });
+                    let traffic = TrafficReader::open(&self.kernel, &tracked.cgroup);
+                    let tracked = Arc::clone(tracked);
+                    self.entries.insert(at, Entry { slot, reader, traffic, tracked, tells_network: false });
                 }
             }
             (TrackChange::Removed { .. }, Ok(at)) => drop(self.entries.remove(at)),
@@ -75,21 +87,44 @@ impl Readers {
         Some(opened.reader)
     }
 
+    /// Chooses who tells of each pod's network, which all of its containers share: an ordinary container before others, the first by
+    /// name, so that the choice outlives a restart.
+    fn choose(&mut self) {
+        let mut chosen = BTreeMap::new();
+        for entry in &self.entries {
+            let workload = &entry.tracked.workload;
+            let pod = (&workload.pod.namespace, &workload.pod.name, &workload.pod.uid);
+            let rank = (workload.kind != ContainerKind::Regular, &workload.container, entry.slot);
+            chosen.entry(pod).and_modify(|best| *best = rank.min(*best)).or_insert(rank);
+        }
+        let mut slots: Vec<u32> = chosen.into_values().map(|(_, _, slot)| slot).collect();
+        slots.sort_unstable();
+        for entry in &mut self.entries {
+            entry.tells_network = slots.binary_search(&entry.slot).is_ok();
+        }
+    }
+
     /// Reads every container; `now` is asked once for each, so that each sample has its true interval. Those whose
     /// cgroup is gone are dropped.
     pub(super) fn read_all(
         &mut self,
         tick: u64,
         now: impl Fn() -> Duration,
-        samples: &mut Vec<(u32, Sample)>,
+        (samples, traffic): (&mut Vec<(u32, Sample)>, &mut Vec<(u32, Traffic)>),
         stats: &Stats,
     ) {
+        if std::mem::take(&mut self.changed) {
+            self.choose();
+        }
         // Grows only when the number of containers did.
         samples.reserve(self.entries.len());
-        let kernel = &mut self.kernel;
+        let (kernel, changed) = (&mut self.kernel, &mut self.changed);
         self.entries.retain_mut(|entry| match entry.reader.sample(kernel, now(), tick) {
             Ok((sample, flaws)) => {
                 samples.push((entry.slot, sample));
+                if let Some(look) = entry.look(kernel, tick, &now) {
+                    traffic.push((entry.slot, look));
+                }
                 if !flaws.is_empty() {
                     stats.sample_errors.add(u64::from((flaws.malformed | flaws.unreadable).count_ones()));
                 }
@@ -97,8 +132,23 @@ impl Readers {
             }
             Err(error) => {
                 tracing::debug!(slot = entry.slot, %error, "ignoring a container whose cgroup is gone");
+                *changed |= error.is_gone();
                 !error.is_gone()
             }
         });
+    }
+}
+
+impl Entry {
+    /// Its traffic, where it is its turn.
+    fn look(
+        &mut self,
+        kernel: &mut SampleContext,
+        tick: u64,
+        now: &impl Fn() -> Duration,
+    ) -> Option<Traffic> {
+        let place = self.reader.places().first()?;
+        let phase = place.inode;
+        self.traffic.look(kernel, now(), (tick, phase), Some(place).filter(|_| self.tells_network))
     }
 }

@@ -261,6 +261,7 @@ pub(super) fn usage(agent: &Agent, tick: &Arc<LiveTick>) -> v1::UsageTick {
         time_usec: tick.time_usec,
         sample: Some(sample(&live.sample)),
         cpu_milli: live.cpu_milli,
+        traffic: live.traffic.as_ref().map(|traffic| v1::Traffic::of(0, traffic)),
     });
     v1::UsageTick { containers: containers.collect() }
 }
@@ -268,13 +269,14 @@ pub(super) fn usage(agent: &Agent, tick: &Arc<LiveTick>) -> v1::UsageTick {
 /// A second that was kept.
 pub(super) fn past(agent: &Agent, past: Past) -> v1::UsageTick {
     let node = &agent.context.node;
-    let containers = past.containers.into_iter().map(|(identity, values, cpu_milli)| v1::ContainerUsage {
+    let containers = past.containers.into_iter().map(|of| v1::ContainerUsage {
         cluster: node.cluster.clone(),
         node: node.node.clone(),
-        identity: Some(identity),
+        identity: Some(of.identity),
         time_usec: past.time_usec,
-        sample: Some(sample(&values)),
-        cpu_milli,
+        sample: Some(sample(&of.sample)),
+        cpu_milli: of.cpu_milli,
+        traffic: of.traffic,
     });
     v1::UsageTick { containers: containers.collect() }
 }

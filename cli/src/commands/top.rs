@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use evenkeel_proto::tonic::Streaming;
 use evenkeel_proto::v1::watch_usage_response::Event;
-use evenkeel_proto::v1::{ContainerUsage, GetUsageRequest, WatchUsageRequest, WatchUsageResponse};
+use evenkeel_proto::v1::{ContainerUsage, GetUsageRequest, Traffic, WatchUsageRequest, WatchUsageResponse};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
@@ -107,6 +107,57 @@ struct Row {
     io_pressure_usec: Option<u64>,
     oom_kills: Option<u64>,
     processes: Option<u64>,
+    traffic: Option<TrafficRow>,
+}
+
+/// Block I/O of a container and network of its pod, in the last look of the agent.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TrafficRow {
+    span_usec: u64,
+    read_bytes: Option<u64>,
+    written_bytes: Option<u64>,
+    reads: Option<u64>,
+    writes: Option<u64>,
+    received_bytes: Option<u64>,
+    sent_bytes: Option<u64>,
+    received_packets: Option<u64>,
+    sent_packets: Option<u64>,
+    host_network: bool,
+}
+
+impl From<Traffic> for TrafficRow {
+    fn from(t: Traffic) -> Self {
+        Self {
+            span_usec: t.span_usec,
+            read_bytes: t.block.map(|io| io.read_bytes),
+            written_bytes: t.block.map(|io| io.written_bytes),
+            reads: t.block.map(|io| io.reads),
+            writes: t.block.map(|io| io.writes),
+            received_bytes: t.network.map(|io| io.received_bytes),
+            sent_bytes: t.network.map(|io| io.sent_bytes),
+            received_packets: t.network.map(|io| io.received_packets),
+            sent_packets: t.network.map(|io| io.sent_packets),
+            host_network: t.host_network,
+        }
+    }
+}
+
+impl TrafficRow {
+    /// Bytes a second read, written, received and sent, as people read them.
+    fn cells(&self) -> [Cell; 4] {
+        let rate = |bytes: Option<u64>, none: &str| {
+            let per_second = |bytes: u64| (bytes.saturating_mul(1_000_000)).checked_div(self.span_usec);
+            Cell::from(bytes.and_then(per_second).map_or(none.to_owned(), units::bytes))
+        };
+        let none = if self.host_network { "host" } else { "-" };
+        [
+            rate(self.read_bytes, "-"),
+            rate(self.written_bytes, "-"),
+            rate(self.received_bytes, none),
+            rate(self.sent_bytes, none),
+        ]
+    }
 }
 
 impl From<ContainerUsage> for Row {
@@ -132,6 +183,7 @@ impl From<ContainerUsage> for Row {
             io_pressure_usec: sample.io_pressure_usec,
             oom_kills: sample.oom_kills,
             processes: sample.pids,
+            traffic: usage.traffic.map(TrafficRow::from),
         }
     }
 }
@@ -272,6 +324,7 @@ fn table(frame: &Frame, wide: bool) -> Table {
     let mut titles = vec!["POD", "CONTAINER", "CLASS", "CPU", "CPU-REQUEST", "MEMORY", "MEM-REQUEST", "PIDS"];
     if wide {
         titles.extend(["ANON", "SWAP", "THROTTLED", "CPU-STALL", "MEM-STALL", "IO-STALL", "OOM-KILLS"]);
+        titles.extend(["READ/S", "WRITTEN/S", "RECEIVED/S", "SENT/S"]);
     }
     let mut table = Table::new(&titles);
     for r in &frame.containers {
@@ -296,6 +349,8 @@ fn table(frame: &Frame, wide: bool) -> Table {
                 or_dash(r.io_pressure_usec, units::seconds),
                 or_dash(r.oom_kills, |n| n.to_string()),
             ]);
+            let unknown = || ["-"; 4].map(Cell::from);
+            row.extend(r.traffic.as_ref().map_or_else(unknown, TrafficRow::cells));
         }
         table.row(row);
     }

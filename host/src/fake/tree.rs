@@ -13,14 +13,15 @@ use crate::roots::Roots;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-const V1: [Controller; 6] = Controller::ALL;
-const V2: [Controller; 4] = [Controller::Cpu, Controller::Memory, Controller::Pids, Controller::Cpuset];
+const V1: [Controller; 7] = Controller::ALL;
+const V2: [Controller; 5] =
+    [Controller::Cpu, Controller::Memory, Controller::Pids, Controller::Cpuset, Controller::Io];
 
 const PRESSURE: &str =
     "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
 
 /// Files of a new v2 cgroup with what the kernel puts into them.
-const V2_FILES: [(&str, &str); 26] = [
+const V2_FILES: [(&str, &str); 27] = [
     ("cgroup.procs", ""),
     ("cgroup.controllers", "cpuset cpu memory pids\n"),
     ("cgroup.subtree_control", ""),
@@ -35,6 +36,7 @@ const V2_FILES: [(&str, &str); 26] = [
     ("cpu.pressure", PRESSURE),
     ("memory.pressure", PRESSURE),
     ("io.pressure", PRESSURE),
+    ("io.stat", ""),
     ("memory.current", "0\n"),
     ("memory.swap.current", "0\n"),
     ("memory.stat", "anon 0\nfile 0\ninactive_file 0\n"),
@@ -90,6 +92,10 @@ fn v1_files(controller: Controller) -> &'static [(&'static str, &'static str)] {
         Controller::Pids => &[("pids.current", "0\n")],
         Controller::Freezer => &[("freezer.state", "THAWED\n")],
         Controller::Cpuset => &[("cpuset.cpus", "\n"), ("cpuset.mems", "\n")],
+        Controller::Io => &[
+            ("blkio.throttle.io_service_bytes_recursive", "Total 0\n"),
+            ("blkio.throttle.io_serviced_recursive", "Total 0\n"),
+        ],
     }
 }
 

@@ -73,7 +73,7 @@ fn v2_mount(path: &Path) -> Result<Mount, HostError> {
     })
 }
 
-/// Adds a v1 mount, unless it has none of our controllers (`name=systemd`, `blkio`) or is a second mount of one
+/// Adds a v1 mount, unless it has none of our controllers (`name=systemd`, `devices`) or is a second mount of one
 /// we have.
 fn add_v1(mounts: &mut Vec<Mount>, path: &Path, table: &[(PathBuf, Vec<Controller>)]) {
     let by_table = table.iter().rev().find(|(at, _)| at == path).map(|(_, c)| c.clone());

@@ -27,14 +27,16 @@ pub enum Controller {
     Freezer,
     /// Which processors may be used.
     Cpuset,
+    /// Block I/O: `blkio` in v1, `io` in v2.
+    Io,
 }
 
 impl Controller {
     /// Every controller.
-    pub const ALL: [Self; 6] =
-        [Self::Cpu, Self::Cpuacct, Self::Memory, Self::Pids, Self::Freezer, Self::Cpuset];
+    pub const ALL: [Self; 7] =
+        [Self::Cpu, Self::Cpuacct, Self::Memory, Self::Pids, Self::Freezer, Self::Cpuset, Self::Io];
 
-    /// The kernel's name.
+    /// The kernel's name, in v1 where it has two.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -43,10 +45,12 @@ impl Controller {
             Self::Pids => "pids",
             Self::Freezer => "freezer",
             Self::Cpuset => "cpuset",
+            Self::Io => "blkio",
         }
     }
 
     fn of_name(name: &str) -> Option<Self> {
+        let name = if name == "io" { Self::Io.name() } else { name };
         Self::ALL.into_iter().find(|c| c.name() == name)
     }
 

@@ -133,6 +133,7 @@ impl Knob {
             Self::SubtreeControl(Controller::Pids) => "cgroup.subtree_control:pids",
             Self::SubtreeControl(Controller::Freezer) => "cgroup.subtree_control:freezer",
             Self::SubtreeControl(Controller::Cpuset) => "cgroup.subtree_control:cpuset",
+            Self::SubtreeControl(Controller::Io) => "cgroup.subtree_control:io",
             Self::OvercommitMemory => "vm.overcommit_memory",
         }
     }

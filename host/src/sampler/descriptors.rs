@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::sources::sources_of;
+use super::traffic;
 use crate::error::{Action, HostError};
 use crate::hierarchy::Layout;
 
@@ -16,7 +17,8 @@ const RESERVE: u64 = 256;
 /// Descriptors it takes to keep every file of that many containers open, with a reserve of 256 for the rest of
 /// the program.
 pub fn descriptors_needed(layout: &Layout, containers: u64) -> u64 {
-    containers.saturating_mul(sources_of(layout).len() as u64).saturating_add(RESERVE)
+    let each = sources_of(layout).len() as u64 + traffic::DESCRIPTORS;
+    containers.saturating_mul(each).saturating_add(RESERVE)
 }
 
 /// What RLIMIT_NOFILE is after [`raise_nofile`].

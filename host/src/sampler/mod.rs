@@ -9,14 +9,16 @@
 //! what they depend on moved since they were last read, and in any case on every [`Plan::refresh_every`]-th tick,
 //! at a different tick for each container. In between their last values are carried over. So an idle container
 //! costs two reads. A carried counter is late by at most `refresh_every` ticks and loses nothing, because counters
-//! are cumulative; a container that is stalled without using CPU or memory shows its stall time that late.
+//! are cumulative; block I/O and network are read on those ticks alone ([`TrafficReader`]); a container that is stalled without using CPU or memory shows its stall time that late.
 
 mod descriptors;
 mod open;
 mod reader;
 mod sources;
+mod traffic;
 
 pub use descriptors::{Descriptors, Nofile, descriptors_needed, raise_nofile};
 pub use open::Opened;
 pub use reader::{ContainerReader, Flaws, Keeping, SampleContext};
 pub use sources::Plan;
+pub use traffic::TrafficReader;

@@ -10,21 +10,24 @@ use nix::sys::uio::pread;
 
 use super::descriptors::{Descriptors, Kept};
 use super::sources::{Plan, Source, When, sources_of};
+use super::traffic::HostNetwork;
 use crate::cgroup::CgroupTree;
 use crate::error::{Action, Category, HostError};
 use crate::hierarchy::Hierarchy;
+use crate::roots::Roots;
 use crate::write::CgroupRef;
 
-/// The longest file read here is `memory.stat`: about 1.5 KiB on v1, 2.5 KiB on v2.
+/// The longest file read on most ticks is `memory.stat`: about 1.5 KiB on v1, 2.5 KiB on v2. `io.stat` has 80 bytes a device.
 const BUFFER: usize = 16 * 1024;
 
 /// What all readers share: the buffer, the plan, and the tree to open from.
 #[derive(Debug)]
 pub struct SampleContext {
     pub(super) tree: Arc<CgroupTree>,
-    buffer: Box<[u8; BUFFER]>,
+    pub(super) buffer: Box<[u8; BUFFER]>,
     pub(super) descriptors: Descriptors,
-    plan: Plan,
+    pub(super) plan: Plan,
+    pub(super) host_network: Option<HostNetwork>,
     pub(super) sources: Vec<(Source, Hierarchy)>,
 }
 
@@ -32,7 +35,13 @@ impl SampleContext {
     /// A context for readers of one tree.
     pub fn new(tree: Arc<CgroupTree>, descriptors: Descriptors, plan: Plan) -> Self {
         let sources = sources_of(tree.layout());
-        Self { tree, buffer: Box::new([0; BUFFER]), descriptors, plan, sources }
+        Self { tree, buffer: Box::new([0; BUFFER]), descriptors, plan, host_network: None, sources }
+    }
+
+    /// The same, which reads the networks of pods through this procfs; without it none are told.
+    #[must_use]
+    pub fn with_networks(self, roots: &Roots) -> Self {
+        Self { host_network: HostNetwork::of(roots), ..self }
     }
 
     /// Descriptors that may still be kept.

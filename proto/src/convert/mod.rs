@@ -9,6 +9,7 @@ mod identity;
 mod sample;
 #[cfg(test)]
 mod tests;
+mod traffic;
 mod usage;
 
 use evenkeel_model::node::NodeFacts;
@@ -88,6 +89,7 @@ impl From<&NodeFacts> for v1::NodeFacts {
             cpu_milli: facts.cpu_milli.get(),
             swap_total_bytes: facts.swap_total_bytes.get(),
             page_bytes: facts.page_bytes.get(),
+            ..Self::default()
         }
     }
 }

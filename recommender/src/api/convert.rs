@@ -22,6 +22,7 @@ pub(crate) fn live(key: &Key, slot: &Slot) -> Option<v1::ContainerUsage> {
         time_usec,
         sample: Some((&sample).into()),
         cpu_milli: slot.cpu_milli,
+        traffic: slot.traffic.as_ref().map(|looks| v1::Traffic::of(0, looks.last())),
     })
 }
 

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::name::ResourceName;
+use evenkeel_model::traffic::Traffic;
 use evenkeel_model::usage::{Confidence, Stats, UsageRecord, UsageWindow};
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::forecast::{Forecast, Window, forecast};
@@ -23,6 +24,7 @@ use crate::state::State;
 use crate::state::history::{Series, SeriesId, SeriesKey};
 use crate::state::minute::{Entry, MINUTE_USEC};
 use crate::state::slots::{Moment, Slot};
+use crate::state::traffic::Sum;
 
 /// Seconds that are kept one by one: a longer window is answered from minutes and hours.
 const KEPT_SECONDS: u64 = 60;
@@ -96,7 +98,18 @@ fn record(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)]) -> 
         (1..=KEPT_SECONDS).contains(&window_seconds).then(|| last(desk, window_seconds, all)).flatten();
     let mut record = seconds.unwrap_or_else(|| kept(desk, window_seconds, all));
     foretell(desk, window_seconds, all, &mut record);
+    record.usage.extend(traffic(desk.state, all));
     record
+}
+
+/// What the containers that run now did on block devices and the network in this hour and the one before, whatever the window.
+fn traffic(state: &State, all: &[(SeriesId, &Series)]) -> impl Iterator<Item = (ResourceName, Stats)> {
+    let mut sums = [Sum::default(); 4];
+    for (_, slot) in all.iter().flat_map(|(id, _)| state.live_of(*id)) {
+        let own = slot.traffic.as_ref().map(|looks| looks.sums()).unwrap_or_default();
+        sums = std::array::from_fn(|column| sums[column].and(&own[column]));
+    }
+    Traffic::TYPES.into_iter().zip(sums).filter_map(|(name, sum)| Some((name, sum.stats()?)))
 }
 
 const fn name(resource: Resource) -> ResourceName {

@@ -37,6 +37,7 @@ pub mod slots;
 pub mod stream;
 #[cfg(test)]
 mod tests;
+pub(crate) mod traffic;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -424,6 +425,7 @@ impl State {
         // Before containers go: a kill is told with the end of what it ended.
         let told_usec =
             evenkeel_proto::frame::peek(&frame.samples).map_or(received_usec, |header| header.time_usec);
+        self.traffic(id, told_usec, &frame.traffic);
         self.decided(id, key, told_usec, frame.decisions);
         let gone = self.streams.get_mut(&id).map(|s| s.slots.remove(&frame.gone)).unwrap_or_default();
         self.slots_changed(id, 0, gone.len());
@@ -431,6 +433,17 @@ impl State {
             self.finish(id, slot);
         }
         outcome
+    }
+
+    /// Takes in what containers did on block devices and the network; of slots that nobody announced it is left out.
+    fn traffic(&mut self, id: u64, told_usec: u64, looks: &[v1::Traffic]) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.slots.rewind();
+        for look in looks {
+            if let Some(slot) = stream.slots.get_mut(look.slot) {
+                slot.traffic.get_or_insert_default().take(told_usec, look.into());
+            }
+        }
     }
 
     fn samples(&mut self, id: u64, key: &Key, received_usec: u64, bytes: &[u8]) -> Applied {

@@ -10,6 +10,7 @@ use evenkeel_proto::v1;
 
 use super::history::SeriesId;
 use super::seconds::Seconds;
+use super::traffic::Looks;
 use crate::history::past::Subjects;
 use crate::history::replica::{Fold, Part, Replica, pod_id};
 
@@ -50,6 +51,8 @@ pub struct Slot {
     pub(crate) hour: Option<Box<Replica>>,
     /// Samples counted.
     pub samples: u64,
+    /// Block I/O and network, where it is told.
+    pub(crate) traffic: Option<Box<Looks>>,
 }
 
 impl Slot {
@@ -70,6 +73,7 @@ impl Slot {
             open: None,
             hour: None,
             samples: 0,
+            traffic: None,
         }
     }
 

@@ -16,6 +16,8 @@ use prost::Message as _;
 use super::{HEAD, Kind, Ring};
 use crate::shared::{Stats, lock};
 
+/// Traffic older than this is not told, microseconds: three looks.
+const LOOKS: u64 = 30_000_000;
 /// A second farther from the moment asked for is not its answer, microseconds.
 const NEAR: u64 = 10_000_000;
 
@@ -24,8 +26,21 @@ const NEAR: u64 = 10_000_000;
 pub(crate) struct Past {
     /// Its time, microseconds since 1970.
     pub time_usec: u64,
-    /// Who ran, with the sample and the CPU use since the sample before in thousandths of a core.
-    pub containers: Vec<(v1::ContainerIdentity, Sample, Option<u64>)>,
+    /// Who ran.
+    pub containers: Vec<PastContainer>,
+}
+
+/// One container in that second.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PastContainer {
+    /// Who it was.
+    pub identity: v1::ContainerIdentity,
+    /// What the kernel said.
+    pub sample: Sample,
+    /// CPU use since the sample before, thousandths of a core.
+    pub cpu_milli: Option<u64>,
+    /// Its last look at traffic, where there was one in the half minute before.
+    pub traffic: Option<v1::Traffic>,
 }
 
 /// Why a moment is not told.
@@ -168,7 +183,7 @@ impl Visitor for Second {
 
 /// Decodes from a start up to the moment.
 fn replay(mut frames: Reader, start: &Start, time_usec: u64) -> Result<Past, NotKept> {
-    let (mut names, mut decoder) = (BTreeMap::new(), Decoder::new());
+    let (mut names, mut traffic, mut decoder) = (BTreeMap::new(), BTreeMap::new(), Decoder::new());
     let (mut last, mut second, mut payload) = (None, Second::default(), Vec::new());
     loop {
         let Some(seq) = frames.read_into(&mut payload)? else { break };
@@ -182,7 +197,9 @@ fn replay(mut frames: Reader, start: &Start, time_usec: u64) -> Result<Past, Not
         let frame = v1::Frame::decode(frame).map_err(|error| damaged(&error))?;
         for slot in &frame.gone {
             names.remove(slot);
+            traffic.remove(slot);
         }
+        traffic.extend(frame.traffic.into_iter().map(|look| (look.slot, (time, look))));
         names.extend(frame.announced.into_iter().filter_map(|new| Some((new.slot, new.identity?))));
         if seq >= start.key {
             second.0.clear();
@@ -191,9 +208,11 @@ fn replay(mut frames: Reader, start: &Start, time_usec: u64) -> Result<Past, Not
         last = Some(time);
     }
     let time_usec = last.ok_or_else(|| NotKept::Damaged("it is gone".to_owned()))?;
-    let containers = second.0.into_iter();
-    let containers = containers
-        .filter_map(|(slot, sample, cpu_milli)| Some((names.get(&slot)?.clone(), sample, cpu_milli)))
-        .collect();
+    let containers = second.0.into_iter().filter_map(|(slot, sample, cpu_milli)| {
+        let identity = names.remove(&slot)?;
+        let look = traffic.remove(&slot).filter(|(time, _)| time_usec.abs_diff(*time) <= LOOKS);
+        Some(PastContainer { identity, sample, cpu_milli, traffic: look.map(|(_, look)| look) })
+    });
+    let containers = containers.collect();
     Ok(Past { time_usec, containers })
 }

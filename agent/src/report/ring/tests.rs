@@ -52,7 +52,7 @@ impl Rig {
     /// Time, pods and their CPU use.
     fn told(&self, second: u64) -> (u64, Vec<(String, Option<u64>)>) {
         let past = self.at(second).unwrap();
-        let containers = past.containers.into_iter().map(|(identity, _, cpu)| (identity.pod, cpu));
+        let containers = past.containers.into_iter().map(|of| (of.identity.pod, of.cpu_milli));
         (past.time_usec / SECOND, containers.collect())
     }
 }

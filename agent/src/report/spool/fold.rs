@@ -1,6 +1,9 @@
 //! Making room: the oldest frames never sent become minutes.
 
+use std::collections::BTreeMap;
+
 use evenkeel_log::Seq;
+use evenkeel_model::traffic::Traffic;
 use evenkeel_proto::frame::{Folder, MAX_ROLLUPS};
 use evenkeel_proto::v1;
 use prost::Message;
@@ -91,6 +94,7 @@ struct Folding {
     folder: Folder,
     announced: Vec<v1::Announcement>,
     gone: Vec<u32>,
+    traffic: BTreeMap<u32, Traffic>,
     decisions: Vec<v1::Decision>,
 }
 
@@ -100,6 +104,10 @@ impl Folding {
         self.announced.extend(frame.announced);
         self.gone.extend(frame.gone);
         self.decisions.extend(frame.decisions);
+        for look in frame.traffic {
+            let sum = self.traffic.entry(look.slot).or_default();
+            *sum = sum.and(&(&look).into());
+        }
         Ok(())
     }
 
@@ -114,6 +122,7 @@ impl Folding {
             samples: samples.into(),
             announced: self.announced,
             gone: self.gone,
+            traffic: self.traffic.iter().map(|(slot, sum)| v1::Traffic::of(*slot, sum)).collect(),
             decisions,
         };
         Ok((frame, left_out))

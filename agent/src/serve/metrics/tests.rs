@@ -20,7 +20,7 @@ fn a_page_has_each_family_once_and_escapes_labels() {
     sample.set(Field::MemoryWorkingSetBytes, 4096);
     let tracked = Arc::new(tracked(1, "web \"x\""));
     let class = tracked.classes.memory.map_or("", |class| class.as_str());
-    let containers = vec![LiveContainer { tracked, sample, cpu_milli: None }];
+    let containers = vec![LiveContainer { tracked, sample, cpu_milli: None, traffic: None }];
     let page = render(&stats, Some(&LiveTick { time_usec: 1, containers }), "n1");
 
     let labels = "{namespace=\"default\",pod=\"web \\\"x\\\"\",container=\"main\",name=\"default/web \\\"x\\\"/main\",node=\"n1\"}";
@@ -59,7 +59,7 @@ fn containers_of_one_name_are_series_of_their_own() {
         Arc::make_mut(&mut tracked.workload).id = id.to_owned();
         let mut sample = Sample::with_interval_usec(1_000_000);
         sample.set(Field::Pids, u64::from(slot));
-        LiveContainer { tracked: Arc::new(tracked), sample, cpu_milli: None }
+        LiveContainer { tracked: Arc::new(tracked), sample, cpu_milli: None, traffic: None }
     };
     let ids = [format!("{}1", "a".repeat(63)), format!("{}2", "a".repeat(63))];
     let tick = LiveTick { time_usec: 1, containers: vec![of(1, &ids[0]), of(2, &ids[1])] };

@@ -98,6 +98,7 @@ const fn without(controller: Controller) -> &'static str {
         Controller::Pids => "without it no count of processes: enable CONFIG_CGROUP_PIDS, or mount it",
         Controller::Freezer => "without it converging against a fork storm may take longer: mount it",
         Controller::Cpuset => "without it no exclusive cores: enable CONFIG_CPUSETS, or mount it",
+        Controller::Io => "without it no block I/O of containers: enable CONFIG_BLK_CGROUP, or mount it",
     }
 }
 
