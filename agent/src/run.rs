@@ -624,9 +624,9 @@ pub(crate) fn start_sources(
 ) {
     let arrows = (updates.clone(), Arc::clone(rescan));
     if let Some(dir) = config.sources.manifests.clone() {
-        let (roots, (updates, rescan)) = (cgroup_roots.to_vec(), arrows.clone());
+        let (given, (updates, rescan)) = ((cgroup_roots.to_vec(), Arc::clone(&config.types)), arrows.clone());
         tokio::spawn(panics::restarted("manifests", move || {
-            sources::manifests::run(dir.clone(), roots.clone(), updates.clone(), Arc::clone(&rescan))
+            sources::manifests::run(dir.clone(), given.clone(), updates.clone(), Arc::clone(&rescan))
         }));
     }
     for socket in config.sources.cri.clone() {

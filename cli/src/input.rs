@@ -1,10 +1,14 @@
 //! Reading what the command line names: a file, or standard input for `-`.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use evenkeel_model::pod::{MAX_TEXT_BYTES, Pod, ReadError, read_pods};
+use evenkeel_model::resource_type::{Definition, ResourceTypes};
+use evenkeel_model::yaml::{self, Bounds};
+use serde::Deserialize;
 
 use crate::failure::Failure;
 
@@ -57,6 +61,31 @@ pub(crate) fn pods(paths: &[PathBuf]) -> Result<Vec<Pod>, Failure> {
         all.extend(read_pods(&text, &name(path)).map_err(|e| unreadable(&e))?);
     }
     Ok(all)
+}
+
+/// What a file of resource types holds: the form of the resource model, or that of a daemon's configuration in YAML.
+#[derive(Deserialize)]
+struct Types {
+    #[serde(alias = "resourceTypes")]
+    resources: BTreeMap<String, Definition>,
+}
+
+/// Resource types that a file defines.
+///
+/// # Errors
+/// As [`text`], and everything that is wrong with the definitions.
+pub(crate) fn types(path: &Path) -> Result<ResourceTypes, Failure> {
+    const BOUNDS: Bounds = Bounds { documents: 1, nodes: 100_000 };
+    let name = name(path);
+    let failed = |why: String| {
+        let remedy = "give resourceTypes: {example.com/seat: {units: \"\", defaultRequest: 1}}";
+        Failure::new("cannot use the resource types", &name, why, remedy)
+    };
+    let text = text(path)?;
+    let read: Vec<Types> = yaml::documents(&text, BOUNDS).map_err(|error| failed(error.to_string()))?;
+    let [types] = &read[..] else { return Err(failed("it holds no resource types".to_owned())) };
+    ResourceTypes::with(&types.resources)
+        .map_err(|errors| failed(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))
 }
 
 /// A source of pods that cannot be understood, in parts.

@@ -360,3 +360,21 @@ fn kubectl_runs_it_as_a_plugin() {
     let help = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && help.contains("Usage: kubectl evenkeel capacity"), "{help}");
 }
+
+#[test]
+fn types_say_what_counts_for_pods_that_say_nothing() {
+    let files = Files::new();
+    let cluster = "kind: List\nitems:\n- kind: Node\n  metadata: {name: n}\n  \
+        status: {allocatable: {cpu: 8, memory: 8Gi, pods: 110, example.com/disk: 10k}}\n- kind: Pod\n  metadata: {name: old}\n  \
+        spec: {nodeName: n, containers: [{name: c}]}\n";
+    let (pod, cluster) = (files.write("pod.yaml", POD), files.write("cluster.yaml", cluster));
+    let types =
+        "resourceTypes: {example.com/disk: {units: byte per second, defaultRequest: 2500, quantization: 1k}}";
+    let types = files.write("types.yaml", types);
+    let count = |more: &[&str]| {
+        let all = [&["capacity", "-f", &pod, "--snapshot", &cluster, "-o", "json"], more].concat();
+        run(&all).json()["count"].clone()
+    };
+    assert_eq!(count(&[]), json!(8), "by memory");
+    assert_eq!(count(&["--types", &types]), json!(2), "3k each, and 3k of the pod that is there");
+}

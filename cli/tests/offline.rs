@@ -119,6 +119,43 @@ fn check_tells_of_every_document() {
     assert_eq!(run_with(&["check", "-f", "-"], "{[").status, 1);
 }
 
+/// A pod with one container that requests this.
+fn requesting(requests: &str) -> String {
+    format!(
+        "kind: Pod\nmetadata: {{name: p}}\nspec: {{containers: [{{name: c, resources: {{requests: {{{requests}}}}}}}]}}\n"
+    )
+}
+
+#[test]
+fn types_of_users_are_qualified_and_defined() {
+    for (requests, said) in
+        [("foo: 1", "its namespace is reserved"), ("kubernetes.io/hadoop: 1", "such as example.com/")]
+    {
+        let found = run_with(&["check", "-f", "-"], &requesting(requests));
+        assert!(found.status == 1 && found.out.contains(said), "{requests}: {}", found.out);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("types.yaml");
+    let path = file.to_str().unwrap();
+    let check = |types: &str, requests: &str| {
+        std::fs::write(&file, types).unwrap();
+        run_with(&["check", "-f", "-", "--types", path], &requesting(requests))
+    };
+    let types = "resourceTypes: {example.com/seat: {units: \"\", defaultRequest: 1}}\n";
+    assert_eq!(check(types, "example.com/seat: 1").status, 0);
+    let typo = check(types, "example.com/seats: 1");
+    assert!(typo.status == 1 && typo.out.contains("example.com/seats is not defined"), "{}", typo.out);
+    for (types, said) in [
+        ("resourceTypes: {example.com/seat: {defaultRequest: 1}}", "has no units"),
+        ("resourceTypes: {hadoop: {units: slot}}", "has no subdomain"),
+        ("resourceTypes: {example.com/seat: {unit: slot}}", "unit"),
+        ("", "holds no resource types"),
+    ] {
+        let wrong = check(types, "cpu: 1");
+        assert!(wrong.status == 1 && wrong.err.contains(said), "{types}: {}", wrong.err);
+    }
+}
+
 #[test]
 fn wrong_usage_is_status_two() {
     for arguments in [

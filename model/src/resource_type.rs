@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::name::{NameError, ResourceName};
 use crate::quantity::{Quantity, div_away};
@@ -191,12 +191,82 @@ pub enum ResourceTypeError {
         /// Its value.
         amount: Quantity,
     },
-    /// The conversion factor of a node's CPU is not above zero.
-    #[error("cpuConversionFactor {factor} is not above zero; 1 is a canonical CPU")]
+    /// A definition without units: nobody could tell what its amounts mean.
+    #[error(
+        "resource type {name} has no units; write such as \"byte per second\", or \"\" for a plain number"
+    )]
+    NoUnits {
+        /// The type.
+        name: ResourceName,
+    },
+    /// Units that are not words.
+    #[error("resource type {name}: units {units:?} are not words, as in \"byte per second\"")]
+    Units {
+        /// The type.
+        name: ResourceName,
+        /// What is written.
+        units: String,
+    },
+    /// A native type has a meaning of its own.
+    #[error("resource type {name}: its {what} is defined already; give defaultRequest and quantization only")]
+    Fixed {
+        /// The type.
+        name: ResourceName,
+        /// The property.
+        what: &'static str,
+    },
+    /// The conversion factor of a node's CPU is no factor between machines.
+    #[error(
+        "cpuConversionFactor {factor} is outside 0.1 to 10; 1 is a canonical CPU, 2 a core that is twice as fast"
+    )]
     ConversionFactor {
         /// The factor.
         factor: Quantity,
     },
+}
+
+/// A resource type as configuration defines it, under its name. Names of the keys are those of the resource model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Definition {
+    /// Unit, such as `byte per second`; empty for a plain number. A user type must say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub units: Option<String>,
+    /// Amounts are held as integers of ten to the minus this power; 0 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub internal_scale_exponent: Option<u8>,
+    /// Whether usage can be throttled; false unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_compressible: Option<bool>,
+    /// Request of a container that gives neither request nor limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_request: Option<Quantity>,
+    /// Requests are rounded up to a multiple of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantization: Option<Quantity>,
+}
+
+impl Definition {
+    fn leaves_native(&self, native: &ResourceType) -> Result<(), ResourceTypeError> {
+        let given = [
+            ("units", self.units.is_some()),
+            ("internalScaleExponent", self.internal_scale_exponent.is_some()),
+            ("isCompressible", self.is_compressible.is_some()),
+        ];
+        match given.into_iter().find(|(_, given)| *given) {
+            Some((what, _)) => Err(ResourceTypeError::Fixed { name: native.name.clone(), what }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Nothing, or letters in words with single blanks and hyphens.
+fn is_words(units: &str) -> bool {
+    units.is_empty()
+        || units.len() <= 63
+            && units
+                .split(' ')
+                .all(|word| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-'))
 }
 
 /// The resource types that are known: a value, not a global.
@@ -218,6 +288,7 @@ impl ResourceTypes {
             plain(ResourceName::STORAGE_SPACE, "byte"),
             milli(ResourceName::STORAGE_TIME, "second per second").compressible(),
             plain(ResourceName::STORAGE_IOPS, "operation per second").compressible(),
+            plain(ResourceName::STORAGE_BANDWIDTH, "byte per second").compressible(),
             plain(ResourceName::EPHEMERAL_STORAGE, "byte"),
             plain(ResourceName::PODS, ""),
         ];
@@ -237,6 +308,49 @@ impl ResourceTypes {
         Ok(())
     }
 
+    /// The predefined types with definitions by name: user types, and defaultRequest and quantization of native ones.
+    ///
+    /// # Errors
+    /// Everything that is wrong: names, units, scales, amounts, properties of native types.
+    pub fn with(definitions: &BTreeMap<String, Definition>) -> Result<Self, Vec<ResourceTypeError>> {
+        let (mut types, mut errors) = (Self::predefined(), Vec::new());
+        for (name, definition) in definitions {
+            if let Err(error) = types.add(name, definition) {
+                errors.push(error);
+            }
+        }
+        if errors.is_empty() { Ok(types) } else { Err(errors) }
+    }
+
+    fn add(&mut self, name: &str, definition: &Definition) -> Result<(), ResourceTypeError> {
+        let known = ResourceName::parse(name).ok().and_then(|name| self.0.get(&name).cloned());
+        let mut defined = match known {
+            Some(native) => {
+                definition.leaves_native(&native)?;
+                native
+            }
+            None => {
+                let name = ResourceName::parse_user(name)?;
+                let units = definition.units.clone();
+                let units = units.ok_or_else(|| ResourceTypeError::NoUnits { name: name.clone() })?;
+                if !is_words(&units) {
+                    return Err(ResourceTypeError::Units { name, units });
+                }
+                let user = ResourceType::unknown(name).with_units(units);
+                let user = if definition.is_compressible == Some(true) { user.compressible() } else { user };
+                user.with_scale(definition.internal_scale_exponent.unwrap_or(0))?
+            }
+        };
+        if let Some(step) = definition.quantization {
+            defined = defined.with_quantization(step)?;
+        }
+        if let Some(amount) = definition.default_request {
+            defined = defined.with_default_request(amount)?;
+        }
+        self.0.insert(defined.name.clone(), defined);
+        Ok(())
+    }
+
     /// What is known about a type; an unknown one is incompressible, not scaled, without default. `hugepages-<size>`
     /// is known by its form: bytes, in multiples of the page size.
     #[must_use]
@@ -249,6 +363,12 @@ impl ResourceTypes {
             Some(size) => ResourceType { quantization: Some(size), ..unknown.with_units("byte") },
             None => unknown,
         }
+    }
+
+    /// Whether a type is predefined or defined.
+    #[must_use]
+    pub fn has(&self, name: &ResourceName) -> bool {
+        self.0.contains_key(name)
     }
 
     /// All defined types in the order of their qualified names.
@@ -268,15 +388,43 @@ impl Default for CpuConversionFactor {
 }
 
 impl CpuConversionFactor {
-    /// A factor such as 1.25: one physical core is as fast as 1.25 canonical ones.
+    /// A factor such as 1.25: one physical core is as fast as 1.25 canonical ones. It counts in thousandths.
     ///
     /// # Errors
-    /// [`ResourceTypeError::ConversionFactor`] when it is not above zero.
+    /// [`ResourceTypeError::ConversionFactor`] outside 0.1 to 10: no two cores of one cluster are farther apart, and a factor that is
+    /// a percentage or a clock rate by mistake would turn every request into nonsense.
     pub fn new(factor: Quantity) -> Result<Self, ResourceTypeError> {
-        if factor <= Quantity::ZERO {
+        let bounds = Quantity::from_milli(100)..=Quantity::from_units(10);
+        if !bounds.contains(&factor) {
             return Err(ResourceTypeError::ConversionFactor { factor });
         }
-        Ok(Self(factor))
+        Ok(Self(Quantity::from_milli(i64::try_from(factor.milli()).unwrap_or(1000))))
+    }
+
+    /// Whether a physical core is a canonical one.
+    #[must_use]
+    pub fn is_one(self) -> bool {
+        self.milli() == 1000
+    }
+
+    /// The factor in thousandths.
+    #[must_use]
+    pub fn milli(self) -> u64 {
+        u64::try_from(self.0.milli()).unwrap_or(1000)
+    }
+
+    /// Time or thousandths of physical cores as those of canonical ones, rounded down: a counter goes on growing.
+    #[must_use]
+    pub fn canonical(self, physical: u64) -> u64 {
+        let scaled = u128::from(physical) * u128::from(self.milli()) / 1000;
+        u64::try_from(scaled).unwrap_or(u64::MAX)
+    }
+
+    /// Thousandths of canonical cores as those of physical ones, rounded up: no less is given than was meant.
+    #[must_use]
+    pub fn physical(self, canonical: u64) -> u64 {
+        let scaled = (u128::from(canonical) * 1000).div_ceil(u128::from(self.milli().max(1)));
+        u64::try_from(scaled).unwrap_or(u64::MAX)
     }
 
     /// The factor.

@@ -3,7 +3,9 @@
 
 use evenkeel_model::name::{NameErrorReason, ResourceName};
 use evenkeel_model::quantity::Quantity;
-use evenkeel_model::resource_type::{CpuConversionFactor, ResourceType, ResourceTypeError, ResourceTypes};
+use evenkeel_model::resource_type::{
+    CpuConversionFactor, Definition, ResourceType, ResourceTypeError, ResourceTypes,
+};
 
 fn q(text: &str) -> Quantity {
     Quantity::parse(text).unwrap()
@@ -103,6 +105,7 @@ fn predefined_types_are_those_of_the_document() {
         ("storage-space", "byte", 0, false),
         ("storage-time", "second per second", 3, true),
         ("storage-iops", "operation per second", 0, true),
+        ("evenkeel.dev/storage-bandwidth", "byte per second", 0, true),
         ("ephemeral-storage", "byte", 0, false),
         ("pods", "", 0, false),
         ("hugepages-2Mi", "byte", 0, false),
@@ -170,6 +173,50 @@ fn the_conversion_factor_is_exact() {
     assert_eq!(third.to_physical(q("1")).map(Quantity::exact).as_deref(), Some("0.333333334"));
     assert_eq!(CpuConversionFactor::default().to_canonical(q("7500m")), Some(q("7.5")));
     assert_eq!(third.to_canonical(Quantity::MAX), None);
-    assert!(CpuConversionFactor::new(q("0")).is_err());
-    assert!(CpuConversionFactor::new(q("-1")).is_err());
+    for text in ["0", "-1", "1000", "10001m", "99m", "2400M"] {
+        let error = CpuConversionFactor::new(q(text)).unwrap_err().to_string();
+        assert!(error.contains("is outside 0.1 to 10"), "{text}: {error}");
+    }
+    for text in ["100m", "10"] {
+        assert!(CpuConversionFactor::new(q(text)).is_ok(), "{text}");
+    }
+    assert_eq!((factor.canonical(1001), factor.physical(1001), factor.milli()), (1251, 801, 1250));
+    assert_eq!(factor.canonical(u64::MAX), u64::MAX);
+    assert!(CpuConversionFactor::default().is_one() && !factor.is_one());
+}
+
+#[test]
+fn definitions_are_checked_all_at_once() {
+    let read = |json: &str| ResourceTypes::with(&serde_json::from_str(json).unwrap());
+    let types = read(
+        r#"{"example.com/disk": {"units": "byte per second", "isCompressible": true, "internalScaleExponent": 3,
+            "defaultRequest": "1500", "quantization": "1k"},
+            "cpu": {"defaultRequest": "100m", "quantization": "10m"}, "example.com/seat": {"units": ""}}"#,
+    )
+    .unwrap();
+    let disk = types.get(&name("example.com/disk"));
+    assert_eq!((disk.units(), disk.is_compressible()), ("byte per second", true));
+    assert_eq!((disk.to_internal(q("2")), disk.quantized(disk.implicit_request())), (2000, q("2k")));
+    let cpu = types.get(&ResourceName::CPU);
+    assert_eq!((cpu.units(), cpu.quantized(q("101m"))), ("KCU second per second", q("110m")));
+    let errors = read(
+        r#"{"example.com/a": {}, "hadoop": {"units": "slot"}, "kubernetes.io/hadoop": {"units": "slot"},
+            "example.com/b": {"units": "2 bytes"}, "memory": {"units": "page"}, "cpu": {"quantization": "0"},
+            "example.com/c": {"units": "x", "internalScaleExponent": 10}}"#,
+    )
+    .unwrap_err();
+    let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(said.len(), 7, "{said:?}");
+    for part in [
+        "a has no units",
+        "no subdomain",
+        "is reserved",
+        "are not words",
+        "defined already",
+        "too small",
+        "above 9",
+    ] {
+        assert!(said.iter().any(|error| error.contains(part)), "{part}: {said:?}");
+    }
+    assert!(serde_json::from_str::<Definition>(r#"{"unit": "byte"}"#).is_err());
 }

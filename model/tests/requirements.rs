@@ -77,6 +77,16 @@ fn broken_rules_name_field_value_reason_and_remedy() {
              lower the request or raise the limit",
         ]
     );
+    let names = r#"{"requests": {"foo": 1, "hugepages-2Mi": "2Mi", "example.com/a": 1}, "limits": {"kubernetes.io/hadoop": 1}}"#;
+    assert_eq!(
+        texts(&requirements(names).check("x")),
+        [
+            "x.requests.foo = 1: Kubernetes defines no such type, and its namespace is reserved; put a type of your own under \
+             a domain of your own, such as example.com/",
+            "x.limits.hadoop = 1: Kubernetes defines no such type, and its namespace is reserved; put a type of your own under \
+             a domain of your own, such as example.com/",
+        ]
+    );
     let equal = requirements(r#"{"requests": {"cpu": "1"}, "limits": {"cpu": "1000m"}}"#);
     assert_eq!(equal.check("x"), []);
 }

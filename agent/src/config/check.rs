@@ -1,6 +1,7 @@
 //! From the configuration as written to the valid one. All errors are told at once.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_qos::config::{KnobSwitches, PlanConfig};
@@ -64,6 +65,8 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
         node_memory: node_memory::check(&mut c, raw.memory.overcommit, &raw.memory.workloads_cap),
         daemons: daemons::check(&mut c, &raw.daemons),
         allocatable: node::check(&mut c, &raw.node),
+        cpu_factor: node::cpu_factor(&mut c, &raw.node),
+        types: Arc::new(node::types(&mut c, &raw.resources)),
         own: own::check(&mut c, &raw.own, &raw.manage.deny),
         dynamic_scores: raw.scores == raw::Scores::Dynamic,
         pressure: pressure::check(&mut c, &raw.pressure),

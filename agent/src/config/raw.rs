@@ -9,7 +9,7 @@ use evenkeel_model::workload::ScorePolicy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::scalar::{Size, Span};
+use super::scalar::{Definitions, Size, Span};
 use super::sections::cpu::Cpu;
 use super::sections::daemons::Daemons;
 use super::sections::eviction::Eviction;
@@ -43,6 +43,9 @@ section! {
         scores: Scores = Scores::Static,
         /// Who this node is, and what it has to give.
         node: Node = Node::default(),
+        /// Resource types by name, for sums of requests: types of your own with units (""= a plain number), internalScaleExponent,
+        /// isCompressible, defaultRequest and quantization; of native ones, such as cpu, defaultRequest and quantization.
+        resources: Definitions = Definitions::default(),
         /// Where the kernel's files are; in a pod, where the host's are mounted.
         roots: Roots = Roots::default(),
         /// Where containers are found.

@@ -31,18 +31,22 @@ fn table(out: &mut String, root: &Value, schema: &Value, values: &Map<String, Va
     for (key, value) in values.iter().filter(|(_, value)| !value.is_object()) {
         comment(out, schema, key);
         // JSON's strings, numbers, truth values and lists of these are TOML's.
-        let bare = key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-        let key = if bare { key.clone() } else { Value::from(key.as_str()).to_string() };
-        let _ = writeln!(out, "{key} = {value}");
+        let _ = writeln!(out, "{} = {value}", quoted(key));
     }
     for (key, value) in values {
         let Value::Object(inner) = value else { continue };
-        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        let path = if path.is_empty() { quoted(key) } else { format!("{path}.{}", quoted(key)) };
         out.push('\n');
         comment(out, schema, key);
         let _ = writeln!(out, "[{path}]");
         table(out, root, resolve(root, &schema["properties"][key]), inner, &path);
     }
+}
+
+/// A key as TOML takes it.
+fn quoted(key: &str) -> String {
+    let bare = key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    if bare { key.to_owned() } else { Value::from(key).to_string() }
 }
 
 fn comment(out: &mut String, schema: &Value, key: &str) {

@@ -1,10 +1,12 @@
 //! Durations and sizes as people write them: `"10s"`, `"250ms"`, `"64Mi"`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use evenkeel_model::quantity::Quantity;
 use evenkeel_model::requirements::ResourceList;
+use evenkeel_model::resource_type::Definition;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -156,6 +158,40 @@ impl JsonSchema for Amounts {
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "object", "additionalProperties": { "type": ["string", "number"] } })
+    }
+}
+
+/// One amount: a quantity, such as 1.25.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Amount(pub Quantity);
+
+impl JsonSchema for Amount {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Amount".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "number"] })
+    }
+}
+
+/// Resource types by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Definitions(pub BTreeMap<String, Definition>);
+
+impl JsonSchema for Definitions {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ResourceTypes".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "object", "additionalProperties": { "type": "object", "properties": {
+            "units": { "type": "string" },
+            "internalScaleExponent": { "type": "integer", "minimum": 0, "maximum": 9 },
+            "isCompressible": { "type": "boolean" },
+            "defaultRequest": { "type": ["string", "number"] },
+            "quantization": { "type": ["string", "number"] },
+        }, "additionalProperties": false } })
     }
 }
 

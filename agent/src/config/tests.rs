@@ -62,6 +62,17 @@ fn what_contradicts_itself_about_the_node_is_refused_by_key() {
         ("[node.allocatable]\npods = -1", "node.allocatable: pods is -1"),
         ("[node.allocatable]\ncpu = \"1x\"", "node.allocatable"),
         ("[node]\nallocatable = {cpu = 2}\nreserve = {cpu = \"3\"}", "node.reserve: 3 of cpu is more"),
+        (
+            "[node]\ncpu_conversion_factor = 0",
+            "node.cpu_conversion_factor: cpuConversionFactor 0 is outside 0.1 to 10",
+        ),
+        ("[node]\ncpu_conversion_factor = 1000", "node.cpu_conversion_factor"),
+        (
+            "[resources.\"example.com/seat\"]\ndefaultRequest = 1",
+            "resources: resource type example.com/seat has no units",
+        ),
+        ("[resources.hadoop]\nunits = \"slot\"", "has no subdomain"),
+        ("[resources.\"kubernetes.io/hadoop\"]\nunits = \"slot\"", "is reserved"),
         ("[daemons]\nunits = [\"kubelet\"]", "daemons.units"),
         ("[daemons]\nexecutables = [\"bin/kubelet\"]", "daemons.executables"),
         ("[daemons]\ncgroups = [\"system.slice\"]", "daemons.cgroups"),
@@ -69,9 +80,13 @@ fn what_contradicts_itself_about_the_node_is_refused_by_key() {
         let said = said(text, &[]);
         assert!(said.contains(key), "{text}: {said}");
     }
-    let (_dir, path) = with_file("[node.allocatable]\n\"nvidia.com/gpu\" = 2\nmemory = \"3Gi\"");
+    let (_dir, path) = with_file(
+        "[node]\ncpu_conversion_factor = 1.25\n[node.allocatable]\n\"nvidia.com/gpu\" = 2\nmemory = \"3Gi\"\n\
+         [resources.\"example.com/seat\"]\nunits = \"\"\nquantization = 2",
+    );
     let loaded = load(Some(&path), [], &[]).unwrap();
-    assert_eq!(check(&loaded).unwrap().allocatable.stated.len(), 2);
+    let config = check(&loaded).unwrap();
+    assert_eq!((config.allocatable.stated.len(), config.cpu_factor.milli()), (2, 1250));
     let (_dir, again) = with_file(&toml(&loaded.raw));
     assert_eq!(load(Some(&again), [], &[]).unwrap().raw, loaded.raw);
 }

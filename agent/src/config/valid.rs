@@ -4,8 +4,10 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_model::resource_type::{CpuConversionFactor, ResourceTypes};
 use evenkeel_model::workload::ScorePolicy;
 use evenkeel_qos::config::PlanConfig;
 use evenkeel_qos::cpu::WeightConversion;
@@ -59,6 +61,10 @@ pub(crate) struct Config {
     pub daemons: DaemonRules,
     /// What the node gives to pods.
     pub allocatable: Allocatable,
+    /// Speed of a core over that of the canonical one.
+    pub cpu_factor: CpuConversionFactor,
+    /// Resource types.
+    pub types: Arc<ResourceTypes>,
     /// Subtrees in which inner cgroups are written too: normal paths, none inside another.
     pub own: Vec<String>,
     /// Burstable scores follow use and priority.

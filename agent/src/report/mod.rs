@@ -5,6 +5,7 @@
 //! the codec and the wire (`evenkeel_proto`), files (`evenkeel_log`), sampling.
 
 mod backoff;
+mod canonical;
 mod frames;
 mod live;
 mod outbox;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use evenkeel_log::LogError;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
+use evenkeel_proto::frame::FrameError;
 use evenkeel_proto::v1;
 
 use crate::damage::StateFile;
@@ -32,6 +34,7 @@ use crate::oom::HintSender;
 use crate::sample::Ticks;
 use crate::shared::{Context, Heartbeat, LiveBus, Tick, lock};
 
+use canonical::Canonical;
 use frames::Framer;
 pub(crate) use live::{LastSeconds, Latest};
 use outbox::Outbox;
@@ -82,6 +85,7 @@ pub(crate) fn start(
         decisions: Arc::clone(decisions),
         outbox: outbox.map(|(outbox, _)| outbox),
         ring,
+        canonical: Canonical::new(context.config.cpu_factor),
         framer: Framer::default(),
         latest: Arc::clone(usage),
         live,
@@ -145,6 +149,8 @@ struct Reporter {
     decisions: Arc<DecisionLog>,
     outbox: Option<Arc<Outbox>>,
     ring: Option<Arc<Ring>>,
+    /// Where a core of this node is not a canonical one.
+    canonical: Option<Canonical>,
     framer: Framer,
     latest: Usage,
     live: LiveBus,
@@ -169,7 +175,12 @@ impl Reporter {
             let all = || lock(&self.latest).tracked().map(frames::announcement).collect();
             ring.take(&frame, tick.time_usec, all, &self.context.stats);
         }
-        if let Some(outbox) = outbox {
+        let Some(outbox) = outbox else { return };
+        let told = match &mut self.canonical {
+            Some(canonical) => canonical.frame(tick, frame),
+            None => Ok(frame),
+        };
+        if let Some(frame) = self.or_lost(told) {
             self.spool(&outbox, frame);
         }
     }
@@ -186,7 +197,13 @@ impl Reporter {
             }
             None => Default::default(),
         };
-        match self.framer.frame(tick, &decisions, kept) {
+        let framed = self.framer.frame(tick, &decisions, kept);
+        self.or_lost(framed)
+    }
+
+    /// The frame; says that its tick is lost where there is none.
+    fn or_lost(&mut self, framed: Result<v1::Frame, FrameError>) -> Option<v1::Frame> {
+        match framed {
             Ok(frame) => Some(frame),
             Err(error) => {
                 self.framer.start_anew();

@@ -14,6 +14,7 @@ use evenkeel_model::node::NodeFacts;
 use evenkeel_model::pod::Pod;
 use evenkeel_model::quantity::{Format, Quantity};
 use evenkeel_model::requirements::ResourceList;
+use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::workload::{ContainerKind, ContainerResources, Requested, Workload};
 use evenkeel_proto::v1;
 use evenkeel_qos::rules::defaulted;
@@ -87,9 +88,10 @@ pub(super) fn shortages<'a>(
     allocatable: &ResourceList,
     present: impl Iterator<Item = &'a Workload>,
     pod: &Pod,
+    types: &ResourceTypes,
 ) -> Vec<v1::Shortage> {
     let taken = requested(present);
-    let mut asked = pod.effective_requests();
+    let mut asked = pod.effective_requests_of(types);
     asked.set(ResourceName::PODS, Quantity::from_units(1));
     asked.iter().filter_map(|(name, asked)| shortage(name, asked, allocatable.get(name), &taken)).collect()
 }
@@ -212,7 +214,8 @@ mod tests {
             ("hugepages-2Mi", "4Mi"),
         ]);
         let present = [workload("a"), workload("b")];
-        let short = shortages(&all, present.iter(), &pod(requests, init, overhead));
+        let pod = pod(requests, init, overhead);
+        let short = shortages(&all, present.iter(), &pod, &ResourceTypes::predefined());
         short.into_iter().map(|s| (s.resource, s.free, s.by)).collect()
     }
 
@@ -240,6 +243,21 @@ mod tests {
     }
 
     #[test]
+    fn types_say_what_counts_for_who_says_nothing() {
+        let definitions = r#"{"example.com/seat": {"units": "", "defaultRequest": 1, "quantization": 2}}"#;
+        let types = ResourceTypes::with(&serde_json::from_str(definitions).unwrap()).unwrap();
+        let all = list(&[("cpu", "8"), ("pods", "3"), ("example.com/seat", "3")]);
+        let short = |requests: &str| {
+            let short = shortages(&all, [].into_iter(), &pod(requests, "", ""), &types);
+            short.into_iter().map(|s| (s.resource, s.requested, s.by)).collect::<Vec<_>>()
+        };
+        assert_eq!(short("cpu: 1"), []);
+        let seats =
+            |requested: &str, by: &str| ("example.com/seat".to_owned(), requested.to_owned(), by.to_owned());
+        assert_eq!(short("example.com/seat: 3"), [seats("4", "1")]);
+    }
+
+    #[test]
     fn a_pod_takes_a_place_and_what_its_manifest_says() {
         let all = list(&[("cpu", "8"), ("memory", "8Gi"), ("pods", "2"), ("nvidia.com/gpu", "2")]);
         let mut known = workload("a");
@@ -247,10 +265,11 @@ mod tests {
         let mut sidecar = known.clone();
         sidecar.kind = ContainerKind::Sidecar;
         let asks = pod("cpu: 2, nvidia.com/gpu: 2", "", "");
-        let short = shortages(&all, [&known, &sidecar].into_iter(), &asks);
+        let types = ResourceTypes::predefined();
+        let short = shortages(&all, [&known, &sidecar].into_iter(), &asks, &types);
         let by: Vec<(&str, &str)> = short.iter().map(|s| (s.resource.as_str(), s.by.as_str())).collect();
         assert_eq!(by, [("cpu", "1"), ("nvidia.com/gpu", "1")]);
-        let full = shortages(&all, [&known, &workload("b")].into_iter(), &pod("", "", ""));
+        let full = shortages(&all, [&known, &workload("b")].into_iter(), &pod("", "", ""), &types);
         assert_eq!((full.len(), full[0].resource.as_str(), full[0].why.as_str()), (1, "pods", ""));
     }
 

@@ -166,7 +166,8 @@ impl AgentService for Service {
         let pod = read.map_err(|e| Status::invalid_argument(e.to_string()))?;
         let present = self.agent.board.containers();
         let workloads = present.iter().map(|view| &*view.tracked.workload);
-        let short = admit::shortages(&admit::allocatable(&self.agent.context), workloads, &pod);
+        let context = &self.agent.context;
+        let short = admit::shortages(&admit::allocatable(context), workloads, &pod, &context.config.types);
         Ok(Response::new(v1::AdmitResponse { fits: short.is_empty(), short }))
     }
 }

@@ -9,6 +9,7 @@ mod policy;
 mod relevant;
 mod selector;
 mod storage;
+mod types;
 
 use std::collections::BTreeMap;
 

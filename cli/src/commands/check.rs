@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use evenkeel_model::pod::{MAX_TEXT_BYTES, Pod, PodObjects, ReadError, SkippedObject, read_pod_objects};
+use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_rightsizing::policy::{self, KINDS, Policy, PolicyError};
 use serde::Serialize;
 
@@ -20,11 +21,15 @@ use crate::table::{Cell, Table, Tone};
 #[command(after_help = "Examples:
   evenkeel check -f pod.yaml
   evenkeel check -f manifests/*.yaml policies/*.yaml -o json
+  evenkeel check -f pod.yaml --types types.yaml
   kubectl get pods -A -o yaml | evenkeel check -f -")]
 pub(crate) struct CheckArgs {
     /// Files in YAML or JSON; - is standard input.
     #[arg(short, long = "file", required = true, num_args = 1.., value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     files: Vec<PathBuf>,
+    /// Resource types in YAML (resourceTypes, by name); types of users that it does not define are errors then.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    types: Option<PathBuf>,
 }
 
 /// What came of one object, or of a file that could not be read as objects.
@@ -56,9 +61,10 @@ struct Problem {
 }
 
 pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<Answer, Failure> {
+    let types = args.types.as_deref().map(input::types).transpose()?;
     let mut findings = Vec::new();
     for file in &args.files {
-        findings.extend(check_file(file)?);
+        findings.extend(check_file(file, types.as_ref())?);
     }
     output.answer(&findings, || table(&findings))?;
     let wrong = findings.iter().any(|f| f.state == State::Error);
@@ -67,7 +73,7 @@ pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<Answer, Failure> 
 }
 
 /// Findings of one file, in the order of its documents.
-fn check_file(path: &Path) -> Result<Vec<Finding>, Failure> {
+fn check_file(path: &Path, types: Option<&ResourceTypes>) -> Result<Vec<Finding>, Failure> {
     let text = input::text(path)?;
     let file = input::name(path);
     let PodObjects { pods, skipped, errors } = match read_pod_objects(&text, &file, MAX_TEXT_BYTES) {
@@ -75,7 +81,7 @@ fn check_file(path: &Path) -> Result<Vec<Finding>, Failure> {
         Err(error) => return Ok(vec![unreadable(&error)]),
     };
     let mut findings: Vec<Finding> = errors.iter().map(unreadable).collect();
-    findings.extend(pods.iter().map(|pod| check_pod(&file, pod)));
+    findings.extend(pods.iter().map(|pod| check_pod(&file, pod, types)));
     let mut policies = Vec::new();
     if skipped.iter().any(|object| KINDS.contains(&object.kind.as_str())) {
         policies = policy::find(&text);
@@ -101,8 +107,8 @@ fn check_file(path: &Path) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
-fn check_pod(file: &str, pod: &Pod) -> Finding {
-    let errors: Vec<Problem> = pod
+fn check_pod(file: &str, pod: &Pod, types: Option<&ResourceTypes>) -> Finding {
+    let mut errors: Vec<Problem> = pod
         .check()
         .into_iter()
         .map(|e| Problem {
@@ -111,6 +117,7 @@ fn check_pod(file: &str, pod: &Pod) -> Finding {
             r#where: e.path,
         })
         .collect();
+    errors.extend(types.into_iter().flat_map(|types| undefined(pod, types)));
     Finding {
         file: file.to_owned(),
         document: Some(pod.origin.document),
@@ -119,6 +126,22 @@ fn check_pod(file: &str, pod: &Pod) -> Finding {
         state: if errors.is_empty() { State::Ok } else { State::Error },
         errors,
     }
+}
+
+/// Types of users that nobody defined.
+fn undefined<'a>(pod: &'a Pod, types: &'a ResourceTypes) -> impl Iterator<Item = Problem> + 'a {
+    let lists = pod.counted_containers().flat_map(|container| {
+        [("requests", &container.resources.requests), ("limits", &container.resources.limits)]
+            .map(|(list, amounts)| (&container.name, list, amounts))
+    });
+    lists.flat_map(move |(container, list, amounts)| {
+        let unknown = amounts.iter().filter(|(name, _)| !name.is_native() && !types.has(name));
+        unknown.map(move |(name, _)| Problem {
+            r#where: format!("spec.containers[{container}].resources.{list}.{name}"),
+            why: format!("the resource type {name} is not defined"),
+            remedy: "define it in the file of --types, or correct its name".to_owned(),
+        })
+    })
 }
 
 fn check_policy(file: &str, document: usize, name: String, read: Result<Policy, PolicyError>) -> Finding {

@@ -37,6 +37,8 @@ struct Row {
     containers: u32,
     memory_bytes: Option<u64>,
     cpu_milli: Option<u64>,
+    /// Speed of a core over that of the canonical one, in which CPU is told.
+    cpu_conversion_factor: Option<f64>,
     frames: u64,
     samples: u64,
     gap_seconds: u64,
@@ -59,6 +61,7 @@ impl From<Node> for Row {
             containers: n.containers,
             memory_bytes: n.facts.as_ref().map(|f| f.memory_bytes),
             cpu_milli: n.facts.as_ref().map(|f| f.cpu_milli),
+            cpu_conversion_factor: n.facts.as_ref().map(factor),
             frames: n.frames,
             samples: n.samples,
             gap_seconds: n.gaps,
@@ -68,6 +71,11 @@ impl From<Node> for Row {
             allocated: n.allocated.map(Allocated::from),
         }
     }
+}
+
+/// An agent that knows no factor tells 0.
+fn factor(facts: &v1::NodeFacts) -> f64 {
+    if facts.cpu_conversion_milli == 0 { 1.0 } else { f64::from(facts.cpu_conversion_milli) / 1000.0 }
 }
 
 impl Row {
@@ -100,7 +108,7 @@ fn table(rows: &[Row], wide: bool) -> Table {
     titles.extend(amounts.iter().map(String::as_str));
     titles.extend(["SAMPLES", "GAPS"]);
     if wide {
-        titles.extend(["VERSION", "EPOCH", "LAST-SEQ", "FRAMES", "REFUSED", "CLOCK-BEHIND"]);
+        titles.extend(["VERSION", "EPOCH", "LAST-SEQ", "FRAMES", "REFUSED", "CLOCK-BEHIND", "CPU-FACTOR"]);
     }
     let mut table = Table::new(&titles);
     for r in rows {
@@ -121,6 +129,7 @@ fn table(rows: &[Row], wide: bool) -> Table {
                 r.frames.to_string().into(),
                 r.refused_containers.to_string().into(),
                 format!("{:.1}s", r.clock_behind_seconds).into(),
+                r.cpu_conversion_factor.map_or("-".to_owned(), |factor| factor.to_string()).into(),
             ]);
         }
         table.row(row);

@@ -5,9 +5,21 @@
 use super::{Container, Pod};
 use crate::quantity::Quantity;
 use crate::requirements::{Requirements, ResourceList};
+use crate::resource_type::ResourceTypes;
 use crate::workload::ContainerKind;
 
 impl Pod {
+    /// The pod's effective requests where types have default requests and granularities: each container's are filled in and
+    /// rounded up before they are summed.
+    #[must_use]
+    pub fn effective_requests_of(&self, types: &ResourceTypes) -> ResourceList {
+        let mut pod = self.clone();
+        for container in pod.containers.iter_mut().chain(&mut pod.init_containers) {
+            container.resources.requests = container.resources.effective_requests(types);
+        }
+        pod.effective_requests()
+    }
+
     /// What all containers need at the busiest moment, by their requests (absent ones set to the limit).
     #[must_use]
     pub fn container_requests(&self) -> ResourceList {

@@ -3,8 +3,9 @@
 use std::fmt;
 
 use super::{Requirements, ResourceList};
-use crate::name::ResourceName;
+use crate::name::{NATIVE_DOMAIN, ResourceName};
 use crate::quantity::Quantity;
+use crate::resource_type::ResourceTypes;
 
 /// A requirement that breaks a rule of the resource model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,6 +42,8 @@ pub enum RequirementReason {
     },
     /// A resource that cannot be set for the pod as a whole.
     NotPodLevel,
+    /// A type that Kubernetes does not define, in its namespace or without any.
+    Reserved,
     /// The requests of all pods of a node together exceed what it has.
     AboveTotal {
         /// What the node has.
@@ -61,6 +64,7 @@ impl RequirementReason {
                 "raise the pod's request or lower those of its containers"
             }
             Self::PodLimitBelowContainers { .. } => "raise the pod's limit or lower those of its containers",
+            Self::Reserved => "put a type of your own under a domain of your own, such as example.com/",
             Self::NotPodLevel => "set it on the containers: a pod takes cpu, memory and hugepages-* only",
             Self::AboveTotal { .. } => "place fewer pods on the node or lower their requests",
             Self::SumOutOfRange => "write smaller amounts",
@@ -79,6 +83,7 @@ impl fmt::Display for RequirementReason {
             Self::PodLimitBelowContainers { sum } => {
                 write!(f, "the pod's limit is below the {sum} its containers are allowed together")
             }
+            Self::Reserved => f.write_str("Kubernetes defines no such type, and its namespace is reserved"),
             Self::NotPodLevel => f.write_str("this resource cannot be set for the pod as a whole"),
             Self::AboveTotal { total } => {
                 write!(f, "the pods together request more than the node's total {total}")
@@ -96,6 +101,8 @@ impl Requirements {
         let mut errors = Vec::new();
         check_not_negative(&self.requests, &format!("{path}.requests"), &mut errors);
         check_not_negative(&self.limits, &format!("{path}.limits"), &mut errors);
+        check_names(&self.requests, &format!("{path}.requests"), &mut errors);
+        check_names(&self.limits, &format!("{path}.limits"), &mut errors);
         for (name, value) in self.requests.iter() {
             if let Some(limit) = self.limits.get(name).filter(|limit| value > *limit) {
                 let reason = RequirementReason::RequestAboveLimit { limit };
@@ -103,6 +110,21 @@ impl Requirements {
             }
         }
         errors
+    }
+}
+
+/// Adds an error for each type in the reserved namespace that is none of those defined there. Types below it, such as
+/// `attachable.storage.kubernetes.io/`, are Kubernetes' own affair.
+fn check_names(list: &ResourceList, path: &str, errors: &mut Vec<RequirementError>) {
+    let is_unknown = |name: &ResourceName| {
+        name.domain() == NATIVE_DOMAIN && !name.is_hugepages() && !ResourceTypes::predefined().has(name)
+    };
+    for (name, value) in list.iter().filter(|(name, _)| is_unknown(name)) {
+        errors.push(RequirementError {
+            path: format!("{path}.{name}"),
+            value,
+            reason: RequirementReason::Reserved,
+        });
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use evenkeel_model::pod::Pod;
+use evenkeel_model::resource_type::ResourceTypes;
 use tokio::sync::Semaphore;
 
 use crate::allocated::Latest;
@@ -94,7 +95,9 @@ impl Context {
         gates: Gates,
     ) -> anyhow::Result<Self> {
         let config = live.now();
-        let advisor = Arc::new(Advisor::new(&config.recommend)?);
+        // The configuration was checked: wrong definitions are told there.
+        let types = ResourceTypes::with(&config.resources).unwrap_or_default();
+        let advisor = Arc::new(Advisor::new(&config.recommend)?.in_steps(&types));
         advisor.limits.look(&config);
         let policies = Arc::new(Policies::open(live, engine.now_usec() / 1000)?);
         let capacity = Pool::start(config.capacity.workers, config.capacity.queue)

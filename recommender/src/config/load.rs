@@ -167,6 +167,15 @@ mod tests {
     }
 
     #[test]
+    fn resource_types_are_read_and_checked() {
+        let text = "[resources.cpu]\nquantization = '10m'\n[resources.\"example.com/seat\"]\nunits = ''\n";
+        assert_eq!(with(text, &[]).unwrap().resources.len(), 2);
+        let error =
+            with("[resources.\"example.com/seat\"]\ndefaultRequest = 1\n", &[]).unwrap_err().to_string();
+        assert!(error.contains("resources") && error.contains("has no units"), "{error}");
+    }
+
+    #[test]
     fn a_named_file_that_is_missing_is_an_error() {
         let sources = Sources { file: Some("/nowhere/recommender.toml".into()), flags: Vec::new() };
         assert!(load(&sources).unwrap_err().to_string().contains("/nowhere/recommender.toml"));

@@ -11,6 +11,7 @@ mod live;
 mod load;
 mod units;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -18,6 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use evenkeel_model::quantity::Quantity;
+use evenkeel_model::resource_type::{Definition, ResourceTypes};
 use evenkeel_rightsizing::policy::Goals;
 use evenkeel_rightsizing::{Resource, initial};
 
@@ -54,6 +56,10 @@ pub struct Config {
     pub retention: Retention,
     /// The rule that answers.
     pub recommend: Recommend,
+    /// Resource types by name, as the agents' configuration has them: the quantization of cpu and memory is that of recommended
+    /// requests.
+    #[schemars(with = "BTreeMap<String, BTreeMap<String, serde_json::Value>>")]
+    pub resources: BTreeMap<String, Definition>,
     /// What running containers are given.
     pub acting: ActingSection,
     /// How many more pods fit.
@@ -295,6 +301,7 @@ impl Default for Config {
             history: HistorySection::default(),
             retention: Retention::default(),
             recommend: Recommend::default(),
+            resources: BTreeMap::new(),
             acting: ActingSection::default(),
             capacity: CapacitySection::default(),
         }
@@ -427,6 +434,9 @@ impl Config {
                 found.push((key, what.to_owned()));
             }
         };
+        if let Err(errors) = ResourceTypes::with(&self.resources) {
+            errors.iter().for_each(|error| check(false, "resources", &error.to_string()));
+        }
         let log = &self.log;
         check((1..=64).contains(&self.serve.workers), "serve.workers", "must be 1 to 64");
         check(self.serve.max_body.get() >= 1024, "serve.max_body", "must be at least 1KiB");

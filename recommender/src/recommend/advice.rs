@@ -5,6 +5,9 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use evenkeel_model::name::ResourceName;
+use evenkeel_model::quantity::Quantity;
+use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::bounds::{capped, limit};
 use evenkeel_rightsizing::policy::{ContainerPolicy, LimitsMode};
@@ -135,6 +138,8 @@ pub struct Advisor {
     predefined: Predefined,
     /// What namespaces allow.
     pub limits: Limits,
+    /// Granularity of requests: thousandths of a core, bytes.
+    steps: [u64; 2],
     kept: Mutex<HashMap<Key, Arc<Raw>>>,
     /// The past of images and commands that many containers share.
     pub shared: Shared,
@@ -145,6 +150,15 @@ pub struct Advisor {
 }
 
 impl Advisor {
+    /// The same, which rounds requests up to the granularity of their types.
+    #[must_use]
+    pub fn in_steps(self, types: &ResourceTypes) -> Self {
+        let step = |name, of: fn(Quantity) -> Option<u64>| types.get(&name).quantization().and_then(of);
+        let cpu = step(ResourceName::CPU, Quantity::milli_u64);
+        let memory = step(ResourceName::MEMORY, Quantity::to_u64);
+        Self { steps: [cpu, memory].map(|step| step.unwrap_or(1).max(1)), ..self }
+    }
+
     /// By the configuration.
     ///
     /// # Errors
@@ -155,6 +169,7 @@ impl Advisor {
             default: default.map_err(|why| anyhow::anyhow!("recommend.rule: {why}"))?,
             predefined: Predefined::load(config.predefined.as_deref())?,
             limits: Limits::new(&config.limit_ranges),
+            steps: [1; 2],
             kept: Mutex::default(),
             shared: Shared::default(),
             times: Times::default(),
@@ -259,7 +274,9 @@ impl Advisor {
             }
         }
         if let Some(value) = answer.request {
-            let (value, names) = within(value);
+            // Rounded first: a maximum holds whatever the granularity is.
+            let (value, names) =
+                within(value.checked_next_multiple_of(self.steps[index(resource)]).unwrap_or(value));
             by.extend(names.into_iter().map(str::to_owned));
             // A LimitRange bounds the request, and through the ratio the limit.
             by.dedup();

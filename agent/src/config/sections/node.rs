@@ -1,11 +1,13 @@
 //! `[node]`: who this node is, and what it has to give.
 
+use evenkeel_model::quantity::Quantity;
 use evenkeel_model::requirements::ResourceList;
+use evenkeel_model::resource_type::{CpuConversionFactor, ResourceTypes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::check::Checker;
-use super::super::scalar::Amounts;
+use super::super::scalar::{Amount, Amounts, Definitions};
 
 section! {
     /// Who this node is, and what it has to give.
@@ -20,6 +22,9 @@ section! {
         allocatable: Amounts = Amounts::default(),
         /// What is kept from that for the system, by resource.
         reserve: Amounts = Amounts::default(),
+        /// Speed of a core of this node over that of the canonical one, 0.1 to 10 (the resource model's cpuConversionFactor). What the
+        /// recommender is told of CPU is multiplied by it, and what it recommends is divided by it; on this node a core is a core.
+        cpu_conversion_factor: Amount = Amount(Quantity::from_units(1)),
     }
 }
 
@@ -46,4 +51,22 @@ pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Node) -> Allocatable {
         }
     }
     Allocatable { stated: raw.allocatable.list().clone(), reserved: raw.reserve.list().clone() }
+}
+
+/// Checks the factor.
+pub(in super::super) fn cpu_factor(c: &mut Checker<'_>, raw: &Node) -> CpuConversionFactor {
+    CpuConversionFactor::new(raw.cpu_conversion_factor.0).unwrap_or_else(|error| {
+        c.fail("node.cpu_conversion_factor", error.to_string(), "give a factor in this range");
+        CpuConversionFactor::default()
+    })
+}
+
+/// Checks the definitions.
+pub(in super::super) fn types(c: &mut Checker<'_>, raw: &Definitions) -> ResourceTypes {
+    ResourceTypes::with(&raw.0).unwrap_or_else(|errors| {
+        for error in errors {
+            c.fail("resources", error.to_string(), "correct the definition");
+        }
+        ResourceTypes::predefined()
+    })
 }

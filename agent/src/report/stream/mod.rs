@@ -23,6 +23,7 @@ use tonic::Streaming;
 use tonic::transport::Endpoint;
 
 use super::backoff::Backoff;
+use super::canonical;
 use super::outbox::Outbox;
 use super::spool::{Renewed, SpoolError};
 use crate::decisions::{DecisionLog, Draft};
@@ -196,6 +197,15 @@ impl Client {
         self.outbox.with(|spool| spool.current())
     }
 
+    /// Takes recommended requests, which are in canonical cores.
+    fn take_overlay(&self, mut word: v1::Overlay) {
+        let factor = self.context.config.cpu_factor;
+        for entry in &mut word.entries {
+            entry.cpu_request_milli = entry.cpu_request_milli.map(|milli| factor.physical(milli));
+        }
+        self.context.overlays.take(word, Instant::now());
+    }
+
     fn hello(&self, epoch: u64) -> v1::StreamRequest {
         let hello = v1::Hello {
             cluster: self.context.node.cluster.clone(),
@@ -203,7 +213,7 @@ impl Client {
             boot_id: self.context.boot_id.clone(),
             epoch,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            facts: Some((&self.context.facts).into()),
+            facts: Some(canonical::facts(&self.context.facts, self.context.config.cpu_factor)),
         };
         v1::StreamRequest { message: Some(Request::Hello(hello)) }
     }
@@ -225,7 +235,7 @@ impl Client {
                 }
                 Some(Response::Ack(ack)) => self.acknowledge(ack.epoch, ack.last_seq).await?,
                 Some(Response::Refused(refused)) => self.refused(&refused).await?,
-                Some(Response::Overlay(word)) => self.context.overlays.take(word, Instant::now()),
+                Some(Response::Overlay(word)) => self.take_overlay(word),
                 Some(Response::Resume(other)) => {
                     bail!("the recommender answered for epoch {:016x}, not {epoch:016x}", other.epoch)
                 }
@@ -328,7 +338,7 @@ impl Client {
                 }
                 self.refused(&refused).await?;
             }
-            Some(Response::Overlay(word)) => self.context.overlays.take(word, Instant::now()),
+            Some(Response::Overlay(word)) => self.take_overlay(word),
             Some(Response::Resume(_)) => bail!("the recommender sent a Resume nobody asked for"),
             None => {}
         }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::workload::{SourceKind, Workload};
 
 use crate::shared::{Rescan, SourceProblem, SourceUpdate, UpdateSender};
@@ -24,16 +25,22 @@ const RECENT: i64 = 2;
 const MAX_FILES: usize = 10_000;
 
 /// Watches `dir` until the agent ends. `cgroup_roots` are walked for containers named as `docker://ID`.
-pub(crate) async fn run(dir: PathBuf, cgroup_roots: Vec<PathBuf>, updates: UpdateSender, rescan: Rescan) {
+/// `types` say what pods request that do not say so themselves.
+pub(crate) async fn run(
+    dir: PathBuf,
+    (cgroup_roots, types): (Vec<PathBuf>, Arc<ResourceTypes>),
+    updates: UpdateSender,
+    rescan: Rescan,
+) {
     let watch = watch::Watch::new(&dir);
     let mut last: Option<Listing> = None;
     loop {
         let notified = rescan.notified();
-        let (path, roots) = (dir.clone(), cgroup_roots.clone());
+        let (path, roots, types) = (dir.clone(), cgroup_roots.clone(), Arc::clone(&types));
         // What no file has changed since, nor any container it names, need not be read again.
         let known = last.as_ref().filter(|l| l.healthy && !l.runtime_names).map(|l| l.stamps.clone());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
-        let listing = super::blocking(move || list_unless(known, now, &path, &roots)).await;
+        let listing = super::blocking(move || list_unless(known, now, &path, (&roots, &types))).await;
         if let Some(listing) = listing.map(|listing| listing.sharing(last.as_ref()))
             && last.as_ref() != Some(&listing)
         {
@@ -92,15 +99,18 @@ impl Listing {
 }
 
 /// Lists a directory unless its files are as `known` says. `now` is the time, seconds since 1970.
-fn list_unless(known: Option<Vec<Stamp>>, now: i64, dir: &Path, cgroup_roots: &[PathBuf]) -> Option<Listing> {
+fn list_unless(known: Option<Vec<Stamp>>, now: i64, dir: &Path, given: Given<'_>) -> Option<Listing> {
     let found: Option<Vec<Stamp>> =
         known.as_ref().and_then(|_| files(dir).ok()?.iter().map(|file| stamp(file)).collect());
     let is_recent = |stamp: &Stamp| stamp.3[2] > now - RECENT;
     let same = found.is_some() && found == known && !found.iter().flatten().any(is_recent);
-    if same { None } else { Some(list(dir, cgroup_roots)) }
+    if same { None } else { Some(list(dir, given)) }
 }
 
-fn list(dir: &Path, cgroup_roots: &[PathBuf]) -> Listing {
+/// Where cgroups are, and resource types.
+type Given<'a> = (&'a [PathBuf], &'a ResourceTypes);
+
+fn list(dir: &Path, (cgroup_roots, types): Given<'_>) -> Listing {
     let files = match files(dir) {
         Ok(files) => files,
         Err(error) => {
@@ -123,7 +133,7 @@ fn list(dir: &Path, cgroup_roots: &[PathBuf]) -> Listing {
     for file in &files {
         // Before it is read: a change meanwhile is seen the next time.
         listing.stamps.extend(stamp(file));
-        read::file(file, &mut names, &mut workloads, &mut listing.problems);
+        read::file(file, types, &mut names, &mut workloads, &mut listing.problems);
     }
     listing.runtime_names = names.used();
     listing.workloads = workloads.into_iter().map(Arc::new).collect();
@@ -182,7 +192,7 @@ mod tests {
         fs::write(dir.path().join("c.json"), "{").unwrap();
         fs::write(dir.path().join("notes.txt"), "not a manifest").unwrap();
         fs::write(dir.path().join(".hidden.yaml"), "not a manifest").unwrap();
-        let listing = list(dir.path(), &[]);
+        let listing = list(dir.path(), (&[], &ResourceTypes::predefined()));
         assert_eq!(listing.workloads.iter().map(|w| w.id.as_str()).collect::<Vec<_>>(), ["default/a/main"]);
         assert_eq!(listing.problems.len(), 2, "{:?}", listing.problems);
         assert!(
@@ -195,9 +205,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a.yaml");
         fs::write(&file, pod("a", "/x/a")).unwrap();
-        let listing = list(dir.path(), &[]);
+        let listing = list(dir.path(), (&[], &ResourceTypes::predefined()));
         let long_after = listing.stamps[0].3[2] + 100;
-        let again = |known: &Listing, now| list_unless(Some(known.stamps.clone()), now, dir.path(), &[]);
+        let again = |known: &Listing, now| {
+            list_unless(Some(known.stamps.clone()), now, dir.path(), (&[], &ResourceTypes::predefined()))
+        };
         assert_eq!(again(&listing, long_after), None);
         assert!(again(&listing, long_after - 100).is_some(), "it may have changed in the same clock tick");
         fs::write(&file, pod("a", "/x/other")).unwrap();
@@ -207,7 +219,7 @@ mod tests {
         assert_eq!(added.workloads.len(), 2);
         fs::remove_file(&file).unwrap();
         assert_eq!(again(&added, long_after).unwrap().workloads.len(), 1);
-        assert!(list_unless(None, long_after, dir.path(), &[]).is_some());
+        assert!(list_unless(None, long_after, dir.path(), (&[], &ResourceTypes::predefined())).is_some());
     }
 
     #[test]
@@ -216,14 +228,14 @@ mod tests {
         fs::write(dir.path().join("1.yaml"), pod("a", "/x/a")).unwrap();
         fs::write(dir.path().join("2.yaml"), pod("a", "/x/b")).unwrap();
         fs::write(dir.path().join("3.yaml"), pod("c", "/x/c")).unwrap();
-        let listing = list(dir.path(), &[]);
+        let listing = list(dir.path(), (&[], &ResourceTypes::predefined()));
         assert_eq!(listing.workloads.len(), 1);
         assert_eq!(listing.problems[0].where_, "default/a/main");
     }
 
     #[test]
     fn a_missing_directory_is_a_problem_with_a_remedy() {
-        let listing = list(Path::new("/nonexistent/manifests"), &[]);
+        let listing = list(Path::new("/nonexistent/manifests"), (&[], &ResourceTypes::predefined()));
         assert!(!listing.healthy && listing.problems[0].remedy.contains("sources.manifests.dir"));
     }
 }

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use evenkeel_model::pod::{Container, Pod, read_pods};
+use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::workload::{CgroupBinding, Requested, SourceKind, Workload};
 
 use super::super::names::{self, Named};
@@ -47,6 +48,7 @@ impl<'a> RuntimeNames<'a> {
 /// Reads one file; what cannot be used becomes a problem that names the file.
 pub(super) fn file(
     path: &Path,
+    types: &ResourceTypes,
     names: &mut RuntimeNames<'_>,
     workloads: &mut Vec<Workload>,
     problems: &mut Vec<SourceProblem>,
@@ -78,7 +80,12 @@ pub(super) fn file(
     for pod in &pods {
         let errors = pod.check();
         if errors.is_empty() {
+            let from = workloads.len();
             pod_workloads(pod, &place, names, workloads, problems);
+            let requests = pod.effective_requests_of(types);
+            for workload in &mut workloads[from..] {
+                workload.pod_facts.requests = Some(requests.clone());
+            }
         } else {
             let why = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
             problems.push(problem(why, "correct the resources named; the pod is not applied until then"));

@@ -19,6 +19,7 @@ use evenkeel_capacity::plugin::Registry;
 use evenkeel_capacity::profile::Version;
 use evenkeel_capacity::question::{Changed, Options, Question, QuestionError, version};
 use evenkeel_model::quantity::Quantity;
+use evenkeel_model::resource_type::ResourceTypes;
 
 use crate::commands::snapshot::{self, ServerArgs};
 use crate::failure::Failure;
@@ -83,6 +84,9 @@ pub(crate) struct CapacityArgs {
     /// Version whose rules hold where they differ.
     #[arg(long, value_name = "VERSION", value_parser = scheduler_version, default_value = "1.36")]
     scheduler_version: Version,
+    /// Resource types in YAML (resourceTypes, by name): default requests and granularity count in every pod.
+    #[arg(long, value_name = "FILE")]
+    types: Option<PathBuf>,
     #[command(flatten)]
     what_if: WhatIf,
 }
@@ -104,12 +108,13 @@ pub(crate) async fn run(
     output: &Output,
 ) -> Result<Answer, Failure> {
     let recommended = args.what_if.recommendations(recommender).await?;
-    let question = question(args)?;
+    let types = args.types.as_deref().map(crate::input::types).transpose()?;
+    let question = question(args, types.as_ref())?;
     let source =
         if args.live { Source::Live(snapshot::live(&args.server)?) } else { Source::Files(&args.snapshot) };
-    let snapshot = read::snapshot(&source, None)?;
+    let snapshot = read::snapshot(&source, None, types.as_ref())?;
     let changed = match &recommended {
-        Some(by) => Some(Changed { cluster: read::snapshot(&source, Some(by))?.cluster, by }),
+        Some(by) => Some(Changed { cluster: read::snapshot(&source, Some(by), types.as_ref())?.cluster, by }),
         None => None,
     };
     let mut progress = Progress::new();
@@ -121,7 +126,7 @@ pub(crate) async fn run(
     Ok(if enough { Answer::Yes } else { Answer::No })
 }
 
-fn question(args: &CapacityArgs) -> Result<Question, Failure> {
+fn question(args: &CapacityArgs, types: Option<&ResourceTypes>) -> Result<Question, Failure> {
     let what_if = &args.what_if;
     let options = Options {
         namespace: args.namespace.clone(),
@@ -144,8 +149,12 @@ fn question(args: &CapacityArgs) -> Result<Question, Failure> {
         compact: what_if.compact,
         defrag: what_if.defrag,
     };
-    let shapes = if args.files.is_empty() { Vec::new() } else { read::pods(&args.files)? };
-    let first = if args.place.is_empty() { Vec::new() } else { read::pods(&args.place)? };
+    let pods = |files: &[PathBuf]| {
+        let mut pods = if files.is_empty() { Vec::new() } else { read::pods(files)? };
+        pods.iter_mut().for_each(|shape| types.into_iter().for_each(|types| shape.pod.fill(types)));
+        Ok::<_, Failure>(pods)
+    };
+    let (shapes, first) = (pods(&args.files)?, pods(&args.place)?);
     let mut plugins = Registry::default();
     plugins.extenders_over(Arc::new(extenders::Http::new()));
     Ok(Question { options, shapes, first: first.into_iter().map(|shape| shape.pod).collect(), plugins })

@@ -10,6 +10,7 @@ use evenkeel_capacity::answer::Shape;
 use evenkeel_capacity::load::{Loader, Parsed, Piece, Pieces, Stream, StreamError, shapes};
 use evenkeel_capacity::object::Pod;
 use evenkeel_capacity::question::{Recommendations, Snapshot};
+use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::yaml::{self, Bounds};
 use evenkeel_proto::v1::ListRecommendationsRequest;
 use serde::Deserialize;
@@ -44,11 +45,13 @@ pub(super) enum Source<'a> {
 pub(super) fn snapshot(
     source: &Source<'_>,
     recommendations: Option<&Recommendations>,
+    types: Option<&ResourceTypes>,
 ) -> Result<Snapshot, Failure> {
     let change = |pod: &mut Pod| {
         if let Some(recommendations) = recommendations {
             recommendations.apply(pod);
         }
+        types.into_iter().for_each(|types| pod.fill(types));
     };
     let mut loader = Loader::new();
     if recommendations.is_some() {
@@ -61,6 +64,8 @@ pub(super) fn snapshot(
                 "save the snapshot to a file",
             ));
         }
+    }
+    if recommendations.is_some() || types.is_some() {
         loader = loader.changing(&change);
     }
     match source {
