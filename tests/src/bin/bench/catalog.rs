@@ -27,6 +27,7 @@ const BENCHES: [Bench; 22] = [
         figures: &[
             ("sample/agent-cpu-1x", "the agent's CPU for 1,000 containers of one process"),
             ("sample/agent-rss", "the agent's memory for 1,000 containers of one process"),
+            ("sample/ring-hour", "room the ring takes for an hour of 1,000 sleeping containers"),
             ("sample/tick-lateness-p99", "how late the agent's ticks begin"),
         ],
         run: sample::agent::one_process,
@@ -36,10 +37,13 @@ const BENCHES: [Bench; 22] = [
         run: sample::agent::ten_processes,
     },
     Bench {
-        figures: &[(
-            "sample/agent-cpu-active",
-            "the agent's CPU for 1,000 containers whose every file changes every second",
-        )],
+        figures: &[
+            (
+                "sample/agent-cpu-active",
+                "the agent's CPU for 1,000 containers whose every file changes every second",
+            ),
+            ("sample/ring-hour-active", "room the ring takes for an hour of these"),
+        ],
         run: sample::agent::active,
     },
     Bench {

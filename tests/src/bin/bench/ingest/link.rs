@@ -43,6 +43,7 @@ impl Link {
                 cpu_milli: 64_000,
                 swap_total_bytes: 0,
                 page_bytes: 4096,
+                ..NodeFacts::default()
             }),
         };
         requests.try_send(of(stream_request::Message::Hello(hello))).context("a new channel is full")?;
