@@ -167,6 +167,31 @@ fn an_invalid_pod_is_refused_in_the_api_servers_words() {
              not be empty",
         ),
         (
+            with(json!({"topologySpreadConstraints": [
+                {"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"},
+                {"maxSkew": 2, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule",
+                    "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}},
+            ]})),
+            "[spec.topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}: Duplicate value: \"{z, DoNotSchedule}\", \
+             spec.topologySpreadConstraints[1].labelSelector.matchExpressions[0].operator: Invalid value: \"Is\": not a \
+             valid selector operator]",
+        ),
+        (
+            with(json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [
+                    {"key": "pool", "operator": "In"},
+                    {"key": "pool", "operator": "Exists", "values": ["a"]},
+                    {"key": "cores", "operator": "Gt"},
+                ]}],
+            }}}})),
+            "[spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]\
+             .matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn', \
+             spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]\
+             .matchExpressions[1].values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist', \
+             spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]\
+             .matchExpressions[2].values: Required value: must be specified single value when `operator` is 'Lt' or 'Gt']",
+        ),
+        (
             with(json!({"schedulingGates": [{"name": "a"}, {"name": "a"}]})),
             "spec.schedulingGates[1]: Duplicate value: \"a\"",
         ),

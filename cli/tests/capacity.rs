@@ -378,3 +378,96 @@ fn types_say_what_counts_for_pods_that_say_nothing() {
     assert_eq!(count(&[]), json!(8), "by memory");
     assert_eq!(count(&["--types", &types]), json!(2), "3k each, and 3k of the pod that is there");
 }
+
+/// What people keep in one file: what makes the pods, and what it comes with.
+const APPLICATION: &str = "
+kind: Namespace
+metadata: {name: shop}
+---
+kind: LimitRange
+metadata: {name: small, namespace: shop}
+spec: {limits: [{type: Container, defaultRequest: {cpu: 500m}}]}
+---
+kind: PersistentVolumeClaim
+metadata: {name: data, namespace: shop}
+spec: {accessModes: [ReadWriteMany], resources: {requests: {storage: 1Gi}}}
+---
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {selector: {app: web}}
+---
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers: [{name: c, resources: {requests: {memory: 4G}}}]
+      volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+";
+
+#[test]
+fn a_file_as_people_apply_it_brings_what_it_needs() {
+    let files = Files::new();
+    let (app, cluster) = (files.write("app.yaml", APPLICATION), files.write("cluster.yaml", CLUSTER));
+    let more = files.write(
+        "more.yaml",
+        "kind: List\nitems:\n\
+         - {kind: Namespace, metadata: {name: default}}\n\
+         - {kind: StorageClass, metadata: {name: fast, annotations: {storageclass.kubernetes.io/is-default-class: 'true'}}, \
+         provisioner: p, volumeBindingMode: WaitForFirstConsumer}\n",
+    );
+    let found = run(&["capacity", "-f", &app, "--snapshot", &cluster, &more, "-o", "json"]);
+    let answer = found.json();
+    assert_eq!((&answer["count"], &answer["binding"]), (&json!(1), &json!("nodes")), "{answer}");
+    assert_eq!(answer["requirements"][0]["requests"], json!({"cpu": "500m", "memory": "4G"}));
+    let changes = answer["changes"].to_string();
+    for made in ["Namespace shop", "LimitRange shop/small", "PersistentVolumeClaim shop/data"] {
+        assert!(changes.contains(&format!("{made}, which comes with the pods")), "{made}: {changes}");
+    }
+    assert!(answer["notes"].to_string().contains("what takes no part was left out: Service web"), "{answer}");
+    // What is there already stays as it is; the namespace is the one that is asked for.
+    let quota =
+        files.write("quota.yaml", "kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: 1}}\n");
+    let pod = files.write("pod.yaml", POD);
+    let ask = |more: &[&str]| {
+        run(&[&["capacity", "-f", &pod, &quota, "--snapshot", &cluster, "-o", "json"], more].concat()).json()
+    };
+    assert_eq!(ask(&["--namespace", "default"])["binding"], "quota/q");
+    let larger =
+        files.write("larger.yaml", "kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: 4}}\n");
+    assert_eq!(ask(&["--snapshot", &larger])["bounds"]["quota/q"], 3, "one pod is there");
+    let none = run(&["capacity", "-f", &quota, "--snapshot", &cluster]);
+    assert!(none.status == 1 && none.err.contains("no file holds a pod"), "{none:?}");
+}
+
+#[test]
+fn replicas_are_placed_first_as_many_as_there_are() {
+    let files = Files::new();
+    let first = files.write(
+        "first.yaml",
+        "kind: Deployment\nmetadata: {name: old}\nspec: {replicas: 3, template: {spec: {containers: [{name: c, resources: \
+         {requests: {cpu: 300m}}}]}}}\n",
+    );
+    let answer = ask(&files, &["-o", "json", "--place", &first]).json();
+    assert_eq!((&answer["count"], answer["placed"].as_array().unwrap().len()), (&json!(5), 3), "{answer}");
+    assert_eq!(answer["placed"][2]["pod"], "old-2");
+}
+
+#[test]
+fn placings_are_shown_to_people_with_their_scores() {
+    let files = Files::new();
+    let found = ask(&files, &["--steps", "2", "--max", "2"]);
+    insta::assert_snapshot!("capacity_steps", found.out);
+    let all = ask(&files, &["--steps", "all", "--max", "3"]).out;
+    assert!(all.contains("Placings in order:\nPLACING   NODE\n1         "), "{all}");
+    let daemons = files.write(
+        "daemons.yaml",
+        "kind: DaemonSet\nmetadata: {name: d}\nspec: {selector: {}, template: {spec: {containers: [{name: c}]}}}\n",
+    );
+    let cluster = files.write("cluster.yaml", CLUSTER);
+    let found = run(&["capacity", "-f", &daemons, "--snapshot", &cluster, "--max", "2"]);
+    assert!(found.out.contains("Note: a DaemonSet has one pod a node"), "{}", found.out);
+}

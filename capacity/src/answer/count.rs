@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::help::{Tried, amount_text, help};
+use super::help::{Tried, help};
 use super::message::fit_error;
 use super::place::{PlacedPod, place};
+use super::prepared::{Prepared, gated, looked_for};
 use super::reserve::Reserve;
-use super::{Answer, Fragmentation, NodeAnswer, ScoreAnswer, ShapeAnswer, StatusAnswer, StepAnswer, Stop};
-use crate::admission::{Admitted, By, Refusal, admit, held, quota};
+use super::{Answer, Stop};
+use crate::admission::{Admitted, By, quota};
 use crate::cluster::selector::SelectorError;
 use crate::cluster::{Cluster, NodeIndex};
 use crate::engine::step::{BETWEEN_LOOKS, Placer};
@@ -122,60 +123,6 @@ pub fn ask(
     Ok(answer)
 }
 
-/// Shapes as the API server makes them, ready to be placed.
-pub(crate) struct Prepared {
-    pub(crate) admitted: Vec<Admitted>,
-    compiled: Vec<Arc<crate::cluster::Pod>>,
-}
-
-impl Prepared {
-    /// Brings the shapes of a question through the API server.
-    ///
-    /// # Errors
-    /// When a selector cannot be used.
-    pub(crate) fn new(cluster: &mut Cluster, profiles: &Profiles, ask: &Ask) -> Result<Self, AskError> {
-        let mut admitted = Vec::with_capacity(ask.shapes.len());
-        let mut compiled = Vec::with_capacity(ask.shapes.len());
-        for shape in &ask.shapes {
-            let mut made = admit(cluster, shape.pod.clone());
-            made.refused = made.refused.or_else(|| held(profiles, &made.pod));
-            let pod = cluster
-                .shape(&made.pod)
-                .map_err(|error| AskError::Selector { pod: made.pod.metadata.name.clone(), error })?;
-            compiled.push(Arc::new(pod));
-            admitted.push(made);
-        }
-        Ok(Self { admitted, compiled })
-    }
-
-    /// The shapes as quotas see them.
-    pub(crate) fn counted<'a>(&'a self, ask: &Ask) -> Vec<quota::Counted<'a>> {
-        let all = self.admitted.iter().zip(&ask.shapes);
-        all.map(|(admitted, shape)| quota::Counted {
-            name: &admitted.pod.metadata.name,
-            wanted: shape.wanted,
-            quotas: &admitted.quotas,
-        })
-        .collect()
-    }
-
-    /// How many sets are let in at most, and the bound that says so; nothing where nothing bounds them.
-    pub(crate) fn let_in(&self, ask: &Ask) -> Option<(u64, String)> {
-        let refused = |admitted: &Admitted| {
-            let refusal = admitted.refused.as_ref()?;
-            Some((0, refusal.bound(admitted.pod.metadata.namespace_or_default())))
-        };
-        let sets = || quota::sets(&self.counted(ask)).into_iter();
-        let by_quota = || sets().map(|(name, sets)| (sets, format!("quota/{name}"))).min();
-        self.admitted.iter().find_map(refused).or_else(by_quota)
-    }
-
-    /// The refusal of the first shape that is refused.
-    pub(crate) fn refusal(&self) -> Option<&Refusal> {
-        self.admitted.iter().find_map(|admitted| admitted.refused.as_ref())
-    }
-}
-
 /// How many sets fit under all bounds, beside what is placed; ties fall by `seed` where one is given.
 ///
 /// # Errors
@@ -204,23 +151,6 @@ pub(crate) fn tally(
     Ok(counter.place(&mut per_shape, &mut Vec::new()).0)
 }
 
-/// What is said where the scheduler does not look at all nodes: the simulator does.
-fn looked_for(cluster: &Cluster, profiles: &Profiles, prepared: &Prepared) -> Option<String> {
-    let nodes = cluster.nodes.len() as u64;
-    let profile = profiles.of(cluster.word(prepared.compiled.first()?.scheduler));
-    let looked_for = profile.nodes_looked_for(nodes);
-    (looked_for < nodes).then(|| {
-        let how = match profile.percentage_of_nodes_to_score {
-            0 => "its default for so many nodes".to_owned(),
-            percentage => percentage.to_string(),
-        };
-        format!(
-            "the scheduler stops looking once {looked_for} of {nodes} nodes fit (percentageOfNodesToScore: {how}); here all are \
-             looked at, so that its choice of nodes (perNode, soft spread) may differ"
-        )
-    })
-}
-
 struct Counted {
     answer: Answer,
     /// The shape that did not fit.
@@ -228,23 +158,14 @@ struct Counted {
     rejections: Vec<Option<Rejection>>,
 }
 
-struct Counter<'a, 'b> {
-    cluster: &'a Cluster,
-    ask: &'b Ask,
+/// Places the shapes of a question.
+pub(super) struct Counter<'a, 'b> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) ask: &'b Ask,
     prepared: &'b Prepared,
-    placers: Vec<Placer<'a>>,
-    state: &'b mut State,
+    pub(super) placers: Vec<Placer<'a>>,
+    pub(super) state: &'b mut State,
     going: &'b mut dyn FnMut(u64) -> bool,
-}
-
-/// What to say of a pod that waits behind scheduling gates.
-fn gated(pod: &Pod) -> Option<String> {
-    let gates: Vec<&str> = pod.spec.scheduling_gates.iter().map(|gate| gate.name.as_str()).collect();
-    let (name, gates) = (&pod.metadata.name, (!gates.is_empty()).then(|| gates.join(", "))?);
-    Some(format!(
-        "pod {name} has scheduling gates ({gates}): no scheduler looks at it before they are removed; leave them out to \
-         count as if they were"
-    ))
 }
 
 /// Why nothing is let in.
@@ -438,102 +359,5 @@ impl<'a, 'b> Counter<'a, 'b> {
     fn quota_message(&self, binding: &str, sets: u64) -> String {
         let name = binding.trim_start_matches("quota/");
         quota::refusal(name, &self.prepared.counted(self.ask), sets).unwrap_or_default()
-    }
-
-    fn first_steps(&mut self, most: usize) -> Vec<StepAnswer> {
-        let mut state = self.state.clone();
-        let pod = Arc::clone(self.placers[0].pod());
-        let mut placer = Placer::new(self.cluster, self.placers[0].profile(), &mut state, pod);
-        let mut steps = Vec::new();
-        while steps.len() < most {
-            let step = placer.look(&state);
-            let rejections = placer.rejections(&state);
-            let infeasible = rejections.iter().enumerate().filter_map(|(node, rejection)| {
-                let rejection = rejection.as_ref()?;
-                let status =
-                    StatusAnswer { code: rejection.code(), reasons: rejection.reasons(self.cluster) };
-                Some((self.name(node), status))
-            });
-            let score = |at: usize| ScoreAnswer {
-                total: step.scores.totals[at],
-                weighted: step.scores.by_plugin.iter().map(|(plugin, all)| (*plugin, all[at])).collect(),
-            };
-            steps.push(StepAnswer {
-                best: step.best.iter().map(|node| self.name(*node)).collect(),
-                feasible: step
-                    .feasible
-                    .iter()
-                    .enumerate()
-                    .map(|(at, node)| (self.name(*node), score(at)))
-                    .collect(),
-                infeasible: infeasible.collect(),
-            });
-            let Some(best) = step.best.first() else { break };
-            placer.place(&mut state, *best);
-        }
-        steps
-    }
-
-    fn shapes(&self, per_shape: &[Vec<u64>], failed: usize, message: &str) -> Vec<ShapeAnswer> {
-        let one = |(index, counts): (usize, &Vec<u64>)| ShapeAnswer {
-            name: self.ask.shapes[index].pod.metadata.name.clone(),
-            wanted: self.ask.shapes[index].wanted,
-            placed: counts.iter().sum(),
-            per_node: self.by_name(counts),
-            message: if index == failed { message.to_owned() } else { String::new() },
-        };
-        per_shape.iter().enumerate().map(one).collect()
-    }
-
-    fn node_answers(&self, rejections: &[Option<Rejection>]) -> Vec<NodeAnswer> {
-        let one = |(node, rejection): (usize, &Option<Rejection>)| {
-            let rejection = rejection.as_ref()?;
-            let mut short = BTreeMap::new();
-            if let Rejection::Resources { pods, short: lacking } = rejection {
-                short.extend(pods.then(|| ("pods".to_owned(), "1".to_owned())));
-                short.extend(lacking.iter().map(|lack| {
-                    let name = self.cluster.resources.name(lack.resource, &self.cluster.symbols).to_owned();
-                    let by = amount_text(&name, lack.by);
-                    (name, by)
-                }));
-            }
-            let (code, reasons) = (rejection.code(), rejection.reasons(self.cluster));
-            Some(NodeAnswer { node: self.name(node), code, reasons, short })
-        };
-        rejections.iter().enumerate().filter_map(one).collect()
-    }
-
-    /// What the sum of all nodes that could ever take it would hold.
-    fn fragmentation(&mut self) -> Option<Fragmentation> {
-        let closed = self.placers[0].closed(self.state)?.count;
-        let needs = self.placers[0].needs();
-        let nodes: Vec<NodeIndex> = self.placers[0].never_out(self.state);
-        let free = |resource: usize| {
-            nodes.iter().fold(0_i64, |sum, node| {
-                let free = self.state.allocatable[resource][*node] - self.state.requested[resource][*node];
-                sum.saturating_add(free.max(0))
-            })
-        };
-        let pods = nodes.iter().fold(0_i64, |sum, node| {
-            sum.saturating_add(self.state.max_pods[*node].saturating_sub(self.state.pods[*node]).max(0))
-        });
-        let name = |resource| self.cluster.resources.name(resource, &self.cluster.symbols).to_owned();
-        let by_resource = needs.iter().map(|(resource, amount)| (free(*resource) / amount, name(*resource)));
-        let (aggregate, resource) = by_resource.chain([(pods, "pods".to_owned())]).min()?;
-        let aggregate = u64::try_from(aggregate).unwrap_or(0);
-        Some(Fragmentation { aggregate, nodes: closed, lost: aggregate.saturating_sub(closed), resource })
-    }
-
-    fn by_name(&self, counts: &[u64]) -> BTreeMap<String, u64> {
-        counts
-            .iter()
-            .enumerate()
-            .filter(|(_, count)| **count > 0)
-            .map(|(node, count)| (self.name(node), *count))
-            .collect()
-    }
-
-    fn name(&self, node: NodeIndex) -> String {
-        self.cluster.word(self.cluster.nodes[node].name).to_owned()
     }
 }

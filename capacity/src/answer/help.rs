@@ -6,7 +6,8 @@
 use evenkeel_model::quantity::Quantity;
 use serde::Serialize;
 
-use super::count::{Ask, Prepared, tally};
+use super::count::{Ask, tally};
+use super::prepared::Prepared;
 use crate::admission::quota::{self, Tight};
 use crate::cluster::resources::{ResourceNames, pod_limits, pod_requests};
 use crate::cluster::{Cluster, Symbols, Taint};
@@ -220,11 +221,11 @@ fn lower_requests(
 pub(crate) fn amount_text(resource: &str, amount: i64) -> String {
     match resource {
         "cpu" => Quantity::from_milli(amount).canonical(),
-        "memory" | "ephemeral-storage" => {
-            Quantity::from_bytes(u64::try_from(amount).unwrap_or(0)).canonical()
-        }
-        name if name.starts_with("hugepages-") => {
-            Quantity::from_bytes(u64::try_from(amount).unwrap_or(0)).canonical()
+        name if matches!(name, "memory" | "ephemeral-storage") || name.starts_with("hugepages-") => {
+            let binary = Quantity::from_bytes(u64::try_from(amount).unwrap_or(0)).canonical();
+            let decimal = Quantity::from_units(amount).canonical();
+            // 4G is no round number of Ki.
+            if decimal.len() < binary.len() { decimal } else { binary }
         }
         _ => Quantity::from_units(amount).canonical(),
     }

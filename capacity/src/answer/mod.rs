@@ -7,18 +7,21 @@ mod count;
 mod help;
 mod message;
 mod place;
+mod prepared;
 mod reserve;
+mod tell;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+pub(crate) use count::tally;
 pub use count::{Ask, AskError, Shape, Steps, ask};
-pub(crate) use count::{Prepared, tally};
 pub use help::Help;
 pub(crate) use help::amount_text;
 pub use message::fit_error;
 pub use place::{PlacedPod, place, settle};
+pub(crate) use prepared::Prepared;
 pub(crate) use reserve::Reserve;
 
 /// Why no further pod was placed.

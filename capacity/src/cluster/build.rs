@@ -153,6 +153,26 @@ impl Builder {
         }
     }
 
+    /// Goes on with a cluster that was built.
+    fn over(cluster: Cluster) -> Self {
+        Self { cluster, ..Self::new() }
+    }
+
+    /// Whether an object may be made with pods ([`Cluster::apply`]).
+    pub(crate) fn applies(object: &Object) -> bool {
+        matches!(
+            object,
+            Object::Namespace(_)
+                | Object::PersistentVolume(_)
+                | Object::PersistentVolumeClaim(_)
+                | Object::StorageClass(_)
+                | Object::ResourceQuota(_)
+                | Object::LimitRange(_)
+                | Object::PriorityClass(_)
+                | Object::RuntimeClass(_)
+        )
+    }
+
     /// Takes in one object.
     ///
     /// # Errors
@@ -404,6 +424,74 @@ impl Builder {
             untold: self.untold,
         };
         (self.cluster, counts, self.oddities)
+    }
+}
+
+impl Cluster {
+    /// Makes objects that the cluster has none of the name of, as kubectl's `apply` would; which, by kind and name.
+    ///
+    /// # Errors
+    /// [`BuildError`] of the first that cannot be used.
+    pub(crate) fn apply(self, objects: &[Object]) -> Result<(Self, Vec<String>), BuildError> {
+        let (mut builder, mut made) = (Builder::over(self), Vec::new());
+        for object in objects {
+            let (kind, meta) = describe(object);
+            if !Builder::applies(object) || builder.cluster.has(object) {
+                continue;
+            }
+            let object = builder.cluster.with_default_class(object);
+            builder.take(&object).map_err(|error| BuildError::Selector {
+                kind,
+                name: full_name(kind, meta),
+                error,
+            })?;
+            made.push(format!("{kind} {}", full_name(kind, meta)));
+        }
+        builder.cluster.storage.settle();
+        Ok((builder.cluster, made))
+    }
+
+    /// Whether there is an object of the kind and name.
+    fn has(&self, object: &Object) -> bool {
+        let (_, meta) = describe(object);
+        let named = |other: &object::Metadata| {
+            other.name == meta.name && other.namespace_or_default() == meta.namespace_or_default()
+        };
+        let word = |text: &str| self.symbols.find(text);
+        match object {
+            Object::Namespace(_) => {
+                self.namespace_objects.iter().any(|known| known.metadata.name == meta.name)
+            }
+            Object::ResourceQuota(_) => self.quotas.iter().any(|known| named(&known.metadata)),
+            Object::LimitRange(_) => self.limit_ranges.iter().any(|known| named(&known.metadata)),
+            Object::PriorityClass(_) => {
+                word(&meta.name).is_some_and(|name| self.priorities.contains_key(&name))
+            }
+            Object::RuntimeClass(_) => self.runtime_classes.contains_key(&meta.name),
+            Object::StorageClass(_) => {
+                word(&meta.name).is_some_and(|name| self.storage.classes.contains_key(&name))
+            }
+            Object::PersistentVolume(_) => {
+                word(&meta.name).is_some_and(|name| self.storage.volumes.contains_key(&name))
+            }
+            Object::PersistentVolumeClaim(_) => {
+                let key = format!("{}/{}", meta.namespace_or_default(), meta.name);
+                word(&key).is_some_and(|key| self.storage.claims.contains_key(&key))
+            }
+            _ => false,
+        }
+    }
+
+    /// A claim without a class gets the default one (`DefaultStorageClass`).
+    fn with_default_class(&self, object: &Object) -> Object {
+        let mut object = object.clone();
+        if let Object::PersistentVolumeClaim(claim) = &mut object
+            && claim.spec.storage_class_name.is_none()
+        {
+            let class = self.storage.default_class().map(|class| self.word(class).to_owned());
+            claim.spec.storage_class_name = class;
+        }
+        object
     }
 }
 

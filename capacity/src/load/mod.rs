@@ -21,7 +21,7 @@ use element::{Element, Fields, Spot};
 pub use members::{Members, Rest};
 use pieces::Readings;
 pub use pieces::{Parsed, Piece, Pieces};
-pub use shapes::{ShapeError, shapes};
+pub use shapes::{Manifest, ShapeError, shapes};
 pub use stream::{Stream, StreamError};
 
 use crate::cluster::{BuildError, Builder, Cluster, Counts, Oddity};

@@ -4,9 +4,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::element::{Element, Fields, Spot, typed};
 use crate::answer::Shape;
+use crate::cluster::Builder;
 use crate::object::{
-    ClaimSpec, ClaimTemplate, EphemeralVolume, LabelSelector, Metadata, OwnerReference, Pod, Volume,
+    ClaimSpec, ClaimTemplate, EphemeralVolume, LabelSelector, Metadata, Object, OwnerReference, Pod, Volume,
 };
 
 /// Says how many of a pod belong to a set.
@@ -23,6 +25,48 @@ pub enum ShapeError {
     /// A field is broken.
     #[error("{0}")]
     Field(String),
+}
+
+/// What people apply together: what makes pods, and what it comes with.
+#[derive(Debug, Default)]
+pub struct Manifest {
+    /// Pods, or what makes pods.
+    pub shapes: Vec<Shape>,
+    /// Objects that are made with them, where the cluster has none of the name.
+    pub objects: Vec<Object>,
+    /// Kind and name of what takes no part.
+    pub left_out: Vec<String>,
+}
+
+impl Manifest {
+    /// Reads a document, which may be a List.
+    ///
+    /// # Errors
+    /// [`ShapeError`] of the first object that cannot be used.
+    pub fn take(&mut self, document: &Value) -> Result<(), ShapeError> {
+        let kind = document["kind"].as_str().unwrap_or("Pod");
+        if let Some(items) = document["items"].as_array().filter(|_| kind.ends_with("List")) {
+            return items.iter().try_for_each(|item| self.take(item));
+        }
+        match shapes(document) {
+            Ok(shapes) => self.shapes.extend(shapes),
+            Err(ShapeError::Kind(kind)) => self.take_other(&kind, document)?,
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn take_other(&mut self, kind: &str, document: &Value) -> Result<(), ShapeError> {
+        let read = typed(Spot::Alone, kind, Fields::Named, document);
+        match read.map_err(|error| ShapeError::Field(error.to_string()))? {
+            Element::Known(object) if Builder::applies(&object) => self.objects.push(object),
+            _ => {
+                let name = document["metadata"]["name"].as_str().unwrap_or("");
+                self.left_out.push(format!("{kind} {name}").trim_end().to_owned());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Reads a document as shapes; a List may hold several.
@@ -42,8 +86,8 @@ pub fn shapes(document: &Value) -> Result<Vec<Shape>, ShapeError> {
             (&["spec", "template"], number(&spec["replicas"]))
         }
         "DaemonSet" => (&["spec", "template"], 1),
-        "Job" => (&["spec", "template"], number(&spec["parallelism"])),
-        "CronJob" => (&["spec", "jobTemplate", "spec", "template"], 1),
+        "Job" => (&["spec", "template"], at_once(spec)),
+        "CronJob" => (&["spec", "jobTemplate", "spec", "template"], at_once(&spec["jobTemplate"]["spec"])),
         other => return Err(ShapeError::Kind(other.to_owned())),
     };
     let mut pod: Pod = field(document, place)?;
@@ -109,6 +153,8 @@ fn own_group(kind: &str, document: &Value, pod: &mut Pod) -> Result<(), ShapeErr
         return Ok(());
     }
     pod.own_group = match kind {
+        // Its pods go with their node, and take part in no default spread.
+        "DaemonSet" => None,
         "ReplicaSet" | "StatefulSet" => Some(field(document, &["spec", "selector"])?),
         "ReplicationController" => {
             let match_labels = field(document, &["spec", "selector"])?;
@@ -124,6 +170,12 @@ fn own_group(kind: &str, document: &Value, pod: &mut Pod) -> Result<(), ShapeErr
 /// Replicas; 1 where none are given, and at least 1, since nobody asks about nothing.
 fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(1).max(1)
+}
+
+/// Pods that a job has at once.
+fn at_once(spec: &Value) -> u64 {
+    let parallel = number(&spec["parallelism"]);
+    spec["completions"].as_u64().map_or(parallel, |completions| parallel.min(completions.max(1)))
 }
 
 #[cfg(test)]
@@ -165,6 +217,9 @@ mod tests {
                 (name, wanted, 1)
             );
         }
+        let job = |spec: Value| shapes(&json!({"kind": "Job", "spec": spec})).unwrap()[0].wanted;
+        assert_eq!(job(json!({"parallelism": 5, "completions": 3, "template": template})), 3);
+        assert_eq!(job(json!({"completions": 3, "template": template})), 1);
         assert!(
             matches!(shapes(&json!({"kind": "Service"})), Err(ShapeError::Kind(kind)) if kind == "Service")
         );

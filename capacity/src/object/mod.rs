@@ -204,3 +204,17 @@ pub enum Object {
     /// How many pods of a group may be away at once.
     DisruptionBudget(Box<DisruptionBudget>),
 }
+
+impl Object {
+    /// Puts what is in a namespace into another one.
+    pub(crate) fn put_into(&mut self, namespace: &str) {
+        let metadata = match self {
+            Self::Pod(o) => &mut o.metadata,
+            Self::PersistentVolumeClaim(o) => &mut o.metadata,
+            Self::ResourceQuota(o) => &mut o.metadata,
+            Self::LimitRange(o) => &mut o.metadata,
+            _ => return,
+        };
+        namespace.clone_into(&mut metadata.namespace);
+    }
+}

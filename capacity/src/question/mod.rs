@@ -24,10 +24,10 @@ pub use types::node_types;
 use crate::admission;
 use crate::answer::{self, Answer, Ask, AskError, Shape};
 use crate::cluster::selector::Selector;
-use crate::cluster::{Cluster, Node};
+use crate::cluster::{BuildError, Cluster, Node};
 use crate::config;
-use crate::load::Report;
-use crate::object::{LabelSelector, Pod};
+use crate::load::{Manifest, Report};
+use crate::object::{LabelSelector, Object, Pod};
 use crate::plugin::Registry;
 use crate::profile::{Profile, Profiles, Version};
 use crate::state::State;
@@ -37,6 +37,10 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// What to do about an extender that fails.
 const EXTENDER_REMEDY: &str = "see to it, say that it is ignorable, or leave it out to count without it";
+
+/// What is said of daemons that are counted like any pods.
+const AS_DAEMON: &str = "a DaemonSet has one pod a node, and its controller lets it bear more taints; --daemonset (daemonset: \
+                         true) says on which nodes it fits";
 
 /// A question cannot be answered as it is put.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -72,6 +76,10 @@ pub struct Question {
     pub shapes: Vec<Shape>,
     /// Pods placed first, in order.
     pub first: Vec<Pod>,
+    /// What is made with the pods, where the cluster has none of the name.
+    pub objects: Vec<Object>,
+    /// What was given with the pods and takes no part, by kind and name.
+    pub left_out: Vec<String>,
     /// Plugins that a configuration of the scheduler may enable.
     pub plugins: Registry,
 }
@@ -143,7 +151,35 @@ impl From<Report> for Read {
     }
 }
 
+/// Most pods that are placed first.
+const MOST_FIRST: usize = 100_000;
+
 impl Question {
+    /// Asks about the pods of a manifest too.
+    pub fn asks(&mut self, manifest: Manifest) {
+        let Manifest { shapes, objects, left_out } = manifest;
+        self.shapes.extend(shapes);
+        self.objects.extend(objects);
+        self.left_out.extend(left_out);
+    }
+
+    /// Places the pods of a manifest first, as many of each as it says, at most 100,000 in all.
+    pub fn places_first(&mut self, manifest: Manifest) {
+        let Manifest { shapes, objects, left_out } = manifest;
+        for Shape { pod, wanted } in shapes {
+            let wanted = usize::try_from(wanted).unwrap_or(MOST_FIRST);
+            for number in 0..wanted.min(MOST_FIRST.saturating_sub(self.first.len())) {
+                let mut pod = pod.clone();
+                if wanted > 1 {
+                    pod.metadata.name = format!("{}-{number}", pod.metadata.name);
+                }
+                self.first.push(pod);
+            }
+        }
+        self.objects.extend(objects);
+        self.left_out.extend(left_out);
+    }
+
     /// Answers it, and gives what was asked in the end (with the largest pod, and in the namespace asked for). `going`
     /// says whether the answer is still wanted, with how much is done.
     ///
@@ -155,8 +191,12 @@ impl Question {
         changed: Option<Changed<'_>>,
         going: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(Whole, Ask), QuestionError> {
-        let Self { options, shapes, first, plugins } = self;
-        let Snapshot { mut cluster, report } = snapshot;
+        let Self { options, shapes, first, mut objects, left_out, plugins } = self;
+        if let Some(namespace) = &options.namespace {
+            objects.iter_mut().for_each(|object| object.put_into(namespace));
+        }
+        let Snapshot { cluster, report } = snapshot;
+        let (mut cluster, made) = with_objects(cluster, &objects)?;
         choose_nodes(&options, &mut cluster)?;
         let profiles = profiles(&options, &plugins, &mut cluster)?;
         check_reserve(&options, &cluster)?;
@@ -179,6 +219,15 @@ impl Question {
             .map_err(|error| QuestionError::pod(&error))?;
         answer.placed = (!ask.first.is_empty()).then_some(placed);
         answer.notes.extend(report.counts.untold.iter().map(untold));
+        let is_daemon =
+            |shape: &Shape| shape.pod.metadata.controller().is_some_and(|o| o.kind == "DaemonSet");
+        if !options.daemonset && asked.shapes.iter().any(is_daemon) {
+            answer.notes.push(AS_DAEMON.to_owned());
+        }
+        if !left_out.is_empty() {
+            answer.notes.push(format!("what takes no part was left out: {}", left_out.join(", ")));
+        }
+        answer.changes.extend(made.into_iter().map(|made| format!("{made}, which comes with the pods")));
         let let_in = answer.binding.as_str();
         let by_bound = let_in.starts_with("quota/")
             || answer.bounds.get(let_in) == Some(&0) && !matches!(let_in, "nodes" | "limit" | "reserve");
@@ -200,7 +249,8 @@ impl Question {
             going,
         };
         let mut what_if = asking.all(&options)?;
-        if let Some(Changed { cluster: mut changed, by }) = changed {
+        if let Some(Changed { cluster: changed, by }) = changed {
+            let mut changed = with_objects(changed, &objects)?.0;
             choose_nodes(&options, &mut changed)?;
             what_if.recommended = Some(scenarios::recommended(&mut changed, &profiles, &ask, by, going)?);
         }
@@ -217,6 +267,11 @@ fn untold((condition, nodes): (&String, &usize)) -> String {
     format!(
         "{condition} is not known of {nodes} node(s) that only agents report; its taint would keep pods away"
     )
+}
+
+fn with_objects(cluster: Cluster, objects: &[Object]) -> Result<(Cluster, Vec<String>), QuestionError> {
+    let wrong = |error: BuildError| QuestionError::new("pod", error.to_string(), "correct the object");
+    cluster.apply(objects).map_err(wrong)
 }
 
 /// Drops the nodes that were not asked about.

@@ -16,6 +16,7 @@ use ureq::{Agent, Body};
 
 use super::config::Target;
 use super::credentials::{Credentials, authorities};
+use super::percent_encoded;
 use super::server_name::Renamed;
 use crate::failure::Failure;
 
@@ -306,15 +307,7 @@ fn told(error: &dyn std::error::Error) -> String {
 
 /// A value of a query, escaped as far as tokens of pages need it.
 fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    percent_encoded(text, b"-._~")
 }
 
 #[cfg(test)]

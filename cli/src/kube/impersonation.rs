@@ -4,6 +4,7 @@
 use ureq::http::{HeaderName, HeaderValue};
 
 use super::config::User;
+use super::percent_encoded;
 use crate::failure::Failure;
 
 /// The headers, in the order of the kubeconfig; none where nobody is impersonated.
@@ -51,16 +52,8 @@ fn refused(why: &str, remedy: &str) -> Failure {
 
 /// A key as part of a header's name: what may not be there is escaped, as client-go does.
 fn escaped(key: &str) -> String {
-    let mut out = String::with_capacity(key.len());
-    for byte in key.bytes() {
-        // RFC 9110, section 5.6.2, without the percent sign that escapes.
-        if byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    // RFC 9110, section 5.6.2, without the percent sign that escapes.
+    percent_encoded(key, b"!#$&'*+-.^_`|~")
 }
 
 #[cfg(test)]

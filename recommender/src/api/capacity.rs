@@ -275,12 +275,12 @@ fn asked(request: v1::EstimateRequest, wanted: &Wanted) -> Result<Asked, String>
     asked.question.options = read::options(written)?;
     asked.question.options.max = asked.question.options.max.or((max > 0).then_some(max));
     for (index, text) in pods.iter().enumerate() {
-        let shapes = read::pods(text).map_err(|why| format!("pods[{index}]: {why}"))?;
-        asked.question.shapes.extend(shapes);
+        let pods = read::pods(text).map_err(|why| format!("pods[{index}]: {why}"))?;
+        asked.question.asks(pods);
     }
     for (index, text) in place.iter().enumerate() {
-        let pods = read::placed_first(text).map_err(|why| format!("place[{index}]: {why}"))?;
-        asked.question.first.extend(pods);
+        let pods = read::pods(text).map_err(|why| format!("place[{index}]: {why}"))?;
+        asked.question.places_first(pods);
     }
     if !snapshot.is_empty() {
         let reader = Interrupted { inner: snapshot.as_bytes(), wanted };

@@ -6,9 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-use evenkeel_capacity::answer::Shape;
-use evenkeel_capacity::load::{Loader, Members, Stream, StreamError, shapes};
-use evenkeel_capacity::object::Pod;
+use evenkeel_capacity::load::{Loader, Manifest, Members, Stream, StreamError};
 use evenkeel_capacity::question::{Options, Question, Snapshot};
 use evenkeel_model::yaml::{self, Bounds};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
@@ -138,16 +136,24 @@ fn finished(loader: Loader<'_>) -> Snapshot {
 ///
 /// # Errors
 /// What is wrong, with the field.
-pub(crate) fn pods(text: &str) -> Result<Vec<Shape>, String> {
+pub(crate) fn pods(text: &str) -> Result<Manifest, String> {
     let documents = match serde_json::from_str::<Value>(text) {
         Ok(value) => vec![value],
         Err(_) => documents(text.as_bytes())?,
     };
-    let mut all = Vec::new();
+    let mut all = Manifest::default();
     for document in &documents {
-        all.extend(shapes(document).map_err(|error| error.to_string())?);
+        all.take(document).map_err(|error| error.to_string())?;
     }
-    if all.is_empty() { Err("it holds no pod".to_owned()) } else { Ok(all) }
+    if all.shapes.is_empty() {
+        let what = if all.left_out.is_empty() {
+            String::new()
+        } else {
+            format!(", but {}", all.left_out.join(", "))
+        };
+        return Err(format!("it holds no pod{what}; give a Pod, or what makes pods"));
+    }
+    Ok(all)
 }
 
 /// Options of one JSON object, within the limits of a hosted question.
@@ -201,11 +207,8 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
         let mut written = Map::new();
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
-                "pods" => asked.question.shapes.extend(of_list("pods", map.next_value()?)?),
-                "place" => {
-                    let shapes = of_list("place", map.next_value()?)?;
-                    asked.question.first.extend(shapes.into_iter().map(|shape| shape.pod));
-                }
+                "pods" => of_list("pods", map.next_value()?, |pods| asked.question.asks(pods))?,
+                "place" => of_list("place", map.next_value()?, |pods| asked.question.places_first(pods))?,
                 "snapshot" => asked.snapshot = map.next_value_seed(SnapshotSeed)?,
                 "cluster" => asked.cluster = map.next_value()?,
                 "recommended" => asked.recommended = map.next_value()?,
@@ -220,16 +223,22 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
 }
 
 /// Pods of a list of objects or of texts.
-fn of_list<E: serde::de::Error>(key: &str, list: Vec<Value>) -> Result<Vec<Shape>, E> {
-    let mut all = Vec::new();
+fn of_list<E: serde::de::Error>(
+    key: &str,
+    list: Vec<Value>,
+    mut take: impl FnMut(Manifest),
+) -> Result<(), E> {
     for (index, value) in list.iter().enumerate() {
         let read = match value.as_str() {
             Some(text) => pods(text),
-            None => shapes(value).map_err(|error| error.to_string()),
+            None => {
+                let mut manifest = Manifest::default();
+                manifest.take(value).map(|()| manifest).map_err(|error| error.to_string())
+            }
         };
-        all.extend(read.map_err(|why| E::custom(format_args!("{key}[{index}]: {why}")))?);
+        take(read.map_err(|why| E::custom(format_args!("{key}[{index}]: {why}")))?);
     }
-    Ok(all)
+    Ok(())
 }
 
 /// A snapshot inside of a question.
@@ -243,14 +252,6 @@ impl<'de> DeserializeSeed<'de> for SnapshotSeed {
         loader.document(deserializer)?;
         Ok(Some(finished(loader)))
     }
-}
-
-/// Pods placed first, of a text.
-///
-/// # Errors
-/// As [`pods`].
-pub(crate) fn placed_first(text: &str) -> Result<Vec<Pod>, String> {
-    Ok(pods(text)?.into_iter().map(|shape| shape.pod).collect())
 }
 
 #[cfg(test)]
@@ -276,7 +277,7 @@ mod tests {
             ("", "a question"),
             ("[]", "a question"),
             (r#"{"pods": [], "nonsense": 1}"#, "nonsense"),
-            (r#"{"pods": [{"kind": "Node"}]}"#, "pods[0]: kind"),
+            (r#"{"pods": ["kind: Node\nmetadata: {name: n}"]}"#, "pods[0]: it holds no pod, but Node n"),
             (r#"{"pods": [], "steps": 1001}"#, "steps"),
             (
                 r#"{"snapshot": {"kind": "List", "items": [{"kind": "Node", "status": 3}]}}"#,

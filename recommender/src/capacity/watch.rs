@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use evenkeel_capacity::question::Question;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
@@ -199,8 +198,8 @@ fn not_yet(context: &Context) -> Option<String> {
 async fn ask(context: &Context, watch: &WatchSection) -> Result<Point, String> {
     let (asking, path) = (context.clone(), watch.pod.clone());
     let work = move |wanted: &super::pool::Wanted| {
-        let shapes = pods(&path).map_err(EstimateError::Unreadable)?;
-        let asked = Asked { question: Question { shapes, ..Question::default() }, ..Asked::default() };
+        let mut asked = Asked::default();
+        asked.question.asks(pods(&path).map_err(EstimateError::Unreadable)?);
         estimate(&asking, asked, wanted)
     };
     let waiting = context.capacity.submit(work).map_err(|busy| busy.to_string())?;
@@ -216,7 +215,7 @@ async fn ask(context: &Context, watch: &WatchSection) -> Result<Point, String> {
     })
 }
 
-fn pods(path: &std::path::Path) -> Result<Vec<evenkeel_capacity::answer::Shape>, String> {
+fn pods(path: &std::path::Path) -> Result<evenkeel_capacity::load::Manifest, String> {
     use std::io::Read as _;
     let at = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
     let file = std::fs::File::open(path).map_err(|error| at(&error))?;

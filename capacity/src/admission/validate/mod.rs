@@ -5,13 +5,16 @@
 mod errors;
 mod names;
 mod resources;
+mod selectors;
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use errors::Faults;
 
-use crate::object::{Affinity, Container, Pod, PodAffinity, PodSpec, SpreadConstraint, Toleration};
+use crate::object::{
+    Affinity, Container, Pod, PodAffinity, PodAffinityTerm, PodSpec, SpreadConstraint, Toleration,
+};
 
 const PORTS: &str = "must be between 1 and 65535, inclusive";
 
@@ -22,6 +25,7 @@ pub(super) fn refusal(pod: &Pod) -> Option<String> {
     if !meta.name.is_empty() {
         names::subdomain(&meta.name).iter().for_each(|why| faults.invalid("metadata.name", &meta.name, why));
     }
+    selectors::labels(&meta.labels, "metadata.labels", &mut faults);
     if spec.containers.is_empty() {
         faults.required("spec.containers", "");
     }
@@ -30,14 +34,20 @@ pub(super) fn refusal(pod: &Pod) -> Option<String> {
         resources::requirements(whole, "spec.resources", true, &mut faults);
         resources::consistency(pod, &mut faults);
     }
-    for (key, value) in &spec.node_selector {
-        names::qualified(key).iter().for_each(|why| faults.invalid("spec.nodeSelector", key, why));
-        names::label_value(value).iter().for_each(|why| faults.invalid("spec.nodeSelector", value, why));
-    }
+    selectors::labels(&spec.node_selector, "spec.nodeSelector", &mut faults);
     affinity(&spec.affinity, &mut faults);
     gates(spec, &mut faults);
     for (index, constraint) in spec.topology_spread_constraints.iter().enumerate() {
-        spread(constraint, &format!("spec.topologySpreadConstraints[{index}]"), &mut faults);
+        let path = format!("spec.topologySpreadConstraints[{index}]");
+        spread(constraint, &path, &mut faults);
+        let same = |other: &SpreadConstraint| {
+            (&other.topology_key, &other.when_unsatisfiable)
+                == (&constraint.topology_key, &constraint.when_unsatisfiable)
+        };
+        if spec.topology_spread_constraints[index + 1..].iter().any(same) {
+            let pair = format!("{{{}, {}}}", constraint.topology_key, constraint.when_unsatisfiable);
+            faults.duplicate(format_args!("{path}.{{topologyKey, whenUnsatisfiable}}"), &pair);
+        }
     }
     if let Some(seconds) = spec.active_deadline_seconds.filter(|s| !(1..=i64::from(i32::MAX)).contains(s)) {
         let why = "must be between 1 and 2147483647, inclusive";
@@ -126,34 +136,27 @@ fn affinity(affinity: &Affinity, faults: &mut Faults) {
         let path = format_args!("{path}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms");
         faults.required(path, "must have at least one node selector term");
     }
+    for (index, term) in node.required.iter().flat_map(|terms| &terms.node_selector_terms).enumerate() {
+        let path =
+            format!("{path}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[{index}]");
+        selectors::of_nodes(term, &path, faults);
+    }
     for (index, term) in node.preferred.iter().enumerate() {
-        weight(
-            term.weight,
-            format_args!("{path}.preferredDuringSchedulingIgnoredDuringExecution[{index}]"),
-            faults,
-        );
+        let path = format!("{path}.preferredDuringSchedulingIgnoredDuringExecution[{index}]");
+        weight(term.weight, &path, faults);
+        selectors::of_nodes(&term.preference, &format!("{path}.preference"), faults);
     }
     pods(&affinity.pod_affinity, "spec.affinity.podAffinity", faults);
     pods(&affinity.pod_anti_affinity, "spec.affinity.podAntiAffinity", faults);
 }
 
 fn pods(affinity: &PodAffinity, path: &str, faults: &mut Faults) {
-    let mut key = |written: &str, path: &dyn Display| {
-        if written.is_empty() {
-            faults.required(format_args!("{path}.topologyKey"), "can not be empty");
-        }
-        let named = if written.is_empty() { Vec::new() } else { names::qualified(written) };
-        named.iter().for_each(|why| faults.invalid(format_args!("{path}.topologyKey"), written, why));
-    };
     for (index, term) in affinity.required.iter().enumerate() {
-        key(
-            &term.topology_key,
-            &format_args!("{path}.requiredDuringSchedulingIgnoredDuringExecution[{index}]"),
-        );
+        pod_term(term, &format!("{path}.requiredDuringSchedulingIgnoredDuringExecution[{index}]"), faults);
     }
     for (index, term) in affinity.preferred.iter().enumerate() {
         let path = format!("{path}.preferredDuringSchedulingIgnoredDuringExecution[{index}]");
-        key(&term.pod_affinity_term.topology_key, &format_args!("{path}.podAffinityTerm"));
+        pod_term(&term.pod_affinity_term, &format!("{path}.podAffinityTerm"), faults);
     }
     for (index, term) in affinity.preferred.iter().enumerate() {
         weight(
@@ -161,6 +164,17 @@ fn pods(affinity: &PodAffinity, path: &str, faults: &mut Faults) {
             format_args!("{path}.preferredDuringSchedulingIgnoredDuringExecution[{index}]"),
             faults,
         );
+    }
+}
+
+fn pod_term(term: &PodAffinityTerm, path: &str, faults: &mut Faults) {
+    let (key, at) = (&term.topology_key, format!("{path}.topologyKey"));
+    selectors::of_labels(term.label_selector.as_ref(), &format!("{path}.labelSelector"), faults);
+    selectors::of_labels(term.namespace_selector.as_ref(), &format!("{path}.namespaceSelector"), faults);
+    if key.is_empty() {
+        faults.required(at, "can not be empty");
+    } else {
+        names::qualified(key).iter().for_each(|why| faults.invalid(&at, key, why));
     }
 }
 
@@ -210,6 +224,7 @@ fn spread(constraint: &SpreadConstraint, path: &str, faults: &mut Faults) {
             faults.invalid_number(&path, domains, why);
         }
     }
+    selectors::of_labels(constraint.label_selector.as_ref(), &format!("{path}.labelSelector"), faults);
     let policies = ["Honor", "Ignore"];
     for (policy, key) in [
         (&constraint.node_affinity_policy, "nodeAffinityPolicy"),

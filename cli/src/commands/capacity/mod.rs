@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use evenkeel_capacity::answer::Steps;
 use evenkeel_capacity::object::ResourceList;
-use evenkeel_capacity::plugin::Registry;
 use evenkeel_capacity::profile::Version;
 use evenkeel_capacity::question::{Changed, Options, Question, QuestionError, version};
 use evenkeel_model::quantity::Quantity;
@@ -150,14 +149,19 @@ fn question(args: &CapacityArgs, types: Option<&ResourceTypes>) -> Result<Questi
         defrag: what_if.defrag,
     };
     let pods = |files: &[PathBuf]| {
-        let mut pods = if files.is_empty() { Vec::new() } else { read::pods(files)? };
-        pods.iter_mut().for_each(|shape| types.into_iter().for_each(|types| shape.pod.fill(types)));
+        let mut pods = read::pods(files)?;
+        pods.shapes.iter_mut().for_each(|shape| types.into_iter().for_each(|types| shape.pod.fill(types)));
         Ok::<_, Failure>(pods)
     };
-    let (shapes, first) = (pods(&args.files)?, pods(&args.place)?);
-    let mut plugins = Registry::default();
-    plugins.extenders_over(Arc::new(extenders::Http::new()));
-    Ok(Question { options, shapes, first: first.into_iter().map(|shape| shape.pod).collect(), plugins })
+    let mut question = Question { options, ..Question::default() };
+    if !args.files.is_empty() {
+        question.asks(pods(&args.files)?);
+    }
+    if !args.place.is_empty() {
+        question.places_first(pods(&args.place)?);
+    }
+    question.plugins.extenders_over(Arc::new(extenders::Http::new()));
+    Ok(question)
 }
 
 /// The failure in the words of the command line.

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use evenkeel_capacity::answer::Shape;
-use evenkeel_capacity::load::{Loader, Parsed, Piece, Pieces, Stream, StreamError, shapes};
+use evenkeel_capacity::load::{Loader, Manifest, Parsed, Piece, Pieces, Stream, StreamError};
 use evenkeel_capacity::object::Pod;
 use evenkeel_capacity::question::{Recommendations, Snapshot};
 use evenkeel_model::resource_type::ResourceTypes;
@@ -167,12 +166,12 @@ fn broken(name: &str, why: &str) -> Failure {
     Failure::new("cannot use the file", name, why, "correct the object, or leave it out")
 }
 
-/// Pods (or what makes pods) of several files.
+/// Pods (or what makes pods) of several files, with what comes with them.
 ///
 /// # Errors
 /// With the file, and what is wrong.
-pub(super) fn pods(files: &[PathBuf]) -> Result<Vec<Shape>, Failure> {
-    let mut all = Vec::new();
+pub(super) fn pods(files: &[PathBuf]) -> Result<Manifest, Failure> {
+    let mut all = Manifest::default();
     for path in files {
         let name = input::name(path);
         let mut reader = open(path, &name)?;
@@ -183,14 +182,13 @@ pub(super) fn pods(files: &[PathBuf]) -> Result<Vec<Shape>, Failure> {
             documents(reader, &name)?
         };
         for document in documents {
-            let shapes = shapes(&document);
-            all.extend(
-                shapes
-                    .map_err(|e| Failure::new("cannot use the file", &name, e.to_string(), "give a pod"))?,
-            );
+            let taken = all.take(&document);
+            taken.map_err(|e| {
+                Failure::new("cannot use the file", &name, e.to_string(), "correct the object")
+            })?;
         }
     }
-    if all.is_empty() {
+    if all.shapes.is_empty() {
         return Err(Failure::new(
             "cannot ask",
             "-f",
