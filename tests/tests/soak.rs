@@ -50,7 +50,8 @@ fn containers_that_come_and_go_leave_no_descriptor_behind() -> Result<()> {
         wait::until("the agent to know none of those that come and go", wait::PATIENCE, || {
             // Others may run on this machine.
             let known = agent.ask().status()?.containers;
-            Ok((!known.iter().any(|container| container.pod.contains("/fly-"))).then_some(()))
+            Ok((!known.iter().filter_map(|c| c.identity.as_ref()).any(|c| c.pod.starts_with("fly-")))
+                .then_some(()))
         })?;
         descriptors(pid)
     };
