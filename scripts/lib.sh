@@ -21,6 +21,7 @@ packages_of() {
         busybox) echo busybox-static ;;
         cc) echo gcc libc6-dev ;;
         containerd | ctr) echo containerd ;;
+        dockerd | docker) echo docker.io ;;
         influxd) echo influxdb ;;
         modprobe | depmod) echo kmod ;;
         systemd-analyze) echo systemd ;;
@@ -69,6 +70,7 @@ rust_version() { sed -n 's/^rust-version = "\(.*\)"/\1/p' "$repository/Cargo.tom
 
 # Tools for real containers, and for guests with a kernel of their own.
 need_containers() { need_tools containerd ctr runc busybox tar; }
+need_engines_of_containers() { need_tools dockerd docker podman; }
 need_guests() { need_tools qemu-system-x86_64 busybox modprobe depmod apt-get dpkg; }
 # A Python with gRPC's C core, to ask our programs as clients of other languages do: an environment below target, so that
 # nothing of the machine changes.

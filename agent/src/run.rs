@@ -629,9 +629,9 @@ pub(crate) fn start_sources(
             sources::manifests::run(dir.clone(), given.clone(), updates.clone(), Arc::clone(&rescan))
         }));
     }
+    let terms = sources::Terms { capacity: memory, trusted: config.manage.trust_annotations.clone() };
     for socket in config.sources.cri.clone() {
-        let trusted = config.manage.trust_annotations.clone();
-        let setup = sources::cri::Setup { socket, capacity: memory, trusted };
+        let setup = sources::cri::Setup { socket, terms: terms.clone() };
         let (updates, rescan) = arrows.clone();
         tokio::spawn(panics::restarted("cri", move || {
             sources::cri::run(setup.clone(), updates.clone(), Arc::clone(&rescan))
@@ -644,9 +644,13 @@ pub(crate) fn start_sources(
     tokio::spawn(panics::restarted("systemd", move || {
         sources::systemd::run(units.clone(), tree.clone(), sender.clone())
     }));
-    let roots = cgroup_roots.to_vec();
+    let setup = sources::engines::Setup {
+        sockets: config.sources.engines.clone(),
+        terms,
+        roots: cgroup_roots.to_vec(),
+    };
     tokio::spawn(panics::restarted("names", move || {
-        sources::names::run(roots.clone(), updates.clone(), Arc::clone(&rescan))
+        sources::engines::run(setup.clone(), updates.clone(), Arc::clone(&rescan))
     }));
 }
 

@@ -94,6 +94,42 @@ pub fn invert(record: &RuntimeRecord, capacity: Bytes) -> Requested {
     })
 }
 
+/// What a container engine (Docker, Podman) was told of one container by whoever started it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EngineRecord {
+    /// `--cpus`, or quota over period.
+    pub cpu_limit: Option<MilliCpu>,
+    /// `--cpu-shares`.
+    pub cpu_shares: Option<CpuShares>,
+    /// `--memory`.
+    pub memory_limit: Option<Bytes>,
+    /// `--memory-reservation`.
+    pub memory_reservation: Option<Bytes>,
+}
+
+/// What a container of an engine asks for on a machine with `capacity` memory. Unlike a kubelet's record this one is in
+/// the words of a person, so that a limit without a request is the request, as in Kubernetes; the reservation is the
+/// request for memory. About memory nothing is said where nothing was told: a container that was given processors alone
+/// has not offered itself to the OOM killer. More memory than the machine has is none.
+pub fn of_engine(record: &EngineRecord, capacity: Bytes) -> Requested {
+    let within = |bytes: Option<Bytes>| bytes.filter(|bytes| !bytes.is_zero() && *bytes <= capacity);
+    let (limit, reservation) = (within(record.memory_limit), within(record.memory_reservation));
+    let cpu_request = record.cpu_shares.map(|shares| request_of_shares(shares, record.cpu_limit));
+    let resources = ContainerResources {
+        cpu_request: cpu_request.or(record.cpu_limit),
+        cpu_limit: record.cpu_limit,
+        memory_request: reservation
+            .map(|request| limit.map_or(request, |limit| request.min(limit)))
+            .or(limit),
+        memory_limit: limit,
+    };
+    if resources == ContainerResources::default() {
+        return Requested::Unknown;
+    }
+    let memory_class = resources.memory_request.map(|_| memory_class(&resources));
+    Requested::Estimated(Estimate { resources, memory_class })
+}
+
 /// Estimates of the containers of one pod, once all of them are known: a Burstable pod in which no CPU is requested
 /// and nothing is limited requests memory, however little, or it would be BestEffort.
 pub fn settle_pod<'a>(
@@ -144,8 +180,6 @@ pub fn lowered(runtime: Requested, stated: ContainerResources) -> (Requested, bo
     (Requested::Estimated(estimate), more)
 }
 
-/// The smallest shares are what a container without a request is given, and one that requests up to 2m. A limit
-/// without a request becomes the request, so beside a limit they are the latter.
 fn cpu_request(record: &RuntimeRecord) -> Option<MilliCpu> {
     let limit = record.cpu_limit();
     match record.tier {
@@ -153,12 +187,17 @@ fn cpu_request(record: &RuntimeRecord) -> Option<MilliCpu> {
         Some(QosClass::Guaranteed) if limit.is_some() => return limit,
         _ => {}
     }
-    let shares = record.cpu_shares?;
+    record.cpu_shares.map(|shares| request_of_shares(shares, limit))
+}
+
+/// The smallest shares are what a container without a request is given, and one that requests up to 2m. A limit
+/// without a request becomes the request, so beside a limit they are the latter.
+fn request_of_shares(shares: CpuShares, limit: Option<MilliCpu>) -> MilliCpu {
     let request = match limit {
         None if shares == CpuShares::MIN => MilliCpu::ZERO,
         _ => milli_from_shares(shares),
     };
-    Some(limit.map_or(request, |limit| request.min(limit)))
+    limit.map_or(request, |limit| request.min(limit))
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,9 @@ use evenkeel_model::units::{Bytes, CpuShares, Limit, MilliCpu};
 use evenkeel_model::workload::{ContainerResources, Estimate, Requested};
 use evenkeel_qos::config::MemoryHighFactor;
 use evenkeel_qos::cpu::CpuQuota;
-use evenkeel_qos::estimate::{RuntimeRecord, invert, kubelet_tier, lowered, settle_pod};
+use evenkeel_qos::estimate::{
+    EngineRecord, RuntimeRecord, invert, kubelet_tier, lowered, of_engine, settle_pod,
+};
 use evenkeel_qos::memory::{Protection, high, max, protection, to_pages};
 use evenkeel_qos::rules::RuleSet;
 use evenkeel_qos::score::{ScoreInput, container_score};
@@ -62,6 +64,31 @@ fn estimate(record: RuntimeRecord) -> Estimate {
         Requested::Estimated(e) => e,
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn what_an_engine_was_told_is_taken_as_kubernetes_would() {
+    let (mib, milli) = (|n: u64| Some(Bytes::new(n << 20)), |n: u64| Some(MilliCpu::new(n)));
+    let shares = |n: u32| Some(CpuShares::new(n).unwrap());
+    // cpus, shares, memory, reservation; then requests for CPU and memory, and the class by memory.
+    let table = [
+        ((milli(500), None, mib(64), None), (milli(500), mib(64), Some(Guaranteed))),
+        ((milli(500), shares(256), mib(64), mib(32)), (milli(250), mib(32), Some(Burstable))),
+        ((milli(100), shares(1024), None, mib(32)), (milli(100), mib(32), Some(Burstable))),
+        ((None, shares(2), mib(64), mib(128)), (milli(0), mib(64), Some(Guaranteed))),
+        // Nobody said a word about memory: it is not offered to the OOM killer.
+        ((milli(500), None, None, None), (milli(500), None, None)),
+        // More than the machine has is none.
+        ((None, shares(512), mib(4096), None), (milli(500), None, None)),
+    ];
+    for ((cpu_limit, cpu_shares, memory_limit, memory_reservation), want) in table {
+        let record = EngineRecord { cpu_limit, cpu_shares, memory_limit, memory_reservation };
+        let Requested::Estimated(e) = of_engine(&record, Bytes::new(1024 << 20)) else {
+            panic!("{record:?}")
+        };
+        assert_eq!((e.resources.cpu_request, e.resources.memory_request, e.memory_class), want, "{record:?}");
+    }
+    assert_eq!(of_engine(&EngineRecord::default(), Bytes::new(1024 << 20)), Requested::Unknown);
 }
 
 fn with_score(adj: i64) -> Estimate {

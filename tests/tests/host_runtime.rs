@@ -2,3 +2,6 @@
 
 #[path = "cases/runtime_source.rs"]
 mod source;
+
+#[path = "cases/engine_source.rs"]
+mod engine;

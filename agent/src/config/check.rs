@@ -122,9 +122,14 @@ fn plan(raw: &raw::Raw, config: &Config) -> PlanConfig {
 fn sources(c: &mut Checker<'_>, raw: &raw::Sources) -> Sources {
     let dir = c.absolute("sources.manifests.dir", &raw.manifests.dir);
     let sockets = raw.cri.sockets.iter().map(|socket| c.absolute("sources.cri.sockets", socket)).collect();
+    let engines = [
+        c.absolute("sources.engines.docker", &raw.engines.docker),
+        c.absolute("sources.engines.podman", &raw.engines.podman),
+    ];
     Sources {
         manifests: raw.manifests.enabled.then_some(dir),
         cri: if raw.cri.enabled { sockets } else { Vec::new() },
+        engines: raw.engines.enabled.then_some(engines),
         systemd: systemd::check(c, &raw.systemd),
     }
 }

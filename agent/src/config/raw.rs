@@ -104,6 +104,8 @@ section! {
         manifests: Manifests = Manifests::default(),
         /// Container runtimes.
         cri: Cri = Cri::default(),
+        /// Docker and Podman.
+        engines: Engines = Engines::default(),
         /// systemd's services and slices.
         systemd: Systemd = Systemd::default(),
     }
@@ -126,6 +128,19 @@ section! {
         enabled: bool = true,
         /// Sockets; one that is not there is tried again. Defaults: containerd's and CRI-O's own.
         sockets: Vec<PathBuf> = vec!["/run/containerd/containerd.sock".into(), "/run/crio/crio.sock".into()],
+    }
+}
+
+section! {
+    /// Docker and Podman by their API sockets: names, labels, images, requests and limits of the containers whose
+    /// cgroups are there. Reading calls alone are made.
+    Engines {
+        /// Whether they are asked; otherwise their containers are known by cgroup and id alone.
+        enabled: bool = true,
+        /// Docker's socket; it is asked where it is there and belongs to root. Default: Docker's own.
+        docker: PathBuf = "/run/docker.sock".into(),
+        /// Podman's, as docker. Default: that of podman.socket.
+        podman: PathBuf = "/run/podman/podman.sock".into(),
     }
 }
 

@@ -143,6 +143,8 @@ pub(crate) struct Sources {
     pub manifests: Option<PathBuf>,
     /// CRI sockets.
     pub cri: Vec<PathBuf>,
+    /// Sockets of Docker and Podman.
+    pub engines: Option<[PathBuf; 2]>,
     /// systemd's units.
     pub systemd: Units,
 }

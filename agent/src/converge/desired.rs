@@ -67,7 +67,7 @@ impl Converger {
         }
         self.merge_at = None;
         self.withdrawn.changed(now);
-        let mut binder = Binder::default();
+        let mut binder = Binder::knowing(self.snapshots.workloads());
         let reader = &self.parts.reader;
         let manage = &self.live.manage;
         let mut merged = merge(self.snapshots.workloads(), manage, &self.rules.facts, &mut |binding| {

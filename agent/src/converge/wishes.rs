@@ -43,7 +43,7 @@ pub(super) fn knobs(
         all.without_quota(wishes);
     }
     // A limit of a cgroup has one owner: who made the container, where that one sets limits itself.
-    if !matches!(workload.source, SourceKind::Cri | SourceKind::Kubernetes) {
+    if !matches!(workload.source, SourceKind::Cri | SourceKind::Kubernetes | SourceKind::Names) {
         all.limits(wishes);
     }
     all.knobs
@@ -239,6 +239,7 @@ mod tests {
     #[test]
     fn limits_are_left_to_a_source_that_sets_them_and_none_is_never_written() {
         let of_runtime = written(Mode::V2, SourceKind::Cri, &everything());
+        assert_eq!(written(Mode::V2, SourceKind::Names, &everything()), of_runtime);
         assert_eq!(
             of_runtime,
             ["cpu.weight 59", "memory.low 8192", "memory.high 12288", "memory.oom.group 1"]

@@ -1,9 +1,11 @@
-//! From a binding to the path of a cgroup: paths are checked, units are looked up in the tree.
+//! From a binding to the path of a cgroup: paths are checked, units are looked up in the tree, names of containers among
+//! those that their engine named.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use evenkeel_host::snapshot::HostReader;
-use evenkeel_model::workload::CgroupBinding;
+use evenkeel_model::workload::{CgroupBinding, SourceKind, Workload};
 
 /// How deep slices are searched: systemd nests a slice for each dash in its name, and nobody uses many.
 const MAX_DEPTH: usize = 8;
@@ -16,12 +18,30 @@ const MAX_SLICES: usize = 4096;
 #[derive(Default)]
 pub(crate) struct Binder {
     units: Option<HashMap<String, String>>,
+    /// Cgroups of engines' containers by `docker://NAME`; `None` where two have one name, as for a moment while one takes
+    /// the other's place.
+    names: HashMap<String, Option<CgroupBinding>>,
 }
 
 impl Binder {
+    /// Knows the containers of engines among these by their names.
+    pub(crate) fn knowing<'a>(workloads: impl Iterator<Item = &'a Arc<Workload>>) -> Self {
+        let mut names = HashMap::new();
+        for workload in workloads.filter(|workload| workload.source == SourceKind::Names) {
+            let name = format!("{}://{}", workload.pod.namespace, workload.pod.name);
+            let known = names.entry(name).or_insert_with(|| Some(workload.cgroup.clone()));
+            known.take_if(|known| *known != workload.cgroup);
+        }
+        Self { units: None, names }
+    }
+
     /// The path of a binding; `None` when there is no such cgroup or the path is not usable.
     pub(crate) fn resolve(&mut self, reader: &dyn HostReader, binding: &CgroupBinding) -> Option<String> {
         match binding {
+            CgroupBinding::Path(name) if name.contains("://") => {
+                let named = self.names.get(name)?.clone()?;
+                self.resolve(reader, &named)
+            }
             CgroupBinding::Path(path) => {
                 let path = normal(path)?;
                 // Cheap, and it tells "not there yet" from "there".
@@ -89,10 +109,22 @@ mod tests {
             "/user.slice",
             "/user.slice/user-1000.slice",
             "/user.slice/user-1000.slice/mine.service",
+            "/docker",
+            "/docker/1",
+            "/docker/2",
+            "/docker/3",
         ] {
             kernel.with(|state| state.add_cgroup(path));
         }
-        let mut binder = Binder::default();
+        let container = |id: &str, name: &str| {
+            let mut container = crate::testing::workload(id);
+            container.source = SourceKind::Names;
+            (container.pod.namespace, container.pod.name) = ("docker".into(), name.into());
+            container.cgroup = CgroupBinding::Path(format!("/docker/{id}"));
+            Arc::new(container)
+        };
+        let engines = [container("1", "web"), container("2", "db"), container("3", "db")];
+        let mut binder = Binder::knowing(engines.iter());
         let unit = |name: &str| CgroupBinding::Unit(name.into());
         let path = |name: &str| CgroupBinding::Path(name.into());
         let table = [
@@ -106,6 +138,10 @@ mod tests {
             (path("/"), None),
             (path(""), None),
             (path("/plain/../system.slice"), None),
+            (path("docker://web"), Some("/docker/1")),
+            (path("docker://db"), None),
+            (path("docker://gone"), None),
+            (path("podman://web"), None),
         ];
         for (binding, want) in table {
             assert_eq!(binder.resolve(&kernel, &binding).as_deref(), want, "{binding:?}");

@@ -5,13 +5,17 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_model::pod::{CONFIG_MIRROR, CONFIG_SOURCE, read_resources_by_container};
+use evenkeel_model::pod::{CONFIG_MIRROR, CONFIG_SOURCE, Container, read_resources_by_container};
 use evenkeel_model::requirements::Requirements;
-use evenkeel_model::workload::{CgroupBinding, Managed, OomKill, ScorePolicy};
+use evenkeel_model::workload::{
+    CgroupBinding, ContainerKind, ContainerResources, Managed, OomKill, Requested, ScorePolicy,
+};
+use evenkeel_qos::estimate::lowered;
 
+use super::engines::tree;
 use crate::shared::SourceProblem;
 
-pub(super) const MANAGE: &str = "evenkeel.dev/manage";
+const MANAGE: &str = "evenkeel.dev/manage";
 const SCORE: &str = "evenkeel.dev/score";
 const OOM_KILL: &str = "evenkeel.dev/oom-kill";
 pub(super) const RESOURCES: &str = "evenkeel.dev/resources";
@@ -61,12 +65,52 @@ pub(super) fn switches(annotations: &Annotations, place: &str) -> (PodSwitches, 
 }
 
 /// Whether a pod asks to be left alone.
-pub(super) fn opts_out(annotations: &Annotations) -> bool {
+fn opts_out(annotations: &Annotations) -> bool {
     annotations.get(MANAGE).is_some_and(|value| value == "false")
 }
 
+/// The switches of a pod that a runtime tells of. Opting out leaves a container its score and hides it from pressure
+/// relief, so it needs trust.
+pub(super) fn switches_told(
+    annotations: &Annotations,
+    place: &str,
+    is_trusted: bool,
+) -> (PodSwitches, Vec<SourceProblem>) {
+    let (mut switches, mut problems) = switches(annotations, place);
+    if opts_out(annotations) && !is_trusted {
+        switches.managed = managed_unless_static(annotations);
+        problems.push(not_trusted(MANAGE, place));
+    }
+    (switches, problems)
+}
+
+/// What a container asks for by its runtime's word, in whose place what its annotation `states` comes where that is
+/// trusted, and which it lowers elsewhere.
+pub(super) fn requested(
+    runtime: Requested,
+    states: Option<ContainerResources>,
+    place: &str,
+    is_trusted: bool,
+) -> (Requested, Option<SourceProblem>) {
+    match states {
+        None => (runtime, None),
+        Some(states) if is_trusted => (Requested::Stated(states), None),
+        Some(states) => {
+            let (requested, more) = lowered(runtime, states);
+            (requested, more.then(|| not_trusted(RESOURCES, place)))
+        }
+    }
+}
+
+/// CPU and memory of requirements.
+pub(super) fn plain(resources: Requirements) -> ContainerResources {
+    let (name, kind) = (String::new(), ContainerKind::Regular);
+    let container = Container { name, kind, image: None, command: Vec::new(), args: Vec::new(), resources };
+    container.cpu_and_memory()
+}
+
 /// What the kubelet's own annotations say, which no author of a pod can set.
-pub(super) fn managed_unless_static(annotations: &Annotations) -> Managed {
+fn managed_unless_static(annotations: &Annotations) -> Managed {
     if annotations.contains_key(CONFIG_MIRROR) {
         Managed::No("mirror pod".into())
     } else if annotations.get(CONFIG_SOURCE).is_some_and(|s| s != "api") {
@@ -77,7 +121,7 @@ pub(super) fn managed_unless_static(annotations: &Annotations) -> Managed {
 }
 
 /// An annotation that claims more than the runtime says, in a namespace nobody vouches for.
-pub(super) fn not_trusted(name: &str, place: &str) -> SourceProblem {
+fn not_trusted(name: &str, place: &str) -> SourceProblem {
     SourceProblem {
         what: format!("follow annotation {name}"),
         where_: place.to_owned(),
@@ -108,12 +152,14 @@ pub(super) fn binding(
             format!("both {CGROUP}{container} and {UNIT}{container} are given"),
             "leave one of them out",
         ),
-        (Some(path), None) if is_plain_path(path) || super::names::is_runtime_name(path) => {
+        (Some(path), None)
+            if is_plain_path(path) || tree::is_runtime_name(path) || tree::is_container_name(path) =>
+        {
             Ok(Some(CgroupBinding::Path(path.clone())))
         }
         (Some(path), None) => refuse(
             format!("`{}` is not a path below the cgroup root", shown(path)),
-            "write it absolute and without `.`, `..` or empty parts, such as /machine.slice/web, or as docker://ID or podman://ID with the whole id of 64 digits",
+            "write it absolute and without `.`, `..` or empty parts, such as /machine.slice/web, or as docker://NAME or podman://NAME with the container's name or its whole id of 64 digits",
         ),
         (None, Some(unit)) if is_unit_name(unit) => Ok(Some(CgroupBinding::Unit(unit.clone()))),
         (None, Some(unit)) => refuse(
@@ -185,6 +231,8 @@ mod tests {
             "/machine.slice/web",
             "/kubepods/burstable/pod1/c1",
             &format!("docker://{}", "0123456789abcdef".repeat(4)),
+            "docker://shop-web-1",
+            "podman://cafe",
         ] {
             assert_eq!(path(good).unwrap(), Some(CgroupBinding::Path(good.into())), "{good}");
         }
@@ -201,6 +249,8 @@ mod tests {
             "docker://",
             "docker://0123456789ab",
             "docker://../../x",
+            "docker://-web",
+            "lxc://web",
         ] {
             assert!(path(bad).is_err(), "{bad:?}");
         }

@@ -1,21 +1,38 @@
 //! Where containers come from. Each source is a task that sends complete snapshots of what it sees.
 //!
-//! Owned here: reading manifests, the CRI and cgroup names into [`Workload`](evenkeel_model::workload::Workload)s.
+//! Owned here: reading manifests, the CRI, engines and units into [`Workload`](evenkeel_model::workload::Workload)s.
 //! Not owned: merging sources, exclusion by configuration, anything about cgroup files. A source never writes.
 
 mod annotations;
+mod answers;
 pub(crate) mod cri;
+pub(crate) mod engines;
 pub(crate) mod manifests;
-pub(crate) mod names;
 mod slices;
 pub(crate) mod systemd;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use evenkeel_model::workload::Workload;
+use evenkeel_model::units::Bytes;
+use evenkeel_model::workload::{PodRef, Workload};
 use evenkeel_proto::convert::command_hash;
+
+/// What the words of a runtime and of its containers are held against.
+#[derive(Debug, Clone)]
+pub(crate) struct Terms {
+    /// Memory of the machine, for inverting scores.
+    pub capacity: Bytes,
+    /// Namespaces whose annotations may go above what the runtime says.
+    pub trusted: Vec<String>,
+}
+
+impl Terms {
+    fn trusts(&self, pod: &PodRef) -> bool {
+        self.trusted.contains(&pod.namespace)
+    }
+}
 
 /// What is as it was stays the same one, so that a container is in memory once however many hold it.
 fn shared(before: Option<&[Arc<Workload>]>, now: Vec<Workload>) -> Vec<Arc<Workload>> {
@@ -35,6 +52,14 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         // The runtime is ending, and this task with it.
         Err(_) => std::future::pending().await,
+    }
+}
+
+/// Waits until a time; for ever without one.
+async fn due(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
     }
 }
 

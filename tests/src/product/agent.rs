@@ -21,7 +21,7 @@ pub struct AgentSetup {
 }
 
 impl AgentSetup {
-    /// An agent that keeps everything in `directory`, reads manifests there, asks no runtime, protects no
+    /// An agent that keeps everything in `directory`, reads manifests there, asks no runtime or engine, protects no
     /// daemon, streams to nobody and audits every second.
     ///
     /// # Errors
@@ -40,6 +40,7 @@ impl AgentSetup {
             ("roots.run", quoted(directory.join("run").display())),
             ("sources.manifests.dir", quoted(setup.manifests().display())),
             ("sources.cri.enabled", "false".to_string()),
+            ("sources.engines.enabled", "false".to_string()),
             // The machine's own daemons are nobody's business here.
             ("daemons.enabled", "false".to_string()),
             ("converge.audit_period", quoted("1s")),
@@ -72,6 +73,14 @@ impl AgentSetup {
     pub fn runtime(self, socket: &Path) -> AgentSetup {
         let sockets = format!("[{}]", quoted(socket.display()));
         self.set("sources.cri.enabled", "true").set("sources.cri.sockets", &sockets)
+    }
+
+    /// Asks Docker and Podman at these sockets.
+    #[must_use]
+    pub fn engines(self, docker: &Path, podman: &Path) -> AgentSetup {
+        self.set("sources.engines.enabled", "true")
+            .set("sources.engines.docker", &quoted(docker.display()))
+            .set("sources.engines.podman", &quoted(podman.display()))
     }
 
     /// Streams to a recommender.

@@ -5,6 +5,7 @@
 //! one, is not touched.
 
 mod cri;
+pub mod engine;
 mod leftovers;
 mod pod;
 pub mod scripted;

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
+use super::super::answers::Unanswered;
 use super::info::Details;
 use super::v1::runtime_service_client::RuntimeServiceClient;
 use super::v1::{self, ContainerState, PodSandboxState};
@@ -64,17 +65,6 @@ impl CriError {
     fn call(call: &'static str, status: &Status) -> Self {
         Self::Call { call, status: format!("{:?}: {}", status.code(), status.message()) }
     }
-}
-
-/// Why one container or sandbox could not be asked about; the others go on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Unanswered {
-    /// It ended between two calls.
-    Gone,
-    /// The call failed, in the runtime's words.
-    Failed(String),
-    /// The answer is of no use.
-    Strange(SourceProblem),
 }
 
 /// A connection to one runtime. Clones share it.

@@ -4,37 +4,21 @@
 //! only in namespaces the configuration trusts.
 
 use evenkeel_model::qos_class::QosClass;
-use evenkeel_model::requirements::Requirements;
 use evenkeel_model::units::{Bytes, CpuShares, Limit};
 use evenkeel_model::workload::{
     CgroupBinding, ContainerKind, ContainerResources, PodFacts, PodRef, Requested, SourceKind, Workload,
 };
 use evenkeel_qos::cpu::CpuQuota;
-use evenkeel_qos::estimate::{RuntimeRecord, invert, kubelet_tier, lowered, settle_pod};
+use evenkeel_qos::estimate::{RuntimeRecord, invert, kubelet_tier, settle_pod};
 use evenkeel_qos::rules::{PodShape, pod_class};
 
-use super::super::{annotations, command_hash};
+use super::super::{Terms, annotations, command_hash};
 use super::info::Details;
 use super::v1;
 use crate::shared::SourceProblem;
 
 /// Label under which the kubelet stores a container's name.
 const CONTAINER_NAME: &str = "io.kubernetes.container.name";
-
-/// What conversion needs to know of the machine and its configuration.
-#[derive(Debug, Clone)]
-pub(super) struct Terms {
-    /// Memory of the machine, for inverting scores.
-    pub(super) capacity: Bytes,
-    /// Namespaces whose annotations are taken at their word.
-    pub(super) trusted: Vec<String>,
-}
-
-impl Terms {
-    fn trusts(&self, sandbox: &v1::PodSandbox) -> bool {
-        self.trusted.contains(&pod_ref(sandbox).namespace)
-    }
-}
 
 /// The pod's own process: infrastructure, which both rule sets protect.
 pub(super) fn sandbox(sandbox: &v1::PodSandbox, details: &Details, terms: &Terms) -> Workload {
@@ -81,17 +65,11 @@ pub(super) fn container(
         None
     });
     let record = record(details);
+    let states = stated.and_then(|mut all| all.remove(&name)).map(annotations::plain);
     let inverted = invert(&record, terms.capacity);
-    let stated = stated.and_then(|mut all| all.remove(&name)).map(|requirements| plain(&name, requirements));
-    let requested = match stated {
-        None => inverted,
-        Some(stated) if terms.trusts(sandbox) => Requested::Stated(stated),
-        Some(stated) => {
-            let (requested, more) = lowered(inverted, stated);
-            problems.extend(more.then(|| annotations::not_trusted(annotations::RESOURCES, &place(sandbox))));
-            requested
-        }
-    };
+    let (requested, more) =
+        annotations::requested(inverted, states, &place(sandbox), terms.trusts(&pod_ref(sandbox)));
+    problems.extend(more);
     let pod_facts = PodFacts {
         labels: labels(sandbox),
         qos_class: record.tier,
@@ -173,27 +151,9 @@ fn record(details: &Details) -> RuntimeRecord {
     }
 }
 
-fn plain(name: &str, resources: Requirements) -> ContainerResources {
-    let container = evenkeel_model::pod::Container {
-        name: name.to_owned(),
-        kind: ContainerKind::Regular,
-        image: None,
-        command: Vec::new(),
-        args: Vec::new(),
-        resources,
-    };
-    container.cpu_and_memory()
-}
-
-/// The pod's switches. Opting out leaves a container its score and hides it from pressure relief, so it needs trust.
 fn switches(sandbox: &v1::PodSandbox, terms: &Terms) -> (annotations::PodSwitches, Vec<SourceProblem>) {
     let annotations = sandbox.annotations.clone().into_iter().collect();
-    let (mut switches, mut problems) = annotations::switches(&annotations, &place(sandbox));
-    if annotations::opts_out(&annotations) && !terms.trusts(sandbox) {
-        switches.managed = annotations::managed_unless_static(&annotations);
-        problems.push(annotations::not_trusted(annotations::MANAGE, &place(sandbox)));
-    }
-    (switches, problems)
+    annotations::switches_told(&annotations, &place(sandbox), terms.trusts(&pod_ref(sandbox)))
 }
 
 fn place(sandbox: &v1::PodSandbox) -> String {

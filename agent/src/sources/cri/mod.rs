@@ -1,10 +1,9 @@
 //! The `cri` source: containers and sandboxes of containerd or CRI-O, over the runtime's socket.
 //!
 //! Owned here: connecting, listing, and sending what is known. When to list is the [`schedule`]'s, what single
-//! containers say is the [`answers`]', and the meaning of it is [`convert`]'s. Only reading calls are made. The source
+//! containers say is that of [`answers`](super::answers), and the meaning of it is [`convert`]'s. The source makes reading calls alone. It
 //! fails when a list call fails; a container that cannot be asked about is that container's problem.
 
-mod answers;
 mod client;
 mod convert;
 mod info;
@@ -15,14 +14,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_model::units::Bytes;
 use evenkeel_model::workload::{SourceKind, Workload};
 use tokio::time::sleep_until;
 
+use super::answers::Answers;
+use super::{Terms, due};
 use crate::shared::{Rescan, SourceProblem, SourceUpdate, UpdateSender};
-use answers::Answers;
 use client::{Client, CriError};
-use convert::Terms;
+use info::Details;
 use schedule::Schedule;
 
 /// The messages of `proto/cri.proto`.
@@ -48,17 +47,14 @@ const PATIENCE: (Duration, Duration) = (Duration::from_secs(3), Duration::from_m
 pub(crate) struct Setup {
     /// The runtime's socket.
     pub socket: PathBuf,
-    /// The machine's memory, for inverting scores.
-    pub capacity: Bytes,
-    /// Namespaces whose annotations may go above what the runtime says.
-    pub trusted: Vec<String>,
+    /// What its words are held against.
+    pub terms: Terms,
 }
 
 /// Follows one runtime until the agent ends.
 pub(crate) async fn run(setup: Setup, updates: UpdateSender, rescan: Rescan) {
-    let terms = Terms { capacity: setup.capacity, trusted: setup.trusted };
-    let mut source =
-        Cri { socket: setup.socket, terms, updates, rescan, answers: Answers::default(), last: None };
+    let Setup { socket, terms } = setup;
+    let mut source = Cri { socket, terms, updates, rescan, answers: Answers::default(), last: None };
     let mut pause = RECONNECT.0;
     loop {
         let error = source.follow(&mut pause).await;
@@ -74,7 +70,7 @@ struct Cri {
     terms: Terms,
     updates: UpdateSender,
     rescan: Rescan,
-    answers: Answers,
+    answers: Answers<Details>,
     last: Option<(Vec<Arc<Workload>>, Vec<SourceProblem>)>,
 }
 
@@ -154,11 +150,13 @@ impl Cri {
     }
 
     fn ask(&mut self, client: &Client, listing: &Listing, now: Instant) {
-        for id in listing.sandboxes.keys() {
-            self.answers.ask(client, id, true, &self.rescan, now);
-        }
-        for container in &listing.containers {
-            self.answers.ask(client, &container.id, false, &self.rescan, now);
+        let sandboxes = listing.sandboxes.keys().map(|id| (id, true));
+        let containers = listing.containers.iter().map(|container| (&container.id, false));
+        for (id, is_sandbox) in sandboxes.chain(containers) {
+            self.answers.ask(id, &self.rescan, now, || {
+                let (client, id) = (client.clone(), id.clone());
+                Box::pin(async move { client.details(&id, is_sandbox).await })
+            });
         }
     }
 
@@ -215,13 +213,5 @@ impl Cri {
     ) -> SourceUpdate {
         let address = self.socket.display().to_string();
         SourceUpdate { source: SourceKind::Cri, address, workloads, problems, healthy }
-    }
-}
-
-/// Waits until a time; for ever without one.
-async fn due(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at.into()).await,
-        None => std::future::pending().await,
     }
 }

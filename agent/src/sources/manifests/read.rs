@@ -8,7 +8,7 @@ use evenkeel_model::pod::{Container, Pod, read_pods};
 use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::workload::{CgroupBinding, Requested, SourceKind, Workload};
 
-use super::super::names::{self, Named};
+use super::super::engines::tree::{self, Named};
 use super::super::{annotations, command_hash};
 use crate::shared::SourceProblem;
 
@@ -32,16 +32,16 @@ impl<'a> RuntimeNames<'a> {
 
     fn resolve(&mut self, binding: CgroupBinding) -> Result<CgroupBinding, String> {
         let CgroupBinding::Path(name) = &binding else { return Ok(binding) };
-        if !names::is_runtime_name(name) {
+        if !tree::is_runtime_name(name) {
             return Ok(binding);
         }
         let found = self.found.get_or_insert_with(|| {
-            let mut all: Vec<Named> = self.roots.iter().flat_map(|root| names::scan(root)).collect();
+            let mut all: Vec<Named> = self.roots.iter().flat_map(|root| tree::scan(root)).collect();
             all.sort();
             all.dedup();
             all
         });
-        names::resolve(name, found).map(|named| CgroupBinding::Path(named.path.clone()))
+        tree::resolve(name, found).map(|named| CgroupBinding::Path(named.path.clone()))
     }
 }
 

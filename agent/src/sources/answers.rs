@@ -1,4 +1,4 @@
-//! What a runtime answered about single containers and sandboxes, asked side by side.
+//! What a runtime or engine answered about single containers and sandboxes, asked side by side.
 //!
 //! Owned here: who is asked again and when, how many questions are open at one time, and what is kept while a question
 //! has no answer. A container whose question fails or hangs keeps its last details; nobody waits for it.
@@ -10,8 +10,6 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
-use super::client::{Client, Unanswered};
-use super::info::Details;
 use crate::shared::{Rescan, SourceProblem};
 
 /// Asking a known container again: its resources may have been updated in place, which no event tells.
@@ -25,27 +23,43 @@ const RESIZING: Duration = Duration::from_millis(400);
 /// and do not stop them.
 const OPEN_AT_ONCE: usize = 32;
 
-/// One answer, with the id it is about.
-type Answer = (String, Result<Details, Unanswered>);
+/// Why one container or sandbox could not be asked about; the others go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Unanswered {
+    /// It ended between two calls.
+    Gone,
+    /// The call failed, in the runtime's words.
+    Failed(String),
+    /// The answer is of no use.
+    Strange(SourceProblem),
+}
 
-/// All answers of one connection's runtime.
-#[derive(Default)]
-pub(super) struct Answers {
-    known: HashMap<String, Known>,
-    open: FuturesUnordered<BoxFuture<'static, Answer>>,
+/// A question on its way.
+pub(super) type Question<D> = BoxFuture<'static, Result<D, Unanswered>>;
+
+/// All answers of one runtime, each of which gives details `D`.
+pub(super) struct Answers<D> {
+    known: HashMap<String, Known<D>>,
+    open: FuturesUnordered<BoxFuture<'static, (String, Result<D, Unanswered>)>>,
     /// Somebody was not asked about for want of room.
     is_short: bool,
 }
 
-struct Known {
+struct Known<D> {
     asked: Instant,
     is_open: bool,
     failures: u32,
-    details: Option<Details>,
+    details: Option<D>,
     problem: Option<SourceProblem>,
 }
 
-impl Answers {
+impl<D> Default for Answers<D> {
+    fn default() -> Self {
+        Self { known: HashMap::new(), open: FuturesUnordered::new(), is_short: false }
+    }
+}
+
+impl<D: 'static> Answers<D> {
     /// Forgets everybody who is not listed any more.
     pub(super) fn keep(&mut self, is_listed: impl Fn(&str) -> bool) {
         self.known.retain(|id, _| is_listed(id));
@@ -60,7 +74,13 @@ impl Answers {
     }
 
     /// Asks about one container or sandbox if it is due and there is room.
-    pub(super) fn ask(&mut self, client: &Client, id: &str, sandbox: bool, rescan: &Rescan, now: Instant) {
+    pub(super) fn ask(
+        &mut self,
+        id: &str,
+        rescan: &Rescan,
+        now: Instant,
+        question: impl FnOnce() -> Question<D>,
+    ) {
         let known = self.known.get(id);
         let is_due = known.is_none_or(|known| {
             let since = known.asked.checked_sub(RESIZING).unwrap_or(known.asked);
@@ -80,11 +100,8 @@ impl Answers {
             problem: None,
         });
         (known.asked, known.is_open) = (now, true);
-        let (client, id) = (client.clone(), id.to_owned());
-        self.open.push(Box::pin(async move {
-            let answer = client.details(&id, sandbox).await;
-            (id, answer)
-        }));
+        let (question, id) = (question(), id.to_owned());
+        self.open.push(Box::pin(async move { (id, question.await) }));
     }
 
     /// Whether somebody was not asked about for want of room since this was last asked.
@@ -107,12 +124,12 @@ impl Answers {
     }
 
     /// What is known of one container or sandbox, and what is wrong with it.
-    pub(super) fn of(&self, id: &str) -> (Option<&Details>, Option<&SourceProblem>) {
+    pub(super) fn of(&self, id: &str) -> (Option<&D>, Option<&SourceProblem>) {
         self.known.get(id).map_or((None, None), |known| (known.details.as_ref(), known.problem.as_ref()))
     }
 }
 
-impl Known {
+impl<D> Known<D> {
     fn again(&self) -> Duration {
         match self.failures {
             0 => STATUS_PERIOD,
@@ -120,7 +137,7 @@ impl Known {
         }
     }
 
-    fn take(&mut self, id: &str, answer: Result<Details, Unanswered>) {
+    fn take(&mut self, id: &str, answer: Result<D, Unanswered>) {
         self.is_open = false;
         let why = match answer {
             Ok(details) => {
@@ -154,18 +171,14 @@ impl Known {
 mod tests {
     use super::*;
 
-    fn known(asked: Instant) -> Known {
+    fn known(asked: Instant) -> Known<&'static str> {
         Known { asked, is_open: true, failures: 0, details: None, problem: None }
-    }
-
-    fn details(cgroup: &str) -> Details {
-        Details { cgroup: cgroup.into(), ..Details::default() }
     }
 
     #[test]
     fn whoever_cannot_be_asked_about_keeps_its_last_details() {
         let mut known = known(Instant::now());
-        known.take("c1", Ok(details("/a")));
+        known.take("c1", Ok("/a"));
         for answer in [
             Unanswered::Gone,
             Unanswered::Failed("ContainerStatus failed: Unknown: shim is dead".into()),
@@ -173,14 +186,11 @@ mod tests {
         ] {
             known.take("c1", Err(answer));
             let problem = known.problem.clone().unwrap();
-            assert_eq!(
-                (known.details.clone(), problem.where_.as_str()),
-                (Some(details("/a")), "container c1")
-            );
+            assert_eq!((known.details, problem.where_.as_str()), (Some("/a"), "container c1"));
             assert!(problem.remedy.contains("stays in force"));
         }
-        known.take("c1", Ok(details("/b")));
-        assert_eq!((known.details, known.problem, known.failures), (Some(details("/b")), None, 0));
+        known.take("c1", Ok("/b"));
+        assert_eq!((known.details, known.problem, known.failures), (Some("/b"), None, 0));
     }
 
     #[test]

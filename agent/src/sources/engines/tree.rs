@@ -1,23 +1,19 @@
-//! Containers found by the names of their cgroups: Docker and Podman without a CRI socket.
+//! Containers of Docker and Podman as the kernel shows them: by the names of their cgroups.
 //!
 //! A name gives no rights: a directory counts only where a runtime run by root makes one. It must belong to whom the
 //! tree belongs to, and be neither in users' slices, nor in what systemd delegated, nor inside another container.
 //!
-//! Owned here: the name patterns and the walk. What such a container asked for is not known from its cgroup, so
-//! it stays unclassified (sampled, never written) until a manifest names it with `docker://ID` or `podman://ID`.
+//! Owned here: the name patterns and the walk. Not owned: what an engine says of a container ([`super::record`]).
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use evenkeel_model::workload::{
-    CgroupBinding, ContainerKind, Managed, PodFacts, PodRef, Requested, ScorePolicy, SourceKind, Workload,
-};
+use crate::shared::SourceProblem;
 
-use crate::shared::{Rescan, SourceProblem, SourceUpdate, UpdateSender};
+pub(super) const DOCKER: &str = "docker";
+pub(super) const PODMAN: &str = "podman";
 
 /// Directories looked into at most, so that a hostile or runaway tree cannot hold the task.
 const MAX_DIRECTORIES: usize = 50_000;
@@ -31,41 +27,68 @@ const USERS: &str = "user.slice";
 const ID_DIGITS: usize = 64;
 /// Where the kubelet puts pods, which a runtime with a CRI socket tells of: most of the tree of a node of a cluster.
 const KUBELETS: [&str; 2] = ["kubepods", "kubepods.slice"];
-/// Listing again without being asked: a safety net behind the kernel's events.
-const PERIOD: Duration = Duration::from_secs(30);
+/// Where Podman puts its pods, each of which has an id as containers have.
+const PODS: &str = "libpod_parent";
 /// Digits of an id that people are shown, as the engines' own tools print it.
 const SHOWN_DIGITS: usize = 12;
-/// Shortest time between two walks, as a multiple of what one takes, and its bound.
-const REST: (u32, Duration) = (20, Duration::from_millis(500));
+/// Longest name of a container; the engines have no bound of their own, names of hosts and files have this one.
+const MAX_NAME: usize = 255;
 
 /// A container found by its cgroup's name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Named {
+pub(in super::super) struct Named {
     /// `docker` or `podman`.
-    pub(super) engine: &'static str,
+    pub(in super::super) engine: &'static str,
     /// 64 hexadecimal digits.
-    pub(super) id: String,
+    pub(in super::super) id: String,
     /// Path below the hierarchy's root.
-    pub(super) path: String,
+    pub(in super::super) path: String,
 }
 
 /// Whether a binding is written as an engine's container id, whole: `docker://` and 64 hexadecimal digits. A part of an
 /// id would be anybody's who can make a directory that begins with it.
-pub(super) fn is_runtime_name(binding: &str) -> bool {
+pub(in super::super) fn is_runtime_name(binding: &str) -> bool {
     split_runtime_name(binding).is_some()
 }
 
+/// Whether a binding is written as the name of an engine's container, `docker://web`. What may be a part of an id is none.
+pub(in super::super) fn is_container_name(binding: &str) -> bool {
+    let name = split(binding).map(|(_, name)| name);
+    name.is_some_and(|name| {
+        let is_part = name.len() >= SHOWN_DIGITS && name.bytes().all(|b| b.is_ascii_hexdigit());
+        is_name(name) && !is_part
+    })
+}
+
+/// Engine and the rest of a binding such as `docker://web`.
+fn split(binding: &str) -> Option<(&str, &str)> {
+    binding.split_once("://").filter(|(engine, _)| [DOCKER, PODMAN].contains(engine))
+}
+
 fn split_runtime_name(binding: &str) -> Option<(&str, &str)> {
-    let (engine, id) = binding.split_once("://")?;
-    (["docker", "podman"].contains(&engine) && is_id(id)).then_some((engine, id))
+    split(binding).filter(|(_, id)| is_id(id))
+}
+
+/// What both engines take for a container's name.
+pub(super) fn is_name(text: &str) -> bool {
+    text.len() <= MAX_NAME
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
 }
 
 fn is_id(text: &str) -> bool {
     text.len() == ID_DIGITS && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
+impl Named {
+    /// The beginning of its id.
+    pub(super) fn short(&self) -> String {
+        self.id.chars().take(SHOWN_DIGITS).collect()
+    }
+}
+
 /// The one container a runtime name stands for; `Err` says why there is not exactly one.
-pub(super) fn resolve<'a>(binding: &str, found: &'a [Named]) -> Result<&'a Named, String> {
+pub(in super::super) fn resolve<'a>(binding: &str, found: &'a [Named]) -> Result<&'a Named, String> {
     let Some((engine, id)) = split_runtime_name(binding) else {
         return Err(format!("`{binding}` names no engine"));
     };
@@ -84,20 +107,16 @@ fn recognise(parent: &str, name: &str) -> Option<(&'static str, String)> {
     let hex = |id: &str| is_id(id).then(|| id.to_owned());
     let scope = |prefix: &str| name.strip_prefix(prefix)?.strip_suffix(".scope").and_then(hex);
     if let Some(id) = scope("docker-") {
-        return Some(("docker", id));
+        return Some((DOCKER, id));
     }
     if let Some(id) = scope("libpod-").or_else(|| name.strip_prefix("libpod-").and_then(hex)) {
-        return Some(("podman", id));
+        return Some((PODMAN, id));
     }
-    match parent {
-        "docker" => hex(name).map(|id| ("docker", id)),
-        "libpod_parent" => hex(name).map(|id| ("podman", id)),
-        _ => None,
-    }
+    if parent == "docker" { hex(name).map(|id| (DOCKER, id)) } else { None }
 }
 
 /// Walks one hierarchy. Unreadable directories are passed over: they vanish while one looks.
-pub(super) fn scan(root: &Path) -> Vec<Named> {
+pub(in super::super) fn scan(root: &Path) -> Vec<Named> {
     let mut found = Vec::new();
     let Ok(owner) = std::fs::metadata(root).map(|data| data.uid()) else { return found };
     let mut pending: Vec<(PathBuf, String, usize)> = vec![(root.to_owned(), String::new(), 0)];
@@ -123,7 +142,7 @@ pub(super) fn scan(root: &Path) -> Vec<Named> {
                 if entry.metadata().is_ok_and(|data| data.uid() == owner) {
                     found.push(Named { engine, id, path });
                 }
-            } else if depth + 1 < MAX_DEPTH && !is_somebodys(&entry.path(), &name) {
+            } else if depth + 1 < MAX_DEPTH && (parent == PODS || !is_somebodys(&entry.path(), &name)) {
                 pending.push((entry.path(), path, depth + 1));
             }
         }
@@ -143,69 +162,14 @@ fn is_somebodys(dir: &Path, name: &str) -> bool {
         || (is_unit && File::open(dir).is_ok_and(|dir| evenkeel_host::cgroup::is_delegated(&dir)))
 }
 
-fn workload(named: &Named) -> Workload {
-    let short = named.id.chars().take(SHOWN_DIGITS).collect::<String>();
-    Workload {
-        id: named.id.clone(),
-        source: SourceKind::Names,
-        pod: PodRef { namespace: named.engine.to_owned(), name: short.clone(), uid: None },
-        container: short.clone(),
-        kind: ContainerKind::Regular,
-        workload: short,
-        image: None,
-        command_hash: None,
-        cgroup: CgroupBinding::Path(named.path.clone()),
-        pid: None,
-        requested: Requested::Unknown,
-        pod_facts: PodFacts::default(),
-        managed: Managed::Yes,
-        score_policy: ScorePolicy::default(),
-        oom_kill: None,
+/// Containers in these hierarchies, each id once and at most [`MAX_UNKNOWN`], those that are `known` first; and what is
+/// to be said where there are more.
+pub(super) fn find(roots: &[PathBuf], known: &HashSet<String>) -> (Vec<Named>, Option<SourceProblem>) {
+    let mut by_id = BTreeMap::new();
+    for named in roots.iter().flat_map(|root| scan(root)) {
+        by_id.entry(named.id.clone()).or_insert(named);
     }
-}
-
-/// Watches for containers by name until the agent ends. `roots` are the hierarchies to walk (the memory
-/// controller's and, where it is another, cgroup v2's).
-pub(crate) async fn run(roots: Vec<PathBuf>, updates: UpdateSender, rescan: Rescan) {
-    let mut last: Option<Found> = None;
-    loop {
-        let notified = rescan.notified();
-        let began = Instant::now();
-        let known = last.as_ref().map(|last| last.workloads.as_slice()).unwrap_or_default();
-        let found = find(roots.clone(), known.iter().map(|w| w.id.clone()).collect()).await;
-        let took = began.elapsed();
-        let found = Found { workloads: super::shared(Some(known), found.0), problems: found.1 };
-        if last.as_ref() != Some(&found) {
-            let update = SourceUpdate {
-                source: SourceKind::Names,
-                address: roots.first().map_or_else(String::new, |r| r.display().to_string()),
-                workloads: found.workloads.clone(),
-                problems: found.problems.clone(),
-                healthy: true,
-            };
-            last = updates.send(update).is_ok().then_some(found);
-        }
-        tokio::time::sleep((took * REST.0).min(REST.1)).await;
-        super::wait(notified, PERIOD).await;
-    }
-}
-
-#[derive(Debug, PartialEq)]
-struct Found {
-    workloads: Vec<Arc<Workload>>,
-    problems: Vec<SourceProblem>,
-}
-
-async fn find(roots: Vec<PathBuf>, known: HashSet<String>) -> (Vec<Workload>, Vec<SourceProblem>) {
-    let walk = move || {
-        let mut by_id = BTreeMap::new();
-        for named in roots.iter().flat_map(|root| scan(root)) {
-            by_id.entry(named.id.clone()).or_insert(named);
-        }
-        let (named, problem) = at_most(MAX_UNKNOWN, by_id.into_values().collect(), &known);
-        (named.iter().map(workload).collect(), problem.into_iter().collect())
-    };
-    super::blocking(walk).await
+    at_most(MAX_UNKNOWN, by_id.into_values().collect(), known)
 }
 
 /// So many of those found, the known ones first, and what is to be said where there are more.
@@ -278,19 +242,21 @@ mod tests {
             format!("user.slice/user-1000.slice/user@1000.service/{evil}"),
             format!("{real}/{evil}"),
             format!("docker/{}/docker/{}", ID.replace('1', "e"), ID.replace('2', "d")),
+            format!("libpod_parent/{}/libpod-{ID}", ID.replace('3', "c")),
             format!("system.slice/nerdctl-1.scope/{evil}"),
             format!("system.slice/session.scope/{evil}"),
         ] {
             std::fs::create_dir_all(dir.path().join(path)).unwrap();
         }
         let paths: Vec<String> = scan(dir.path()).into_iter().map(|named| named.path).collect();
-        assert_eq!(paths, [format!("/{real}"), format!("/docker/{}", ID.replace('1', "e"))]);
+        let in_pod = format!("/libpod_parent/{}/libpod-{ID}", ID.replace('3', "c"));
+        assert_eq!(paths, [format!("/{real}"), format!("/docker/{}", ID.replace('1', "e")), in_pod]);
         // One that belongs to somebody else, where this can be tried.
         let given = dir.path().join(format!("system.slice/given/{evil}"));
         std::fs::create_dir_all(&given).unwrap();
-        assert_eq!(scan(dir.path()).len(), 3);
+        assert_eq!(scan(dir.path()).len(), 4);
         if std::os::unix::fs::chown(&given, Some(65534), None).is_ok() {
-            assert_eq!(scan(dir.path()).len(), 2);
+            assert_eq!(scan(dir.path()).len(), 3);
         }
     }
 
