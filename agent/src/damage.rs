@@ -20,6 +20,8 @@ pub(crate) enum StateFile {
     Transients,
     /// OOM kills already told.
     OomCounters,
+    /// Manifests that were admitted.
+    Admitted,
     /// Containers that spooled frames speak of.
     Slots,
     /// Seconds to look back at.
@@ -27,8 +29,15 @@ pub(crate) enum StateFile {
 }
 
 impl StateFile {
-    const ALL: [Self; 6] =
-        [Self::Journal, Self::NodeJournal, Self::Transients, Self::OomCounters, Self::Slots, Self::Ring];
+    const ALL: [Self; 7] = [
+        Self::Journal,
+        Self::NodeJournal,
+        Self::Transients,
+        Self::OomCounters,
+        Self::Admitted,
+        Self::Slots,
+        Self::Ring,
+    ];
 
     /// Its name below the state directory.
     pub(crate) const fn name(self) -> &'static str {
@@ -37,6 +46,7 @@ impl StateFile {
             Self::NodeJournal => "node/journal.jsonl",
             Self::Transients => "transients.jsonl",
             Self::OomCounters => "oom-counters",
+            Self::Admitted => "admitted",
             Self::Slots => "spool/*/slots",
             Self::Ring => "ring/*",
         }
@@ -48,6 +58,7 @@ impl StateFile {
             Self::Journal | Self::NodeJournal => "restore does not know the originals they held",
             Self::Transients => "what they held may still be set",
             Self::OomCounters => "kills while no agent ran are not told",
+            Self::Admitted => "manifests are admitted anew, by their names",
             Self::Slots => {
                 "a recommender that lost its memory is not told which containers old frames are of"
             }
@@ -62,6 +73,9 @@ impl StateFile {
             }
             Self::Transients => "check the disk; look for frozen or throttled containers by evenkeel status",
             Self::OomCounters => "check the disk; the kernel's log has the kills",
+            Self::Admitted => {
+                "check the disk; compare what evenkeel status says of admission with what you expect"
+            }
             Self::Slots => "check the disk; containers that still run are announced again",
             Self::Ring => "check the disk; new seconds are kept",
         }

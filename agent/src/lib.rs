@@ -15,6 +15,7 @@
 //! roster (from converge) -> pressure thread -> worker -> holds; oom thread -> decisions; node thread -> daemons, cap
 //! ```
 
+mod admission;
 mod allocator;
 mod changes;
 mod cli;

@@ -523,6 +523,8 @@ pub(crate) struct Stats {
     pub resized: Count,
     /// Containers of which some knob is contended.
     pub containers_contended: Count,
+    /// Pods of manifests whose requests do not fit beside the others'.
+    pub pods_not_admitted: Count,
     /// Track changes that had to wait because the sampler was behind.
     pub track_changes_deferred: Count,
     /// Sources known and, of these, healthy.

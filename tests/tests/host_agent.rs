@@ -48,4 +48,5 @@ tests_of!(
     overcommit_and_swap_are_told_and_a_rehearsal_says_what_it_would_set,
     workloads_are_capped_until_somebody_else_owns_the_limit,
     a_pod_is_admitted_by_every_resource,
+    a_manifest_that_does_not_fit_waits_for_room_also_over_a_restart,
 );

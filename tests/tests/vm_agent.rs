@@ -35,6 +35,7 @@ const CASES: &[Case] = cases![
     node::overcommit_is_set_and_put_back,
     node::workloads_are_capped_until_somebody_else_owns_the_limit,
     node::a_pod_is_admitted_by_every_resource,
+    node::a_manifest_that_does_not_fit_waits_for_room_also_over_a_restart,
     knobs::limits_of_a_manifest_are_applied_counted_and_put_back,
     knobs::a_limit_below_use_is_refused_by_name_and_kills_nobody,
     knobs::who_keeps_rewriting_a_knob_is_told_and_not_fought,

@@ -13,7 +13,7 @@ use super::load::Loaded;
 use super::raw;
 use super::sections::cpu::Conversion;
 use super::sections::memory::OomScope;
-use super::sections::{cpu, daemons, memory, node, node_memory, own, systemd};
+use super::sections::{admission, cpu, daemons, memory, node, node_memory, own, systemd};
 use super::sections::{eviction, oom, overlay, pressure, ring, starvation};
 use super::valid::{
     Config, Converge, Features, FreezeWhen, Manage, Mode, Roots, Sample, Serve, Sources, Stream,
@@ -52,6 +52,7 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
         },
         sources: sources(&mut c, &raw.sources),
         manage: manage(&mut c, &raw.manage, matches!(raw.rules, raw::Rules::Kubelet)),
+        admission: admission::check(&mut c, &raw.admission, matches!(raw.rules, raw::Rules::Kubelet)),
         plan: PlanConfig::default(),
         weight_conversion: match raw.cpu.weight_conversion {
             Conversion::Auto => None,

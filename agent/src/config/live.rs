@@ -12,7 +12,8 @@ use super::valid::Config;
 use crate::shared::lock;
 
 /// Keys and tables that a reload puts in force; each is taken over in [`taken_over`].
-const AT_RUN_TIME: [&str; 9] = [
+const AT_RUN_TIME: [&str; 10] = [
+    "admission",
     "converge.freeze",
     "converge.freeze_max",
     "eviction",
@@ -59,6 +60,7 @@ impl InForce {
 /// The running configuration with those values of a new one that change at run time.
 fn taken_over(running: &Config, new: Config) -> Config {
     let mut next = running.clone();
+    next.admission = new.admission;
     next.converge.freeze = new.converge.freeze;
     next.converge.freeze_max = new.converge.freeze_max;
     next.eviction = new.eviction;
@@ -131,6 +133,7 @@ mod tests {
     #[test]
     fn every_key_said_to_be_applied_is() {
         let cases = [
+            "[admission]\nmode = \"refuse\"\n",
             "[converge]\nfreeze = \"never\"\n",
             "[converge]\nfreeze_max = \"100ms\"\n",
             "[manage]\nexclude_namespaces = []\n",

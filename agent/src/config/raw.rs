@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::scalar::{Definitions, Size, Span};
+use super::sections::admission::Admission;
 use super::sections::cpu::Cpu;
 use super::sections::daemons::Daemons;
 use super::sections::eviction::Eviction;
@@ -52,6 +53,8 @@ section! {
         sources: Sources = Sources::default(),
         /// What is sampled but never written.
         manage: Manage = Manage::default(),
+        /// What becomes of manifests that do not fit.
+        admission: Admission = Admission::default(),
         /// Which knobs are written. A knob that is off may have another owner.
         knobs: Knobs = Knobs::default(),
         /// How CPU is given.

@@ -13,6 +13,7 @@ use evenkeel_qos::config::PlanConfig;
 use evenkeel_qos::cpu::WeightConversion;
 use evenkeel_qos::eviction;
 
+use super::sections::admission;
 use super::sections::cpu::CpuRules;
 use super::sections::daemons::DaemonRules;
 use super::sections::knobs::Switches;
@@ -45,6 +46,8 @@ pub(crate) struct Config {
     pub sources: Sources,
     /// What is never written.
     pub manage: Manage,
+    /// What becomes of manifests that do not fit.
+    pub admission: admission::Mode,
     /// Rules and planned knobs. `cpu_weight` is replaced by what is detected where `weight_conversion` is `None`.
     pub plan: PlanConfig,
     /// Conversion of shares into weight; `None` detects it from containers the runtime made.

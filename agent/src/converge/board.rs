@@ -1,15 +1,16 @@
 //! What status shows, kept up to date by the converger and read by whoever serves it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use evenkeel_model::workload::SourceKind;
+use evenkeel_model::workload::{SourceKind, Workload};
 
 use super::container::{Container, State, state_of};
 use super::knob::{self, KnobLoop};
 use super::pass::KNOB;
 use super::roster::{Roster, RosterEntry};
 use super::wake::Key;
+use crate::admission::PodName;
 use crate::shared::{SourceProblem, Tracked, Waker, lock};
 
 /// What to do about two owners of one knob.
@@ -115,8 +116,10 @@ struct Inner {
     sources: Vec<SourceView>,
     knobs: Vec<NodeKnob>,
     wake: WakeView,
-    /// Containers whose cgroup is not there, by name.
-    waiting: Vec<String>,
+    /// Containers whose cgroup is not there.
+    waiting: Vec<Arc<Workload>>,
+    /// Pods of manifests that were not admitted.
+    refused: Arc<BTreeSet<PodName>>,
     roster: Roster,
     /// Rung when the roster changes.
     bells: Vec<Waker>,
@@ -151,7 +154,7 @@ impl Board {
     }
 
     /// Shows the sources and what waits for its cgroup.
-    pub(super) fn show_sources(&self, sources: Vec<SourceView>, waiting: Vec<String>) {
+    pub(super) fn show_sources(&self, sources: Vec<SourceView>, waiting: Vec<Arc<Workload>>) {
         let mut inner = lock(&self.inner);
         inner.sources = sources;
         inner.waiting = waiting;
@@ -221,9 +224,25 @@ impl Board {
         lock(&self.inner).wake.clone()
     }
 
-    /// Containers whose cgroup is not there.
+    /// Containers whose cgroup is not there, by name.
     pub(crate) fn waiting(&self) -> Vec<String> {
+        let name = |w: &Arc<Workload>| format!("{}/{}/{}", w.pod.namespace, w.pod.name, w.container);
+        lock(&self.inner).waiting.iter().map(name).collect()
+    }
+
+    /// Containers whose cgroup is not there.
+    pub(crate) fn waiting_workloads(&self) -> Vec<Arc<Workload>> {
         lock(&self.inner).waiting.clone()
+    }
+
+    /// Shows which pods of manifests were not admitted.
+    pub(super) fn show_refused(&self, refused: BTreeSet<PodName>) {
+        lock(&self.inner).refused = Arc::new(refused);
+    }
+
+    /// Pods of manifests that were not admitted.
+    pub(crate) fn refused(&self) -> Arc<BTreeSet<PodName>> {
+        Arc::clone(&lock(&self.inner).refused)
     }
 }
 

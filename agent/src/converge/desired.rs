@@ -3,9 +3,11 @@
 //! Owned here: when the desired state is merged again, and telling what sources could not use. Not owned: merging
 //! ([`crate::reconcile`]), what becomes of a container ([`super::table`]).
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
+use evenkeel_model::workload::Workload;
 
 use super::board::SourceView;
 use super::overlay::{self, Seen, kept};
@@ -73,6 +75,8 @@ impl Converger {
         let mut merged = merge(self.snapshots.workloads(), manage, &self.rules.facts, &mut |binding| {
             binder.resolve(reader, binding)
         });
+        self.admit(&mut merged, now);
+        let reader = &self.parts.reader;
         if let Some(overlay) = self.overlay.as_mut() {
             overlay.apply(&mut merged.bound, now);
         }
@@ -82,12 +86,7 @@ impl Converger {
         self.conflicts = merged.problems;
         let weight = self.rules.plan.cpu_weight;
         let applied = self.table.apply(reader, &mut self.rules, merged.bound);
-        let waiting: Vec<String> = merged
-            .waiting
-            .iter()
-            .chain(&applied.vanished)
-            .map(|w| format!("{}/{}/{}", w.pod.namespace, w.pod.name, w.container))
-            .collect();
+        let waiting: Vec<_> = merged.waiting.iter().chain(&applied.vanished).cloned().collect();
         if !waiting.is_empty() {
             self.merge_at = Some(now + WAITING_PERIOD);
         }
@@ -204,7 +203,7 @@ impl Converger {
         self.table.hand_over(&self.parts.context.stats);
     }
 
-    pub(super) fn show_sources(&self, waiting: Option<Vec<String>>) {
+    pub(super) fn show_sources(&self, waiting: Option<Vec<Arc<Workload>>>) {
         let mut sources: Vec<SourceView> = self
             .snapshots
             .sources()
@@ -223,7 +222,7 @@ impl Converger {
         let stats = &self.parts.context.stats;
         stats.sources.set(sources.len() as u64);
         stats.sources_healthy.set(sources.iter().filter(|source| source.healthy).count() as u64);
-        let waiting = waiting.unwrap_or_else(|| self.parts.board.waiting());
+        let waiting = waiting.unwrap_or_else(|| self.parts.board.waiting_workloads());
         self.parts.board.show_sources(sources, waiting);
     }
 }

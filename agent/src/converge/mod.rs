@@ -4,6 +4,7 @@
 //! the audit period. Owned here: the loop and the order of its work. Not owned: how one container converges
 //! ([`container`]), what is desired ([`crate::reconcile`]), what is shown ([`board`]).
 
+mod admit;
 mod audit;
 pub(crate) mod board;
 mod container;
@@ -70,8 +71,10 @@ use withdrawn::Withdrawn;
 
 use overlay::Overlay;
 
+use crate::admission::Admission;
 use crate::config::Config;
 use crate::config::sections::cpu::Excess;
+use crate::damage::StateFile;
 use crate::decisions::DecisionLog;
 use crate::holds::Holds;
 use crate::journal::Journal;
@@ -148,6 +151,10 @@ pub(crate) struct Converger {
     count_at: Instant,
     /// Conflicts between sources at the last merge.
     conflicts: Vec<SourceProblem>,
+    /// Manifests in their order.
+    admission: Admission,
+    /// Some manifest did not fit at the last look.
+    is_short: bool,
     /// The list that other threads look at is to be made anew.
     roster_changed: bool,
 }
@@ -210,6 +217,10 @@ impl Converger {
         let ranked = parts.usage.clone().filter(|_| config.dynamic_scores);
         let dynamic = ranked.map(|usage| DynamicScores::new(config.plan.rules, usage, Instant::now()));
         let survey = Survey::new(recursive, config.own.clone(), config.converge.audit_period, Instant::now());
+        let keeps = config.mode == crate::config::Mode::Enforce;
+        let (admission, damaged) = Admission::open(keeps.then_some(&*config.state_dir), Instant::now());
+        let file = Admission::path_in(&config.state_dir);
+        parts.context.stats.damages.take(StateFile::Admitted, &file, usize::from(damaged));
         let mut new = Self {
             live: parts.context.live.now(),
             rules,
@@ -230,6 +241,8 @@ impl Converger {
             all_dirty_at: None,
             count_at: Instant::now(),
             conflicts: Vec::new(),
+            admission,
+            is_short: false,
             roster_changed: true,
             parts,
         };

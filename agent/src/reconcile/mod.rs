@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use evenkeel_model::workload::{SourceKind, Workload};
 
-pub(crate) use merge::{Bound, merge};
+pub(crate) use merge::{Bound, Merged, merge};
 
 use crate::shared::{SourceProblem, SourceUpdate};
 

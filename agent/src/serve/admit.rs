@@ -27,7 +27,7 @@ const PODS: i64 = 110;
 
 /// What this node gives to pods: the machine's own amounts, those of the configuration in their place or beside them,
 /// less what is reserved.
-pub(super) fn allocatable(context: &Context) -> ResourceList {
+pub(crate) fn allocatable(context: &Context) -> ResourceList {
     let config = &context.config;
     let roots = Roots::new(&config.roots.proc, &config.roots.cgroup);
     let mut machine = of_machine(&context.facts);
@@ -82,18 +82,21 @@ fn with_config(mut list: ResourceList, config: &Allocatable) -> ResourceList {
     list
 }
 
-/// What a pod lacks, resource by resource; empty when it fits. A resource of which this node keeps no account is
-/// short as a whole.
-pub(super) fn shortages<'a>(
-    allocatable: &ResourceList,
-    present: impl Iterator<Item = &'a Workload>,
-    pod: &Pod,
-    types: &ResourceTypes,
-) -> Vec<v1::Shortage> {
-    let taken = requested(present);
+/// What a pod asks for: a place, and what its manifest says.
+pub(super) fn asked(pod: &Pod, types: &ResourceTypes) -> ResourceList {
     let mut asked = pod.effective_requests_of(types);
     asked.set(ResourceName::PODS, Quantity::from_units(1));
-    asked.iter().filter_map(|(name, asked)| shortage(name, asked, allocatable.get(name), &taken)).collect()
+    asked
+}
+
+/// What is lacking of what is asked for, resource by resource; empty when it fits. A resource of which this node keeps no
+/// account is short as a whole.
+pub(crate) fn shortages(
+    allocatable: &ResourceList,
+    taken: &ResourceList,
+    asked: &ResourceList,
+) -> Vec<v1::Shortage> {
+    asked.iter().filter_map(|(name, asked)| shortage(name, asked, allocatable.get(name), taken)).collect()
 }
 
 fn shortage(
@@ -120,7 +123,7 @@ fn shortage(
 
 /// What the pods on this node take. For a pod whose manifest is known that is what it says; for others, of CPU and
 /// memory, the larger of the ordinary containers and sidecars together and of the largest init container.
-fn requested<'a>(present: impl Iterator<Item = &'a Workload>) -> ResourceList {
+pub(crate) fn requested<'a>(present: impl Iterator<Item = &'a Workload>) -> ResourceList {
     let mut pods: BTreeMap<(&str, &str), Present> = BTreeMap::new();
     for workload in present {
         let pod = pods.entry((&workload.pod.namespace, &workload.pod.name)).or_default();
@@ -214,8 +217,8 @@ mod tests {
             ("hugepages-2Mi", "4Mi"),
         ]);
         let present = [workload("a"), workload("b")];
-        let pod = pod(requests, init, overhead);
-        let short = shortages(&all, present.iter(), &pod, &ResourceTypes::predefined());
+        let asked = asked(&pod(requests, init, overhead), &ResourceTypes::predefined());
+        let short = shortages(&all, &requested(present.iter()), &asked);
         short.into_iter().map(|s| (s.resource, s.free, s.by)).collect()
     }
 
@@ -266,10 +269,11 @@ mod tests {
         sidecar.kind = ContainerKind::Sidecar;
         let asks = pod("cpu: 2, nvidia.com/gpu: 2", "", "");
         let types = ResourceTypes::predefined();
-        let short = shortages(&all, [&known, &sidecar].into_iter(), &asks, &types);
+        let short = shortages(&all, &requested([&known, &sidecar].into_iter()), &asked(&asks, &types));
         let by: Vec<(&str, &str)> = short.iter().map(|s| (s.resource.as_str(), s.by.as_str())).collect();
         assert_eq!(by, [("cpu", "1"), ("nvidia.com/gpu", "1")]);
-        let full = shortages(&all, [&known, &workload("b")].into_iter(), &pod("", "", ""), &types);
+        let taken = requested([&known, &workload("b")].into_iter());
+        let full = shortages(&all, &taken, &asked(&pod("", "", ""), &types));
         assert_eq!((full.len(), full[0].resource.as_str(), full[0].why.as_str()), (1, "pods", ""));
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use evenkeel_model::pod::read_pod;
+use evenkeel_model::workload::{SourceKind, Workload};
 use evenkeel_net::{Gate, Limits};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::agent_service_server::{AgentService, AgentServiceServer};
@@ -165,9 +166,18 @@ impl AgentService for Service {
         let read = read.await.map_err(|_| Status::internal("the pod could not be read; see the log"))?;
         let pod = read.map_err(|e| Status::invalid_argument(e.to_string()))?;
         let present = self.agent.board.containers();
-        let workloads = present.iter().map(|view| &*view.tracked.workload);
+        let waiting = self.agent.board.waiting_workloads();
+        let workloads = present.iter().map(|view| &view.tracked.workload).chain(&waiting);
+        let refused = self.agent.board.refused();
+        let is_in = |workload: &Workload| {
+            workload.source != SourceKind::Manifests
+                || !refused.contains(&(workload.pod.namespace.clone(), workload.pod.name.clone()))
+        };
+        let taken =
+            admit::requested(workloads.map(|workload| &**workload).filter(|workload| is_in(workload)));
         let context = &self.agent.context;
-        let short = admit::shortages(&admit::allocatable(context), workloads, &pod, &context.config.types);
+        let asked = admit::asked(&pod, &context.config.types);
+        let short = admit::shortages(&admit::allocatable(context), &taken, &asked);
         Ok(Response::new(v1::AdmitResponse { fits: short.is_empty(), short }))
     }
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use evenkeel_proto::v1::{ConvergeState, DaemonStatus, GetStatusResponse, KnobStatus};
+use evenkeel_proto::v1::{ContainerStatus, ConvergeState, DaemonStatus, GetStatusResponse, KnobStatus};
 use evenkeel_tests::cgroups::TestCgroup;
 use evenkeel_tests::processes::score;
 use evenkeel_tests::product::{Agent, Manifest, Site};
@@ -247,5 +247,53 @@ pub(crate) fn a_pod_is_admitted_by_every_resource() -> Result<()> {
     let found = ["cpu", "memory", "nvidia.com/gpu", "example.com/fpga", "pods"].map(by);
     let wanted = [Some("100m"), Some("64Mi"), Some("1"), Some("1"), None];
     assert_eq!(found.each_ref().map(Option::as_deref), wanted, "{answer}");
+    agent.stop()
+}
+
+pub(crate) fn a_manifest_that_does_not_fit_waits_for_room_also_over_a_restart() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = Site::new()?;
+    let (zeta, zeta_process) = site.sleeper("zeta")?;
+    let (alpha, alpha_process) = site.sleeper("alpha")?;
+    let site = site.with(|agent| {
+        agent
+            .set("admission.mode", "\"refuse\"")
+            .set("node.allocatable", r#"{cpu = 2, memory = "64Gi", pods = 9}"#)
+    });
+    site.bind(&Manifest::burstable("zeta", &zeta.path(), "1500m", "64Mi"))?;
+    let agent = site.start()?;
+    agent.await_state("zeta", ConvergeState::Converged)?;
+    site.bind(&Manifest::burstable("alpha", &alpha.path(), "1", "64Mi"))?;
+    let is_refused = |c: &ContainerStatus| !c.managed && c.why == "not admitted: cpu is short by 500m";
+    agent.await_container("alpha", "refused", is_refused)?;
+    let status = agent.ask().status()?;
+    let shown = row(&status, "admission").context("status says so")?;
+    assert!(
+        shown.state == "refused" && shown.why.contains("default/alpha: cpu is short by 500m"),
+        "{shown:#?}"
+    );
+    // It is in nobody's way: what is left is what it would have.
+    let file = site.directory().join("pod.yaml");
+    let asked = Manifest::burstable("alpha", "/x", "600m", "64Mi").json().to_string();
+    std::fs::write(&file, asked).context("cannot write the pod")?;
+    let ended = agent.cli().run(&["admit", "-f", &file.display().to_string(), "-o", "json"])?;
+    let answer: serde_json::Value = serde_json::from_str(&ended.stdout).with_context(|| ended.said())?;
+    assert_eq!((ended.status, &answer["short"][0]["by"]), (Some(1), &"100m".into()), "{answer}");
+    agent.stop()?;
+
+    // Read anew both are there at once; neither the name nor the file decides.
+    let agent = site.start()?;
+    agent.await_state("zeta", ConvergeState::Converged)?;
+    agent.await_container("alpha", "refused again", is_refused)?;
+    assert_eq!(score(alpha_process)?, 0, "nothing of it was written");
+    assert_ne!(score(zeta_process)?, 0);
+    site.unbind("zeta")?;
+    agent.await_state("alpha", ConvergeState::Converged)?;
+    let told: Vec<String> = agent.ask().decisions()?.into_iter().map(|d| d.reason).collect();
+    assert!(
+        told.iter().any(|reason| reason.contains("does not fit this node: cpu is short by 500m")),
+        "{told:#?}"
+    );
+    assert!(told.iter().any(|reason| reason.contains("fits this node now")), "{told:#?}");
     agent.stop()
 }

@@ -1,5 +1,6 @@
 //! Sections that have a file of their own: the table as written, the valid value, and the check between them.
 
+pub(crate) mod admission;
 pub(crate) mod cpu;
 pub(crate) mod daemons;
 pub(crate) mod eviction;

@@ -222,6 +222,12 @@ fn agent(page: &mut Page, stats: &Stats) {
             stats.containers_contended.get(),
         ),
         (
+            "pods_not_admitted",
+            gauge,
+            "Pods of manifests whose requests do not fit beside the others'.",
+            stats.pods_not_admitted.get(),
+        ),
+        (
             "track_changes_deferred_total",
             counter,
             "Changes of the tracked set that had to wait for the sampler.",
