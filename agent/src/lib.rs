@@ -23,6 +23,7 @@ mod config;
 mod converge;
 mod damage;
 mod decisions;
+mod evict;
 mod guardian;
 mod holds;
 mod journal;

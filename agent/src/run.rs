@@ -45,7 +45,7 @@ use crate::shared::{
     UpdateSender, Waker,
 };
 use crate::transients::Transients;
-use crate::{guardian, machine, panics, pressure, report, sample, serve, sources};
+use crate::{evict, guardian, machine, panics, pressure, report, sample, serve, sources};
 
 /// Time for draining after SIGTERM. The unit's own limit is 15 s.
 const DRAIN: Duration = Duration::from_secs(8);
@@ -413,6 +413,7 @@ fn start(
     let beat = threads.beat("oom");
     let watcher = spawn("oom", move || OomWatcher::new(oom).run(&beat))?;
     threads.handles.push(("oom", watcher));
+    start_evicting(&context, &board, &decisions, &evictions, threads)?;
     let node = start_node(&context, &kernel, &board, &decisions, threads)?;
     let pressure =
         start_pressure((&context, &kernel), (&board, &usage), (&decisions, &evictions), &holds, threads)?;
@@ -460,6 +461,28 @@ fn start(
     })?;
     threads.handles.push(("async", served));
     Ok(Runtime { stop, evictions })
+}
+
+/// Starts the thread that carries out what the eviction policy rules.
+fn start_evicting(
+    context: &Arc<Context>,
+    board: &Arc<Board>,
+    decisions: &Arc<DecisionLog>,
+    evictions: &Arc<Evictions>,
+    threads: &mut Threads,
+) -> anyhow::Result<()> {
+    let (sender, tasks) = evict::tasks();
+    evictions.hand_to(sender);
+    let parts = evict::Parts {
+        context: Arc::clone(context),
+        board: Arc::clone(board),
+        decisions: Arc::clone(decisions),
+        hands: evict::Runners { sockets: context.config.sources.cri.clone() },
+    };
+    let beat = threads.beat("evict");
+    let handle = spawn("evict", move || evict::Evictor::new(parts).run(&tasks, &beat))?;
+    threads.handles.push(("evict", handle));
+    Ok(())
 }
 
 /// Starts the thread that looks at the node as a whole. Without it the rest goes on.

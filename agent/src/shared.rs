@@ -569,6 +569,8 @@ pub(crate) struct Stats {
     pub evictions: ByClass,
     /// Rulings that a container should be started again.
     pub restarts: ByClass,
+    /// Rulings that were carried out.
+    pub rulings_carried_out: Count,
 }
 
 /// What status says about the stream to the recommender; written by the stream client.

@@ -187,6 +187,9 @@ pub struct PodFacts {
     /// What the whole pod takes of a node, of every resource: its effective requests with init containers and
     /// overhead, where its manifest is known.
     pub requests: Option<ResourceList>,
+    /// Pods of its group that must stay available, where its manifest says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_available: Option<u32>,
     /// Its labels, which policies select by.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

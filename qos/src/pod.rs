@@ -38,6 +38,7 @@ pub fn facts(pod: &Pod) -> PodFacts {
         pod_cpu_request: whole.and_then(|w| w.cpu_request),
         pod_cpu_limit: whole.and_then(|w| w.cpu_limit).filter(|l| !l.is_zero()),
         requests: Some(pod.effective_requests()),
+        min_available: None,
         labels: pod.metadata.labels.clone(),
     }
 }

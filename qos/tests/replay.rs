@@ -159,6 +159,7 @@ fn facts() -> impl Strategy<Value = PodFacts> {
             pod_cpu_limit: p.map(MilliCpu::new),
             requests: None,
             priority: None,
+            min_available: None,
             labels: BTreeMap::new(),
         },
     )

@@ -22,6 +22,7 @@ const SHORT: &[Case] = cases![
     a_reload_of_the_unit_puts_the_configuration_in_force,
     a_wrong_section_is_told_by_file_line_and_key,
     a_manifest_binds_a_unit,
+    services_that_were_oom_killed_are_stopped_and_restarted,
     a_killed_agent_comes_back_and_repairs,
     restoring_leaves_units_as_they_were,
 ];
@@ -37,6 +38,7 @@ const LONG: &[Case] = cases![
     a_slice_counts_as_a_whole_or_gives_way,
     a_delegated_subtree_is_written_directly,
     a_manifest_binds_a_unit,
+    services_that_were_oom_killed_are_stopped_and_restarted,
     a_killed_agent_comes_back_and_repairs,
     without_the_bus_knobs_are_written_directly,
     restoring_leaves_units_as_they_were,

@@ -75,6 +75,7 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
         overlay: overlay::check(&mut c, &raw.overlay, matches!(raw.rules, raw::Rules::Kubelet)),
         oom: oom::check(&mut c, &raw.oom),
         eviction: eviction::check(&mut c, &raw.eviction),
+        acting: eviction::acting(&mut c, &raw.eviction, matches!(raw.rules, raw::Rules::Kubelet)),
         converge: converge(&mut c, &raw.converge),
         sample: Sample { interval: c.span("sample.interval", raw.sample.interval.get(), INTERVAL) },
         ring: ring::check(&mut c, &raw.ring),

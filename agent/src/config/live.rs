@@ -63,7 +63,7 @@ fn taken_over(running: &Config, new: Config) -> Config {
     next.admission = new.admission;
     next.converge.freeze = new.converge.freeze;
     next.converge.freeze_max = new.converge.freeze_max;
-    next.eviction = new.eviction;
+    (next.eviction, next.acting) = (new.eviction, new.acting);
     next.manage.exclude_namespaces = new.manage.exclude_namespaces;
     next.allocatable = new.allocatable;
     next.oom = new.oom;
@@ -136,6 +136,7 @@ mod tests {
             "[admission]\nmode = \"refuse\"\n",
             "[converge]\nfreeze = \"never\"\n",
             "[converge]\nfreeze_max = \"100ms\"\n",
+            "[eviction]\ncarry_out = \"dry-run\"\n",
             "[manage]\nexclude_namespaces = []\n",
             "[node.reserve]\ncpu = \"1\"\n",
             "[oom]\nhistory = \"5s\"\n",

@@ -71,7 +71,7 @@ section! {
         overlay: Overlay = Overlay::default(),
         /// What is told of OOM kills.
         oom: Oom = Oom::default(),
-        /// What is offered for a container that was OOM-killed.
+        /// What is ruled of a container that was OOM-killed, and who carries it out.
         eviction: Eviction = Eviction::default(),
         /// How processes are brought to their score.
         converge: Converge = Converge::default(),

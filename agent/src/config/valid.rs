@@ -16,6 +16,7 @@ use evenkeel_qos::eviction;
 use super::sections::admission;
 use super::sections::cpu::CpuRules;
 use super::sections::daemons::DaemonRules;
+use super::sections::eviction::Acting;
 use super::sections::knobs::Switches;
 use super::sections::memory::MemoryRules;
 use super::sections::node::Allocatable;
@@ -82,6 +83,8 @@ pub(crate) struct Config {
     pub oom: OomRules,
     /// What is offered for a container that was OOM-killed.
     pub eviction: eviction::Policy,
+    /// How that is carried out.
+    pub acting: Acting,
     /// The converge loop.
     pub converge: Converge,
     /// The sampler.

@@ -1,10 +1,11 @@
 //! What is offered for containers that failed: started again, or their pod goes.
 //!
 //! Owned here: applying the policy of `evenkeel-qos`, telling each ruling as a decision that names who should act, and
-//! the list of offers that still stand. Not owned: the policy, and acting: this program starts and evicts nothing.
+//! the list of offers that still stand. Not owned: the policy, and carrying rulings out ([`crate::evict`]).
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use evenkeel_model::decision::{Decision, DecisionKind, DecisionResult};
 use evenkeel_model::qos_class::QosClass;
@@ -13,6 +14,7 @@ use evenkeel_qos::eviction::{ContainerKey, Failure, Failures, PodKey, Policy, Re
 
 use crate::converge::roster::RosterEntry;
 use crate::decisions::{DecisionLog, Draft};
+use crate::evict::Task;
 use crate::shared::{Stats, Tracked, lock};
 
 /// Offers remembered, settled ones too; the oldest go first, settled before standing.
@@ -61,6 +63,8 @@ pub(crate) struct Evictions {
     policy: Mutex<Policy>,
     rehearsal: bool,
     inner: Mutex<Inner>,
+    /// Whoever carries rulings out; when it has too much to do, the offer stands.
+    tasks: OnceLock<SyncSender<Task>>,
 }
 
 #[derive(Default)]
@@ -80,7 +84,14 @@ impl Evictions {
             }
             inner.remember(offer);
         }
-        Self { policy: Mutex::new(policy), rehearsal, inner: Mutex::new(inner) }
+        Self { policy: Mutex::new(policy), rehearsal, inner: Mutex::new(inner), tasks: OnceLock::new() }
+    }
+
+    /// Rulings from now on go to whoever carries them out.
+    pub(crate) fn hand_to(&self, tasks: SyncSender<Task>) {
+        if self.tasks.set(tasks).is_err() {
+            tracing::debug!("ignoring a second one to carry rulings out");
+        }
     }
 
     /// Puts another policy in force: rulings from now on follow it, offers made stay.
@@ -96,7 +107,7 @@ impl Evictions {
     /// no rule applies: the container's class is not known, or it is the pod's own process.
     pub(crate) fn failed(
         &self,
-        tracked: &Tracked,
+        tracked: &Arc<Tracked>,
         cause: Cause<'_>,
         decisions: &DecisionLog,
         stats: &Stats,
@@ -126,6 +137,11 @@ impl Evictions {
             actor,
             standing: !self.rehearsal,
         });
+        let task =
+            Task { remedy: ruling.remedy, class, tracked: Arc::clone(tracked), because_of: decision.seq };
+        if let Some(Err(error)) = self.tasks.get().map(|tasks| tasks.try_send(task)) {
+            tracing::debug!(%error, "ignoring: a ruling is not carried out here; it is offered");
+        }
         Some(decision)
     }
 
@@ -239,15 +255,15 @@ mod tests {
     use super::*;
     use crate::report::test_support::tracked;
 
-    fn container(slot: u32, pod: &str, class: QosClass) -> Tracked {
+    fn container(slot: u32, pod: &str, class: QosClass) -> Arc<Tracked> {
         let mut tracked = tracked(slot, pod);
         tracked.classes.memory = Some(class);
-        tracked
+        Arc::new(tracked)
     }
 
-    fn entry(tracked: Tracked) -> RosterEntry {
+    fn entry(tracked: Arc<Tracked>) -> RosterEntry {
         let (memory, cpu, freezer) = (None, None, None);
-        RosterEntry { tracked: Arc::new(tracked), managed: true, memory, cpu, freezer }
+        RosterEntry { tracked, managed: true, memory, cpu, freezer }
     }
 
     fn oom(time_usec: u64) -> Cause<'static> {
@@ -295,9 +311,9 @@ mod tests {
         for (slot, name, class) in [(1, "idle", QosClass::BestEffort), (2, "web", QosClass::Burstable)] {
             evictions.failed(&container(slot, name, class), oom(now), &log, &stats).unwrap();
         }
-        let unknown = tracked(3, "unknown");
+        let unknown = Arc::new(tracked(3, "unknown"));
         assert_eq!(evictions.failed(&unknown, oom(now), &log, &stats), None);
-        let present = |list: Vec<Tracked>| list.into_iter().map(entry).collect::<Vec<_>>();
+        let present = |list: Vec<Arc<Tracked>>| list.into_iter().map(entry).collect::<Vec<_>>();
         let (idle, web) = (
             |slot| container(slot, "idle", QosClass::BestEffort),
             |slot| container(slot, "web", QosClass::Burstable),
@@ -321,8 +337,13 @@ mod tests {
     fn a_rehearsal_offers_nothing() {
         let (log, stats) = (DecisionLog::in_memory(), Stats::default());
         let evictions = Evictions::new(Policy::default(), true, &[]);
+        let (sender, tasks) = crate::evict::tasks();
+        evictions.hand_to(sender);
         let told =
             evictions.failed(&container(1, "idle", QosClass::BestEffort), oom(1), &log, &stats).unwrap();
         assert_eq!((told.result, evictions.offers(false).len()), (DecisionResult::WouldDo, 0));
+        // Whoever carries rulings out is told all the same, and knows that this is a rehearsal.
+        let task = tasks.try_recv().unwrap();
+        assert_eq!((task.remedy, task.because_of), (Remedy::Evict, told.seq));
     }
 }

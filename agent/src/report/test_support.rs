@@ -46,11 +46,16 @@ pub(crate) fn first_tick(second: u64, slots: std::ops::Range<u32>) -> Tick {
 
 /// A context with its state in `dir` that streams to `address`.
 pub(crate) fn context(dir: &std::path::Path, epoch: u64, address: &str) -> Arc<Context> {
-    let file = dir.join("agent.toml");
     let text = format!(
         "state_dir = {:?}\n[stream]\nrecommender = {address:?}\nspool_bytes = \"8Mi\"\n",
         dir.join("state")
     );
+    configured(dir, epoch, &text)
+}
+
+/// A context with the configuration `text`, whose file is in `dir`.
+pub(crate) fn configured(dir: &std::path::Path, epoch: u64, text: &str) -> Arc<Context> {
+    let file = dir.join("agent.toml");
     std::fs::write(&file, text).unwrap();
     let (config, loaded) = crate::config::read(Some(&file), &[]).unwrap();
     Arc::new(Context {

@@ -18,7 +18,8 @@ use crate::shared::SourceProblem;
 const MANAGE: &str = "evenkeel.dev/manage";
 const SCORE: &str = "evenkeel.dev/score";
 const OOM_KILL: &str = "evenkeel.dev/oom-kill";
-pub(super) const RESOURCES: &str = "evenkeel.dev/resources";
+const RESOURCES: &str = "evenkeel.dev/resources";
+const MIN_AVAILABLE: &str = "evenkeel.dev/min-available";
 const CGROUP: &str = "evenkeel.dev/cgroup.";
 const UNIT: &str = "evenkeel.dev/unit.";
 
@@ -129,6 +130,17 @@ fn not_trusted(name: &str, place: &str) -> SourceProblem {
         remedy: "none needed, the runtime's word holds; without a kubelet, manage.trust_annotations may name the namespace"
             .into(),
     }
+}
+
+/// How many pods of its group a pod's manifest wants to stay available.
+pub(super) fn min_available(annotations: &Annotations, place: &str) -> Result<Option<u32>, SourceProblem> {
+    let Some(text) = annotations.get(MIN_AVAILABLE) else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| SourceProblem {
+        what: format!("read annotation {MIN_AVAILABLE}"),
+        where_: place.to_owned(),
+        why: format!("`{}` is not a number of pods", shown(text)),
+        remedy: "write a whole number such as \"1\"; until then eviction.min_available holds".into(),
+    })
 }
 
 /// The cgroup a manifest binds a container to; `Ok(None)` when it binds it to none.
@@ -280,6 +292,9 @@ mod tests {
         assert_eq!((got.score_policy, got.oom_kill), (ScorePolicy::Pin, Some(OomKill::Container)));
         let (got, problems) = switches(&map(&[("evenkeel.dev/manage", "no")]), "pod a/b");
         assert_eq!((got.managed, problems.len()), (Managed::Yes, 1));
+        let least = |text: &str| min_available(&map(&[("evenkeel.dev/min-available", text)]), "x");
+        assert_eq!((least("2"), min_available(&map(&[]), "x")), (Ok(Some(2)), Ok(None)));
+        assert!(least("-1").is_err() && least("half").is_err());
         assert!(matches!(switches(&map(&[(CONFIG_SOURCE, "file")]), "x").0.managed, Managed::No(_)));
     }
 

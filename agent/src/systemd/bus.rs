@@ -172,6 +172,44 @@ impl Manager {
         self.call(MANAGER, "SetUnitProperties", &(unit, true, values)).await.map(|_| ())
     }
 
+    /// Stops a unit, in the place of whatever else is to happen to it.
+    ///
+    /// # Errors
+    /// When the manager refuses or does not answer.
+    pub(crate) async fn stop(&self, unit: &str) -> Result<(), BusError> {
+        self.call(MANAGER, "StopUnit", &(unit, "replace")).await.map(|_| ())
+    }
+
+    /// Stops a unit and starts it again.
+    ///
+    /// # Errors
+    /// When the manager refuses or does not answer.
+    pub(crate) async fn restart(&self, unit: &str) -> Result<(), BusError> {
+        self.call(MANAGER, "RestartUnit", &(unit, "replace")).await.map(|_| ())
+    }
+
+    /// Whether a service is started again by systemd itself, as its `Restart=` says.
+    ///
+    /// # Errors
+    /// When the manager does not know the unit or does not answer.
+    pub(crate) async fn restart_policy(&self, service: &str) -> Result<String, BusError> {
+        let object = self.object(service).await?;
+        self.property(object.as_str(), "org.freedesktop.systemd1.Service", "Restart").await
+    }
+
+    /// State of a unit: `active`, `inactive`, `failed`, and those in between.
+    ///
+    /// # Errors
+    /// When the manager does not know the unit or does not answer.
+    pub(crate) async fn active_state(&self, unit: &str) -> Result<String, BusError> {
+        let object = self.object(unit).await?;
+        self.property(object.as_str(), UNIT, "ActiveState").await
+    }
+
+    async fn object(&self, unit: &str) -> Result<OwnedObjectPath, BusError> {
+        Ok(self.call(MANAGER, "LoadUnit", &unit).await?.body().deserialize()?)
+    }
+
     /// Asks for signals and hands each change on until the connection ends.
     ///
     /// # Errors

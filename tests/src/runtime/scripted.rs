@@ -1,4 +1,4 @@
-//! A scripted container runtime: the reading half of the CRI, answered from a script instead of from containers.
+//! A scripted container runtime: what the agent uses of the CRI, answered from a script instead of from containers.
 //!
 //! It is slow, fails, lies, and is hostile on demand, call by call, and has container events in each of the ways
 //! runtimes have them. It starts nothing: cgroups and processes of its containers are the test's own.
@@ -22,7 +22,8 @@ use reading::{
     Container, ContainerEventResponse, ContainerMetadata, ContainerState, ContainerStatus,
     ContainerStatusRequest, ContainerStatusResponse, GetEventsRequest, ListContainersRequest,
     ListContainersResponse, ListPodSandboxRequest, ListPodSandboxResponse, PodSandbox, PodSandboxMetadata,
-    PodSandboxStatusRequest, PodSandboxStatusResponse, VersionRequest, VersionResponse,
+    PodSandboxStatusRequest, PodSandboxStatusResponse, StopPodSandboxRequest, StopPodSandboxResponse,
+    VersionRequest, VersionResponse,
 };
 
 /// The messages and the server of what the agent reads.
@@ -141,6 +142,7 @@ struct Script {
     pods: BTreeMap<String, Told>,
     lists: u64,
     streams: u64,
+    stopped: Vec<String>,
 }
 
 /// A running scripted runtime; it ends when dropped.
@@ -161,7 +163,14 @@ impl Scripted {
     /// Fails when the socket cannot be made.
     pub fn start(directory: &Path, events: Events) -> Result<Scripted> {
         let socket = directory.join("cri.sock");
-        let script = Script { events, lists_fail: false, pods: BTreeMap::new(), lists: 0, streams: 0 };
+        let script = Script {
+            events,
+            lists_fail: false,
+            pods: BTreeMap::new(),
+            lists: 0,
+            streams: 0,
+            stopped: Vec::new(),
+        };
         let script = Arc::new(Mutex::new(script));
         let (happened, _) = broadcast::channel(64);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -203,6 +212,11 @@ impl Scripted {
     /// How often its containers were listed.
     pub fn lists(&self) -> u64 {
         lock(&self.script).lists
+    }
+
+    /// Pods it was asked to stop, by name.
+    pub fn stopped(&self) -> Vec<String> {
+        lock(&self.script).stopped.clone()
     }
 
     /// How often its events were asked for.
@@ -281,6 +295,17 @@ impl RuntimeService for Service {
     ) -> Result<Response<PodSandboxStatusResponse>, Status> {
         let info = self.record(&request.into_inner().pod_sandbox_id, true).await?;
         Ok(Response::new(PodSandboxStatusResponse { info }))
+    }
+
+    async fn stop_pod_sandbox(
+        &self,
+        request: Request<StopPodSandboxRequest>,
+    ) -> Result<Response<StopPodSandboxResponse>, Status> {
+        let id = request.into_inner().pod_sandbox_id;
+        let mut script = lock(&self.script);
+        let pod = script.pods.values().find(|told| told.sandbox_id() == id).map(|told| told.pod.clone());
+        script.stopped.push(pod.ok_or_else(|| Status::not_found(format!("there is no {id}")))?);
+        Ok(Response::new(StopPodSandboxResponse {}))
     }
 
     async fn list_containers(

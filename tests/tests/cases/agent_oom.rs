@@ -2,8 +2,9 @@
 
 use anyhow::{Context, Result, ensure};
 use evenkeel_proto::v1::{Decision, EvictionOffer};
-use evenkeel_tests::cgroups::TestCgroup;
+use evenkeel_tests::cgroups::{TestCgroup, Tier};
 use evenkeel_tests::product::{Agent, Manifest, Site, parse_metrics};
+use evenkeel_tests::runtime::scripted::{Events, Scripted, Told};
 use evenkeel_tests::{machine, require, wait};
 
 /// Limit of the containers here, and what a process asks for that must die of it.
@@ -213,6 +214,42 @@ pub(crate) fn a_best_effort_pod_goes_at_once_and_a_burstable_one_after_three_res
         ensure!(rulings == wanted, "{rulings:?}");
         web.remove()?;
     }
+    agent.stop()
+}
+
+pub(crate) fn a_pod_that_no_kubelet_runs_is_stopped_where_that_is_wished() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let site = Site::new()?;
+    let runtime = Scripted::start(site.directory(), Events::OpenAtOnce)?;
+    let mut site = site.with(|agent| {
+        agent.runtime(runtime.socket()).set("eviction.carry_out", "\"act\"").set("eviction.pause", "\"1s\"")
+    });
+    // One is where a kubelet puts its pods, and is the kubelet's to end.
+    let ours = site.tree().group("pods/main-ours")?;
+    let kubelets = site.tree().container(Tier::BestEffort, "kubelets", "main")?;
+    site.tree().group("pods/sandbox-ours")?;
+    for cgroup in [&ours, &kubelets] {
+        site.run(cgroup, &["sleep"])?;
+        limit(cgroup)?;
+    }
+    runtime.tell(Told::best_effort("kubelets", &kubelets.path()));
+    runtime.tell(Told::best_effort("ours", &ours.path()));
+    let agent = site.start()?;
+    for (pod, cgroup) in [("kubelets", &kubelets), ("ours", &ours)] {
+        await_known(&agent, pod)?;
+        oom(&mut site, cgroup)?;
+        await_kills(&agent, pod, 1)?;
+    }
+    wait::until_true("the pod to be stopped", || runtime.stopped() == ["ours"])
+        .with_context(|| agent.log_end())?;
+    let deed = |d: &&Decision| d.reason.contains("asked the container runtime to stop the pod");
+    let told = wait::until("the deed to be told", wait::PATIENCE, || {
+        Ok(decisions(&agent, "ours", "evict")?.iter().find(deed).cloned())
+    })?;
+    ensure!(told.result == "done" && number(&told, "because_of")? > 0, "{told:#?}");
+    let offers = agent.ask().offers("kubelets", false)?;
+    ensure!(rulings(&offers) == [("evict".to_owned(), 0, true)], "it stays an offer: {offers:#?}");
+    ensure!(runtime.stopped() == ["ours"], "nobody else was stopped");
     agent.stop()
 }
 

@@ -334,6 +334,60 @@ fn manifest(name: &str, kind: &str, at: &str) -> String {
     )
 }
 
+/// A process that takes more than a unit may have, in its cgroup, and dies of it.
+fn oom(unit: &str) -> Result<()> {
+    let procs = directory(unit)?.join("cgroup.procs");
+    let script = format!("echo $$ > {}; exec /bin/evenkeel-workload hold 96Mi", procs.display());
+    let ended = Command::new("/bin/sh").args(["-c", &script]).output().context("cannot start a hog")?;
+    ensure!(!ended.status.success(), "{unit} let a hog live: {ended:?}");
+    Ok(())
+}
+
+/// Where it is wished the agent asks systemd to stop a BestEffort service that was OOM-killed, and to restart a Burstable
+/// one that systemd itself would not.
+pub(crate) fn services_that_were_oom_killed_are_stopped_and_restarted() -> Result<()> {
+    let small = "[Service]\nExecStart=/bin/evenkeel-workload hold 1Mi\nMemoryMax=32M\nMemorySwapMax=0\nOOMPolicy=continue\n";
+    unit_file("batch.service", &format!("{small}[X-Evenkeel]\nCPURequest=50m\n"))?;
+    unit_file("keep.service", &format!("{small}[X-Evenkeel]\nMemoryRequest=8Mi\n"))?;
+    write(
+        "/etc/evenkeel/agent.toml",
+        &format!("{CONFIG}eviction.carry_out = \"act\"\neviction.pause = \"1s\"\n"),
+    )?;
+    systemctl(&["daemon-reload"])?;
+    systemctl(&["reload", AGENT])?;
+    systemctl(&["start", "batch.service", "keep.service"])?;
+    await_converged("batch.service")?;
+    await_converged("keep.service")?;
+    let before = property("keep.service", "MainPID")?;
+    oom("batch.service")?;
+    wait::until_true("batch.service to be stopped", || {
+        property("batch.service", "ActiveState").is_ok_and(|state| state == "inactive")
+    })
+    .with_context(log)?;
+    oom("keep.service")?;
+    wait::until_true("keep.service to be another process", || {
+        let now = property("keep.service", "MainPID");
+        now.is_ok_and(|pid| pid != "0" && pid != before)
+    })
+    .with_context(log)?;
+    for (unit, kind, words) in [
+        ("batch.service", "evict", "asked systemd to stop"),
+        ("keep.service", "restart", "asked systemd to restart"),
+    ] {
+        wait::until("the deed to be told", wait::PATIENCE, || {
+            let of_unit =
+                |d: &evenkeel_proto::v1::Decision| d.pod.as_deref() == Some(&format!("systemd/{unit}"));
+            let told = ask()?.decisions()?.into_iter().filter(of_unit);
+            let mut told = told.filter(|d| d.kind == kind && d.result == "done" && d.reason.contains(words));
+            Ok(told.next())
+        })
+        .with_context(log)?;
+    }
+    write("/etc/evenkeel/agent.toml", CONFIG)?;
+    systemctl(&["reload", AGENT])?;
+    systemctl(&["stop", "keep.service"]).map(|_| ())
+}
+
 /// Killed, the agent is started again by its unit, and what was changed meanwhile is repaired.
 pub(crate) fn a_killed_agent_comes_back_and_repairs() -> Result<()> {
     let before = property(AGENT, "MainPID")?;

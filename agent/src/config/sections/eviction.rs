@@ -1,4 +1,4 @@
-//! `[eviction]`: what is offered for a container that ran out of memory.
+//! `[eviction]`: what is ruled of a container that ran out of memory, and who carries it out.
 
 use std::time::Duration;
 
@@ -13,8 +13,11 @@ use crate::shared::micros;
 /// Shorter than a container takes to start, no restart would ever count; longer, a failure of last week would.
 const WINDOW: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(24 * 3600));
 
+/// Below, a wave of kills ends everything before anybody looks; above, nothing is helped.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+
 section! {
-    /// What is offered for a container that was OOM-killed, to whoever runs its pod.
+    /// What is ruled of a container that was OOM-killed, and who carries it out.
     Eviction {
         /// Of a BestEffort container: its pod goes ("evict") or the container is started again ("restart"). Default: the
         /// proposal's.
@@ -27,6 +30,14 @@ section! {
         burstable_window: Span = Span::seconds(600),
         /// Of a Guaranteed container, as for BestEffort. Default: the proposal's.
         guaranteed: Offer = Offer::Restart,
+        /// "offer": whoever runs the pod is told. "act": the agent stops and restarts services through systemd, and stops
+        /// pods of container runtimes that no kubelet runs; all else is offered. "dry-run": it says what it would do.
+        carry_out: CarryOut = CarryOut::Offer,
+        /// Shortest time between two of these deeds. Default: the kubelet's between two evictions.
+        pause: Span = Span::seconds(10),
+        /// Pods of a group (of one controller or template unit) that an eviction must leave, where the annotation
+        /// evenkeel.dev/min-available of the pod's manifest says nothing.
+        min_available: u32 = 0,
     }
 }
 
@@ -40,12 +51,48 @@ pub(crate) enum Offer {
     Evict,
 }
 
+/// Who carries out what is ruled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum CarryOut {
+    /// Whoever runs the pod.
+    Offer,
+    /// Nobody; what would be done is told.
+    DryRun,
+    /// The agent, where nobody else does.
+    Act,
+}
+
+/// How rulings are carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Acting {
+    /// By whom.
+    pub mode: CarryOut,
+    /// Shortest time between two deeds.
+    pub pause: Duration,
+    /// Pods of a group that an eviction must leave.
+    pub min_available: u32,
+}
+
 impl From<Offer> for Remedy {
     fn from(offer: Offer) -> Self {
         match offer {
             Offer::Restart => Self::Restart,
             Offer::Evict => Self::Evict,
         }
+    }
+}
+
+/// Checks who carries rulings out.
+pub(in super::super) fn acting(c: &mut Checker<'_>, raw: &Eviction, kubelet_rules: bool) -> Acting {
+    if kubelet_rules && raw.carry_out == CarryOut::Act {
+        let reason = "the kubelet ends and restarts containers where rules = \"kubelet\"".to_owned();
+        c.fail("eviction.carry_out", reason, "leave it at \"offer\" beside a kubelet");
+    }
+    Acting {
+        mode: raw.carry_out,
+        pause: c.span("eviction.pause", raw.pause.get(), PAUSE),
+        min_available: raw.min_available,
     }
 }
 

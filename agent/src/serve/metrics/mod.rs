@@ -288,6 +288,12 @@ fn agent(page: &mut Page, stats: &Stats) {
             stats.rests_ended.get(),
         ),
         (
+            "rulings_carried_out_total",
+            counter,
+            "Rulings of the eviction policy that the agent carried out itself.",
+            stats.rulings_carried_out.get(),
+        ),
+        (
             "panics_total",
             counter,
             "Defects of the agent that ended a thread or task.",

@@ -145,6 +145,21 @@ impl Client {
         read.map_err(Unanswered::Strange)
     }
 
+    /// Ends all containers of a pod, within so long.
+    async fn stop(mut self, id: &str, within: Duration) -> Result<Stopped, String> {
+        let known = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
+        match self.rpc.pod_sandbox_status(timed(known)).await {
+            Err(status) if status.code() == Code::NotFound => return Ok(Stopped::Unknown),
+            Err(status) => return Err(CriError::call("PodSandboxStatus", &status).to_string()),
+            Ok(_) => {}
+        }
+        let mut request = tonic::Request::new(v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() });
+        request.set_timeout(within);
+        let stopped = self.rpc.stop_pod_sandbox(request).await;
+        stopped.map_err(|status| CriError::call("StopPodSandbox", &status).to_string())?;
+        Ok(Stopped::Done)
+    }
+
     /// Begins to wait for events in a task of its own: some runtimes send no header before the first event, so
     /// that even opening the stream may wait.
     pub(super) fn events(&self) -> Events {
@@ -152,6 +167,26 @@ impl Client {
         let task = tokio::spawn(follow_events(self.rpc.clone(), sender));
         Events { receiver: Some(receiver), task }
     }
+}
+
+/// What became of a pod that was to be stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// All its containers are.
+    Done,
+    /// The runtime does not know it.
+    Unknown,
+}
+
+/// Stops a pod by its sandbox, within so long.
+///
+/// # Errors
+/// In the runtime's words, or why it cannot be reached.
+pub(crate) async fn stop_sandbox(socket: &Path, id: &str, within: Duration) -> Result<Stopped, String> {
+    let client = tokio::time::timeout(within, Client::connect(socket)).await;
+    let client = client.map_err(|_| "it does not answer".to_owned())?.map_err(|error| error.to_string())?;
+    let stopped = tokio::time::timeout(within, client.stop(id, within)).await;
+    stopped.map_err(|_| "it does not stop the pod in time".to_owned())?
 }
 
 /// Tells of events until the runtime has none or nobody listens; opens the stream again whenever it ends.

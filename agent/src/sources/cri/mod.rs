@@ -21,6 +21,7 @@ use super::answers::Answers;
 use super::{Terms, due};
 use crate::shared::{Rescan, SourceProblem, SourceUpdate, UpdateSender};
 use client::{Client, CriError};
+pub(crate) use client::{Stopped, stop_sandbox};
 use info::Details;
 use schedule::Schedule;
 

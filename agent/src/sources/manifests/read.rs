@@ -117,7 +117,11 @@ fn pod_workloads(
     let annotations = &pod.metadata.annotations;
     let (switches, bad) = annotations::switches(annotations, &place);
     problems.extend(bad);
-    let facts = evenkeel_qos::pod::facts(pod);
+    let mut facts = evenkeel_qos::pod::facts(pod);
+    match annotations::min_available(annotations, &place) {
+        Ok(least) => facts.min_available = least,
+        Err(problem) => problems.push(problem),
+    }
     let mut bound = 0;
     for container in pod.counted_containers() {
         let binding = match annotations::binding(annotations, &container.name, &place) {
