@@ -79,10 +79,13 @@ fn sums(context: &Context) -> Allocated {
     for node in &nodes {
         sums.add_node(node, &wishes);
     }
+    // Those that cap recommendations bound their namespaces as well.
+    let mut all = context.advisor.limits.quotas();
     match quotas {
-        Ok(quotas) => sums.set_quotas(&quotas),
+        Ok(quotas) => all.extend(quotas),
         Err(why) => sums.quota_trouble = why,
     }
+    sums.set_quotas(&all);
     sums
 }
 

@@ -35,8 +35,15 @@ async fn what_is_allocated_is_told_by_node_namespace_and_cluster() {
         "kind: ResourceQuota\nmetadata: {name: few, namespace: shop}\nspec: {hard: {requests.cpu: 2, limits.memory: 9Gi}}\n",
     )
     .unwrap();
+    let other = dir.path().join("other.yaml");
+    std::fs::write(
+        &other,
+        "kind: ResourceQuota\nmetadata: {name: o, namespace: shop}\nspec: {hard: {limits.cpu: 8}}\n",
+    )
+    .unwrap();
     let running = Running::start(&dir.path().join("state"), |config| {
         config.capacity.objects = vec![quota.clone()];
+        config.recommend.objects = vec![other.clone()];
         config.capacity.reserve_cpu_milli = 500;
         // Sums on /metrics are as new as the last pass.
         config.recommend.watch_interval = evenkeel_recommender::config::Span::from_millis(1);
@@ -68,9 +75,10 @@ async fn what_is_allocated_is_told_by_node_namespace_and_cluster() {
     let (shop, cluster) = (&all["namespaces"][0], &all["clusters"][0]);
     assert_eq!((&shop["namespace"], &cluster["namespace"]), (&json!("shop"), &Value::Null));
     let told = ["allocatable", "requested", "quotaRequests", "quotaLimits"];
+    // Quotas for recommendations bound their namespaces, too.
     assert_eq!(
         of(&shop["allocated"]["cpuMilli"], &told),
-        [Value::Null, json!(1500), json!(2000), Value::Null]
+        [Value::Null, json!(1500), json!(2000), json!(8000)]
     );
     assert_eq!(of(&shop["allocated"]["memoryBytes"], &told), [Value::Null, gib(3), Value::Null, gib(9)]);
     assert_eq!(

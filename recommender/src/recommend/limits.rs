@@ -137,6 +137,12 @@ impl Limits {
         all.get(namespace).map(|both| both[index(resource)]).unwrap_or_default()
     }
 
+    /// The quotas of all files.
+    pub(crate) fn quotas(&self) -> Vec<ResourceQuota> {
+        let held = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        held.0.values().flat_map(|file| &file.quotas).cloned().collect()
+    }
+
     /// Files that cannot be read.
     pub fn troubles(&self) -> usize {
         self.troubles.load(Ordering::Relaxed)
