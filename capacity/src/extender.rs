@@ -114,6 +114,9 @@ struct HostPriority {
     score: i64,
 }
 
+/// Nodes an extender leaves, and why not the others.
+type Split = (Vec<NodeIndex>, Vec<(NodeIndex, Rejection)>);
+
 impl Extender {
     /// An extender that nothing was asked of yet.
     pub fn new(settings: Settings, transport: Arc<dyn Transport>) -> Self {
@@ -182,13 +185,7 @@ impl Extender {
         answer
     }
 
-    /// Nodes it leaves, and why not the others.
-    fn filter(
-        &self,
-        cluster: &Cluster,
-        pod: &Pod,
-        nodes: &[NodeIndex],
-    ) -> Result<(Vec<NodeIndex>, Vec<(NodeIndex, Rejection)>), String> {
+    fn filter(&self, cluster: &Cluster, pod: &Pod, nodes: &[NodeIndex]) -> Result<Split, String> {
         let answer = self.ask(&self.settings.filter_verb, cluster, pod, nodes)?;
         let read = serde_json::from_value::<Filtered>(answer);
         let answer = read.map_err(|error| format!("its answer is no ExtenderFilterResult: {error}"))?;

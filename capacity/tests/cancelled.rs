@@ -4,7 +4,7 @@
 
 use evenkeel_capacity::answer::{Ask, Shape, Stop, ask};
 use evenkeel_capacity::load::Loader;
-use evenkeel_capacity::object::Pod;
+use evenkeel_capacity::object::{Pod, ResourceList};
 use evenkeel_capacity::profile::Profiles;
 use evenkeel_capacity::scenario::{NodeType, add, displace, trials};
 use evenkeel_capacity::state::State;
@@ -99,7 +99,7 @@ fn pods_of_lost_nodes_types_of_nodes_and_ties_end_within_their_run() {
     let mut cluster = loader.finish().0;
     let (state, profiles) = (State::new(&cluster), Profiles::default());
     let (mut going, _) = leaving_after(1);
-    let got = displace(&cluster, &profiles, &state, &[0], &mut going);
+    let got = displace(&cluster, &profiles, &state, &[0], &ResourceList::new(), &mut going);
     assert_eq!((got.pods, got.placed, got.failed.len()), (1000, 127, 0), "64 between two looks");
 
     let kind = |name: &str| NodeType {

@@ -361,7 +361,7 @@ mod tests {
             sums.namespaces.insert(("c".into(), namespace.into()), none_yet());
         }
         sums.set_quotas(&quotas);
-        let of = |namespace: &str| sums.namespaces[&("c".to_owned(), namespace.to_owned())].clone();
+        let of = |namespace: &str| sums.namespaces[&("c".to_owned(), namespace.to_owned())];
         let (cpu, memory) = (of("shop").cpu.unwrap(), of("shop").memory.unwrap());
         assert_eq!((cpu.quota_requests, cpu.quota_limits), (Some(3500), None));
         assert_eq!((memory.quota_requests, memory.quota_limits), (None, Some(8 << 30)));
