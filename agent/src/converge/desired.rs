@@ -12,7 +12,7 @@ use evenkeel_model::workload::Workload;
 use super::board::SourceView;
 use super::overlay::{self, Seen, kept};
 use super::table::{Applied, source_name};
-use super::{Converger, WAITING_PERIOD, cores};
+use super::{BETWEEN_MERGES, Converger, WAITING_PERIOD, cores};
 use crate::config::Mode;
 use crate::decisions::{Draft, now_usec};
 use crate::reconcile::bind::Binder;
@@ -62,12 +62,19 @@ impl Converger {
         self.parts.decisions.record(draft, &self.parts.context.stats);
     }
 
+    /// Has everything merged again because of an event, also where that was put off to a later time.
+    pub(super) fn merge_soon(&mut self, now: Instant) {
+        let soonest = self.merged_at.map_or(now, |merged| now.max(merged + BETWEEN_MERGES));
+        self.merge_at = Some(self.merge_at.map_or(soonest, |at| at.min(soonest)));
+    }
+
     /// Merges again if that is due, and brings the table to the result.
     pub(super) fn reconcile(&mut self, now: Instant) {
         if self.merge_at.is_none_or(|at| at > now) {
             return;
         }
         self.merge_at = None;
+        self.merged_at = Some(now);
         self.withdrawn.changed(now);
         let mut binder = Binder::knowing(self.snapshots.workloads());
         let reader = &self.parts.reader;

@@ -89,6 +89,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 const TURNS_AT_ONCE: usize = 32;
 /// How often bindings whose cgroup is not there are tried without any sign of a change.
 const WAITING_PERIOD: Duration = Duration::from_secs(5);
+/// Shortest time between two merges because of events: where cgroups come and go all the time, each would ask for one.
+const BETWEEN_MERGES: Duration = Duration::from_millis(50);
 /// After events were lost everything is looked at, but not more often than this.
 const ALL_DIRTY_PERIOD: Duration = Duration::from_secs(2);
 
@@ -146,6 +148,7 @@ pub(crate) struct Converger {
     due: HashMap<Key, Instant>,
     /// The desired state is to be merged again at this time.
     merge_at: Option<Instant>,
+    merged_at: Option<Instant>,
     all_dirty_at: Option<Instant>,
     /// When containers are counted by state the next time.
     count_at: Instant,
@@ -238,6 +241,7 @@ impl Converger {
             queue: BinaryHeap::new(),
             due: HashMap::new(),
             merge_at: None,
+            merged_at: None,
             all_dirty_at: None,
             count_at: Instant::now(),
             conflicts: Vec::new(),

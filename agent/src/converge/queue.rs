@@ -39,7 +39,7 @@ impl Converger {
             self.survey.tree_changed(now);
             self.parts.rescan.ring();
             if !self.parts.board.waiting().is_empty() {
-                self.merge_at.get_or_insert(now);
+                self.merge_soon(now);
             }
         }
         let recently = self.all_dirty_at.is_some_and(|at| now.duration_since(at) < ALL_DIRTY_PERIOD);
@@ -149,7 +149,7 @@ impl Converger {
                 let applied = self.table.gone(key);
                 self.take_in(applied, now);
                 // The path may lead to another cgroup already: a service that was restarted.
-                self.merge_at.get_or_insert(now);
+                self.merge_soon(now);
                 self.parts.rescan.ring();
             }
             Err(error) => {

@@ -310,7 +310,12 @@ pub(crate) fn an_instantaneous_hog_is_its_own_victim() -> Result<()> {
         })?;
         by_kernel += cgroup.oom_kills()?;
         by_agent += decided(&agent, &name, "kill")?;
-        ensure!(tenant.is_alive() && house.probe.is_alive(), "round {round}: somebody else died");
+        ensure!(
+            tenant.is_alive() && house.probe.is_alive(),
+            "round {round}: somebody else died; of the hog: {}; the agent's log:\n{}",
+            story(&agent, &name)?,
+            agent.log_end()
+        );
         house.clear(&name, &cgroup)?;
     }
     let all = vm_event("oom_kill")? - before;
