@@ -251,7 +251,7 @@ mod tests {
         let types = ResourceTypes::with(&serde_json::from_str(definitions).unwrap()).unwrap();
         let all = list(&[("cpu", "8"), ("pods", "3"), ("example.com/seat", "3")]);
         let short = |requests: &str| {
-            let short = shortages(&all, [].into_iter(), &pod(requests, "", ""), &types);
+            let short = shortages(&all, &ResourceList::new(), &asked(&pod(requests, "", ""), &types));
             short.into_iter().map(|s| (s.resource, s.requested, s.by)).collect::<Vec<_>>()
         };
         assert_eq!(short("cpu: 1"), []);
