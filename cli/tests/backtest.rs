@@ -59,6 +59,24 @@ fn rules_are_held_against_the_first_with_intervals() {
 }
 
 #[test]
+fn halves_of_a_trace_are_held_against_each_other() {
+    let args = ["--rule", "goal", "--rule", "krr:min-cpu=0", "--halves"];
+    let rules = backtest(&[&args[..], &["-o", "json"]].concat()).json();
+    let number = |rule: usize, half: usize, key: &str| rules[rule]["halves"][half][key].as_f64().unwrap();
+    let names: Vec<&str> = (0..4).map(|half| rules[0]["halves"][half]["half"].as_str().unwrap()).collect();
+    assert_eq!(names, ["odd series", "even series", "first half of time", "second half of time"]);
+    // `calm` alone, and `day, busy` alone: krr asks each for what it uses, of which 95 % is less.
+    assert_eq!((number(1, 0, "over"), number(1, 1, "over") > 0.6), (1.0, true), "{rules}");
+    // The same days again and again: what brings one half to the goal does so on the other.
+    for (rule, half) in [(0, 2), (0, 3), (1, 2), (1, 3)] {
+        assert!(number(rule, half, "unseenOver") <= 0.01, "{rules}");
+        assert!((0.0..0.6).contains(&number(rule, half, "unseenSlack")), "{rules}");
+    }
+    let table = backtest(&args).out;
+    assert!(table.contains("HALF") && table.matches("half of time").count() == 4, "{table}");
+}
+
+#[test]
 fn requests_by_the_hour_are_set_and_counted() {
     let day = backtest(&["-o", "json"]).json();
     let hourly = backtest(&["--rule", "goal:change=hourly", "--every", "1h", "-o", "json"]).json();

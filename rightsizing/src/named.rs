@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::backtest::score::CPU_FILL;
 use crate::rule::Rule;
 use crate::{goal, initial, vpa, window};
 
@@ -47,6 +48,14 @@ impl Named {
             Self::Vpa(params) => params,
             Self::Initial(params) => params,
             Self::Window(params) => params,
+        }
+    }
+
+    /// CPU use above this part of a request counts as over where the rule's requests are judged.
+    pub const fn fill(&self) -> f64 {
+        match self {
+            Self::Goal(params) => params.cpu_fill,
+            _ => CPU_FILL,
         }
     }
 

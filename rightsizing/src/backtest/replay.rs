@@ -70,7 +70,7 @@ impl<'a> Memory<'a> {
 pub fn replay(series: &Series, resource: Resource, rule: &Named, schedule: &Schedule) -> Outcome {
     let samples = &series.samples;
     let mut memory = Memory::new(rule, resource);
-    let mut judge = Judge::new(resource, schedule, samples);
+    let mut judge = Judge::new(resource, schedule, samples, rule.fill());
     let mut requests: Vec<Request> = Vec::new();
     let mut times = schedule.times(samples).peekable();
     let weighted = Weighted::new(samples);

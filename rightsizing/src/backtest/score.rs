@@ -6,7 +6,8 @@ use super::trace::Sample;
 use crate::Resource;
 use crate::units::{DAY_MS, HOUR_MS};
 
-/// CPU use above this part of the request counts as over (design document "Vertical Pod Autoscaler").
+/// CPU use above this part of the request counts as over (design document "Vertical Pod Autoscaler"); a rule with a threshold
+/// of its own is judged by that.
 pub const CPU_FILL: f64 = 0.95;
 /// The goals at whose risk rules are compared: time over for CPU, windows over for memory.
 const GOAL: f64 = 0.01;
@@ -76,6 +77,15 @@ impl Score {
             Resource::Memory => 1.0,
         };
         Some(self.ratios.quantile(1.0 - GOAL)? / fill)
+    }
+
+    /// Part of the time (CPU, above 95 %) or of the days (memory) over with every request multiplied by a factor.
+    pub(super) fn over_times(&self, factor: f64, resource: Resource) -> Option<f64> {
+        let fill = match resource {
+            Resource::Cpu => CPU_FILL,
+            Resource::Memory => 1.0,
+        };
+        self.ratios.above(fill * factor)
     }
 
     pub(super) fn slack_times(&self, factor: f64) -> f64 {
@@ -180,6 +190,13 @@ impl Summary {
     }
 }
 
+/// Mean slack over the series that were judged, with every request multiplied by a factor.
+pub(super) fn mean_slack_times(scores: &[Score], factor: f64) -> f64 {
+    let judged = scores.iter().filter(|score| score.steps > 0);
+    let (sum, count) = judged.fold((0.0, 0.0), |(sum, n), score| (sum + score.slack_times(factor), n + 1.0));
+    sum / f64::max(count, 1.0)
+}
+
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -214,6 +231,13 @@ impl Ratios {
         self.weights.iter_mut().zip(&other.weights).for_each(|(mine, theirs)| *mine += theirs);
     }
 
+    /// The part of the weight in buckets above a ratio; `None` while empty.
+    fn above(&self, ratio: f64) -> Option<f64> {
+        let total: u64 = self.weights.iter().sum();
+        let above: u64 = self.weights.iter().skip((ratio * PER_ONE) as usize + 1).sum();
+        (total > 0).then(|| above as f64 / total as f64)
+    }
+
     fn quantile(&self, part: f64) -> Option<f64> {
         let total: u64 = self.weights.iter().sum();
         let wanted = (total as f64 * part).ceil();
@@ -229,6 +253,7 @@ impl Ratios {
 /// Judges one series while it is walked through.
 pub(super) struct Judge {
     resource: Resource,
+    fill: f64,
     every_ms: u64,
     last_ms: u64,
     seen: u32,
@@ -266,9 +291,11 @@ struct Step {
 }
 
 impl Judge {
-    pub(super) fn new(resource: Resource, schedule: &Schedule, samples: &[Sample]) -> Self {
+    /// CPU use above `fill` of the request is over.
+    pub(super) fn new(resource: Resource, schedule: &Schedule, samples: &[Sample], fill: f64) -> Self {
         Self {
             resource,
+            fill,
             every_ms: schedule.every_ms.max(1),
             last_ms: samples.last().map_or(0, |sample| sample.time_ms),
             seen: 0,
@@ -294,7 +321,7 @@ impl Judge {
             request,
             risk,
             // A hair above, so that a request made of the use itself is not over by rounding.
-            most: CPU_FILL * request as f64 * (1.0 + 1e-9),
+            most: self.fill * request as f64 * (1.0 + 1e-9),
             per_request: 1.0 / request as f64,
             samples: 0,
             over_ms: 0,

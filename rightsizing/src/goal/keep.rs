@@ -11,9 +11,10 @@ use crate::rule::Question;
 /// itself: on the public traces requests then change two to seven times a day.
 const WORTH: f64 = 0.03;
 
-/// Part by which a CPU request that is raised within the day may differ from the new answer before it follows: answers
-/// move by less from one hour to the next, and should not change a request every hour.
-const NEAR: f64 = 0.05;
+/// Parts by which a CPU request that is raised within the day may be below or above the new answer before it follows.
+/// Answers move by less from one hour to the next: on the public traces requests then change as often as by the day.
+const BELOW: f64 = 0.02;
+const ABOVE: f64 = 0.1;
 
 /// What was answered before, where it is kept.
 ///
@@ -31,7 +32,7 @@ pub(super) fn previous(params: &Params, question: &Question, request: u64, profi
         Resource::Cpu if params.change == Change::Day => None,
         // A raise that is over must not be kept.
         Resource::Cpu if params.change == Change::Raise => {
-            let near = request as f64 / (1.0 + NEAR)..=request as f64 * (1.0 + NEAR);
+            let near = request as f64 / (1.0 + BELOW)..=request as f64 * (1.0 + ABOVE);
             near.contains(&(previous as f64)).then_some(previous)
         }
         Resource::Cpu => {

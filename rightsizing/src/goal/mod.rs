@@ -14,8 +14,8 @@
 //! - Little history (`tiers`): what containers of the same command, image and tag, or image used, until the container has
 //!   two days of its own; and wider margins until it has a week.
 //!
-//! - Requests may change within the day (`change`): raised for six hours where use is above them for most of an hour, or
-//!   set every hour from the last hours and the same hour of other days.
+//! - Requests may change within the day (`change`): raised while use is above them for most of an hour, or set every hour
+//!   from the last hours and the same hour of other days.
 //! - What was answered before (`keep`) is answered again where a change is not worth it.
 //!
 //! Four weeks see every weekday more than once, so that a quiet weekend does not shrink Monday. Owned here: request and bounds for
@@ -131,9 +131,8 @@ impl Params {
         }
     }
 
-    /// Expected part of time or of days over a request. CPU: by the curve, and the time starved. Memory: what was seen, and
-    /// one day of which the goal is all that is known.
-    /// Beside less than ten days that day shrinks to a tenth of them: what is not known must not outweigh what is.
+    /// Expected part of time or of days over a request. CPU: by the curve, and the time starved. Memory: by the distribution of
+    /// daily peaks.
     fn risk(&self, resource: Resource, profile: &Profile, request: u64) -> Option<f64> {
         match resource {
             Resource::Cpu => {
@@ -141,17 +140,10 @@ impl Params {
                 let over = profile.curve().risk(request as f64 * self.cpu_fill);
                 (!profile.is_empty()).then(|| (over + starved).min(1.0))
             }
-            Resource::Memory => {
-                let (over, of) = profile.days_above(request);
-                let unknown = (of / KNOWN_TO_UNKNOWN).min(1.0);
-                (of > 0.0).then(|| (over + self.memory_over * unknown) / (of + unknown))
-            }
+            Resource::Memory => memory::risk(self, profile, request),
         }
     }
 }
-
-/// What was seen outweighs what is not known by this, until it outweighs a day of it.
-const KNOWN_TO_UNKNOWN: f64 = 10.0;
 
 /// Hours of the container's own history that are looked at.
 fn first_hour(now_ms: u64, days: u64) -> u64 {

@@ -9,7 +9,7 @@ pub enum Change {
     /// Whenever asked, usually once a day: one request for every hour of it.
     #[default]
     Day,
-    /// As by the day, and raised for six hours where CPU use is above 95 % of the request for most of an hour.
+    /// Asked every hour: as by the day, and raised while CPU use is above 95 % of the request for most of an hour.
     Raise,
     /// By the hour: CPU requests follow the last hours and the same hour of the last seven days.
     Hourly,

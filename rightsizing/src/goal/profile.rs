@@ -27,8 +27,8 @@ const HOURLY_LAST_HOURS: f64 = 24.0;
 const HOURLY_SAME: f64 = 0.48;
 const HOURLY_SAME_DAYS: u64 = 7;
 
-/// Hours of which a raise that is in force now may come: it holds for six, and may have needed two.
-const RAISED_HOURS: u64 = 8;
+/// Clock hours that a raise comes from: the one that goes on and the one before.
+const RAISED_HOURS: u64 = 2;
 
 /// Time at each height of use by how it is weighed, milliseconds in 1,024ths.
 #[derive(Debug, Clone, Default)]
@@ -50,7 +50,7 @@ pub(super) struct Profile {
     decayed: Option<(u64, u64)>,
     curve: Curve,
     /// The last hours, oldest first; only where requests are raised within the day.
-    pub(super) recent: Vec<(u64, Histogram)>,
+    pub(super) recent: Vec<Histogram>,
     /// Greatest use of each day, newest first, and of how many hours it is made.
     days: Vec<(u64, u32)>,
     /// Greatest use while starved, and for how long it was starved.
@@ -113,7 +113,7 @@ impl Profile {
             match params.change {
                 Change::Day => {}
                 Change::Raise if now - start <= RAISED_HOURS * HOUR_MS => {
-                    self.recent.push((hour.hour, histogram.clone()));
+                    self.recent.push(histogram.clone());
                 }
                 Change::Raise => {}
                 Change::Hourly => self.heights.by_hour(params, histogram, hour.hour, now),

@@ -162,7 +162,7 @@ fn ask_changing(change: Change, history: &Made, at_minutes: u64, previous: Optio
 }
 
 #[test]
-fn a_new_level_raises_within_the_hour_for_six_hours() {
+fn a_new_level_raises_within_the_hour_and_for_two() {
     let begins = 14 * DAY + 90;
     let level = |at: u64| if (begins..begins + 60).contains(&at) { 3_000_000 } else { 1_000_000 };
     let history = made(past(Resource::Cpu, 15 * DAY, level));
@@ -171,9 +171,9 @@ fn a_new_level_raises_within_the_hour_for_six_hours() {
     assert_eq!(at(Change::Raise, 20).request, Some(before), "a third of an hour");
     let raised = at(Change::Raise, 45);
     assert!(raised.request.unwrap() as f64 * 0.95 > 3e6, "{raised:?}");
-    assert!(raised.notes.iter().any(|note| note.starts_with("raised for six hours")), "{raised:?}");
-    assert!(at(Change::Raise, 6 * 60).request.unwrap() > 3_000_000);
-    for (change, minutes) in [(Change::Raise, 9 * 60), (Change::Day, 45)] {
+    assert!(raised.notes.iter().any(|note| note.starts_with("raised: use was above 1.")), "{raised:?}");
+    assert!(at(Change::Raise, 90).request.unwrap() > 3_000_000);
+    for (change, minutes) in [(Change::Raise, 4 * 60), (Change::Day, 45)] {
         assert!(at(change, minutes).request.unwrap() < 1_400_000, "{change:?} {minutes}");
     }
 }
@@ -422,6 +422,28 @@ fn a_higher_memory_answer_is_kept_and_a_lower_one_never() {
     let young = made(past(Resource::Memory, 3 * DAY, |_| 1_000 * MIB));
     let wanted = ask(&young, Resource::Memory, 3, None);
     assert_eq!(ask(&young, Resource::Memory, 3, Some(wanted * 6 / 5)), wanted);
+}
+
+/// The risk that an answer tells is the objective it was made for, and that of a request that days were above is theirs.
+#[test]
+fn the_risk_of_memory_is_the_objective_and_grows_below_it() {
+    let restless = |at: u64| (400 + 300 * (at / DAY * 7 % 5)) * MIB;
+    let history = made(past(Resource::Memory, 28 * DAY, restless));
+    let of = |memory_over, current| {
+        let params = Params { memory_over, ..Params::default() };
+        let now_ms = T0 + 28 * DAY_MS;
+        params.recommend(&Question { resource: Resource::Memory, now_ms, current, previous: None }, &history)
+    };
+    for over in [0.03, 0.01, 0.001] {
+        let risk = of(over, None).risk_then.unwrap();
+        assert!((risk / over - 1.0).abs() < 0.01, "{over}: {risk}");
+    }
+    let requests = [0.001, 0.01, 0.05].map(|over| of(over, None).request.unwrap());
+    assert!(requests.windows(2).all(|pair| pair[0] > pair[1]), "{requests:?}");
+    let now = |mib: u64| of(0.01, Some(mib * MIB)).risk_now.unwrap();
+    assert_eq!(now(399), 1.0);
+    let risks = [399, 900, 1_500, 2_500, 9_000].map(now);
+    assert!(risks.windows(2).all(|pair| pair[0] > pair[1]), "{risks:?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod foretold;
 pub(crate) mod history;
+mod halves;
 mod prometheus;
 mod read;
 mod text;
@@ -35,6 +36,7 @@ use read::Progress;
   evenkeel backtest --trace cpu.csv.gz --resource cpu --rule goal --rule vpa --rule vpa:percentile=0.99,half-life=72h
   evenkeel backtest --trace memory.csv --resource memory --requests-out requests.csv -o json
   evenkeel backtest --trace cpu.csv --resource cpu --rule goal --rule goal:change=hourly --every 1h
+  evenkeel backtest --trace cpu.csv --resource cpu --rule goal:price=0.17 --rule goal:price=0.2 --halves
   evenkeel backtest --trace cpu.csv --resource cpu --at 2026-01-31T00:00:00Z
   evenkeel backtest --trace cpu.csv --resource cpu --series web --svg web.svg
   evenkeel backtest --history deployment/web --resource cpu --rule goal --rule vpa
@@ -107,6 +109,10 @@ pub(crate) struct BacktestArgs {
     /// Judge what `evenkeel usage` predicts of the next hour and day instead of requests: how many windows kept to it.
     #[arg(long, conflicts_with_all = ["at", "svg", "html", "csv", "requests_out", "rules"])]
     predicted: bool,
+    /// Judge halves of the series and of the time apart: each with every request multiplied by the factor that meets the goal of
+    /// 1 % on the other half.
+    #[arg(long, conflicts_with_all = ["at", "csv"])]
+    halves: bool,
     /// Print a row of CSV for each rule and series.
     #[arg(long, conflicts_with = "at")]
     csv: bool,
@@ -163,6 +169,9 @@ pub(super) struct Replayed {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) against_first: Option<Against>,
     pub(super) series: Vec<Judged>,
+    /// On halves of the trace, where that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) halves: Option<Vec<halves::OnHalf>>,
     #[serde(skip)]
     outcomes: Vec<Outcome>,
 }
@@ -298,6 +307,11 @@ pub(crate) fn run(args: &BacktestArgs, address: &Address, output: &Output) -> Re
         .collect();
     progress.end();
     compare(&mut replayed, resource);
+    if args.halves {
+        for (one, (_, rule)) in replayed.iter_mut().zip(&rules) {
+            one.halves = Some(halves::on_halves(&trace, &one.outcomes, resource, rule, &schedule));
+        }
+    }
     if let Some((file, first)) = args.requests_out.as_ref().zip(replayed.first()) {
         let rows = trace.iter().zip(&first.outcomes).flat_map(|(series, outcome)| {
             outcome.requests.iter().map(move |request| (series.name.as_str(), *request))
@@ -426,6 +440,7 @@ fn replayed(
         rule: name.to_owned(),
         resource: resource.as_str(),
         against_first: None,
+        halves: None,
         overall: Summary::of(resource, outcomes.iter().map(|outcome| &outcome.score)).map(Overall::from),
         series: trace
             .iter()

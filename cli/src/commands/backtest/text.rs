@@ -21,6 +21,9 @@ pub(super) fn render(replayed: &[Replayed], output: &Output) -> String {
     if let [first, .., _] = replayed {
         let _ = write!(text, "\n{}", against(&first.rule, replayed).render(output.has_colour()));
     }
+    if replayed.iter().any(|one| one.halves.is_some()) {
+        let _ = write!(text, "\n{}", super::halves::table(replayed).render(output.has_colour()));
+    }
     if output.is_wide() {
         let _ = write!(text, "\n{}", calibration(replayed).render(output.has_colour()));
     }
@@ -126,7 +129,7 @@ fn series(one: &Replayed) -> Table {
     table
 }
 
-fn percent(part: Option<f64>) -> Cell {
+pub(super) fn percent(part: Option<f64>) -> Cell {
     part.map_or_else(|| "-".into(), |part| format!("{:.2} %", 100.0 * part).into())
 }
 
