@@ -170,6 +170,9 @@ fn refusals_name_place_reason_and_remedy() {
     assert!(none.status == 1 && none.err.contains("/nonexistent/t.csv"), "{}", none.err);
 }
 
+/// An answer of which only the beginning comes.
+const BREAKS_OFF: &str = r#"{"status":"success","data":"#;
+
 /// A Prometheus of canned answers, one for each connection; the last one is given again.
 fn prometheus(answers: Vec<String>) -> String {
     use std::io::Read as _;
@@ -201,10 +204,11 @@ fn prometheus(answers: Vec<String>) -> String {
                 }
                 None => answer.clone(),
             };
+            // One that breaks off has told of more than comes.
+            let length = body.len() + usize::from(answer == BREAKS_OFF);
             let _ = write!(
                 stream,
-                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
-                body.len()
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
             );
         }
     });
@@ -269,6 +273,7 @@ fn what_a_prometheus_does_wrong_is_told_with_a_remedy() {
         (refuses, "it refuses: unknown function"),
         (vector, "no matrix"),
         (empty, "no sample for the query"),
+        (BREAKS_OFF, "its answer broke off"),
         ("<html>login</html>", "no answer of Prometheus"),
         (r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":7}]}}"#, "no matrix"),
     ] {

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::histogram::Histogram;
+use crate::usage::Second;
 
 /// Whose usage is meant, from the specific to the general.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -110,6 +111,9 @@ pub trait History {
     fn since_ms(&self, _scope: Scope) -> Option<u64> {
         None
     }
+
+    /// Shows the last seconds of each replica that runs, oldest first; nothing where the store keeps none.
+    fn visit_seconds(&self, _visit: &mut dyn FnMut(&[Second])) {}
 
     /// Shows hours from an hour on, one after the other. What holds its hours in memory spares the copies.
     fn visit_hours(&self, scope: Scope, from: u64, visit: &mut dyn FnMut(&Hour)) {

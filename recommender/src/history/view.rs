@@ -8,6 +8,7 @@ use evenkeel_model::rollup::Rollup;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::histogram::{Histogram, Tally};
 use evenkeel_rightsizing::history::{Day, Event, History, Hour, Minute, Scope};
+use evenkeel_rightsizing::usage::Second;
 
 use super::minute::Kept;
 use super::packed::Packed;
@@ -424,6 +425,14 @@ impl History for View<'_> {
         let mut days = Vec::new();
         self.visit_days(scope, from, &mut |day| days.push(day.clone()));
         days
+    }
+
+    fn visit_seconds(&self, visit: &mut dyn FnMut(&[Second])) {
+        for id in self.series(Scope::Own) {
+            for (_, slot) in self.state.live_of(id) {
+                visit(&slot.seconds.kept(self.resource).collect::<Vec<_>>());
+            }
+        }
     }
 
     fn visit_hours(&self, scope: Scope, from: u64, visit: &mut dyn FnMut(&Hour)) {

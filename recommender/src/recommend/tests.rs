@@ -297,6 +297,72 @@ fn the_past_of_an_image_is_read_once_for_all_its_workloads() {
     assert_eq!(reads(200), few);
 }
 
+fn changing(change: &str) -> Chosen {
+    let parameters = serde_json::json!({ "change": change });
+    let parameters = parameters.as_object().unwrap();
+    rules::choose("goal", parameters, &Goals::default(), &Default::default()).unwrap()
+}
+
+/// Busy from eight to twenty: requests by the hour follow, those by the day do not; and what is raised comes within the
+/// hour of a level nobody knew.
+#[test]
+fn requests_change_within_the_day_where_a_policy_says_so() {
+    let mut feed = Feed::new();
+    feed.start(("web", "web:1", None));
+    let hour = |feed: &Feed| feed.now / HOUR % 24;
+    let cpu = |feed: &Feed, change: &str| {
+        let line = &list::lines(&feed.state, "")[0];
+        let site = Site::new();
+        let [cpu, _] =
+            feed.desk(&site).recommend(&line.asked, &Now::default(), None, Some(&changing(change)));
+        (cpu.request.unwrap(), cpu.notes.join("; "))
+    };
+    for _ in 0..10 * 24 {
+        let busy = (8..20).contains(&hour(&feed));
+        feed.run(HOUR, |_| (if busy { 1_000 } else { 100 }, 500));
+    }
+    // Two in the morning.
+    let (day, hourly) = (cpu(&feed, "day").0, cpu(&feed, "hourly").0);
+    assert!(day > 1_000 && hourly < 200, "{day} {hourly}");
+    assert_eq!(cpu(&feed, "raise").0, day);
+    for _ in 0..8 {
+        let busy = (8..20).contains(&hour(&feed));
+        feed.run(HOUR, |_| (if busy { 1_000 } else { 100 }, 500));
+    }
+    assert!(cpu(&feed, "hourly").0 > 1_000, "{}", cpu(&feed, "hourly").0);
+    // A level that nobody knew.
+    feed.run(45 * MINUTE, |_| (4_000, 500));
+    let (raised, why) = cpu(&feed, "raise");
+    assert!(raised > 4_000 && why.contains("raised: use was above"), "{raised} {why}");
+    assert!(cpu(&feed, "day").0 < 2_000);
+    feed.run(4 * HOUR, |_| (1_000, 500));
+    assert!(cpu(&feed, "raise").0 < 2_000, "{:?}", cpu(&feed, "raise"));
+}
+
+/// The seconds of a container that runs tell where its memory is going.
+#[test]
+fn memory_is_raised_on_its_way_to_the_request() {
+    let mut feed = Feed::new();
+    feed.start(("web", "web:1", None));
+    feed.run(3 * DAY, |_| (100, 500));
+    let memory = |feed: &Feed, change: &str| {
+        let line = &list::lines(&feed.state, "")[0];
+        let site = Site::new();
+        let [_, memory] =
+            feed.desk(&site).recommend(&line.asked, &Now::default(), None, Some(&changing(change)));
+        (memory.request.unwrap() / MIB, memory.notes.join("; "))
+    };
+    let before = memory(&feed, "raise").0;
+    assert!((500..2_000).contains(&before), "{before}");
+    (0..60).for_each(|second| feed.sample(SECOND, |_| (100, 300 + 10 * second)));
+    let (raised, why) = memory(&feed, "raise");
+    assert!(raised >= 1_700 && why.contains("raised: at its pace"), "{raised} {why}");
+    assert!(memory(&feed, "day").0 < raised);
+    // It stopped: what was used counts, and no pace.
+    (0..60).for_each(|_| feed.sample(SECOND, |_| (100, 890)));
+    assert_eq!(memory(&feed, "raise"), memory(&feed, "day"));
+}
+
 fn asked(window_seconds: u64) -> Question {
     Question { window_seconds, ..Question::default() }
 }

@@ -103,7 +103,10 @@ pub(super) fn estimate(params: &Params, profile: &Profile) -> Option<Estimate> {
     let young = params.young(profile.age_days());
     let costs = Costs::new(params, profile.curve(), young);
     let height = costs.cheapest()?.max(LEAST);
-    let starved = profile.starved_peak as f64 * params.starved_factor / params.cpu_fill;
+    // Less than the objective allows is a burst that a request need not cover.
+    let is_starved = profile.starved_ms as f64 > params.cpu_over * profile.measured_ms() as f64;
+    let starved =
+        if is_starved { profile.starved_peak as f64 * params.starved_factor / params.cpu_fill } else { 0.0 };
     let request = (height * (1.0 + YOUNG_MARGIN * young) / params.cpu_fill).max(starved);
     let peak = profile.peak().unwrap_or(0) as f64;
     Some(Estimate {

@@ -7,15 +7,16 @@
 //!
 //! - CPU (`cpu`): the request at which a little more would cost more than the time that it covers, of the time expected
 //!   above each height of use (`curve`): days of four weeks, halved with every week. Time in which the container was
-//!   starved of CPU counts as over: the request grows by half of what was used then, until it ends.
+//!   starved of CPU counts as over: while it is more than the objective allows, the request grows by half of what was
+//!   used then.
 //! - Memory (`memory`): the geometric mean of the greatest use of two weeks and of the 99 % point of a log-normal through
 //!   the daily peaks of three weeks. OOM kills stand outside of it: the request is at least what was used then and a
 //!   fifth, doubling with each repetition.
 //! - Little history (`tiers`): what containers of the same command, image and tag, or image used, until the container has
 //!   two days of its own; and wider margins until it has a week.
 //!
-//! - Requests may change within the day (`change`): raised while use is above them for most of an hour, or set every hour
-//!   from the last hours and the same hour of other days.
+//! - Requests may change within the day (`change`): raised while use is above them for most of an hour (`raise`), or set every
+//!   hour from the last hours and the same hour of other days; memory that grows by the second is met on its way (`rising`).
 //! - What was answered before (`keep`) is answered again where a change is not worth it.
 //!
 //! Four weeks see every weekday more than once, so that a quiet weekend does not shrink Monday. Owned here: request and bounds for
@@ -29,6 +30,7 @@ mod oom;
 mod params;
 mod profile;
 mod raise;
+mod rising;
 mod tiers;
 
 #[cfg(test)]
@@ -74,6 +76,7 @@ impl Rule for Params {
         let kept = keep::previous(self, question, request, profile).map(|kept| kept.max(rounded(least)));
         let request = kept.unwrap_or_else(|| keep::current(self, question, request));
         let request = raise::raised(self, profile, request, &mut notes);
+        let request = rising::raised(self, question, history, request, &mut notes);
         if question.resource == Resource::Cpu {
             notes.extend(cpu::explanation(self, profile, request));
         }

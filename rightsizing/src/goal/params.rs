@@ -9,9 +9,10 @@ pub enum Change {
     /// Whenever asked, usually once a day: one request for every hour of it.
     #[default]
     Day,
-    /// Asked every hour: as by the day, and raised while CPU use is above 95 % of the request for most of an hour.
+    /// Asked every hour: as by the day, and raised while CPU use is above 95 % of the request for most of an hour, or memory
+    /// is on its way above it.
     Raise,
-    /// By the hour: CPU requests follow the last hours and the same hour of the last seven days.
+    /// By the hour: CPU requests follow the last hours and the same hour of the last seven days; memory as with `Raise`.
     Hourly,
 }
 
