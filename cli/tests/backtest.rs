@@ -76,6 +76,23 @@ fn halves_of_a_trace_are_held_against_each_other() {
     assert!(table.contains("HALF") && table.matches("half of time").count() == 4, "{table}");
 }
 
+/// One of two series is busy by day: what it gives back at night has room for others then, and only then.
+#[test]
+fn what_hourly_requests_free_is_told_by_the_hour() {
+    let rules = ["--rule", "goal", "--rule", "goal:change=hourly", "--every", "1h", "--by-hour", "0.5"];
+    let table = backtest(&rules).out;
+    let row = |hour: &str| -> Vec<f64> {
+        let line = table.lines().find(|line| line.starts_with(hour)).unwrap();
+        line.split_whitespace().skip(1).map(|cell| cell.parse().unwrap()).collect()
+    };
+    assert_eq!(table.lines().count(), 25, "{table}");
+    let (night, noon) = (row("03"), row("12"));
+    assert!(night[2] > 1.5 && night[3] >= 3.0 && noon[3] == 0.0, "{table}");
+    assert!((night[0] - night[1] - night[2]).abs() < 0.02, "{table}");
+    let refused = run(&["backtest", "--trace", "/dev/null", "--resource", "cpu", "--by-hour", "0"]);
+    assert!(refused.status == 2 && refused.err.contains("above 0"), "{}", refused.err);
+}
+
 #[test]
 fn requests_by_the_hour_are_set_and_counted() {
     let day = backtest(&["-o", "json"]).json();

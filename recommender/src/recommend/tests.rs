@@ -354,12 +354,12 @@ fn memory_is_raised_on_its_way_to_the_request() {
     };
     let before = memory(&feed, "raise").0;
     assert!((500..2_000).contains(&before), "{before}");
-    (0..60).for_each(|second| feed.sample(SECOND, |_| (100, 300 + 10 * second)));
+    (0..60).for_each(|second| feed.sample(SECOND, |_| (100, 500 + 10 * second)));
     let (raised, why) = memory(&feed, "raise");
-    assert!(raised >= 1_700 && why.contains("raised: at its pace"), "{raised} {why}");
+    assert!(raised >= 2_000 && why.contains("raised: at its pace"), "{raised} {why}");
     assert!(memory(&feed, "day").0 < raised);
     // It stopped: what was used counts, and no pace.
-    (0..60).for_each(|_| feed.sample(SECOND, |_| (100, 890)));
+    (0..60).for_each(|_| feed.sample(SECOND, |_| (100, 1_090)));
     assert_eq!(memory(&feed, "raise"), memory(&feed, "day"));
 }
 

@@ -2,10 +2,11 @@
 //!
 //! `trace` reads CSV, `past` shows rules the part before now, `replay` walks through a series, `score` judges,
 //! `calibration` holds what was expected against what came, `paired` one rule against another, `halves` one half of a trace
-//! against the other, `foretold` holds forecasts against what came, `svg` draws and `html` makes
-//! a report. Requests are set at each series' first sample plus warm-up, and then every step. A series shorter than the
-//! warm-up and three days warms up for half of its whole days, at least one.
+//! against the other, `by_hour` sums requests by the hour of the day, `foretold` holds forecasts against what came, `svg`
+//! draws and `html` makes a report. Requests are set at each series' first sample plus warm-up, and then every step. A series
+//! shorter than the warm-up and three days warms up for half of its whole days, at least one.
 
+pub mod by_hour;
 pub mod calibration;
 pub mod foretold;
 pub mod halves;

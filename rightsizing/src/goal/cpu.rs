@@ -17,6 +17,9 @@ use crate::units::MICROS_A_CORE;
 const PRICED_AT: f64 = 0.01;
 const PRICE_ROOT: f64 = 0.25;
 
+/// The threshold at which it is that price: another one scales the request and moves no height.
+const PRICED_FILL: f64 = 0.95;
+
 /// At most this, times the root of the objective, may be expected above a request: 4 % for 1 %, 9 % for 5 %. From 2 to 5 %
 /// the slack at equal risk is the same within a point.
 const WORST: f64 = 0.4;
@@ -82,7 +85,7 @@ impl<'a> Costs<'a> {
 
     /// What the request for a height costs, in requests: what is unused, but for a constant, and the time over.
     fn cost(&self, height: f64, above: f64) -> f64 {
-        self.price * above.max(ENOUGH * self.over) - self.curve.mean() * self.fill / height.max(1.0)
+        self.price * above.max(ENOUGH * self.over) - self.curve.mean() * PRICED_FILL / height.max(1.0)
     }
 
     /// How much more a request costs than another one; infinitely more where too much is expected above it.

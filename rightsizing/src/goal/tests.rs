@@ -147,6 +147,24 @@ fn a_stricter_objective_asks_for_more() {
     assert!((0.003..0.02).contains(&risk), "{risk}");
 }
 
+/// Another threshold is another share of the request for the same height of use.
+#[test]
+fn a_threshold_scales_the_request_and_nothing_else() {
+    let wave = |at: u64| 300_000 + 90_000 * (at / 60 % 24) + 400_000 * u64::from((at / 5).is_multiple_of(61));
+    let history = made(past(Resource::Cpu, 28 * DAY, wave));
+    let height = |cpu_fill: f64| {
+        let params = Params { cpu_fill, ..Params::default() };
+        let now_ms = T0 + 28 * DAY_MS;
+        let question = Question { resource: Resource::Cpu, now_ms, current: None, previous: None };
+        let answer = params.recommend(&question, &history);
+        (answer.request.unwrap() as f64 * cpu_fill, answer.risk_then)
+    };
+    for fill in [0.5, 0.8, 1.0] {
+        assert!((height(fill).0 / height(0.95).0 - 1.0).abs() < 1e-4, "{fill}");
+        assert_eq!(height(fill).1, height(0.95).1, "{fill}");
+    }
+}
+
 #[test]
 fn the_first_day_asks_for_more_cpu_than_the_fourth_week() {
     let wave = |at: u64| 500_000 + 20_000 * ((at / 60) % 24) + 7_000 * (at / 5 % 13);

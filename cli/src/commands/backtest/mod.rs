@@ -1,8 +1,9 @@
 //! `evenkeel backtest`: replays traces of use under any rule, and says how good its requests would have been.
 
+mod by_hour;
 mod foretold;
-pub(crate) mod history;
 mod halves;
+pub(crate) mod history;
 mod prometheus;
 mod read;
 mod text;
@@ -107,12 +108,16 @@ pub(crate) struct BacktestArgs {
     #[arg(long, value_name = "NUMBER", requires = "html", value_parser = price)]
     price: Option<f64>,
     /// Judge what `evenkeel usage` predicts of the next hour and day instead of requests: how many windows kept to it.
-    #[arg(long, conflicts_with_all = ["at", "svg", "html", "csv", "requests_out", "rules"])]
+    #[arg(long, conflicts_with_all = ["at", "svg", "html", "csv", "requests_out", "rules", "halves", "by_hour"])]
     predicted: bool,
     /// Judge halves of the series and of the time apart: each with every request multiplied by the factor that meets the goal of
     /// 1 % on the other half.
     #[arg(long, conflicts_with_all = ["at", "csv"])]
     halves: bool,
+    /// Show what the rules request at each hour of the day, and how many pods of this request (cores or GiB) the room has that
+    /// the last rule frees beside the first.
+    #[arg(long, value_name = "REQUEST", value_parser = positive, conflicts_with_all = ["at", "csv"])]
+    by_hour: Option<f64>,
     /// Print a row of CSV for each rule and series.
     #[arg(long, conflicts_with = "at")]
     csv: bool,
@@ -143,6 +148,13 @@ fn time(text: &str) -> Result<u64, String> {
 fn price(text: &str) -> Result<f64, String> {
     let price = text.parse().ok().filter(|price: &f64| price.is_finite() && *price >= 0.0);
     price.ok_or_else(|| "give a number of 0 or more, such as 0.031".to_owned())
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    price(text)
+        .ok()
+        .filter(|amount| *amount > 0.0)
+        .ok_or_else(|| "give a number above 0, such as 0.5".to_owned())
 }
 
 fn moment(text: &str) -> Result<u64, String> {
@@ -327,7 +339,9 @@ pub(crate) fn run(args: &BacktestArgs, address: &Address, output: &Output) -> Re
             replayed.iter().map(|one| html::Replayed { rule: &one.rule, outcomes: &one.outcomes }).collect();
         write_file(file, &html::report(&trace, &rules, resource, args.price))?;
     }
-    if args.csv {
+    if let Some(pod) = args.by_hour {
+        print(&by_hour::table(&replayed, resource, pod).render(output.has_colour()))?;
+    } else if args.csv {
         print(&text::csv(&replayed))?;
     } else {
         match replayed.as_slice() {
