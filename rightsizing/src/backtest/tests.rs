@@ -293,6 +293,12 @@ fn odd_series_are_replayed_under_every_rule() {
         ("one sample", every(1, |_| 500_000), None),
         ("zero", every(12 * 288, |_| 0), Some(0..=100_000_000)),
         ("constant", every(12 * 288, |_| 500_000), Some(500_000..=700_000)),
+        // A node whose cores are half as fast, where no conversion is known: the level of the last days is what counts.
+        (
+            "moved",
+            every(12 * 288, |n| if n < 6 * 288 { 500_000 } else { 1_000_000 }),
+            Some(1_000_000..=1_300_000),
+        ),
         ("gaps", gaps, Some(500_000..=900_000)),
         ("huge", every(12 * 288, |_| u64::MAX), Some(u64::MAX / 2..=u64::MAX)),
         // A counter that was reset is a rate of nothing, and one that was read twice a rate twice as high.
