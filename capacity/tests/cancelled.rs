@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// A node that holds very many.
 fn node(name: &str) -> Value {
     json!({
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "rack": name}},
         "status": {"allocatable": {"cpu": "2k", "memory": "9Ti", "pods": "9000000"}},
     })
 }
@@ -28,11 +28,13 @@ fn pod(name: &str, more: Value) -> Value {
 
 /// Two rules of which each alone would have a closed form, so that pods are placed one by one; neither ever refuses.
 fn slow() -> Value {
-    let spread = json!({
-        "maxSkew": 1_000_000, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchLabels": {"app": "a"}},
-    });
-    json!({"topologySpreadConstraints": [spread, spread]})
+    let spread = |key: &str| {
+        json!({
+            "maxSkew": 1_000_000, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "a"}},
+        })
+    };
+    json!({"topologySpreadConstraints": [spread("kubernetes.io/hostname"), spread("rack")]})
 }
 
 fn written(value: Value) -> Pod {

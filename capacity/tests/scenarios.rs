@@ -214,6 +214,9 @@ fn every_scenario_keeps_free_what_must_stay_free() {
     };
     let plain = ask(&small, "1", json!({"trials": 3, "seed": 7}));
     assert_eq!((&plain["count"], &plain["binding"]), (&json!(3), &json!("reserve")));
+    // Told with the other bounds where it does not bind.
+    let limited = ask(&small, "1", json!({"max": 1}));
+    assert_eq!(limited["bounds"], json!({"aggregate": 5, "limit": 1, "nodes": 5, "reserve": 3}));
     assert_eq!(plain["trials"], json!({"trials": 3, "min": 3, "median": 3, "max": 3}));
     // The first takes half a core more than goes, the second too; the third takes as much as goes and a half.
     let preempted = |reserve| ask(&large, reserve, json!({"preempt": true}))["preempt"]["count"].clone();

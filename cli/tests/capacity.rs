@@ -364,9 +364,9 @@ fn kubectl_runs_it_as_a_plugin() {
 #[test]
 fn types_say_what_counts_for_pods_that_say_nothing() {
     let files = Files::new();
-    let cluster = "kind: List\nitems:\n- kind: Node\n  metadata: {name: n}\n  \
+    let cluster = "kind: List\nitems:\n- kind: Node\n  metadata: {name: n1}\n  \
         status: {allocatable: {cpu: 8, memory: 8Gi, pods: 110, example.com/disk: 10k}}\n- kind: Pod\n  metadata: {name: old}\n  \
-        spec: {nodeName: n, containers: [{name: c}]}\n";
+        spec: {nodeName: n1, containers: [{name: c}]}\n";
     let (pod, cluster) = (files.write("pod.yaml", POD), files.write("cluster.yaml", cluster));
     let types =
         "resourceTypes: {example.com/disk: {units: byte per second, defaultRequest: 2500, quantization: 1k}}";

@@ -220,6 +220,7 @@ impl<'a, 'b> Counter<'a, 'b> {
             Steps::First(most) => Some(self.first_steps(most)),
             _ => None,
         };
+        let reserve = Reserve::new(self.cluster, self.state, &self.ask.reserve).room(self.placers[0].pod());
         let attachable = self.placers.iter().filter_map(|placer| placer.attachable(self.state)).min();
         let mut per_shape = vec![vec![0_u64; nodes]; self.ask.shapes.len()];
         let mut sequence: Vec<NodeIndex> = Vec::new();
@@ -231,6 +232,7 @@ impl<'a, 'b> Counter<'a, 'b> {
             Vec::new()
         };
         let mut bounds = self.bounds(nodes_bound, sets, &end);
+        bounds.extend(reserve.filter(|_| single).map(|pods| ("reserve".to_owned(), pods / of_set)));
         bounds.extend(attachable.map(|nodes| ("attachments".to_owned(), nodes)));
         if let Some(fragmentation) = &fragmentation {
             bounds.insert("aggregate".to_owned(), fragmentation.aggregate / of_set);

@@ -277,7 +277,7 @@ mod tests {
             ("", "a question"),
             ("[]", "a question"),
             (r#"{"pods": [], "nonsense": 1}"#, "nonsense"),
-            (r#"{"pods": ["kind: Node\nmetadata: {name: n}"]}"#, "pods[0]: it holds no pod, but Node n"),
+            (r#"{"pods": ["kind: Node\nmetadata: {name: n1}"]}"#, "pods[0]: it holds no pod, but Node n1"),
             (r#"{"pods": [], "steps": 1001}"#, "steps"),
             (
                 r#"{"snapshot": {"kind": "List", "items": [{"kind": "Node", "status": 3}]}}"#,
