@@ -19,6 +19,7 @@ pub(crate) fn files(bytes: &[u8]) {
         assert!((0.0..=1000.0).contains(&pressure.some.avg10));
     }
     let _ = (node::parse_meminfo(bytes), node::parse_cpu_times(bytes, 100));
+    let _ = (parse::io_stat(bytes), parse::blkio(bytes), parse::net_dev(bytes));
     let _ = (parse::proc_stat(bytes), parse::pick(bytes, [b"oom_kill", b"pgsteal"]));
 }
 
@@ -35,6 +36,9 @@ pub(crate) fn some_files() -> Vec<Vec<u8>> {
         "4242 (a ) b) S 1 4242 4242 0 -1 4194560 2 0 0 0 3 4 0 0 20 0 1 0 777 1024 5 18446744073709551615\n",
         "low 0\nhigh 3\nmax 17\noom 1\noom_kill 1\npgsteal 99\n",
         "-997\n",
+        "8:0 rbytes=4096 wbytes=512 rios=1 wios=2 dbytes=0 dios=0\n8:16\n",
+        "8:0 Read 4096\n8:0 Write 512\n8:0 Total 4608\nTotal 4608\n",
+        "Inter-| Receive\n face |bytes\n  eth0: 10 1 0 0 0 0 0 0 20 2 0 0 0 0 0 0\n",
     ])
 }
 

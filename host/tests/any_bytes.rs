@@ -17,6 +17,9 @@ fn kernel_like() -> impl Strategy<Value = Vec<u8>> {
         Just(b"+cpu".to_vec()),
         Just(b"0-3,7".to_vec()),
         Just(b"oom_kill ".to_vec()),
+        Just(b"8:0 rbytes=".to_vec()),
+        Just(b"8:0 Read ".to_vec()),
+        Just(b"a\nb\neth0:1 2 3 4 5 6 7 8 ".to_vec()),
         Just(b"max".to_vec()),
         Just(b"-".to_vec()),
         Just(b"\n".to_vec()),
@@ -33,6 +36,7 @@ proptest! {
     fn nothing_panics(bytes in prop_oneof![kernel_like(), prop::collection::vec(any::<u8>(), 0..512)]) {
         let _any = (parse::uint(&bytes), parse::int(&bytes), parse::limit(&bytes), parse::v1_limit(&bytes));
         let _any = (parse::pressure_some_total(&bytes), parse::proc_stat(&bytes), parse::first_line(&bytes));
+        let _any = (parse::io_stat(&bytes), parse::blkio(&bytes), parse::net_dev(&bytes));
         let _any = parse::pick(&bytes, [b"oom_kill", b"some", b"", b"max"]);
         let (mut pids, mut malformed) = (Vec::new(), 0);
         prop_assert!(parse::procs(&bytes, &mut pids, &mut malformed) <= bytes.len());

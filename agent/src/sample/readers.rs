@@ -12,6 +12,9 @@ use evenkeel_model::workload::ContainerKind;
 
 use crate::shared::{Stats, TrackChange, Tracked};
 
+/// What a tick fills, by slot: samples, and traffic of those whose turn it is.
+type Filled<'a> = (&'a mut Vec<(u32, Sample)>, &'a mut Vec<(u32, Traffic)>);
+
 /// One container being read.
 struct Entry {
     slot: u32,
@@ -110,7 +113,7 @@ impl Readers {
         &mut self,
         tick: u64,
         now: impl Fn() -> Duration,
-        (samples, traffic): (&mut Vec<(u32, Sample)>, &mut Vec<(u32, Traffic)>),
+        (samples, traffic): Filled<'_>,
         stats: &Stats,
     ) {
         if std::mem::take(&mut self.changed) {
@@ -150,5 +153,67 @@ impl Entry {
         let place = self.reader.places().first()?;
         let phase = place.inode;
         self.traffic.look(kernel, now(), (tick, phase), Some(place).filter(|_| self.tells_network))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use evenkeel_host::fake::FakeTree;
+    use evenkeel_host::hierarchy::Mode;
+    use evenkeel_host::sampler::{Descriptors, Plan};
+
+    use super::*;
+    use crate::report::test_support::tracked;
+
+    /// Container of the pod `p` in the cgroup `/c<slot>` of a process of its own.
+    fn container(tree: &FakeTree, slot: u32, name: &str, kind: ContainerKind) -> TrackChange {
+        let (path, pid) = (format!("/c{slot}"), 70 + slot);
+        tree.add_cgroup(&path).unwrap();
+        tree.set_procs(&path, &[pid]).unwrap();
+        let dir = tree.roots().proc().join(pid.to_string()).join("net");
+        fs::create_dir_all(&dir).unwrap();
+        // One namespace: one inode.
+        let shared = tree.roots().proc().join("dev");
+        fs::write(&shared, "a\nb\neth0: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n").unwrap();
+        fs::hard_link(shared, dir.join("dev")).unwrap();
+        let mut new = tracked(slot, &format!("c{slot}"));
+        let mut workload = (*new.workload).clone();
+        (workload.pod.name, workload.container, workload.kind) = ("p".to_owned(), name.to_owned(), kind);
+        new.workload = Arc::new(workload);
+        new.inode = tree.open().unwrap().dirs(&path).unwrap()[0].at().inode;
+        TrackChange::Added(Arc::new(new))
+    }
+
+    #[test]
+    fn a_pods_network_is_told_with_one_of_its_containers() {
+        let tree = FakeTree::new(Mode::V2).unwrap();
+        fs::create_dir_all(tree.roots().proc().join("1/net")).unwrap();
+        fs::write(tree.roots().proc().join("1/net/dev"), "").unwrap();
+        let kernel =
+            SampleContext::new(tree.open().unwrap(), Descriptors::within(1000), Plan::refresh_every(1));
+        let (mut readers, stats) = (Readers::new(kernel.with_networks(&tree.roots())), Stats::default());
+        let changes = [
+            container(&tree, 1, "a-pause", ContainerKind::Infrastructure),
+            container(&tree, 2, "web", ContainerKind::Regular),
+            container(&tree, 3, "log", ContainerKind::Regular),
+        ];
+        for change in &changes {
+            readers.change(change, &stats);
+        }
+        let mut tick = 0;
+        let mut tell = |readers: &mut Readers| {
+            let (mut samples, mut traffic) = (Vec::new(), Vec::new());
+            for _ in 0..2 {
+                tick += 1;
+                (samples.clear(), traffic.clear());
+                readers.read_all(tick, || Duration::from_secs(tick), (&mut samples, &mut traffic), &stats);
+            }
+            traffic.iter().map(|(slot, look)| (*slot, look.network.is_some())).collect::<Vec<_>>()
+        };
+        assert_eq!(tell(&mut readers), [(1, false), (2, false), (3, true)]);
+        readers.change(&TrackChange::Removed { slot: 3 }, &stats);
+        assert_eq!(tell(&mut readers), [(1, false), (2, true)]);
     }
 }

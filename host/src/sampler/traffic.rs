@@ -199,7 +199,7 @@ impl Block {
 }
 
 /// A file that fits the buffer; one that is cut would tell too little.
-fn read_whole<'a>(file: impl AsFd, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+fn read_whole(file: impl AsFd, buffer: &mut [u8]) -> Option<&[u8]> {
     let len = loop {
         match pread(&file, buffer, 0) {
             Err(Errno::EINTR) => {}

@@ -185,8 +185,7 @@ impl Visitor for Second {
 fn replay(mut frames: Reader, start: &Start, time_usec: u64) -> Result<Past, NotKept> {
     let (mut names, mut traffic, mut decoder) = (BTreeMap::new(), BTreeMap::new(), Decoder::new());
     let (mut last, mut second, mut payload) = (None, Second::default(), Vec::new());
-    loop {
-        let Some(seq) = frames.read_into(&mut payload)? else { break };
+    while let Some(seq) = frames.read_into(&mut payload)? {
         let Some((kind, time, frame)) = split(&payload) else { continue };
         // Another run of records begins: the clock was set back, or the agent was restarted.
         let is_next_run = seq > start.whole && kind == Kind::Whole;

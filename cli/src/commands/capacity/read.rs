@@ -53,16 +53,10 @@ pub(super) fn snapshot(
         types.into_iter().for_each(|types| pod.fill(types));
     };
     let mut loader = Loader::new();
-    if recommendations.is_some() {
-        if matches!(source, Source::Files(files) if files.iter().any(|file| file == Path::new("-"))) {
-            let why = "standard input can be read once only";
-            return Err(Failure::usage(
-                "cannot count twice",
-                "--snapshot",
-                why,
-                "save the snapshot to a file",
-            ));
-        }
+    let once_only = |files: &[PathBuf]| files.iter().any(|file| file == Path::new("-"));
+    if recommendations.is_some() && matches!(source, Source::Files(files) if once_only(files)) {
+        let why = "standard input can be read once only";
+        return Err(Failure::usage("cannot count twice", "--snapshot", why, "save the snapshot to a file"));
     }
     if recommendations.is_some() || types.is_some() {
         loader = loader.changing(&change);
