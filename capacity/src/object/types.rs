@@ -18,6 +18,10 @@ impl Pod {
                     && !resources.limits.contains_key(name)
                 {
                     resources.requests.insert(name.to_owned(), default);
+                    if !defined.name().is_native() {
+                        // What Kubernetes does not overcommit has a limit, equal to the request.
+                        resources.limits.insert(name.to_owned(), default);
+                    }
                 }
             }
             round(&mut resources.requests, types);
@@ -54,6 +58,7 @@ mod tests {
             |list: &ResourceList| list.iter().map(|(n, q)| format!("{n}={q}")).collect::<Vec<_>>().join(" ");
         let [a, b] = &pod.spec.containers[..] else { panic!("two containers") };
         assert_eq!(told(&a.resources.requests), "cpu=200m example.com/disk=2k hugepages-2Mi=1Mi");
+        assert_eq!(told(&a.resources.limits), "example.com/disk=2k");
         assert_eq!(
             (told(&b.resources.requests), told(&b.resources.limits)),
             (String::new(), "example.com/disk=3k".into())
