@@ -130,7 +130,7 @@ pub fn forecast(resource: Resource, window: Window, now_ms: u64, history: &dyn H
     let newest = seen.last_key_value().map(|(_, newest)| *newest)?;
     // What was hardly measured is no window.
     seen.retain(|_, (_, weight_ms)| *weight_ms * 2 >= window.ms());
-    Some(of_windows(resource, window, now, &seen).unwrap_or_else(|| Forecast {
+    Some(of_windows(resource, window, now, &seen).unwrap_or(Forecast {
         window,
         values: newest.0,
         count: newest.1 / 1_000,

@@ -20,7 +20,7 @@ pub enum Change {
 ///
 /// The shape was chosen by replaying public traces (224 series of GWA-T-12 Bitbrains, Azure's traces of 2017 and 2019, five
 /// EC2 and RDS series of the Numenta Anomaly Benchmark, six of Crane's test data, one container of Alibaba's 2018 trace),
-/// judged by drawing the series anew; numbers are rounded. Halves of the time were not held against each other.
+/// judged by drawing the series anew and by halves of series and of time (docs/backtest.md); numbers are rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Params {
