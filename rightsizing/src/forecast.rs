@@ -7,7 +7,8 @@
 //! a confidence of at most n / (n + 1) can be stated. It holds for each value by itself: the next window's maximum is at
 //! most that told, likewise mean and percentiles, and its minimum at least that.
 //!
-//! On the public traces 90 to 94 % of hours and 90 to 96 % of days keep to what is told with 90 % (`evenkeel backtest --predicted`).
+//! On public traces 88 to 92 % of hours keep to what is told with 90 %, and 86 to 94 % of days to what is told with 85 to
+//! 88 % (`evenkeel backtest --predicted`).
 
 use std::collections::BTreeMap;
 
