@@ -408,7 +408,9 @@ fn taken_over(from: Product, to: Product) {
     }
     assert_eq!(usage, want);
     fresh.stop();
-    assert_same(&read_all(&to.section(), end - days * DAY, end, given.len()).0, &given);
+    // A day that goes on is told from what is here of it, and nothing is heard of nodes here.
+    let whole = Batch { parts: Vec::new(), ..given.clone() };
+    assert_same(&read_all(&to.section(), end - days * DAY, end, whole.len()).0, &whole);
 
     // It is the recommender's own now; engines that are not there do not keep it from starting.
     let gone = EngineSection::new(EngineKind::Prometheus, "http://127.0.0.1:1".to_owned());
@@ -448,7 +450,7 @@ async fn answers(running: &common::Running) -> Vec<serde_json::Value> {
         serde_json::from_str::<serde_json::Value>(&text).unwrap()
     };
     let mut all = ask(String::new()).await.as_array().unwrap().clone();
-    for image in ["web:1", "web:9"] {
+    for image in ["job:1", "web:9"] {
         let answer = ask(common::pod(image, "")).await;
         let why = &answer["containers"][0]["evenkeel"];
         all.extend([why["cpu"].clone(), why["memory"].clone()]);
@@ -479,6 +481,12 @@ fn lost_disk(product: Product) {
             }
         };
         let first = begin(&dirs[0]).await;
+        // A node that is on time: the three hours of the other come late, and an hour is not taken for over by them.
+        let mut punctual = common::Agent::on("node-2", 8, &[]);
+        punctual.time_usec += 590_000_000;
+        let mut other = punctual.connect(first.grpc).await;
+        other.send(punctual.measure(5)).await;
+        other.acknowledged(5).await;
         let mut agent = common::Agent::new(7, &["web:1", "web:2", "job:1"]);
         agent.time_usec -= (SECONDS as u64 - 600) * 1_000_000;
         let mut link = agent.connect(first.grpc).await;
@@ -502,11 +510,15 @@ fn lost_disk(product: Product) {
         let before = answers(&first).await;
         let second = begin(&dirs[1]).await;
         let samples = |all: &[serde_json::Value]| all.iter().map(|r| r["samples"].as_u64().unwrap()).min();
-        let after = common::until(|| async {
+        let begun = Instant::now();
+        let after = loop {
             let after = answers(&second).await;
-            (after.len() == before.len() && samples(&after) >= Some(SECONDS as u64 / 60 - 3)).then_some(after)
-        });
-        let after = after.await;
+            if after.len() == before.len() && samples(&after) >= Some(SECONDS as u64 / 60 - 3) {
+                break after;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{before:#?} became {after:#?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
         for (was, is) in before.iter().zip(&after) {
             let of = |r: &serde_json::Value, key: &str| r[key].as_u64().unwrap() as f64;
             assert_eq!((&was["tier"], &was["workload"]), (&is["tier"], &is["workload"]));
@@ -515,8 +527,7 @@ fn lost_disk(product: Product) {
                 assert!((a - b).abs() <= part * a, "{key}: {was} became {is}");
             }
         }
-        let tiers: Vec<&str> = after.iter().map(|r| r["tier"].as_str().unwrap()).collect();
-        assert_eq!(tiers[tiers.len() - 4..], ["image:tag", "image:tag", "image", "image"]);
+        assert_eq!(after.last().unwrap()["tier"], "image", "{after:?}");
         second.stop().await;
         first.stop().await;
     });

@@ -15,7 +15,7 @@ use super::sealed::{
     SealedKind, at, decode_day, decode_event, decode_hour, encode_day, encode_event, encode_hour,
 };
 use crate::state::State;
-use crate::state::history::{History, SeriesId, SeriesKey};
+use crate::state::history::{Fresh, History, SeriesId, SeriesKey};
 use crate::state::image::Image;
 
 /// Plain values of what goes to files.
@@ -48,23 +48,22 @@ pub(crate) fn batch_of(outgoing: &Outgoing) -> Batch {
     batch
 }
 
-/// What has come since the last call: minutes that ended, and of days that go on those whose turn came after a minute and up
-/// to the present one. While engines are being read nothing is whole, and no part is told.
-pub(crate) fn fresh(state: &mut State, turned: u32, now: u32) -> Batch {
-    let minutes = state.history.take_fresh();
-    let minutes =
-        minutes.iter().flat_map(|(key, pod, kept)| kept.iter().map(|kept| minute_of(key, pod, kept)));
-    let mut batch = Batch { minutes: minutes.collect(), ..Batch::default() };
-    if state.filling.readers == 0 {
-        let turns = now.saturating_sub(turned).min(TURNS);
-        let parts = (0..turns).flat_map(|back| state.past.open_parts(now - back));
-        let part = |(key, resource, day)| {
-            let subject = Subject::clone(&Arc::<Subject>::clone(&key));
-            PartOf { of: DayOf { subject, resource, day }, until: now }
-        };
-        batch.parts = parts.map(part).collect();
-    }
-    batch
+/// Plain values of minutes that ended.
+pub(crate) fn batch_of_minutes(fresh: &[Fresh]) -> Batch {
+    let minutes = fresh.iter().flat_map(|(key, pod, kept)| kept.iter().map(|kept| minute_of(key, pod, kept)));
+    Batch { minutes: minutes.collect(), ..Batch::default() }
+}
+
+/// Of days that go on those whose turn came after a minute and up to the present one. While engines are being read nothing is
+/// whole, and no part is told.
+pub(crate) fn parts(state: &State, turned: u32, now: u32) -> Batch {
+    let turns = if state.filling.readers == 0 { now.saturating_sub(turned).min(TURNS) } else { 0 };
+    let parts = (0..turns).flat_map(|back| state.past.open_parts(now - back));
+    let part = |(key, resource, day): (Arc<Subject>, _, _)| PartOf {
+        of: DayOf { subject: Subject::clone(&key), resource, day },
+        until: now,
+    };
+    Batch { parts: parts.map(part).collect(), ..Batch::default() }
 }
 
 fn minute_of(key: &SeriesKey, pod: &str, kept: &Kept) -> MinuteOf {
@@ -103,8 +102,9 @@ pub(crate) struct Filling {
     until: HashMap<(SubjectId, u32), u32>,
 }
 
-/// Minutes after its end within which an hour or a day may not have been sealed before what kept it was lost.
-const UNSEALED: u32 = 120;
+/// Minutes after its end within which an hour or a day may not have been sealed before what kept it was lost: a day, because
+/// what arrives late is sealed late.
+const UNSEALED: u32 = 24 * 60;
 
 impl Filling {
     /// Whether an hour (true) or a day of a subject that goes on, or ended just now, is neither sealed nor was it open here
@@ -245,6 +245,7 @@ fn fill_open(state: &mut State, key: &SeriesKey, pod: &str, hour: u32, minutes: 
         state.past.replica(own, replica);
     }
     for id in subjects.into_iter().flatten() {
+        minutes.iter().for_each(|kept| state.past.heard(id, kept.minute));
         if !state.filling.lacks(&state.past, id, false, day) {
             continue;
         }

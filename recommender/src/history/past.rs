@@ -371,9 +371,7 @@ impl Past {
         let heights =
             [rollup.cpu_micro.mean(), (rollup.memory_bytes.count > 0).then_some(rollup.memory_bytes.max)];
         for id in subjects.iter().flatten() {
-            if let Some(held) = self.get_mut(*id) {
-                held.since = Some(held.since.map_or(minute, |since| since.min(minute)));
-            }
+            self.heard(*id, minute);
             let Some(open) = self.open_day(clock, *id, minute / (24 * 60)) else { continue };
             for (resource, height) in heights.into_iter().enumerate() {
                 if let Some(height) = height {
@@ -579,6 +577,13 @@ impl Past {
             let sealed = if is_hour { &held.hours } else { &held.days };
             sealed.iter().any(|packed| packed.has(number))
         })
+    }
+
+    /// Something of a subject is known of a minute.
+    pub(crate) fn heard(&mut self, id: SubjectId, minute: u32) {
+        if let Some(held) = self.get_mut(id) {
+            held.since = Some(held.since.map_or(minute, |since| since.min(minute)));
+        }
     }
 
     /// Takes a part of a day in that another engine had.

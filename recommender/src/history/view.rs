@@ -85,7 +85,11 @@ impl<'a> View<'a> {
     fn subjects(&self, scope: Scope) -> Vec<SubjectId> {
         let clusters = match self.of.cluster {
             Some(cluster) => vec![cluster],
-            None => self.state.clusters(),
+            None => match self.state.clusters() {
+                // No node was heard of yet: what is known of images belongs to no cluster.
+                known if known.is_empty() => vec![""],
+                known => known,
+            },
         };
         let mut found: Vec<SubjectId> = clusters
             .into_iter()

@@ -12,6 +12,9 @@ use crate::history::files::{Files, Outgoing};
 use crate::history::fill;
 use crate::state::State;
 
+/// Containers whose minutes are taken under one lock: less than a millisecond.
+const FRESH_AT_ONCE: usize = 500;
+
 /// The state, read by many and changed by the store alone.
 ///
 /// A lock under which whoever waits to write goes before new readers makes everybody wait for a long look as soon as a
@@ -137,12 +140,21 @@ impl SharedState {
         if engines.is_empty() {
             return;
         }
-        let batch = {
-            let mut state = self.write();
+        let offer = |batch: Batch| engines.iter().for_each(|queue| queue.push(batch.clone()));
+        loop {
+            // By and by, so that records need not wait for long.
+            let fresh = self.write().history.take_fresh(FRESH_AT_ONCE);
+            if fresh.is_empty() {
+                break;
+            }
+            offer(fill::batch_of_minutes(&fresh));
+        }
+        let parts = {
+            let state = self.study();
             let now = state.clock.now();
-            fill::fresh(&mut state, std::mem::replace(turned, now), now)
+            fill::parts(&state, std::mem::replace(turned, now), now)
         };
-        engines.iter().for_each(|queue| queue.push(batch.clone()));
+        offer(parts);
     }
 
     /// What is sealed goes to these engines as well from now on.

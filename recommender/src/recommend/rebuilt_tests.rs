@@ -22,8 +22,8 @@ impl Engine {
     /// What the checkpoint thread does every half minute.
     fn offered(&mut self, state: &mut State) {
         let now = state.clock.now();
-        let batch = fill::fresh(state, std::mem::replace(&mut self.turned, now), now);
-        self.take(batch);
+        self.take(fill::batch_of_minutes(&state.history.take_fresh(500)));
+        self.take(fill::parts(state, std::mem::replace(&mut self.turned, now), now));
     }
 
     /// What a checkpoint does.

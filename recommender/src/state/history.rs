@@ -57,6 +57,9 @@ impl Requested {
     }
 }
 
+/// Minutes of one container that ended: its series, its pod, and they.
+pub(crate) type Fresh = (SeriesKey, Arc<str>, Vec<Kept>);
+
 /// Which series are meant.
 #[derive(Debug, Clone, Copy)]
 pub enum Select<'a> {
@@ -258,9 +261,10 @@ impl Minutes {
         self.fresh.get_or_insert_default();
     }
 
-    /// Minutes that ended since the last call: series, pod and minutes of each container.
-    pub(crate) fn take_fresh(&mut self) -> Vec<(SeriesKey, Arc<str>, Vec<Kept>)> {
-        let Some(listed) = self.fresh.as_mut().map(std::mem::take) else { return Vec::new() };
+    /// Minutes that ended and were not taken yet, of no more than so many containers: series, pod and minutes of each.
+    pub(crate) fn take_fresh(&mut self, most: usize) -> Vec<Fresh> {
+        let Some(listed) = &mut self.fresh else { return Vec::new() };
+        let listed: Vec<_> = listed.drain(listed.len().saturating_sub(most)..).collect();
         let mut taken = Vec::with_capacity(listed.len());
         for (id, replica) in listed {
             let Some(series) = self.by_id.get_mut(&id) else { continue };
