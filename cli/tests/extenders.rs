@@ -177,7 +177,8 @@ fn an_extender_may_be_sent_names_and_asked_about_its_own_resources_only() {
 
 #[test]
 fn an_extender_that_fails_ends_the_count_in_words() {
-    let table: Vec<(fn(&str, &Value) -> Reply, &str)> = vec![
+    type Answer = fn(&str, &Value) -> Reply;
+    let table: Vec<(Answer, &str)> = vec![
         (|_, _| Reply::Status(500), "it answered 500"),
         (|_, _| Reply::Text("<html>"), "its answer is no JSON"),
         (|_, _| Reply::Json(json!({"NodeNames": 3})), "its answer is no ExtenderFilterResult"),

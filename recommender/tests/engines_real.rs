@@ -409,7 +409,7 @@ fn taken_over(from: Product, to: Product) {
     assert_eq!(usage, want);
     fresh.stop();
     // A day that goes on is told from what is here of it, and nothing is heard of nodes here.
-    let whole = Batch { parts: Vec::new(), ..given.clone() };
+    let whole = Batch { parts: Vec::new(), ..given };
     assert_same(&read_all(&to.section(), end - days * DAY, end, whole.len()).0, &whole);
 
     // It is the recommender's own now; engines that are not there do not keep it from starting.

@@ -207,7 +207,8 @@ mod tests {
             let (mut samples, mut traffic) = (Vec::new(), Vec::new());
             for _ in 0..2 {
                 tick += 1;
-                (samples.clear(), traffic.clear());
+                samples.clear();
+                traffic.clear();
                 readers.read_all(tick, || Duration::from_secs(tick), (&mut samples, &mut traffic), &stats);
             }
             traffic.iter().map(|(slot, look)| (*slot, look.network.is_some())).collect::<Vec<_>>()

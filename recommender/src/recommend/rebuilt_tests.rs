@@ -23,7 +23,8 @@ impl Engine {
     fn offered(&mut self, state: &mut State) {
         let now = state.clock.now();
         self.take(fill::batch_of_minutes(&state.history.take_fresh(500)));
-        self.take(fill::parts(state, std::mem::replace(&mut self.turned, now), now));
+        let turned = std::mem::replace(&mut self.turned, now);
+        self.take(fill::parts(state, turned, now));
     }
 
     /// What a checkpoint does.

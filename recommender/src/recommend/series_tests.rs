@@ -23,7 +23,10 @@ fn all(feed: &Feed, asked: &Asked) -> (Vec<Piece>, usize) {
     (pieces, slices)
 }
 
-fn joined(pieces: &[Piece]) -> (Vec<(u64, u64)>, Vec<(u64, u64)>) {
+type Pairs = Vec<(u64, u64)>;
+
+/// All values, and all gaps.
+fn joined(pieces: &[Piece]) -> (Pairs, Pairs) {
     (
         pieces.iter().flat_map(|piece| piece.values.clone()).collect(),
         pieces.iter().flat_map(|piece| piece.gaps.clone()).collect(),

@@ -38,7 +38,7 @@ fn answer(mut stream: UnixStream, script: &Script) -> Result<()> {
     let told = script.lock().ok().and_then(|script| script.get(id?.0).cloned());
     match told {
         Some(Some(text)) => {
-            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{text}", text.len())?
+            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{text}", text.len())?;
         }
         // Until the other side has had enough.
         Some(None) => while reader.read_line(&mut line)? > 0 {},

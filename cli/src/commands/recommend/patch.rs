@@ -63,6 +63,9 @@ fn remark(text: &mut String, row: &Row) {
     let _ = writeln!(text, "# {}", clean(&line));
 }
 
+/// Requests and limits of one container, by resource.
+type Lists = (Map<String, Value>, Map<String, Value>);
+
 /// The object that is patched.
 struct Target<'a> {
     kind: &'a str,
@@ -98,7 +101,7 @@ impl<'a> Target<'a> {
         let (mut containers, mut init) = (BTreeMap::new(), BTreeMap::new());
         for row in rows {
             let of = if row.init { &mut init } else { &mut containers };
-            let lists: &mut (Map<_, _>, Map<_, _>) = of.entry(row.container.as_str()).or_default();
+            let lists: &mut Lists = of.entry(row.container.as_str()).or_default();
             let set = |list: &mut Map<String, Value>, value: Option<u64>| {
                 let value = value.map(|value| (row.resource.clone(), quantity(&row.resource, value).into()));
                 list.extend(value);
@@ -106,8 +109,8 @@ impl<'a> Target<'a> {
             set(&mut lists.0, row.request);
             set(&mut lists.1, row.limit.filter(|_| row.limit != row.current_limit));
         }
-        let list = |all: BTreeMap<&str, (Map<String, Value>, Map<String, Value>)>| -> Value {
-            let one = |(name, (requests, limits)): (&str, (Map<_, _>, Map<_, _>))| {
+        let list = |all: BTreeMap<&str, Lists>| -> Value {
+            let one = |(name, (requests, limits)): (&str, Lists)| {
                 let mut resources = json!({ "requests": requests });
                 if !limits.is_empty() {
                     resources["limits"] = limits.into();
