@@ -111,11 +111,11 @@ impl<'a> Target<'a> {
         }
         let list = |all: BTreeMap<&str, Lists>| -> Value {
             let one = |(name, (requests, limits)): (&str, Lists)| {
-                let mut resources = json!({ "requests": requests });
-                if !limits.is_empty() {
-                    resources["limits"] = limits.into();
-                }
-                json!({ "name": name, "resources": resources })
+                // Sorted by name, as maps without an order of their own are.
+                let lists = [("limits", limits), ("requests", requests)];
+                let given = lists.into_iter().filter(|(of, list)| *of == "requests" || !list.is_empty());
+                let given = given.map(|(of, list)| (of.to_owned(), list.into()));
+                json!({ "name": name, "resources": given.collect::<Map<_, _>>() })
             };
             all.into_iter().map(one).collect()
         };
