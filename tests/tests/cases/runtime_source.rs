@@ -13,9 +13,8 @@ use evenkeel_tests::{machine, require, wait};
 use nix::unistd::Pid;
 use tonic::Code;
 
-/// Below the period at which a runtime is listed without a reason. The promise is one second of being listed, on a
-/// machine that has time for it.
-const KNOWN_WITHIN: Duration = Duration::from_secs(4);
+/// A new container is to be known within this of being listed.
+const KNOWN_WITHIN: Duration = Duration::from_secs(1);
 
 /// A place, a runtime, and an agent that asks it.
 struct Node {
