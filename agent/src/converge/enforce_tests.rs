@@ -61,7 +61,7 @@ pub(super) struct Rig {
     pub(super) owned: Owned,
     board: Board,
     pub(super) stats: Stats,
-    holds: Holds,
+    pub(super) holds: Holds,
 }
 
 impl Rig {

@@ -123,25 +123,22 @@ impl Converger {
         }
     }
 
-    /// `None` while those who bind by path, unit or name have not told what they see; then whether every runtime has.
+    /// `None` while those who bind by path or unit have not told all they see; then whether every runtime and engine has.
     fn sources_said(&self) -> Option<bool> {
         let sources = &self.parts.context.config.sources;
-        let said = |kind: SourceKind| self.snapshots.sources().any(|update| update.source == kind);
-        let silent = |update: &SourceUpdate| match update.source {
-            SourceKind::Cri => false,
-            // A directory that is not there holds no manifest.
-            SourceKind::Manifests => !update.healthy && Path::new(&update.address).exists(),
-            _ => !update.healthy,
-        };
-        let manifests = sources.manifests.is_none() || said(SourceKind::Manifests);
-        let systemd = !units::is_wanted(&sources.systemd) || said(SourceKind::Systemd);
-        let all = manifests && systemd && said(SourceKind::Names);
-        if !all || self.snapshots.sources().any(silent) {
-            return None;
-        }
-        let cri =
-            self.snapshots.sources().filter(|update| update.source == SourceKind::Cri && update.healthy);
-        Some(cri.count() == sources.cri.len())
+        let of = |kind: SourceKind| self.snapshots.sources().filter(move |update| update.source == kind);
+        // What stands in a manifest that cannot be read, nobody knows; a directory that is not there holds none.
+        let told = |update: &SourceUpdate| update.healthy && update.problems.is_empty();
+        let holds_none = |update: &SourceUpdate| !update.healthy && !Path::new(&update.address).exists();
+        let said = |kind| of(kind).next().is_some();
+        let manifests = sources.manifests.is_none()
+            || (said(SourceKind::Manifests) && of(SourceKind::Manifests).all(|u| told(u) || holds_none(u)));
+        let systemd = !units::is_wanted(&sources.systemd)
+            || (said(SourceKind::Systemd) && of(SourceKind::Systemd).all(told));
+        (manifests && systemd && said(SourceKind::Names)).then(|| {
+            let runtimes = of(SourceKind::Cri).filter(|update| told(update)).count();
+            runtimes == sources.cri.len() && of(SourceKind::Names).all(told)
+        })
     }
 
     /// Drops the originals of processes and cgroups that are no more.

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use evenkeel_host::knob::Knob;
+use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{Outcome, Target};
 use evenkeel_model::workload::SourceKind;
 
@@ -16,8 +17,10 @@ use super::env::Env;
 use super::own::Owned;
 use super::table::Table;
 use crate::decisions::Draft;
+use crate::holds::Holds;
 use crate::journal::Original;
 use crate::restore::give_back;
+use crate::systemd;
 
 /// How long nobody has to wish a knob before it is put back: sources tell of changes one after the other, and a container
 /// that ends takes its cgroup with it.
@@ -78,6 +81,17 @@ fn is_unknown(container: &Container) -> bool {
     container.tracked.workload.source == SourceKind::Names
 }
 
+/// Whether this is of a unit that does not run: what was set of it is there when it starts again.
+fn outlives(reader: &dyn HostReader, target: &Target) -> bool {
+    let gone = || matches!(target, Target::Cgroup(at) if reader.pids(at).is_err_and(|error| error.is_gone()));
+    systemd::outlives(target) && gone()
+}
+
+fn is_held(holds: Option<&Holds>, original: &Original) -> bool {
+    let Target::Cgroup(at) = &original.target else { return false };
+    holds.is_some_and(|holds| holds.len() > 0 && holds.held(at.inode, original.old.knob()).is_some())
+}
+
 impl Withdrawn {
     /// To be looked for once sources have had time to say what they see.
     pub(super) fn new(now: Instant) -> Self {
@@ -110,16 +124,20 @@ impl Withdrawn {
         now: Instant,
     ) -> Vec<Draft> {
         let wished = Wished::of(table, owned, all_said);
-        let unwished: Vec<Original> =
-            env.journal.originals().filter(|original| !wished.has(original)).cloned().collect();
+        let is_unwished =
+            |original: &&Original| !(wished.has(original) || outlives(env.reader, &original.target));
+        let unwished = env.journal.originals().filter(is_unwished).cloned();
+        // What is held for a while hides the agent's own value: it is looked at again once it is let go.
+        let (held, unwished): (Vec<Original>, Vec<Original>) =
+            unwished.partition(|original| is_held(env.holds, original));
         let key = |original: &Original| (original.target.clone(), original.old.knob());
         let (again, news): (Vec<Original>, Vec<Original>) =
             unwished.into_iter().partition(|original| self.unwished.contains(&key(original)));
         self.unwished = news.iter().map(key).collect();
         let count = |knob, outcome: &Outcome| stats.count(knob, outcome);
         let (drafts, failed) = give_back(env.reader, env.writer, env.journal, again, count);
-        let next =
-            if failed { Some(RETRY) } else { (!(self.unwished.is_empty() && all_said)).then_some(PERIOD) };
+        let again = !(self.unwished.is_empty() && held.is_empty() && all_said);
+        let next = if failed { Some(RETRY) } else { again.then_some(PERIOD) };
         self.due = next.map(|after| now + after);
         drafts
     }

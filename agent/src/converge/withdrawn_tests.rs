@@ -1,17 +1,20 @@
 //! What is switched off is put back: random sequences of options and containers end as if there had only been the last.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_host::hierarchy::Mode;
-use evenkeel_host::knob::Knob;
-use evenkeel_model::workload::Workload;
+use evenkeel_host::knob::{Knob, Setting};
+use evenkeel_model::units::CpuWeight;
+use evenkeel_model::workload::{Requested, SourceKind, Workload};
 use proptest::prelude::*;
 
 use super::container::Counters;
 use super::enforce_tests::{Rig, limited, requesting};
 use super::env::Env;
 use super::withdrawn::Withdrawn;
+use crate::holds::{Holder, Wish};
 
 /// Cgroups of the machine; the last lies in the subtree that is given to the agent, or not.
 const PATHS: [&str; 3] = ["/a", "/b", "/own/c"];
@@ -77,6 +80,11 @@ fn started(stage: &Stage, mode: Mode, before: Option<Rig>) -> Rig {
 /// Takes up a stage and lets the time pass in which what nobody wishes is put back.
 fn take(stage: &Stage, rig: &mut Rig) {
     rig.apply(&stage.workloads());
+    pass(rig, true);
+    rig.apply(&stage.workloads());
+}
+
+fn pass(rig: &mut Rig, all_said: bool) {
     let mut withdrawn = Withdrawn::new(Instant::now());
     for look in 1..4 {
         let mut writer = rig.kernel.clone();
@@ -86,12 +94,11 @@ fn take(stage: &Stage, rig: &mut Rig) {
             journal: &mut rig.journal,
             ticks: &|| 100_000,
             config: &rig.config,
-            holds: None,
+            holds: Some(&rig.holds),
         };
         let later = Instant::now() + look * Duration::from_secs(60);
-        withdrawn.turn(&mut env, (&rig.table, &rig.owned), true, &Counters(&rig.stats), later);
+        withdrawn.turn(&mut env, (&rig.table, &rig.owned), all_said, &Counters(&rig.stats), later);
     }
-    rig.apply(&stage.workloads());
 }
 
 /// Every value of every cgroup and process.
@@ -105,6 +112,54 @@ fn values(rig: &Rig) -> BTreeMap<String, String> {
         let scores = (10..13).filter_map(|pid| Some((format!("score {pid}"), state.score(pid)?.to_string())));
         knobs.chain(scores).collect()
     })
+}
+
+const ALL_ON: Stage = Stage {
+    restarts: true,
+    shares: true,
+    protection: true,
+    limits: true,
+    scores: true,
+    idle: false,
+    owns: false,
+    containers: [2, 0, 0],
+};
+
+#[test]
+fn a_container_whose_engine_cannot_be_asked_keeps_what_it_has() {
+    let mut rig = started(&ALL_ON, Mode::V2, None);
+    let untouched = values(&rig);
+    take(&ALL_ON, &mut rig);
+    let set = values(&rig);
+    // The next run sees the container by its name alone.
+    let mut rig = started(&ALL_ON, Mode::V2, Some(rig));
+    let mut named = requesting("a", 1, 1);
+    (named.source, named.requested) = (SourceKind::Names, Requested::Unknown);
+    rig.apply(&[(named, "/a")]);
+    pass(&mut rig, false);
+    assert_eq!(values(&rig), set);
+    pass(&mut rig, true);
+    assert_eq!(values(&rig), untouched);
+}
+
+#[test]
+fn what_is_held_for_a_while_is_put_back_once_it_is_let_go() {
+    let mut rig = started(&ALL_ON, Mode::V2, None);
+    let untouched = values(&rig);
+    take(&ALL_ON, &mut rig);
+    let container = rig.table.iter().next().unwrap();
+    let (at, tracked) = (container.cpu.clone().unwrap(), Arc::clone(&container.tracked));
+    let value = Setting::CpuWeight(CpuWeight::clamped(1));
+    let wish =
+        Wish { at: &at, value, tracked: &tracked, by: Holder::Starvation, why: "others starve".into() };
+    let mut writer = rig.kernel.clone();
+    rig.holds.hold(&rig.kernel, &mut writer, wish).unwrap();
+    rig.apply(&[]);
+    pass(&mut rig, true);
+    assert_eq!(rig.value("/a", Knob::CpuWeight), "1");
+    rig.holds.release(&rig.kernel, &mut writer, &at, Knob::CpuWeight);
+    pass(&mut rig, true);
+    assert_eq!(values(&rig), untouched);
 }
 
 proptest! {
