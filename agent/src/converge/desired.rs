@@ -94,9 +94,8 @@ impl Converger {
         let weight = self.rules.plan.cpu_weight;
         let applied = self.table.apply(reader, &mut self.rules, merged.bound);
         let waiting: Vec<_> = merged.waiting.iter().chain(&applied.vanished).cloned().collect();
-        if !waiting.is_empty() {
-            self.merge_at = Some(now + WAITING_PERIOD);
-        }
+        let again = (!waiting.is_empty()).then(|| now + WAITING_PERIOD);
+        self.merge_at = self.merge_at.into_iter().chain(again).chain(self.table.incomplete_due()).min();
         self.take_in(applied, now);
         self.divide_cores(now);
         if self.rules.plan.cpu_weight != weight {

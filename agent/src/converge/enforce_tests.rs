@@ -253,6 +253,21 @@ fn a_new_container_is_timed_from_its_first_process() {
 }
 
 #[test]
+fn a_cgroup_made_in_one_hierarchy_after_the_other_gets_every_knob() {
+    let mut rig = Rig::with(Mode::V1, &[], &["/slow"]);
+    rig.state(|state| state.set_missing("/slow", &[Controller::Cpu]));
+    let wish = [(requesting("slow", 500, 256), "/slow")];
+    rig.apply(&wish);
+    assert_eq!(rig.value("/slow", Knob::CpuShares), "1024", "there is none to write to");
+    let due = rig.table.incomplete_due().unwrap();
+    rig.state(|state| state.set_missing("/slow", &[]));
+    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+    rig.apply(&wish);
+    assert_eq!(rig.value("/slow", Knob::CpuShares), "512");
+    assert_eq!(rig.table.incomplete_due(), None);
+}
+
+#[test]
 fn limits_follow_the_manifest_and_are_put_back_when_it_has_none() {
     let mut rig = Rig::with(Mode::V2, &[], &["/web"]);
     rig.apply(&[(limited("web", 500, 128), "/web")]);

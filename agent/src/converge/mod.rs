@@ -17,6 +17,7 @@ mod enforce_tests;
 mod env;
 mod fair;
 mod housekeeping;
+mod incomplete;
 mod knob;
 mod knobs;
 mod members;

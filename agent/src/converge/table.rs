@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::Instant;
 
 use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::snapshot::{CgroupFacts, HostReader};
@@ -21,6 +22,7 @@ use evenkeel_qos::plan::{ContainerPlan, Standing, plan};
 
 use super::container::{Container, Scores};
 use super::fair::request_of;
+use super::incomplete::Incomplete;
 use super::knob::KnobLoop;
 use super::knobs::Knobs;
 use super::members::Target;
@@ -57,6 +59,7 @@ pub(super) struct Table {
     by_id: HashMap<String, Key>,
     next_key: Key,
     next_slot: u32,
+    incomplete: Incomplete,
     /// Changes the sampler has not taken yet.
     pending: VecDeque<TrackChange>,
     changes: Option<SyncSender<TrackChange>>,
@@ -83,6 +86,7 @@ impl Table {
             by_id: HashMap::new(),
             next_key: 1,
             next_slot: 1,
+            incomplete: Incomplete::default(),
             pending: VecDeque::new(),
             changes,
         }
@@ -96,6 +100,9 @@ impl Table {
             self.by_id.iter().filter(|(id, _)| !wanted.contains(id.as_str())).map(|(_, key)| *key).collect();
         for key in stale {
             self.drop_container(key, "no source reports it any more", &mut applied);
+        }
+        for key in self.incomplete.changed(reader, Instant::now()) {
+            self.drop_container(key, "its cgroup was made in another hierarchy too", &mut applied);
         }
         for bound in bound {
             self.apply_one(reader, rules, bound, &mut applied);
@@ -126,10 +133,17 @@ impl Table {
             }
         };
         detect_weight(rules, &bound.workload, &facts);
-        self.insert(rules, bound, &facts, applied);
+        self.insert(reader, rules, bound, &facts, applied);
     }
 
-    fn insert(&mut self, rules: &Rules, bound: Bound, facts: &CgroupFacts, applied: &mut Applied) {
+    fn insert(
+        &mut self,
+        reader: &dyn HostReader,
+        rules: &Rules,
+        bound: Bound,
+        facts: &CgroupFacts,
+        applied: &mut Applied,
+    ) {
         let Some(processes_at) = facts.processes_at().cloned() else { return };
         let Some(planned) = plan_one(rules, &bound.workload, facts) else { return };
         let workload = bound.workload;
@@ -156,7 +170,7 @@ impl Table {
             verified_at_usec: None,
             processes: 0,
             agent_started: Some(rules.agent_started),
-            noticed: Some(std::time::Instant::now()),
+            noticed: Some(Instant::now()),
             whole: true,
             judged: 0,
             stale: true,
@@ -165,6 +179,7 @@ impl Table {
             processes_at,
             tracked,
         };
+        self.incomplete.found(reader, key, facts, Instant::now());
         self.by_id.insert(workload.id.clone(), key);
         self.containers.insert(key, container);
         applied.changed.push(key);
@@ -218,7 +233,7 @@ impl Table {
         container.judged = 0;
         container.stale = true;
         container.generation += 1;
-        container.noticed = Some(std::time::Instant::now());
+        container.noticed = Some(Instant::now());
         applied.drafts.push(classified(&workload, &planned));
         applied.changed.push(key);
     }
@@ -258,6 +273,11 @@ impl Table {
         changed
     }
 
+    /// When a container whose cgroup was not made in every hierarchy is looked at again.
+    pub(super) fn incomplete_due(&self) -> Option<Instant> {
+        self.incomplete.due()
+    }
+
     /// A container's cgroup is gone, whatever the sources still say.
     pub(super) fn gone(&mut self, key: Key) -> Applied {
         let mut applied = Applied::default();
@@ -267,6 +287,7 @@ impl Table {
 
     fn drop_container(&mut self, key: Key, why: &str, applied: &mut Applied) {
         let Some(container) = self.containers.remove(&key) else { return };
+        self.incomplete.forget(key);
         let workload = &container.tracked.workload;
         if self.by_id.get(&workload.id) == Some(&key) {
             self.by_id.remove(&workload.id);

@@ -71,10 +71,26 @@ pub enum FakeDeed {
 #[derive(Debug, Clone)]
 struct FakeCgroup {
     inode: u64,
+    /// Hierarchies of cgroup v1 in which it is not made yet.
+    missing: Vec<Controller>,
     settings: BTreeMap<Knob, Setting>,
     freezable: bool,
     reclaimable: Bytes,
     memory: MemoryUse,
+}
+
+impl FakeCgroup {
+    /// With default values, in every hierarchy.
+    fn new(inode: u64, mode: Mode) -> Self {
+        Self {
+            inode,
+            missing: Vec::new(),
+            settings: defaults(mode).into_iter().map(|s| (s.knob(), s)).collect(),
+            freezable: true,
+            reclaimable: Bytes::ZERO,
+            memory: MemoryUse::default(),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -123,15 +139,14 @@ impl FakeState {
     pub fn add_cgroup(&mut self, path: &str) {
         let inode = self.next_inode;
         self.next_inode += 10;
-        let settings = defaults(self.mode).into_iter().map(|s| (s.knob(), s)).collect();
-        let fresh = FakeCgroup {
-            inode,
-            settings,
-            freezable: true,
-            reclaimable: Bytes::ZERO,
-            memory: MemoryUse::default(),
-        };
-        self.cgroups.insert(path.to_owned(), fresh);
+        self.cgroups.insert(path.to_owned(), FakeCgroup::new(inode, self.mode));
+    }
+
+    /// Leaves a cgroup to be made in some hierarchies of cgroup v1, or makes it there: none are missing then.
+    pub fn set_missing(&mut self, path: &str, controllers: &[Controller]) {
+        if let Some(cgroup) = self.cgroups.get_mut(path) {
+            cgroup.missing = controllers.to_vec();
+        }
     }
 
     /// Removes a cgroup and ends its processes.
@@ -363,12 +378,14 @@ fn gone(subject: &str) -> HostError {
 impl HostReader for FakeKernel {
     fn cgroup(&self, path: &str) -> Result<CgroupFacts, HostError> {
         let state = &self.lock().state;
-        let found = state.cgroups.get(path).ok_or_else(|| gone(path))?;
+        let root = (path == "/").then(|| FakeCgroup::new(1, state.mode));
+        let found = root.as_ref().or_else(|| state.cgroups.get(path)).ok_or_else(|| gone(path))?;
         let at = |knob: Knob| state.place(path, state.home(knob), found.inode);
+        let is_made = |knob: Knob| !knob.controller().is_some_and(|c| found.missing.contains(&c));
         let settings: Vec<KnobFact> = found
             .settings
             .iter()
-            .filter(|(knob, _)| knob.is_of_container())
+            .filter(|(knob, _)| knob.is_of_container() && is_made(**knob))
             .map(|(&knob, &s)| KnobFact { knob, place: at(knob), value: Ok(s) })
             .collect();
         let main = match state.mode {

@@ -1,0 +1,87 @@
+//! Containers found before the runtime had made their cgroup in every hierarchy of cgroup v1, and those of which a part
+//! is removed: what was read of them is not the whole.
+//!
+//! Owned here: who is looked at again, and when. Not owned: taking up what is there then ([`super::table`]).
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use evenkeel_host::hierarchy::Hierarchy;
+use evenkeel_host::snapshot::{CgroupFacts, HostReader};
+use evenkeel_host::write::CgroupRef;
+
+/// When an incomplete container is looked at again, after it was found. Runtimes need milliseconds; systemd makes a
+/// unit's cgroup for good only where an option of it needs one.
+const LOOKS: [Duration; 5] = [
+    Duration::from_millis(100),
+    Duration::from_millis(300),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+    Duration::from_secs(10),
+];
+
+#[derive(Debug)]
+struct Container {
+    found: Instant,
+    looks: usize,
+    places: Vec<CgroupRef>,
+}
+
+impl Container {
+    fn due(&self) -> Option<Instant> {
+        LOOKS.get(self.looks).map(|after| self.found + *after)
+    }
+}
+
+/// Incomplete containers by the key of the table.
+#[derive(Debug, Default)]
+pub(super) struct Incomplete {
+    containers: BTreeMap<u64, Container>,
+    /// How many hierarchies this machine has, once one had to be asked for.
+    hierarchies: Option<usize>,
+}
+
+impl Incomplete {
+    /// A container was found; it is remembered if its cgroup is missing in some hierarchy.
+    pub(super) fn found(&mut self, reader: &dyn HostReader, key: u64, facts: &CgroupFacts, now: Instant) {
+        if facts.places.iter().any(|place| place.hierarchy == Hierarchy::V2) && facts.places.len() == 1 {
+            return;
+        }
+        let root = || reader.cgroup("/").map_or(0, |root| root.places.len());
+        if facts.places.len() < *self.hierarchies.get_or_insert_with(root) {
+            let container = Container { found: now, looks: 0, places: facts.places.clone() };
+            self.containers.insert(key, container);
+        }
+    }
+
+    /// A container is gone.
+    pub(super) fn forget(&mut self, key: u64) {
+        self.containers.remove(&key);
+    }
+
+    /// When somebody is due.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.containers.values().filter_map(Container::due).min()
+    }
+
+    /// Takes out those whose cgroup is elsewhere than it was, of those that are due.
+    pub(super) fn changed(&mut self, reader: &dyn HostReader, now: Instant) -> Vec<u64> {
+        let mut changed = Vec::new();
+        self.containers.retain(|key, container| {
+            if container.due().is_none_or(|due| due > now) {
+                return true;
+            }
+            let Some(first) = container.places.first() else { return false };
+            let Ok(facts) = reader.cgroup(&first.path) else { return true };
+            while container.due().is_some_and(|due| due <= now) {
+                container.looks += 1;
+            }
+            if facts.places != container.places {
+                changed.push(*key);
+                return false;
+            }
+            container.due().is_some()
+        });
+        changed
+    }
+}
