@@ -76,7 +76,8 @@ pub(crate) struct Journal {
     path: Option<PathBuf>,
     file: Option<File>,
     boot_id: String,
-    originals: HashMap<(Target, Knob), Original>,
+    /// Boxed: a table is half empty right after it grew.
+    originals: HashMap<(Target, Knob), Box<Original>>,
     frozen: Vec<CgroupRef>,
     pending: String,
     compact_at: usize,
@@ -176,7 +177,7 @@ impl Journal {
         let original =
             Original { target: target.clone(), old, new, was: None, container: container.cloned() };
         self.push(&line_of(&original));
-        self.originals.insert(key, original);
+        self.originals.insert(key, Box::new(original));
     }
 
     /// Hands noted entries to the kernel; called once before the writes they belong to.
@@ -251,12 +252,12 @@ impl Journal {
 
     /// Every original, in no particular order.
     pub(crate) fn originals(&self) -> impl Iterator<Item = &Original> {
-        self.originals.values()
+        self.originals.values().map(AsRef::as_ref)
     }
 
     /// What one knob held before it was first written, if it was.
     pub(crate) fn original(&self, target: &Target, knob: Knob) -> Option<&Original> {
-        self.originals.get(&(target.clone(), knob))
+        self.originals.get(&(target.clone(), knob)).map(AsRef::as_ref)
     }
 
     /// True when many entries have been noted since the file was last rewritten.
@@ -293,7 +294,7 @@ impl Journal {
             self.frozen.iter().map(|at| Line::Frozen { target: place_of(&Target::Cgroup(at.clone())) });
         let mut text = String::new();
         let first = Line::Boot { boot_id: self.boot_id.clone() };
-        for line in [first].into_iter().chain(self.originals.values().flat_map(lines_of)).chain(frozen) {
+        for line in [first].into_iter().chain(self.originals().flat_map(lines_of)).chain(frozen) {
             text.clear();
             sealed::push_line(&mut text, &serde_json::to_string(&line)?);
             out.write_all(text.as_bytes())?;
@@ -345,7 +346,7 @@ impl Journal {
                 if self.originals.len() < MAX_ENTRIES {
                     let key = (original.target.clone(), original.old.knob());
                     let new = original.new;
-                    let known = self.originals.entry(key).or_insert(original);
+                    let known = self.originals.entry(key).or_insert_with(|| Box::new(original));
                     if known.new != new {
                         known.was = Some(known.new);
                         known.new = new;

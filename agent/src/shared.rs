@@ -27,7 +27,7 @@ pub(crate) type CgroupPath = Arc<str>;
 
 /// Changes of the tracked set that may wait for the sampler; when full the reconciler offers them again at its
 /// next pass.
-pub(crate) const TRACK_CHANGES_CAP: usize = 65_536;
+pub(crate) const TRACK_CHANGES_CAP: usize = 4096;
 /// Snapshots from sources that may wait; a source that finds the channel full tries again after its period.
 pub(crate) const SOURCE_UPDATES_CAP: usize = 64;
 /// Live ticks a slow watcher may lag behind before it is told how many it missed.

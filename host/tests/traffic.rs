@@ -38,9 +38,9 @@ impl Rig {
         Self { tree, context, reader, place, tick: 0 }
     }
 
-    /// The next look, ten ticks and ten seconds on.
+    /// The next look, thirty ticks and thirty seconds on.
     fn look(&mut self) -> Option<Traffic> {
-        self.tick += 10;
+        self.tick += 30;
         let (now, place) = (Duration::from_secs(self.tick), Some(&self.place));
         self.reader.look(&mut self.context, now, (self.tick, 0), place)
     }
@@ -64,9 +64,9 @@ fn block_io_is_what_it_grew_by_in_both_versions() {
     assert_eq!(v2.look(), None, "nothing to compare with");
     set(&v2, "8:0 rbytes=8292 wbytes=0 rios=3 wios=0 dbytes=0 dios=0\n8:16 wbytes=512 wios=1\n");
     let look = v2.look().unwrap();
-    assert_eq!((look.span_usec, look.block, look.network), (10_000_000, Some(grown), None));
+    assert_eq!((look.span_usec, look.block, look.network), (30_000_000, Some(grown), None));
     // Not its turn.
-    assert_eq!(v2.reader.look(&mut v2.context, Duration::from_secs(21), (21, 0), None), None);
+    assert_eq!(v2.reader.look(&mut v2.context, Duration::from_secs(70), (70, 0), None), None);
     // A counter that went back counts nothing, and is what the next one is compared with.
     set(&v2, "8:0 rbytes=1 wbytes=1 rios=1 wios=1\n");
     assert_eq!(v2.look().unwrap().block, None);

@@ -18,6 +18,7 @@ use evenkeel_qos::effective::{
     protection_inputs, weight_inputs,
 };
 use evenkeel_qos::own::below;
+use evenkeel_qos::plan::Inputs;
 
 use super::board::Trouble;
 use super::container::Container;
@@ -52,7 +53,7 @@ pub(super) struct Ineffective {
     /// Looks that found it so.
     pub(super) count: u32,
     /// Every number of the verdict that told it last.
-    pub(super) inputs: BTreeMap<String, String>,
+    pub(super) inputs: Inputs,
 }
 
 impl Ineffective {
@@ -288,7 +289,7 @@ struct Found {
     by: String,
     what: String,
     remedy: String,
-    inputs: BTreeMap<String, String>,
+    inputs: Inputs,
 }
 
 fn read(reader: &dyn HostReader, (hierarchy, parent): &(Hierarchy, String)) -> Known {
@@ -346,7 +347,7 @@ fn decision(workload: &evenkeel_model::workload::Workload, knob: &KnobLoop) -> D
         .values(value.clone(), value)
         .result(result);
     match found {
-        Some(found) => draft.inputs(&found.inputs).input("by", &found.by),
+        Some(found) => draft.inputs(found.inputs.iter()).input("by", &found.by),
         None => draft,
     }
 }

@@ -55,7 +55,8 @@ pub(super) struct Rules {
 
 /// Every container, by a number that is never reused.
 pub(super) struct Table {
-    containers: BTreeMap<Key, Container>,
+    /// Boxed: nodes that were filled in ascending order are half empty.
+    containers: BTreeMap<Key, Box<Container>>,
     by_id: HashMap<String, Key>,
     next_key: Key,
     next_slot: u32,
@@ -71,7 +72,7 @@ pub(super) struct Applied {
     /// Containers that are new or wish something else.
     pub(super) changed: Vec<Key>,
     /// Containers that are no more.
-    pub(super) removed: Vec<(Key, Container)>,
+    pub(super) removed: Vec<(Key, Box<Container>)>,
     /// Decisions made.
     pub(super) drafts: Vec<Draft>,
     /// Bindings whose cgroup vanished between resolving and reading.
@@ -157,7 +158,7 @@ impl Table {
                 .input("inode", processes_at.inode),
         );
         applied.drafts.push(classified(&workload, &planned));
-        let container = Container {
+        let container = Box::new(Container {
             freezer: place_of(facts, Knob::FreezerState).or_else(|| place_of(facts, Knob::CgroupFreeze)),
             cores: cores_of(&planned, &workload, facts),
             cpuset: place_of(facts, Knob::CpusetCpus),
@@ -178,7 +179,7 @@ impl Table {
             part: None,
             processes_at,
             tracked,
-        };
+        });
         self.incomplete.found(reader, key, facts, Instant::now());
         self.by_id.insert(workload.id.clone(), key);
         self.containers.insert(key, container);
@@ -345,17 +346,17 @@ impl Table {
 
     /// One container.
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Container> {
-        self.containers.get_mut(&key)
+        self.containers.get_mut(&key).map(AsMut::as_mut)
     }
 
     /// One container.
     pub(super) fn by_id(&self, id: &str) -> Option<&Container> {
-        self.by_id.get(id).and_then(|key| self.containers.get(key))
+        self.by_id.get(id).and_then(|key| self.get(*key))
     }
 
     /// One container.
     pub(super) fn get(&self, key: Key) -> Option<&Container> {
-        self.containers.get(&key)
+        self.containers.get(&key).map(AsRef::as_ref)
     }
 
     /// Keys after `key`, round and round: the order of audits.
@@ -376,17 +377,17 @@ impl Table {
 
     /// Every container with its key.
     pub(super) fn entries(&self) -> impl Iterator<Item = (Key, &Container)> {
-        self.containers.iter().map(|(key, container)| (*key, container))
+        self.containers.iter().map(|(key, container)| (*key, container.as_ref()))
     }
 
     /// Every container, to be changed.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut Container)> {
-        self.containers.iter_mut().map(|(key, container)| (*key, container))
+        self.containers.iter_mut().map(|(key, container)| (*key, container.as_mut()))
     }
 
     /// Every container.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Container> {
-        self.containers.values()
+        self.containers.values().map(AsRef::as_ref)
     }
 
     /// Number of containers.

@@ -14,7 +14,7 @@ use super::throttled::{Throttled, Throttling};
 
 /// Ticks kept: a minute at the default interval, 1 KiB a container.
 const KEPT: usize = 60;
-/// Looks at traffic kept: a minute at the default interval, a quarter of a KiB a container.
+/// Looks at traffic kept: three minutes at the default interval, a quarter of a KiB a container.
 const LOOKS: usize = 6;
 
 /// A number in 32 bits that leaves room to tell that there is none.

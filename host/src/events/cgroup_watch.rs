@@ -71,7 +71,7 @@ pub struct CgroupWatch {
     inotify: Inotify,
     tree: Arc<CgroupTree>,
     by_watch: HashMap<WatchDescriptor, (CgroupRef, Kind)>,
-    by_path: HashMap<String, Vec<(WatchDescriptor, CgroupRef, Kind)>>,
+    by_path: HashMap<String, Vec<WatchDescriptor>>,
 }
 
 impl CgroupWatch {
@@ -123,7 +123,7 @@ impl CgroupWatch {
         flags: AddWatchFlags,
     ) -> Result<(), HostError> {
         let dir = self.tree.dir_of(cgroup)?;
-        if self.at_path(&cgroup.path).any(|(_, c, k)| c == cgroup && *k == kind) {
+        if self.at_path(&cgroup.path).any(|(_, c, k)| c == cgroup && k == kind) {
             return Ok(());
         }
         let root = self.tree.layout().mount(cgroup.hierarchy).map_or(Path::new(""), |m| m.path.as_path());
@@ -140,18 +140,19 @@ impl CgroupWatch {
             return Err(gone);
         }
         self.by_watch.insert(wd, (cgroup.clone(), kind));
-        self.by_path.entry(cgroup.path.clone()).or_default().push((wd, cgroup.clone(), kind));
+        self.by_path.entry(cgroup.path.clone()).or_default().push(wd);
         Ok(())
     }
 
-    fn at_path(&self, path: &str) -> impl Iterator<Item = &(WatchDescriptor, CgroupRef, Kind)> {
-        self.by_path.get(path).into_iter().flatten()
+    fn at_path(&self, path: &str) -> impl Iterator<Item = (WatchDescriptor, &CgroupRef, Kind)> {
+        let watches = self.by_path.get(path).into_iter().flatten();
+        watches.filter_map(|wd| self.by_watch.get(wd).map(|(cgroup, kind)| (*wd, cgroup, *kind)))
     }
 
     /// Ends the watches of a cgroup. Harmless when there are none.
     pub fn unwatch(&mut self, cgroup: &CgroupRef) {
         let ended: Vec<WatchDescriptor> =
-            self.at_path(&cgroup.path).filter(|(_, c, _)| c == cgroup).map(|(wd, ..)| *wd).collect();
+            self.at_path(&cgroup.path).filter(|(_, c, _)| *c == cgroup).map(|(wd, ..)| wd).collect();
         for wd in ended {
             self.forget(wd);
             self.end(wd);
@@ -178,7 +179,7 @@ impl CgroupWatch {
     fn forget(&mut self, wd: WatchDescriptor) -> Option<(CgroupRef, Kind)> {
         let (cgroup, kind) = self.by_watch.remove(&wd)?;
         if let Some(at_path) = self.by_path.get_mut(&cgroup.path) {
-            at_path.retain(|(other, ..)| *other != wd);
+            at_path.retain(|other| *other != wd);
             if at_path.is_empty() {
                 self.by_path.remove(&cgroup.path);
             }

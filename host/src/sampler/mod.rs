@@ -9,7 +9,7 @@
 //! what they depend on moved since they were last read, and in any case on every [`Plan::refresh_every`]-th tick,
 //! at a different tick for each container. In between their last values are carried over. So an idle container
 //! costs two reads. A carried counter is late by at most `refresh_every` ticks and loses nothing, because counters
-//! are cumulative; block I/O and network are read on those ticks alone ([`TrafficReader`]); a container that is stalled without using CPU or memory shows its stall time that late.
+//! are cumulative; block I/O and network are read on every third of those ticks alone ([`TrafficReader`]); a container that is stalled without using CPU or memory shows its stall time that late.
 
 mod descriptors;
 mod open;

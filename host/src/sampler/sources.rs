@@ -29,6 +29,12 @@ impl Plan {
     pub(super) const fn is_refresh(self, tick: u64, phase: u64) -> bool {
         tick.wrapping_add(phase).is_multiple_of(self.refresh_every as u64)
     }
+
+    /// Whether block I/O and the network are looked at: at every third refresh, because opening a process's `net/dev`
+    /// costs as much as reading all files of its container.
+    pub(super) const fn is_traffic(self, tick: u64, phase: u64) -> bool {
+        tick.wrapping_add(phase).is_multiple_of(3 * self.refresh_every as u64)
+    }
 }
 
 /// What must have moved for a file to be read before its turn.

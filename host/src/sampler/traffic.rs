@@ -1,6 +1,7 @@
 //! [`TrafficReader`]: block I/O of one container and the network of its pod.
 //!
-//! Looked at on the ticks on which a container's files are all read ([`Plan`](super::Plan)), at a different tick for each: every ten seconds by default.
+//! Looked at on every third of the ticks on which a container's files are all read ([`Plan`](super::Plan)), at a different tick for each: every
+//! thirty seconds by default.
 //! Block I/O is `io.stat` (cgroup-v2.rst, "IO Interface Files") or, on v1, what `blkio.throttle.*` counts with the cgroups below it
 //! where the kernel sums it up (`_recursive`, since 5.1); both sum over all devices, so that what passes a stacked device counts in each. The
 //! network is `/proc/PID/net/dev` of one process. That file is opened anew each time: held open it would keep the namespace
@@ -125,7 +126,7 @@ impl TrafficReader {
         (tick, phase): (u64, u64),
         processes: Option<&CgroupRef>,
     ) -> Option<Traffic> {
-        if self.last.is_some() && !context.plan.is_refresh(tick, phase) {
+        if self.last.is_some() && !context.plan.is_traffic(tick, phase) {
             return None;
         }
         let block = self.block.as_ref().and_then(|block| block.read(context.buffer.as_mut_slice()));

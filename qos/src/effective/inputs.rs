@@ -7,8 +7,9 @@ use evenkeel_model::units::Bytes;
 use super::protection::{Node, Path, ProtectionKnob, Verdict, effective};
 use super::weight::{WeightLevel, WeightVerdict, competition};
 use crate::formula;
+use crate::plan::Inputs;
 
-type Inputs = BTreeMap<String, String>;
+type Texts = BTreeMap<String, String>;
 
 /// Levels a decision carries; a path that is deeper is left out of it, for a decision is bounded.
 const MOST_LEVELS: usize = 32;
@@ -19,30 +20,32 @@ const NOBODY: &str = "nobody";
 pub fn protection_inputs(knob: ProtectionKnob, path: Path<'_>) -> Inputs {
     let level =
         |n: &Node| format!("{} {} {} {}", n.setting.get(), n.usage.get(), n.siblings_claim.get(), n.path);
-    let mut all = levels(formula::EFFECTIVE_PROTECTION, path.nodes.iter().map(level));
-    all.insert("protection".to_owned(), knob.name().to_owned());
-    all.insert("recursive".to_owned(), path.recursive.to_string());
-    all
+    let of_path = [
+        ("protection".to_owned(), knob.name().to_owned()),
+        ("recursive".to_owned(), path.recursive.to_string()),
+    ];
+    levels(formula::EFFECTIVE_PROTECTION, path.nodes.iter().map(level)).chain(of_path).collect()
 }
 
 /// What a verdict on a weight was made from: one input for each level, `siblings processes ours path`.
 pub fn weight_inputs(path: &[WeightLevel]) -> Inputs {
     let level =
         |l: &WeightLevel| format!("{} {} {} {}", l.populated_siblings, l.processes_beside, l.is_ours, l.path);
-    levels(formula::EFFECTIVE_WEIGHT, path.iter().map(level))
+    levels(formula::EFFECTIVE_WEIGHT, path.iter().map(level)).collect()
 }
 
-fn levels(formula: &str, of: impl ExactSizeIterator<Item = String>) -> Inputs {
-    let mut all = Inputs::from([("formula".to_owned(), formula.to_owned())]);
-    if of.len() <= MOST_LEVELS {
-        // Two digits, so that the order of names is that of levels.
-        all.extend((0..).zip(of).map(|(depth, text): (u32, _)| (format!("level_{depth:02}"), text)));
-    }
-    all
+fn levels(
+    formula: &str,
+    of: impl ExactSizeIterator<Item = String>,
+) -> impl Iterator<Item = (String, String)> {
+    let most = if of.len() <= MOST_LEVELS { MOST_LEVELS } else { 0 };
+    // Two digits, so that the order of names is that of levels.
+    let levels = of.take(most).enumerate().map(|(depth, text)| (format!("level_{depth:02}"), text));
+    std::iter::once(("formula".to_owned(), formula.to_owned())).chain(levels)
 }
 
 /// Three words and a path, which may hold spaces, for each level.
-fn read_levels<T>(all: &Inputs, one: impl Fn([&str; 3], &str) -> Option<T>) -> Option<Vec<T>> {
+fn read_levels<T>(all: &Texts, one: impl Fn([&str; 3], &str) -> Option<T>) -> Option<Vec<T>> {
     let texts = all.iter().filter(|(name, _)| name.starts_with("level_")).map(|(_, text)| text);
     let levels: Option<Vec<T>> = texts
         .map(|text| {
@@ -55,7 +58,7 @@ fn read_levels<T>(all: &Inputs, one: impl Fn([&str; 3], &str) -> Option<T>) -> O
 
 /// Who takes a protection's effect away, by the present rule: the ancestor's path, or `nobody`; `None` when these are
 /// not such inputs.
-pub fn replay_protection(all: &Inputs) -> Option<String> {
+pub fn replay_protection(all: &Texts) -> Option<String> {
     let knob = [ProtectionKnob::Min, ProtectionKnob::Low];
     let knob = knob.into_iter().find(|k| all.get("protection").is_some_and(|name| name == k.name()))?;
     let nodes = read_levels(all, |words, path| {
@@ -71,7 +74,7 @@ pub fn replay_protection(all: &Inputs) -> Option<String> {
 }
 
 /// The same for a weight.
-pub fn replay_weight(all: &Inputs) -> Option<String> {
+pub fn replay_weight(all: &Texts) -> Option<String> {
     let path = read_levels(all, |[siblings, beside, ours], path| {
         Some(WeightLevel {
             path: path.to_owned(),
