@@ -115,7 +115,7 @@ fn malformed_files_cost_their_fields_only() {
 }
 
 #[test]
-fn an_idle_container_costs_two_reads_until_its_turn_comes() {
+fn an_idle_container_costs_one_read_until_its_turn_comes() {
     let tree = tree(Mode::V2);
     let mut context = context(&tree, Plan::refresh_every(10));
     let mut reader = ContainerReader::open(&context, PATH).unwrap().reader;
@@ -126,10 +126,16 @@ fn an_idle_container_costs_two_reads_until_its_turn_comes() {
     let seen: Vec<u64> = (1..=10).map(|t| at(t).get(Field::IoPressureUsec).unwrap()).collect();
     assert_eq!(seen.iter().filter(|v| **v == 0).count() + seen.iter().filter(|v| **v == 5).count(), 10);
     assert_eq!(seen.last(), Some(&5), "read at least every tenth tick: {seen:?}");
+    // Less is charged without CPU time: seen at half of these ticks.
+    tree.set(Hierarchy::V2, PATH, "memory.current", "4096\n").unwrap();
+    let seen: Vec<u64> = (11..=15).map(|t| at(t).get(Field::MemoryCurrentBytes).unwrap()).collect();
+    assert_eq!(seen.last(), Some(&4096), "{seen:?}");
     // What moved is read at once, and only what depends on it.
     tree.set(Hierarchy::V2, PATH, "memory.stat", "anon 88\ninactive_file 0\n").unwrap();
-    tree.set(Hierarchy::V2, PATH, "memory.current", "4096\n").unwrap();
-    assert_eq!(at(11).get(Field::MemoryAnonBytes), Some(88));
+    tree.set(Hierarchy::V2, PATH, "memory.current", "8192\n").unwrap();
+    tree.set(Hierarchy::V2, PATH, "cpu.stat", "usage_usec 7000\n").unwrap();
+    let now = at(16);
+    assert_eq!((now.get(Field::MemoryAnonBytes), now.get(Field::MemoryCurrentBytes)), (Some(88), Some(8192)));
 }
 
 #[test]

@@ -11,6 +11,9 @@ use crate::parse;
 /// cgroup paths are at most 4096 bytes long, so a deeper tree cannot be opened by path; runtimes nest 3 to 8.
 const DEEPEST: usize = 64;
 
+/// Bytes a line surely fits in: process numbers end at 4,194,304.
+const LINE: usize = 64;
+
 /// What a listing of processes found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Procs {
@@ -109,7 +112,9 @@ impl CgroupDir {
         Ok(())
     }
 
-    /// The kernel hands the list out a page at a time, cut between lines or within one.
+    /// The kernel hands the list out a page at a time, cut between lines or within one. It stops before the buffer is full only
+    /// where the next line does not fit or there is none (fs/seq_file.c, `seq_read_iter`), so most lists take one read; v1 makes
+    /// the whole list again for each.
     fn append_procs(&self, found: &mut Procs) -> Result<(), HostError> {
         let fail = |e| self.error(Action::Read, "cgroup.procs", e);
         let fd = self.open_file("cgroup.procs").map_err(fail)?;
@@ -125,6 +130,9 @@ impl CgroupDir {
             offset += i64::try_from(n).unwrap_or(i64::MAX);
             let filled = kept + n;
             kept = parse::procs(&buffer[..filled], &mut found.pids, &mut found.malformed);
+            if kept == 0 && filled + LINE <= buffer.len() {
+                return Ok(());
+            }
             if kept == buffer.len() {
                 // A line as long as the buffer is no process number; drop it rather than loop on it.
                 found.malformed += 1;

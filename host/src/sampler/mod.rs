@@ -5,10 +5,11 @@
 //!
 //! # Which file is read when
 //!
-//! Two cheap files per container (CPU time and memory charged) are read on every tick. The others are read when
+//! CPU time is read on every tick, and memory charged with it when it moved: without CPU time a container can only be charged
+//! less, because the kernel reclaimed, which is seen at half of [`Plan::refresh_every`] ticks. The others are read when
 //! what they depend on moved since they were last read, and in any case on every [`Plan::refresh_every`]-th tick,
 //! at a different tick for each container. In between their last values are carried over. So an idle container
-//! costs two reads. A carried counter is late by at most `refresh_every` ticks and loses nothing, because counters
+//! costs little more than one read. A carried counter is late by at most `refresh_every` ticks and loses nothing, because counters
 //! are cumulative; block I/O and network are read on every third of those ticks alone ([`TrafficReader`]); a container that is stalled without using CPU or memory shows its stall time that late.
 
 mod descriptors;

@@ -164,11 +164,13 @@ impl ContainerReader {
         let mut sample = carry(&self.last, interval);
         let mut flaws = Flaws::default();
         let refresh = self.last_at.is_none() || context.plan.is_refresh(tick, self.phase);
+        let idle_memory = context.plan.is_idle_memory(tick, self.phase);
         let (mut cpu, mut memory) = (refresh, refresh);
         for i in 0..self.slots.len() {
             // The files of each tick come first, so that the others know whether something moved.
             let due = match self.slots[i].source.when() {
-                When::EachTickCpu | When::EachTickMemory => true,
+                When::EachTickCpu => true,
+                When::EachTickMemory => cpu || self.seen.cpu.is_none() || idle_memory,
                 When::CpuMoved => cpu,
                 When::MemoryMoved => memory,
                 When::EitherMoved => cpu || memory,

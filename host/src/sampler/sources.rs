@@ -30,6 +30,13 @@ impl Plan {
         tick.wrapping_add(phase).is_multiple_of(self.refresh_every as u64)
     }
 
+    /// Whether the charge of a container whose processes did not run is read: twice in `refresh_every` ticks. Without CPU
+    /// time nothing is charged; what it is less by is what the kernel reclaimed.
+    pub(super) const fn is_idle_memory(self, tick: u64, phase: u64) -> bool {
+        let every = if self.refresh_every < 2 { 1 } else { self.refresh_every / 2 };
+        tick.wrapping_add(phase).is_multiple_of(every as u64)
+    }
+
     /// Whether block I/O and the network are looked at: at every third refresh, because opening a process's `net/dev`
     /// costs as much as reading all files of its container.
     pub(super) const fn is_traffic(self, tick: u64, phase: u64) -> bool {
@@ -42,7 +49,7 @@ impl Plan {
 pub(super) enum When {
     /// Every tick; gives CPU time.
     EachTickCpu,
-    /// Every tick; gives memory charged.
+    /// Every tick on which CPU time moved, and some others; gives memory charged.
     EachTickMemory,
     /// CPU time moved.
     CpuMoved,

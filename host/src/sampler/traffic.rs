@@ -29,7 +29,7 @@ use crate::write::CgroupRef;
 const V1_BYTES: [&str; 2] = ["blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_service_bytes"];
 const V1_OPERATIONS: [&str; 2] = ["blkio.throttle.io_serviced_recursive", "blkio.throttle.io_serviced"];
 /// Looks after which a container in the host's network is believed to stay there.
-const HOST_SURE: u8 = 3;
+const HOST_SURE: u8 = 2;
 /// Descriptors a reader keeps at most.
 pub(super) const DESCRIPTORS: u64 = 2;
 
