@@ -46,6 +46,7 @@ pub(super) fn knobs(
     if !matches!(workload.source, SourceKind::Cri | SourceKind::Kubernetes | SourceKind::Names) {
         all.limits(wishes);
     }
+    all.knobs.shrink_to_fit();
     all.knobs
 }
 

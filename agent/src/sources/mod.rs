@@ -42,7 +42,10 @@ fn shared(before: Option<&[Arc<Workload>]>, now: Vec<Workload>) -> Vec<Arc<Workl
         Some(same) if ***same == workload => Arc::clone(same),
         _ => Arc::new(workload),
     };
-    now.into_iter().map(share).collect()
+    let mut shared: Vec<_> = now.into_iter().map(share).collect();
+    // Collected in place, it would keep the room of whole workloads.
+    shared.shrink_to_fit();
+    shared
 }
 
 /// Does blocking work; a panic in it is one of the source, which is started again, and never an empty answer.
