@@ -194,7 +194,7 @@ pub enum Version {
 }
 
 /// Name of the scheduler of pods that name none.
-const DEFAULT_SCHEDULER: &str = "default-scheduler";
+pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// What a scheduler does.
 #[derive(Debug, Clone)]

@@ -58,6 +58,11 @@ impl Failure {
         Self { kind: Kind::Usage, ..Self::new(what, place, why, remedy) }
     }
 
+    /// Where and why, for whoever says himself what failed.
+    pub(crate) fn cause(&self) -> String {
+        format!("{}: {}", self.r#where, self.why)
+    }
+
     /// What and why in one line.
     pub(crate) fn summary(&self) -> String {
         format!("{} at {}: {}", self.what, self.r#where, self.why)

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::message::fit_error;
 use crate::admission::{Charge, admit, create};
 use crate::cluster::selector::SelectorError;
-use crate::cluster::{Cluster, Placed, Pod};
+use crate::cluster::{Cluster, Placed, Pod, Uid};
 use crate::engine::step::Placer;
 use crate::object;
 use crate::profile::Profiles;
@@ -88,6 +88,7 @@ pub fn settle(cluster: &mut Cluster, state: &State, pods: &[object::Pod], placed
             charge: Arc::new(Charge::of(&made, &pod, resources, symbols)),
             pod,
             name: symbols.intern(&written.metadata.name),
+            uid: Uid::parse(&written.metadata.uid),
             started: symbols.intern(""),
             owner: symbols.intern(&owner.unwrap_or_default()),
             node: *node as usize,

@@ -9,7 +9,7 @@ use super::resources::{ResourceNames, amounts};
 use super::selector::{Selector, SelectorError, equalities, requirements};
 use super::storage::{self, Storage};
 use super::symbols::{Labels, Symbol, Symbols};
-use super::{Cluster, Group, Known, Node, NodeIndex, Placed, compile};
+use super::{Cluster, Group, Known, Node, NodeIndex, Placed, Uid, compile};
 use crate::admission::Charge;
 use crate::object::{self, Object};
 
@@ -138,6 +138,7 @@ impl Builder {
             runtime_classes: BTreeMap::new(),
             listed: BTreeSet::new(),
             budgets: Vec::new(),
+            tells_extenders: false,
         };
         Self {
             cluster,
@@ -368,6 +369,7 @@ impl Builder {
         pod.node_name = None;
         let symbols = &mut self.cluster.symbols;
         let name = symbols.intern(&written.metadata.name);
+        let uid = Uid::parse(&written.metadata.uid);
         let started = symbols.intern(written.status.start_time.as_deref().unwrap_or(""));
         let pod = match self.shapes.get(&pod) {
             Some(known) => Arc::clone(known),
@@ -379,7 +381,7 @@ impl Builder {
         };
         let owner = written.metadata.controller().map_or(String::new(), |o| format!("{}/{}", o.kind, o.name));
         let owner = symbols.intern(&owner);
-        self.bound.push(Bound { placed: Placed { pod, name, started, owner, node: 0, charge }, node });
+        self.bound.push(Bound { placed: Placed { pod, name, uid, started, owner, node: 0, charge }, node });
         Ok(())
     }
 

@@ -10,12 +10,13 @@ pub mod resources;
 pub mod selector;
 pub mod storage;
 mod symbols;
+mod uid;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::admission::Charge;
-use crate::object;
+use crate::{extender, object};
 pub use build::{BuildError, Builder, Counts, Oddity};
 use pod::Compiler;
 pub use pod::{Effect, HostPort, Manager, Pod, Spread, Taint, Term, Toleration, Weighted};
@@ -23,6 +24,7 @@ use resources::{Amounts, ResourceNames};
 use selector::{Requirement, Selector, SelectorError};
 use storage::Storage;
 pub use symbols::{Labels, Symbol, Symbols};
+pub(crate) use uid::Uid;
 
 /// Index of a node: nodes are sorted by name, so that the smallest index is the smallest name.
 pub type NodeIndex = usize;
@@ -53,6 +55,8 @@ pub struct Placed {
     pub pod: Arc<Pod>,
     /// Name; the namespace is the pod's.
     pub name: Symbol,
+    /// The API server's identifier.
+    pub(crate) uid: Option<Uid>,
     /// Start time as text, which sorts by time; empty when it never started.
     pub started: Symbol,
     /// Who manages it, as kind/name; empty when nobody does.
@@ -124,6 +128,8 @@ pub struct Cluster {
     pub(crate) listed: BTreeSet<String>,
     /// Disruption budgets with their selector.
     pub budgets: Vec<(object::DisruptionBudget, Selector)>,
+    /// Extenders are asked about pods that are made ready.
+    pub(crate) tells_extenders: bool,
 }
 /// Makes a pod of the snapshot ready, or (`asked`) one that is yet to be placed.
 fn compile(cluster: &mut Cluster, written: &object::Pod, asked: bool) -> Result<Pod, SelectorError> {
@@ -156,8 +162,9 @@ impl Cluster {
     /// # Errors
     /// [`SelectorError`] when one of its selectors cannot be used.
     pub fn shape(&mut self, written: &object::Pod) -> Result<Pod, SelectorError> {
-        let pod = compile(self, written, true)?;
+        let mut pod = compile(self, written, true)?;
         self.learn_group(written, &pod)?;
+        pod.sent = self.tells_extenders.then(|| extender::sent::pod(written).to_string().into());
         Ok(pod)
     }
 

@@ -1,5 +1,7 @@
 //! A pod ready to be placed: requests, rules and labels as numbers.
 
+use std::sync::Arc;
+
 use super::in_tree;
 use super::resources::{PodRequests, ResourceNames, pod_requests};
 use super::selector::{NodeTerm, NodeTerms, Requirement, Selector, SelectorError, equalities};
@@ -209,6 +211,8 @@ pub struct Pod {
     pub terminating: bool,
     /// A daemon's or static pod: it comes and goes with its node.
     pub daemon: bool,
+    /// The object, as an extender is sent it, of a pod that is asked about where there are extenders.
+    pub sent: Option<Arc<str>>,
 }
 
 impl Pod {
@@ -286,6 +290,7 @@ impl Compiler<'_> {
                 .controller()
                 .is_some_and(|owner| matches!(owner.kind.as_str(), "DaemonSet" | "Node")),
             labels,
+            sent: None,
         })
     }
 }

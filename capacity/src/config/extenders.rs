@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{ConfigError, MOST_WEIGHT, error, list};
-use crate::extender::{Extender, Settings};
+use crate::extender::{Extender, Pem, Server, Settings, Tls};
 use crate::plugin::Registry;
 
 /// Most extenders of one scheduler.
@@ -43,6 +43,9 @@ pub(super) fn extenders(registry: &Registry, written: &Value) -> Result<Extender
     }
     for (index, written) in written.iter().enumerate() {
         let settings = settings(&format!("extenders[{index}]"), written)?;
+        transport
+            .prepare(&settings.server)
+            .or_else(|why| error(format!("extenders[{index}].tlsConfig"), why))?;
         let managed = list(&written["managedResources"]).iter();
         let ignored = managed.filter(|resource| resource["ignoredByScheduler"] == true);
         all.ignored.extend(ignored.filter_map(|resource| resource["name"].as_str()).map(str::to_owned));
@@ -60,10 +63,6 @@ fn settings(field: &str, written: &Value) -> Result<Settings, ConfigError> {
     }
     if !url.starts_with("http://") && !url.starts_with("https://") {
         return error(at("urlPrefix"), format!("{url:?} is no http:// or https:// URL"));
-    }
-    if !written["tlsConfig"].is_null() {
-        let why = "certificates of extenders are not read; use one the system trusts, or plain HTTP on this machine";
-        return error(at("tlsConfig"), why);
     }
     let weight = written["weight"].as_i64().unwrap_or(0);
     let prioritize_verb = text("prioritizeVerb");
@@ -86,7 +85,8 @@ fn settings(field: &str, written: &Value) -> Result<Settings, ConfigError> {
     };
     let managed = list(&written["managedResources"]).iter().filter_map(|resource| resource["name"].as_str());
     Ok(Settings {
-        url,
+        server: Server { url, tls: tls(written) },
+        preempt_verb: text("preemptVerb"),
         filter_verb: text("filterVerb"),
         prioritize_verb,
         weight,
@@ -95,6 +95,21 @@ fn settings(field: &str, written: &Value) -> Result<Settings, ConfigError> {
         managed: managed.map(str::to_owned).collect(),
         ignorable: written["ignorable"] == true,
     })
+}
+
+/// `tlsConfig`. With `enableHTTPS` and no authority the scheduler checks no certificate (`makeTransport`).
+fn tls(written: &Value) -> Tls {
+    let config = &written["tlsConfig"];
+    let text = |key: &str| config[key].as_str().unwrap_or("").to_owned();
+    let pem = |of: &str| Pem { file: text(&format!("{of}File")), data: text(&format!("{of}Data")) };
+    let ca = pem("ca");
+    Tls {
+        insecure: config["insecure"] == true || written["enableHTTPS"] == true && ca.is_empty(),
+        server_name: text("serverName"),
+        cert: pem("cert"),
+        key: pem("key"),
+        ca,
+    }
 }
 
 /// A duration as Go writes it: `1m30s`, `500ms`, `1.5s`.

@@ -67,6 +67,7 @@ pub fn profiles_of(
         return error("kind", format!("{kind:?} is not KubeSchedulerConfiguration"));
     }
     let Extenders { extenders, ignored } = extenders(registry, &config["extenders"])?;
+    cluster.tells_extenders = !extenders.is_empty();
     let of_all = percentage("", config)?.unwrap_or(0);
     let Some(written) = config["profiles"].as_array() else {
         return Ok(Profiles::new(vec![Profile {

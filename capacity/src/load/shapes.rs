@@ -1,5 +1,7 @@
 //! Pods to ask about: a pod, or the template of whatever makes pods.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -91,6 +93,7 @@ pub fn shapes(document: &Value) -> Result<Vec<Shape>, ShapeError> {
         other => return Err(ShapeError::Kind(other.to_owned())),
     };
     let mut pod: Pod = field(document, place)?;
+    pod.written = Some(Arc::new(place.iter().fold(document, |value, key| &value[*key]).clone()));
     if kind == "StatefulSet" {
         claim_templates(document, &mut pod)?;
     }

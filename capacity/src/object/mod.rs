@@ -14,7 +14,7 @@ mod types;
 use std::collections::BTreeMap;
 
 use evenkeel_model::quantity::Quantity;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use node::{NOT_REPORTED, Node, NodeCondition, NodeImage, NodeSpec, NodeStatus, Taint};
 pub use pod::{
@@ -63,7 +63,7 @@ pub type ResourceList = BTreeMap<String, Quantity>;
 pub type StringMap = BTreeMap<String, String>;
 
 /// What every object carries.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
     /// Name, unique among objects of one kind in a namespace.
@@ -91,7 +91,7 @@ pub struct Metadata {
 }
 
 /// One owner of an object.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnerReference {
     /// Kind, such as `DaemonSet`.

@@ -1,12 +1,15 @@
 //! Pods.
 
-use serde::Deserialize;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::relevant::{Matters, only};
 use super::{LabelSelector, Metadata, NodeSelector, PreferredTerm, ResourceList, StringMap};
 
 /// A pod.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pod {
     /// Name, namespace, labels.
@@ -20,10 +23,13 @@ pub struct Pod {
     /// Selector of what would manage it, where it comes from a template; no part of the object.
     #[serde(skip)]
     pub own_group: Option<LabelSelector>,
+    /// The manifest it was read from, where somebody asks about it: extenders are sent all of it.
+    #[serde(skip)]
+    pub written: Option<Arc<Value>>,
 }
 
 /// What a pod asks for.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
     /// Node it is bound to, or asks for by name.
@@ -81,7 +87,7 @@ pub struct PodSpec {
 }
 
 /// A claim on devices (dynamic resource allocation).
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceClaim {
     /// Name in the pod.
@@ -90,7 +96,7 @@ pub struct DeviceClaim {
 }
 
 /// Something a pod waits for before it is scheduled.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchedulingGate {
     /// Name.
@@ -99,7 +105,7 @@ pub struct SchedulingGate {
 }
 
 /// Where a pod stands.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
     /// `Pending`, `Running`, `Succeeded`, `Failed`, `Unknown`.
@@ -127,7 +133,7 @@ impl PodStatus {
 }
 
 /// A condition of a pod.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCondition {
     /// Which.
@@ -145,7 +151,7 @@ impl Matters for PodCondition {
 }
 
 /// What a running container has.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStatus {
     /// Container.
@@ -165,7 +171,7 @@ impl Matters for ContainerStatus {
 }
 
 /// A container.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Container {
     /// Name.
@@ -193,7 +199,7 @@ impl Container {
 }
 
 /// Requests and limits.
-#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Requirements {
     /// Requests.
@@ -205,7 +211,7 @@ pub struct Requirements {
 }
 
 /// A port of a container.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerPort {
     /// Port on the node; 0 = none.
@@ -221,7 +227,7 @@ pub struct ContainerPort {
 }
 
 /// A taint that is borne.
-#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Toleration {
     /// Key; empty with `Exists` = every taint.
@@ -241,7 +247,7 @@ pub struct Toleration {
 }
 
 /// How pods of one kind are spread over a topology.
-#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SpreadConstraint {
     /// Most by which one domain may exceed the fullest minimum.
@@ -266,7 +272,7 @@ pub struct SpreadConstraint {
 }
 
 /// Affinity of a pod.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Affinity {
     /// To nodes.
@@ -281,7 +287,7 @@ pub struct Affinity {
 }
 
 /// Affinity to nodes.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct NodeAffinity {
     /// Must hold.
@@ -296,7 +302,7 @@ pub struct NodeAffinity {
 }
 
 /// Affinity to (or away from) pods.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct PodAffinity {
     /// Must hold.
@@ -314,7 +320,7 @@ pub struct PodAffinity {
 }
 
 /// Which pods, in which topology.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodAffinityTerm {
     /// Pods; none selects nothing.
@@ -336,7 +342,7 @@ pub struct PodAffinityTerm {
 }
 
 /// A preference for (or against) pods.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WeightedPodAffinityTerm {
     /// 1 to 100.
@@ -346,7 +352,7 @@ pub struct WeightedPodAffinityTerm {
 }
 
 /// A volume of a pod; kinds that do not matter for scheduling have no field here.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Volume {
     /// Name in the pod.
@@ -391,7 +397,7 @@ impl Matters for Volume {
 }
 
 /// A claim by name.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimVolume {
     /// Name of the claim.
@@ -400,7 +406,7 @@ pub struct ClaimVolume {
 }
 
 /// A claim made for one pod.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EphemeralVolume {
     /// The claim's template.
@@ -408,7 +414,7 @@ pub struct EphemeralVolume {
 }
 
 /// Template of a claim.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimTemplate {
     /// What it asks for.
@@ -416,7 +422,7 @@ pub struct ClaimTemplate {
 }
 
 /// An image as a volume.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImageVolume {
     /// Image reference.
@@ -425,7 +431,7 @@ pub struct ImageVolume {
 }
 
 /// A disk named in the pod itself; each kind uses some of the fields.
-#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostDisk {
     /// Name of the disk (GCE).

@@ -1,11 +1,11 @@
 //! Selectors as written.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::StringMap;
 
 /// One requirement of labels (or fields).
-#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Requirement {
     /// Label.
@@ -34,7 +34,7 @@ impl Requirement {
 }
 
 /// Selects objects by label; all parts must hold.
-#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
     /// Labels that must be equal.
@@ -46,7 +46,7 @@ pub struct LabelSelector {
 }
 
 /// Selects nodes: any term may hold.
-#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelector {
     /// Alternatives; none selects nothing.
@@ -55,7 +55,7 @@ pub struct NodeSelector {
 }
 
 /// All requirements of a term must hold; a term without any selects nothing.
-#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorTerm {
     /// By label.
@@ -67,7 +67,7 @@ pub struct NodeSelectorTerm {
 }
 
 /// A preference among nodes.
-#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PreferredTerm {
     /// 1 to 100.

@@ -1,6 +1,6 @@
 //! Volumes, claims, classes, attachment limits.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{HostDisk, LabelSelector, Metadata, NodeSelector, ResourceList, StringMap};
 
@@ -108,7 +108,7 @@ pub struct PersistentVolumeClaim {
 }
 
 /// What a claim asks for.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimSpec {
     /// `ReadWriteOnce` and so on.

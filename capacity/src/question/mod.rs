@@ -251,6 +251,7 @@ impl Question {
         let mut what_if = asking.all(&options)?;
         if let Some(Changed { cluster: changed, by }) = changed {
             let mut changed = with_objects(changed, &objects)?.0;
+            changed.tells_extenders = cluster.tells_extenders;
             choose_nodes(&options, &mut changed)?;
             what_if.recommended = Some(scenarios::recommended(&mut changed, &profiles, &ask, by, going)?);
         }

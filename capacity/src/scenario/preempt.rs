@@ -9,6 +9,7 @@ use crate::admission::{Charge, QuotaBound, quota};
 use crate::answer::Reserve;
 use crate::cluster::{Cluster, NodeIndex, Pod};
 use crate::engine::step::Placer;
+use crate::extender::preempt::{self as extender, Identity, Proposal, Scene};
 use crate::object::ResourceList;
 use crate::plugin::{Code, PostFilterPlugin};
 use crate::profile::Profiles;
@@ -55,7 +56,7 @@ struct Candidate {
 /// One placement with its name and start, kept beside the state.
 #[derive(Debug, Clone)]
 struct Named {
-    pod: String,
+    who: Identity,
     started: String,
     charge: Arc<Charge>,
 }
@@ -95,7 +96,8 @@ pub fn preempt(
         .map(|placed| {
             let pod = format!("{}/{}", cluster.word(placed.pod.namespace), cluster.word(placed.name));
             let charge = Arc::clone(&placed.charge);
-            Some(Named { pod, started: cluster.word(placed.started).to_owned(), charge })
+            let who = Identity { pod, uid: placed.uid };
+            Some(Named { who, started: cluster.word(placed.started).to_owned(), charge })
         })
         .collect();
     names.resize(state.placements.len(), None);
@@ -150,7 +152,7 @@ pub fn preempt(
                 quota::give_back(cluster, &mut room.quotas, &named.charge);
             }
             answer.victims.push(Victim {
-                pod: named.map(|named| named.pod).unwrap_or_default(),
+                pod: named.map(|named| named.who.pod).unwrap_or_default(),
                 node: cluster.word(cluster.nodes[node].name).to_owned(),
                 priority: state.pod(id).priority,
                 breaks_budget: disrupt(cluster, state.pod(id), &mut left),
@@ -226,7 +228,7 @@ impl PostFilterPlugin for DefaultPreemption {
         let on_node = by_node(stuck.cluster, stuck.state, stuck.pod.priority);
         let candidates =
             stuck.nodes.iter().filter_map(|node| stuck.candidate(&mut scratch, *node, &on_node[*node]));
-        let best = candidates.min_by_key(|c| {
+        let best = stuck.judged(candidates.collect()).into_iter().min_by_key(|c| {
             (c.broken, c.highest, c.sum, c.victims.len(), Reverse(c.latest.clone()), c.node)
         })?;
         Some(Nomination { node: best.node, victims: best.victims })
@@ -269,21 +271,34 @@ impl Stuck<'_> {
         } else {
             by_rules(cluster, profiles, state, pod, node, &lower)?
         };
-        let priorities = || victims.iter().map(|(_, id)| state.pod(*id).priority);
-        let highest = priorities().max()?;
-        let latest = victims
-            .iter()
-            .filter(|(_, id)| state.pod(*id).priority == highest)
-            .map(|(at, _)| started(*at))
-            .min();
-        Some(Candidate {
-            node,
-            broken: victims.iter().filter(|(at, _)| breaking.contains(at)).count(),
-            highest,
-            sum: priorities().map(|priority| i64::from(priority) + (1 << 31)).sum(),
-            latest: latest.unwrap_or("").to_owned(),
-            victims: victims.into_iter().map(|(at, _)| at).collect(),
-        })
+        let broken = victims.iter().filter(|(at, _)| breaking.contains(at)).count();
+        self.weighed(Proposal { node, victims: victims.into_iter().map(|(at, _)| at).collect(), broken })
+    }
+
+    /// What the choice among nodes goes by; nothing where nobody goes.
+    fn weighed(&self, proposal: Proposal) -> Option<Candidate> {
+        let Proposal { node, victims, broken } = proposal;
+        let priority = |at: &usize| self.state.pod(self.state.placements[*at].0).priority;
+        let highest = victims.iter().map(priority).max()?;
+        let started = |at: &usize| self.names[*at].as_ref().map_or("", |named| &named.started);
+        let latest = victims.iter().filter(|at| priority(at) == highest).map(started).min();
+        let latest = latest.unwrap_or("").to_owned();
+        let sum = victims.iter().map(|at| i64::from(priority(at)) + (1 << 31)).sum();
+        Some(Candidate { node, broken, highest, sum, latest, victims })
+    }
+
+    /// What extenders leave of the candidates.
+    fn judged(&self, candidates: Vec<Candidate>) -> Vec<Candidate> {
+        let extenders = &self.placer.profile().extenders;
+        if extenders.is_empty() {
+            return candidates;
+        }
+        let who = |at: usize| self.names.get(at)?.as_ref().map(|named| &named.who);
+        let scene = Scene { cluster: self.cluster, state: self.state, pod: self.pod, who: &who };
+        let proposal = |c: Candidate| Proposal { node: c.node, victims: c.victims, broken: c.broken };
+        let proposals = candidates.into_iter().map(proposal).collect();
+        let left = extender::preempt(extenders.iter().map(Arc::as_ref), scene, proposals);
+        left.into_iter().filter_map(|proposal| self.weighed(proposal)).collect()
     }
 }
 

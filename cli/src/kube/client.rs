@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use ureq::http::{Response, StatusCode, header};
+use ureq::http::{HeaderValue, Response, StatusCode, header};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body};
@@ -73,10 +73,8 @@ struct PageMetadata {
 /// A connection to an API server.
 pub(crate) struct Client {
     target: Target,
-    agent: Agent,
+    connection: Connection,
     credentials: Credentials,
-    /// Where its certificate has another name.
-    renamed: Option<Renamed>,
     /// It has answered before.
     reached: bool,
 }
@@ -88,9 +86,8 @@ impl Client {
     /// When its certificates or credentials cannot be used.
     pub(crate) fn new(target: Target) -> Result<Self, Failure> {
         let credentials = Credentials::of(&target.user)?;
-        let renamed = Renamed::of(&target)?;
-        let agent = agent(&target, renamed.as_ref(), &credentials)?;
-        Ok(Self { target, agent, credentials, renamed, reached: false })
+        let connection = Connection::new(&target, &credentials)?;
+        Ok(Self { target, connection, credentials, reached: false })
     }
 
     /// The server's URL.
@@ -125,7 +122,7 @@ impl Client {
     }
 
     fn page(&mut self, path: &str, query: &str) -> Result<Page, ListError> {
-        let server = self.renamed.as_ref().map_or(self.target.server.as_str(), |renamed| &renamed.url);
+        let server = self.connection.base(&self.target.server);
         let url = format!("{}{path}?{query}", server.trim_end_matches('/'));
         let mut renewed = false;
         let mut attempt = 1;
@@ -141,7 +138,7 @@ impl Client {
                         }
                         renewed = true;
                         self.credentials = Credentials::of(&self.target.user)?;
-                        self.agent = agent(&self.target, self.renamed.as_ref(), &self.credentials)?;
+                        self.connection = Connection::new(&self.target, &self.credentials)?;
                         continue;
                     }
                     Answered::Later { why, after } => Again { why, after },
@@ -166,15 +163,15 @@ impl Client {
     }
 
     fn ask(&self, url: &str) -> Result<Response<Body>, ureq::Error> {
-        let mut request = self.agent.get(url).header(header::ACCEPT, "application/json");
+        let mut request = self.connection.agent.get(url).header(header::ACCEPT, "application/json");
         if let Some(authorization) = &self.credentials.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
         }
         for (name, value) in &self.credentials.impersonation {
             request = request.header(name, value);
         }
-        if let Some(renamed) = &self.renamed {
-            request = request.header(header::HOST, &renamed.host);
+        if let Some(host) = self.connection.host() {
+            request = request.header(header::HOST, host);
         }
         request.call()
     }
@@ -250,6 +247,36 @@ enum Answered {
 struct Again {
     why: String,
     after: Option<Duration>,
+}
+
+/// A way to a server that was prepared: its certificates are read, nothing was asked yet.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// The HTTP client.
+    pub(crate) agent: Agent,
+    /// Where the server's certificate has another name.
+    renamed: Option<Renamed>,
+}
+
+impl Connection {
+    /// To a server, with these credentials.
+    ///
+    /// # Errors
+    /// When its certificates cannot be used.
+    pub(crate) fn new(target: &Target, credentials: &Credentials) -> Result<Self, Failure> {
+        let renamed = Renamed::of(target)?;
+        Ok(Self { agent: agent(target, renamed.as_ref(), credentials)?, renamed })
+    }
+
+    /// The URL that is asked for the server's.
+    pub(crate) fn base<'a>(&'a self, server: &'a str) -> &'a str {
+        self.renamed.as_ref().map_or(server, |renamed| &renamed.url)
+    }
+
+    /// What the server is called, where that is not its URL's name.
+    pub(crate) fn host(&self) -> Option<&HeaderValue> {
+        self.renamed.as_ref().map(|renamed| &renamed.host)
+    }
 }
 
 fn agent(target: &Target, renamed: Option<&Renamed>, credentials: &Credentials) -> Result<Agent, Failure> {

@@ -42,13 +42,19 @@ pub struct Server {
     pub client: (String, String),
 }
 
-impl Server {
-    pub fn start(behaviour: Behaviour) -> Self {
-        Self::named(behaviour, "127.0.0.1")
-    }
+/// An authority, a server it knows, and a client.
+pub struct Trust {
+    /// The server's side; it takes clients without a certificate, too.
+    pub config: Arc<ServerConfig>,
+    /// Certificate of the authority, PEM.
+    pub ca: String,
+    /// A client's certificate and key, PEM.
+    pub client: (String, String),
+}
 
-    /// With another name in its certificate.
-    pub fn named(behaviour: Behaviour, name: &str) -> Self {
+impl Trust {
+    /// Of a server with this name.
+    pub fn new(name: &str) -> Self {
         let ca_key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -76,7 +82,19 @@ impl Server {
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)
             .unwrap();
-        let config = Arc::new(config);
+        let client = (client.pem(), client_key.serialize_pem());
+        Self { config: Arc::new(config), ca: ca.pem(), client }
+    }
+}
+
+impl Server {
+    pub fn start(behaviour: Behaviour) -> Self {
+        Self::named(behaviour, "127.0.0.1")
+    }
+
+    /// With another name in its certificate.
+    pub fn named(behaviour: Behaviour, name: &str) -> Self {
+        let Trust { config, ca, client } = Trust::new(name);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let behaviour = Arc::new(Mutex::new(behaviour));
@@ -87,7 +105,7 @@ impl Server {
                 thread::spawn(move || serve(stream, config, &shared));
             }
         });
-        Self { at, behaviour, ca: ca.pem(), client: (client.pem(), client_key.serialize_pem()) }
+        Self { at, behaviour, ca, client }
     }
 
     pub fn url(&self) -> String {

@@ -160,7 +160,7 @@ fn question(args: &CapacityArgs, types: Option<&ResourceTypes>) -> Result<Questi
     if !args.place.is_empty() {
         question.places_first(pods(&args.place)?);
     }
-    question.plugins.extenders_over(Arc::new(extenders::Http::new()));
+    question.plugins.extenders_over(Arc::new(extenders::Http::default()));
     Ok(question)
 }
 

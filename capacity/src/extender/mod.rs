@@ -1,22 +1,27 @@
-//! Scheduler extenders: other programs that filter and score nodes over HTTP (`k8s.io/kube-scheduler/extender/v1`;
-//! `pkg/scheduler/extender.go`).
+//! Scheduler extenders: other programs that filter nodes, score them and judge preemption over HTTP
+//! (`k8s.io/kube-scheduler/extender/v1`; `pkg/scheduler/extender.go`).
 //!
-//! Owned here: what is sent, what answers mean, and what bounds them. Not owned: the network ([`Transport`]). An extender is
-//! sent the pod and the nodes that are left, as far as a snapshot has them, and is told of no pod that is placed here: it
-//! answers as of now. The same question is therefore asked once. As in the scheduler, an answer that fails ends the
-//! count, unless the extender is `ignorable`; one that cannot score gives no score.
+//! Owned here: what is sent ([`sent`]), what answers mean ([`answer`], [`preempt`]), and what bounds them. Not owned: the
+//! network ([`Transport`]). An extender is sent the pod and the nodes that are left, as far as they are known, and is told of
+//! no pod that is placed here (nothing is bound by a simulation, and its `bindVerb` is not called): it answers as of now. The
+//! same question is therefore asked once. As in the scheduler, an answer that fails ends the count, unless the extender is
+//! `ignorable`; one that cannot score gives no score.
 
-use std::collections::{BTreeMap, HashMap};
+mod answer;
+pub(crate) mod preempt;
+pub(crate) mod sent;
+
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Effect, NodeIndex, Pod};
+use crate::cluster::{Cluster, NodeIndex, Pod};
 use crate::plugin::{Rejection, Scores};
 use crate::profile::Profile;
+use answer::{Filtered, HostPriority, NodeList, lowered};
 
 /// Questions one extender is sent for one answer.
 const MOST_CALLS: u64 = 10_000;
@@ -29,22 +34,70 @@ const REASON: usize = 256;
 
 /// How an extender is reached.
 pub trait Transport: Debug + Send + Sync {
-    /// Sends JSON and gives the body of a 200 answer, bounded in size and time.
+    /// Reads what is needed to reach a server; nothing is asked yet.
+    ///
+    /// # Errors
+    /// In words, when its certificates cannot be used.
+    fn prepare(&self, server: &Server) -> Result<(), String>;
+
+    /// Sends JSON to a verb of a server and gives the body of a 200 answer, bounded in size and time.
     ///
     /// # Errors
     /// In words, without the URL.
-    fn post(&self, url: &str, body: &[u8], timeout: Duration) -> Result<Vec<u8>, String>;
+    fn post(&self, server: &Server, verb: &str, body: &[u8], timeout: Duration) -> Result<Vec<u8>, String>;
+}
+
+/// Where an extender is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Server {
+    /// Its URL, without the verbs.
+    pub url: String,
+    /// How it is known, where it speaks TLS.
+    pub tls: Tls,
+}
+
+/// `ExtenderTLSConfig`: names of files, and in their place data in base64; empty = none.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Tls {
+    /// Its certificate is not checked.
+    pub insecure: bool,
+    /// The name in its certificate, where it is not that of the URL.
+    pub server_name: String,
+    /// Authority that its certificate is checked with.
+    pub ca: Pem,
+    /// Certificate shown to it.
+    pub cert: Pem,
+    /// Its key.
+    pub key: Pem,
+}
+
+/// PEM in a file, or in the configuration itself.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Pem {
+    /// Name of the file.
+    pub file: String,
+    /// The text in base64, in place of the file.
+    pub data: String,
+}
+
+impl Pem {
+    /// Nothing is given.
+    pub fn is_empty(&self) -> bool {
+        self.file.is_empty() && self.data.is_empty()
+    }
 }
 
 /// What a configuration says of an extender.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settings {
-    /// Where it is, without the verbs.
-    pub url: String,
+    /// Where it is.
+    pub server: Server,
     /// Verb that filters; empty = it filters nothing.
     pub filter_verb: String,
     /// Verb that scores; empty = it scores nothing.
     pub prioritize_verb: String,
+    /// Verb that judges who is displaced; empty = it has no say in that.
+    pub preempt_verb: String,
     /// Weight of its scores.
     pub weight: i64,
     /// Longest time one answer may take.
@@ -77,50 +130,19 @@ struct Talk {
     silent: bool,
 }
 
-/// `ExtenderFilterResult`; fields are read as Go reads them, whatever their case.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Filtered {
-    nodes: Option<NodeList>,
-    nodenames: Option<Vec<String>>,
-    failednodes: Option<BTreeMap<String, String>>,
-    failedandunresolvablenodes: Option<BTreeMap<String, String>>,
-    error: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct NodeList {
-    items: Option<Vec<Named>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Named {
-    metadata: Metadata,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Metadata {
-    name: String,
-}
-
-/// `HostPriority`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct HostPriority {
-    host: String,
-    score: i64,
-}
-
 /// Nodes an extender leaves, and why not the others.
 type Split = (Vec<NodeIndex>, Vec<(NodeIndex, Rejection)>);
 
 impl Extender {
     /// An extender that nothing was asked of yet.
     pub fn new(settings: Settings, transport: Arc<dyn Transport>) -> Self {
-        Self { settings, transport, talk: Mutex::default() }
+        let unchecked = settings.server.tls.insecure && settings.server.url.starts_with("https://");
+        let extender = Self { settings, transport, talk: Mutex::default() };
+        if unchecked {
+            let odd = "its certificate is not checked (insecure, or as in the scheduler enableHTTPS without an authority)";
+            extender.remark(odd.to_owned());
+        }
+        extender
     }
 
     fn talk(&self) -> MutexGuard<'_, Talk> {
@@ -138,12 +160,16 @@ impl Extender {
     /// Why the count cannot be relied on; nothing where everything was answered or may be passed over.
     pub(crate) fn failure(&self) -> Option<String> {
         let failed = self.talk().failed.clone()?;
-        Some(format!("extender {}: {failed}", self.settings.url))
+        Some(format!("extender {}: {failed}", self.settings.server.url))
     }
 
     /// What is odd about its answers.
     pub(crate) fn remarks(&self) -> Vec<String> {
-        self.talk().remarks.iter().map(|odd| format!("extender {}: {odd}", self.settings.url)).collect()
+        self.talk()
+            .remarks
+            .iter()
+            .map(|odd| format!("extender {}: {odd}", self.settings.server.url))
+            .collect()
     }
 
     fn remark(&self, odd: String) {
@@ -153,10 +179,34 @@ impl Extender {
         }
     }
 
-    /// The answer of a verb about a pod and nodes, asked for once.
-    fn ask(&self, verb: &str, cluster: &Cluster, pod: &Pod, nodes: &[NodeIndex]) -> Result<Value, String> {
-        let manifest = manifest(cluster, pod);
-        let key = (format!("{verb} {manifest}"), nodes.to_vec());
+    /// It failed, and is ignorable.
+    fn passed_over(&self, why: &str) {
+        self.remark(format!("it is passed over (ignorable): {why}"));
+    }
+
+    /// It failed, and is not.
+    fn fail(&self, why: String) {
+        self.talk().failed.get_or_insert(why);
+    }
+
+    /// The answer of a verb about a pod and nodes.
+    fn ask_of(&self, verb: &str, cluster: &Cluster, pod: &Pod, nodes: &[NodeIndex]) -> Result<Value, String> {
+        let text = pod.sent.as_deref().map_or_else(|| sent::known(cluster, pod).to_string(), str::to_owned);
+        let body = || {
+            let pod = sent::known(cluster, pod);
+            arguments(cluster, pod, nodes, self.settings.names_only).to_string().into_bytes()
+        };
+        self.ask(verb, (text, nodes.to_vec()), body)
+    }
+
+    /// The answer of a verb to a question, asked for once.
+    fn ask(
+        &self,
+        verb: &str,
+        (text, nodes): (String, Vec<NodeIndex>),
+        body: impl FnOnce() -> Vec<u8>,
+    ) -> Result<Value, String> {
+        let key = (format!("{verb} {text}"), nodes);
         let mut talk = self.talk();
         if let Some(answer) = talk.answers.get(&key) {
             return answer.clone();
@@ -171,9 +221,7 @@ impl Extender {
             ));
         }
         talk.calls += 1;
-        let body = arguments(cluster, manifest, nodes, self.settings.names_only).to_string();
-        let url = format!("{}/{verb}", self.settings.url.trim_end_matches('/'));
-        let body = self.transport.post(&url, body.as_bytes(), self.settings.timeout);
+        let body = self.transport.post(&self.settings.server, verb, &body(), self.settings.timeout);
         let answer = body.and_then(|body| {
             let value =
                 serde_json::from_slice(&body).map_err(|error| format!("its answer is no JSON: {error}"))?;
@@ -186,14 +234,13 @@ impl Extender {
     }
 
     fn filter(&self, cluster: &Cluster, pod: &Pod, nodes: &[NodeIndex]) -> Result<Split, String> {
-        let answer = self.ask(&self.settings.filter_verb, cluster, pod, nodes)?;
+        let answer = self.ask_of(&self.settings.filter_verb, cluster, pod, nodes)?;
         let read = serde_json::from_value::<Filtered>(answer);
         let answer = read.map_err(|error| format!("its answer is no ExtenderFilterResult: {error}"))?;
         if !answer.error.is_empty() {
             return Err(short(&answer.error));
         }
-        let listed = answer.nodes.map(|list| list.items.unwrap_or_default());
-        let listed = listed.map(|items| items.into_iter().map(|node| node.metadata.name).collect());
+        let listed = answer.nodes.map(NodeList::names);
         let names: Option<Vec<String>> = match self.settings.names_only {
             true => answer.nodenames.or(listed),
             false => listed,
@@ -241,7 +288,7 @@ impl Extender {
 
     /// A score for each of these nodes, weighted and in the measure of plugins.
     fn scores(&self, cluster: &Cluster, pod: &Pod, nodes: &[NodeIndex]) -> Result<Vec<i64>, String> {
-        let answer = self.ask(&self.settings.prioritize_verb, cluster, pod, nodes)?;
+        let answer = self.ask_of(&self.settings.prioritize_verb, cluster, pod, nodes)?;
         let read = serde_json::from_value::<Option<Vec<HostPriority>>>(answer);
         let list = read.map_err(|error| format!("its answer is no HostPriorityList: {error}"))?;
         let mut by_name: HashMap<String, i64> = HashMap::new();
@@ -285,10 +332,10 @@ pub(crate) fn filter(
                 refused.extend(others);
             }
             Err(why) if extender.settings.ignorable => {
-                extender.remark(format!("it is passed over (ignorable): {why}"));
+                extender.passed_over(&why);
             }
             Err(why) => {
-                extender.talk().failed.get_or_insert(why);
+                extender.fail(why);
                 let none = Rejection::Own { reason: String::new(), resolvable: false };
                 refused.extend(feasible.drain(..).map(|node| (node, none.clone())));
             }
@@ -320,80 +367,9 @@ fn arguments(cluster: &Cluster, pod: Value, nodes: &[NodeIndex], names_only: boo
         let names: Vec<&str> = nodes.iter().map(|node| cluster.word(cluster.nodes[*node].name)).collect();
         return json!({ "Pod": pod, "Nodes": null, "NodeNames": names });
     }
-    let items: Vec<Value> = nodes.iter().map(|node| node_object(cluster, *node)).collect();
+    let items: Vec<Value> = nodes.iter().map(|node| sent::node(cluster, *node)).collect();
     let list = json!({ "kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": items });
     json!({ "Pod": pod, "Nodes": list, "NodeNames": null })
-}
-
-/// A node as far as the simulator knows it.
-fn node_object(cluster: &Cluster, node: NodeIndex) -> Value {
-    let node = &cluster.nodes[node];
-    let taints = node.taints.iter().map(|taint| {
-        let effect = match taint.effect {
-            Effect::NoSchedule => "NoSchedule",
-            Effect::PreferNoSchedule => "PreferNoSchedule",
-            Effect::NoExecute | Effect::Other => "NoExecute",
-        };
-        json!({ "key": cluster.word(taint.key), "value": cluster.word(taint.value), "effect": effect })
-    });
-    json!({
-        "metadata": { "name": cluster.word(node.name), "labels": labels(cluster, &node.labels) },
-        "spec": { "unschedulable": node.unschedulable, "taints": taints.collect::<Vec<_>>() },
-        "status": { "allocatable": amounts(cluster, &node.allocatable) },
-    })
-}
-
-/// A pod as it is asked about: its labels, and what it requests as a whole, as that of one container.
-fn manifest(cluster: &Cluster, pod: &Pod) -> Value {
-    let requests = amounts(cluster, &pod.requests.plain);
-    json!({
-        "metadata": {
-            "name": "simulated",
-            "namespace": cluster.word(pod.namespace),
-            "labels": labels(cluster, &pod.labels),
-        },
-        "spec": {
-            "schedulerName": cluster.word(pod.scheduler),
-            "priority": pod.priority,
-            "containers": [{ "name": "simulated", "resources": { "requests": &requests, "limits": extended(&requests) } }],
-        },
-    })
-}
-
-/// What cannot be shared, whose limit is the request.
-fn extended(requests: &BTreeMap<String, String>) -> BTreeMap<&String, &String> {
-    requests.iter().filter(|(name, _)| name.contains('/') || name.starts_with("hugepages-")).collect()
-}
-
-fn labels(cluster: &Cluster, labels: &crate::cluster::Labels) -> BTreeMap<String, String> {
-    let word = |symbol| cluster.word(symbol).to_owned();
-    labels.iter().map(|(key, value)| (word(key), word(value))).collect()
-}
-
-fn amounts(cluster: &Cluster, amounts: &[(usize, i64)]) -> BTreeMap<String, String> {
-    let text = |(resource, amount): &(usize, i64)| {
-        let name = cluster.resources.name(*resource, &cluster.symbols).to_owned();
-        let text = crate::answer::amount_text(&name, *amount);
-        (name, text)
-    };
-    amounts.iter().map(text).collect()
-}
-
-/// The same with the keys of objects in lower case, but for those that are names of nodes.
-fn lowered(value: Value) -> Value {
-    let keeps = |key: &str| matches!(key, "failednodes" | "failedandunresolvablenodes");
-    match value {
-        Value::Object(map) => map
-            .into_iter()
-            .map(|(key, value)| {
-                let key = key.to_ascii_lowercase();
-                let value = if keeps(&key) { value } else { lowered(value) };
-                (key, value)
-            })
-            .collect(),
-        Value::Array(all) => all.into_iter().map(lowered).collect(),
-        other => other,
-    }
 }
 
 fn short(text: &str) -> String {
