@@ -4,7 +4,9 @@
 //! ([`crate::oom::evictions`]), how a unit or pod is ended ([`hands`]).
 //!
 //! BestEffort goes before Burstable, and that before Guaranteed, whoever waits. What no service of systemd and no pod
-//! of a runtime without a kubelet is stays an offer, as does everything an agent that ended has not come to.
+//! of a runtime without a kubelet is stays an offer, which a decision says, as does everything an agent that ended has not
+//! come to. So does the restart of one container of a runtime: it cannot start a stopped container again (the CRI has
+//! CreateContainer alone, from a configuration that whoever made the container has).
 
 mod hands;
 
@@ -38,6 +40,13 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 const AGAIN: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(30)];
 /// An eviction that the budget holds back is looked at again so often, and given up after so long.
 const HELD: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(600));
+
+/// Why nobody carries something out.
+const NOBODY: &str = "neither a service of systemd nor a pod of a container runtime runs it";
+const OF_KUBELET: &str = "the kubelet that made the pod does it";
+const ONE_CONTAINER: &str =
+    "a container runtime cannot start a stopped container again; whoever made it has to make another";
+const NO_SANDBOX: &str = "the sandbox of its pod is not known";
 
 /// Something to carry out.
 #[derive(Debug, Clone)]
@@ -173,7 +182,13 @@ impl<H: Hands> Evictor<H> {
         let mut at = 0;
         while let Some(mut waiting) = self.waiting.get(at).is_some().then(|| self.waiting.remove(at)) {
             let (task, is_due) = (&waiting.task, waiting.not_before <= now);
-            let Some(runner) = runner(task, &roster, self.has_systemd) else { continue };
+            let runner = match runner(task, &roster, self.has_systemd) {
+                Ok(runner) => runner,
+                Err(why) => {
+                    self.tell(task, format!("it stays an offer: {why}"), DecisionResult::Unsupported);
+                    continue;
+                }
+            };
             if is_due && let Some(left) = over_budget(task, &roster, rules.min_available) {
                 if now.duration_since(waiting.since) < HELD.1 {
                     self.hold(&mut waiting, left, now);
@@ -264,8 +279,8 @@ impl<H: Hands> Evictor<H> {
 }
 
 /// Who can carry a task out, by what runs the container: a service of systemd, or a pod of a runtime that no kubelet
-/// made. A container alone cannot be started again through a runtime; who drives it makes another.
-fn runner(task: &Task, roster: &[RosterEntry], has_systemd: bool) -> Option<Runner> {
+/// made; or why nobody can.
+fn runner(task: &Task, roster: &[RosterEntry], has_systemd: bool) -> Result<Runner, &'static str> {
     let workload = &task.tracked.workload;
     let of_systemd = match (&workload.cgroup, workload.source) {
         (CgroupBinding::Unit(unit), _) => Some(unit.clone()),
@@ -278,11 +293,16 @@ fn runner(task: &Task, roster: &[RosterEntry], has_systemd: bool) -> Option<Runn
         _ => None,
     };
     if let Some(unit) = of_systemd.filter(|unit| has_systemd && unit.ends_with(".service")) {
-        return Some(Runner::Unit(unit));
+        return Ok(Runner::Unit(unit));
     }
-    let is_pod = workload.source == SourceKind::Cri && kubelet_tier(&task.tracked.cgroup).is_none();
-    if !is_pod || task.remedy != Remedy::Evict {
-        return None;
+    if workload.source != SourceKind::Cri {
+        return Err(NOBODY);
+    }
+    if kubelet_tier(&task.tracked.cgroup).is_some() {
+        return Err(OF_KUBELET);
+    }
+    if task.remedy == Remedy::Restart {
+        return Err(ONE_CONTAINER);
     }
     let is_sandbox = |other: &&RosterEntry| {
         let other = &other.tracked.workload;
@@ -290,7 +310,8 @@ fn runner(task: &Task, roster: &[RosterEntry], has_systemd: bool) -> Option<Runn
             && other.kind == ContainerKind::Infrastructure
             && other.pod == workload.pod
     };
-    roster.iter().find(is_sandbox).map(|found| Runner::Sandbox(found.tracked.workload.id.clone()))
+    let sandbox = roster.iter().find(is_sandbox).ok_or(NO_SANDBOX)?;
+    Ok(Runner::Sandbox(sandbox.tracked.workload.id.clone()))
 }
 
 /// How many other pods of the group run and how many must, where an eviction would leave too few.

@@ -188,18 +188,32 @@ fn only_what_nobody_else_runs_is_ended() {
         tracked.cgroup = path.into();
         evict(tracked)
     };
-    let service = |name: &str| Some(Runner::Unit(name.into()));
+    let service = |name: &str| Ok(Runner::Unit(name.into()));
     assert_eq!(who(&at("/system.slice/db.service")), service("db.service"));
     assert_eq!(who(&evict(unit(1, "db"))), service("db.service"));
-    assert_eq!(runner(&evict(unit(1, "db")), &roster, false), None, "nobody there to ask");
+    assert_eq!(runner(&evict(unit(1, "db")), &roster, false), Err(NOBODY), "nobody there to ask");
     // Of others, of no one, or more than one container.
     for path in ["/system.slice/docker-1.scope", "/machine.slice", "/system.slice/db.service/inner", "/plain"]
     {
-        assert_eq!(who(&at(path)), None, "{path}");
+        assert_eq!(who(&at(path)), Err(NOBODY), "{path}");
     }
     let pod = evict(cri(3, "web", ContainerKind::Regular, "/pods/web/main"));
-    assert_eq!(who(&pod), Some(Runner::Sandbox("web-Infrastructure".into())));
-    assert_eq!(who(&Task { remedy: Remedy::Restart, ..pod }), None);
+    assert_eq!(who(&pod), Ok(Runner::Sandbox("web-Infrastructure".into())));
+    assert_eq!(runner(&pod, &[], true), Err(NO_SANDBOX));
+    assert_eq!(who(&Task { remedy: Remedy::Restart, ..pod }), Err(ONE_CONTAINER));
     let kubelets = evict(cri(3, "web", ContainerKind::Regular, "/kubepods/burstable/pod1/main"));
-    assert_eq!(who(&kubelets), None);
+    assert_eq!(who(&kubelets), Err(OF_KUBELET));
+}
+
+#[test]
+fn the_restart_of_one_container_of_a_runtime_stays_an_offer_and_says_so_once() {
+    let mut bench = Bench::new(ACT);
+    bench.present(vec![cri(1, "web", ContainerKind::Infrastructure, "/pods/web/pause")]);
+    bench.rule(Remedy::Restart, QosClass::Burstable, cri(2, "web", ContainerKind::Regular, "/pods/web/main"));
+    bench.rule(Remedy::Evict, QosClass::BestEffort, cri(3, "web", ContainerKind::Regular, "/pods/web/side"));
+    assert_eq!(bench.after(60), ["evict web-Infrastructure"], "the pod can be stopped");
+    let told = bench.decisions();
+    assert_eq!(told.len(), 2, "{told:?}");
+    let offer = told.iter().find(|(result, _)| *result == DecisionResult::Unsupported).unwrap();
+    assert!(offer.1.starts_with("it stays an offer: a container runtime cannot start"), "{}", offer.1);
 }

@@ -31,7 +31,8 @@ section! {
         /// Of a Guaranteed container, as for BestEffort. Default: the proposal's.
         guaranteed: Offer = Offer::Restart,
         /// "offer": whoever runs the pod is told. "act": the agent stops and restarts services through systemd, and stops
-        /// pods of container runtimes that no kubelet runs; all else is offered. "dry-run": it says what it would do.
+        /// pods of container runtimes that no kubelet runs; all else stays an offer, and so does the restart of one container of a
+        /// runtime, which cannot start a stopped container again. "dry-run": it says what it would do.
         carry_out: CarryOut = CarryOut::Offer,
         /// Shortest time between two of these deeds. Default: the kubelet's between two evictions.
         pause: Span = Span::seconds(10),
