@@ -244,6 +244,22 @@ fn policies_are_shown_applied_and_deleted() {
     assert_eq!((checked.status, &checked.json()[0]["errors"][0]["where"]), (1, &json!("spec.rules")));
 
     assert_eq!(ask(&["policy", "delete", "web", "-n", "shop"]).out, "policy shop/web deleted\n");
+
+    // Limit ranges and quotas go the same way.
+    let range =
+        "kind: LimitRange\napiVersion: v1\nmetadata: {name: bounds, namespace: shop}\nspec: {limits: []}\n";
+    let both = file("both.yaml", &format!("{head}spec: {{target: {{}}}}\n---\n{range}"));
+    let applied = ask(&["policy", "apply", "-f", &both]);
+    assert!(applied.out.contains("policy shop/web changed\nLimitRange shop/bounds created\n"), "{applied:?}");
+    let all = ask(&["policy", "get", "-n", "bounded"]);
+    assert!(all.out.contains("Governs") && all.out.contains("LimitRange"), "{all:?}");
+    assert_eq!(ask(&["policy", "get", "-n", "bounded", "-o", "json"]).json()[1]["kind"], "LimitRange");
+    let one = ask(&["policy", "get", "bounds", "-n", "shop", "--kind", "limitrange"]);
+    assert!(one.out.contains(r#""cpu":"10m""#), "{one:?}");
+    let delete = |name: &str| ask(&["policy", "delete", name, "-n", "shop", "--kind", "LimitRange"]);
+    assert_eq!(delete("bounds").out, "LimitRange shop/bounds deleted\n");
+    let policy = delete("web");
+    assert!(policy.status == 1 && policy.err.contains("knows policies alone"), "{policy:?}");
     assert_eq!(
         ask(&["policy", "panic", "on", "--reason", "drill", "-o", "json"]).json(),
         json!({"panic": true, "revert": false})
@@ -269,7 +285,7 @@ fn usage_and_nodes() {
     insta::assert_snapshot!("nodes_wide", ask(&["nodes", "-o", "wide"]).out);
     let namespaces = ask(&["namespaces"]);
     insta::assert_snapshot!("namespaces_table", namespaces.out);
-    assert!(namespaces.err.contains("quotas are not known: capacity.objects: q.yaml"), "{}", namespaces.err);
+    assert!(namespaces.err.contains("quotas are not known: objects: q.yaml"), "{}", namespaces.err);
     let json = ask(&["namespaces", "-o", "json"]).json();
     assert_eq!(json[0]["allocated"]["cpuMilli"]["quotaRequests"], 1000);
     assert_eq!((&json[1]["namespace"], &json[1]["allocated"]["pods"]), (&json!(null), &json!(1)));

@@ -9,11 +9,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use evenkeel_capacity::object::ResourceQuota;
+use evenkeel_model::name::ResourceName;
 use evenkeel_model::quantity::Quantity;
+use evenkeel_model::requirements::ResourceList;
+use evenkeel_proto::convert::amounts_from_wire;
 use evenkeel_proto::v1;
 
 use crate::api::Context;
-use crate::capacity::{self, reported};
+use crate::capacity::reported;
 use crate::config::CapacitySection;
 use crate::pace::Pace;
 use crate::recommend::stored::Kept;
@@ -66,26 +69,24 @@ struct Running {
 struct OnNode {
     key: NodeKey,
     allocatable: Option<Pair<u64>>,
+    /// What it states of other resources.
+    others: ResourceList,
     containers: Vec<Running>,
 }
 
 fn sums(context: &Context) -> Allocated {
     let config = context.config.now();
     let kept = context.stored.kept();
-    let quotas = capacity::quotas(&config.capacity);
     let nodes = gather(context, &config.capacity);
     let mut sums = Allocated::default();
     let wishes = wishes(&kept);
     for node in &nodes {
         sums.add_node(node, &wishes);
     }
-    // Those that cap recommendations bound their namespaces as well.
-    let mut all = context.advisor.limits.quotas();
-    match quotas {
-        Ok(quotas) => all.extend(quotas),
-        Err(why) => sums.quota_trouble = why,
-    }
-    sums.set_quotas(&all);
+    sums.set_quotas(&context.advisor.limits.quotas());
+    let troubles = context.advisor.limits.troubles().into_iter();
+    let troubles = troubles.map(|(path, why)| format!("objects: {}: {why}", path.display()));
+    sums.quota_trouble = troubles.collect::<Vec<_>>().join("; ");
     sums
 }
 
@@ -122,10 +123,20 @@ fn on_node(state: &State, key: NodeKey, rules: &CapacitySection) -> Option<OnNod
         Running { identity: Arc::clone(&slot.identity), used: [cpu, memory] }
     });
     Some(OnNode {
-        allocatable: node.facts.map(|facts| reported::allocatable(&facts, rules)),
+        allocatable: node.facts.as_ref().map(|facts| reported::allocatable(facts, rules)),
+        others: node.facts.as_ref().map_or_else(ResourceList::new, |facts| others(&facts.allocatable)),
         containers: running.collect(),
         key,
     })
+}
+
+/// Amounts beside CPU and memory; none of what cannot be read.
+fn others(amounts: &BTreeMap<String, String>) -> ResourceList {
+    let mut list = amounts_from_wire("amounts", amounts).unwrap_or_default();
+    for own in [ResourceName::CPU, ResourceName::MEMORY] {
+        list.remove(&own);
+    }
+    list
 }
 
 /// Recommended requests that rest on enough, by cluster, namespace, workload and container.
@@ -188,15 +199,18 @@ impl OfPod {
 impl Allocated {
     fn add_node(&mut self, node: &OnNode, wishes: &Wishes<'_>) {
         let cluster = node.key.cluster.as_str();
-        let mut pods: BTreeMap<(&str, &str), (u32, Pair<OfPod>)> = BTreeMap::new();
+        let mut pods: BTreeMap<(&str, &str), (u32, Pair<OfPod>, ResourceList)> = BTreeMap::new();
         for running in &node.containers {
             let identity = &*running.identity;
             let namespace = if identity.namespace.is_empty() { "default" } else { &identity.namespace };
             let pod = if identity.pod.is_empty() { &identity.id } else { &identity.pod };
             let workload = if identity.workload.is_empty() { &identity.pod } else { &identity.workload };
             let wish = wishes.get(&[cluster, namespace, workload, &identity.container]).copied();
-            let (containers, amounts) = pods.entry((namespace, pod)).or_default();
+            let (containers, amounts, of_pod) = pods.entry((namespace, pod)).or_default();
             add_container(amounts, running, wish.unwrap_or_default());
+            if of_pod.is_empty() && !identity.pod_requests.is_empty() {
+                *of_pod = others(&identity.pod_requests);
+            }
             *containers += u32::from(identity.kind() != v1::ContainerKind::Infrastructure);
         }
         let mut on_node = none_yet();
@@ -208,7 +222,15 @@ impl Allocated {
             let [of_cpu, of_memory] = resources(&mut on_node);
             (of_cpu.allocatable, of_memory.allocatable) = (Some(cpu), Some(memory));
         }
-        for ((namespace, _), (containers, amounts)) in pods {
+        if !node.others.is_empty() {
+            let of_cluster = self.clusters.entry(cluster.to_owned()).or_insert_with(none_yet);
+            for (name, amount) in node.others.iter() {
+                for sum in [&mut on_node, &mut *of_cluster] {
+                    add(&mut other(sum, name).allocatable, amount);
+                }
+            }
+        }
+        for ((namespace, _), (containers, amounts, others)) in pods {
             let place = (cluster.to_owned(), namespace.to_owned());
             let sums = [
                 &mut on_node,
@@ -218,6 +240,9 @@ impl Allocated {
             for sum in sums {
                 sum.pods = sum.pods.saturating_add(1);
                 sum.containers = sum.containers.saturating_add(containers);
+                for (name, amount) in others.iter() {
+                    add(&mut other(sum, name).requested, amount);
+                }
                 resources(sum).into_iter().zip(amounts).for_each(|(sum, amounts)| amounts.add_to(sum));
             }
         }
@@ -269,6 +294,17 @@ fn none_yet() -> v1::Allocated {
     v1::Allocated { cpu: Some(Default::default()), memory: Some(Default::default()), ..Default::default() }
 }
 
+/// The sum of another resource, begun where there is none.
+fn other<'a>(sum: &'a mut v1::Allocated, name: &ResourceName) -> &'a mut v1::AllocatedAmount {
+    let nothing = || v1::AllocatedAmount { requested: "0".into(), ..Default::default() };
+    sum.others.entry(name.to_string()).or_insert_with(nothing)
+}
+
+fn add(sum: &mut String, amount: Quantity) {
+    let sum_so_far = Quantity::parse(sum).map_or(amount, |so_far| so_far.saturating_add(amount));
+    *sum = sum_so_far.canonical();
+}
+
 /// CPU, then memory.
 fn resources(sum: &mut v1::Allocated) -> Pair<&mut v1::AllocatedResource> {
     [sum.cpu.get_or_insert_default(), sum.memory.get_or_insert_default()]
@@ -288,6 +324,7 @@ mod tests {
             container: name.into(),
             kind: kind.into(),
             requested: Some(requested),
+            pod_requests: BTreeMap::from([("example.com/x".to_owned(), "1500m".to_owned())]),
             ..Default::default()
         };
         Running { identity: Arc::new(identity), used: [10, 1 << 20] }
@@ -300,6 +337,10 @@ mod tests {
         let first = OnNode {
             key: key("a"),
             allocatable: Some([4000, 8 << 30]),
+            others: others(&BTreeMap::from([
+                ("example.com/x".into(), "4".into()),
+                ("cpu".into(), "4".into()),
+            ])),
             containers: vec![
                 container("web-1", "app", Regular, [Some(300), Some(600)]),
                 container("web-1", "proxy", Sidecar, [Some(100), None]),
@@ -311,6 +352,7 @@ mod tests {
         let second = OnNode {
             key: key("b"),
             allocatable: None,
+            others: ResourceList::new(),
             containers: vec![container("web-2", "app", Regular, [None, Some(500)])],
         };
         let wish = |container, young| v1::Recommendation {
@@ -343,6 +385,14 @@ mod tests {
         );
         let all = cpu(&sums.clusters["c"]);
         assert_eq!((all.allocatable, all.requested, all.recommended), (Some(4000), 1300, 850));
+        let x = |sum: &v1::Allocated| {
+            let x = sum.others["example.com/x"].clone();
+            (sum.others.len(), x.allocatable, x.requested)
+        };
+        let told = |allocatable: &str, requested: &str| (1, allocatable.to_owned(), requested.to_owned());
+        assert_eq!(x(&sums.nodes[&key("a")]), told("4", "1500m"), "what a pod requests counts once");
+        assert_eq!(x(&sums.nodes[&key("b")]), told("", "1500m"));
+        assert_eq!((x(shop), x(&sums.clusters["c"])), (told("", "3"), told("4", "3")));
     }
 
     #[test]
@@ -361,7 +411,7 @@ mod tests {
             sums.namespaces.insert(("c".into(), namespace.into()), none_yet());
         }
         sums.set_quotas(&quotas);
-        let of = |namespace: &str| sums.namespaces[&("c".to_owned(), namespace.to_owned())];
+        let of = |namespace: &str| sums.namespaces[&("c".to_owned(), namespace.to_owned())].clone();
         let (cpu, memory) = (of("shop").cpu.unwrap(), of("shop").memory.unwrap());
         assert_eq!((cpu.quota_requests, cpu.quota_limits), (Some(3500), None));
         assert_eq!((memory.quota_requests, memory.quota_limits), (None, Some(8 << 30)));

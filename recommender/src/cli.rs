@@ -99,8 +99,9 @@ pub fn config(action: ConfigAction, sources: &Sources) -> anyhow::Result<String>
         ConfigAction::Default => shown(&Config::default())?,
         ConfigAction::Schema => serde_json::to_string_pretty(&schemars::schema_for!(Config))?,
         ConfigAction::Validate => {
-            load(sources)?;
-            "the configuration is valid".to_owned()
+            let former = load(sources)?.former;
+            let former = former.iter().map(|key| format!("; {key} is called objects now: rename it"));
+            format!("the configuration is valid{}", former.collect::<String>())
         }
         ConfigAction::Show => shown(&load(sources)?)?,
     })

@@ -72,6 +72,7 @@ pub fn logging(filter: &str) -> anyhow::Result<()> {
 /// When an address or the state directory cannot be had, or a server fails.
 pub fn run(config: &Config, sources: &Sources) -> anyhow::Result<()> {
     unblock_signals()?;
+    tell_former(config);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.serve.workers)
         .thread_name("network")
@@ -468,10 +469,18 @@ async fn reload_at(mut hangup: tokio::signal::unix::Signal, live: InForce, sourc
     }
 }
 
+/// Says which keys were given under the name they had in former releases.
+fn tell_former(config: &Config) {
+    for key in &config.former {
+        warn!(key, "this key is called objects now, and is read beside it; rename it");
+    }
+}
+
 /// Reads the configuration anew; what to tell the service manager about it.
 fn reload(live: &InForce, sources: &Sources) -> String {
     match load(sources) {
         Ok(config) => {
+            tell_former(&config);
             let Reloaded { applied, restart } = live.reload(&config);
             let (applied, restart) = (applied.join(", "), restart.join(", "));
             match (applied.is_empty(), restart.is_empty()) {

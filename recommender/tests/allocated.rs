@@ -42,8 +42,7 @@ async fn what_is_allocated_is_told_by_node_namespace_and_cluster() {
     )
     .unwrap();
     let running = Running::start(&dir.path().join("state"), |config| {
-        config.capacity.objects = vec![quota.clone()];
-        config.recommend.objects = vec![other.clone()];
+        config.objects = vec![quota.clone(), other.clone()];
         config.capacity.reserve_cpu_milli = 500;
         // Sums on /metrics are as new as the last pass.
         config.recommend.watch_interval = evenkeel_recommender::config::Span::from_millis(1);
@@ -88,11 +87,11 @@ async fn what_is_allocated_is_told_by_node_namespace_and_cluster() {
 
     let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
     let found = client.list_namespaces(ListNamespacesRequest {}).await.unwrap().into_inner();
-    let requested = |of: &v1::Namespace| of.allocated.unwrap().cpu.unwrap().requested;
+    let requested = |of: &v1::Namespace| of.allocated.as_ref().unwrap().cpu.unwrap().requested;
     assert_eq!((requested(&found.namespaces[0]), requested(&found.clusters[0])), (1500, 1500));
     assert_eq!(found.quota_trouble, "");
     let nodes = client.list_nodes(ListNodesRequest {}).await.unwrap().into_inner().nodes;
-    assert_eq!(nodes[0].allocated.unwrap().cpu.unwrap().used, 500);
+    assert_eq!(nodes[0].allocated.as_ref().unwrap().cpu.unwrap().used, 500);
 
     let metrics = common::until(|| async {
         let text = http(running.http, "GET", "/metrics", "").await.1;
@@ -124,7 +123,7 @@ async fn what_is_allocated_is_told_by_node_namespace_and_cluster() {
         (!told.is_empty()).then_some(told)
     })
     .await;
-    assert!(trouble.starts_with("capacity.objects: ") && trouble.contains("quota.yaml"), "{trouble}");
+    assert!(trouble.starts_with("objects: ") && trouble.contains("quota.yaml"), "{trouble}");
     running.stop().await;
 }
 
@@ -134,8 +133,7 @@ async fn quotas_of_files_bound_questions_about_what_agents_report() {
     let quota = dir.path().join("quota.json");
     let object = json!({"kind": "ResourceQuota", "metadata": {"name": "few", "namespace": "shop"}, "spec": {"hard": {"pods": "3"}}});
     std::fs::write(&quota, object.to_string()).unwrap();
-    let running =
-        Running::start(&dir.path().join("state"), |config| config.capacity.objects = vec![quota]).await;
+    let running = Running::start(&dir.path().join("state"), |config| config.objects = vec![quota]).await;
     let mut agent = agent("node-1", &["web:1"]);
     let mut link = agent.connect(running.grpc).await;
     link.send(agent.measure(5)).await;

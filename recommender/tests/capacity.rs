@@ -396,3 +396,136 @@ async fn watched_questions_are_answered_kept_and_told() {
     assert!(dir.path().join("capacity-watched.damaged").exists());
     running.stop().await;
 }
+
+/// Resource types of users: what nodes state and what pods of manifests request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resources_that_agents_state_are_counted_and_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Running::start(dir.path(), |config| {
+        // Sums on /metrics are as new as the last pass.
+        config.recommend.watch_interval = Span::from_millis(1);
+    })
+    .await;
+    let amounts = |of: &[(&str, &str)]| of.iter().map(|(n, a)| ((*n).to_owned(), (*a).to_owned())).collect();
+    let mut agent = Agent::new(1, &["web:1", "web:1"]);
+    agent.allocatable =
+        amounts(&[("example.com/x", "7"), ("memory", "2Gi"), ("network-bandwidth", "100M"), ("pods", "20")]);
+    agent.others = amounts(&[("example.com/x", "2")]);
+    let mut link = agent.connect(running.grpc).await;
+    link.send(agent.measure(3)).await;
+    link.acknowledged(3).await;
+    // An agent that states nothing has none of it.
+    let mut other = Agent::on("node-2", 2, &["db:1"]);
+    let mut second = other.connect(running.grpc).await;
+    second.send(other.measure(3)).await;
+    second.acknowledged(3).await;
+
+    let of = |name: &str, amount: &str| {
+        let list = json!({ name: amount });
+        json!({ "kind": "Pod", "metadata": { "name": "p" }, "spec": { "containers": [
+            { "name": "c", "resources": { "requests": list, "limits": list } }] } })
+    };
+    let (status, answer) = ask(&running, &json!({ "pods": [of("example.com/x", "1")] })).await;
+    assert_eq!((status, &answer["perNode"]), (200, &json!({ "node-1": 3 })), "{answer}");
+    assert_eq!(answer["message"], "0/2 nodes are available: 2 Insufficient example.com/x.");
+    let (_, answer) = ask(&running, &json!({ "pods": [of("memory", "1Gi")] })).await;
+    assert_eq!(answer["perNode"], json!({ "node-1": 2, "node-2": 7 }), "{answer}");
+    let (_, answer) = ask(&running, &json!({ "pods": [of("cpu", "1m")] })).await;
+    assert_eq!(answer["perNode"]["node-1"], 18, "{answer}");
+
+    // Traffic of the resource model's types, which a pod of Kubernetes names in full.
+    let (_, answer) = ask(&running, &json!({ "pods": [of("kubernetes.io/network-bandwidth", "30M")] })).await;
+    assert_eq!(answer["perNode"], json!({ "node-1": 3 }), "{answer}");
+
+    let allocated = |path: &'static str| async {
+        let (status, text) = http(running.http, "GET", path, "").await;
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let nodes = allocated("/api/v1/nodes").await;
+    let x = json!({ "example.com/x": { "allocatable": "7", "requested": "4" } });
+    let list = nodes.as_array().unwrap_or_else(|| panic!("{nodes}"));
+    let node = list.iter().find(|node| node["name"] == "node-1").unwrap();
+    assert_eq!(node["allocated"]["others"]["example.com/x"], x["example.com/x"], "{node}");
+    assert_eq!(node["allocated"]["memoryBytes"]["allocatable"], 2_u64 << 30);
+    let namespaces = allocated("/api/v1/namespaces").await;
+    assert_eq!(
+        namespaces["namespaces"][0]["allocated"]["others"],
+        json!({ "example.com/x": { "allocatable": null, "requested": "4" } }),
+        "{namespaces}"
+    );
+    let row = "evenkeel_recommender_node_allocatable{cluster=\"test\",node=\"node-1\",resource=\"example.com/x\"} 7";
+    until(|| async { http(running.http, "GET", "/metrics", "").await.1.contains(row).then_some(()) }).await;
+
+    // It is kept over a restart. With types defined, a pod that says nothing of one requests its default, in whole portions.
+    drop((link, second));
+    running.stop().await;
+    let definition = r#"{"example.com/x": {"units": "", "defaultRequest": "1500m", "quantization": "2"}}"#;
+    let resources = serde_json::from_str(definition).unwrap();
+    let running = Running::start(dir.path(), |config| config.resources = resources).await;
+    let posted = json!({ "nodes": [{ "metadata": { "name": "n" }, "status": { "allocatable": { "cpu": "9", "pods": "9", "example.com/x": "9" } } }],
+        "pods": [{ "metadata": { "name": "there" }, "spec": { "nodeName": "n", "containers": [{ "name": "c" }] } }] });
+    let (_, answer) = ask(&running, &json!({ "pods": [of("cpu", "1m")], "snapshot": posted })).await;
+    assert_eq!((&answer["count"], &answer["binding"]), (&json!(3), &json!("nodes")), "{answer}");
+    let (_, text) = http(running.http, "GET", "/api/v1/capacity/snapshot", "").await;
+    assert!(text.contains(r#""example.com/x":"7""#) && text.contains(r#""example.com/x":"2""#), "{text}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn amounts_that_are_none_are_refused_of_a_node_and_dropped_of_a_pod() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Running::start(dir.path(), |_| {}).await;
+    let amounts = || [("example.com/x".to_owned(), "-1".to_owned())].into();
+    let mut agent = Agent::new(1, &["web:1"]);
+    agent.allocatable = amounts();
+    assert!(agent.try_connect(running.grpc).await.is_none(), "the Hello is refused");
+    (agent.allocatable, agent.others) = (Default::default(), amounts());
+    let mut link = agent.connect(running.grpc).await;
+    link.send(agent.measure(3)).await;
+    link.acknowledged(3).await;
+    let (_, metrics) = http(running.http, "GET", "/metrics", "").await;
+    assert!(metrics.contains("evenkeel_recommender_dropped_requests_total 1\n"), "{metrics}");
+    running.stop().await;
+}
+
+/// Limit ranges and quotas in the question itself: in a posted snapshot, or beside the pods.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn questions_bring_limit_ranges_and_quotas_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Running::start(dir.path(), |_| {}).await;
+    let _link = reporting(&running).await;
+    let quota = json!({ "kind": "ResourceQuota", "metadata": { "name": "few", "namespace": "default" },
+        "spec": { "hard": { "limits.cpu": "5" } } });
+    let range = json!({ "kind": "LimitRange", "metadata": { "name": "bounds", "namespace": "default" },
+        "spec": { "limits": [{ "type": "Container", "default": { "cpu": "2" }, "maxLimitRequestRatio": { "cpu": "2" } }] } });
+    // The default limit of two cores is charged to the quota.
+    let beside = json!({ "pods": [range, quota, pod()] });
+    let node = json!({ "kind": "Node", "metadata": { "name": "n" },
+        "status": { "allocatable": { "cpu": "16", "memory": "64Gi", "pods": "110" } } });
+    let posted = json!({ "pods": [pod()], "snapshot": { "kind": "List", "items": [node, range, quota] } });
+    for question in [beside, posted] {
+        let (status, answer) = ask(&running, &question).await;
+        assert_eq!(
+            (status, &answer["count"], &answer["binding"]),
+            (200, &json!(2), &json!("quota/few")),
+            "{answer}"
+        );
+    }
+    let mut client = CapacityServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let snapshot = json!({ "kind": "List", "items": [node, range, quota] }).to_string();
+    let request =
+        v1::EstimateRequest { pods: vec![pod().to_string()], snapshot, ..v1::EstimateRequest::default() };
+    assert_eq!(client.estimate(request).await.unwrap().into_inner().binding, "quota/few");
+    // A ratio that the pod exceeds refuses it.
+    let mut wide = pod();
+    wide["spec"]["containers"][0]["resources"]["limits"] = json!({ "cpu": "3" });
+    let (_, refused) = ask(&running, &json!({ "pods": [range, wide] })).await;
+    assert_eq!(
+        (&refused["count"], &refused["binding"]),
+        (&json!(0), &json!("namespace/default")),
+        "{refused}"
+    );
+    assert!(refused["message"].as_str().unwrap().contains("max limit to request ratio"), "{refused}");
+    running.stop().await;
+}

@@ -107,7 +107,8 @@ impl Policies {
             let delete = chance.below(4) == 0 && self.confirmed.contains_key(&name);
             self.open = Some((name.clone(), (!delete).then_some(value)));
             let done = if delete {
-                let request = v1::DeleteRequest { namespace: "shop".into(), name: name.clone() };
+                let request =
+                    v1::DeleteRequest { namespace: "shop".into(), name: name.clone(), ..Default::default() };
                 client.delete(request).await.map(|_| ())
             } else {
                 let policy = format!(

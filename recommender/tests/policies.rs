@@ -480,3 +480,106 @@ async fn every_rule_answers_side_by_side() {
     assert_eq!(refused.code(), tonic::Code::InvalidArgument);
     running.stop().await;
 }
+
+/// Limit ranges and quotas go through the calls of policies: they are kept, listed, deleted, cap answers and bound capacity.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limit_ranges_and_quotas_are_set_as_policies_are() {
+    const POLICIES: &str = "/api/v1/policies";
+    let dir = tempfile::tempdir().unwrap();
+    let (running, _link) = started(dir.path(), |_| {}).await;
+    let mut client = PolicyServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let range = "apiVersion: v1\nkind: LimitRange\nmetadata: {name: bounds, namespace: shop}\n\
+                 spec: {limits: [{type: Container, min: {cpu: 450m}, max: {memory: 2Gi}, maxLimitRequestRatio: {cpu: 4}}]}\n";
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few", "namespace": "shop"},
+        "spec": {"hard": {"pods": "5"}}});
+    let cpu = |got: &Value| got["containers"][0]["evenkeel"]["cpu"].clone();
+    let before = cpu(&answer(&running, &pod("web:1", "")).await);
+    assert!(before["request"].as_u64().unwrap() < 450, "{before}");
+
+    let ask = |dry_run| v1::ApplyRequest { policy: range.to_owned(), dry_run };
+    assert_eq!(client.apply(ask(true)).await.unwrap().into_inner().outcome, "created");
+    assert_eq!(cpu(&answer(&running, &pod("web:1", "")).await), before, "a dry run stores nothing");
+    assert_eq!(client.apply(ask(false)).await.unwrap().into_inner().outcome, "created");
+    assert_eq!(client.apply(ask(false)).await.unwrap().into_inner().outcome, "unchanged");
+    let capped = cpu(&answer(&running, &pod("web:1", "")).await);
+    assert_eq!(
+        (&capped["request"], &capped["cappedBy"]),
+        (&json!(450), &json!(["LimitRange min"])),
+        "{capped}"
+    );
+    let (status, text) = http(running.http, "POST", POLICIES, &quota.to_string()).await;
+    assert_eq!(status, 201, "{text}");
+
+    // Agents report two pods of that namespace.
+    let resources =
+        json!({"requests": {"cpu": "500m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}});
+    let question = json!({"pods": [{"metadata": {"name": "p", "namespace": "shop"}, "spec": {"containers": [
+        {"name": "c", "resources": resources}]}}]});
+    let count = async |running: &Running| {
+        let (status, text) = http(running.http, "POST", "/api/v1/capacity", &question.to_string()).await;
+        assert_eq!(status, 200, "{text}");
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        (answer["count"].as_u64().unwrap(), answer["binding"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(count(&running).await, (3, "quota/few".to_owned()));
+    running.stop().await;
+
+    // Both outlive the process.
+    let running = Running::start(dir.path(), quick).await;
+    let mut client = PolicyServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let listed = client.list(v1::ListRequest::default()).await.unwrap().into_inner();
+    assert_eq!((listed.policies.len(), listed.objects.len()), (0, 2));
+    let (_, text) = http(running.http, "GET", POLICIES, "").await;
+    let listed: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(listed["objects"][1], quota, "{listed}");
+    assert_eq!(cpu(&answer(&running, &pod("web:1", "")).await)["request"], 450);
+    let get =
+        |kind: &str| v1::GetRequest { namespace: "shop".into(), name: "bounds".into(), kind: kind.into() };
+    assert!(client.get(get("LimitRange")).await.unwrap().into_inner().policy.contains("450m"));
+    assert_eq!(
+        client.get(get("")).await.unwrap_err().code(),
+        tonic::Code::NotFound,
+        "there is no policy of the name"
+    );
+    assert_eq!(client.get(get("Node")).await.unwrap_err().code(), tonic::Code::InvalidArgument);
+
+    let path = format!("{POLICIES}/shop/few?kind=ResourceQuota");
+    assert_eq!(http(running.http, "GET", &path, "").await.0, 200);
+    assert_eq!(http(running.http, "DELETE", &format!("{POLICIES}/shop/few"), "").await.0, 404);
+    assert_eq!(http(running.http, "DELETE", &format!("{POLICIES}/shop/few?kind=Node"), "").await.0, 400);
+    assert_eq!(http(running.http, "DELETE", &path, "").await.0, 204);
+    assert_eq!(http(running.http, "DELETE", &path, "").await.0, 404);
+    let delete =
+        v1::DeleteRequest { namespace: "shop".into(), name: "bounds".into(), kind: "LimitRange".into() };
+    client.delete(delete).await.unwrap();
+    assert_eq!(cpu(&answer(&running, &pod("web:1", "")).await)["cappedBy"], json!([]));
+
+    for (object, why) in [
+        (range.replace("450m", "9"), "spec.limits[0].min"),
+        (range.replace("bounds", "B!"), "metadata.name"),
+        (range.replace("v1", "v2"), "apiVersion"),
+    ] {
+        let bad = if why == "spec.limits[0].min" {
+            object.replace("max: {memory: 2Gi}", "max: {cpu: 1}")
+        } else {
+            object
+        };
+        let (status, text) = http(running.http, "POST", POLICIES, &bad).await;
+        assert!(status == 400 && text.contains(why), "{why}: {status} {text}");
+    }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_range_of_a_file_is_changed_in_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("limits.yaml");
+    let range = "kind: LimitRange\nmetadata: {name: bounds, namespace: shop}\nspec: {limits: [{type: Container, min: {cpu: 450m}}]}\n";
+    std::fs::write(&file, range).unwrap();
+    let (running, _link) = started(&dir.path().join("state"), |config| config.objects = vec![file]).await;
+    let (status, text) = http(running.http, "POST", "/api/v1/policies", range).await;
+    assert!(status == 409 && text.contains("LimitRange shop/bounds is kept in"), "{status} {text}");
+    let path = "/api/v1/policies/shop/bounds?kind=LimitRange";
+    assert_eq!(http(running.http, "DELETE", path, "").await.0, 409);
+    running.stop().await;
+}

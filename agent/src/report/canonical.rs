@@ -2,9 +2,12 @@
 //!
 //! Owned here: use, requests and size of this node times its `cpuConversionFactor`. On the node itself, and in its ring, a core is a core.
 
+use evenkeel_model::name::ResourceName;
 use evenkeel_model::node::NodeFacts;
+use evenkeel_model::requirements::ResourceList;
 use evenkeel_model::resource_type::CpuConversionFactor;
 use evenkeel_model::sample::{Field, Sample};
+use evenkeel_proto::convert::amounts_to_wire;
 use evenkeel_proto::frame::{self, Encoder, FrameError};
 use evenkeel_proto::v1;
 
@@ -54,11 +57,18 @@ impl Canonical {
     }
 }
 
-/// The size of this node, with its factor.
-pub(super) fn facts(facts: &NodeFacts, factor: CpuConversionFactor) -> v1::NodeFacts {
+/// The size of this node, with its factor and what its configuration says it has to give.
+pub(super) fn facts(
+    facts: &NodeFacts,
+    factor: CpuConversionFactor,
+    mut stated: ResourceList,
+) -> v1::NodeFacts {
     let cpu_milli = factor.canonical(facts.cpu_milli.get());
     let cpu_conversion_milli = u32::try_from(factor.milli()).unwrap_or(1000);
-    v1::NodeFacts { cpu_milli, cpu_conversion_milli, ..facts.into() }
+    if let Some(canonical) = stated.cpu().and_then(|cpu| factor.to_canonical(cpu)) {
+        stated.set(ResourceName::CPU, canonical);
+    }
+    v1::NodeFacts { cpu_milli, cpu_conversion_milli, allocatable: amounts_to_wire(&stated), ..facts.into() }
 }
 
 fn scaled(sample: &Sample, factor: CpuConversionFactor) -> Sample {
@@ -112,7 +122,12 @@ mod tests {
             }
         }
         let node = NodeFacts::of_size(Bytes::new(1 << 30), MilliCpu::new(4000));
-        let told = facts(&node, factor);
+        let stated = [("cpu", "2"), ("memory", "512Mi"), ("example.com/x", "4")];
+        let stated = stated
+            .map(|(name, amount)| (ResourceName::parse(name).unwrap(), Quantity::parse(amount).unwrap()));
+        let told = facts(&node, factor, stated.into_iter().collect());
         assert_eq!((told.cpu_milli, told.cpu_conversion_milli, told.memory_bytes), (6000, 1500, 1 << 30));
+        let allocatable: Vec<(&str, &str)> = told.allocatable.iter().map(|(n, a)| (&**n, &**a)).collect();
+        assert_eq!(allocatable, [("cpu", "3"), ("example.com/x", "4"), ("memory", "512Mi")]);
     }
 }

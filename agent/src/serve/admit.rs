@@ -42,6 +42,18 @@ pub(crate) fn allocatable(context: &Context) -> ResourceList {
     with_config(machine, &context.live.now().allocatable)
 }
 
+/// Of that, the resources the configuration speaks of: what a machine's size does not tell.
+pub(crate) fn stated(context: &Context) -> ResourceList {
+    let config = context.live.now();
+    let Allocatable { stated, reserved } = &config.allocatable;
+    if stated.is_empty() && reserved.is_empty() {
+        return ResourceList::new();
+    }
+    let speaks_of = |name: &ResourceName| stated.get(name).is_some() || reserved.get(name).is_some();
+    let all = allocatable(context);
+    all.iter().filter(|(name, _)| speaks_of(name)).map(|(name, amount)| (name.clone(), amount)).collect()
+}
+
 /// Thousandths of a core and bytes this node gives to pods.
 pub(crate) fn cpu_and_memory(context: &Context) -> (u64, u64) {
     let list = with_config(of_machine(&context.facts), &context.live.now().allocatable);

@@ -76,6 +76,8 @@ pub struct Loader<'a> {
     skipped: BTreeMap<String, usize>,
     /// Changes every pod as it is read.
     change: Option<&'a dyn Fn(&mut Pod)>,
+    /// Nodes and pods are skipped.
+    without_nodes_and_pods: bool,
 }
 
 impl<'a> Loader<'a> {
@@ -89,6 +91,11 @@ impl<'a> Loader<'a> {
     pub fn changing(mut self, change: &'a dyn Fn(&mut Pod)) -> Self {
         self.change = Some(change);
         self
+    }
+
+    /// Skips nodes and pods of what is read from here on, or no longer: they are known from elsewhere.
+    pub fn leaves_out_nodes_and_pods(&mut self, yes: bool) {
+        self.without_nodes_and_pods = yes;
     }
 
     /// Reads one document.
@@ -176,6 +183,9 @@ impl<'a> Loader<'a> {
                 return Ok(());
             }
         };
+        if self.without_nodes_and_pods && matches!(object, Object::Node(_) | Object::Pod(_)) {
+            return Ok(());
+        }
         if let (Object::Pod(pod), Some(change)) = (&mut *object, self.change) {
             change(pod);
         }

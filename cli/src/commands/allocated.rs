@@ -1,5 +1,7 @@
 //! What containers have of a node, namespace or cluster: forms shared by `nodes` and `namespaces`.
 
+use std::collections::BTreeMap;
+
 use evenkeel_proto::v1;
 use serde::Serialize;
 
@@ -14,6 +16,15 @@ pub(crate) struct Allocated {
     containers: u32,
     cpu_milli: Sums,
     memory_bytes: Sums,
+    /// Other resources by name, as quantities.
+    others: BTreeMap<String, Other>,
+}
+
+/// Sums of a resource that is neither.
+#[derive(Serialize)]
+struct Other {
+    allocatable: Option<String>,
+    requested: String,
 }
 
 /// Sums of one resource.
@@ -47,6 +58,13 @@ impl From<v1::AllocatedResource> for Sums {
     }
 }
 
+impl From<v1::AllocatedAmount> for Other {
+    fn from(sum: v1::AllocatedAmount) -> Self {
+        let allocatable = (!sum.allocatable.is_empty()).then_some(sum.allocatable);
+        Self { allocatable, requested: sum.requested }
+    }
+}
+
 impl From<v1::Allocated> for Allocated {
     fn from(sums: v1::Allocated) -> Self {
         Self {
@@ -54,6 +72,7 @@ impl From<v1::Allocated> for Allocated {
             containers: sums.containers,
             cpu_milli: sums.cpu.unwrap_or_default().into(),
             memory_bytes: sums.memory.unwrap_or_default().into(),
+            others: sums.others.into_iter().map(|(name, sum)| (name, sum.into())).collect(),
         }
     }
 }
@@ -62,6 +81,15 @@ impl Allocated {
     /// Pods and containers.
     pub(crate) fn counts(&self) -> [String; 2] {
         [self.pods.to_string(), self.containers.to_string()]
+    }
+
+    /// Other resources: what is requested of what there is.
+    pub(crate) fn others(&self) -> String {
+        let told = |(name, sum): (&String, &Other)| match &sum.allocatable {
+            Some(all) => format!("{name} {} of {all}", sum.requested),
+            None => format!("{name} {}", sum.requested),
+        };
+        self.others.iter().map(told).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -101,6 +129,12 @@ pub(crate) fn cells(allocated: Option<&Allocated>, wide: bool) -> Vec<Cell> {
     };
     let cpu = of(allocated.map(|all| &all.cpu_milli), units::cpu);
     [cpu, of(allocated.map(|all| &all.memory_bytes), units::bytes)].concat()
+}
+
+/// The cell of other resources.
+pub(crate) fn others(allocated: Option<&Allocated>) -> Cell {
+    let others = allocated.map(Allocated::others).unwrap_or_default();
+    if others.is_empty() { "-".into() } else { others.into() }
 }
 
 /// An amount with its part of the most there is.

@@ -14,8 +14,8 @@ use crate::table::{Cell, Table, clean};
 
 /// Show what is requested, limited, used and recommended in each namespace and cluster.
 ///
-/// A namespace is set against its least quota (of the files in capacity.objects), a cluster (namespace *) against what its
-/// nodes may give. Recommended are the requests that rest on two days of history, and the present ones of the rest. CPU is in
+/// A namespace is set against its least quota (of the files in objects, and of those applied by evenkeel policy apply), a cluster
+/// (namespace *) against what its nodes may give. Recommended are the requests that rest on two days of history, and the present ones of the rest. CPU is in
 /// thousandths of a core and memory in bytes in JSON and YAML.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -60,13 +60,16 @@ pub(crate) async fn run(_: &NamespacesArgs, address: &Address, output: &Output) 
 fn table(rows: &[Row], wide: bool) -> Table {
     let amounts = allocated::titles(wide);
     let titles = ["CLUSTER", "NAMESPACE", "PODS", "CONTAINERS"];
-    let titles: Vec<&str> = titles.into_iter().chain(amounts.iter().map(String::as_str)).collect();
+    let others = wide.then_some("OTHERS");
+    let titles = titles.into_iter().chain(amounts.iter().map(String::as_str)).chain(others);
+    let titles: Vec<&str> = titles.collect();
     let mut table = Table::new(&titles);
     for r in rows {
         let mut row: Vec<Cell> =
             vec![r.cluster.as_str().into(), r.namespace.as_deref().unwrap_or("*").into()];
         row.extend(r.allocated.counts().map(Cell::from));
         row.extend(allocated::cells(Some(&r.allocated), wide));
+        row.extend(wide.then(|| allocated::others(Some(&r.allocated))));
         table.row(row);
     }
     table

@@ -16,7 +16,8 @@ use crate::wire;
 /// Show the nodes the recommender hears from, and what is allocated of them.
 ///
 /// CPU-OF and MEM-OF are what pods may request; percentages are of it. Recommended are the requests that rest on two days of
-/// history, and the present ones of the rest. A plus beside limits means that some containers have none.
+/// history, and the present ones of the rest. A plus beside limits means that some containers have none. OTHERS (wide) are resources
+/// that agents' configurations state (`node.allocatable`), and what pods whose manifests are known request of them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   evenkeel nodes
@@ -108,7 +109,16 @@ fn table(rows: &[Row], wide: bool) -> Table {
     titles.extend(amounts.iter().map(String::as_str));
     titles.extend(["SAMPLES", "GAPS"]);
     if wide {
-        titles.extend(["VERSION", "EPOCH", "LAST-SEQ", "FRAMES", "REFUSED", "CLOCK-BEHIND", "CPU-FACTOR"]);
+        titles.extend([
+            "VERSION",
+            "EPOCH",
+            "LAST-SEQ",
+            "FRAMES",
+            "REFUSED",
+            "CLOCK-BEHIND",
+            "CPU-FACTOR",
+            "OTHERS",
+        ]);
     }
     let mut table = Table::new(&titles);
     for r in rows {
@@ -130,6 +140,7 @@ fn table(rows: &[Row], wide: bool) -> Table {
                 r.refused_containers.to_string().into(),
                 format!("{:.1}s", r.clock_behind_seconds).into(),
                 r.cpu_conversion_factor.map_or("-".to_owned(), |factor| factor.to_string()).into(),
+                allocated::others(r.allocated.as_ref()),
             ]);
         }
         table.row(row);

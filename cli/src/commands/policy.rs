@@ -4,10 +4,12 @@ use evenkeel_model::panic::Panic;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use evenkeel_proto::tonic::transport::Channel;
+use evenkeel_proto::v1::policy_service_client::PolicyServiceClient;
 use evenkeel_proto::v1::{
     ApplyRequest, DeleteRequest, GetRequest, ListRequest, Recommendation, SetPanicRequest,
 };
-use evenkeel_rightsizing::policy::read_all;
+use evenkeel_rightsizing::policy::{PolicyError, objects, read_object};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -40,16 +42,48 @@ pub(crate) struct GetArgs {
     /// Namespace; all without a name, default with one.
     #[arg(short, long, value_name = "NS", default_value = "", hide_default_value = true)]
     namespace: String,
+    /// What NAME is.
+    #[arg(long, value_enum, default_value_t = Kind::Policy, requires = "name")]
+    kind: Kind,
+}
+
+/// What is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    #[value(alias = "Policy")]
+    Policy,
+    #[value(name = "limitrange", alias = "LimitRange")]
+    LimitRange,
+    #[value(name = "resourcequota", alias = "ResourceQuota")]
+    ResourceQuota,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Policy => "Policy",
+            Self::LimitRange => "LimitRange",
+            Self::ResourceQuota => "ResourceQuota",
+        }
+    }
+
+    /// What an object calls itself.
+    fn of(object: &Value) -> Self {
+        let named = |kind: &Self| object["kind"] == kind.name();
+        [Self::LimitRange, Self::ResourceQuota].into_iter().find(named).unwrap_or(Self::Policy)
+    }
 }
 
 /// Apply policies from files; they are stored when this returns.
 ///
-/// What they recommend to the containers that run now is shown beside. With --dry-run nothing is stored.
+/// What they recommend to the containers that run now is shown beside. With --dry-run nothing is stored. LimitRange and ResourceQuota
+/// objects are taken, too: they cap recommendations and bound answers on capacity.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   evenkeel policy apply -f policy.yaml
   evenkeel policy apply -f policy.yaml --dry-run
-  cat policies/*.yaml | evenkeel policy apply -f -")]
+  cat policies/*.yaml | evenkeel policy apply -f -
+  kubectl get limitranges,resourcequotas -A -o yaml | evenkeel policy apply -f -")]
 pub(crate) struct ApplyArgs {
     /// Files in YAML or JSON; - is standard input.
     #[arg(short, long = "file", required = true, num_args = 1.., value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -62,7 +96,8 @@ pub(crate) struct ApplyArgs {
 /// Delete policies. Pods stay as they are.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  evenkeel policy delete web --namespace shop")]
+  evenkeel policy delete web --namespace shop
+  evenkeel policy delete bounds --namespace shop --kind limitrange")]
 pub(crate) struct DeleteArgs {
     /// Their names.
     #[arg(value_name = "NAME", required = true, num_args = 1..)]
@@ -70,6 +105,9 @@ pub(crate) struct DeleteArgs {
     /// Their namespace.
     #[arg(short, long, value_name = "NS", default_value = "default")]
     namespace: String,
+    /// What they are.
+    #[arg(long, value_enum, default_value_t = Kind::Policy)]
+    kind: Kind,
 }
 
 /// Freeze what recommendations change, give back what was asked for, or allow changes again.
@@ -118,16 +156,48 @@ async fn get(args: &GetArgs, address: &Address, output: &Output) -> Result<Answe
     let mut policies = client::policies(address).await?;
     let namespace = args.namespace.clone();
     if let Some(name) = &args.name {
-        let request = GetRequest { namespace, name: name.clone() };
+        let request = GetRequest { namespace, name: name.clone(), kind: args.kind.name().to_owned() };
         let found = policies.get(request).await.map_err(|e| address.failed(&e))?.into_inner();
         let object = parsed(&found.policy, address)?;
-        output.answer(&object, || overview(std::slice::from_ref(&object), output.is_wide()))?;
+        let shown = std::slice::from_ref(&object);
+        output.answer(&object, || match args.kind {
+            Kind::Policy => overview(shown, output.is_wide()),
+            Kind::LimitRange | Kind::ResourceQuota => bounds(shown),
+        })?;
         return Ok(Answer::Yes);
     }
     let found = policies.list(ListRequest { namespace }).await.map_err(|e| address.failed(&e))?.into_inner();
-    let objects = found.policies.iter().map(|text| parsed(text, address)).collect::<Result<Vec<_>, _>>()?;
-    output.answer(&objects, || overview(&objects, output.is_wide()))?;
+    let all =
+        |texts: &[String]| texts.iter().map(|text| parsed(text, address)).collect::<Result<Vec<_>, _>>();
+    let (policies, objects) = (all(&found.policies)?, all(&found.objects)?);
+    // CSV is one table.
+    if objects.is_empty() || output.format() == Format::Csv {
+        output.answer(&policies, || overview(&policies, output.is_wide()))?;
+        return Ok(Answer::Yes);
+    }
+    let whole: Vec<&Value> = policies.iter().chain(&objects).collect();
+    output.answer_text(&whole, || {
+        let policies = output.rendered(&overview(&policies, output.is_wide()));
+        format!("{policies}\n{}", output.rendered(&bounds(&objects)))
+    })?;
     Ok(Answer::Yes)
+}
+
+/// Limit ranges and quotas: what they bound.
+fn bounds(objects: &[Value]) -> Table {
+    let mut table = Table::new(&["KIND", "NAMESPACE", "NAME", "BOUNDS"]);
+    for object in objects {
+        let at = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or("-");
+        let spec = &object["spec"];
+        let bounded = if spec["hard"].is_object() { &spec["hard"] } else { &spec["limits"] };
+        table.row(vec![
+            at("/kind").into(),
+            at("/metadata/namespace").into(),
+            at("/metadata/name").into(),
+            bounded.to_string().into(),
+        ]);
+    }
+    table
 }
 
 fn parsed(text: &str, address: &Address) -> Result<Value, Failure> {
@@ -191,6 +261,9 @@ fn state(conditions: &[Value]) -> Cell {
 #[serde(rename_all = "camelCase")]
 struct Applied {
     policy: String,
+    /// Kind and name, for people.
+    #[serde(skip)]
+    key: String,
     outcome: String,
     dry_run: bool,
     preview: Vec<Change>,
@@ -235,14 +308,11 @@ async fn apply(args: &ApplyArgs, address: &Address, output: &Output) -> Result<A
     // All are read before the first is applied: a mistake in the last file changes nothing.
     let mut objects = Vec::new();
     for file in &args.files {
-        let read = read_all(&input::text(file)?).map_err(|e| {
+        let read = applicable(&input::text(file)?).map_err(|e| {
             let place = format!("{}: {}", input::name(file), e.place);
             Failure::new("cannot read the policy", place, e.why, e.remedy)
         })?;
-        objects.extend(
-            read.into_iter()
-                .map(|policy| (policy.key(), policy.object(policy.created.as_deref(), Value::Null))),
-        );
+        objects.extend(read);
     }
     if objects.is_empty() {
         return Err(Failure::new(
@@ -254,11 +324,12 @@ async fn apply(args: &ApplyArgs, address: &Address, output: &Output) -> Result<A
     }
     let mut policies = client::policies(address).await?;
     let mut all = Vec::new();
-    for (policy, object) in objects {
+    for (key, object) in objects {
         let request = ApplyRequest { policy: object.to_string(), dry_run: args.dry_run };
         let answer = policies.apply(request).await.map_err(|e| address.failed(&e))?.into_inner();
         all.push(Applied {
-            policy,
+            policy: key.strip_prefix("policy ").unwrap_or(&key).to_owned(),
+            key,
             outcome: answer.outcome,
             dry_run: args.dry_run,
             preview: answer.preview.into_iter().map(Change::from).collect(),
@@ -268,12 +339,30 @@ async fn apply(args: &ApplyArgs, address: &Address, output: &Output) -> Result<A
         let mut text = String::new();
         if output.format() != Format::Csv {
             let done = if args.dry_run { " (dry run: nothing is stored)" } else { "" };
-            all.iter().for_each(|a| text.push_str(&format!("policy {} {}{done}\n", a.policy, a.outcome)));
+            all.iter().for_each(|a| text.push_str(&format!("{} {}{done}\n", a.key, a.outcome)));
         }
         let table = preview(&all);
         text + &table.map_or_else(String::new, |table| output.rendered(&table))
     })?;
     Ok(Answer::Yes)
+}
+
+/// The objects of a text with their names: policies, checked, and others as they are.
+fn applicable(text: &str) -> Result<Vec<(String, Value)>, PolicyError> {
+    let objects = objects(text)?;
+    let several = objects.len() > 1;
+    let read = |(number, object): (usize, Value)| {
+        let kind = Kind::of(&object);
+        if kind != Kind::Policy {
+            let at = |path: &str| object.pointer(path).and_then(Value::as_str);
+            let (namespace, name) = (at("/metadata/namespace"), at("/metadata/name"));
+            let key = format!("{} {}/{}", kind.name(), namespace.unwrap_or("default"), name.unwrap_or(""));
+            return Ok((key, object));
+        }
+        let policy = read_object(&object).map_err(|e| if several { e.of_object(number + 1) } else { e })?;
+        Ok((format!("policy {}", policy.key()), policy.object(policy.created.as_deref(), Value::Null)))
+    };
+    objects.into_iter().enumerate().map(read).collect()
 }
 
 /// What applied policies recommend; nothing where they govern nothing that runs.
@@ -314,14 +403,36 @@ async fn delete(args: &DeleteArgs, address: &Address, output: &Output) -> Result
     let mut policies = client::policies(address).await?;
     let mut deleted = Vec::new();
     for name in &args.names {
-        let request = DeleteRequest { namespace: args.namespace.clone(), name: name.clone() };
+        if args.kind != Kind::Policy {
+            known(&mut policies, args, name, address).await?;
+        }
+        let kind = args.kind.name().to_owned();
+        let request = DeleteRequest { namespace: args.namespace.clone(), name: name.clone(), kind };
         policies.delete(request).await.map_err(|e| address.failed(&e))?;
         deleted.push(format!("{}/{name}", args.namespace));
     }
     output.answer_text(&serde_json::json!({ "deleted": deleted }), || {
-        deleted.iter().map(|key| format!("policy {key} deleted\n")).collect()
+        let kind = if args.kind == Kind::Policy { "policy" } else { args.kind.name() };
+        deleted.iter().map(|key| format!("{kind} {key} deleted\n")).collect()
     })?;
     Ok(Answer::Yes)
+}
+
+/// Refuses where the recommender knows policies alone: it would delete the one of this name.
+async fn known(
+    policies: &mut PolicyServiceClient<Channel>,
+    args: &DeleteArgs,
+    name: &str,
+    address: &Address,
+) -> Result<(), Failure> {
+    let (namespace, kind) = (args.namespace.clone(), args.kind.name().to_owned());
+    let request = GetRequest { namespace, name: name.to_owned(), kind };
+    let found = policies.get(request).await.map_err(|e| address.failed(&e))?.into_inner();
+    if Kind::of(&parsed(&found.policy, address)?) == args.kind {
+        return Ok(());
+    }
+    let why = "this recommender knows policies alone";
+    Err(Failure::new("nothing was deleted", address.to_string(), why, "upgrade the recommender"))
 }
 
 async fn panic(args: &PanicArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {

@@ -21,6 +21,7 @@ use crate::table::{Cell, Table};
 /// A window of more than a minute begins with a whole hour, because seconds are kept by the hour; -o wide shows how long it
 /// is. Confidence is the part of its seconds that was seen. PREDICTED is the maximum expected of the next hour, or after a
 /// longer window of the next day once days are known; -o wide shows how likely it is to be kept to. CPU is in thousandths of a core and memory in bytes in JSON and YAML.
+/// Block I/O and network are of this hour and the one before, whatever the window, and have no series.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   evenkeel usage

@@ -330,15 +330,23 @@ const POLICY: &str = r#"{"apiVersion": "evenkeel.dev/v1", "kind": "Policy",
         "recommendation": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "250m"}}}]},
         "conditions": [{"type": "Selects", "status": "True", "reason": "Governs", "message": "1 workloads are governed"}]}}"#;
 
+const RANGE: &str = r#"{"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "bounds", "namespace": "shop"},
+    "spec": {"limits": [{"type": "Container", "min": {"cpu": "10m"}}]}}"#;
+
 #[evenkeel_proto::tonic::async_trait]
 impl PolicyService for Policies {
     async fn list(&self, r: Request<ListRequest>) -> Answer<ListResponse> {
-        let policies = if r.into_inner().namespace == "none" { vec![] } else { vec![POLICY.to_owned()] };
-        Ok(Response::new(ListResponse { policies }))
+        let namespace = r.into_inner().namespace;
+        let policies = if namespace == "none" { vec![] } else { vec![POLICY.to_owned()] };
+        let objects = if namespace == "bounded" { vec![RANGE.to_owned()] } else { vec![] };
+        Ok(Response::new(ListResponse { policies, objects }))
     }
 
     async fn get(&self, r: Request<GetRequest>) -> Answer<GetResponse> {
-        match r.into_inner().name.as_str() {
+        let GetRequest { name, kind, .. } = r.into_inner();
+        match name.as_str() {
+            "bounds" if kind == "LimitRange" => Ok(Response::new(GetResponse { policy: RANGE.to_owned() })),
+            // As a recommender answers that knows policies alone.
             "web" => Ok(Response::new(GetResponse { policy: POLICY.to_owned() })),
             other => Err(Status::not_found(format!("there is no policy shop/{other}"))),
         }
@@ -346,6 +354,10 @@ impl PolicyService for Policies {
 
     async fn apply(&self, r: Request<ApplyRequest>) -> Answer<ApplyResponse> {
         let ApplyRequest { policy, dry_run } = r.into_inner();
+        if policy.contains("LimitRange") {
+            let outcome = "created".to_owned();
+            return Ok(Response::new(ApplyResponse { policy, outcome, preview: Vec::new() }));
+        }
         assert!(policy.contains("evenkeel.dev/v1"), "{policy}");
         let outcome = if dry_run { "created" } else { "changed" }.to_owned();
         Ok(Response::new(ApplyResponse { policy, outcome, preview: recommendations() }))
@@ -561,7 +573,7 @@ impl RecommenderService for Recommender {
         };
         let shop = Allocated { cpu: cpu(None, Some(1000)), memory: memory(None), ..sums() };
         let all = Allocated { cpu: cpu(Some(4000), None), memory: memory(Some(7 << 30)), ..sums() };
-        let quota_trouble = "capacity.objects: q.yaml: no such file".into();
+        let quota_trouble = "objects: q.yaml: no such file".into();
         Ok(Response::new(ListNamespacesResponse {
             namespaces: vec![of("shop", shop)],
             clusters: vec![of("", all)],

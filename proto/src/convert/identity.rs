@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_model::name::ResourceName;
 use evenkeel_model::qos_class::QosClass;
+use evenkeel_model::requirements::ResourceList;
 use evenkeel_model::units::{Bytes, MilliCpu};
 use evenkeel_model::workload::{ContainerKind, ContainerResources, PodRef, Requested, Workload};
 
-use super::{ConvertError, qos_class_from_wire, qos_class_to_wire};
+use super::{
+    ConvertError, MAX_AMOUNTS, amounts_from_wire, amounts_to_wire, qos_class_from_wire, qos_class_to_wire,
+};
 use crate::v1;
 
 /// What the wire tells of a container: the part of a [`Workload`] that leaves the node, and its classes.
@@ -38,6 +42,8 @@ pub struct Identity {
     pub cpu_class: Option<QosClass>,
     /// Labels of its pod, as far as they are told.
     pub labels: BTreeMap<String, String>,
+    /// What its pod requests beside CPU and memory, as far as it is told.
+    pub pod_requests: ResourceList,
 }
 
 impl Identity {
@@ -67,8 +73,17 @@ impl Identity {
             memory_class,
             cpu_class,
             labels: told(&workload.pod_facts.labels),
+            pod_requests: workload.pod_facts.requests.as_ref().map_or_else(ResourceList::new, others),
         }
     }
+}
+
+/// What is told of a pod beside CPU and memory; of one with too much of it nothing, rather than a part.
+fn others(requests: &ResourceList) -> ResourceList {
+    let own = [ResourceName::CPU, ResourceName::MEMORY, ResourceName::PODS];
+    let others = requests.iter().filter(|(name, amount)| !own.contains(name) && !amount.is_zero());
+    let others: ResourceList = others.map(|(name, amount)| (name.clone(), amount)).collect();
+    if others.len() > MAX_AMOUNTS { ResourceList::new() } else { others }
 }
 
 /// Labels told of one pod, bytes of keys and values together: four times what pods commonly have. Of one with more none
@@ -98,6 +113,7 @@ impl From<Identity> for v1::ContainerIdentity {
             memory_class: qos_class_to_wire(identity.memory_class).into(),
             cpu_class: qos_class_to_wire(identity.cpu_class).into(),
             labels: identity.labels,
+            pod_requests: amounts_to_wire(&identity.pod_requests),
         }
     }
 }
@@ -132,6 +148,7 @@ impl TryFrom<v1::ContainerIdentity> for Identity {
             memory_class: qos_class_from_wire("memory_class", wire.memory_class)?,
             cpu_class: qos_class_from_wire("cpu_class", wire.cpu_class)?,
             labels: wire.labels,
+            pod_requests: amounts_from_wire("pod_requests", &wire.pod_requests)?,
         })
     }
 }

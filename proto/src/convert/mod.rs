@@ -3,6 +3,7 @@
 //! Owned here: the mapping, the texts of closed sets on the wire, and an error for each value this version does
 //! not know. Not owned: the nouns (`evenkeel_model`), columnar samples ([`crate::frame`]).
 
+mod amounts;
 mod command;
 mod decision;
 mod identity;
@@ -18,6 +19,7 @@ use evenkeel_model::units::{Bytes, MilliCpu};
 
 use crate::v1;
 
+pub use amounts::{MAX_AMOUNTS, amounts_from_wire, amounts_to_wire};
 pub use command::command_hash;
 pub use decision::decision_kinds;
 pub use identity::Identity;

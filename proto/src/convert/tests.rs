@@ -24,6 +24,30 @@ fn identity() -> Identity {
         memory_class: None,
         cpu_class: Some(QosClass::Burstable),
         labels: BTreeMap::from([("app".to_owned(), "web".to_owned())]),
+        pod_requests: amounts_from_wire(
+            "x",
+            &amounts(&[("example.com/x", "2"), ("ephemeral-storage", "1Gi")]),
+        )
+        .unwrap(),
+    }
+}
+
+fn amounts(of: &[(&str, &str)]) -> BTreeMap<String, String> {
+    of.iter().map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned())).collect()
+}
+
+#[test]
+fn amounts_that_are_none_are_named() {
+    let many: BTreeMap<_, _> = (0..65).map(|i| (format!("example.com/x{i}"), "1".to_owned())).collect();
+    for (bad, why) in [
+        (amounts(&[("example.com/x", "-1")]), "example.com/x is -1, below zero"),
+        (amounts(&[("example.com/x", "much")]), "much"),
+        (amounts(&[("a b", "1")]), "a b"),
+        (amounts(&[("cpu", "1"), ("kubernetes.io/cpu", "1")]), "named more than once"),
+        (many, "it has 65 resources; 64 are the most"),
+    ] {
+        let told = amounts_from_wire("allocatable", &bad).unwrap_err().to_string();
+        assert!(told.starts_with("allocatable cannot be read") && told.contains(why), "{why}: {told}");
     }
 }
 
@@ -37,6 +61,10 @@ fn an_identity_comes_back_and_bad_ones_are_named() {
         Identity::try_from(wire).unwrap_err().to_string()
     };
     assert_eq!(bad(|w| w.pod.clear()), "ContainerIdentity has no pod; the sender must fill it");
+    assert_eq!(
+        bad(|w| w.pod_requests = amounts(&[("example.com/x", "-1")])),
+        "pod_requests cannot be read: example.com/x is -1, below zero"
+    );
     assert_eq!(bad(|w| w.kind = 0), "ContainerIdentity has no kind; the sender must fill it");
     assert_eq!(bad(|w| w.kind = 99), "kind \"99\" is not known here; update this program or the sender");
     assert_eq!(

@@ -26,7 +26,7 @@ use super::Context;
 use super::grpc::Api;
 use super::http::{Json, Problem, Site, parameters};
 use crate::capacity::pool::{Busy, Wanted};
-use crate::capacity::read::{self, Asked, Interrupted};
+use crate::capacity::read::{self, Asked, Interrupted, Types};
 use crate::capacity::reported::Reported;
 use crate::capacity::watch::{Line, Unanswered};
 use crate::capacity::{self, EstimateError};
@@ -176,7 +176,8 @@ async fn estimate(From(site): From<Site>, request: HttpRequest) -> Result<HttpRe
     let sending = send(request.into_body(), chunks);
     let answer = ask(&context, sending, move |context, wanted| {
         let incoming = Incoming { chunks: arriving, current: Bytes::new(), left: most };
-        let asked = read::question(Interrupted { inner: incoming, wanted });
+        let types = capacity::types(context);
+        let asked = read::question(Interrupted { inner: incoming, wanted }, types.as_ref());
         let whole = capacity::estimate(context, asked.map_err(EstimateError::Unreadable)?, wanted)?;
         Ok(text(&whole))
     });
@@ -265,7 +266,7 @@ fn batches(context: &Context, reported: Reported) -> ReceiverStream<Vec<String>>
     ReceiverStream::new(batches)
 }
 
-fn asked(request: v1::EstimateRequest, wanted: &Wanted) -> Result<Asked, String> {
+fn asked(request: v1::EstimateRequest, types: Types<'_>, wanted: &Wanted) -> Result<Asked, String> {
     let v1::EstimateRequest { pods, snapshot, max, place, options_json, recommended, cluster } = request;
     let written: Map<String, Value> = match options_json.trim() {
         "" => Map::new(),
@@ -284,7 +285,7 @@ fn asked(request: v1::EstimateRequest, wanted: &Wanted) -> Result<Asked, String>
     }
     if !snapshot.is_empty() {
         let reader = Interrupted { inner: snapshot.as_bytes(), wanted };
-        asked.snapshot = Some(read::snapshot(reader).map_err(|why| format!("snapshot: {why}"))?);
+        asked.snapshot = Some(read::snapshot(reader, types).map_err(|why| format!("snapshot: {why}"))?);
     }
     Ok(asked)
 }
@@ -299,7 +300,8 @@ impl CapacityService for Api {
     ) -> Result<Response<v1::EstimateResponse>, Status> {
         let request = request.into_inner();
         let answer = ask(self.context()?, std::future::pending(), move |context, wanted| {
-            let asked = asked(request, wanted).map_err(EstimateError::Unreadable)?;
+            let types = capacity::types(context);
+            let asked = asked(request, types.as_ref(), wanted).map_err(EstimateError::Unreadable)?;
             capacity::estimate(context, asked, wanted)
         });
         let whole = answer.await.map_err(Refused::status)?;

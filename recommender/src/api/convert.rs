@@ -55,14 +55,14 @@ pub(crate) fn nodes(
             last_seq: stream.map_or(0, |s| s.position.last),
             last_seen_usec: node.last_seen_usec,
             containers: stream.map_or(0, |s| u32::try_from(s.slots.len()).unwrap_or(u32::MAX)),
-            facts: node.facts,
+            facts: node.facts.clone(),
             frames: node.frames,
             samples: node.samples,
             gaps: node.gaps,
             refused_containers: node.refused,
             gone: stream.is_some_and(|s| !s.counts),
             clock_behind_usec: node.behind_usec,
-            allocated: allocated.nodes.get(key).copied(),
+            allocated: allocated.nodes.get(key).cloned(),
         }
     });
     nodes.collect()
@@ -73,7 +73,7 @@ pub(crate) fn namespaces(allocated: &Allocated) -> v1::ListNamespacesResponse {
     let of = |cluster: &str, name: &str, allocated: &v1::Allocated| v1::Namespace {
         cluster: cluster.to_owned(),
         name: name.to_owned(),
-        allocated: Some(*allocated),
+        allocated: Some(allocated.clone()),
     };
     v1::ListNamespacesResponse {
         namespaces: allocated.namespaces.iter().map(|((c, n), sums)| of(c, n, sums)).collect(),
@@ -236,8 +236,8 @@ pub(crate) fn node(node: &v1::Node) -> Value {
         "lastSeq": node.last_seq,
         "lastSeen": time(node.last_seen_usec),
         "containers": node.containers,
-        "memoryBytes": node.facts.map(|f| f.memory_bytes),
-        "cpuMilli": node.facts.map(|f| f.cpu_milli),
+        "memoryBytes": node.facts.as_ref().map(|f| f.memory_bytes),
+        "cpuMilli": node.facts.as_ref().map(|f| f.cpu_milli),
         "frames": node.frames,
         "samples": node.samples,
         "gaps": node.gaps,
@@ -277,7 +277,12 @@ fn allocated(sums: &v1::Allocated) -> Value {
         "containers": sums.containers,
         "cpuMilli": resource(sums.cpu),
         "memoryBytes": resource(sums.memory),
+        "others": sums.others.iter().map(|(name, sum)| (name.clone(), other(sum))).collect::<Map<_, _>>(),
     })
+}
+
+fn other(sum: &v1::AllocatedAmount) -> Value {
+    json!({ "allocatable": filled(&sum.allocatable), "requested": sum.requested })
 }
 
 /// A decision in its pinned form.

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use evenkeel_model::shown;
 use evenkeel_proto::v1;
-use evenkeel_rightsizing::policy::{API_VERSION, read};
+use evenkeel_rightsizing::policy::API_VERSION;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -377,23 +377,49 @@ async fn recommendations(From(site): From<Site>, request: Request) -> Result<Jso
 
 async fn list_policies(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
     let InNamespace { namespace } = parameters(&request)?;
-    let items = site.ask_context(POLICIES, move |c| policies::list(c, &namespace)).await?;
-    Ok(Json(json!({ "apiVersion": API_VERSION, "kind": "PolicyList", "items": items })))
+    let ask = move |c: &Context| (policies::list(c, &namespace), policies::list_bounds(c, &namespace));
+    let (items, objects) = site.ask_context(POLICIES, ask).await?;
+    Ok(Json(json!({ "apiVersion": API_VERSION, "kind": "PolicyList", "items": items, "objects": objects })))
 }
 
 async fn get_policy(
     From(site): From<Site>,
     Path((namespace, name)): Path<(String, String)>,
+    request: Request,
 ) -> Result<Json, Problem> {
-    let (at, wanted) = (namespace.clone(), name.clone());
-    let found = site.ask_context(POLICIES, move |c| policies::get(c, &at, &wanted)).await?;
-    found.map(Json).ok_or_else(|| no_policy(&namespace, &name))
+    let kind = kind_of(&request)?;
+    let missing = no_policy(&kind, &namespace, &name);
+    let found = site.ask_context(POLICIES, move |c| policies::find(c, &kind, &namespace, &name)).await?;
+    found.map(Json).ok_or(missing)
 }
 
-fn no_policy(namespace: &str, name: &str) -> Problem {
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
+struct OfKind {
+    kind: String,
+}
+
+/// The kind asked for; empty = a policy.
+fn kind_of(request: &Request) -> Result<String, Problem> {
+    let OfKind { kind } = parameters(request)?;
+    if policies::is_kind(&kind) {
+        return Ok(kind);
+    }
+    Err(Problem {
+        status: StatusCode::BAD_REQUEST,
+        what: "the object cannot be found".to_owned(),
+        place: POLICIES.to_owned(),
+        why: format!("kind {kind:?} is not known"),
+        remedy: "give Policy, LimitRange or ResourceQuota",
+    })
+}
+
+fn no_policy(kind: &str, namespace: &str, name: &str) -> Problem {
+    let kind = if kind.is_empty() { "policy" } else { kind };
     Problem {
         status: StatusCode::NOT_FOUND,
-        what: format!("there is no policy {namespace}/{name}"),
+        what: format!("there is no {kind} {namespace}/{name}"),
         place: POLICIES.to_owned(),
         why: "nobody applied one of this name, and no file holds one".to_owned(),
         remedy: "see /api/v1/policies for those there are",
@@ -455,9 +481,9 @@ async fn apply(site: Site, named: Named, request: Request) -> Result<Response, P
     let waiting = site.place_for_text(POLICIES)?;
     let applied = site.ask_with_text(POLICIES, waiting, move |context| {
         if let Some((namespace, name)) = named {
-            let policy = read(&text).map_err(|e| refused(&e.into()))?;
-            if (policy.namespace.as_str(), policy.name.as_str()) != (&namespace, &name) {
-                let why = format!("the object is {}, the path says {namespace}/{name}", policy.key());
+            let key = policies::key_of(&text).map_err(|e| refused(&e.into()))?;
+            if key != (namespace.clone(), name.clone()) {
+                let why = format!("the object is {}/{}, the path says {namespace}/{name}", key.0, key.1);
                 return Err(unreadable(StatusCode::BAD_REQUEST, why));
             }
         }
@@ -478,12 +504,14 @@ async fn apply(site: Site, named: Named, request: Request) -> Result<Response, P
 async fn delete_policy(
     From(site): From<Site>,
     Path((namespace, name)): Path<(String, String)>,
+    request: Request,
 ) -> Result<StatusCode, Problem> {
-    let (at, wanted) = (namespace.clone(), name.clone());
-    let was = site.ask_context(POLICIES, move |c| c.policies.delete(&at, &wanted)).await?;
-    match was.map_err(|e| refused(&e))? {
+    let kind = kind_of(&request)?;
+    let missing = no_policy(&kind, &namespace, &name);
+    let ask = move |c: &Context| policies::delete(c, &kind, &namespace, &name);
+    match site.ask_context(POLICIES, ask).await?.map_err(|e| refused(&e))? {
         true => Ok(StatusCode::NO_CONTENT),
-        false => Err(no_policy(&namespace, &name)),
+        false => Err(missing),
     }
 }
 

@@ -170,6 +170,11 @@ fn ingest(text: &mut Text, state: &State, health: &Health) {
         "Containers followed without their labels, too many or too long.",
         c.dropped_labels,
     );
+    text.count(
+        "dropped_requests",
+        "Containers followed without their pod's requests of other resources, too many or unreadable.",
+        c.dropped_requests,
+    );
     text.count("cut_decisions", "Decisions cut because they were too long.", c.cut_decisions);
     text.count(
         "protocol_violations",
@@ -376,7 +381,7 @@ fn answers(text: &mut Text, context: &Context) {
     text.gauge(
         "object_file_troubles",
         "Files of limit ranges and quotas that could not be read.",
-        context.advisor.limits.troubles() as u64,
+        context.advisor.limits.troubles().len() as u64,
     );
     text.count("passes", "Passes in which all recommendations were made anew.", passes);
     let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);

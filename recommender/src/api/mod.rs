@@ -100,6 +100,7 @@ impl Context {
         let advisor = Arc::new(Advisor::new(&config.recommend)?.in_steps(&types));
         advisor.limits.look(&config);
         let policies = Arc::new(Policies::open(live, engine.now_usec() / 1000)?);
+        advisor.limits.apply(|| policies.bounds());
         let capacity = Pool::start(config.capacity.workers, config.capacity.queue)
             .context("cannot start the threads for questions")?;
         let watched = Watched::open(config.watched_file());

@@ -3,13 +3,14 @@
 //! Applying and deleting wait for the disk and run on threads for blocking work.
 
 use evenkeel_proto::v1::{self, policy_service_server::PolicyService};
-use evenkeel_rightsizing::policy::Policy;
+use evenkeel_rightsizing::policy::{Policy, PolicyError, read};
 use serde_json::Value;
 use tonic::{Code, Request, Response, Status};
 
 use super::Context;
 use super::grpc::Api;
 use crate::ingest::engine::chain;
+use crate::policy::bounds::{self, BoundKey};
 use crate::policy::{ChangeError, Governing, Outcome};
 use crate::recommend::list;
 
@@ -40,8 +41,81 @@ fn object(context: &Context, policy: &Policy, created_ms: Option<u64>) -> Value 
     policy.object(at.as_deref(), context.policies.statuses.get(&policy.key()))
 }
 
+/// Limit ranges and quotas of a namespace, or of all.
+pub(crate) fn list_bounds(context: &Context, namespace: &str) -> Vec<Value> {
+    let all = context.policies.bounds().into_iter();
+    let wanted = all.filter(|bound| namespace.is_empty() || bound.key.namespace == namespace);
+    wanted.map(|bound| bound.object.clone()).collect()
+}
+
+/// An object by kind (empty: a policy), namespace and name.
+pub(crate) fn find(context: &Context, kind: &str, namespace: &str, name: &str) -> Option<Value> {
+    match bound_key(kind, namespace, name) {
+        None => get(context, namespace, name),
+        Some(key) => {
+            let all = context.policies.bounds();
+            all.iter().find(|bound| bound.key == key).map(|bound| bound.object.clone())
+        }
+    }
+}
+
+/// Forgets an object; whether there was one.
+pub(crate) fn delete(
+    context: &Context,
+    kind: &str,
+    namespace: &str,
+    name: &str,
+) -> Result<bool, ChangeError> {
+    let Some(key) = bound_key(kind, namespace, name) else {
+        return context.policies.delete(namespace, name);
+    };
+    in_no_file(context, &key)?;
+    let was = context.policies.unbind(&key)?;
+    context.advisor.limits.apply(|| context.policies.bounds());
+    Ok(was)
+}
+
+fn bound_key(kind: &str, namespace: &str, name: &str) -> Option<BoundKey> {
+    let [kind, namespace, name] = [kind, namespace, name].map(str::to_owned);
+    bounds::KINDS.contains(&kind.as_str()).then_some(BoundKey { kind, namespace, name })
+}
+
+/// Whether a kind is one of those that are taken; empty = a policy.
+pub(crate) fn is_kind(kind: &str) -> bool {
+    kind.is_empty() || kind == "Policy" || bounds::KINDS.contains(&kind)
+}
+
+/// Namespace and name of an object that is to be applied.
+///
+/// # Errors
+/// The field that is wrong.
+pub(crate) fn key_of(text: &str) -> Result<(String, String), PolicyError> {
+    if bounds::kind_of(text).is_some() {
+        return bounds::read(text).map(|bound| (bound.key.namespace, bound.key.name));
+    }
+    read(text).map(|policy| (policy.namespace, policy.name))
+}
+
+fn in_no_file(context: &Context, key: &BoundKey) -> Result<(), ChangeError> {
+    match context.advisor.limits.file_of(key) {
+        Some(file) => Err(ChangeError::InFile { key: key.to_string(), file }),
+        None => Ok(()),
+    }
+}
+
+fn apply_bound(context: &Context, text: &str, dry_run: bool) -> Result<Applied, ChangeError> {
+    let bound = bounds::read(text).inspect_err(|_| context.policies.count_refused())?;
+    in_no_file(context, &bound.key)?;
+    let outcome = context.policies.bind(&bound, dry_run)?;
+    context.advisor.limits.apply(|| context.policies.bounds());
+    Ok(Applied { object: bound.object, outcome, preview: Vec::new() })
+}
+
 /// Applies an object, or only says what would come of it.
 pub(crate) fn apply(context: &Context, text: &str, dry_run: bool) -> Result<Applied, ChangeError> {
+    if bounds::kind_of(text).is_some() {
+        return apply_bound(context, text, dry_run);
+    }
     let (policy, outcome) = match dry_run {
         true => context.policies.check(text)?,
         false => context.policies.apply(text, context.engine.now_usec() / 1000)?,
@@ -75,8 +149,17 @@ fn status(error: ChangeError) -> Status {
     Status::new(code(&error), chain(&error))
 }
 
-fn unknown(namespace: &str, name: &str) -> Status {
-    Status::not_found(format!("there is no policy {namespace}/{name}"))
+fn unknown(kind: &str, namespace: &str, name: &str) -> Status {
+    let kind = if kind.is_empty() { "policy" } else { kind };
+    Status::not_found(format!("there is no {kind} {namespace}/{name}"))
+}
+
+fn known(kind: String) -> Result<String, Status> {
+    let kinds = bounds::KINDS.join(" or ");
+    match is_kind(&kind) {
+        true => Ok(kind),
+        false => Err(Status::invalid_argument(format!("kind {kind:?}: give Policy, {kinds}"))),
+    }
 }
 
 /// An empty namespace is `default`, as in an object.
@@ -88,16 +171,19 @@ fn or_default(namespace: String) -> String {
 impl PolicyService for Api {
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<v1::ListResponse>, Status> {
         let namespace = request.into_inner().namespace;
-        let objects = self.ask(move |c| list(c, &namespace)).await?;
-        Ok(Response::new(v1::ListResponse { policies: objects.iter().map(Value::to_string).collect() }))
+        let ask = move |c: &Context| (list(c, &namespace), list_bounds(c, &namespace));
+        let (policies, objects) = self.ask(ask).await?;
+        let texts = |all: Vec<Value>| all.iter().map(Value::to_string).collect();
+        Ok(Response::new(v1::ListResponse { policies: texts(policies), objects: texts(objects) }))
     }
 
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
-        let v1::GetRequest { namespace, name } = request.into_inner();
-        let (namespace, wanted) = (or_default(namespace), name.clone());
-        let at = namespace.clone();
-        let found = self.ask(move |c| get(c, &at, &wanted)).await?;
-        let policy = found.ok_or_else(|| unknown(&namespace, &name))?.to_string();
+        let v1::GetRequest { namespace, name, kind } = request.into_inner();
+        let kind = known(kind)?;
+        let namespace = or_default(namespace);
+        let missing = unknown(&kind, &namespace, &name);
+        let found = self.ask(move |c| find(c, &kind, &namespace, &name)).await?;
+        let policy = found.ok_or(missing)?.to_string();
         Ok(Response::new(v1::GetResponse { policy }))
     }
 
@@ -115,12 +201,13 @@ impl PolicyService for Api {
         &self,
         request: Request<v1::DeleteRequest>,
     ) -> Result<Response<v1::DeleteResponse>, Status> {
-        let v1::DeleteRequest { namespace, name } = request.into_inner();
+        let v1::DeleteRequest { namespace, name, kind } = request.into_inner();
+        let kind = known(kind)?;
         let namespace = or_default(namespace);
-        let (at, wanted) = (namespace.clone(), name.clone());
-        match self.ask(move |c| c.policies.delete(&at, &wanted)).await?.map_err(status)? {
+        let missing = unknown(&kind, &namespace, &name);
+        match self.ask(move |c| delete(c, &kind, &namespace, &name)).await?.map_err(status)? {
             true => Ok(Response::new(v1::DeleteResponse {})),
-            false => Err(unknown(&namespace, &name)),
+            false => Err(missing),
         }
     }
 }

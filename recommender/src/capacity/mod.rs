@@ -11,11 +11,12 @@ pub(crate) mod watch;
 
 use evenkeel_capacity::answer::Stop;
 use evenkeel_capacity::load::Loader;
-use evenkeel_capacity::object::{Pod, ResourceQuota};
+use evenkeel_capacity::object::Pod;
 use evenkeel_capacity::question::{Changed, QuestionError, Recommendations, Snapshot, Whole};
 
+use evenkeel_model::resource_type::ResourceTypes;
+
 use crate::api::Context;
-use crate::config::CapacitySection;
 use crate::recommend::list;
 use pool::Wanted;
 use read::Asked;
@@ -40,7 +41,11 @@ pub(crate) enum EstimateError {
 /// # Errors
 /// [`EstimateError`].
 pub(crate) fn estimate(context: &Context, asked: Asked, wanted: &Wanted) -> Result<Whole, EstimateError> {
-    let Asked { question, snapshot, cluster, recommended } = asked;
+    let Asked { mut question, snapshot, cluster, recommended } = asked;
+    if let Some(types) = types(context) {
+        let shapes = question.shapes.iter_mut().map(|shape| &mut shape.pod);
+        shapes.chain(&mut question.first).for_each(|pod| pod.fill(&types));
+    }
     if recommended && snapshot.is_some() {
         let why = "recommended: it belongs to what agents report, not to a posted snapshot; \
                    ask evenkeel capacity --what-if recommended for that";
@@ -63,6 +68,13 @@ pub(crate) fn estimate(context: &Context, asked: Asked, wanted: &Wanted) -> Resu
         return Err(EstimateError::GivenUp);
     }
     Ok(whole)
+}
+
+/// The resource types of the configuration; nothing where it defines none.
+pub(crate) fn types(context: &Context) -> Option<ResourceTypes> {
+    let config = context.config.now();
+    let defined = || ResourceTypes::with(&config.resources).unwrap_or_default();
+    (!config.resources.is_empty()).then(defined)
 }
 
 /// What the agents of a cluster reported.
@@ -89,19 +101,12 @@ fn load(
         .objects(&context.config.now().capacity, |object| loader.document(object))
         .map_err(|error| EstimateError::Unreadable(error.to_string()))?;
     let config = context.config.now();
-    read::objects(&mut loader, &config.capacity.objects).map_err(EstimateError::Unreadable)?;
+    read::objects(&mut loader, &config.objects).map_err(EstimateError::Unreadable)?;
+    for bound in context.advisor.limits.in_force() {
+        loader.document(&bound.object).map_err(|error| EstimateError::Unreadable(error.to_string()))?;
+    }
     let (cluster, report) = loader.finish();
     Ok(Snapshot { cluster, report })
-}
-
-/// Quotas of the files of `capacity.objects`.
-///
-/// # Errors
-/// With the file, and what is wrong with it.
-pub(crate) fn quotas(config: &CapacitySection) -> Result<Vec<ResourceQuota>, String> {
-    let mut loader = Loader::new();
-    read::objects(&mut loader, &config.objects)?;
-    Ok(loader.finish().0.quotas)
 }
 
 /// The recommender's own answers.

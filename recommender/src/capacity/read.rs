@@ -7,21 +7,27 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 
 use evenkeel_capacity::load::{Loader, Manifest, Members, Stream, StreamError};
+use evenkeel_capacity::object::Pod;
 use evenkeel_capacity::question::{Options, Question, Snapshot};
+use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::yaml::{self, Bounds};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::pool::Wanted;
+use crate::policy::listed;
 
 /// What is read as YAML; larger snapshots are given as JSON, which is read as a stream.
 const YAML: Bounds = Bounds { documents: 10_000, nodes: 1_000_000 };
 /// Bytes of YAML that are read.
 const YAML_BYTES: u64 = 16 << 20;
-/// Bytes of a file of `capacity.objects` that are read.
-const OBJECTS_BYTES: u64 = 16 << 20;
+/// Bytes of a file of `objects` that are read: a snapshot of a cluster is larger, what agents do not report of it is not.
+const OBJECTS_BYTES: u64 = 64 << 20;
 /// Placings told in detail: each holds the scores of every node.
 const MAX_STEPS: usize = 1000;
+
+/// Resource types that somebody defined, whose defaults and granularity count in every pod that is read.
+pub(crate) type Types<'a> = Option<&'a ResourceTypes>;
 
 /// A question that was read, and the cluster it is about where one was posted.
 #[derive(Debug, Default)]
@@ -57,22 +63,23 @@ impl<R: Read> Read for Interrupted<'_, R> {
 ///
 /// # Errors
 /// What is wrong, with its place.
-pub(crate) fn question(reader: impl Read) -> Result<Asked, String> {
+pub(crate) fn question(reader: impl Read, types: Types<'_>) -> Result<Asked, String> {
     let mut text = Stream::new(reader).map_err(said)?;
     if text.begins_with(b"{").map_err(said)? {
-        return json_question(&mut text).map_err(said);
+        return json_question(&mut text, types).map_err(said);
     }
     let document = documents(text)?.into_iter().next().unwrap_or(Value::Null);
-    EnvelopeSeed.deserialize(document).map_err(|error| error.to_string())
+    EnvelopeSeed(types).deserialize(document).map_err(|error| error.to_string())
 }
 
 /// The snapshot is read as it arrives, the rest when all of it is there.
-fn json_question(text: &mut Stream<impl Read>) -> Result<Asked, StreamError> {
+fn json_question(text: &mut Stream<impl Read>, types: Types<'_>) -> Result<Asked, StreamError> {
+    let fill = |pod: &mut Pod| types.into_iter().for_each(|types| pod.fill(types));
     let (mut members, mut snapshot) = (Members::begin(text)?, None);
     while let Some(key) = members.next(text)? {
         if key == "snapshot" && text.begins_with(b"{")? {
             members.stand_in(b"{}");
-            let mut loader = Loader::new();
+            let mut loader = Loader::new().changing(&fill);
             loader.text_of_one(text)?;
             members.go_on(text);
             snapshot = Some(finished(loader));
@@ -81,7 +88,7 @@ fn json_question(text: &mut Stream<impl Read>) -> Result<Asked, StreamError> {
         }
     }
     let rest = members.rest();
-    let read = EnvelopeSeed.deserialize(&mut serde_json::Deserializer::from_slice(rest.text()));
+    let read = EnvelopeSeed(types).deserialize(&mut serde_json::Deserializer::from_slice(rest.text()));
     let asked = read.map_err(|error| rest.error(&error))?;
     text.end()?;
     Ok(Asked { snapshot: snapshot.or(asked.snapshot), ..asked })
@@ -95,8 +102,9 @@ fn said(error: StreamError) -> String {
 ///
 /// # Errors
 /// What is wrong, with its place.
-pub(crate) fn snapshot(reader: impl Read) -> Result<Snapshot, String> {
-    let mut loader = Loader::new();
+pub(crate) fn snapshot(reader: impl Read, types: Types<'_>) -> Result<Snapshot, String> {
+    let fill = |pod: &mut Pod| types.into_iter().for_each(|types| pod.fill(types));
+    let mut loader = Loader::new().changing(&fill);
     read_into(&mut loader, reader)?;
     Ok(finished(loader))
 }
@@ -109,21 +117,23 @@ fn read_into(loader: &mut Loader<'_>, reader: impl Read) -> Result<(), String> {
     documents(text)?.into_iter().try_for_each(|document| loader.document(document).map_err(|e| e.to_string()))
 }
 
-/// Reads the files of `capacity.objects`.
+/// Reads the files of `objects`; nodes and pods in them do not count, since agents report these.
 ///
 /// # Errors
 /// With the file, and what is wrong with it.
-pub(super) fn objects(loader: &mut Loader<'_>, files: &[PathBuf]) -> Result<(), String> {
-    files.iter().try_for_each(|path| {
+pub(super) fn objects(loader: &mut Loader<'_>, places: &[PathBuf]) -> Result<(), String> {
+    listed(places).into_iter().try_for_each(|(path, (_, bytes, _))| {
         let mut read = || {
-            let file = File::open(path).map_err(|error| error.to_string())?;
-            let bytes = file.metadata().map_err(|error| error.to_string())?.len();
             if bytes > OBJECTS_BYTES {
                 return Err(format!("it has {bytes} bytes, over {OBJECTS_BYTES}; split it"));
             }
-            read_into(loader, file.take(OBJECTS_BYTES))
+            let file = File::open(&path).map_err(|error| error.to_string())?;
+            loader.leaves_out_nodes_and_pods(true);
+            let read = read_into(loader, file.take(OBJECTS_BYTES));
+            loader.leaves_out_nodes_and_pods(false);
+            read
         };
-        read().map_err(|why| format!("capacity.objects: {}: {why}", path.display()))
+        read().map_err(|why| format!("objects: {}: {why}", path.display()))
     })
 }
 
@@ -185,9 +195,9 @@ fn documents(reader: impl Read) -> Result<Vec<Value>, String> {
 }
 
 /// A question as one object.
-struct EnvelopeSeed;
+struct EnvelopeSeed<'a>(Types<'a>);
 
-impl<'de> DeserializeSeed<'de> for EnvelopeSeed {
+impl<'de> DeserializeSeed<'de> for EnvelopeSeed<'_> {
     type Value = Asked;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Asked, D::Error> {
@@ -195,7 +205,7 @@ impl<'de> DeserializeSeed<'de> for EnvelopeSeed {
     }
 }
 
-impl<'de> Visitor<'de> for EnvelopeSeed {
+impl<'de> Visitor<'de> for EnvelopeSeed<'_> {
     type Value = Asked;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -209,7 +219,7 @@ impl<'de> Visitor<'de> for EnvelopeSeed {
             match key.as_str() {
                 "pods" => of_list("pods", map.next_value()?, |pods| asked.question.asks(pods))?,
                 "place" => of_list("place", map.next_value()?, |pods| asked.question.places_first(pods))?,
-                "snapshot" => asked.snapshot = map.next_value_seed(SnapshotSeed)?,
+                "snapshot" => asked.snapshot = map.next_value_seed(SnapshotSeed(self.0))?,
                 "cluster" => asked.cluster = map.next_value()?,
                 "recommended" => asked.recommended = map.next_value()?,
                 _ => {
@@ -242,13 +252,14 @@ fn of_list<E: serde::de::Error>(
 }
 
 /// A snapshot inside of a question.
-struct SnapshotSeed;
+struct SnapshotSeed<'a>(Types<'a>);
 
-impl<'de> DeserializeSeed<'de> for SnapshotSeed {
+impl<'de> DeserializeSeed<'de> for SnapshotSeed<'_> {
     type Value = Option<Snapshot>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        let mut loader = Loader::new();
+        let fill = |pod: &mut Pod| self.0.into_iter().for_each(|types| pod.fill(types));
+        let mut loader = Loader::new().changing(&fill);
         loader.document(deserializer)?;
         Ok(Some(finished(loader)))
     }
@@ -266,11 +277,11 @@ mod tests {
         let json = format!(
             r#"{{"max": 3, "snapshot": {{"kind": "List", "items": [{node}]}}, "pods": [{POD}, "spec: {{}}"], "preempt": true}}"#
         );
-        let asked = question(json.as_bytes()).unwrap();
+        let asked = question(json.as_bytes(), None).unwrap();
         assert_eq!((asked.question.shapes.len(), asked.question.options.max), (2, Some(3)));
         assert_eq!(asked.snapshot.unwrap().report.counts.nodes, 1);
         let yaml = "pods:\n- spec: {containers: []}\nlose: [any]\ncluster: a\nrecommended: true\n";
-        let asked = question(yaml.as_bytes()).unwrap();
+        let asked = question(yaml.as_bytes(), None).unwrap();
         assert_eq!(asked.question.options.lose, ["any"]);
         assert!(asked.recommended && asked.cluster == "a" && asked.snapshot.is_none());
         for (text, why) in [
@@ -289,7 +300,7 @@ mod tests {
             (r#"{"snapshot": []}"#, "invalid type: sequence"),
             (r#"{"snapshot": {"nodes": [}}"#, "expected value"),
         ] {
-            let error = question(text.as_bytes()).unwrap_err();
+            let error = question(text.as_bytes(), None).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         }
     }
@@ -302,7 +313,7 @@ mod tests {
         let waiting = pool.submit(move |wanted| {
             gate.recv().unwrap();
             let inner = POD.as_bytes();
-            told.send(question(Interrupted { inner, wanted }).unwrap_err()).unwrap();
+            told.send(question(Interrupted { inner, wanted }, None).unwrap_err()).unwrap();
         });
         drop(waiting);
         // The thread may have skipped the question already, which is as good.

@@ -1,7 +1,8 @@
 //! Owns the cluster as agents reported it, in Kubernetes objects: one builder for questions asked here and for
 //! snapshots that are saved.
 //!
-//! An agent tells its node's size, its containers and what these request. The rest is what a kubelet and the node
+//! An agent tells its node's size, what its configuration says the node has to give, its containers and what these request. The rest
+//! is what a kubelet and the node
 //! controller would say: allocatable is the size less what is reserved and less the eviction threshold; a node with
 //! less available memory than that threshold has the taint of memory pressure; one whose containers have more processes
 //! than leave the configured number free the taint of process pressure; a node whose agent is silent the taint of an
@@ -13,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use evenkeel_capacity::object::NOT_REPORTED;
+use evenkeel_model::name::ResourceName;
+use evenkeel_model::quantity::Quantity;
 use evenkeel_model::sample::Field;
 use evenkeel_proto::v1;
 use serde_json::{Map, Value, json};
@@ -60,7 +63,7 @@ impl Reported {
         }
         let mut nodes = Vec::new();
         for (key, node) in state.nodes().filter(|(key, _)| cluster.is_empty() || key.cluster == cluster) {
-            let Some(facts) = node.facts else { continue };
+            let Some(facts) = node.facts.clone() else { continue };
             let stream = state.current(key, node);
             let fresh = node.newest_usec.saturating_sub(STALE_USEC);
             let slots = || stream.iter().flat_map(|stream| stream.slots.iter());
@@ -138,7 +141,12 @@ impl ReportedNode {
         taints.extend(processes.then(|| taint("node.kubernetes.io/pid-pressure")));
         taints.extend((!self.connected).then(|| taint("node.kubernetes.io/unreachable")));
         let state = |on: bool| if on { "True" } else { "False" };
-        let size = |cpu: u64, memory: u64| json!({ "cpu": format!("{cpu}m"), "memory": memory.to_string(), "pods": rules.node_pods.to_string() });
+        let size = |cpu: u64, memory: u64| {
+            let mut size = BTreeMap::from([("pods".to_owned(), rules.node_pods.to_string())]);
+            size.extend(others(&self.facts.allocatable));
+            size.extend([("cpu".to_owned(), format!("{cpu}m")), ("memory".to_owned(), memory.to_string())]);
+            size
+        };
         json!({
             "apiVersion": "v1",
             "kind": "Node",
@@ -158,10 +166,30 @@ impl ReportedNode {
     }
 }
 
-/// What pods may request of a node: CPU (milli), then memory (bytes).
+/// What pods may request of a node, CPU (milli), then memory (bytes): what its own configuration states, else its size less what
+/// is reserved.
 pub(crate) fn allocatable(facts: &v1::NodeFacts, rules: &CapacitySection) -> [u64; 2] {
+    let stated = |name, whole: fn(Quantity) -> Option<u64>| {
+        facts.allocatable.get(name).and_then(|text| Quantity::parse(text).ok()).and_then(whole)
+    };
     let reserved = rules.reserve_memory.get().saturating_add(rules.eviction_memory.get());
-    [facts.cpu_milli.saturating_sub(rules.reserve_cpu_milli), facts.memory_bytes.saturating_sub(reserved)]
+    [
+        stated("cpu", Quantity::milli_u64)
+            .unwrap_or_else(|| facts.cpu_milli.saturating_sub(rules.reserve_cpu_milli)),
+        stated("memory", Quantity::to_u64).unwrap_or_else(|| facts.memory_bytes.saturating_sub(reserved)),
+    ]
+}
+
+/// Amounts of other resources than CPU and memory, named as in a pod of Kubernetes: the resource model's own types have no short
+/// name there.
+fn others(amounts: &BTreeMap<String, String>) -> impl Iterator<Item = (String, String)> {
+    const SHORT: [ResourceName; 2] = [ResourceName::EPHEMERAL_STORAGE, ResourceName::PODS];
+    let amounts = amounts.iter().filter(|(name, _)| !matches!(name.as_str(), "cpu" | "memory"));
+    amounts.map(|(name, amount)| {
+        let own = ResourceName::parse(name).ok();
+        let own = own.filter(|name| name.is_native() && !name.is_hugepages() && !SHORT.contains(name));
+        (own.map_or_else(|| name.clone(), |name| name.qualified().to_owned()), amount.clone())
+    })
 }
 
 fn pod_object(
@@ -171,9 +199,11 @@ fn pod_object(
     uid: Option<&str>,
     containers: &Containers<'_>,
 ) -> Value {
+    // What the pod requests of other resources is known as a whole, and stands with one of its containers.
+    let first = containers.keys().next();
     let of_kinds = |kinds: &[v1::ContainerKind]| -> Vec<Value> {
-        let wanted = containers.values().filter(|c| kinds.contains(&c.kind()));
-        wanted.map(|container| container_object(container)).collect()
+        let wanted = containers.iter().filter(|(_, c)| kinds.contains(&c.kind()));
+        wanted.map(|(key, container)| container_object(container, first == Some(key))).collect()
     };
     let workload = containers.values().next().map_or("", |c| c.workload.as_str());
     json!({
@@ -189,12 +219,15 @@ fn pod_object(
     })
 }
 
-fn container_object(container: &v1::ContainerIdentity) -> Value {
+fn container_object(container: &v1::ContainerIdentity, for_pod: bool) -> Value {
     let asked = container.requested.unwrap_or_default();
     let list = |cpu_milli: Option<u64>, memory_bytes: Option<u64>| {
         let mut list = Map::new();
         list.extend(cpu_milli.map(|cpu| ("cpu".to_owned(), format!("{cpu}m").into())));
         list.extend(memory_bytes.map(|memory| ("memory".to_owned(), memory.to_string().into())));
+        if for_pod {
+            list.extend(others(&container.pod_requests).map(|(name, amount)| (name, amount.into())));
+        }
         list
     };
     let mut object = json!({

@@ -106,6 +106,7 @@ fn meta(state: &State) -> MetaItem {
             c.clock_doubts,
             c.dropped_labels,
             c.cut_decisions,
+            c.dropped_requests,
         ],
     }
 }
@@ -147,7 +148,7 @@ fn node_item(key: &NodeKey, node: &Node) -> NodeItem {
         cluster: key.cluster.clone(),
         node: key.node.clone(),
         version: node.version.clone(),
-        facts: node.facts,
+        facts: node.facts.clone(),
         epoch: node.epoch,
         newest_usec: node.newest_usec,
         last_seen_usec: node.last_seen_usec,
@@ -343,6 +344,7 @@ impl<'a> Importer<'a> {
         (read.late, read.ancient, read.resets) = (next(), next(), next());
         (read.refused_kills, read.clock_doubts) = (next(), next());
         (read.dropped_labels, read.cut_decisions) = (next(), next());
+        read.dropped_requests = next();
         self.counted = self.state.counters;
         self.dropped_series = series;
         self.state.history.set_dropped(series);

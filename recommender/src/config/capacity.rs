@@ -31,8 +31,9 @@ pub struct CapacitySection {
     /// Processes and threads of a node's containers above which its kubelet would report PID pressure: the limit of
     /// processes less `pid.available` of its thresholds. Without it there is no such pressure.
     pub most_processes: Option<u64>,
-    /// Files of Kubernetes objects that agents do not report, in YAML or JSON, read at each use: quotas, limit ranges,
-    /// classes. A kind of which there is one here is taken as complete.
+    /// The former name of `objects`.
+    #[serde(skip_serializing)]
+    #[schemars(skip)]
     pub objects: Vec<PathBuf>,
     /// Answers kept of each watched question; the oldest goes when there are more.
     pub points: usize,
@@ -84,7 +85,6 @@ impl CapacitySection {
     /// What contradicts itself or lies outside what works.
     pub(super) fn problems(&self) -> Vec<(&'static str, String)> {
         const WATCHES: usize = 100;
-        const OBJECTS: usize = 100;
         let names: BTreeSet<&str> = self.watch.iter().map(|watch| watch.name.as_str()).collect();
         let table = [
             ((1..=64).contains(&self.workers), "capacity.workers", "must be 1 to 64"),
@@ -92,7 +92,6 @@ impl CapacitySection {
             (self.timeout.get().as_millis() > 0, "capacity.timeout", "must not be 0"),
             (self.max_snapshot.get() >= 1 << 16, "capacity.max_snapshot", "must be at least 64KiB"),
             ((3..=100_000).contains(&self.points), "capacity.points", "must be 3 to 100000"),
-            (self.objects.len() <= OBJECTS, "capacity.objects", "must be at most 100 files"),
             (self.watch.len() <= WATCHES, "capacity.watch", "must be at most 100 questions"),
             (names.len() == self.watch.len(), "capacity.watch", "names a question twice"),
             (

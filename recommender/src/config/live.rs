@@ -10,21 +10,20 @@ use serde_json::Value;
 use super::Config;
 
 /// Keys that a reload puts in force; each is taken over in [`taken_over`].
-const AT_RUN_TIME: [&str; 18] = [
+const AT_RUN_TIME: [&str; 17] = [
     "acting.interval",
     "acting.max_age",
     "acting.min_span",
     "capacity.max_snapshot",
-    "capacity.objects",
     "capacity.points",
     "capacity.timeout",
     "capacity.trend_window",
+    "objects",
     "panic",
     "panic_file",
     "policies",
     "recommend.limit_ranges",
     "recommend.max_policies",
-    "recommend.objects",
     "recommend.watch_interval",
     "serve.drain",
     "serve.metric_rows",
@@ -64,16 +63,16 @@ fn taken_over(running: &Config, new: &Config) -> Config {
     next.acting.max_age = new.acting.max_age;
     next.acting.min_span = new.acting.min_span;
     next.capacity.max_snapshot = new.capacity.max_snapshot;
-    next.capacity.objects.clone_from(&new.capacity.objects);
     next.capacity.points = new.capacity.points;
     next.capacity.timeout = new.capacity.timeout;
     next.capacity.trend_window = new.capacity.trend_window;
+    next.objects.clone_from(&new.objects);
+    next.former.clone_from(&new.former);
     next.panic = new.panic;
     next.panic_file.clone_from(&new.panic_file);
     next.policies.clone_from(&new.policies);
     next.recommend.limit_ranges.clone_from(&new.recommend.limit_ranges);
     next.recommend.max_policies = new.recommend.max_policies;
-    next.recommend.objects.clone_from(&new.recommend.objects);
     next.recommend.watch_interval = new.recommend.watch_interval;
     next.serve.drain = new.serve.drain;
     next.serve.metric_rows = new.serve.metric_rows;
@@ -94,10 +93,10 @@ mod tests {
 
     #[test]
     fn every_key_said_to_be_applied_is_and_the_others_are_named() {
-        let changed = "panic = true\npanic_file = \"/p\"\npolicies = [\"/q\"]\n\
+        let changed = "panic = true\npanic_file = \"/p\"\npolicies = [\"/q\"]\nobjects = [\"/o\"]\n\
             [acting]\ninterval = \"7s\"\nmax_age = \"8s\"\nmin_span = \"9s\"\n\
-            [capacity]\nmax_snapshot = \"1MiB\"\nobjects = [\"/o\"]\npoints = 7\ntimeout = \"7s\"\ntrend_window = \"9d\"\n\
-            [recommend]\nmax_policies = 7\nobjects = [\"/o\"]\nwatch_interval = \"77s\"\n\
+            [capacity]\nmax_snapshot = \"1MiB\"\npoints = 7\ntimeout = \"7s\"\ntrend_window = \"9d\"\n\
+            [recommend]\nmax_policies = 7\nwatch_interval = \"77s\"\n\
             [[recommend.limit_ranges]]\nnamespace = \"n\"\n\
             [serve]\ndrain = \"7s\"\nmetric_rows = 7\nrequest_timeout = \"7s\"\n";
         let live = InForce::new(&Config::default());

@@ -13,7 +13,7 @@ use super::Config;
 pub const DEFAULT_FILE: &str = "/etc/evenkeel/recommender.toml";
 
 /// Environment variables outside a section that are read too.
-const PLAIN_VARIABLES: [&str; 4] = ["state_dir", "policies", "panic", "panic_file"];
+const PLAIN_VARIABLES: [&str; 5] = ["state_dir", "policies", "objects", "panic", "panic_file"];
 
 /// Where the configuration is read from.
 #[derive(Debug, Clone, Default)]
@@ -63,13 +63,32 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigError> {
         let value = given.unwrap_or_else(|never| match never {});
         figment = figment.merge(Serialized::from(value, Profile::Default).key(key));
     }
-    let config: Config = figment.extract().map_err(|errors| ConfigError::Invalid { what: shown(errors) })?;
+    let mut config: Config =
+        figment.extract().map_err(|errors| ConfigError::Invalid { what: shown(errors) })?;
+    take_former(&mut config);
     let problems = config.problems();
     if problems.is_empty() {
         return Ok(config);
     }
     let all: Vec<String> = problems.iter().map(|(key, what)| format!("{key} {what}")).collect();
     Err(ConfigError::Invalid { what: all.join("; ") })
+}
+
+/// Values given under the name that a key had in former releases count beside those under its present one.
+fn take_former(config: &mut Config) {
+    let Config { objects, recommend, capacity, former, .. } = config;
+    for (key, given) in
+        [("recommend.objects", &mut recommend.objects), ("capacity.objects", &mut capacity.objects)]
+    {
+        for path in given.drain(..) {
+            if !former.contains(&key) {
+                former.push(key);
+            }
+            if !objects.contains(&path) {
+                objects.push(path);
+            }
+        }
+    }
 }
 
 /// The files in the order they are read.
@@ -147,6 +166,18 @@ mod tests {
         assert_eq!(config.serve.grpc.port(), 2);
         assert_eq!((config.serve.workers, config.state_dir), (3, PathBuf::from("/b")));
         assert_eq!(config.log.sync_interval, super::super::Span::from_millis(50));
+    }
+
+    #[test]
+    fn former_names_of_a_key_are_read_beside_it_and_told() {
+        let text =
+            "objects = ['/a', '/b']\n[recommend]\nobjects = ['/b', '/c']\n[capacity]\nobjects = ['/d']\n";
+        let config = with(text, &[]).unwrap();
+        assert_eq!(config.objects, ["/a", "/b", "/c", "/d"].map(PathBuf::from));
+        assert_eq!(config.former, ["recommend.objects", "capacity.objects"]);
+        assert_eq!((config.recommend.objects.len(), config.capacity.objects.len()), (0, 0));
+        let present = with("objects = []\n", &[]).unwrap();
+        assert_eq!((present.objects.len(), present.former.len()), (0, 0));
     }
 
     #[test]

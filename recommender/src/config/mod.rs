@@ -39,6 +39,12 @@ pub struct Config {
     /// Files and directories of policies (`*.yaml`, `*.yml`, `*.json`), read at start and when they change. What is not
     /// there is no error.
     pub policies: Vec<PathBuf>,
+    /// Files and directories (`*.yaml`, `*.yml`, `*.json`) of Kubernetes objects that agents do not report, as
+    /// `kubectl get limitranges,resourcequotas -A -o yaml` or `evenkeel snapshot` writes them. Limit ranges and quotas cap what is
+    /// recommended; they and the rest (classes, volumes, ...) bound questions about what agents report, where a kind of which there
+    /// is one here is taken as complete. Nodes and pods in them do not count. Read at start and when they change. What is not there
+    /// is no error.
+    pub objects: Vec<PathBuf>,
     /// The panic switch: recommendations change nothing, running containers keep the requests in force, classes are
     /// enforced. It is on until the key is taken back.
     pub panic: bool,
@@ -64,6 +70,10 @@ pub struct Config {
     pub acting: ActingSection,
     /// How many more pods fit.
     pub capacity: CapacitySection,
+    /// Former names of keys under which values were given.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub former: Vec<&'static str>,
 }
 
 /// Addresses and limits of the interfaces.
@@ -179,9 +189,9 @@ pub struct Recommend {
     /// without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predefined: Option<PathBuf>,
-    /// Files and directories (`*.yaml`, `*.yml`, `*.json`) of LimitRange and ResourceQuota objects, as
-    /// `kubectl get limitranges,resourcequotas -A -o yaml` or `evenkeel snapshot` writes them; they cap what is recommended,
-    /// and so do those of `capacity.objects`. Read at start and when they change. What is not there is no error.
+    /// The former name of `objects`.
+    #[serde(skip_serializing)]
+    #[schemars(skip)]
     pub objects: Vec<PathBuf>,
     /// What the goals of the rule `goal` are where no policy says otherwise.
     pub goals: GoalsSection,
@@ -293,6 +303,8 @@ impl Default for Config {
         Self {
             state_dir: PathBuf::from("/var/lib/evenkeel/recommender"),
             policies: vec![PathBuf::from("/etc/evenkeel/policies")],
+            objects: vec![PathBuf::from("/etc/evenkeel/objects")],
+            former: Vec::new(),
             panic: false,
             panic_file: PathBuf::from("/etc/evenkeel/panic"),
             serve: Serve::default(),
@@ -402,7 +414,7 @@ impl Default for Recommend {
             // Twice the 10,000 that are refreshed in less than five seconds.
             max_policies: 20_000,
             predefined: None,
-            objects: vec![PathBuf::from("/etc/evenkeel/objects")],
+            objects: Vec::new(),
             goals: GoalsSection::default(),
             limit_ranges: Vec::new(),
         }
@@ -437,6 +449,7 @@ impl Config {
         if let Err(errors) = ResourceTypes::with(&self.resources) {
             errors.iter().for_each(|error| check(false, "resources", &error.to_string()));
         }
+        check(self.objects.len() <= 100, "objects", "must be at most 100 files and directories");
         let log = &self.log;
         check((1..=64).contains(&self.serve.workers), "serve.workers", "must be 1 to 64");
         check(self.serve.max_body.get() >= 1024, "serve.max_body", "must be at least 1KiB");

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use evenkeel_proto::convert::amounts_from_wire;
 use evenkeel_proto::v1::stream_request::Message as Asked;
 use evenkeel_proto::v1::stream_response::Message as Said;
 use evenkeel_proto::v1::{self, ingest_service_server::IngestService};
@@ -275,5 +276,8 @@ fn check(hello: &v1::Hello) -> Result<(), Status> {
             )));
         }
     }
-    Ok(())
+    let stated = hello.facts.iter().map(|facts| amounts_from_wire("allocatable", &facts.allocatable));
+    stated.map(|read| read.map(|_| ())).collect::<Result<(), _>>().map_err(|error| {
+        Status::invalid_argument(format!("Hello: {error}; correct node.allocatable and node.reserve"))
+    })
 }

@@ -1,9 +1,11 @@
 //! Owns the policies in force: those applied over the interfaces, kept in a log of their own (`store`), and those of
-//! files people edit (`files`); which one governs a container; what is told of each (`status`).
+//! files people edit (`files`); which one governs a container; what is told of each (`status`). Limit ranges and quotas that
+//! are applied as policies are (`bounds`) are kept in the same log.
 //!
 //! Not owned: the object and its rules of precedence (`evenkeel_rightsizing::policy`), what follows from a policy
 //! (`recommend`).
 
+pub mod bounds;
 mod files;
 pub mod panic;
 mod set;
@@ -20,6 +22,7 @@ use evenkeel_rightsizing::policy::{Policy, PolicyError, read};
 
 use crate::config::InForce;
 use crate::recommend::rules::{self, Chosen};
+use bounds::{Bound, BoundKey};
 pub(crate) use files::{Print, listed};
 pub use set::{Governing, Set, Source};
 use status::Statuses;
@@ -32,15 +35,15 @@ pub enum ChangeError {
     #[error(transparent)]
     Invalid(#[from] PolicyError),
     /// It is kept in a file.
-    #[error("policy {key} is kept in {}; edit that file", file.display())]
+    #[error("{key} is kept in {}; edit that file", file.display())]
     InFile {
-        /// `namespace/name`.
+        /// Kind, and `namespace/name`.
         key: String,
         /// The file.
         file: PathBuf,
     },
     /// There are as many as there may be.
-    #[error("there are {0} policies already; delete some, or raise recommend.max_policies")]
+    #[error("there are {0} of them already; delete some, or raise recommend.max_policies")]
     Full(usize),
     /// It could not be kept.
     #[error("the policy was not stored")]
@@ -147,7 +150,7 @@ impl Policies {
     fn valid(&self, text: &str) -> Result<Policy, PolicyError> {
         let read = read(text).and_then(|policy| self.rule(&policy).map(|_| policy));
         if read.is_err() {
-            self.refused.fetch_add(1, Ordering::Relaxed);
+            self.count_refused();
         }
         read
     }
@@ -159,7 +162,8 @@ impl Policies {
 
     fn allowed(&self, inner: &Inner, policy: &Policy) -> Result<Outcome, ChangeError> {
         if let Some(file) = inner.files.owner(&policy.namespace, &policy.name) {
-            return Err(ChangeError::InFile { key: policy.key(), file: file.to_owned() });
+            let key = format!("policy {}", policy.key());
+            return Err(ChangeError::InFile { key, file: file.to_owned() });
         }
         let max = self.config.now().recommend.max_policies;
         match inner.store.get(&policy.namespace, &policy.name) {
@@ -192,7 +196,7 @@ impl Policies {
     pub fn delete(&self, namespace: &str, name: &str) -> Result<bool, ChangeError> {
         let mut inner = self.inner();
         if let Some(file) = inner.files.owner(namespace, name) {
-            let key = format!("{namespace}/{name}");
+            let key = format!("policy {namespace}/{name}");
             return Err(ChangeError::InFile { key, file: file.to_owned() });
         }
         let was = inner.store.delete(namespace, name)?;
@@ -200,6 +204,44 @@ impl Policies {
             self.changed();
         }
         Ok(was)
+    }
+
+    /// Limit ranges and quotas that were applied, by key.
+    pub fn bounds(&self) -> Vec<Arc<Bound>> {
+        self.inner().store.bounds().values().cloned().collect()
+    }
+
+    /// Keeps a limit range or quota, durably; `dry_run` only says what would come of it.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; nothing has changed then.
+    pub fn bind(&self, bound: &Bound, dry_run: bool) -> Result<Outcome, ChangeError> {
+        let max = self.config.now().recommend.max_policies;
+        let mut inner = self.inner();
+        let known = inner.store.bounds();
+        let outcome = match known.get(&bound.key) {
+            None if known.len() >= max => return Err(ChangeError::Full(max)),
+            None => Outcome::Created,
+            Some(before) if before.object == bound.object => Outcome::Unchanged,
+            Some(_) => Outcome::Changed,
+        };
+        if !dry_run && outcome != Outcome::Unchanged {
+            inner.store.bind(bound)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Forgets a limit range or quota, durably; whether there was one.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; nothing has changed then.
+    pub fn unbind(&self, key: &BoundKey) -> Result<bool, ChangeError> {
+        Ok(self.inner().store.unbind(key)?)
+    }
+
+    /// Counts an object that was refused because it is wrong.
+    pub(crate) fn count_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     fn changed(&self) {

@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::warn;
 
+use super::bounds::{self, Bound, BoundKey};
+
 /// Version of the records.
 const VERSION: u32 = 1;
 /// Changes in the log, beyond twice the number of policies, before it is written anew.
@@ -41,6 +43,16 @@ enum Change {
         name: String,
         created_ms: u64,
     },
+    /// A limit range or quota was applied.
+    Bound {
+        object: Value,
+    },
+    /// And taken back.
+    Unbound {
+        kind: String,
+        namespace: String,
+        name: String,
+    },
     Begin {},
     End {},
 }
@@ -56,6 +68,7 @@ struct Record {
 #[derive(Debug, Default)]
 struct Content {
     applied: BTreeMap<Key, Dated>,
+    bounds: BTreeMap<BoundKey, Arc<Bound>>,
     seen: BTreeMap<Key, u64>,
 }
 
@@ -82,6 +95,13 @@ impl Content {
                     self.seen.remove(&oldest);
                 }
             }
+            Change::Bound { object } => match bounds::read(&object.to_string()) {
+                Ok(bound) => drop(self.bounds.insert(bound.key.clone(), Arc::new(bound))),
+                Err(error) => warn!(%error, "a stored object cannot be read any more and is left out"),
+            },
+            Change::Unbound { kind, namespace, name } => {
+                self.bounds.remove(&BoundKey { kind, namespace, name });
+            }
             Change::Begin {} | Change::End {} => {}
         }
     }
@@ -94,7 +114,8 @@ impl Content {
             name: name.clone(),
             created_ms: *at,
         };
-        self.applied.values().map(set).chain(self.seen.iter().map(seen))
+        let bounds = self.bounds.values().map(|bound| Change::Bound { object: bound.object.clone() });
+        self.applied.values().map(set).chain(bounds).chain(self.seen.iter().map(seen))
     }
 }
 
@@ -173,6 +194,24 @@ impl Store {
         Ok(was)
     }
 
+    /// Limit ranges and quotas.
+    pub(super) fn bounds(&self) -> &BTreeMap<BoundKey, Arc<Bound>> {
+        &self.content.bounds
+    }
+
+    pub(super) fn bind(&mut self, bound: &Bound) -> Result<(), LogError> {
+        self.change([Change::Bound { object: bound.object.clone() }])
+    }
+
+    pub(super) fn unbind(&mut self, key: &BoundKey) -> Result<bool, LogError> {
+        let was = self.content.bounds.contains_key(key);
+        if was {
+            let BoundKey { kind, namespace, name } = key.clone();
+            self.change([Change::Unbound { kind, namespace, name }])?;
+        }
+        Ok(was)
+    }
+
     /// Dates policies of files by when they were first seen, all with one sync. Not being able to remember it is no reason
     /// to leave any out.
     pub(super) fn date<'a>(&mut self, undated: impl Iterator<Item = (&'a Policy, &'a mut u64)>, now_ms: u64) {
@@ -195,7 +234,8 @@ impl Store {
         if changes.is_empty() {
             return Ok(());
         }
-        if self.changes > 2 * (self.content.applied.len() + self.content.seen.len()) + SLACK {
+        let Content { applied, bounds, seen } = &self.content;
+        if self.changes > 2 * (applied.len() + bounds.len() + seen.len()) + SLACK {
             self.write_anew()?;
         }
         for change in &changes {

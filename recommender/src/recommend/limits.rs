@@ -1,15 +1,15 @@
-//! Owns what namespaces allow containers: LimitRange and ResourceQuota objects of files, and LimitRanges of the configuration.
+//! Owns what namespaces allow containers: LimitRange and ResourceQuota objects of files, those applied over the interfaces, and
+//! LimitRanges of the configuration.
 //!
-//! Files hold the objects as `kubectl get limitranges,resourcequotas -A -o yaml` or `evenkeel snapshot` writes them. A file
+//! What people keep in a file goes over what was applied under the same name. Files hold the objects as `kubectl get limitranges,resourcequotas -A -o yaml` or `evenkeel snapshot` writes them. A file
 //! that cannot be read keeps what it last gave, and says so until it is put right.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use evenkeel_capacity::object::{LimitRange, LimitRangeItem, ResourceList, ResourceQuota};
+use evenkeel_capacity::object::{LimitRange, LimitRangeItem, Metadata, ResourceList, ResourceQuota};
 use evenkeel_model::quantity::Quantity;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::LimitsMode;
@@ -19,6 +19,7 @@ use super::advice::index;
 use super::caps::scaled;
 use crate::capacity::read;
 use crate::config::{Config, LimitRangeSection};
+use crate::policy::bounds::{Bound, BoundKey};
 use crate::policy::{Print, listed};
 
 /// Largest file read, bytes: a snapshot of a cluster is larger, its quotas and limit ranges are not.
@@ -109,26 +110,31 @@ struct Given {
     print: Option<Print>,
     ranges: Vec<LimitRange>,
     quotas: Vec<ResourceQuota>,
-    in_trouble: bool,
+    /// Why it could not be read.
+    trouble: Option<String>,
+}
+
+/// All that is known.
+#[derive(Debug, Default)]
+struct Held {
+    files: BTreeMap<PathBuf, Given>,
+    /// Over the interfaces.
+    applied: Vec<Arc<Bound>>,
+    sections: Vec<LimitRangeSection>,
 }
 
 /// What all namespaces allow.
 #[derive(Debug)]
 pub struct Limits {
     by_namespace: RwLock<Arc<ByNamespace>>,
-    files: Mutex<(BTreeMap<PathBuf, Given>, Vec<LimitRangeSection>)>,
-    troubles: AtomicUsize,
+    held: Mutex<Held>,
 }
 
 impl Limits {
     /// Those of the configuration; files are read by [`look`](Self::look).
     pub fn new(sections: &[LimitRangeSection]) -> Self {
-        let made = made(&BTreeMap::new(), sections);
-        Self {
-            by_namespace: RwLock::new(Arc::new(made)),
-            files: Mutex::new((BTreeMap::new(), sections.to_vec())),
-            troubles: AtomicUsize::new(0),
-        }
+        let held = Held { sections: sections.to_vec(), ..Held::default() };
+        Self { by_namespace: RwLock::new(Arc::new(held.made())), held: Mutex::new(held) }
     }
 
     /// What a namespace allows of a resource.
@@ -137,38 +143,60 @@ impl Limits {
         all.get(namespace).map(|both| both[index(resource)]).unwrap_or_default()
     }
 
-    /// The quotas of all files.
-    pub(crate) fn quotas(&self) -> Vec<ResourceQuota> {
-        let held = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        held.0.values().flat_map(|file| &file.quotas).cloned().collect()
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Files that cannot be read.
-    pub fn troubles(&self) -> usize {
-        self.troubles.load(Ordering::Relaxed)
+    fn make_anew(&self, held: &Held) {
+        *self.by_namespace.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(held.made());
+    }
+
+    /// The quotas of all files, and those applied.
+    pub(crate) fn quotas(&self) -> Vec<ResourceQuota> {
+        self.held().quotas().cloned().collect()
+    }
+
+    /// The objects that were applied and are in no file.
+    pub(crate) fn in_force(&self) -> Vec<Arc<Bound>> {
+        self.held().in_force().cloned().collect()
+    }
+
+    /// The file an object is kept in.
+    pub(crate) fn file_of(&self, key: &BoundKey) -> Option<PathBuf> {
+        self.held().file_of(key).map(Path::to_owned)
+    }
+
+    /// What is wrong with files: path, and the trouble.
+    pub(crate) fn troubles(&self) -> Vec<(PathBuf, String)> {
+        let held = self.held();
+        held.files.iter().filter_map(|(path, file)| Some((path.clone(), file.trouble.clone()?))).collect()
+    }
+
+    /// Takes what is applied over the interfaces now; it is asked for when nobody else takes it.
+    pub(crate) fn apply(&self, applied: impl FnOnce() -> Vec<Arc<Bound>>) {
+        let mut held = self.held();
+        held.applied = applied();
+        self.make_anew(&held);
     }
 
     /// Reads files that have changed since the last look.
     pub fn look(&self, config: &Config) {
-        let mut held = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        let (files, sections) = &mut *held;
-        let found = listed(&[&config.recommend.objects[..], &config.capacity.objects].concat());
+        let mut held = self.held();
+        let found = listed(&config.objects);
         let ranges = &config.recommend.limit_ranges;
-        let before = files.len();
-        files.retain(|path, _| found.contains_key(path));
-        let mut changed = files.len() != before || sections != ranges;
-        sections.clone_from(ranges);
+        let before = held.files.len();
+        held.files.retain(|path, _| found.contains_key(path));
+        let mut changed = held.files.len() != before || held.sections != *ranges;
+        held.sections.clone_from(ranges);
         for (path, print) in found {
-            let file = files.entry(path.clone()).or_default();
+            let file = held.files.entry(path.clone()).or_default();
             if file.print.replace(print) != Some(print) {
                 changed = true;
                 file.read(&path, print.1);
             }
         }
         if changed {
-            self.troubles.store(files.values().filter(|file| file.in_trouble).count(), Ordering::Relaxed);
-            let made = Arc::new(made(files, sections));
-            *self.by_namespace.write().unwrap_or_else(PoisonError::into_inner) = made;
+            self.make_anew(&held);
         }
     }
 }
@@ -176,49 +204,75 @@ impl Limits {
 impl Given {
     fn read(&mut self, path: &Path, bytes: u64) {
         let read = match bytes {
-            0..=MAX_FILE_BYTES => File::open(path).map_err(|e| e.to_string()).and_then(read::snapshot),
+            0..=MAX_FILE_BYTES => {
+                File::open(path).map_err(|e| e.to_string()).and_then(|file| read::snapshot(file, None))
+            }
             _ => Err(format!(
                 "it has {bytes} bytes, over {MAX_FILE_BYTES}; give quotas and limit ranges alone"
             )),
         };
-        self.in_trouble = read.is_err();
         match read {
             Ok(read) => {
                 (self.ranges, self.quotas) = (read.cluster.limit_ranges, read.cluster.quotas);
                 let (ranges, quotas) = (self.ranges.len(), self.quotas.len());
                 info!(file = %path.display(), ranges, quotas, "limit ranges and quotas were read");
+                self.trouble = None;
             }
             Err(why) => {
                 warn!(file = %path.display(), why, "limit ranges and quotas were not read; those read before stay");
+                self.trouble = Some(why);
             }
+        }
+    }
+
+    fn holds(&self, key: &BoundKey) -> bool {
+        let is_it = |meta: &Metadata| meta.name == key.name && meta.namespace_or_default() == key.namespace;
+        match key.kind.as_str() {
+            "LimitRange" => self.ranges.iter().any(|range| is_it(&range.metadata)),
+            _ => self.quotas.iter().any(|quota| is_it(&quota.metadata)),
         }
     }
 }
 
-/// Of several files, and of several objects of a namespace, all hold.
-fn made(files: &BTreeMap<PathBuf, Given>, sections: &[LimitRangeSection]) -> ByNamespace {
-    let mut all = ByNamespace::new();
-    let namespace = |name: &str| if name.is_empty() { "default".to_owned() } else { name.to_owned() };
-    for section in sections {
-        let both = all.entry(section.namespace.clone()).or_default();
-        for resource in Resource::ALL {
-            let (min, max) = section.of(resource);
-            let allowed = &mut both[index(resource)];
-            allowed.min = allowed.min.max(min);
-            least(&mut allowed.max, max);
+impl Held {
+    fn file_of(&self, key: &BoundKey) -> Option<&Path> {
+        self.files.iter().find(|(_, file)| file.holds(key)).map(|(path, _)| path.as_path())
+    }
+
+    fn in_force(&self) -> impl Iterator<Item = &Arc<Bound>> {
+        self.applied.iter().filter(|bound| self.file_of(&bound.key).is_none())
+    }
+
+    fn quotas(&self) -> impl Iterator<Item = &ResourceQuota> {
+        let applied = self.in_force().filter_map(|bound| bound.quota.as_ref());
+        self.files.values().flat_map(|file| &file.quotas).chain(applied)
+    }
+
+    /// Of several files, and of several objects of a namespace, all hold.
+    fn made(&self) -> ByNamespace {
+        let mut all = ByNamespace::new();
+        for section in &self.sections {
+            let both = all.entry(section.namespace.clone()).or_default();
+            for resource in Resource::ALL {
+                let (min, max) = section.of(resource);
+                let allowed = &mut both[index(resource)];
+                allowed.min = allowed.min.max(min);
+                least(&mut allowed.max, max);
+            }
         }
-    }
-    for range in files.values().flat_map(|file| &file.ranges) {
-        let both = all.entry(namespace(&range.metadata.namespace)).or_default();
-        for resource in Resource::ALL {
-            range.spec.limits.iter().for_each(|item| both[index(resource)].item(item, resource));
+        let applied = self.in_force().filter_map(|bound| bound.range.as_ref());
+        for range in self.files.values().flat_map(|file| &file.ranges).chain(applied) {
+            let both = all.entry(range.metadata.namespace_or_default().to_owned()).or_default();
+            for resource in Resource::ALL {
+                range.spec.limits.iter().for_each(|item| both[index(resource)].item(item, resource));
+            }
         }
+        for quota in self.quotas().filter(|quota| is_for_all(quota)) {
+            let both = all.entry(quota.metadata.namespace_or_default().to_owned()).or_default();
+            Resource::ALL.into_iter().for_each(|resource| both[index(resource)].quota(quota, resource));
+        }
+        all
     }
-    for quota in files.values().flat_map(|file| &file.quotas).filter(|quota| is_for_all(quota)) {
-        let both = all.entry(namespace(&quota.metadata.namespace)).or_default();
-        Resource::ALL.into_iter().for_each(|resource| both[index(resource)].quota(quota, resource));
-    }
-    all
 }
 
 /// Whether a quota counts every container that runs on and requests something. Of those with other scopes (priority,
@@ -257,7 +311,7 @@ spec: {hard: {requests.memory: 1Mi}, scopes: [Terminating]}
 
     fn config(objects: PathBuf) -> Config {
         let mut config = Config::default();
-        config.recommend.objects = vec![objects];
+        config.objects = vec![objects];
         config
     }
 
@@ -289,9 +343,22 @@ spec: {hard: {requests.memory: 1Mi}, scopes: [Terminating]}
         std::fs::write(&file, "kind: LimitRange\nspec: {limits: [{type: Container, min: {cpu: much}}]}\n")
             .unwrap();
         limits.look(&config(dir.path().to_owned()));
-        assert_eq!((seen(), limits.troubles()), ([cpu, memory], 1));
+        assert_eq!((seen(), limits.troubles().len()), ([cpu, memory], 1));
+        // What is applied counts beside files, and under a name of a file not at all.
+        let applied = |name: &str| {
+            let text = format!(
+                "kind: LimitRange\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{limits: [{{type: Container, max: {{memory: 9Mi}}}}]}}"
+            );
+            Arc::new(crate::policy::bounds::read(&text).unwrap())
+        };
+        limits.apply(|| vec![applied("bounds")]);
+        assert_eq!((seen()[1].max, limits.in_force().len()), (Some(1 << 30), 0));
+        assert_eq!(limits.file_of(&applied("bounds").key), Some(file.clone()));
+        limits.apply(|| vec![applied("bounds"), applied("more")]);
+        assert_eq!((seen()[1].max, limits.in_force().len()), (Some(9 << 20), 1));
+        limits.apply(Vec::new);
         std::fs::remove_file(&file).unwrap();
         limits.look(&config(dir.path().to_owned()));
-        assert_eq!((seen(), limits.troubles()), ([Allowed::default(); 2], 0));
+        assert_eq!((seen(), limits.troubles().len()), ([Allowed::default(); 2], 0));
     }
 }

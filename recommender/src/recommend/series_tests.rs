@@ -135,7 +135,7 @@ fn namespaces_and_kills_are_told_of() {
     std::fs::write(dir.path().join("a.yaml"), objects).unwrap();
     let site = Site::new();
     let mut config = crate::config::Config::default();
-    config.capacity.objects = vec![dir.path().join("a.yaml")];
+    config.objects = vec![dir.path().join("a.yaml")];
     site.advisor.limits.look(&config);
     let mut feed = Feed::new();
     feed.start(("web", "web:1", None));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_proto::convert::amounts_from_wire;
 use evenkeel_proto::v1;
 use prost::Message as _;
 
@@ -55,7 +56,7 @@ pub(crate) fn subject_bytes(subject: &Subject) -> usize {
 
 /// Bytes of an identity in memory, but for what each has alike.
 pub(crate) fn identity_bytes(identity: &v1::ContainerIdentity) -> usize {
-    names(identity) + label_bytes(&identity.labels)
+    names(identity) + label_bytes(&identity.labels) + label_bytes(&identity.pod_requests)
 }
 
 fn names(identity: &v1::ContainerIdentity) -> usize {
@@ -80,6 +81,15 @@ pub(crate) fn cut_labels(identity: &mut v1::ContainerIdentity) -> bool {
         *labels = BTreeMap::new();
     }
     too_many
+}
+
+/// Drops what a pod requests of other resources where a part of it cannot be read, so that no sum rests on the rest; whether it did.
+pub(crate) fn cut_requests(identity: &mut v1::ContainerIdentity) -> bool {
+    let unreadable = amounts_from_wire("pod_requests", &identity.pod_requests).is_err();
+    if unreadable {
+        identity.pod_requests = BTreeMap::new();
+    }
+    unreadable
 }
 
 /// Cuts a decision to [`MAX_DECISION`] bytes; whether it had to be. What it is about and why stay legible.

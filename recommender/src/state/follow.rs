@@ -39,6 +39,7 @@ impl State {
     ) {
         let Some(mut identity) = announcement.identity else { return };
         self.counters.dropped_labels += u64::from(bounds::cut_labels(&mut identity));
+        self.counters.dropped_requests += u64::from(bounds::cut_requests(&mut identity));
         let known = self.streams.get(&id).is_some_and(|s| s.slots.get(announcement.slot).is_some());
         let too_long = !bounds::is_nameable(&identity) || !self.has_room_for(&identity);
         if too_long || (!known && !self.has_room(id, key)) {
@@ -202,6 +203,7 @@ impl State {
         let RestoredSlot { number, mut identity, open, samples, seconds, hour, buffer } = restored;
         // Earlier releases took in what is too large.
         self.counters.dropped_labels += u64::from(bounds::cut_labels(&mut identity));
+        self.counters.dropped_requests += u64::from(bounds::cut_requests(&mut identity));
         if !bounds::is_nameable(&identity) || !self.has_room_for(&identity) {
             self.counters.refused_containers += 1;
             return;

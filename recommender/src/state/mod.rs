@@ -18,6 +18,7 @@
 //! | a gap of more than a minute | its sample stands for a minute, the rest is a gap | |
 //! | a minute of more samples than a minute has | its frame is refused | `unreadable_frames` |
 //! | labels of a container above 256 or 16 KiB | it is followed without labels | `dropped_labels` |
+//! | requests of other resources above 64, or that are none | it is followed without them | `dropped_requests` |
 //! | names of series or of subjects above 512 bytes for each of `history.max_series` together | those idle longest go, first of nodes that brought many | `history_dropped_series`, `history_refused_subjects` |
 //! | a decision above 4 KiB | kept without its inputs, its texts cut | `cut_decisions` |
 
@@ -127,6 +128,8 @@ pub struct Counters {
     pub clock_doubts: u64,
     /// Containers followed without their labels, which were too many or too long.
     pub dropped_labels: u64,
+    /// Containers followed without their pod's requests of other resources, which were too many or could not be read.
+    pub dropped_requests: u64,
     /// Decisions cut because they were too long.
     pub cut_decisions: u64,
 }

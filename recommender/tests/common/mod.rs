@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -121,6 +122,10 @@ pub(crate) struct Agent {
     pub(crate) time_usec: u64,
     /// What every container asks for.
     pub(crate) requested: Option<v1::ResourceValues>,
+    /// What every pod asks for beside it.
+    pub(crate) others: BTreeMap<String, String>,
+    /// What the node's configuration says it has to give.
+    pub(crate) allocatable: BTreeMap<String, String>,
 }
 
 impl Agent {
@@ -142,6 +147,8 @@ impl Agent {
             sequence: 0,
             time_usec,
             requested: None,
+            others: BTreeMap::new(),
+            allocatable: BTreeMap::new(),
         }
     }
 
@@ -182,6 +189,7 @@ impl Agent {
                 workload: format!("deployment/w{slot}"),
                 image: image.clone(),
                 requested: self.requested,
+                pod_requests: self.others.clone(),
                 labels: [("app".to_owned(), format!("w{slot}"))].into(),
                 ..v1::ContainerIdentity::default()
             }),
@@ -203,7 +211,12 @@ impl Agent {
             node: self.node.clone(),
             epoch: self.epoch,
             version: "0".into(),
-            facts: Some(v1::NodeFacts { memory_bytes: 8 << 30, cpu_milli: 4000, ..v1::NodeFacts::default() }),
+            facts: Some(v1::NodeFacts {
+                memory_bytes: 8 << 30,
+                cpu_milli: 4000,
+                allocatable: self.allocatable.clone(),
+                ..v1::NodeFacts::default()
+            }),
             ..v1::Hello::default()
         };
         requests.send(v1::StreamRequest { message: Some(Asked::Hello(hello)) }).await.ok()?;

@@ -20,4 +20,10 @@ impl PolicyError {
         };
         Self { place, why: why.into(), remedy: remedy.into() }
     }
+
+    /// The same of one object of several, by its number from 1.
+    #[must_use]
+    pub fn of_object(self, number: usize) -> Self {
+        Self { place: format!("object {number}: {}", self.place), ..self }
+    }
 }

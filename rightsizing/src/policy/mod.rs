@@ -20,7 +20,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 pub use error::PolicyError;
-pub use read::{API_VERSION, KINDS, MAX_POLICY_BYTES, find, is_policy, merged, read, read_all};
+pub use read::{
+    API_VERSION, KINDS, MAX_POLICY_BYTES, find, is_policy, merged, objects, read, read_all, read_object,
+};
 pub use selector::{Operator, Requirement, Selector};
 
 use crate::Resource;

@@ -71,33 +71,42 @@ pub fn read(text: &str) -> Result<Policy, PolicyError> {
 /// # Errors
 /// [`PolicyError`] naming the object, where there are several, and the field.
 pub fn read_all(text: &str) -> Result<Vec<Policy>, PolicyError> {
+    let objects = objects(text)?;
+    let several = objects.len() > 1;
+    let place = |(number, object): (usize, &Value)| {
+        read_object(object).map_err(|error| if several { error.of_object(number + 1) } else { error })
+    };
+    objects.iter().enumerate().map(place).collect()
+}
+
+/// The objects of a text, whatever they are: documents of YAML, a JSON object, or the items of a `List`.
+///
+/// # Errors
+/// [`PolicyError`] when it is neither.
+pub fn objects(text: &str) -> Result<Vec<Value>, PolicyError> {
     let unreadable = |why: String| PolicyError::new("", why, "write YAML or JSON");
     // Not all JSON is YAML to every reader, so JSON goes first.
     let documents: Vec<Value> = match serde_json::from_str(text) {
         Ok(document) => vec![document],
         Err(_) => yaml::documents(text, BOUNDS).map_err(|e| unreadable(e.to_string()))?,
     };
-    let objects: Vec<&Value> = documents.iter().filter(|d| !d.is_null()).flat_map(members).collect();
-    let several = objects.len() > 1;
-    let place = |(number, object): (usize, &&Value)| {
-        policy(object).map_err(|error| match several {
-            true => PolicyError { place: format!("object {}: {}", number + 1, error.place), ..error },
-            false => error,
-        })
-    };
-    objects.iter().enumerate().map(place).collect()
+    Ok(documents.into_iter().filter(|document| !document.is_null()).flat_map(members).collect())
 }
 
 /// The objects of a list, or the object itself.
-fn members(document: &Value) -> Vec<&Value> {
+fn members(document: Value) -> Vec<Value> {
     let is_list = document.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
     match document.get("items").and_then(Value::as_array).filter(|_| is_list) {
-        Some(items) => items.iter().collect(),
+        Some(items) => items.clone(),
         None => vec![document],
     }
 }
 
-fn policy(object: &Value) -> Result<Policy, PolicyError> {
+/// Reads one object.
+///
+/// # Errors
+/// [`PolicyError`] naming the field.
+pub fn read_object(object: &Value) -> Result<Policy, PolicyError> {
     let root = At::root(object);
     root.only(&TOP)?;
     let version = root.required("apiVersion", &format!("write apiVersion: {API_VERSION}"))?;
@@ -290,12 +299,11 @@ where
 /// one. Other objects are left aside; nothing comes of a text that is neither YAML nor JSON.
 pub fn find(text: &str) -> Vec<(usize, String, Result<Policy, PolicyError>)> {
     let documents: Vec<Value> = yaml::documents(text, BOUNDS).unwrap_or_default();
-    let of = |(document, value): (usize, &Value)| {
-        let found = members(value).into_iter().filter(|object| is_policy(object)).map(move |object| {
+    let of = |(document, value): (usize, Value)| {
+        members(value).into_iter().filter(is_policy).map(move |object| {
             let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-            (document, name.to_owned(), policy(object))
-        });
-        found.collect::<Vec<_>>()
+            (document, name.to_owned(), read_object(&object))
+        })
     };
-    documents.iter().enumerate().flat_map(of).collect()
+    documents.into_iter().enumerate().flat_map(of).collect()
 }

@@ -16,9 +16,9 @@ section! {
         cluster: String = "default".into(),
         /// Node name; empty takes the host name.
         name: String = String::new(),
-        /// What pods may request in sum, by resource, for `evenkeel admit`: extended resources such as
-        /// "nvidia.com/gpu" = 2, or another amount of cpu, memory, ephemeral-storage, pods and hugepages than the machine
-        /// has (pods: 110, the kubelet's default).
+        /// What pods may request in sum, by resource, for `evenkeel admit`, admission, and the recommender's answers on capacity:
+        /// extended resources such as "nvidia.com/gpu" = 2, or another amount of cpu, memory, ephemeral-storage, pods and hugepages
+        /// than the machine has (pods: 110, the kubelet's default).
         allocatable: Amounts = Amounts::default(),
         /// What is kept from that for the system, by resource.
         reserve: Amounts = Amounts::default(),

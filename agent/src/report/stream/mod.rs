@@ -26,7 +26,9 @@ use super::backoff::Backoff;
 use super::canonical;
 use super::outbox::Outbox;
 use super::spool::{Renewed, SpoolError};
+use crate::config::Config;
 use crate::decisions::{DecisionLog, Draft};
+use crate::serve::admit;
 use crate::shared::{Context, lock};
 
 /// A recommender that does not answer for so long is taken for gone.
@@ -65,13 +67,15 @@ struct Delivery {
     announce: bool,
     /// This run's own epoch, which never ends.
     current: bool,
+    /// The configuration at the handshake, which told what this node has to give.
+    config: Arc<Config>,
 }
 
 /// What to do next with an epoch.
 enum Next {
     /// Wait for something to happen.
     Wait,
-    /// Frames were lost here: say Hello again.
+    /// Frames were lost here, or a reload changed what this node gives: say Hello again.
     Greet,
     /// Everything is delivered.
     Done,
@@ -170,7 +174,7 @@ impl Client {
         let channel =
             endpoint.connect().await.with_context(|| format!("cannot connect to {}", self.address))?;
         let (requests, receiver) = mpsc::channel(4);
-        let mut epoch = self.next_epoch();
+        let (mut epoch, mut config) = (self.next_epoch(), self.context.live.now());
         // The first Hello is in the channel before the call: the server may wait for it before it answers.
         requests.send(self.hello(epoch)).await.context("the connection ended before it began")?;
         let mut client = IngestServiceClient::new(channel);
@@ -178,10 +182,10 @@ impl Client {
         let responses = tokio::time::timeout(PATIENCE, call).await.context("no answer to Stream")?;
         let mut connection = Connection { requests, responses: responses?.into_inner() };
         loop {
-            let mut delivery = self.greeted(&mut connection, epoch).await?;
+            let mut delivery = self.greeted(&mut connection, epoch, config).await?;
             *greeted = true;
             self.deliver(&mut connection, &mut delivery).await?;
-            epoch = self.next_epoch();
+            (epoch, config) = (self.next_epoch(), self.context.live.now());
             self.send(&connection, self.hello(epoch)).await?;
         }
     }
@@ -213,7 +217,11 @@ impl Client {
             boot_id: self.context.boot_id.clone(),
             epoch,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            facts: Some(canonical::facts(&self.context.facts, self.context.config.cpu_factor)),
+            facts: Some(canonical::facts(
+                &self.context.facts,
+                self.context.config.cpu_factor,
+                admit::stated(&self.context),
+            )),
         };
         v1::StreamRequest { message: Some(Request::Hello(hello)) }
     }
@@ -224,14 +232,19 @@ impl Client {
     }
 
     /// Waits for the answer to a Hello. Acknowledgements of what was sent before may come first.
-    async fn greeted(&self, connection: &mut Connection, epoch: u64) -> anyhow::Result<Delivery> {
+    async fn greeted(
+        &self,
+        connection: &mut Connection,
+        epoch: u64,
+        config: Arc<Config>,
+    ) -> anyhow::Result<Delivery> {
         loop {
             let message = tokio::time::timeout(PATIENCE, connection.responses.message()).await;
             let message =
                 message.context("no answer to Hello")??.context("the recommender ended the stream")?;
             match message.message {
                 Some(Response::Resume(resume)) if resume.epoch == epoch => {
-                    return self.resume(&resume).await;
+                    return self.resume(&resume, config).await;
                 }
                 Some(Response::Ack(ack)) => self.acknowledge(ack.epoch, ack.last_seq).await?,
                 Some(Response::Refused(refused)) => self.refused(&refused).await?,
@@ -244,7 +257,7 @@ impl Client {
         }
     }
 
-    async fn resume(&self, resume: &v1::Resume) -> anyhow::Result<Delivery> {
+    async fn resume(&self, resume: &v1::Resume, config: Arc<Config>) -> anyhow::Result<Delivery> {
         let (epoch, last) = (resume.epoch, resume.last_seq);
         self.outbox.with_later(move |spool| spool.resume(epoch, last)).await?;
         self.arrived(epoch, last);
@@ -270,6 +283,7 @@ impl Client {
             first: true,
             announce: !resume.knows_slots,
             current,
+            config,
         })
     }
 
@@ -294,6 +308,9 @@ impl Client {
 
     /// Sends what the spool has and credits allow.
     async fn send_ready(&self, connection: &Connection, delivery: &mut Delivery) -> anyhow::Result<Next> {
+        if self.context.live.now().allocatable != delivery.config.allocatable {
+            return Ok(Next::Greet);
+        }
         while delivery.outstanding.len() < delivery.credits {
             let (epoch, at) = (delivery.epoch, delivery.at);
             let max = BATCH_FRAMES.min(delivery.credits - delivery.outstanding.len());

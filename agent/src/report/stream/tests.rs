@@ -15,7 +15,7 @@ use tonic::{Request as Call, Response as Answer, Status};
 use super::*;
 use crate::report::frames::Framer;
 use crate::report::spool::Spool;
-use crate::report::test_support::{context, first_tick, tick};
+use crate::report::test_support::{configured, context, first_tick, tick};
 
 /// What the recommender knows of one epoch.
 #[derive(Default)]
@@ -50,6 +50,8 @@ struct State {
     refuse: BTreeSet<u64>,
     refused: usize,
     hellos: usize,
+    /// What the last one said the node has to give.
+    allocatable: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Default)]
@@ -68,6 +70,7 @@ impl Fake {
             let answers = match request.message {
                 Some(Request::Hello(hello)) => {
                     epoch = hello.epoch;
+                    lock(&self.state).allocatable = hello.facts.unwrap_or_default().allocatable;
                     vec![self.hello(epoch)]
                 }
                 Some(Request::Frames(frames)) => {
@@ -316,4 +319,30 @@ async fn a_claim_beyond_what_was_sent_ends_the_epoch_and_loses_nothing() {
     assert_eq!(seconds.union(&more).copied().collect::<Vec<_>>(), (1..=last).collect::<Vec<_>>());
     assert_eq!(agent.context.stats.epochs_renewed.get(), 1);
     assert_eq!(state.epochs[&new].strangers, 0, "containers are announced again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_node_has_to_give_is_told_and_told_again_when_a_reload_changes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (fake, address) = fake().await;
+    let mut agent = Agent::new(dir.path(), 9, &address);
+    agent.connect();
+    fake.reaches(9, agent.report(3)).await;
+    assert_eq!(lock(&fake.state).allocatable, BTreeMap::new(), "the size is told apart");
+
+    let more =
+        "[node.allocatable]\n\"example.com/x\" = 4\n[node.reserve]\ncpu = \"500m\"\n\"example.com/x\" = 1\n";
+    let new = configured(tempfile::tempdir().unwrap().path(), 9, more);
+    let written = serde_json::json!({"node": {"allocatable": {"example.com/x": 4}}});
+    agent.context.live.reload(new.config.clone(), &written);
+    let told = || lock(&fake.state).allocatable.clone();
+    while told().is_empty() {
+        fake.reaches(9, agent.report(1)).await;
+    }
+    let expected = [("cpu", "1500m"), ("example.com/x", "3")];
+    assert_eq!(told(), expected.map(|(name, amount)| (name.to_owned(), amount.to_owned())).into());
+    let last = agent.report(20);
+    fake.reaches(9, last).await;
+    each_second_once(&fake, 9, 1..=last);
+    assert_eq!(lock(&fake.state).hellos, 2);
 }

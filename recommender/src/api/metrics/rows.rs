@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use evenkeel_model::quantity::Quantity;
 use evenkeel_model::shown;
 use evenkeel_proto::v1;
 
@@ -85,7 +86,22 @@ fn by_resource<'a>(text: &mut String, place: &str, all: impl Iterator<Item = (St
                 let value = sum.as_ref().and_then(value);
                 row(text, &format!("{place}_{name}"), labels, resource, value);
             }
+            for (resource, sum) in &sum.others {
+                let amount = of_other(name, sum).and_then(|amount| Quantity::parse(amount).ok());
+                let Some(amount) = amount else { continue };
+                let (resource, amount) = (label("resource", resource), amount.nano() as f64 / 1e9);
+                let _ = writeln!(text, "{PREFIX}{place}_{name}{{{labels},{resource}}} {amount}");
+            }
         }
+    }
+}
+
+/// The sum of another resource, as far as it is told.
+fn of_other<'a>(name: &str, sum: &'a v1::AllocatedAmount) -> Option<&'a str> {
+    match name {
+        "allocatable" => Some(&sum.allocatable),
+        "requested" => Some(&sum.requested),
+        _ => None,
     }
 }
 
@@ -114,7 +130,7 @@ fn by_workload(text: &mut String, kept: &Kept, most: usize) -> usize {
 fn head(text: &mut String, name: &str, help: &str) {
     let _ = writeln!(
         text,
-        "# TYPE {PREFIX}{name} gauge\n# HELP {PREFIX}{name} {help}: cpu in cores, memory in bytes."
+        "# TYPE {PREFIX}{name} gauge\n# HELP {PREFIX}{name} {help}: cpu in cores, memory in bytes, others in their units."
     );
 }
 
@@ -129,8 +145,12 @@ fn row(text: &mut String, name: &str, labels: &str, resource: &str, value: Optio
 
 /// Labels, their values escaped (OpenMetrics 1.0, "Text Format").
 fn labels(pairs: &[(&str, &str)]) -> String {
-    let escaped = |value: &str| shown::spelt(value).replace('\\', "\\\\").replace('"', "\\\"");
-    pairs.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect::<Vec<_>>().join(",")
+    pairs.iter().map(|(key, value)| label(key, value)).collect::<Vec<_>>().join(",")
+}
+
+fn label(key: &str, value: &str) -> String {
+    let escaped = shown::spelt(value).replace('\\', "\\\\").replace('"', "\\\"");
+    format!("{key}=\"{escaped}\"")
 }
 
 #[cfg(test)]
@@ -141,10 +161,12 @@ mod tests {
     #[test]
     fn rows_are_bounded_counted_and_escaped() {
         let cpu = v1::AllocatedResource { allocatable: Some(4000), requested: 1500, ..Default::default() };
-        let sum = v1::Allocated { cpu: Some(cpu), ..Default::default() };
+        let x = v1::AllocatedAmount { allocatable: "4".into(), requested: "1500m".into() };
+        let others = [("example.com/x".to_owned(), x)].into();
+        let sum = v1::Allocated { cpu: Some(cpu), others, ..Default::default() };
         let mut sums = Allocated::default();
         for node in ["a\"b", "c", "d"] {
-            sums.nodes.insert(NodeKey { cluster: "x".into(), node: node.into() }, sum);
+            sums.nodes.insert(NodeKey { cluster: "x".into(), node: node.into() }, sum.clone());
         }
         let of = |workload: &str, replicas| v1::Recommendation {
             workload: workload.into(),
@@ -158,6 +180,7 @@ mod tests {
         let has = |line: &str| assert!(text.contains(&format!("{PREFIX}{line}\n")), "{line} not in {text}");
         has("node_allocatable{cluster=\"x\",node=\"a\\\"b\",resource=\"cpu\"} 4");
         has("node_requested{cluster=\"x\",node=\"c\",resource=\"cpu\"} 1.5");
+        has("node_requested{cluster=\"x\",node=\"c\",resource=\"example.com/x\"} 1.5");
         has("rows_left_out{of=\"nodes\"} 1");
         has("rows_left_out{of=\"containers\"} 0");
         has(
