@@ -134,8 +134,8 @@ impl Params {
         }
     }
 
-    /// Expected part of time or of days over a request. CPU: by the curve, and the time starved. Memory: by the distribution of
-    /// daily peaks.
+    /// Expected part of time or of days over a request. CPU: by the curve, and the time starved. Memory: by how far it is above
+    /// the greatest of the last days, and how long ago that was.
     fn risk(&self, resource: Resource, profile: &Profile, request: u64) -> Option<f64> {
         match resource {
             Resource::Cpu => {
@@ -143,7 +143,7 @@ impl Params {
                 let over = profile.curve().risk(request as f64 * self.cpu_fill);
                 (!profile.is_empty()).then(|| (over + starved).min(1.0))
             }
-            Resource::Memory => memory::risk(self, profile, request),
+            Resource::Memory => memory::risk(profile, request),
         }
     }
 }

@@ -6,12 +6,12 @@ use crate::backtest::trace::Sample;
 use crate::histogram::Histogram;
 use crate::history::{Cause, Day, Event, Hour, Minute};
 
-const T0: u64 = 20_000 * DAY_MS;
+pub(super) const T0: u64 = 20_000 * DAY_MS;
 const MINUTE: u64 = 60_000;
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 
 /// A past with events, and with other scopes.
-struct Made {
+pub(super) struct Made {
     own: Past,
     events: Vec<Event>,
     wider: Vec<(Scope, Past)>,
@@ -34,7 +34,7 @@ impl History for Made {
 }
 
 /// Samples every five minutes from `T0` on.
-fn past(resource: Resource, minutes: u64, value: impl Fn(u64) -> u64) -> Past {
+pub(super) fn past(resource: Resource, minutes: u64, value: impl Fn(u64) -> u64) -> Past {
     let mut past = Past::new(resource, false);
     for at in (0..minutes).step_by(5) {
         past.add(Sample { time_ms: T0 + at * MINUTE, value: value(at) }, 5 * MINUTE);
@@ -42,7 +42,7 @@ fn past(resource: Resource, minutes: u64, value: impl Fn(u64) -> u64) -> Past {
     past
 }
 
-fn made(own: Past) -> Made {
+pub(super) fn made(own: Past) -> Made {
     Made { own, events: Vec::new(), wider: Vec::new() }
 }
 
@@ -51,7 +51,7 @@ fn ask(history: &Made, resource: Resource, at_minutes: u64) -> Answer {
     Params::default().recommend(&question, history)
 }
 
-const DAY: u64 = 24 * 60;
+pub(super) const DAY: u64 = 24 * 60;
 
 #[test]
 fn a_calm_series_pays_only_the_margin() {
@@ -440,28 +440,6 @@ fn a_higher_memory_answer_is_kept_and_a_lower_one_never() {
     let young = made(past(Resource::Memory, 3 * DAY, |_| 1_000 * MIB));
     let wanted = ask(&young, Resource::Memory, 3, None);
     assert_eq!(ask(&young, Resource::Memory, 3, Some(wanted * 6 / 5)), wanted);
-}
-
-/// The risk that an answer tells is the objective it was made for, and that of a request that days were above is theirs.
-#[test]
-fn the_risk_of_memory_is_the_objective_and_grows_below_it() {
-    let restless = |at: u64| (400 + 300 * (at / DAY * 7 % 5)) * MIB;
-    let history = made(past(Resource::Memory, 28 * DAY, restless));
-    let of = |memory_over, current| {
-        let params = Params { memory_over, ..Params::default() };
-        let now_ms = T0 + 28 * DAY_MS;
-        params.recommend(&Question { resource: Resource::Memory, now_ms, current, previous: None }, &history)
-    };
-    for over in [0.03, 0.01, 0.001] {
-        let risk = of(over, None).risk_then.unwrap();
-        assert!((risk / over - 1.0).abs() < 0.01, "{over}: {risk}");
-    }
-    let requests = [0.001, 0.01, 0.05].map(|over| of(over, None).request.unwrap());
-    assert!(requests.windows(2).all(|pair| pair[0] > pair[1]), "{requests:?}");
-    let now = |mib: u64| of(0.01, Some(mib * MIB)).risk_now.unwrap();
-    assert_eq!(now(399), 1.0);
-    let risks = [399, 900, 1_500, 2_500, 9_000].map(now);
-    assert!(risks.windows(2).all(|pair| pair[0] > pair[1]), "{risks:?}");
 }
 
 #[test]
