@@ -3,7 +3,7 @@
 /// Bounds of the bins in parts; a bin reaches from one to the next.
 const BOUNDS: [f64; 9] = [0.0, 0.0025, 0.005, 0.0075, 0.015, 0.03, 0.06, 0.12, 0.25];
 
-/// Time (CPU) or steps (memory) by the part of it that a rule expected to be over.
+/// Time (CPU) or days (memory) by the part of it that a rule expected to be over.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Calibration {
     bins: [Sums; BOUNDS.len()],

@@ -273,6 +273,8 @@ struct Day {
     judged_ms: u64,
     /// Greatest use as a part of the request in force.
     ratio: f64,
+    /// The part of such days that its first request was expected to be exceeded in, where the rule told.
+    expected: Option<f64>,
 }
 
 /// A request in force.
@@ -364,11 +366,10 @@ impl Judge {
         self.day.judged_ms += step.judged_ms;
         self.day.ratio = self.day.ratio.max(ratio);
         if let Some(risk) = step.risk {
-            let (came, of) = match self.resource {
-                Resource::Cpu => (step.over_ms, step.judged_ms),
-                Resource::Memory => (u64::from(ratio > 1.0), 1),
-            };
-            score.calibration.count(risk, came, of);
+            self.day.expected.get_or_insert(risk);
+            if self.resource == Resource::Cpu {
+                score.calibration.count(risk, step.over_ms, step.judged_ms);
+            }
         }
         if let Some(previous) = self.previous.replace(step.request) {
             let change = previous.abs_diff(step.request) as f64 / previous.max(step.request) as f64;
@@ -389,6 +390,10 @@ impl Judge {
         score.peaks_over += u64::from(day.ratio > 1.0);
         if self.resource == Resource::Memory {
             score.ratios.add(day.ratio, 1);
+            // A part of the days is expected, however often in a day requests are set.
+            if let Some(expected) = day.expected {
+                score.calibration.count(expected, u64::from(day.ratio > 1.0), 1);
+            }
         }
     }
 
