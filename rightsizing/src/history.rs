@@ -94,6 +94,15 @@ pub struct Event {
     pub age_ms: Option<u64>,
 }
 
+/// A replica that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Running<'a> {
+    /// Its last seconds, oldest first.
+    pub seconds: &'a [Second],
+    /// What it may use at most, unit of the resource; `None` without a limit.
+    pub limit: Option<u64>,
+}
+
 /// The past of one resource of one container. Every list is in the order of time; what is unfinished is in it too.
 pub trait History {
     /// Minutes from a minute on; none where there are too many to be read for one answer: days, and hours of the container
@@ -112,8 +121,8 @@ pub trait History {
         None
     }
 
-    /// Shows the last seconds of each replica that runs, oldest first; nothing where the store keeps none.
-    fn visit_seconds(&self, _visit: &mut dyn FnMut(&[Second])) {}
+    /// Shows the last seconds of each replica that runs; nothing where the store keeps none.
+    fn visit_running(&self, _visit: &mut dyn FnMut(&Running<'_>)) {}
 
     /// Shows hours from an hour on, one after the other. What holds its hours in memory spares the copies.
     fn visit_hours(&self, scope: Scope, from: u64, visit: &mut dyn FnMut(&Hour)) {

@@ -17,6 +17,8 @@ pub struct Second {
     pub weight_ms: u64,
     /// Use: millionths of a core, or bytes.
     pub value: u64,
+    /// Time of it in which somebody waited for memory (PSI "some"), milliseconds; nothing where the kernel does not tell.
+    pub stalled_ms: u64,
 }
 
 /// Units of histories in one of records: thousandths of a core, or bytes.
@@ -66,6 +68,7 @@ mod tests {
             time_ms: i * 1_000,
             weight_ms: 1_000,
             value: if i % 60 < 4 { 900_000 } else { 2_000 },
+            stalled_ms: 0,
         };
         let seconds: Vec<Second> = (0..600).map(second).collect();
         let (used, greatest) = of_seconds(&seconds, Resource::Cpu);
@@ -80,7 +83,8 @@ mod tests {
     #[test]
     fn time_counts_and_not_samples() {
         let seconds = [(0, 50_000, 1 << 20), (50_000, 1_000, 5 << 20), (51_000, 1_000, 6 << 20)];
-        let seconds = seconds.map(|(time_ms, weight_ms, value)| Second { time_ms, weight_ms, value });
+        let seconds =
+            seconds.map(|(time_ms, weight_ms, value)| Second { time_ms, weight_ms, value, stalled_ms: 0 });
         let (used, _) = of_seconds(&seconds, Resource::Memory);
         let at = |tenths| used.percentiles[&Percentile::from_tenths(tenths).unwrap()];
         assert_eq!((at(950) >> 20, at(990)), (1, 6 << 20));

@@ -70,7 +70,7 @@ impl Second {
             Resource::Memory => u64::from(self.memory_kib?.get()) * 1024,
         };
         let (time_ms, weight_ms) = (u64::from(self.time) * 1000, u64::from(self.weight_ms));
-        Some(usage::Second { time_ms, weight_ms, value })
+        Some(usage::Second { time_ms, weight_ms, value, stalled_ms: 0 })
     }
 }
 

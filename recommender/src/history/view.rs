@@ -7,7 +7,7 @@ use std::sync::Arc;
 use evenkeel_model::rollup::Rollup;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::histogram::{Histogram, Tally};
-use evenkeel_rightsizing::history::{Day, Event, History, Hour, Minute, Scope};
+use evenkeel_rightsizing::history::{Day, Event, History, Hour, Minute, Running, Scope};
 use evenkeel_rightsizing::usage::Second;
 
 use super::minute::Kept;
@@ -431,10 +431,16 @@ impl History for View<'_> {
         days
     }
 
-    fn visit_seconds(&self, visit: &mut dyn FnMut(&[Second])) {
+    fn visit_running(&self, visit: &mut dyn FnMut(&Running<'_>)) {
         for id in self.series(Scope::Own) {
             for (_, slot) in self.state.live_of(id) {
-                visit(&slot.seconds.kept(self.resource).collect::<Vec<_>>());
+                let seconds: Vec<Second> = slot.seconds.kept(self.resource).collect();
+                let asked = slot.identity.requested.as_ref();
+                let limit = match self.resource {
+                    Resource::Cpu => asked.and_then(|r| r.cpu_limit_milli).map(|m| m.saturating_mul(1_000)),
+                    Resource::Memory => asked.and_then(|r| r.memory_limit_bytes),
+                };
+                visit(&Running { seconds: &seconds, limit });
             }
         }
     }

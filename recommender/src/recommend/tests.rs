@@ -33,6 +33,10 @@ pub(super) struct Feed {
     sequence: u64,
     pub(super) now: u64,
     used_usec: Vec<u64>,
+    /// Limit of the containers that are started, and for how much of each second they wait for memory from then on.
+    limit_mib: Option<u64>,
+    waits_usec: u64,
+    waited_usec: u64,
 }
 
 pub(super) fn empty() -> State {
@@ -54,7 +58,17 @@ type Who<'a> = (&'a str, &'a str, Option<u64>);
 impl Feed {
     pub(super) fn new() -> Self {
         let (state, encoder) = (empty(), Encoder::new());
-        Self { state, encoder, sequence: 0, now: START, used_usec: Vec::new() }
+        let (limit_mib, waits_usec, waited_usec) = (None, 0, 0);
+        Self {
+            state,
+            encoder,
+            sequence: 0,
+            now: START,
+            used_usec: Vec::new(),
+            limit_mib,
+            waits_usec,
+            waited_usec,
+        }
     }
 
     /// The recommender ends, and goes on from its checkpoint.
@@ -80,6 +94,7 @@ impl Feed {
         let requested = v1::ResourceValues {
             cpu_request_milli: Some(2_000),
             memory_request_bytes: Some(4_096 * MIB),
+            memory_limit_bytes: self.limit_mib.map(|mib| mib * MIB),
             ..Default::default()
         };
         let identity = v1::ContainerIdentity {
@@ -100,6 +115,7 @@ impl Feed {
     /// Samples of all containers, `interval` after those before: CPU in thousandths of a core and MiB of each.
     pub(super) fn sample(&mut self, interval: u64, use_of: impl Fn(usize) -> (u64, u64)) {
         self.now += interval;
+        self.waited_usec += self.waits_usec * interval / SECOND;
         let mut samples = Vec::new();
         for (i, used) in self.used_usec.iter_mut().enumerate() {
             let (milli, mib) = use_of(i);
@@ -107,6 +123,7 @@ impl Feed {
             let mut sample = Sample::new(Duration::from_micros(interval));
             sample.set(Field::CpuUsageUsec, *used);
             sample.set(Field::MemoryWorkingSetBytes, mib * MIB);
+            sample.set(Field::MemoryPressureUsec, self.waited_usec);
             samples.push((i as u32 + 1, sample));
         }
         let mut bytes = Vec::new();
@@ -363,6 +380,26 @@ fn memory_is_raised_on_its_way_to_the_request() {
     assert_eq!(memory(&feed, "raise"), memory(&feed, "day"));
 }
 
+/// The kernel's own word (PSI) that a container waits for memory counts near its limit; elsewhere it is the node that is short.
+#[test]
+fn memory_that_is_waited_for_near_a_limit_is_raised() {
+    for (limit_mib, is_near) in [(Some(550), true), (Some(800), false), (None, false)] {
+        let mut feed = Feed { limit_mib, ..Feed::new() };
+        feed.start(("web", "web:1", None));
+        // So long at so much less that the answer is the greatest use and no more.
+        feed.run(14 * DAY, |_| (100, 200));
+        feed.waits_usec = SECOND / 5;
+        (0..10).for_each(|_| feed.sample(SECOND, |_| (100, 530)));
+        let line = &list::lines(&feed.state, "")[0];
+        let site = Site::new();
+        let [_, memory] =
+            feed.desk(&site).recommend(&line.asked, &Now::default(), None, Some(&changing("raise")));
+        let is_raised = memory.notes.iter().any(|note| note.contains("waits for memory at 530 MiB"));
+        assert_eq!(is_raised, is_near, "{limit_mib:?} {memory:?}");
+        assert!(memory.request >= Some(530 * MIB * 6 / 5) || !is_near, "{memory:?}");
+    }
+}
+
 fn asked(window_seconds: u64) -> Question {
     Question { window_seconds, ..Question::default() }
 }
@@ -388,7 +425,7 @@ fn percentiles_of_usage_are_those_of_seconds() {
     let of = |resource, last: usize| {
         let all = seconds.iter().rev().take(last).filter_map(|(second, micro, bytes)| {
             let value = if resource == Resource::Cpu { (*micro)? } else { *bytes };
-            Some(Second { time_ms: second * 1_000, weight_ms: 1_000, value })
+            Some(Second { time_ms: second * 1_000, weight_ms: 1_000, value, stalled_ms: 0 })
         });
         of_seconds(&all.collect::<Vec<_>>(), resource).0
     };

@@ -1,7 +1,7 @@
 //! Owns the last seconds of one container: a ring that forgets the oldest, and knows which of them have not been added
 //! to hours and days yet.
 
-use evenkeel_model::sample::Sample;
+use evenkeel_model::sample::{Field, Sample};
 use evenkeel_rightsizing::{Resource, usage};
 
 use super::slots::{Moment, memory_of};
@@ -19,8 +19,10 @@ const ABSENT: u32 = u32::MAX;
 struct Second {
     /// Milliseconds after `base_ms`.
     offset_ms: u32,
-    /// Time it stands for, milliseconds.
-    weight_ms: u32,
+    /// Time it stands for, milliseconds: a minute at most.
+    weight_ms: u16,
+    /// The part of it in which somebody waited for memory, milliseconds.
+    stalled_ms: u16,
     /// Millionths of a core, at most 4,294 cores.
     cpu_micro: u32,
     /// KiB rounded up, at most 4 TiB: kernels count whole pages.
@@ -50,7 +52,13 @@ pub(crate) struct Seconds {
 
 impl Seconds {
     /// Takes a sample in; the caller has folded before where [`is_full`](Self::is_full) says so.
-    pub(crate) fn push(&mut self, time_usec: u64, sample: &Sample, cpu_micro: Option<u64>) {
+    pub(crate) fn push(
+        &mut self,
+        time_usec: u64,
+        sample: &Sample,
+        previous: Option<&Sample>,
+        cpu_micro: Option<u64>,
+    ) {
         let time_ms = time_usec / 1000;
         let offset = time_ms.checked_sub(self.base_ms).and_then(|offset| u32::try_from(offset).ok());
         let offset_ms = match offset {
@@ -66,10 +74,13 @@ impl Seconds {
             _ => 0,
         };
         let few = |value: u64| u32::try_from(value).unwrap_or(ABSENT).min(ABSENT - 1);
+        let ms = |usec: u64| u16::try_from((usec + 500) / 1000).unwrap_or(u16::MAX);
+        let stalled_usec = previous.and_then(|p| sample.delta(p, Field::MemoryPressureUsec)).unwrap_or(0);
         let second = Second {
             offset_ms,
             // A first sample stands for a moment; it must not vanish.
-            weight_ms: few(((sample.weight_usec() + 500) / 1000).max(1)),
+            weight_ms: ms(sample.weight_usec()).max(1),
+            stalled_ms: ms(stalled_usec.min(sample.weight_usec())),
             cpu_micro: cpu_micro.map_or(ABSENT, few),
             memory_kib: memory_of(sample).map_or(ABSENT, |bytes| few(bytes.div_ceil(1024))),
         };
@@ -127,6 +138,7 @@ impl Seconds {
                 time_ms: self.base_ms + u64::from(second.offset_ms),
                 weight_ms: u64::from(second.weight_ms),
                 value: second.value(resource)?,
+                stalled_ms: u64::from(second.stalled_ms),
             })
         })
     }
@@ -150,7 +162,8 @@ impl Seconds {
         let len = self.ring.len();
         encode_columns(&[
             column(|s| s.offset_ms),
-            column(|s| s.weight_ms),
+            // Checkpoints of before know no stalls: there the upper half is nothing.
+            column(|s| u32::from(s.weight_ms) | (u32::from(s.stalled_ms) << 16)),
             column(|s| s.cpu_micro),
             column(|s| s.memory_kib),
             vec![self.base_ms; len],
@@ -166,9 +179,11 @@ impl Seconds {
         let mut ring = Vec::with_capacity(if offsets.is_empty() { 0 } else { KEPT });
         let few = |value: u64| u32::try_from(value).ok();
         for i in 0..offsets.len() {
+            let times = few(weights[i])?;
             ring.push(Second {
                 offset_ms: few(offsets[i])?,
-                weight_ms: few(weights[i])?,
+                weight_ms: (times & 0xffff) as u16,
+                stalled_ms: (times >> 16) as u16,
                 cpu_micro: few(cpus[i])?,
                 memory_kib: few(memories[i])?,
             });

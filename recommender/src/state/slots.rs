@@ -91,7 +91,7 @@ impl Slot {
         }
         let cpu_micro = previous.and_then(|p| sample.cpu_micro(p));
         self.cpu_milli = cpu_micro.map(|micro| micro / 1000);
-        self.seconds.push(time_usec, sample, cpu_micro);
+        self.seconds.push(time_usec, sample, previous, cpu_micro);
         if previous.is_some_and(|previous| sample.is_starved(previous))
             && let Some(hour) = &mut self.hour
         {
@@ -283,6 +283,7 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_rightsizing::Resource;
     use evenkeel_rightsizing::histogram::Histogram;
 
     use super::*;
@@ -342,6 +343,7 @@ mod tests {
             let mut sample = Sample::new(Duration::from_millis(if i == 0 { 0 } else { 900 + i }));
             sample.set(Field::CpuUsageUsec, i * 1000);
             sample.set(Field::MemoryWorkingSetBytes, 4096 * (1 + i % 3));
+            sample.set(Field::MemoryPressureUsec, i * 250_000);
             add(s.turn_hour(if i < 150 { 3 } else { 4 }).map(|(fold, _)| fold));
             s.take(0, i * 1_000_000, &sample, before.as_ref());
             if s.seconds.is_full(s.number) {
@@ -354,9 +356,10 @@ mod tests {
         assert_eq!(heights[0].total(), all);
         // The first sample weighs a moment: its memory was there, and nothing tells how long.
         assert_eq!(heights[1].total(), all + 1);
-        assert_eq!(
-            Seconds::decode(&s.seconds.encode()).map(|s| s.moments().collect::<Vec<_>>()),
-            Some(s.recent().collect::<Vec<_>>())
-        );
+        let read = Seconds::decode(&s.seconds.encode()).unwrap();
+        assert_eq!(read.moments().collect::<Vec<_>>(), s.recent().collect::<Vec<_>>());
+        let kept: Vec<_> = s.seconds.kept(Resource::Memory).collect();
+        assert_eq!(read.kept(Resource::Memory).collect::<Vec<_>>(), kept);
+        assert!(kept.iter().all(|second| second.stalled_ms == 250 && second.weight_ms > 1_000), "{kept:?}");
     }
 }

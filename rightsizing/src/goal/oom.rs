@@ -34,12 +34,17 @@ pub(super) fn least(
         let doublings = i32::try_from(recent).unwrap_or(i32::MAX).saturating_sub(1).min(MOST_DOUBLINGS);
         let margin = params.oom_margin * 2f64.powi(doublings);
         if let Some(level) = level(event).or(peak) {
-            let level = level as f64;
-            least = least.max((level * (1.0 + margin)).max(level + params.oom_min_bytes as f64));
+            least = least.max(beyond(params, level, margin));
         }
     }
     note(&events, notes);
     least
+}
+
+/// A request for what needed more than this.
+pub(super) fn beyond(params: &Params, level: u64, margin: f64) -> f64 {
+    let level = level as f64;
+    (level * (1.0 + margin)).max(level + params.oom_min_bytes as f64)
 }
 
 /// What was wanted at least: the use at that moment, or the limit that it ran into; and what was requested, which was too

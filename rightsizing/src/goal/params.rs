@@ -10,7 +10,7 @@ pub enum Change {
     #[default]
     Day,
     /// Asked every hour: as by the day, and raised while CPU use is above 95 % of the request for most of an hour, or memory
-    /// is on its way above it.
+    /// is on its way above it, or waited for near its limit.
     Raise,
     /// By the hour: CPU requests follow the last hours and the same hour of the last seven days; memory as with `Raise`.
     Hourly,

@@ -1,14 +1,21 @@
 //! Memory on its way above the request.
 //!
-//! Where requests may change within the day, the last seconds count as well: a working set that has grown through the last
-//! minute is met before it arrives, with what it would be in five minutes at its pace. So a limit that follows the request
-//! is above it before the kernel kills. A step that is taken within seconds cannot be met, and one that has been taken is no
-//! pace. What stalls at its limit is the agent's to see (pressure).
+//! Where requests may change within the day, the last seconds count as well. So a limit that follows the request is above
+//! the use before the kernel kills:
+//!
+//! - A working set that has grown through the last minute is met before it arrives, with what it would be in five minutes at
+//!   its pace (`ahead`).
+//! - A replica that waits for memory near its limit has no pace: the kernel reclaims what it can, and growth slows as it gets
+//!   there. It is given what a kill would give it, before the kill (`stalled`).
+//!
+//! A step that is taken within seconds cannot be met, and one that has been taken is no pace. Without a limit, or far from
+//! it, waiting for memory is the node's, and the agent's to see (pressure).
 
 use super::Params;
+use super::oom;
 use super::params::Change;
 use crate::Resource;
-use crate::history::History;
+use crate::history::{History, Running};
 use crate::rule::Question;
 use crate::usage::Second;
 
@@ -23,6 +30,13 @@ const GIVEN_BACK: f64 = 0.25;
 /// The most that a pace may ask for, as a multiple of the use: it ends somewhere.
 const MOST: f64 = 2.0;
 
+/// Waiting for memory a second of the last ten, PSI's shortest window, is more than the ordinary reclaim of a busy cgroup.
+const STALL_WINDOW_MS: u64 = 10_000;
+const STALLED_MS: u64 = 1_000;
+/// From this part of its limit on a replica waits for what the limit denies it. The working set has no inactive file pages in
+/// it: who merely reads files is at its limit with much less.
+const NEAR: f64 = 0.9;
+
 /// The request, raised where a replica's use is on its way above it.
 pub(super) fn raised(
     params: &Params,
@@ -34,14 +48,33 @@ pub(super) fn raised(
     if params.change == Change::Day || question.resource != Resource::Memory {
         return request;
     }
-    let mut most = 0;
-    history.visit_seconds(&mut |seconds| most = most.max(ahead(seconds, question.now_ms).unwrap_or(0)));
-    if most <= request {
+    let (mut paced, mut held) = (0, None);
+    history.visit_running(&mut |running| {
+        paced = paced.max(ahead(running.seconds, question.now_ms).unwrap_or(0));
+        held = held.max(stalled(running, question.now_ms));
+    });
+    let wanted = held.map_or(0, |level| oom::beyond(params, level, params.oom_margin) as u64);
+    if paced.max(wanted) <= request {
         return request;
     }
     let mib = |bytes: u64| bytes >> 20;
-    notes.push(format!("raised: at its pace use is {} MiB in 5 minutes, above {}", mib(most), mib(request)));
-    most
+    notes.push(match held {
+        Some(level) if wanted >= paced => {
+            format!("raised: it waits for memory at {} MiB, near its limit", mib(level))
+        }
+        _ => format!("raised: at its pace use is {} MiB in 5 minutes, above {}", mib(paced), mib(request)),
+    });
+    paced.max(wanted)
+}
+
+/// What a replica uses that waits for memory near its limit.
+fn stalled(running: &Running<'_>, now_ms: u64) -> Option<u64> {
+    let limit = running.limit?;
+    let from = now_ms.saturating_sub(STALL_WINDOW_MS);
+    let recent = running.seconds.iter().filter(|s| (from..=now_ms).contains(&s.time_ms));
+    let (level, waited) =
+        recent.fold((0, 0), |(level, waited), s| (s.value.max(level), waited + s.stalled_ms));
+    (waited >= STALLED_MS && level as f64 >= NEAR * limit as f64).then_some(level)
 }
 
 /// Use in five minutes at the pace of the last minute, the slower of its older and its newer part; `None` where too
@@ -87,8 +120,18 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const T0: u64 = 20_000 * DAY_MS;
 
-    /// A fortnight at 500 MiB, and the seconds so far.
-    struct Live(Vec<Second>);
+    /// A fortnight at 500 MiB, the seconds so far, and the limit where it is told.
+    #[derive(Default)]
+    struct Live {
+        seconds: Vec<Second>,
+        limit: Option<u64>,
+    }
+
+    impl Live {
+        fn use_of(&mut self, second: u64, value: u64, stalled_ms: u64) {
+            self.seconds.push(Second { time_ms: T0 + second * 1_000, weight_ms: 1_000, value, stalled_ms });
+        }
+    }
 
     impl History for Live {
         fn minutes(&self, _: Scope, _: u64) -> Vec<Minute> {
@@ -96,7 +139,7 @@ mod tests {
         }
         fn hours(&self, scope: Scope, from: u64) -> Vec<Hour> {
             let now = T0 / HOUR_MS;
-            let live = self.0.iter().map(|second| second.value).max().unwrap_or(0);
+            let live = self.seconds.iter().map(|second| second.value).max().unwrap_or(0);
             let hour = |hour| {
                 let peak = if hour == now { live } else { 500 * MIB };
                 let mut all = crate::histogram::Histogram::new();
@@ -112,34 +155,34 @@ mod tests {
         fn events(&self, _: u64) -> Vec<Event> {
             Vec::new()
         }
-        fn visit_seconds(&self, visit: &mut dyn FnMut(&[Second])) {
-            visit(&self.0);
+        fn visit_running(&self, visit: &mut dyn FnMut(&Running<'_>)) {
+            visit(&Running { seconds: &self.seconds, limit: self.limit });
         }
     }
 
-    fn ask(change: Change, live: &Live, second: u64) -> u64 {
+    fn ask(change: Change, live: &Live, second: u64, previous: Option<u64>) -> u64 {
         let now_ms = T0 + second * 1_000;
-        let question = Question { resource: Resource::Memory, now_ms, current: None, previous: None };
+        let question = Question { resource: Resource::Memory, now_ms, current: None, previous };
         Params { change, ..Params::default() }.recommend(&question, live).request.unwrap()
     }
 
     /// Whether use comes above a limit that is the request within half an hour, and the greatest limit, MiB. It is asked as
     /// often as is said, and in force 15 s later.
     fn killed(change: Change, every: u64, use_mib: impl Fn(u64) -> f64) -> (bool, u64) {
-        let mut live = Live(Vec::new());
-        let (mut limit, mut next) = (ask(change, &live, 0), None);
+        let mut live = Live::default();
+        let (mut limit, mut next) = (ask(change, &live, 0, None), None);
         let mut most = limit;
         for second in 0..1_800u64 {
             if second % 15 == 0 {
                 limit = next.take().unwrap_or(limit);
-                next = second.is_multiple_of(every).then(|| ask(change, &live, second));
+                next = second.is_multiple_of(every).then(|| ask(change, &live, second, None));
                 most = most.max(limit);
             }
             let value = (use_mib(second) * MIB as f64) as u64;
             if value > limit {
                 return (true, most / MIB);
             }
-            live.0.push(Second { time_ms: T0 + second * 1_000, weight_ms: 1_000, value });
+            live.use_of(second, value, 0);
         }
         (false, most / MIB)
     }
@@ -172,12 +215,77 @@ mod tests {
         }
     }
 
+    /// Whether use comes above a limit that is the request within half an hour, where the container waits for 0.4 s of each second
+    /// in which it is near the limit, and that is told or not; and the greatest limit, MiB.
+    fn killed_where_it_waits(is_told: bool, use_mib: impl Fn(u64) -> f64) -> (bool, u64) {
+        let mut live = Live::default();
+        let (mut limit, mut next) = (ask(Change::Raise, &live, 0, None), None);
+        let mut most = limit;
+        for second in 0..1_800u64 {
+            if second % 15 == 0 {
+                limit = next.take().unwrap_or(limit);
+                live.limit = Some(limit);
+                next = Some(ask(Change::Raise, &live, second, Some(limit)));
+                most = most.max(limit);
+            }
+            let value = (use_mib(second) * MIB as f64) as u64;
+            if value > limit {
+                return (true, most / MIB);
+            }
+            let is_near = value as f64 >= NEAR * limit as f64;
+            live.use_of(second, value, if is_near && is_told { 400 } else { 0 });
+        }
+        (false, most / MIB)
+    }
+
+    /// Use that goes up and down has no pace: without the waits it is met only where the margin above its peaks is enough.
+    #[test]
+    fn who_waits_for_memory_near_its_limit_is_given_more_before_it_is_killed() {
+        type Kind = (&'static str, fn(u64) -> f64, [bool; 2]);
+        let kinds: [Kind; 3] = [
+            ("level", |_| 500.0, [false; 2]),
+            ("more after each collection", |s| 450.0 + 0.8 * s as f64 + 2.5 * (s % 40) as f64, [true, false]),
+            ("bursts that grow", |s| 500.0 + if s % 60 < 20 { s as f64 * 0.7 } else { 0.0 }, [true, false]),
+        ];
+        for (kind, use_mib, want) in kinds {
+            let got = [false, true].map(|is_told| killed_where_it_waits(is_told, use_mib));
+            assert_eq!(got.map(|one| one.0), want, "{kind}: {got:?}");
+            assert!(want[0] || got[0].1 == got[1].1, "what is not near its limit costs nothing: {got:?}");
+        }
+    }
+
+    #[test]
+    fn only_long_waits_near_a_limit_raise() {
+        let near = Some(520 * MIB);
+        for (limit, stalled_ms, last, change, want) in [
+            // As after a kill at 500 MiB: a fifth more, and 100 MiB at least.
+            (near, 100, 60, Change::Raise, 600),
+            (near, 100, 60, Change::Hourly, 600),
+            (near, 1_000, 51, Change::Raise, 600),
+            (near, 90, 60, Change::Raise, 0),
+            (near, 1_000, 49, Change::Raise, 0),
+            (near, 1_000, 60, Change::Day, 0),
+            (Some(600 * MIB), 1_000, 60, Change::Raise, 0),
+            (None, 1_000, 60, Change::Raise, 0),
+        ] {
+            let mut live = Live { limit, ..Live::default() };
+            (41..=60).for_each(|s| live.use_of(s, 500 * MIB, if s <= last { stalled_ms } else { 0 }));
+            let question =
+                Question { resource: Resource::Memory, now_ms: T0 + 60_000, current: None, previous: None };
+            let mut notes = Vec::new();
+            let params = Params { change, ..Params::default() };
+            let raised = raised(&params, &question, &live, 1, &mut notes);
+            assert_eq!(raised / MIB, want, "{limit:?} {stalled_ms} {last} {change:?} {notes:?}");
+            assert!((want > 0) == notes.iter().any(|note| note.contains("near its limit")), "{notes:?}");
+        }
+    }
+
     proptest! {
         /// However seconds lie, a raise is at least the request, at most twice the use, and nothing without growth.
         #[test]
         fn a_raise_is_bounded(values in prop::collection::vec(0u64..1 << 50, 0..80), late in 0u64..120_000) {
             let seconds: Vec<Second> = values.iter().zip(0..).map(|(value, at)| Second {
-                time_ms: T0 + at * 1_000, weight_ms: 1_000, value: *value,
+                time_ms: T0 + at * 1_000, weight_ms: 1_000, value: *value, stalled_ms: 0,
             }).collect();
             let now_ms = T0 + seconds.len() as u64 * 1_000 + late;
             if let Some(ahead) = ahead(&seconds, now_ms) {
