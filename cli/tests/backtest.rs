@@ -299,6 +299,17 @@ fn what_a_prometheus_does_wrong_is_told_with_a_remedy() {
         let done = run(&["backtest", "--prometheus", &url, "--resource", "cpu", "--since", "1d"]);
         assert!(done.status == 1 && done.err.contains(part), "{answer}: {}", done.err);
     }
+    // One that takes the question and says nothing: the kernel takes it for a program that does not listen to it.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    for command in [&["backtest", "--resource", "cpu"][..], &["recommend"]] {
+        let done = run(&[command, &["--prometheus", &url, "--timeout", "1s"]].concat());
+        let err = &done.err;
+        assert!(
+            done.status == 1 && err.contains("no answer within 1s") && err.contains("--timeout"),
+            "{err}"
+        );
+    }
     let gone = run(&["backtest", "--prometheus", "http://127.0.0.1:1", "--resource", "cpu"]);
     assert!(gone.status == 1 && gone.err.contains("cannot ask Prometheus"), "{}", gone.err);
     let step = run(&["backtest", "--prometheus", "http://127.0.0.1:1", "--resource", "cpu", "--step", "1s"]);

@@ -74,6 +74,9 @@ pub(crate) struct BacktestArgs {
     /// From one sample to the next of what it is asked.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time, requires = "prometheus")]
     step: u64,
+    /// How long it may take to answer for a day of the series.
+    #[arg(long, value_name = "TIME", default_value = TIMEOUT, value_parser = time, requires = "prometheus")]
+    timeout: u64,
     /// What the trace measures.
     #[arg(long, value_enum)]
     resource: Measured,
@@ -141,7 +144,11 @@ impl From<Measured> for Resource {
     }
 }
 
-fn time(text: &str) -> Result<u64, String> {
+/// How long a Prometheus may take for an answer unless said otherwise: it gives a query up itself after two minutes by default.
+pub(super) const TIMEOUT: &str = "150s";
+
+/// A length of time, milliseconds.
+pub(super) fn time(text: &str) -> Result<u64, String> {
     duration_ms(text).map_err(|error| error.to_string())
 }
 
@@ -372,6 +379,7 @@ fn trace(
         since_ms: args.since,
         step_ms: args.step,
         now_ms: now_ms(),
+        timeout_ms: args.timeout,
     };
     let answered = prometheus::series(&asked, progress)?;
     answered.remarks().iter().for_each(|remark| eprintln!("{remark}"));
@@ -563,6 +571,7 @@ impl Said {
 /// What the default rule says now of every container that cAdvisor measured, for a cluster where nothing else runs yet.
 pub(super) fn recommend_of_prometheus(
     url: &str,
+    timeout_ms: u64,
     namespace: Option<&str>,
     output: &Output,
 ) -> Result<Answer, Failure> {
@@ -571,7 +580,7 @@ pub(super) fn recommend_of_prometheus(
     let (mut said, mut text, mut remarks) = (Vec::new(), String::new(), Vec::new());
     for resource in Resource::ALL {
         let (query, since_ms, step_ms) = (None, SINCE_MS, STEP_MS);
-        let asked = prometheus::Asked { url, query, resource, since_ms, step_ms, now_ms: now };
+        let asked = prometheus::Asked { url, query, resource, since_ms, step_ms, now_ms: now, timeout_ms };
         let answered = prometheus::series(&asked, &mut progress)?;
         remarks.extend(answered.remarks());
         let wanted = |name: &str| namespace.is_none_or(|n| name.split('/').next() == Some(n));

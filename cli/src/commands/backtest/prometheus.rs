@@ -21,9 +21,8 @@ const CHUNK_MS: u64 = 86_400_000;
 const MOST_POINTS: u64 = 11_000;
 /// Greatest answer that is read.
 const MOST_BYTES: u64 = 1 << 30;
-/// How long a connection, and an answer, may take: Prometheus gives a query up after two minutes by default.
+/// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
-const ANSWER: Duration = Duration::from_secs(150);
 /// Greatest value: a million cores, an exbibyte. What is above is no measurement.
 const MOST_CORES: f64 = 1e6;
 const MOST_MEMORY: f64 = (1u64 << 60) as f64;
@@ -48,6 +47,8 @@ pub(super) struct Asked<'a> {
     pub(super) step_ms: u64,
     /// The present, milliseconds since 1970.
     pub(super) now_ms: u64,
+    /// How long each answer may take, milliseconds.
+    pub(super) timeout_ms: u64,
 }
 
 /// Series, and how many samples were left out.
@@ -108,7 +109,7 @@ pub(super) fn series(asked: &Asked<'_>, progress: &mut Progress) -> Result<Answe
     }
     let config = Agent::config_builder()
         .timeout_connect(Some(CONNECT))
-        .timeout_global(Some(ANSWER))
+        .timeout_global(Some(Duration::from_millis(asked.timeout_ms)))
         .http_status_as_error(false)
         .build();
     let agent = config.new_agent();
@@ -138,13 +139,12 @@ fn chunk(agent: &Agent, asked: &Asked<'_>, times_ms: [u64; 3]) -> Result<(Vec<Ro
         Resource::Cpu => CPU,
         Resource::Memory => MEMORY,
     });
-    let remedy = "see that it is up; ask for less with --query, or a longer --step";
     let call =
         agent.get(&url).query("query", query).query("start", start).query("end", end).query("step", step);
-    let mut response = call.call().map_err(|error| failed(asked, error.to_string(), remedy))?;
+    let mut response = call.call().map_err(|error| unanswered(asked, &error, ""))?;
     let status = response.status();
     let body = response.body_mut().with_config().limit(MOST_BYTES).read_to_string();
-    let body = body.map_err(|error| failed(asked, format!("its answer broke off: {error}"), remedy))?;
+    let body = body.map_err(|error| unanswered(asked, &error, "its answer broke off: "))?;
     let envelope: Envelope = serde_json::from_str(&body).map_err(|error| {
         let why = format!("status {status}, and what it says is no answer of Prometheus: {error}");
         failed(asked, why, "give the address before /api/v1/query_range")
@@ -158,6 +158,15 @@ fn chunk(agent: &Agent, asked: &Asked<'_>, times_ms: [u64; 3]) -> Result<(Vec<Ro
     let rows =
         rows.ok_or_else(|| failed(asked, "it answers no matrix of a range", "give a query of series"))?;
     Ok((rows, envelope.warnings))
+}
+
+/// No answer, or a part of one.
+fn unanswered(asked: &Asked<'_>, error: &ureq::Error, what: &str) -> Failure {
+    if let ureq::Error::Timeout(_) = error {
+        let why = format!("no answer within {:?}", Duration::from_millis(asked.timeout_ms));
+        return failed(asked, why, "give a longer --timeout or --step, or ask for less");
+    }
+    failed(asked, format!("{what}{error}"), "see that it is up; give a longer --step, or ask for less")
 }
 
 fn failed(asked: &Asked<'_>, why: impl Into<String>, remedy: &str) -> Failure {

@@ -13,6 +13,7 @@ use evenkeel_proto::v1::{
 };
 use serde::Serialize;
 
+use super::backtest::{TIMEOUT, time};
 use crate::client::{self, Address};
 use crate::failure::Failure;
 use crate::output::{Answer, Format, Output};
@@ -48,6 +49,9 @@ pub(crate) struct RecommendArgs {
     /// Answer from what this Prometheus has of cAdvisor, where no recommender runs yet.
     #[arg(long, value_name = "URL", conflicts_with = "file")]
     prometheus: Option<String>,
+    /// How long it may take to answer for a day of all containers.
+    #[arg(long, value_name = "TIME", default_value = TIMEOUT, value_parser = time, requires = "prometheus")]
+    timeout: u64,
     /// What a core and a GiB cost an hour, in CSV: resource,price, then a line for cpu and one for memory.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with = "prometheus")]
     price: Option<PathBuf>,
@@ -150,7 +154,12 @@ impl From<Recommendation> for Row {
 
 pub(crate) async fn run(args: &RecommendArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
     if let Some(url) = &args.prometheus {
-        return super::backtest::recommend_of_prometheus(url, args.namespace.as_deref(), output);
+        return super::backtest::recommend_of_prometheus(
+            url,
+            args.timeout,
+            args.namespace.as_deref(),
+            output,
+        );
     }
     let prices = args.price.as_deref().map(Prices::read).transpose()?;
     let mut recommender = client::recommender(address).await?;
