@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use clap::{Args, ValueEnum};
 use evenkeel_proto::v1::{ListContainersRequest, QuerySeriesRequest, QueryUsageRequest, Stats, UsageRecord};
 use evenkeel_rightsizing::Resource;
+use evenkeel_rightsizing::named::duration_ms;
 use jiff::SignedDuration;
 use serde::Serialize;
 
@@ -40,7 +41,7 @@ pub(crate) struct UsageArgs {
     /// Only of this container.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     container: String,
-    /// Length of the window, such as 10m or 24h; all that is kept unless given.
+    /// Length of the window, such as 10m or 7d; all that is kept unless given.
     #[arg(long, value_name = "DURATION", value_parser = window)]
     window: Option<u64>,
     /// Ask the agent of this node, which keeps the last minute, and not the recommender.
@@ -96,9 +97,13 @@ impl UsageArgs {
     }
 }
 
+/// Seconds of a length of time; days are 24 hours, which the calendar's are not always.
 fn window(text: &str) -> Result<u64, String> {
+    if let Ok(ms) = duration_ms(text) {
+        return Ok(ms / 1_000);
+    }
     let duration: SignedDuration =
-        text.parse().map_err(|_| "write a duration such as 10m or 24h".to_owned())?;
+        text.parse().map_err(|_| "write a duration such as 10m, 24h or 7d".to_owned())?;
     match u64::try_from(duration.as_secs()) {
         Ok(seconds) if seconds > 0 => Ok(seconds),
         _ => Err("a window is at least a second long".to_owned()),
@@ -285,4 +290,17 @@ fn row(r: &Record, resource: &str, usage: &Distribution, wide: bool) -> Vec<Cell
         ]);
     }
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_seconds_to_weeks() {
+        for (text, want) in [("10m", 600), ("24h", 86_400), ("7d", 604_800), ("1h30m", 5_400)] {
+            assert_eq!(window(text), Ok(want), "{text}");
+        }
+        assert!(["", "7", "0d", "0s", "-1h", "7w d"].iter().all(|text| window(text).is_err()));
+    }
 }
