@@ -76,6 +76,10 @@ pub trait Rule {
     fn asks_for_minutes(&self) -> bool {
         true
     }
+    /// Whether it looks at the last seconds: then an answer is old within seconds.
+    fn looks_at_seconds(&self) -> bool {
+        false
+    }
     /// What to request.
     fn recommend(&self, question: &Question, history: &dyn History) -> Answer;
 }

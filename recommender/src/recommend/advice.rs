@@ -70,6 +70,8 @@ pub struct Raw {
     pub killed_at: Option<u64>,
     /// When, microseconds since 1970.
     pub made_usec: u64,
+    /// The rule looks at the last seconds.
+    pub looks_at_seconds: bool,
 }
 
 impl Raw {
@@ -79,8 +81,11 @@ impl Raw {
     }
 
     /// Whether it may still be given: for a sixtieth of the time it rests on, 1 to 60 seconds. A young container's answer
-    /// changes by the second, that of a week old one does not.
+    /// changes by the second, that of a week old one does not, unless it looks at the last seconds.
     fn is_fresh(&self, now_usec: u64) -> bool {
+        if self.looks_at_seconds {
+            return now_usec.saturating_sub(self.made_usec) < 1_000_000;
+        }
         let span = self.answers.iter().map(|a| a.span_seconds).max().unwrap_or(0);
         now_usec.saturating_sub(self.made_usec) < (span / 60).clamp(1, 60) * 1_000_000
     }
@@ -247,6 +252,7 @@ impl Advisor {
             answers: Resource::ALL.map(answer),
             killed_at: caps::killed_at(&View::new(state, asked.of(), Resource::Memory), now_usec / 1000),
             made_usec: now_usec,
+            looks_at_seconds: rule.looks_at_seconds(),
         }
     }
 

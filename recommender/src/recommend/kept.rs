@@ -111,6 +111,7 @@ impl AtHand<'_> {
             answers: kept.each_ref().map(answer),
             killed_at: None,
             made_usec: self.now_usec.saturating_sub(age.saturating_mul(1_000_000)),
+            looks_at_seconds: false,
         };
         let mut both = bounds.recommend(asked, now, &raw);
         for (r, kept) in both.iter_mut().zip(kept) {

@@ -55,6 +55,11 @@ impl Chosen {
         self.rule.asks_for_minutes()
     }
 
+    /// Whether the rule looks at the last seconds.
+    pub(crate) fn looks_at_seconds(&self) -> bool {
+        self.rule.looks_at_seconds()
+    }
+
     pub(crate) fn key(&self) -> &Arc<str> {
         &self.key
     }

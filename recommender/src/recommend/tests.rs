@@ -400,6 +400,25 @@ fn memory_that_is_waited_for_near_a_limit_is_raised() {
     }
 }
 
+/// An answer that looks at the last seconds was kept for a minute like any other: what grew was killed meanwhile.
+#[test]
+fn answers_that_look_at_the_last_seconds_are_made_anew() {
+    let mut feed = Feed::new();
+    feed.start(("web", "web:1", None));
+    feed.run(3 * DAY, |_| (100, 500));
+    let site = Site::new();
+    let request = |feed: &Feed, change: &str| {
+        let line = &list::lines(&feed.state, "")[0];
+        let [_, memory] =
+            feed.desk(&site).recommend(&line.asked, &Now::default(), None, Some(&changing(change)));
+        memory.request
+    };
+    let before = ["raise", "day"].map(|change| request(&feed, change));
+    (0..50).for_each(|second| feed.sample(SECOND, |_| (100, 500 + 20 * second)));
+    assert!(request(&feed, "raise") > before[0]);
+    assert_eq!(request(&feed, "day"), before[1], "kept for a minute");
+}
+
 fn asked(window_seconds: u64) -> Question {
     Question { window_seconds, ..Question::default() }
 }

@@ -61,6 +61,10 @@ impl Rule for Params {
         false
     }
 
+    fn looks_at_seconds(&self) -> bool {
+        self.change != Change::Day
+    }
+
     fn recommend(&self, question: &Question, history: &dyn History) -> Answer {
         let own = Profile::of_hours(self, question, history);
         let mut notes = Vec::new();
