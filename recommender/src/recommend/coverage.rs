@@ -149,7 +149,8 @@ mod tests {
 
     #[test]
     fn seconds_that_never_came_are_missing_too() {
-        let at = |second: u64| Second { time_ms: second * 1000 + 300, weight_ms: 1000, value: 1, stalled_ms: 0 };
+        let at =
+            |second: u64| Second { time_ms: second * 1000 + 300, weight_ms: 1000, value: 1, stalled_ms: 0 };
         let seconds: Vec<Second> = (41..=100).filter(|s| !(60..70).contains(s)).map(at).collect();
         let want = Coverage { start: 41, end: 101, seen: 50, dropped: 10 };
         assert_eq!(of_seconds([seconds.clone(), Vec::new()].into_iter()), Some(want));

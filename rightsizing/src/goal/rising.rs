@@ -244,8 +244,8 @@ mod tests {
         type Kind = (&'static str, fn(u64) -> f64, [bool; 2]);
         let kinds: [Kind; 3] = [
             ("level", |_| 500.0, [false; 2]),
-            ("more after each collection", |s| 450.0 + 0.8 * s as f64 + 2.5 * (s % 40) as f64, [true, false]),
-            ("bursts that grow", |s| 500.0 + if s % 60 < 20 { s as f64 * 0.7 } else { 0.0 }, [true, false]),
+            ("more after each collection", |s| 450.0 + 1.6 * s as f64 + 2.5 * (s % 40) as f64, [true, false]),
+            ("bursts that grow", |s| 500.0 + if s % 60 < 20 { s as f64 * 1.5 } else { 0.0 }, [true, false]),
         ];
         for (kind, use_mib, want) in kinds {
             let got = [false, true].map(|is_told| killed_where_it_waits(is_told, use_mib));
