@@ -1,9 +1,13 @@
 //! Suite `vm`: the programs in a guest with cgroup v2 and every capability, and in one with cgroup v1.
 
+#[path = "cases/hostile_forged.rs"]
+mod forged;
 #[path = "cases/agent_knobs.rs"]
 mod knobs;
 #[path = "cases/agent_node.rs"]
 mod node;
+#[path = "cases/stream_raise.rs"]
+mod raise;
 #[path = "cases/agent_scores.rs"]
 mod scores;
 
@@ -55,15 +59,18 @@ const BESIDE: &[Case] = cases![
 /// The longest, on a thread of its own.
 const LONGEST: &[Case] = cases![scores::no_live_process_is_wrong_once_converged_under_fork_churn,];
 
-fn cases(test: &str, guest: impl FnOnce(VmBuilder) -> VmBuilder) -> Result<()> {
+/// Mostly waits for memory to grow; the container's kernel tells pressure on v2 alone.
+const RAISED: &[Case] = cases![raise::memory_that_grows_is_met_on_its_way_where_limits_follow,];
+
+fn cases(test: &str, more: &[Case], guest: impl FnOnce(VmBuilder) -> VmBuilder) -> Result<()> {
     require!(machine::is_emulated() || vm::impossible().is_none(), vm::impossible().unwrap_or_default());
     let builder = Vm::builder().memory_mib(1024).timeout(Duration::from_secs(900));
-    vm::in_guest_abreast(test, guest(builder), &[CASES, BESIDE, LONGEST])
+    vm::in_guest_abreast(test, guest(builder), &[CASES, BESIDE, LONGEST, more])
 }
 
 #[test]
 fn the_agents_cases_hold_on_v2_with_every_capability() -> Result<()> {
-    cases("the_agents_cases_hold_on_v2_with_every_capability", |guest| guest)
+    cases("the_agents_cases_hold_on_v2_with_every_capability", RAISED, |guest| guest)
 }
 
 /// The kernel of the next Debian release. Where no mirror has it for apt, that is said and no failure: it is the
@@ -77,7 +84,7 @@ fn the_agents_cases_hold_on_debian_13s_kernel() -> Result<()> {
         require!(kernel.is_ok(), format!("Debian 13's kernel cannot be had: {:#}", kernel.unwrap_err()));
         figures::show(&format!("{test}: Linux {}", kernel.unwrap_or_default()));
     }
-    cases(test, |guest| guest.kernel(Release::Debian13))
+    cases(test, &[], |guest| guest.kernel(Release::Debian13))
 }
 
 #[test]
@@ -87,7 +94,7 @@ fn the_agents_cases_hold_on_v1_with_every_capability() -> Result<()> {
         let why = "the kernel of this Debian release has no cgroup v1 memory controller";
         require!(Vm::has_cgroup_v1()?, why);
     }
-    cases("the_agents_cases_hold_on_v1_with_every_capability", VmBuilder::cgroup_v1)
+    cases("the_agents_cases_hold_on_v1_with_every_capability", &[], VmBuilder::cgroup_v1)
 }
 
 /// A Guaranteed pod with a memory limit its cgroup has, and everything that can be asked of it.

@@ -17,13 +17,17 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
+const SECOND: Duration = Duration::from_secs(1);
+
 /// An open stream of a node that does not exist.
 pub(crate) struct Forged {
     requests: mpsc::Sender<v1::StreamRequest>,
     answers: Streaming<v1::StreamResponse>,
     encoder: Encoder,
     sequence: u64,
-    time_usec: u64,
+    /// When the last frame was, microseconds since 1970, and how long after it the next one is.
+    pub(crate) time_usec: u64,
+    pub(crate) step: Duration,
     // Dropped last: the stream lives in it.
     runtime: Runtime,
 }
@@ -59,21 +63,22 @@ impl Forged {
         // So far back that everything measured lies in the past.
         let time_usec = u64::try_from(now.as_micros())? - 600_000_000;
         let encoder = Encoder::new();
-        let mut forged = Forged { requests, answers, encoder, sequence: 0, time_usec, runtime };
+        let mut forged = Forged { requests, answers, encoder, sequence: 0, time_usec, step: SECOND, runtime };
         forged.hear("Resume", |said| matches!(said, Said::Resume(_)))?;
         Ok(forged)
     }
 
-    /// The frame of the next second, in which the containers of these slots use a quarter of a core and 64 MiB.
+    /// The frame of the next second (or step, of which a minute counts), in which the containers of these slots use a quarter of a core and 64 MiB.
     pub(crate) fn second(&mut self, slots: Range<u32>) -> Result<v1::Frame> {
         self.sequence += 1;
-        self.time_usec += 1_000_000;
-        let mut sample = Sample::new(Duration::from_secs(1));
+        self.time_usec += u64::try_from(self.step.as_micros())?;
+        let interval = self.step.min(Duration::from_secs(60));
+        let mut sample = Sample::new(interval);
         sample.set(Field::CpuUsageUsec, self.sequence * 250_000);
         sample.set(Field::MemoryWorkingSetBytes, 64 << 20);
         let samples: Vec<_> = slots.map(|slot| (slot, sample)).collect();
-        let mut bytes = Vec::new();
-        self.encoder.encode_seconds(false, self.time_usec, 1_000_000, &samples, &mut bytes)?;
+        let (interval_usec, mut bytes) = (u32::try_from(interval.as_micros())?, Vec::new());
+        self.encoder.encode_seconds(false, self.time_usec, interval_usec, &samples, &mut bytes)?;
         Ok(v1::Frame {
             sequence: self.sequence,
             samples_crc32c: crc32c::crc32c(&bytes),

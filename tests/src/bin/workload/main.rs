@@ -29,7 +29,7 @@ const USAGE: &str = "usage: evenkeel-workload MODE
   burn MILLICORES                        use that much CPU
   burn-on CPU                            use all of one CPU; the end tells how much CPU time it got
   hold BYTES                             touch and keep that much memory (suffixes Ki, Mi, Gi; % of the machine's)
-  grow PERCENT BYTES                     take PERCENT of the machine's memory per second, up to BYTES
+  grow PERCENT|BYTES BYTES               take so much (PERCENT of the machine's memory) per second, up to BYTES
   burn-and-hold MILLICORES BYTES         both
   read FILE OFFSET BYTES [again [USEC]]  read that much of a file, once or for ever, with a rest after each 64 KiB
   read-random FILE OFFSET BYTES THREADS  read pages of that much of a file at random, for ever
@@ -73,7 +73,7 @@ fn run(words: &[&str]) -> Outcome {
         ["burn", millicores] => number(millicores).and_then(burn).and_then(|()| until_told()),
         ["burn-on", cpu] => number(cpu).and_then(burn_on),
         ["hold", size] => memory::bytes(size).and_then(memory::hold).and_then(|_held| until_told()),
-        ["grow", percent, most] => memory::grow(number(percent)?, memory::bytes(most)?),
+        ["grow", pace, most] => memory::grow(memory::pace(pace)?, memory::bytes(most)?),
         ["read", file, offset, size] => memory::read(file, memory::Part::new(offset, size)?, None),
         ["read", file, offset, size, "again", rest @ ..] if rest.len() < 2 => {
             let rest = rest.first().map_or(Ok(0), |text| number(text)).map(Duration::from_micros)?;

@@ -56,11 +56,15 @@ fn take(size: usize) -> Result<Vec<u8>, String> {
     Ok(black_box(held))
 }
 
-/// Takes `percent` of the machine's memory per second up to `most` bytes. What it could not take while it was stopped or
+/// Bytes per second: a plain number is percent of the machine's memory.
+pub(crate) fn pace(text: &str) -> Result<usize, String> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) { bytes(&format!("{text}%")) } else { bytes(text) }
+}
+
+/// Takes `pace` bytes per second up to `most` bytes. What it could not take while it was stopped or
 /// slowed is not made up for: it never grows faster than told.
-pub(crate) fn grow(percent: u64, most: usize) -> Outcome {
-    let step = total()? / 100 * percent / (1000 / STEP.as_millis() as u64);
-    let step = usize::try_from(step).map_err(|_| "too fast".to_string())?;
+pub(crate) fn grow(pace: usize, most: usize) -> Outcome {
+    let step = pace / (1000 / STEP.as_millis() as usize);
     announce(&format!("growing by {step} bytes every {} ms", STEP.as_millis()))?;
     thread::spawn(move || keep_growing(step, most));
     until_told()
