@@ -2,11 +2,6 @@
 //!
 //! Two that write would take each other for somebody else, and journal each other's values as originals.
 
-use std::fs::{DirBuilder, Permissions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
-use std::path::Path;
-
 use anyhow::{Context as _, bail};
 use evenkeel_log::{Lock, LogError};
 
@@ -14,8 +9,6 @@ use crate::config::{Config, Mode};
 
 /// The lock's file below `roots.run`.
 const LOCK: &str = "evenkeel/agent.lock";
-/// Mode of the directory of socket and lock.
-const DIRECTORY: u32 = 0o750;
 
 /// Takes the machine's lock, held until dropped. A dry run needs none and gets none. Where the lock cannot be had for
 /// another reason than another agent, that is said and the agent goes on, unless `strict` is set.
@@ -29,7 +22,7 @@ pub(crate) fn only_agent(config: &Config) -> anyhow::Result<Option<Lock>> {
     let path = config.roots.run.join(LOCK);
     let shown = path.display();
     let dir = path.parent().unwrap_or(&path);
-    let made = make_dir(dir).with_context(|| format!("cannot make {}", dir.display()));
+    let made = evenkeel_net::socket::make_dir(dir).with_context(|| format!("cannot make {}", dir.display()));
     match made.and_then(|()| Ok(Lock::take(&path)?)) {
         Ok(lock) => Ok(Some(lock)),
         Err(error) => {
@@ -50,16 +43,4 @@ pub(crate) fn only_agent(config: &Config) -> anyhow::Result<Option<Lock>> {
             Ok(None)
         }
     }
-}
-
-/// Makes a directory that its group may enter, whatever the umask; one that is there is left as it is.
-///
-/// # Errors
-/// The system's.
-pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
-    if dir.exists() {
-        return Ok(());
-    }
-    DirBuilder::new().recursive(true).mode(DIRECTORY).create(dir)?;
-    std::fs::set_permissions(dir, Permissions::from_mode(DIRECTORY))
 }

@@ -47,6 +47,8 @@ use crate::shared::{
 use crate::transients::Transients;
 use crate::{evict, guardian, machine, panics, pressure, report, sample, serve, sources};
 
+/// Mode of the agent's socket: root, and whoever is given its group.
+const SOCKET_MODE: u32 = 0o660;
 /// Time for draining after SIGTERM. The unit's own limit is 15 s.
 const DRAIN: Duration = Duration::from_secs(8);
 /// Time for open calls to end.
@@ -239,7 +241,7 @@ pub(crate) type Reread<'a> = &'a dyn Fn() -> Result<(Config, Value), Vec<ConfigE
 pub(crate) fn daemon(config: Config, written: Value, reread: Reread<'_>) -> anyhow::Result<()> {
     // First of all: a signal that comes while it starts ends it in order as well.
     let signals = block_signals()?;
-    let mut socket = serve::bind(&config.serve.socket)?;
+    let mut socket = evenkeel_net::socket::bind(&config.serve.socket, SOCKET_MODE, "serve.socket")?;
     let _lock = machine::only_agent(&config)?;
     let opened = open(config, written, Keeps::State)?;
     let context = Arc::clone(&opened.context);

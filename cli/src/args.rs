@@ -1,7 +1,7 @@
 //! The command line: global options, subcommands, and how wrong usage is told.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -47,16 +47,25 @@ pub(crate) struct Global {
         value_name = "ADDR"
     )]
     pub(crate) agent: String,
-    /// Address of the recommender: http://HOST:PORT or unix:///PATH.
+    /// Address of the recommender: unix:///PATH, https://HOST:PORT or http://HOST:PORT.
     #[arg(
         long,
         global = true,
         env = "EVENKEEL_RECOMMENDER",
         hide_env_values = true,
-        default_value = "http://127.0.0.1:9520",
+        default_value = "unix:///run/evenkeel/recommender.sock",
         value_name = "ADDR"
     )]
     pub(crate) recommender: String,
+    /// File with your token, for a recommender at an address; its socket needs none.
+    #[arg(long, global = true, env = "EVENKEEL_TOKEN_FILE", hide_env_values = true, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// File with the authorities of the recommender's certificate, PEM, for https://.
+    #[arg(long, global = true, env = "EVENKEEL_CA_FILE", hide_env_values = true, value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// Send the token over a network without encryption.
+    #[arg(long, global = true)]
+    pub(crate) insecure: bool,
 }
 
 /// What to do.

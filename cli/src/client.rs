@@ -6,7 +6,10 @@ use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
 
-use evenkeel_proto::tonic::transport::{Channel, Endpoint};
+use evenkeel_proto::bearer::Bearer;
+use evenkeel_proto::line::{self, LineError, Trust};
+use evenkeel_proto::tonic::service::interceptor::InterceptedService;
+use evenkeel_proto::tonic::transport::Channel;
 use evenkeel_proto::tonic::{Code, Status};
 use evenkeel_proto::v1::agent_service_client::AgentServiceClient;
 use evenkeel_proto::v1::capacity_service_client::CapacityServiceClient;
@@ -47,11 +50,15 @@ impl Peer {
     }
 }
 
+/// A connection on which each call carries the caller's token, where there is one.
+pub(crate) type Line = InterceptedService<Channel, Bearer>;
+
 /// A peer at its address.
 #[derive(Debug, Clone)]
 pub(crate) struct Address {
     peer: Peer,
     text: String,
+    trust: Trust,
 }
 
 impl std::fmt::Display for Address {
@@ -62,27 +69,51 @@ impl std::fmt::Display for Address {
 
 impl Address {
     pub(crate) fn new(peer: Peer, text: &str) -> Self {
-        Self { peer, text: text.to_owned() }
+        Self { peer, text: text.to_owned(), trust: Trust::default() }
+    }
+
+    /// The same with what vouches for it and for the caller.
+    pub(crate) fn with_trust(self, trust: Trust) -> Self {
+        Self { trust, ..self }
     }
 
     /// A connection to it.
     ///
     /// # Errors
     /// Wrong usage when this is no address; else when nobody answers there.
-    pub(crate) async fn connect(&self) -> Result<Channel, Failure> {
-        if !self.text.starts_with("unix:///") && !self.text.starts_with("http://") {
-            return Err(self.no_address("it is neither unix:///PATH nor http://HOST:PORT"));
-        }
-        let endpoint = Endpoint::from_shared(self.text.clone()).map_err(|e| self.no_address(&chain(&e)))?;
-        endpoint.connect_timeout(CONNECT_TIMEOUT).connect().await.map_err(|e| {
+    pub(crate) async fn connect(&self) -> Result<Line, Failure> {
+        let bearer = self.bearer()?;
+        let endpoint = line::endpoint(&self.text, &self.trust).map_err(|e| self.unusable(&e))?;
+        let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect().await.map_err(|e| {
             let what = format!("cannot reach the {}", self.peer.name());
             Failure::new(what, &self.text, chain(&e), self.peer.remedy())
+        });
+        Ok(InterceptedService::new(channel?, bearer))
+    }
+
+    fn bearer(&self) -> Result<Bearer, Failure> {
+        let Some(file) = &self.trust.token else { return Ok(Bearer::default()) };
+        Bearer::from_file(file).map_err(|e| {
+            let remedy = "name a file that holds one token with --token-file or EVENKEEL_TOKEN_FILE";
+            Failure::new("cannot read the token", file.display().to_string(), e.to_string(), remedy)
         })
     }
 
     fn no_address(&self, why: &str) -> Failure {
         let what = format!("wrong address of the {}", self.peer.name());
-        Failure::usage(what, &self.text, why, "write unix:///PATH or http://HOST:PORT")
+        Failure::usage(what, &self.text, why, "write unix:///PATH, https://HOST:PORT or http://HOST:PORT")
+    }
+
+    fn unusable(&self, error: &LineError) -> Failure {
+        let remedy = match error {
+            LineError::Address(_) => return self.no_address("it is of none of these forms"),
+            LineError::NoAuthority(_) => {
+                "name the file of its authorities with --ca-file or EVENKEEL_CA_FILE"
+            }
+            LineError::Readable(_) => "use https:// and --ca-file, or --insecure if nobody can listen in",
+            LineError::File { .. } | LineError::Tls(_) => "give files in PEM that you may read",
+        };
+        Failure::usage(format!("cannot reach the {}", self.peer.name()), &self.text, chain(error), remedy)
     }
 
     /// A stream that ended or stayed empty where an answer was due.
@@ -102,6 +133,10 @@ impl Address {
             Code::Unimplemented => "use the version of evenkeel that belongs to it",
             Code::NotFound | Code::InvalidArgument => "correct the question",
             Code::FailedPrecondition => "change what stands against it, then ask again",
+            // The recommender's refusals end with what helps.
+            Code::PermissionDenied | Code::Unauthenticated if self.peer == Peer::Recommender => {
+                "see docs/security.md for users, groups and tokens"
+            }
             Code::PermissionDenied | Code::Unauthenticated => "run as a user who may ask it",
             _ => "try again; its log says more",
         };
@@ -118,22 +153,22 @@ pub(crate) struct Peers<'a> {
 }
 
 /// A client of an agent.
-pub(crate) async fn agent(address: &Address) -> Result<AgentServiceClient<Channel>, Failure> {
+pub(crate) async fn agent(address: &Address) -> Result<AgentServiceClient<Line>, Failure> {
     Ok(AgentServiceClient::new(address.connect().await?).max_decoding_message_size(MAX_ANSWER_BYTES))
 }
 
 /// A client of a recommender.
-pub(crate) async fn recommender(address: &Address) -> Result<RecommenderServiceClient<Channel>, Failure> {
+pub(crate) async fn recommender(address: &Address) -> Result<RecommenderServiceClient<Line>, Failure> {
     Ok(RecommenderServiceClient::new(address.connect().await?).max_decoding_message_size(MAX_ANSWER_BYTES))
 }
 
 /// A client of a recommender's questions about capacity.
-pub(crate) async fn capacity(address: &Address) -> Result<CapacityServiceClient<Channel>, Failure> {
+pub(crate) async fn capacity(address: &Address) -> Result<CapacityServiceClient<Line>, Failure> {
     Ok(CapacityServiceClient::new(address.connect().await?).max_decoding_message_size(MAX_ANSWER_BYTES))
 }
 
 /// A client of a recommender for its policies.
-pub(crate) async fn policies(address: &Address) -> Result<PolicyServiceClient<Channel>, Failure> {
+pub(crate) async fn policies(address: &Address) -> Result<PolicyServiceClient<Line>, Failure> {
     Ok(PolicyServiceClient::new(address.connect().await?).max_decoding_message_size(MAX_ANSWER_BYTES))
 }
 

@@ -1,19 +1,22 @@
 //! How many connections a listener has, in all and of each peer.
 
 use std::collections::{BTreeMap, HashMap};
+use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use futures::task::AtomicWaker;
+
+use crate::peer::{Host, Peer};
 
 /// How many connections there may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// In all.
     pub connections: usize,
-    /// Of one address (of one /64 for IPv6, which is what one host has).
+    /// Of one address (of one /64 for IPv6, which is what one host has), or of one user on a Unix socket.
     pub per_peer: usize,
 }
 
@@ -28,6 +31,8 @@ pub struct Counters {
     pub displaced: AtomicU64,
     /// Closed because the client took too long to say what it wants.
     pub slow: AtomicU64,
+    /// Closed because client and listener found no TLS, or no certificate, that both accept.
+    pub handshakes: AtomicU64,
     /// accept(2) failed.
     pub failed: AtomicU64,
 }
@@ -50,8 +55,8 @@ struct Inner {
 struct Present {
     next: u64,
     /// In the order of their coming.
-    all: BTreeMap<u64, (IpAddr, Arc<Signal>)>,
-    by_peer: HashMap<IpAddr, usize>,
+    all: BTreeMap<u64, (Host, Arc<Signal>)>,
+    by_peer: HashMap<Host, usize>,
 }
 
 /// What a connection and its gate tell each other.
@@ -97,9 +102,9 @@ impl Gate {
     }
 
     /// A place for a connection; nothing where there is none, and none can be made.
-    pub(crate) fn enter(&self, address: IpAddr) -> Option<Place> {
+    pub(crate) fn enter(&self, peer: &Peer) -> Option<Place> {
         let Limits { connections, per_peer } = self.0.limits;
-        let peer = host_of(address);
+        let peer = peer.host();
         let mut present = self.present();
         let of_peer = present.by_peer.get(&peer).copied().unwrap_or(0);
         let crowded = of_peer >= per_peer;
@@ -121,7 +126,7 @@ impl Gate {
     }
 
     /// Closes the oldest connection (of a peer) that waits for a request.
-    fn displace(&self, present: &mut Present, of: Option<IpAddr>) -> bool {
+    fn displace(&self, present: &mut Present, of: Option<Host>) -> bool {
         let idle = present.all.iter().find(|(_, (peer, signal))| {
             of.is_none_or(|of| of == *peer) && signal.is_idle.load(Ordering::SeqCst)
         });
@@ -146,11 +151,11 @@ impl Gate {
     }
 
     /// Says once that the gate is full, until it is half empty again.
-    fn say(&self, peer: IpAddr, bound: usize, of_peer: bool) {
+    fn say(&self, peer: Host, bound: usize, of_peer: bool) {
         if self.0.said.swap(true, Ordering::Relaxed) {
             return;
         }
-        let whose = if of_peer { "one address" } else { "this listener" };
+        let whose = if of_peer { "one peer" } else { "this listener" };
         tracing::warn!(
             listener = self.0.name, %peer, bound,
             "connections are refused: {whose} has as many as it may have, and all of them are in use"
@@ -187,9 +192,30 @@ impl Present {
 }
 
 impl Place {
+    pub(crate) fn gate(&self) -> Gate {
+        self.gate.clone()
+    }
+
     /// The client took too long.
     pub(crate) fn slow(&self) {
         self.gate.slow();
+    }
+
+    /// Client and listener found nothing that both accept.
+    pub(crate) fn failed_handshake(&self) {
+        self.gate.0.counters.handshakes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends when the connection is to make room for another.
+    pub(crate) async fn closing(&self) {
+        poll_fn(|context| {
+            self.signal.waker.register(context.waker());
+            match self.signal.is_closing.load(Ordering::SeqCst) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
     }
 }
 
@@ -199,23 +225,12 @@ impl Drop for Place {
     }
 }
 
-/// What counts as one peer.
-fn host_of(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(six) => match six.to_ipv4_mapped() {
-            Some(four) => four.into(),
-            None => Ipv6Addr::from(u128::from(six) & !u128::from(u64::MAX)).into(),
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn address(text: &str) -> IpAddr {
-        text.parse().unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED))
+    fn user(uid: u32) -> Peer {
+        Peer::Local { uid, gid: 0, pid: None }
     }
 
     fn busy(place: &Place) {
@@ -225,7 +240,7 @@ mod tests {
     #[test]
     fn who_is_idle_longest_makes_room_and_who_is_busy_stays() {
         let gate = Gate::new("test", Limits { connections: 4, per_peer: 2 });
-        let (a, b, c) = (address("10.0.0.1"), address("10.0.0.2"), address("10.0.0.3"));
+        let (a, b, c) = (&user(1), &user(2), &user(3));
         let first = gate.enter(a).expect("room");
         let second = gate.enter(a).expect("room");
         busy(&first);
@@ -247,17 +262,5 @@ mod tests {
         drop((first, second, third, others, last));
         assert_eq!(counters.open.load(Ordering::Relaxed), 0);
         assert!(gate.present().by_peer.is_empty());
-    }
-
-    #[test]
-    fn a_host_is_one_peer_whatever_it_calls_itself() {
-        for (one, other, same) in [
-            ("10.0.0.1", "10.0.0.2", false),
-            ("::ffff:10.0.0.1", "10.0.0.1", true),
-            ("2001:db8::1", "2001:db8::ffff:1", true),
-            ("2001:db8::1", "2001:db8:0:1::1", false),
-        ] {
-            assert_eq!(host_of(address(one)) == host_of(address(other)), same, "{one} {other}");
-        }
     }
 }

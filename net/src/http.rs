@@ -9,55 +9,59 @@ use std::sync::atomic::Ordering;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use futures::{Stream, StreamExt as _};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
+use crate::HEAD_TIMEOUT;
 use crate::connection::Guarded;
-use crate::gate::{Gate, Signal};
-use crate::{HEAD_TIMEOUT, accept};
+use crate::gate::Signal;
 
 /// Most bytes of the head of a request: a path, a query and the headers of a browser are a few thousand.
 const HEAD_BYTES: usize = 16 << 10;
 
-/// Serves until `stop` ends, then lets open requests end.
+/// Serves until `stop` ends, then lets open requests end. Every request carries its [`Peer`](crate::Peer) among its
+/// extensions.
 ///
 /// # Errors
 /// None so far; what fails ends one connection.
 pub async fn serve(
-    listener: TcpListener,
+    connections: impl Stream<Item = io::Result<Guarded>>,
     router: Router,
-    gate: Gate,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let (stopping, stopped) = watch::channel(false);
-    let mut connections = JoinSet::new();
-    let mut stop = pin!(stop);
-    loop {
-        tokio::select! {
-            () = &mut stop => break,
-            io = accept(&listener, &gate, None) => {
-                connections.spawn(connection(io, router.clone(), gate.clone(), stopped.clone()));
+    let mut open = JoinSet::new();
+    {
+        let mut connections = pin!(connections.fuse());
+        let mut stop = pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                Some(Ok(io)) = connections.next() => {
+                    open.spawn(connection(io, router.clone(), stopped.clone()));
+                }
+                Some(_ended) = open.join_next() => {}
             }
-            Some(_ended) = connections.join_next() => {}
         }
+        // With the connections that come the listeners are dropped.
     }
-    drop(listener);
     // Whoever waits for a request is told to go; the others end with their answer.
     stopping.send_replace(true);
-    while connections.join_next().await.is_some() {}
+    while open.join_next().await.is_some() {}
     Ok(())
 }
 
-async fn connection(io: Guarded<TcpStream>, router: Router, gate: Gate, mut stopped: watch::Receiver<bool>) {
-    let signal = io.signal();
-    let service = service_fn(move |request: Request<Incoming>| {
+async fn connection(io: Guarded, router: Router, mut stopped: watch::Receiver<bool>) {
+    let (signal, gate, peer) = (io.signal(), io.gate(), io.peer().clone());
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let (router, busy) = (router.clone(), Busy::begin(&signal));
+        request.extensions_mut().insert(peer.clone());
         async move {
             let answer = router.oneshot(request.map(Body::new)).await;
             drop(busy);

@@ -1,10 +1,12 @@
 //! The `evenkeel.v1` wire format: generated code, the columnar frame codec, and the conversion wire <-> model.
 //!
 //! Owned here: the `.proto` files, [`v1`] (generated from them), [`frame`] (samples to and from bytes),
-//! [`convert`]. Not owned: transport, storage, any rule.
+//! [`convert`], [`bearer`] (the token of a caller), [`line`] (what an address needs). Not owned: connections, storage, any rule.
 
+pub mod bearer;
 pub mod convert;
 pub mod frame;
+pub mod line;
 
 /// Code generated from `proto/evenkeel/v1/*.proto`; the comments there are its documentation.
 pub mod v1 {

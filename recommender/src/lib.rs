@@ -4,7 +4,7 @@
 //! ([`checkpoint`]), the wall clock ([`clock`]), the past as rules see it and its exchange with other engines ([`history`]), such engines
 //! ([`engines`]), the pace of work in the background (`pace`), how much of it goes on at once (`turns`), the policies ([`policy`]), what is allocated (`allocated`), the answers made of the state ([`recommend`] and `capacity`), the interfaces
 //! ([`api`]), the configuration
-//! ([`config`]). Not owned: the rules (`evenkeel_rightsizing`, `evenkeel_capacity`), the wire format and its codec
+//! ([`config`]), who asks and what they may ([`identity`]), where it listens (`listen`). Not owned: the rules (`evenkeel_rightsizing`, `evenkeel_capacity`), the wire format and its codec
 //! (`evenkeel_proto`), the log's files (`evenkeel_log`).
 
 pub(crate) mod acting;
@@ -17,7 +17,9 @@ pub mod clock;
 pub mod config;
 pub mod engines;
 pub mod history;
+pub mod identity;
 pub mod ingest;
+mod listen;
 mod pace;
 pub mod policy;
 pub mod recommend;

@@ -5,11 +5,14 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use evenkeel_log::private;
-use evenkeel_recommender::cli::{Cli, Command, config};
+use evenkeel_recommender::cli::{Cli, Command, config, token};
 use evenkeel_recommender::{config::load, serve};
 
 /// Exit status for a configuration that cannot be used (`EX_CONFIG` of sysexits(3)).
 const BAD_CONFIGURATION: u8 = 78;
+
+/// Something failed.
+const FAILED: u8 = 1;
 
 /// Wrong usage.
 const BAD_USAGE: u8 = 2;
@@ -25,15 +28,10 @@ fn main() -> ExitCode {
         }
     };
     let sources = cli.flags.sources();
-    if let Some(Command::Config { action }) = cli.command {
-        return match config(action, &sources) {
-            Ok(text) => {
-                // A pipe that closes early has read what it wanted.
-                let _ignored = writeln!(std::io::stdout().lock(), "{text}");
-                ExitCode::SUCCESS
-            }
-            Err(error) => failed(&error, BAD_CONFIGURATION),
-        };
+    match cli.command {
+        Some(Command::Config { action }) => return told(config(action, &sources), BAD_CONFIGURATION),
+        Some(Command::Token { action }) => return told(token(&action, &sources), FAILED),
+        None => {}
     }
     let config = match load(&sources) {
         Ok(config) => config,
@@ -48,6 +46,18 @@ fn main() -> ExitCode {
             tracing::error!(error = format!("{error:#}"), "the recommender ends");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Prints the answer of a command.
+fn told(answer: anyhow::Result<String>, status: u8) -> ExitCode {
+    match answer {
+        Ok(text) => {
+            // A pipe that closes early has read what it wanted.
+            let _ignored = writeln!(std::io::stdout().lock(), "{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => failed(&error, status),
     }
 }
 

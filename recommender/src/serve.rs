@@ -12,16 +12,14 @@ use evenkeel_log::private;
 use evenkeel_model::panic::Panic;
 use evenkeel_model::reload::Reloaded;
 use evenkeel_model::shown::{Form, Lines};
-use evenkeel_net::{Gate, Guarded, Limits};
+use evenkeel_net::Connections;
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::capacity_service_server::CapacityServiceServer;
 use evenkeel_proto::v1::ingest_service_server::{IngestService, IngestServiceServer};
 use evenkeel_proto::v1::policy_service_server::PolicyServiceServer;
 use evenkeel_proto::v1::recommender_service_server::RecommenderServiceServer;
-use futures::Stream;
 use nix::sys::signal::{SigSet, Signal};
 use sd_notify::NotifyState;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tonic::server::NamedService;
@@ -37,11 +35,13 @@ use crate::api::ready::Readiness;
 use crate::checkpoint::TooLarge;
 use crate::clock::WallClock;
 use crate::config::{Config, InForce, Sources, load};
+use crate::identity::{Access, Door};
 use crate::ingest::engine::Engine;
 use crate::ingest::health::Health;
 use crate::ingest::outside::Outside;
 use crate::ingest::service::Ingestion;
 use crate::ingest::store::{OpenReport, Store};
+use crate::listen::{Gates, Listeners};
 use crate::policy::panic;
 use crate::recommend::stored::Stored;
 
@@ -94,55 +94,23 @@ pub fn run(config: &Config, sources: &Sources) -> anyhow::Result<()> {
 
 /// Calls one connection may have open: a tool needs one, a dashboard a few.
 const CALLS_PER_CONNECTION: u32 = 128;
-/// Descriptors kept back for the store, its history's files, engines and the rest of the program.
-const DESCRIPTORS_KEPT: usize = 512;
-
-/// Who is let in, by listener.
-#[derive(Debug, Clone)]
-pub(crate) struct Gates {
-    pub(crate) grpc: Gate,
-    pub(crate) http: Gate,
-}
-
-#[cfg(test)]
-impl Default for Gates {
-    fn default() -> Self {
-        Self::new(&crate::config::Serve::default(), 10)
-    }
-}
-
-impl Gates {
-    /// Those of the configuration, as far as there are descriptors for them.
-    fn new(serve: &crate::config::Serve, max_streams: usize) -> Self {
-        // Half at most for one address: behind it there may be a whole cluster, but others are to have a place too.
-        let limits = |connections: usize| Limits { connections, per_peer: connections.div_ceil(2) };
-        // Whoever asks over gRPC comes beside the agents.
-        let grpc =
-            Limits { per_peer: max_streams, ..limits(max_streams.saturating_add(serve.max_connections)) };
-        let [grpc, http] = evenkeel_net::keep_back(DESCRIPTORS_KEPT, [grpc, limits(serve.max_connections)]);
-        Self { grpc: Gate::new("serve.grpc", grpc), http: Gate::new("serve.http", http) }
-    }
-}
-
 /// A recommender that has its addresses and nothing else yet.
 #[derive(Debug)]
 pub struct Recommender {
     config: Config,
     live: InForce,
-    grpc: TcpListener,
-    http: TcpListener,
+    listeners: Listeners,
     clock: WallClock,
 }
 
 impl Recommender {
-    /// Takes the configured addresses.
+    /// Takes the configured socket and addresses.
     ///
     /// # Errors
     /// When one cannot be had.
     pub async fn bind(config: &Config) -> anyhow::Result<Self> {
         Ok(Self {
-            grpc: listen("serve.grpc", config.serve.grpc).await?,
-            http: listen("serve.http", config.serve.http).await?,
+            listeners: Listeners::bind(config).await?,
             live: InForce::new(config),
             config: config.clone(),
             clock: WallClock::system(),
@@ -155,12 +123,12 @@ impl Recommender {
         Self { clock, ..self }
     }
 
-    /// The gRPC and HTTP addresses, with the ports that were given where port 0 was asked for.
+    /// The gRPC and HTTP addresses, where it has any, with the ports that were given where port 0 was asked for.
     ///
     /// # Errors
     /// When the system does not tell.
-    pub fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
-        Ok((self.grpc.local_addr()?, self.http.local_addr()?))
+    pub fn addresses(&self) -> io::Result<(Option<SocketAddr>, Option<SocketAddr>)> {
+        self.listeners.addresses()
     }
 
     /// Reads everything back, serves until `stop` ends, and leaves everything durable.
@@ -168,28 +136,34 @@ impl Recommender {
     /// # Errors
     /// When the state directory cannot be used or a server fails.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
-        let (grpc_at, http_at) = self.addresses()?;
-        let Self { config, live, grpc, http, clock } = self;
-        let readiness = Arc::new(Readiness::default());
+        let Self { config, live, listeners, clock } = self;
+        let at = listeners.shown();
+        let access = Arc::new(Access::new(&config, clock.clone()));
+        let readiness = Readiness::new(&config, Arc::clone(access.tokens()), listeners.tls());
+        let readiness = Arc::new(readiness);
         private::directory(&config.state_dir).context("state_dir is not used")?;
         let stored = Arc::new(Stored::open(config.state_dir.join("recommendations")));
         let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored), clock.clone());
         let (stopping, stopped) = watch::channel(false);
-        let router = site.router(&config.serve);
+        let router = site.router(&config.serve, &access);
         let gates = Gates::new(&config.serve, config.ingest.max_streams);
-        let web = evenkeel_net::http::serve(http, router, gates.http.clone(), ended(stopped.clone()));
+        // The socket's file goes when this ends.
+        let (grpc, http, _file) = listeners.connections(&gates);
+        let web = evenkeel_net::http::serve(http, router, ended(stopped.clone()));
         let web = tokio::spawn(web);
+        let looking = tokio::spawn(look_after(Arc::clone(&readiness)));
         let ingestion = LateIngestion::default();
         let serving = Arc::new(Notify::new());
         let rpc = tokio::spawn(rpc(
-            evenkeel_net::incoming(grpc, gates.grpc.clone()),
+            grpc,
+            Door(Arc::clone(&access)),
             &site,
             &ingestion,
             Arc::clone(&serving),
             &config,
             stopped.clone(),
         )?);
-        info!(http = %http_at, state_dir = %config.state_dir.display(), "reading back what was acknowledged");
+        info!(at, state_dir = %config.state_dir.display(), "reading back what was acknowledged");
 
         let to_open = config.clone();
         let (store, report) = tokio::task::spawn_blocking(move || Store::open(&to_open)).await??;
@@ -198,7 +172,8 @@ impl Recommender {
         let (engine, threads) = Engine::start(store, &config, clock)?;
         let health = Arc::clone(engine.health());
         health.set_engines(outside.counts());
-        let context = Context::new(engine, &live, stored, gates)?;
+        let context =
+            Context::new(engine, &live, stored, gates, Arc::clone(&access), Arc::clone(&readiness))?;
         let watching = tokio::spawn(crate::capacity::watch::run(context.clone(), stopped.clone()));
         site.open(context.clone());
         ingestion.open(Ingestion::new(
@@ -211,9 +186,9 @@ impl Recommender {
         serving.notify_one();
         let background = background(&context, &stopped).await?;
         readiness.replayed();
-        info!(grpc = %grpc_at, http = %http_at, "ready");
+        info!(at, "ready");
         let watchdog = tokio::spawn(feed_watchdog(health));
-        tell(&[NotifyState::Ready, NotifyState::Status(&format!("gRPC on {grpc_at}, HTTP on {http_at}"))]);
+        tell(&[NotifyState::Ready, NotifyState::Status(&at)]);
 
         let (mut web, mut rpc) = (web, rpc);
         let early = tokio::select! {
@@ -239,6 +214,7 @@ impl Recommender {
         }
         watchdog.abort();
         watching.abort();
+        looking.abort();
         // The last checkpoint seals and offers; the engines are given what they take at once.
         tokio::task::spawn_blocking(move || {
             if background.join().is_err() {
@@ -253,10 +229,25 @@ impl Recommender {
     }
 }
 
-async fn listen(key: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| {
-        format!("cannot listen on {address}; stop what holds it, or set {key} to another address")
-    })
+/// Reads tokens and certificates again where their files changed, and says each hour what should not stay.
+async fn look_after(readiness: Arc<Readiness>) {
+    const LOOK: Duration = Duration::from_secs(1);
+    const SAY: Duration = Duration::from_secs(3600);
+    let (mut tick, mut said) = (tokio::time::interval(LOOK), None::<tokio::time::Instant>);
+    loop {
+        tick.tick().await;
+        let looked = Arc::clone(&readiness);
+        // The disk may be slow.
+        if let Err(error) = tokio::task::spawn_blocking(move || looked.look()).await {
+            warn!(%error, "the files of tokens and certificates were not looked at");
+        }
+        if let Some(trouble) = readiness.insecure()
+            && said.is_none_or(|at| at.elapsed() >= SAY)
+        {
+            warn!(trouble, "insecure = true");
+            said = Some(tokio::time::Instant::now());
+        }
+    }
 }
 
 /// Ends when the process is to end.
@@ -347,14 +338,15 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 
 /// The gRPC server as a future. It serves what it can from the start, and says that it serves once everything is read
 /// back.
-fn rpc<I: Stream<Item = io::Result<Guarded<TcpStream>>> + Send + 'static>(
-    incoming: I,
+fn rpc(
+    incoming: Connections,
+    door: Door,
     site: &Site,
     ingestion: &LateIngestion,
     serving: Arc<Notify>,
     config: &Config,
     stopped: watch::Receiver<bool>,
-) -> anyhow::Result<impl Future<Output = Result<(), tonic::transport::Error>> + Send + use<I>> {
+) -> anyhow::Result<impl Future<Output = Result<(), tonic::transport::Error>> + Send + use<>> {
     let (max, questions) = (config.ingest.max_message.as_usize(), config.serve.max_body.as_usize());
     let api = Api { late: site.late(), stopping: stopped.clone() };
     // Python's own client of reflection, and older tools, speak v1alpha only.
@@ -376,6 +368,7 @@ fn rpc<I: Stream<Item = io::Result<Guarded<TcpStream>>> + Send + 'static>(
         Server::builder()
             .http2_keepalive_interval(Some(KEEPALIVE))
             .max_concurrent_streams(CALLS_PER_CONNECTION)
+            .layer(door)
             .add_service(health)
             .add_service(reflection)
             .add_service(earlier_reflection)

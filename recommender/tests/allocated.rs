@@ -85,7 +85,7 @@ async fn what_is_allocated_is_told_by_node_namespace_and_cluster() {
         [json!(7000), json!(1500), Value::Null, Value::Null]
     );
 
-    let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let mut client = RecommenderServiceClient::connect(running.grpc.to_string()).await.unwrap();
     let found = client.list_namespaces(ListNamespacesRequest {}).await.unwrap().into_inner();
     let requested = |of: &v1::Namespace| of.allocated.as_ref().unwrap().cpu.unwrap().requested;
     assert_eq!((requested(&found.namespaces[0]), requested(&found.clusters[0])), (1500, 1500));

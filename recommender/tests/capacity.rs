@@ -9,7 +9,7 @@ use evenkeel_proto::v1::{self, capacity_service_client::CapacityServiceClient};
 use evenkeel_recommender::config::{Size, Span, WatchSection};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::UnixStream;
 
 const PATH: &str = "/api/v1/capacity";
 
@@ -67,7 +67,7 @@ async fn what_agents_report_is_a_cluster_and_a_snapshot_of_it_answers_the_same()
     let posted = json!({ "snapshot": snapshot, "pods": [pod()] });
     assert_eq!(ask(&running, &posted).await, ask(&running, &plain).await);
 
-    let mut client = CapacityServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let mut client = CapacityServiceClient::connect(running.grpc.to_string()).await.unwrap();
     let request = v1::EstimateRequest {
         pods: vec![pod().to_string()],
         options_json: json!({ "lose": ["any"] }).to_string(),
@@ -201,8 +201,8 @@ async fn posted_snapshots_and_options_answer_or_are_refused_by_the_table() {
 }
 
 /// A question whose body does not end.
-async fn unfinished(running: &Running) -> TcpStream {
-    let mut stream = TcpStream::connect(running.http).await.unwrap();
+async fn unfinished(running: &Running) -> UnixStream {
+    let mut stream = running.http.connect().await.unwrap();
     let head = format!("POST {PATH} HTTP/1.1\r\nHost: test\r\nContent-Length: 1000\r\n\r\n{{\"pods\": [");
     stream.write_all(head.as_bytes()).await.unwrap();
     stream
@@ -227,7 +227,7 @@ async fn one_question_too_many_is_refused_and_who_leaves_makes_room() {
     let running = Running::start(dir.path(), |config| config.capacity.queue = 0).await;
     let holding = until(|| async {
         // The thread may not wait for questions yet, and refuse this one.
-        let mut stream = TcpStream::connect(running.http).await.unwrap();
+        let mut stream = running.http.connect().await.unwrap();
         let body = endless().to_string();
         let head =
             format!("POST {PATH} HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n{body}", body.len());
@@ -240,7 +240,7 @@ async fn one_question_too_many_is_refused_and_who_leaves_makes_room() {
     let (status, answer) = ask(&running, &question).await;
     assert_eq!(status, 429, "{answer}");
     assert!(answer["error"]["why"].as_str().unwrap().contains("capacity.queue"), "{answer}");
-    let mut client = CapacityServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let mut client = CapacityServiceClient::connect(running.grpc.to_string()).await.unwrap();
     let request = v1::EstimateRequest { pods: vec![pod().to_string()], ..v1::EstimateRequest::default() };
     assert_eq!(client.estimate(request).await.unwrap_err().code(), tonic::Code::ResourceExhausted);
     assert_eq!(http(running.http, "GET", "/api/v1/nodes", "").await.0, 200, "other questions are answered");
@@ -282,7 +282,7 @@ async fn a_body_as_large_as_the_limit_is_read_and_a_byte_more_is_not() {
         body.len()
     );
     let answer = until(|| async {
-        let mut stream = TcpStream::connect(running.http).await.unwrap();
+        let mut stream = running.http.connect().await.unwrap();
         // The server may close before it has taken all of it, and the answer may be lost with that: once more then.
         let _cut = stream.write_all(chunked.as_bytes()).await;
         let mut answer = Vec::new();
@@ -358,7 +358,7 @@ async fn watched_questions_are_answered_kept_and_told() {
     assert!(seen[1]["trouble"].as_str().unwrap().contains("missing.yaml"), "{seen}");
     assert!(metric(&running, "evenkeel_recommender_capacity_count{question=\"web\"} 4\n").await);
     assert!(metric(&running, "evenkeel_recommender_capacity_failing{question=\"lost\"} 1\n").await);
-    let mut client = CapacityServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let mut client = CapacityServiceClient::connect(running.grpc.to_string()).await.unwrap();
     let told = client.list_watched(v1::ListWatchedRequest {}).await.unwrap().into_inner().questions;
     assert_eq!((told[0].question.as_str(), told[0].interval_seconds), ("web", 1));
     drop(link);
@@ -512,7 +512,7 @@ async fn questions_bring_limit_ranges_and_quotas_of_their_own() {
             "{answer}"
         );
     }
-    let mut client = CapacityServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let mut client = CapacityServiceClient::connect(running.grpc.to_string()).await.unwrap();
     let snapshot = json!({ "kind": "List", "items": [node, range, quota] }).to_string();
     let request =
         v1::EstimateRequest { pods: vec![pod().to_string()], snapshot, ..v1::EstimateRequest::default() };

@@ -9,12 +9,13 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use common::{Agent, Link, Running, http, until};
+use common::{Agent, At, Link, Running, http, http_on, until};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
+use evenkeel_recommender::config::Config;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tonic::Code;
 
 /// A well-behaved agent beside an attack.
@@ -179,19 +180,41 @@ async fn holding(at: SocketAddr, count: usize, words: &str) -> Vec<TcpStream> {
     held
 }
 
+/// The same at the socket.
+async fn holding_socket(at: At, count: usize, words: &str) -> Vec<UnixStream> {
+    let mut held = Vec::new();
+    for _ in 0..count {
+        let mut stream = at.connect().await.unwrap();
+        let _closed = stream.write_all(words.as_bytes()).await;
+        held.push(stream);
+    }
+    held
+}
+
+/// Listens at addresses, too.
+fn at_addresses(config: &mut Config) {
+    config.serve.grpc = Some(([127, 0, 0, 1], 0).into());
+    config.serve.http = config.serve.grpc;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_connections_make_room_and_slow_ones_are_closed() {
     let dir = tempfile::tempdir().unwrap();
     let running = Running::start(dir.path(), |config| {
-        config.serve.max_connections = 16;
+        at_addresses(config);
+        config.serve.max_connections = 32;
         config.ingest.max_streams = 16;
     })
     .await;
     let mut neighbour = Neighbour::begin(&running).await;
-    let mut all = Vec::new();
+    let (mut all, mut local) = (Vec::new(), Vec::new());
     for words in ["", "GET /hea", "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: "] {
-        all.extend(holding(running.http, 60, words).await);
-        all.extend(holding(running.grpc, 60, words).await);
+        let (Some(grpc), Some(web)) = running.tcp else { panic!("it has addresses") };
+        all.extend(holding(grpc, 60, words).await);
+        all.extend(holding(web, 60, words).await);
+        let answer = http_on(TcpStream::connect(web).await.unwrap(), "GET", "/healthz", "", "").await;
+        assert_eq!(answer.0, 200, "{words:?}");
+        local.extend(holding_socket(running.grpc, 60, words).await);
         assert_eq!(http(running.http, "GET", "/healthz", "").await.0, 200, "{words:?}");
         neighbour.is_served().await;
         // One more agent finds a place, too.
@@ -217,7 +240,7 @@ async fn watchers_that_do_not_read_are_bounded() {
     let (mut open, mut refused) = (Vec::new(), 0);
     // As many as there are places, and ten.
     for _ in 0..2 {
-        let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+        let mut client = RecommenderServiceClient::connect(running.grpc.to_string()).await.unwrap();
         for _ in 0..55 {
             match client.watch_recommendations(v1::WatchRecommendationsRequest {}).await {
                 Ok(stream) => open.push(stream),
@@ -233,7 +256,7 @@ async fn watchers_that_do_not_read_are_bounded() {
     drop(open);
     // Their places are free again.
     until(|| async {
-        let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+        let mut client = RecommenderServiceClient::connect(running.grpc.to_string()).await.unwrap();
         client.watch_recommendations(v1::WatchRecommendationsRequest {}).await.ok()
     })
     .await;
@@ -243,7 +266,8 @@ async fn watchers_that_do_not_read_are_bounded() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rubbish_ends_its_own_connection() {
     let dir = tempfile::tempdir().unwrap();
-    let running = Running::start(dir.path(), |_| {}).await;
+    let running = Running::start(dir.path(), at_addresses).await;
+    let (Some(grpc), Some(web)) = running.tcp else { panic!("it has addresses") };
     let mut neighbour = Neighbour::begin(&running).await;
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice();
     let mut seed = 7_u64;
@@ -257,13 +281,18 @@ async fn rubbish_ends_its_own_connection() {
     for round in 0..30 {
         let junk = random(64 << (round % 6));
         let framed = [preface, &junk].concat();
-        for (at, words) in [(running.grpc, &junk), (running.http, &junk), (running.grpc, &framed)] {
+        for (at, words) in [(grpc, &junk), (web, &junk), (grpc, &framed)] {
             let mut stream = TcpStream::connect(at).await.unwrap();
+            let _closed = stream.write_all(words).await;
+        }
+        for words in [&junk, &framed] {
+            let mut stream = running.grpc.connect().await.unwrap();
             let _closed = stream.write_all(words).await;
         }
     }
     let pipelined = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n".repeat(500);
-    drop(holding(running.http, 4, &pipelined).await);
+    drop(holding(web, 4, &pipelined).await);
+    drop(holding_socket(running.http, 4, &pipelined).await);
     // A message above the bound ends the stream with a reason.
     let mut hostile = Agent::on("evil", 7, &["evil:1"]);
     let mut link = hostile.connect(running.grpc).await;

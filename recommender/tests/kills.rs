@@ -6,18 +6,17 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{Agent, http, until};
+use common::{Agent, At, http, until};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::policy_service_client::PolicyServiceClient;
 use serde_json::Value;
-use tonic::transport::Channel;
+use tonic::transport::Endpoint;
 
 const IMAGES: usize = 5;
 /// Frames that are under way at once.
@@ -41,19 +40,19 @@ impl Chance {
 /// The program, killed when it goes out of sight.
 struct Program {
     child: Child,
-    grpc: SocketAddr,
-    http: SocketAddr,
+    grpc: At,
+    http: At,
 }
 
 impl Program {
     async fn start(dir: &Path) -> Self {
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let (grpc, at) = (free(), free());
+        let at = At::in_directory(dir);
         let child = Command::new(env!("CARGO_BIN_EXE_evenkeel-recommender"))
             .arg("--state-dir")
             .arg(dir)
             .args(["--config", "/dev/null", "--log-level", "error"])
-            .args([format!("--grpc={grpc}"), format!("--http={at}")])
+            .arg("--socket")
+            .arg(at.path())
             // Checkpoints and segments as often as it can be, so that kills strike them, too.
             .args(["--set", "log.checkpoint_interval=1s", "--set", "log.checkpoint_bytes=64KiB"])
             .args(["--set", "log.segment_bytes=64KiB", "--set", "log.sync_interval=5ms"])
@@ -61,9 +60,9 @@ impl Program {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let mut program = Self { child, grpc, http: at };
+        let mut program = Self { child, grpc: at, http: at };
         until(|| async {
-            let is_up = tokio::net::TcpStream::connect(at).await.is_ok();
+            let is_up = at.connect().await.is_ok();
             (is_up && http(at, "GET", "/readyz", "").await.0 == 200).then_some(())
         })
         .await;
@@ -96,8 +95,8 @@ struct Policies {
 
 impl Policies {
     /// Applies and deletes until the program is gone.
-    async fn change(&mut self, at: SocketAddr, chance: &mut Chance) {
-        let Ok(channel) = Channel::from_shared(format!("http://{at}")).unwrap().connect().await else {
+    async fn change(&mut self, at: At, chance: &mut Chance) {
+        let Ok(channel) = Endpoint::from_shared(at.to_string()).unwrap().connect().await else {
             return;
         };
         let mut client = PolicyServiceClient::new(channel);
@@ -127,7 +126,7 @@ impl Policies {
     }
 
     /// What is there now is what was confirmed, with or without what was open.
-    async fn check(&mut self, at: SocketAddr) {
+    async fn check(&mut self, at: At) {
         let (status, text) = http(at, "GET", "/api/v1/policies", "").await;
         assert_eq!(status, 200, "{text}");
         let list: Value = serde_json::from_str(&text).unwrap();
@@ -162,7 +161,7 @@ struct Keeper {
 
 impl Keeper {
     /// Measures and sends until the program is gone.
-    async fn stream(&mut self, at: SocketAddr) {
+    async fn stream(&mut self, at: At) {
         let Some(mut link) = self.agent.try_connect(at).await else { return };
         let last = link.resume.last_seq;
         assert!(last >= self.acknowledged.load(Ordering::SeqCst), "{last} of what was acknowledged");

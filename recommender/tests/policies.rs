@@ -62,7 +62,7 @@ async fn answer(running: &Running, body: &str) -> Value {
 async fn a_policy_bounds_answers_and_outlives_the_process() {
     let dir = tempfile::tempdir().unwrap();
     let (running, _link) = started(dir.path(), |_| {}).await;
-    let mut client = PolicyServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let mut client = PolicyServiceClient::connect(running.grpc.to_string()).await.unwrap();
     let bounds =
         r#", "resourcesPolicy": {"containers": [{"name": "main", "requests": {"cpu": {"min": "400m"}}}]}"#;
     let object = policy("web", "w0", bounds);
@@ -327,7 +327,7 @@ async fn the_switch_stops_changes_and_its_file_holds_it() {
     assert_eq!(changed().await, (false, true));
     std::fs::write(&file, "").unwrap();
     until(|| async { (changed().await == (true, false)).then_some(()) }).await;
-    let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let mut client = RecommenderServiceClient::connect(running.grpc.to_string()).await.unwrap();
     let off = v1::SetPanicRequest { on: false, ..Default::default() };
     let refused = client.set_panic(off).await.unwrap_err();
     assert!(refused.message().contains("panic"), "{refused:?}");
@@ -348,7 +348,7 @@ async fn a_flag_holds_the_switch_and_a_call_sets_it_for_good() {
         (got["evenkeel"]["panic"] == json!(true), got["containers"][0]["resources"]["requests"] != json!({}))
     }
     async fn set(running: &Running, on: bool) -> Result<(), tonic::Status> {
-        let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+        let mut client = RecommenderServiceClient::connect(running.grpc.to_string()).await.unwrap();
         client.set_panic(v1::SetPanicRequest { on, reason: "drill".into(), revert: false }).await.map(|_| ())
     }
     assert_eq!(seen(&running).await, (true, false), "before anything is answered");
@@ -433,7 +433,7 @@ async fn a_watch_gives_everything_a_bookmark_and_then_changes() {
     // The pass that runs now may have begun before the samples were there.
     let before = passes().await;
     until(|| async { (passes().await >= before + 2).then_some(()) }).await;
-    let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let mut client = RecommenderServiceClient::connect(running.grpc.to_string()).await.unwrap();
     let request = v1::WatchRecommendationsRequest {};
     let mut watched = client.watch_recommendations(request).await.unwrap().into_inner();
     let mut before = 0;
@@ -463,7 +463,7 @@ async fn a_watch_gives_everything_a_bookmark_and_then_changes() {
 async fn every_rule_answers_side_by_side() {
     let dir = tempfile::tempdir().unwrap();
     let (running, _link) = started(dir.path(), |_| {}).await;
-    let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let mut client = RecommenderServiceClient::connect(running.grpc.to_string()).await.unwrap();
     let rules = evenkeel_recommender::recommend::rules::NAMES;
     let request = v1::ListRecommendationsRequest {
         namespace: "shop".into(),
@@ -487,7 +487,7 @@ async fn limit_ranges_and_quotas_are_set_as_policies_are() {
     const POLICIES: &str = "/api/v1/policies";
     let dir = tempfile::tempdir().unwrap();
     let (running, _link) = started(dir.path(), |_| {}).await;
-    let mut client = PolicyServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let mut client = PolicyServiceClient::connect(running.grpc.to_string()).await.unwrap();
     let range = "apiVersion: v1\nkind: LimitRange\nmetadata: {name: bounds, namespace: shop}\n\
                  spec: {limits: [{type: Container, min: {cpu: 450m}, max: {memory: 2Gi}, maxLimitRequestRatio: {cpu: 4}}]}\n";
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few", "namespace": "shop"},
@@ -526,7 +526,7 @@ async fn limit_ranges_and_quotas_are_set_as_policies_are() {
 
     // Both outlive the process.
     let running = Running::start(dir.path(), quick).await;
-    let mut client = PolicyServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let mut client = PolicyServiceClient::connect(running.grpc.to_string()).await.unwrap();
     let listed = client.list(v1::ListRequest::default()).await.unwrap().into_inner();
     assert_eq!((listed.policies.len(), listed.objects.len()), (0, 2));
     let (_, text) = http(running.http, "GET", POLICIES, "").await;

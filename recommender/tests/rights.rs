@@ -5,7 +5,6 @@
 
 use std::fs::{self, File};
 use std::io::Read as _;
-use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -31,8 +30,7 @@ struct Running {
 
 impl Running {
     fn start(dir: &Path) -> Self {
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let base = format!("[serve]\ngrpc = \"{}\"\nhttp = \"{}\"\n", free(), free());
+        let base = format!("[serve]\nsocket = {:?}\n", dir.join("r.sock"));
         let (config, log) = (dir.join("config.toml"), dir.join("log"));
         fs::write(&config, format!("policies = []\n{base}")).unwrap();
         let child = program()
@@ -116,7 +114,8 @@ fn it_gains_no_rights_and_keeps_its_state_to_itself() {
     let refused = program()
         .arg("--state-dir")
         .arg(dir.path().join("state"))
-        .args(["--config", "/dev/null", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"])
+        .args(["--config", "/dev/null", "--socket"])
+        .arg(dir.path().join("r.sock"))
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);

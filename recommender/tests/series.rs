@@ -53,7 +53,7 @@ async fn series_are_streamed_with_their_gaps_in_both_forms() {
     let row = |time: u64| format!("shop/deployment/w1/main,{time},0.25");
     assert_eq!(rows, ["series,t,value".to_owned(), row(from), row(from + 60)]);
 
-    let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let mut client = RecommenderServiceClient::connect(running.grpc.to_string()).await.unwrap();
     let ask = |step_seconds| v1::QuerySeriesRequest {
         resource: "memory".into(),
         namespace: "shop".into(),
@@ -76,7 +76,7 @@ async fn series_are_streamed_with_their_gaps_in_both_forms() {
 async fn wrong_questions_are_told_what_to_write() {
     let dir = tempfile::tempdir().unwrap();
     let running = Running::start(dir.path(), |_| {}).await;
-    let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let mut client = RecommenderServiceClient::connect(running.grpc.to_string()).await.unwrap();
     for (query, part) in [
         ("", "write cpu or memory"),
         ("?resource=disk", "write cpu or memory"),

@@ -219,7 +219,7 @@ async fn grpc_answers_what_rest_does_and_keeps_the_panic_switch() {
     let running = Running::start(dir.path(), |_| {}).await;
     let mut agent = Agent::new(1, &["web:1"]);
     let mut link = agent.connect(running.grpc).await;
-    let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let mut client = RecommenderServiceClient::connect(running.grpc.to_string()).await.unwrap();
     let watch = v1::RecommenderServiceWatchUsageRequest { node: "node-1".into() };
     let mut watched = client.watch_usage(watch).await.unwrap().into_inner();
     use v1::recommender_service_watch_usage_response::Event;
@@ -252,7 +252,7 @@ async fn grpc_answers_what_rest_does_and_keeps_the_panic_switch() {
         .unwrap_err();
     assert_eq!(wrong.code(), tonic::Code::InvalidArgument);
 
-    let mut capacity = CapacityServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let mut capacity = CapacityServiceClient::connect(running.grpc.to_string()).await.unwrap();
     let asked = pod("web:1", r#", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}"#);
     let estimate = v1::EstimateRequest { pods: vec![asked], ..v1::EstimateRequest::default() };
     let answer = capacity.estimate(estimate).await.unwrap().into_inner();

@@ -64,7 +64,7 @@ async fn while_history_is_read_back_the_answers_of_the_run_before_are_given_and_
         serde_json::json!({}),
         "nothing is changed yet"
     );
-    let mut client = RecommenderServiceClient::connect(format!("http://{}", running.grpc)).await.unwrap();
+    let mut client = RecommenderServiceClient::connect(running.grpc.to_string()).await.unwrap();
     let request = v1::RecommendPodRequest { pod: pod("web:1", ""), rules: Vec::new() };
     let answer = client.recommend_pod(request.clone()).await.unwrap().into_inner();
     assert!(answer.loading && answer.recommendations[0].request.is_some(), "{answer:?}");

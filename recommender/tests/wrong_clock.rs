@@ -6,12 +6,11 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use common::{Agent, http, until};
+use common::{Agent, At, http, until};
 use evenkeel_model::sample::{Field, Sample};
 use evenkeel_proto::frame::Encoder;
 use evenkeel_proto::v1;
@@ -27,19 +26,19 @@ const AHEAD: i64 = 60 * 86_400;
 /// The program, ended when it goes out of sight.
 struct Program {
     child: Child,
-    grpc: SocketAddr,
-    http: SocketAddr,
+    grpc: At,
+    http: At,
 }
 
 impl Program {
     async fn start(dir: &Path, shim: &Path, ahead: i64) -> Self {
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let (grpc, at) = (free(), free());
+        let at = At::in_directory(dir.parent().unwrap());
         let child = Command::new(env!("CARGO_BIN_EXE_evenkeel-recommender"))
             .arg("--state-dir")
             .arg(dir)
             .args(["--config", "/dev/null", "--log-level", "error"])
-            .args([format!("--grpc={grpc}"), format!("--http={at}")])
+            .arg("--socket")
+            .arg(at.path())
             .args(["--set", "log.checkpoint_interval=1s", "--set", "log.sync_interval=5ms"])
             .args(["--set", "policies=[]"])
             .env("LD_PRELOAD", shim)
@@ -47,9 +46,9 @@ impl Program {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let program = Self { child, grpc, http: at };
+        let program = Self { child, grpc: at, http: at };
         until(|| async {
-            let is_up = tokio::net::TcpStream::connect(at).await.is_ok();
+            let is_up = at.connect().await.is_ok();
             (is_up && http(at, "GET", "/readyz", "").await.0 == 200).then_some(())
         })
         .await;
@@ -160,7 +159,7 @@ async fn a_clock_that_was_ahead_loses_nothing_and_is_told() {
     assert!(status == 200 && text.contains("clock: the clock of this machine is 60d 0h"), "{status} {text}");
     assert_eq!(program.metric("clock_doubted").await, 1.0);
     assert!((program.metric("clock_ahead_seconds").await - AHEAD as f64).abs() < 3600.0);
-    let mut client = RecommenderServiceClient::connect(format!("http://{}", program.grpc)).await.unwrap();
+    let mut client = RecommenderServiceClient::connect(program.grpc.to_string()).await.unwrap();
     let told = client.list_nodes(v1::ListNodesRequest {}).await.unwrap().into_inner();
     assert!(told.clock_trouble.contains("timedatectl"), "{told:?}");
     assert!(told.nodes[0].clock_behind_usec > (AHEAD - 3600) * 1_000_000, "{told:?}");

@@ -27,10 +27,10 @@ const SHOWN_LINES: usize = 60;
 pub enum Ready {
     /// A Unix socket accepts a connection.
     Socket(PathBuf),
-    /// `GET` of a path answers 200 on a loopback port.
+    /// `GET` of a path answers 200 at a Unix socket.
     Http {
-        /// The port.
-        port: u16,
+        /// The socket.
+        socket: PathBuf,
         /// The path, such as `/readyz`.
         path: String,
     },
@@ -216,8 +216,23 @@ pub fn free_port() -> Result<u16> {
 ///
 /// Fails when nothing answers, or not in HTTP.
 pub fn http_get(port: u16, path: &str) -> Result<(u16, String)> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).context("cannot connect")?;
+    let stream = TcpStream::connect(("127.0.0.1", port)).context("cannot connect")?;
     stream.set_read_timeout(Some(wait::PATIENCE)).context("cannot limit the wait")?;
+    get_on(stream, path)
+}
+
+/// Status and body of a `GET` at a Unix socket.
+///
+/// # Errors
+///
+/// Fails when nothing answers, or not in HTTP.
+pub fn http_get_at(socket: &Path, path: &str) -> Result<(u16, String)> {
+    let stream = UnixStream::connect(socket).context("cannot connect")?;
+    stream.set_read_timeout(Some(wait::PATIENCE)).context("cannot limit the wait")?;
+    get_on(stream, path)
+}
+
+fn get_on(mut stream: impl Read + Write, path: &str) -> Result<(u16, String)> {
     write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         .context("cannot ask")?;
     let mut answer = String::new();
@@ -231,7 +246,7 @@ fn is_ready(ready: &Ready, log: &Path) -> bool {
     match ready {
         Ready::Says(text) => read_lossy(log).contains(text),
         Ready::Socket(path) => UnixStream::connect(path).is_ok(),
-        Ready::Http { port, path } => http_get(*port, path).is_ok_and(|(status, _)| status == 200),
+        Ready::Http { socket, path } => http_get_at(socket, path).is_ok_and(|(status, _)| status == 200),
         Ready::Started => true,
     }
 }

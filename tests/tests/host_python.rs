@@ -63,7 +63,7 @@ fn the_c_core_asks_the_recommender() -> Result<()> {
     let (python, directory) = (python.context(MISSING)?, directory()?);
     let setup = RecommenderSetup::new(directory.path())?;
     let recommender = setup.start()?;
-    let address = setup.address().replace("http://", "");
+    let address = setup.address();
     let service = "evenkeel.v1.RecommenderService";
     let answer = ask(&python, &address, service, "ListNodes")?;
     assert_reflection(&answer, service);

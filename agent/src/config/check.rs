@@ -1,9 +1,11 @@
 //! From the configuration as written to the valid one. All errors are told at once.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_proto::line::{self, LineError, Trust};
 use evenkeel_qos::config::{KnobSwitches, PlanConfig};
 use evenkeel_qos::cpu::WeightConversion;
 use evenkeel_qos::rules::RuleSet;
@@ -179,7 +181,7 @@ fn converge(c: &mut Checker<'_>, raw: &raw::Converge) -> Converge {
 
 fn stream(c: &mut Checker<'_>, raw: &raw::Stream) -> Stream {
     let address = &raw.recommender;
-    let known = ["http://", "https://"].iter().any(|scheme| {
+    let known = ["unix:///", "http://", "https://"].iter().any(|scheme| {
         address
             .strip_prefix(scheme)
             .is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace))
@@ -189,7 +191,7 @@ fn stream(c: &mut Checker<'_>, raw: &raw::Stream) -> Stream {
         c.fail(
             "stream.recommender",
             reason,
-            "give one such as \"http://127.0.0.1:9520\", or \"\" for no stream",
+            "give one such as \"unix:///run/evenkeel/recommender.sock\" or \"http://127.0.0.1:9520\", or \"\" for no stream",
         );
     }
     let spool = raw.spool_bytes.get();
@@ -197,7 +199,48 @@ fn stream(c: &mut Checker<'_>, raw: &raw::Stream) -> Stream {
         let reason = format!("{spool} bytes is outside {} to {}", SPOOL.0, SPOOL.1);
         c.fail("stream.spool_bytes", reason, "give a size in this range, such as \"64Mi\"");
     }
-    Stream { recommender: Some(address.clone()).filter(|a| !a.is_empty()), spool_bytes: spool }
+    let mut file = |key, path: &PathBuf| {
+        Some(path).filter(|path| !path.as_os_str().is_empty()).map(|path| c.absolute(key, path))
+    };
+    let trust = Trust {
+        token: file("stream.token", &raw.token),
+        ca: file("stream.ca", &raw.ca),
+        cert: file("stream.cert", &raw.cert),
+        key: file("stream.key", &raw.key),
+        name: Some(raw.name.clone()).filter(|name| !name.is_empty()),
+        insecure: raw.insecure,
+    };
+    if trust.cert.is_some() != trust.key.is_some() {
+        c.fail(
+            "stream.cert",
+            "it is given without stream.key, or the other way round".into(),
+            "give both or none",
+        );
+    }
+    if known && !address.is_empty() {
+        reachable(c, address, &trust);
+    }
+    Stream { recommender: Some(address.clone()).filter(|a| !a.is_empty()), trust, spool_bytes: spool }
+}
+
+/// Whether the stream is encrypted where it leaves the machine, or accepted as it is.
+fn reachable(c: &mut Checker<'_>, address: &str, trust: &Trust) {
+    // A stream without a token is no safer than one with it: the samples themselves can be read and changed.
+    let exposed = Trust { token: Some(PathBuf::new()), ..trust.clone() };
+    match line::endpoint(address, &exposed) {
+        Err(LineError::Readable(_)) => c.fail(
+            "stream.recommender",
+            format!("\"{address}\" is reached over a network without encryption"),
+            "use https:// and stream.ca, or accept it with stream.insecure = true",
+        ),
+        Err(LineError::NoAuthority(_)) => c.fail(
+            "stream.ca",
+            "it is empty, and the recommender is reached by https://".into(),
+            "name the file of the authorities of its certificate",
+        ),
+        // Files may come later: they are read at each connection.
+        Ok(_) | Err(_) => {}
+    }
 }
 
 fn serve(c: &mut Checker<'_>, raw: &raw::Serve) -> Serve {
@@ -247,7 +290,7 @@ impl Checker<'_> {
         Some(value.to_owned())
     }
 
-    pub(super) fn absolute(&mut self, key: &str, path: &std::path::Path) -> std::path::PathBuf {
+    pub(super) fn absolute(&mut self, key: &str, path: &Path) -> PathBuf {
         if !path.is_absolute() {
             self.fail(key, format!("\"{}\" is not an absolute path", path.display()), "begin it with /");
         }

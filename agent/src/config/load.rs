@@ -16,7 +16,8 @@ pub(crate) const DEFAULT_FILE: &str = "/etc/evenkeel/agent.toml";
 /// Prefix of environment variables; sections are separated by two underscores.
 const PREFIX: &str = "EVENKEEL_";
 /// Variables with our prefix that address the command line tool, not a section.
-const NOT_OURS: [&str; 2] = ["EVENKEEL_AGENT", "EVENKEEL_RECOMMENDER"];
+const NOT_OURS: [&str; 4] =
+    ["EVENKEEL_AGENT", "EVENKEEL_RECOMMENDER", "EVENKEEL_TOKEN_FILE", "EVENKEEL_CA_FILE"];
 /// Variables of the packaged recommender, which may share an environment file with the agent.
 const RECOMMENDERS: &str = "EVENKEEL_RECOMMENDER_";
 

@@ -190,8 +190,23 @@ section! {
 section! {
     /// The stream to the recommender.
     Stream {
-        /// gRPC address; empty = no stream.
-        recommender: String = "http://127.0.0.1:9520".into(),
+        /// The recommender: unix:///PATH of its socket on this machine, https://HOST:PORT, or http://HOST:PORT; empty = no
+        /// stream.
+        recommender: String = "unix:///run/evenkeel/recommender.sock".into(),
+        /// File with the token that names this node to a recommender at an address (`evenkeel-recommender token add NAME
+        /// --node CLUSTER/NODE`); empty = none. Its socket asks for none.
+        token: PathBuf = PathBuf::new(),
+        /// Authorities of the recommender's certificate, PEM, where it is reached by https://.
+        ca: PathBuf = PathBuf::new(),
+        /// Certificate that names this node by its URI spiffe://TRUST_DOMAIN/evenkeel/CLUSTER/NODE, PEM; empty = none. Read at each
+        /// connection.
+        cert: PathBuf = PathBuf::new(),
+        /// Its key, PEM.
+        key: PathBuf = PathBuf::new(),
+        /// Name the recommender's certificate has to have; empty = that of its address.
+        name: String = String::new(),
+        /// Stream over a network without encryption (http:// off loopback).
+        insecure: bool = false,
         /// Bound of the spool on disk. Default: half a day of a hundred busy containers.
         spool_bytes: Size = Size::mebi(64),
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use evenkeel_model::resource_type::{CpuConversionFactor, ResourceTypes};
 use evenkeel_model::workload::ScorePolicy;
+use evenkeel_proto::line::Trust;
 use evenkeel_qos::config::PlanConfig;
 use evenkeel_qos::cpu::WeightConversion;
 use evenkeel_qos::eviction;
@@ -219,8 +220,10 @@ pub(crate) struct Sample {
 /// The stream to the recommender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stream {
-    /// gRPC address such as `http://127.0.0.1:9520`; `None` = no stream and no spool.
+    /// Address such as `unix:///run/evenkeel/recommender.sock` or `http://127.0.0.1:9520`; `None` = no stream and no spool.
     pub recommender: Option<String>,
+    /// What vouches for it, and for this node; read at each connection.
+    pub trust: Trust,
     /// Bound of the spool on disk, bytes.
     pub spool_bytes: u64,
 }

@@ -6,18 +6,15 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use evenkeel_model::pod::read_pod;
 use evenkeel_model::workload::{SourceKind, Workload};
-use evenkeel_net::{Gate, Limits};
+use evenkeel_net::{Gate, Limits, Speech};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::agent_service_server::{AgentService, AgentServiceServer};
 use tokio::sync::Semaphore;
-use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::server::NamedService;
 use tonic::transport::Server;
 use tonic::transport::server::Router;
 use tonic::{Request, Response, Status};
 
-use super::authority::AnyAuthority;
 use super::watch::{self, Messages};
 use super::{admit, wire};
 use crate::converge::board::Board;
@@ -37,6 +34,8 @@ const MAX_MESSAGE: usize = 2 << 20;
 const ADMITTING: usize = 8;
 /// Connections to the TCP address: people and tools on the node, or a few beside it.
 const CONNECTIONS: Limits = Limits { connections: 128, per_peer: 64 };
+/// Connections to the socket, whose users are root and its group.
+const LOCAL_CONNECTIONS: Limits = Limits { connections: 512, per_peer: 512 };
 
 /// Everything the service answers from.
 pub(crate) struct Agent {
@@ -224,7 +223,8 @@ pub(crate) async fn serve_unix(
 ) -> anyhow::Result<()> {
     listener.set_nonblocking(true).context("cannot use the agent's socket")?;
     let listener = tokio::net::UnixListener::from_std(listener).context("cannot use the agent's socket")?;
-    let incoming = UnixListenerStream::new(listener).map(|stream| stream.map(AnyAuthority::new));
+    let incoming =
+        evenkeel_net::incoming(listener, Gate::new("serve.socket", LOCAL_CONNECTIONS), Speech::Grpc);
     router(&agent)
         .await?
         .serve_with_incoming_shutdown(incoming, stop)
@@ -244,7 +244,7 @@ pub(crate) async fn serve_tcp(
     let listener = tokio::net::TcpListener::bind(address)
         .await
         .with_context(|| format!("cannot listen on {address}; free it, or set serve.address"))?;
-    let incoming = evenkeel_net::incoming(listener, Gate::new("serve.address", CONNECTIONS));
+    let incoming = evenkeel_net::incoming(listener, Gate::new("serve.address", CONNECTIONS), Speech::Grpc);
     router(&agent)
         .await?
         .serve_with_incoming_shutdown(incoming, stop)

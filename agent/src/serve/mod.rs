@@ -4,14 +4,10 @@
 //! from the board, the decision log, the counters and the live bus.
 
 pub(crate) mod admit;
-mod authority;
 mod grpc;
-mod huffman;
 pub(crate) mod metrics;
 mod pressure;
-mod socket;
 mod watch;
 mod wire;
 
 pub(crate) use grpc::{Agent, serve_tcp, serve_unix};
-pub(crate) use socket::bind;

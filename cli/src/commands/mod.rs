@@ -28,6 +28,8 @@ pub(crate) mod version;
 
 use std::process::ExitCode;
 
+use evenkeel_proto::line::Trust;
+
 use crate::args::{Cli, Command};
 use crate::client::{Address, Peer, Peers, block_on};
 use crate::failure::Failure;
@@ -44,7 +46,9 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     }
     let output = Output::new(cli.global.output);
     let agent = Address::new(Peer::Agent, &cli.global.agent);
-    let recommender = Address::new(Peer::Recommender, &cli.global.recommender);
+    let (token, ca, insecure) = (&cli.global.token_file, &cli.global.ca_file, cli.global.insecure);
+    let trust = Trust { token: token.clone(), ca: ca.clone(), insecure, ..Trust::default() };
+    let recommender = Address::new(Peer::Recommender, &cli.global.recommender).with_trust(trust);
     let peers = Peers { agent: &agent, recommender: &recommender };
     let answer = match cli.command {
         Command::Status(args) => block_on(status::run(&args, &agent, &output)),

@@ -4,7 +4,6 @@ use evenkeel_model::panic::Panic;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use evenkeel_proto::tonic::transport::Channel;
 use evenkeel_proto::v1::policy_service_client::PolicyServiceClient;
 use evenkeel_proto::v1::{
     ApplyRequest, DeleteRequest, GetRequest, ListRequest, Recommendation, SetPanicRequest,
@@ -13,7 +12,7 @@ use evenkeel_rightsizing::policy::{PolicyError, objects, read_object};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::client::{self, Address};
+use crate::client::{self, Address, Line};
 use crate::commands::recommend::amount;
 use crate::failure::Failure;
 use crate::input;
@@ -420,7 +419,7 @@ async fn delete(args: &DeleteArgs, address: &Address, output: &Output) -> Result
 
 /// Refuses where the recommender knows policies alone: it would delete the one of this name.
 async fn known(
-    policies: &mut PolicyServiceClient<Channel>,
+    policies: &mut PolicyServiceClient<Line>,
     args: &DeleteArgs,
     name: &str,
     address: &Address,

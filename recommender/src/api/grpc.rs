@@ -21,6 +21,7 @@ use tonic::{Request, Response, Status};
 use super::deadline::{self, Unanswered};
 use super::{Context, Late, convert, series, watch as watching};
 use crate::allocated::AT_MOST_USEC;
+use crate::identity::{Identity, Role};
 use crate::ingest::engine::chain;
 use crate::policy::panic;
 use crate::recommend::usage::{self, Question};
@@ -140,8 +141,10 @@ impl RecommenderService for Api {
         request: Request<v1::RecommendPodRequest>,
     ) -> Result<Response<v1::RecommendPodResponse>, Status> {
         let deadline = deadline::of_call(request.metadata());
+        let identity = Identity::of(request.extensions());
         let v1::RecommendPodRequest { pod, rules } = request.into_inner();
         let pod = self.read_pod(pod).await?;
+        identity.may(Role::View, &pod.metadata.namespace)?;
         let Some(context) = self.late.context.get() else {
             let kept = kept::while_loading(&self.late.stored, &pod, self.late.clock.now_usec());
             return Ok(Response::new(convert::pod_response(kept)));
@@ -160,7 +163,9 @@ impl RecommenderService for Api {
         &self,
         request: Request<v1::ListRecommendationsRequest>,
     ) -> Result<Response<v1::ListRecommendationsResponse>, Status> {
+        let identity = Identity::of(request.extensions());
         let v1::ListRecommendationsRequest { namespace, rules, selector } = request.into_inner();
+        identity.may(Role::View, &namespace)?;
         let selector = selector_of(&selector).map_err(Status::invalid_argument)?;
         if self.late.context.get().is_none() && selector.is_empty() {
             let recommendations = self.late.stored.all(&namespace, self.late.clock.now_usec());
@@ -196,7 +201,9 @@ impl RecommenderService for Api {
         &self,
         request: Request<v1::QueryUsageRequest>,
     ) -> Result<Response<v1::QueryUsageResponse>, Status> {
+        let identity = Identity::of(request.extensions());
         let v1::QueryUsageRequest { namespace, workload, container, window_seconds } = request.into_inner();
+        identity.may(Role::View, &namespace)?;
         let question = Question { namespace, workload, container, window_seconds };
         let found = self.ask(move |c| c.at_desk(|desk| usage::query(desk, &question))).await?;
         let records = found.iter().map(|u| {
@@ -209,7 +216,10 @@ impl RecommenderService for Api {
         &self,
         request: Request<v1::QuerySeriesRequest>,
     ) -> Result<Response<Self::QuerySeriesStream>, Status> {
-        let asked = series::asked(request.into_inner()).map_err(Status::invalid_argument)?;
+        let identity = Identity::of(request.extensions());
+        let request = request.into_inner();
+        identity.may(Role::View, &request.namespace)?;
+        let asked = series::asked(request).map_err(Status::invalid_argument)?;
         let context = self.context()?.clone();
         let pieces = series::told(context, asked, Some(self.stopping.clone()), self.watching()?);
         let messages = pieces.map(|piece| piece.map(series::message).map_err(no_turn));

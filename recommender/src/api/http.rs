@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{
-    DefaultBodyLimit, FromRequest, Path, Query, Request, State as From,
+    DefaultBodyLimit, Extension, FromRequest, Path, Query, Request, State as From,
     rejection::{BytesRejection, QueryRejection},
 };
 use axum::http::{StatusCode, header};
@@ -28,6 +28,7 @@ use super::{Context, Late, convert, metrics, policies};
 use crate::allocated::AT_MOST_USEC;
 use crate::clock::WallClock;
 use crate::config::Span;
+use crate::identity::{Access, Identity, Role, forbidden, guard};
 use crate::ingest::engine::chain;
 use crate::policy::{ChangeError, Outcome};
 use crate::recommend::stored::Stored;
@@ -52,12 +53,12 @@ pub struct Site {
 
 /// An error as every route answers it.
 #[derive(Debug)]
-pub(super) struct Problem {
-    pub(super) status: StatusCode,
-    pub(super) what: String,
-    pub(super) place: String,
-    pub(super) why: String,
-    pub(super) remedy: &'static str,
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    pub(crate) what: String,
+    pub(crate) place: String,
+    pub(crate) why: String,
+    pub(crate) remedy: &'static str,
 }
 
 /// A value as JSON, without characters that would do something in a terminal it is shown in.
@@ -99,8 +100,10 @@ impl Site {
         let _already = self.context.set(context);
     }
 
-    /// The routes, with the limits of the configuration.
-    pub fn router(&self, serve: &crate::config::Serve) -> Router {
+    /// The routes, with the limits of the configuration, behind their door.
+    pub(crate) fn router(&self, serve: &crate::config::Serve, access: &Arc<Access>) -> Router {
+        let access = Arc::clone(access);
+        let door = move |request: Request, next: Next| guard(Arc::clone(&access), request, next);
         let patience = serve.request_timeout.get();
         let limited = move |request: Request, next: Next| async move {
             let place = request.uri().path().to_owned();
@@ -151,7 +154,8 @@ impl Site {
             // With limits of their own.
             .merge(super::capacity::routes())
             .fallback(unknown)
-            .method_not_allowed_fallback(wrong_method)
+            // Around all of it: what is not listed in the door's table is answered to nobody.
+            .layer(middleware::from_fn(door))
             .with_state(self.clone())
     }
 
@@ -263,7 +267,8 @@ async fn unknown(request: Request) -> Problem {
     }
 }
 
-async fn wrong_method(request: Request) -> Problem {
+/// A path that is there and takes other methods.
+pub(crate) fn wrong_method(request: &Request) -> Problem {
     Problem {
         status: StatusCode::METHOD_NOT_ALLOWED,
         what: format!("{} is not answered here", request.method()),
@@ -271,6 +276,11 @@ async fn wrong_method(request: Request) -> Problem {
         why: "the path takes other methods".to_owned(),
         remedy: "see /openapi.json for the methods of each path",
     }
+}
+
+/// Whether a caller has a role in a namespace; in all where none is named.
+fn allowed(identity: &Identity, role: Role, namespace: &str, place: &str) -> Result<(), Problem> {
+    identity.may(role, namespace).map_err(|refusal| forbidden(refusal, place))
 }
 
 #[derive(Deserialize)]
@@ -282,6 +292,7 @@ struct PodQuery {
 
 async fn pod_resources(
     From(site): From<Site>,
+    Extension(identity): Extension<Identity>,
     query: Result<Query<PodQuery>, QueryRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json, Problem> {
@@ -307,6 +318,7 @@ async fn pod_resources(
         _ => pod::read(text),
     };
     let pod = pod.map_err(|e| refused(StatusCode::BAD_REQUEST, chain(&e)))?;
+    allowed(&identity, Role::View, &pod.metadata.namespace, PLACE)?;
     let Query(PodQuery { timeout }) = query.map_err(|rejection| Problem {
         status: StatusCode::BAD_REQUEST,
         what: "the query cannot be read".to_owned(),
@@ -360,6 +372,7 @@ struct Wanted {
 async fn recommendations(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
     const PLACE: &str = "/api/v1/recommendations";
     let Wanted { namespace, selector } = parameters(&request)?;
+    allowed(&Identity::of(request.extensions()), Role::View, &namespace, PLACE)?;
     let selector = selector_of(&selector).map_err(|why| Problem {
         status: StatusCode::BAD_REQUEST,
         what: "the selector cannot be read".to_owned(),
@@ -377,6 +390,7 @@ async fn recommendations(From(site): From<Site>, request: Request) -> Result<Jso
 
 async fn list_policies(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
     let InNamespace { namespace } = parameters(&request)?;
+    allowed(&Identity::of(request.extensions()), Role::View, &namespace, POLICIES)?;
     let ask = move |c: &Context| (policies::list(c, &namespace), policies::list_bounds(c, &namespace));
     let (items, objects) = site.ask_context(POLICIES, ask).await?;
     Ok(Json(json!({ "apiVersion": API_VERSION, "kind": "PolicyList", "items": items, "objects": objects })))
@@ -384,9 +398,11 @@ async fn list_policies(From(site): From<Site>, request: Request) -> Result<Json,
 
 async fn get_policy(
     From(site): From<Site>,
+    Extension(identity): Extension<Identity>,
     Path((namespace, name)): Path<(String, String)>,
     request: Request,
 ) -> Result<Json, Problem> {
+    allowed(&identity, Role::View, &namespace, POLICIES)?;
     let kind = kind_of(&request)?;
     let missing = no_policy(&kind, &namespace, &name);
     let found = site.ask_context(POLICIES, move |c| policies::find(c, &kind, &namespace, &name)).await?;
@@ -466,6 +482,7 @@ async fn put_policy(
 
 async fn apply(site: Site, named: Named, request: Request) -> Result<Response, Problem> {
     let ApplyQuery { dry_run } = parameters(&request)?;
+    let identity = Identity::of(request.extensions());
     let unreadable = |status, why| Problem {
         status,
         what: "the policy cannot be read".to_owned(),
@@ -487,6 +504,9 @@ async fn apply(site: Site, named: Named, request: Request) -> Result<Response, P
                 return Err(unreadable(StatusCode::BAD_REQUEST, why));
             }
         }
+        if let Some(namespace) = policies::bounded_to(&identity, &text) {
+            allowed(&identity, Role::Apply, &namespace, POLICIES)?;
+        }
         policies::apply(context, &text, dry_run).map_err(|e| refused(&e))
     });
     let applied = applied.await??;
@@ -503,9 +523,11 @@ async fn apply(site: Site, named: Named, request: Request) -> Result<Response, P
 
 async fn delete_policy(
     From(site): From<Site>,
+    Extension(identity): Extension<Identity>,
     Path((namespace, name)): Path<(String, String)>,
     request: Request,
 ) -> Result<StatusCode, Problem> {
+    allowed(&identity, Role::Apply, &namespace, POLICIES)?;
     let kind = kind_of(&request)?;
     let missing = no_policy(&kind, &namespace, &name);
     let ask = move |c: &Context| policies::delete(c, &kind, &namespace, &name);
@@ -527,6 +549,7 @@ struct UsageQuery {
 
 async fn query_usage(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
     let UsageQuery { namespace, workload, container, window_seconds } = parameters(&request)?;
+    allowed(&Identity::of(request.extensions()), Role::View, &namespace, "/api/v1/usage")?;
     let question = Question { namespace, workload, container, window_seconds };
     let found = site.ask_desk("/api/v1/usage", move |desk| usage::query(desk, &question)).await?;
     Ok(Json(found.iter().map(convert::usage).collect()))
@@ -535,6 +558,7 @@ async fn query_usage(From(site): From<Site>, request: Request) -> Result<Json, P
 async fn usage_series(From(site): From<Site>, request: Request) -> Result<Response, Problem> {
     const PLACE: &str = "/api/v1/usage/series";
     let query: SeriesQuery = parameters(&request)?;
+    allowed(&Identity::of(request.extensions()), Role::View, &query.namespace, PLACE)?;
     let asked = series::asked((&query).into()).map_err(|why| Problem {
         status: StatusCode::BAD_REQUEST,
         what: "the query cannot be read".to_owned(),
@@ -617,14 +641,16 @@ async fn exposition(From(site): From<Site>) -> Response {
 }
 
 async fn readyz(From(site): From<Site>, request: Request) -> Response {
+    // Strangers, such as probes, are told no reasons.
+    let may_see = Identity::of(request.extensions()).has(Role::View).is_ok();
     let verbose =
         request.uri().query().is_some_and(|query| query.split('&').any(|p| p.starts_with("verbose")));
     let idle = crate::ingest::health::Health::default();
     let health = site.context.get().map(|context| Arc::clone(context.engine.health()));
-    let checks = site.readiness.checks(health.as_deref().unwrap_or(&idle));
+    let checks = site.readiness.checks(health.as_deref().unwrap_or(&idle), site.clock.now_usec());
     let ready = checks.iter().all(|check| check.trouble.is_none() || !check.needed);
     let mut text = String::new();
-    for check in &checks {
+    for check in checks.iter().filter(|_| may_see) {
         let sign = if check.trouble.is_none() { '+' } else { '-' };
         if verbose || check.trouble.is_some() {
             let trouble = check.trouble.as_deref().unwrap_or("ok");

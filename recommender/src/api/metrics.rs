@@ -208,7 +208,8 @@ fn storage(text: &mut Text, health: &Health) {
 
 /// What was turned away to spare others.
 fn bounds(text: &mut Text, context: &Context) {
-    let gates = [("grpc", &context.gates.grpc), ("http", &context.gates.http)];
+    let gates =
+        [("socket", &context.gates.socket), ("grpc", &context.gates.grpc), ("http", &context.gates.http)];
     let mut by_listener = |kind, name, help, of: fn(&evenkeel_net::Counters) -> &AtomicU64| {
         text.by_label(
             kind,
@@ -234,7 +235,40 @@ fn bounds(text: &mut Text, context: &Context) {
     by_listener(Kind::Counter, "slow_connections", "Connections closed for saying nothing in time.", |c| {
         &c.slow
     });
+    by_listener(
+        Kind::Counter,
+        "failed_handshakes",
+        "Connections on which no TLS or certificate was found that both sides accept.",
+        |c| &c.handshakes,
+    );
     by_listener(Kind::Counter, "failed_accepts", "Connections that could not be accepted.", |c| &c.failed);
+    text.count(
+        "refused_callers",
+        "Requests refused for who made them, or how.",
+        read(context.access.refusals()),
+    );
+    text.gauge(
+        "tokens_failing",
+        "1 while the file of tokens cannot be used.",
+        u64::from(context.access.tokens().trouble().is_some()),
+    );
+    if let Some(tls) = context.readiness.tls() {
+        text.gauge(
+            "certificate_expires_seconds",
+            "End of the certificate that is served, seconds since 1970.",
+            tls.expires(),
+        );
+        text.gauge(
+            "certificate_failing",
+            "1 while a new certificate cannot be served.",
+            u64::from(tls.trouble().is_some()),
+        );
+    }
+    text.gauge(
+        "insecure",
+        "1 while addresses that other machines reach are served without encryption.",
+        u64::from(context.config.now().plaintext().is_some()),
+    );
     let work = [("questions", &context.work.questions), ("texts", &context.work.texts)];
     let mut by_work = |name, help, of: fn(&crate::turns::Counters) -> &AtomicU64| {
         let values = work.map(|(name, turns)| (name, read(of(turns.counters()))));

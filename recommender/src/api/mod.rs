@@ -18,19 +18,21 @@ use evenkeel_model::pod::Pod;
 use evenkeel_model::resource_type::ResourceTypes;
 use tokio::sync::Semaphore;
 
+use self::ready::Readiness;
 use crate::allocated::Latest;
 use crate::capacity::pool::Pool;
 use crate::capacity::watch::Watched;
 use crate::clock::WallClock;
 use crate::config::InForce;
+use crate::identity::Access;
 use crate::ingest::engine::Engine;
+use crate::listen::Gates;
 use crate::policy::{Policies, Set};
 use crate::recommend::Desk;
 use crate::recommend::advice::{Advisor, largest_node};
 use crate::recommend::pod::{self, PodAdvice};
 use crate::recommend::rules::{self, Chosen};
 use crate::recommend::stored::{Kept, Stored};
-use crate::serve::Gates;
 use crate::state::State;
 use crate::turns::{Turns, Wanted};
 
@@ -57,6 +59,10 @@ pub struct Context {
     pub(crate) work: Work,
     /// Who is let in.
     pub(crate) gates: Gates,
+    /// Who asks.
+    pub(crate) access: Arc<Access>,
+    /// How the process does.
+    pub(crate) readiness: Arc<Readiness>,
     /// Whether the question this is asked for is still wanted.
     wanted: Wanted,
 }
@@ -93,6 +99,8 @@ impl Context {
         live: &InForce,
         stored: Arc<Stored>,
         gates: Gates,
+        access: Arc<Access>,
+        readiness: Arc<Readiness>,
     ) -> anyhow::Result<Self> {
         let config = live.now();
         // The configuration was checked: wrong definitions are told there.
@@ -117,6 +125,8 @@ impl Context {
             allocated,
             work,
             gates,
+            access,
+            readiness,
             wanted,
         };
         Ok(context)

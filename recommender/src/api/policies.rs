@@ -9,6 +9,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::Context;
 use super::grpc::Api;
+use crate::identity::{Identity, Role};
 use crate::ingest::engine::chain;
 use crate::policy::bounds::{self, BoundKey};
 use crate::policy::{ChangeError, Governing, Outcome};
@@ -111,6 +112,12 @@ fn apply_bound(context: &Context, text: &str, dry_run: bool) -> Result<Applied, 
     Ok(Applied { object: bound.object, outcome, preview: Vec::new() })
 }
 
+/// The namespace of an object that is to be applied, where the caller's roles hold in some namespaces only. What cannot be
+/// read is refused when it is applied, with the reason.
+pub(crate) fn bounded_to(identity: &Identity, text: &str) -> Option<String> {
+    identity.is_limited().then(|| key_of(text).ok().map(|(namespace, _)| namespace)).flatten()
+}
+
 /// Applies an object, or only says what would come of it.
 pub(crate) fn apply(context: &Context, text: &str, dry_run: bool) -> Result<Applied, ChangeError> {
     if bounds::kind_of(text).is_some() {
@@ -170,7 +177,9 @@ fn or_default(namespace: String) -> String {
 #[tonic::async_trait]
 impl PolicyService for Api {
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<v1::ListResponse>, Status> {
+        let identity = Identity::of(request.extensions());
         let namespace = request.into_inner().namespace;
+        identity.may(Role::View, &namespace)?;
         let ask = move |c: &Context| (list(c, &namespace), list_bounds(c, &namespace));
         let (policies, objects) = self.ask(ask).await?;
         let texts = |all: Vec<Value>| all.iter().map(Value::to_string).collect();
@@ -178,9 +187,11 @@ impl PolicyService for Api {
     }
 
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
+        let identity = Identity::of(request.extensions());
         let v1::GetRequest { namespace, name, kind } = request.into_inner();
         let kind = known(kind)?;
         let namespace = or_default(namespace);
+        identity.may(Role::View, &namespace)?;
         let missing = unknown(&kind, &namespace, &name);
         let found = self.ask(move |c| find(c, &kind, &namespace, &name)).await?;
         let policy = found.ok_or(missing)?.to_string();
@@ -188,8 +199,15 @@ impl PolicyService for Api {
     }
 
     async fn apply(&self, request: Request<v1::ApplyRequest>) -> Result<Response<v1::ApplyResponse>, Status> {
+        let identity = Identity::of(request.extensions());
         let v1::ApplyRequest { policy, dry_run } = request.into_inner();
-        let applied = self.ask_with_text(move |c| apply(c, &policy, dry_run)).await?.map_err(status)?;
+        let applied = self.ask_with_text(move |c| {
+            if let Some(namespace) = bounded_to(&identity, &policy) {
+                identity.may(Role::Apply, &namespace)?;
+            }
+            apply(c, &policy, dry_run).map_err(status)
+        });
+        let applied = applied.await??;
         Ok(Response::new(v1::ApplyResponse {
             policy: applied.object.to_string(),
             outcome: applied.outcome.as_str().to_owned(),
@@ -201,9 +219,11 @@ impl PolicyService for Api {
         &self,
         request: Request<v1::DeleteRequest>,
     ) -> Result<Response<v1::DeleteResponse>, Status> {
+        let identity = Identity::of(request.extensions());
         let v1::DeleteRequest { namespace, name, kind } = request.into_inner();
         let kind = known(kind)?;
         let namespace = or_default(namespace);
+        identity.may(Role::Apply, &namespace)?;
         let missing = unknown(&kind, &namespace, &name);
         match self.ask(move |c| delete(c, &kind, &namespace, &name)).await?.map_err(status)? {
             true => Ok(Response::new(v1::DeleteResponse {})),

@@ -26,7 +26,7 @@ const OUTBOX: usize = 4;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(super) struct SeriesQuery {
-    namespace: String,
+    pub(super) namespace: String,
     workload: String,
     container: String,
     resource: String,

@@ -13,7 +13,7 @@ use super::Config;
 pub const DEFAULT_FILE: &str = "/etc/evenkeel/recommender.toml";
 
 /// Environment variables outside a section that are read too.
-const PLAIN_VARIABLES: [&str; 5] = ["state_dir", "policies", "objects", "panic", "panic_file"];
+const PLAIN_VARIABLES: [&str; 6] = ["state_dir", "policies", "objects", "panic", "panic_file", "insecure"];
 
 /// Where the configuration is read from.
 #[derive(Debug, Clone, Default)]
@@ -163,7 +163,7 @@ mod tests {
         let text =
             "state_dir = '/a'\n[serve]\ngrpc = '127.0.0.1:1'\nworkers = 3\n[log]\nsync_interval = '50ms'\n";
         let config = with(text, &[("serve.grpc", "127.0.0.1:2"), ("state_dir", "/b")]).unwrap();
-        assert_eq!(config.serve.grpc.port(), 2);
+        assert_eq!(config.serve.grpc.unwrap().port(), 2);
         assert_eq!((config.serve.workers, config.state_dir), (3, PathBuf::from("/b")));
         assert_eq!(config.log.sync_interval, super::super::Span::from_millis(50));
     }
@@ -190,11 +190,24 @@ mod tests {
             ("[log]\nsync_interval = '1 week'\n", "1 week"),
             ("[ingest]\ncredits = -1\n", "ingest.credits"),
             ("[serve\n", "recommender.toml"),
+            ("[serve]\nsocket = ''\n", "serve.socket"),
+            ("[serve]\nsocket = 'run/x.sock'\n", "absolute"),
+            ("[serve]\ngrpc = '0.0.0.0:1'\n", "insecure = true"),
+            ("[serve]\nhttp = '[::]:1'\n", "serve.http = [::]:1"),
         ];
         for (text, want) in table {
             let error = with(text, &[]).unwrap_err().to_string();
             assert!(error.contains(want), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn plaintext_off_loopback_is_accepted_by_name_alone() {
+        let text = "insecure = true\n[serve]\ngrpc = '10.0.0.1:1'\nhttp = '127.0.0.1:2'\n";
+        let config = with(text, &[]).unwrap();
+        let told = config.plaintext().unwrap();
+        assert!(told.contains("serve.grpc = 10.0.0.1:1") && !told.contains("serve.http"), "{told}");
+        assert_eq!(Config::default().plaintext(), None);
     }
 
     #[test]

@@ -4,11 +4,13 @@
 //! the order of their names). An unknown key is an error. Reading is in `load.rs`, the units in `units.rs`, the engines
 //! outside in `engine.rs`.
 
+mod access;
 mod acting;
 mod capacity;
 mod engine;
 mod live;
 mod load;
+mod tls;
 mod units;
 
 use std::collections::BTreeMap;
@@ -23,11 +25,13 @@ use evenkeel_model::resource_type::{Definition, ResourceTypes};
 use evenkeel_rightsizing::policy::Goals;
 use evenkeel_rightsizing::{Resource, initial};
 
+pub use access::AccessSection;
 pub use acting::ActingSection;
 pub use capacity::{CapacitySection, WatchSection};
 pub use engine::{EngineKind, EngineSection, HeaderValue, SecretFrom};
 pub use live::InForce;
 pub use load::{ConfigError, DEFAULT_FILE, Sources, load};
+pub use tls::TlsSection;
 pub use units::{Size, Span, UnitError};
 
 /// Everything that can be configured.
@@ -50,8 +54,15 @@ pub struct Config {
     pub panic: bool,
     /// A file that does the same while it is there; empty for none.
     pub panic_file: PathBuf,
-    /// Addresses and limits of the interfaces.
+    /// Serve addresses other machines can reach without encryption. Everything asked and answered, tokens included, can
+    /// then be read and changed on the way; it is said in `/readyz`, `/metrics` and, each hour, the log.
+    pub insecure: bool,
+    /// The socket, addresses and limits of the interfaces.
     pub serve: Serve,
+    /// Who may ask.
+    pub access: AccessSection,
+    /// Encryption of addresses.
+    pub tls: TlsSection,
     /// The ingest log and its checkpoints.
     pub log: LogSection,
     /// What agents may send.
@@ -76,22 +87,30 @@ pub struct Config {
     pub former: Vec<&'static str>,
 }
 
-/// Addresses and limits of the interfaces.
+/// The socket, addresses and limits of the interfaces.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Serve {
-    /// gRPC address. Loopback unless configured, since there is no authentication.
-    pub grpc: SocketAddr,
-    /// HTTP address. Loopback unless configured, since there is no authentication.
-    pub http: SocketAddr,
+    /// Unix socket of gRPC and HTTP, for this machine; empty = none. Everybody may connect; the kernel says who it is, and
+    /// `access` what they may. Where a service manager hands a socket over, that one.
+    pub socket: PathBuf,
+    /// gRPC address, such as "127.0.0.1:9520"; none without. Callers are named by tokens (`access.tokens`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grpc: Option<SocketAddr>,
+    /// HTTP address, such as "127.0.0.1:9521"; none without. Callers are named by tokens (`access.tokens`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http: Option<SocketAddr>,
+    /// Host names by which clients call the HTTP address, beside `localhost` and addresses; others are refused, since a web
+    /// page could have its own name point here.
+    pub hosts: Vec<String>,
     /// Threads that serve the network; the log has its own.
     pub workers: usize,
     /// A request that takes longer is answered with 504 (HTTP) or DEADLINE_EXCEEDED.
     pub request_timeout: Span,
     /// Largest HTTP request body, and largest question over gRPC.
     pub max_body: Size,
-    /// Open HTTP connections, and gRPC connections beside those of ingest.max_streams agents. One address has at most half
-    /// of the HTTP ones; where there are more, the one that has waited longest for a request is closed.
+    /// Open HTTP connections, and gRPC connections beside those of ingest.max_streams agents. One address, or user of the
+    /// socket, has at most half; where there are more, the one that has waited longest for a request is closed.
     pub max_connections: usize,
     /// On SIGTERM, open requests have this long to end.
     pub drain: Span,
@@ -307,7 +326,10 @@ impl Default for Config {
             former: Vec::new(),
             panic: false,
             panic_file: PathBuf::from("/etc/evenkeel/panic"),
+            insecure: false,
             serve: Serve::default(),
+            access: AccessSection::default(),
+            tls: TlsSection::default(),
             log: LogSection::default(),
             ingest: Ingest::default(),
             history: HistorySection::default(),
@@ -323,8 +345,10 @@ impl Default for Config {
 impl Default for Serve {
     fn default() -> Self {
         Self {
-            grpc: SocketAddr::from(([127, 0, 0, 1], 9520)),
-            http: SocketAddr::from(([127, 0, 0, 1], 9521)),
+            socket: PathBuf::from("/run/evenkeel/recommender.sock"),
+            grpc: None,
+            http: None,
+            hosts: Vec::new(),
             // One receives while another answers a question; ingest itself needs a third of a core at 300,000/s.
             workers: 2,
             // The longest question, all recommendations of a full history, takes a few seconds.
@@ -452,6 +476,18 @@ impl Config {
         check(self.objects.len() <= 100, "objects", "must be at most 100 files and directories");
         let log = &self.log;
         check((1..=64).contains(&self.serve.workers), "serve.workers", "must be 1 to 64");
+        let Serve { socket, grpc, http, .. } = &self.serve;
+        let nowhere = socket.as_os_str().is_empty() && grpc.is_none() && http.is_none();
+        check(!nowhere, "serve.socket", "must be a path where there is neither serve.grpc nor serve.http");
+        check(
+            socket.as_os_str().is_empty() || socket.is_absolute(),
+            "serve.socket",
+            "must be an absolute path, such as /run/evenkeel/recommender.sock, or empty for none",
+        );
+        self.tls.problems().iter().for_each(|(key, what)| check(false, key, what));
+        if let Some(open) = self.plaintext().filter(|_| !self.insecure) {
+            check(false, "serve", &open);
+        }
         check(self.serve.max_body.get() >= 1024, "serve.max_body", "must be at least 1KiB");
         check(
             (2..=100_000).contains(&self.serve.max_connections),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use evenkeel_net::Peer;
 use evenkeel_proto::convert::amounts_from_wire;
 use evenkeel_proto::v1::stream_request::Message as Asked;
 use evenkeel_proto::v1::stream_response::Message as Said;
@@ -22,6 +23,7 @@ use super::engine::{Command, ConnectionId, Engine, Reply};
 use super::health::count;
 use super::record::Key;
 use super::store::Mark;
+use crate::identity::Identity;
 use crate::serve::ended;
 
 /// Longest cluster, node or version name accepted: a DNS subdomain (RFC 1123).
@@ -88,6 +90,7 @@ impl IngestService for Ingestion {
         let connection = Connection {
             id: self.engine.connection(),
             engine: self.engine.clone(),
+            identity: Identity::of(request.extensions()),
             // Twice what the client was told, so that only one that ignores it is held up.
             limit: self.credits.saturating_mul(2),
             key: None,
@@ -100,8 +103,8 @@ impl IngestService for Ingestion {
             silent: None,
             _place: place,
         };
-        let peer = request.remote_addr();
-        debug!(?peer, "ingest connection opened");
+        let from = request.extensions().get::<Peer>().map(ToString::to_string).unwrap_or_default();
+        debug!(from, "ingest connection opened");
         tokio::spawn(connection.run(request.into_inner(), inbox, self.stopping.clone()));
         Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
     }
@@ -111,6 +114,8 @@ impl IngestService for Ingestion {
 struct Connection {
     id: ConnectionId,
     engine: Engine,
+    /// Who sends.
+    identity: Identity,
     limit: usize,
     key: Option<Arc<Key>>,
     /// Answers in order, each to be said once its mark is durable.
@@ -186,6 +191,10 @@ impl Connection {
         let command = match request.message {
             Some(Asked::Hello(hello)) => {
                 check(&hello)?;
+                self.identity.speaks_for(&hello.cluster, &hello.node).inspect_err(|refusal| {
+                    info!(why = refusal.why, "an agent was refused");
+                    count(&self.engine.health().violations, 1);
+                })?;
                 let key = Arc::new(Key::of(&hello));
                 if self.key.as_ref() != Some(&key) {
                     info!(cluster = key.cluster, node = key.node, epoch = key.epoch, "agent connected");

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use evenkeel_model::sample::{Field, Sample};
@@ -16,8 +17,8 @@ use evenkeel_proto::v1::stream_request::Message as Asked;
 use evenkeel_proto::v1::stream_response::Message as Said;
 use evenkeel_recommender::config::{Config, Span};
 use evenkeel_recommender::serve::Recommender;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
@@ -25,10 +26,12 @@ use tokio_stream::wrappers::ReceiverStream;
 /// Longer than anything here takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A recommender on ports of its own.
+/// A recommender on a socket of its own, and on addresses where its configuration has any.
 pub(crate) struct Running {
-    pub(crate) grpc: SocketAddr,
-    pub(crate) http: SocketAddr,
+    pub(crate) grpc: At,
+    pub(crate) http: At,
+    /// Its addresses of gRPC and HTTP.
+    pub(crate) tcp: (Option<SocketAddr>, Option<SocketAddr>),
     stop: oneshot::Sender<()>,
     done: JoinHandle<anyhow::Result<()>>,
 }
@@ -49,26 +52,61 @@ impl Running {
     /// Starts it.
     pub(crate) async fn begin(dir: &Path, adjust: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config { state_dir: dir.to_owned(), ..Config::default() };
-        config.serve.grpc = "127.0.0.1:0".parse().unwrap();
-        config.serve.http = config.serve.grpc;
+        let at = At::fresh();
+        config.serve.socket = at.path().to_owned();
         config.log.sync_interval = Span::from_millis(5);
         // The one rule whose answers can be told by heart.
         config.recommend.rule = "initial".into();
         adjust(&mut config);
         assert_eq!(config.problems(), []);
         let bound = Recommender::bind(&config).await.unwrap();
-        let (grpc, at) = bound.addresses().unwrap();
+        let tcp = bound.addresses().unwrap();
         let (stop, stopped) = oneshot::channel();
         let done = tokio::spawn(bound.serve(async move {
             let _dropped = stopped.await;
         }));
-        Self { grpc, http: at, stop, done }
+        Self { grpc: at, http: at, tcp, stop, done }
     }
 
     /// Stops it in order.
     pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();
         self.done.await.unwrap().unwrap();
+    }
+}
+
+/// Where a recommender listens: the path of its socket, which lasts as long as the test.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct At(&'static str);
+
+impl At {
+    /// The socket `r.sock` there.
+    pub(crate) fn in_directory(dir: &Path) -> Self {
+        Self(Box::leak(dir.join("r.sock").display().to_string().into_boxed_str()))
+    }
+
+    /// A socket of its own, outside of the state directory, which tests damage and delete.
+    fn fresh() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("evenkeel-{}-{next}.sock", std::process::id()));
+        Self(Box::leak(path.display().to_string().into_boxed_str()))
+    }
+
+    /// The socket's path.
+    pub(crate) fn path(self) -> &'static Path {
+        Path::new(self.0)
+    }
+
+    /// A connection to it.
+    pub(crate) async fn connect(self) -> std::io::Result<UnixStream> {
+        UnixStream::connect(self.0).await
+    }
+}
+
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "unix://{}", self.0)
     }
 }
 
@@ -86,10 +124,23 @@ pub(crate) async fn until<T, F: Future<Output = Option<T>>>(mut ask: impl FnMut(
 }
 
 /// One HTTP request on a connection of its own: status and body.
-pub(crate) async fn http(at: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(at).await.unwrap();
+pub(crate) async fn http(at: At, method: &str, path: &str, body: &str) -> (u16, String) {
+    // One that has just begun may have no socket yet.
+    let stream = until(|| async { at.connect().await.ok() }).await;
+    http_on(stream, method, path, "Content-Type: application/json\r\n", body).await
+}
+
+/// One HTTP request on a connection: status and body. The lines of the head end with CR LF each.
+pub(crate) async fn http_on(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    method: &str,
+    path: &str,
+    lines: &str,
+    body: &str,
+) -> (u16, String) {
+    let host = if lines.contains("Host:") { "" } else { "Host: localhost\r\n" };
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        "{method} {path} HTTP/1.1\r\n{host}{lines}Connection: close\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -198,13 +249,13 @@ impl Agent {
     }
 
     /// Connects and shakes hands.
-    pub(crate) async fn connect(&self, at: SocketAddr) -> Link {
+    pub(crate) async fn connect(&self, at: At) -> Link {
         self.try_connect(at).await.expect("a recommender that takes frames")
     }
 
     /// The same; nothing where the other side has gone.
-    pub(crate) async fn try_connect(&self, at: SocketAddr) -> Option<Link> {
-        let mut client = IngestServiceClient::connect(format!("http://{at}")).await.ok()?;
+    pub(crate) async fn try_connect(&self, at: At) -> Option<Link> {
+        let mut client = IngestServiceClient::connect(at.to_string()).await.ok()?;
         let (requests, outgoing) = mpsc::channel(64);
         let hello = v1::Hello {
             cluster: "test".into(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -15,16 +15,15 @@ use super::PATIENCE;
 /// The program as it is shipped, with engines in its configuration; killed when it goes out of sight.
 pub(crate) struct Program {
     child: Child,
-    http: SocketAddr,
+    socket: PathBuf,
     log: PathBuf,
 }
 
 impl Program {
     /// `read` gives back, `write` takes.
     pub(crate) fn start(dir: &Path, read: &[EngineSection], write: &[EngineSection]) -> Self {
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let (grpc, http, log) = (free(), free(), dir.join("log.txt"));
-        let mut config = format!("policies = []\n[serve]\ngrpc = \"{grpc}\"\nhttp = \"{http}\"\n");
+        let (socket, log) = (dir.join("r.sock"), dir.join("log.txt"));
+        let mut config = format!("policies = []\n[serve]\nsocket = {socket:?}\n");
         for (section, reads) in read.iter().map(|s| (s, true)).chain(write.iter().map(|s| (s, false))) {
             let kind = match section.kind {
                 EngineKind::Prometheus => "prometheus",
@@ -46,13 +45,13 @@ impl Program {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        Self { child, http, log }
+        Self { child, socket, log }
     }
 
     /// Body of an answer; empty while nobody answers.
     pub(crate) fn get(&self, path: &str) -> String {
         let mut text = String::new();
-        let asked = TcpStream::connect(self.http).and_then(|mut stream| {
+        let asked = UnixStream::connect(&self.socket).and_then(|mut stream| {
             write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")?;
             stream.read_to_string(&mut text)
         });

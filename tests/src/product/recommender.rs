@@ -1,7 +1,7 @@
 //! A recommender with everything of its own. Owns its configuration and its process.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -9,16 +9,14 @@ use serde_json::Value;
 
 use super::ask::AskRecommender;
 use super::{Keys, quoted};
-use crate::daemon::{Daemon, Program, Ready, free_port, http_get};
+use crate::daemon::{Daemon, Program, Ready, http_get_at};
 use crate::wait;
 
-/// A recommender to be started, any number of times, at the same addresses on the same state.
+/// A recommender to be started, any number of times, at the same socket on the same state.
 #[derive(Debug, Clone)]
 pub struct RecommenderSetup {
     directory: PathBuf,
     keys: Keys,
-    grpc: u16,
-    http: u16,
 }
 
 impl RecommenderSetup {
@@ -26,14 +24,11 @@ impl RecommenderSetup {
     ///
     /// # Errors
     ///
-    /// Fails when no port is free.
+    /// Never so far.
     pub fn new(directory: &Path) -> Result<RecommenderSetup> {
-        let (grpc, http) = (free_port()?, free_port()?);
-        let mut setup =
-            RecommenderSetup { directory: directory.to_path_buf(), keys: Keys::default(), grpc, http };
+        let mut setup = RecommenderSetup { directory: directory.to_path_buf(), keys: Keys::default() };
         setup.keys.set("state_dir", quoted(setup.state().display()));
-        setup.keys.set("serve.grpc", quoted(format!("127.0.0.1:{grpc}")));
-        setup.keys.set("serve.http", quoted(format!("127.0.0.1:{http}")));
+        setup.keys.set("serve.socket", quoted(setup.socket().display()));
         Ok(setup)
     }
 
@@ -49,9 +44,14 @@ impl RecommenderSetup {
         self.directory.join("recommender")
     }
 
+    /// Its socket.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join("recommender.sock")
+    }
+
     /// Its gRPC address.
     pub fn address(&self) -> String {
-        format!("http://127.0.0.1:{}", self.grpc)
+        format!("unix://{}", self.socket().display())
     }
 
     /// Starts it and waits until it is ready.
@@ -62,10 +62,10 @@ impl RecommenderSetup {
     pub fn start(&self) -> Result<Recommender> {
         let config = self.directory.join("recommender.toml");
         self.keys.write(&config)?;
-        let ready = Ready::Http { port: self.http, path: "/readyz".to_string() };
+        let ready = Ready::Http { socket: self.socket(), path: "/readyz".to_string() };
         let program = Program::new("evenkeel-recommender")?.args(&["--config"]).path(&config);
         let daemon = program.ready(ready).start(&self.directory)?;
-        Ok(Recommender { daemon, ask: AskRecommender::new(&self.address())?, http: self.http })
+        Ok(Recommender { daemon, ask: AskRecommender::new(&self.address())?, socket: self.socket() })
     }
 }
 
@@ -74,7 +74,7 @@ impl RecommenderSetup {
 pub struct Recommender {
     daemon: Daemon,
     ask: AskRecommender,
-    http: u16,
+    socket: PathBuf,
 }
 
 impl Recommender {
@@ -94,7 +94,7 @@ impl Recommender {
     ///
     /// Fails when nothing answers.
     pub fn get(&self, path: &str) -> Result<(u16, String)> {
-        http_get(self.http, path)
+        http_get_at(&self.socket, path)
     }
 
     /// Status and JSON of a request with a body, by GET or POST.
@@ -103,7 +103,7 @@ impl Recommender {
     ///
     /// Fails when nothing answers, or not in JSON.
     pub fn send(&self, method: &str, path: &str, body: &Value) -> Result<(u16, Value)> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.http)).context("cannot connect")?;
+        let mut stream = UnixStream::connect(&self.socket).context("cannot connect")?;
         stream.set_read_timeout(Some(wait::PATIENCE)).context("cannot limit the wait")?;
         let body = body.to_string();
         write!(

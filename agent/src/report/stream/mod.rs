@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
+use evenkeel_proto::bearer::Bearer;
+use evenkeel_proto::line;
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::ingest_service_client::IngestServiceClient;
 use evenkeel_proto::v1::stream_request::Message as Request;
@@ -20,7 +22,6 @@ use evenkeel_proto::v1::stream_response::Message as Response;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use tonic::transport::Endpoint;
 
 use super::backoff::Backoff;
 use super::canonical;
@@ -164,8 +165,13 @@ impl Client {
 
     /// One connection from beginning to end; ends only in an error.
     async fn session(&self, greeted: &mut bool) -> anyhow::Result<std::convert::Infallible> {
-        let endpoint = Endpoint::from_shared(self.address.clone())
-            .with_context(|| format!("{:?} is not an address such as http://127.0.0.1:9520", self.address))?
+        let trust = &self.context.config.stream.trust;
+        let bearer = match &trust.token {
+            Some(file) => Bearer::from_file(file)
+                .with_context(|| format!("cannot read the token in {} (stream.token)", file.display()))?,
+            None => Bearer::default(),
+        };
+        let endpoint = line::endpoint(&self.address, trust)?
             .connect_timeout(CONNECT)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(PATIENCE / 2)
@@ -177,7 +183,7 @@ impl Client {
         let (mut epoch, mut config) = (self.next_epoch(), self.context.live.now());
         // The first Hello is in the channel before the call: the server may wait for it before it answers.
         requests.send(self.hello(epoch)).await.context("the connection ended before it began")?;
-        let mut client = IngestServiceClient::new(channel);
+        let mut client = IngestServiceClient::with_interceptor(channel, bearer);
         let call = client.stream(ReceiverStream::new(receiver));
         let responses = tokio::time::timeout(PATIENCE, call).await.context("no answer to Stream")?;
         let mut connection = Connection { requests, responses: responses?.into_inner() };

@@ -25,7 +25,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use evenkeel_model::sample::Field;
-use evenkeel_net::{Gate, Limits};
+use evenkeel_net::{Gate, Limits, Speech};
 use tokio::sync::Semaphore;
 
 use crate::report::Usage;
@@ -69,7 +69,8 @@ pub(crate) async fn serve(
     let served = Served { context, live, usage, scrapes: Arc::new(Semaphore::new(SCRAPES)) };
     let app = Router::new().route("/metrics", get(scrape)).with_state(served);
     let gate = Gate::new("serve.metrics", CONNECTIONS);
-    evenkeel_net::http::serve(listener, app, gate, std::future::pending())
+    let connections = evenkeel_net::incoming(listener, gate, Speech::Http);
+    evenkeel_net::http::serve(connections, app, std::future::pending())
         .await
         .context("the metrics listener ended")
 }

@@ -33,7 +33,7 @@ const RESTARTS: usize = 3;
   evenkeel snapshot cluster.json
   evenkeel snapshot --context production --strict cluster.json
   evenkeel snapshot | evenkeel capacity -f pod.yaml --snapshot -
-  evenkeel snapshot --reported --recommender http://127.0.0.1:9520 cluster.json")]
+  evenkeel snapshot --reported --recommender unix:///run/evenkeel/recommender.sock cluster.json")]
 pub(crate) struct SnapshotArgs {
     /// File that is replaced when all is there; - is standard output.
     #[arg(default_value = "-", value_name = "FILE")]

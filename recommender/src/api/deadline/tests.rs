@@ -4,6 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use axum::body::{Body, to_bytes};
+use evenkeel_net::Peer;
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::recommender_service_server::RecommenderService;
 use serde_json::Value;
@@ -16,6 +17,7 @@ use crate::api::http::Site;
 use crate::api::ready::Readiness;
 use crate::clock::WallClock;
 use crate::config::Config;
+use crate::identity::Access;
 use crate::ingest::engine::{Engine, Threads};
 use crate::ingest::store::Store;
 use crate::recommend::stored::Stored;
@@ -23,9 +25,13 @@ use crate::recommend::stored::Stored;
 /// Far above what the way through the program takes, far below what a test waits.
 const DEADLINE: &str = "2S";
 
+/// Who asks.
+const ROOT: Peer = Peer::Local { uid: 0, gid: 0, pid: None };
+
 struct Rig {
     context: Context,
     api: Api,
+    access: Arc<Access>,
     site: Site,
     threads: Threads,
     _dir: tempfile::TempDir,
@@ -61,11 +67,15 @@ impl Rig {
         let (engine, threads) = Engine::start(store, &config, WallClock::system()).unwrap();
         let stored = Arc::new(Stored::open(file));
         let live = crate::config::InForce::new(&config);
-        let context = Context::new(engine, &live, Arc::clone(&stored), Default::default()).unwrap();
-        let site = Site::new(Arc::new(Readiness::default()), stored, WallClock::system());
+        let access = Arc::new(Access::new(&config, WallClock::system()));
+        let gates = Default::default();
+        let readiness = Arc::new(Readiness::new(&config, Arc::clone(access.tokens()), None));
+        let (asking, ready) = (Arc::clone(&access), Arc::clone(&readiness));
+        let context = Context::new(engine, &live, Arc::clone(&stored), gates, asking, ready).unwrap();
+        let site = Site::new(readiness, stored, WallClock::system());
         site.open(context.clone());
         let api = Api { late: site.late(), stopping: watch::channel(false).1 };
-        Self { context, api, site, threads, _dir: dir }
+        Self { context, api, access, site, threads, _dir: dir }
     }
 
     /// Holds the state until what is returned is dropped.
@@ -87,12 +97,14 @@ impl Rig {
         let rules = rules.iter().map(|rule| (*rule).to_owned()).collect();
         let mut request = tonic::Request::new(v1::RecommendPodRequest { pod: pod.to_owned(), rules });
         request.metadata_mut().insert("grpc-timeout", DEADLINE.parse().unwrap());
+        request.extensions_mut().insert(self.access.identify(Some(&ROOT), None).await.unwrap());
         self.api.recommend_pod(request).await.map(tonic::Response::into_inner)
     }
 
     async fn post(&self, path: &str, pod: &str) -> (u16, Value) {
-        let router = self.site.router(&self.context.config.now().serve);
-        let request = axum::http::Request::post(path).body(Body::from(pod.to_owned())).unwrap();
+        let router = self.site.router(&self.context.config.now().serve, &self.access);
+        let request =
+            axum::http::Request::post(path).extension(ROOT).body(Body::from(pod.to_owned())).unwrap();
         let response = router.oneshot(request).await.unwrap();
         let status = response.status().as_u16();
         let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();

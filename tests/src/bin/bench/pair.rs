@@ -1,10 +1,10 @@
 //! A running agent and recommender, with a configuration and a store of their own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use evenkeel_tests::daemon::{Daemon, Program, Ready, free_port, http_get};
+use evenkeel_tests::daemon::{Daemon, Program, Ready, free_port, http_get, http_get_at};
 use tempfile::TempDir;
 
 /// Everything below one directory.
@@ -48,8 +48,7 @@ impl Place {
 /// A running recommender.
 pub(crate) struct Recommender {
     daemon: Daemon,
-    grpc: u16,
-    http: u16,
+    socket: PathBuf,
 }
 
 /// Longest time between data written and its fdatasync begun, as the promise has it.
@@ -64,17 +63,16 @@ impl Recommender {
 
     /// The same with more keys at the top of its configuration.
     pub(crate) fn start_with(place: &Place, keys: &str) -> Result<Recommender> {
-        let (grpc, http) = (free_port()?, free_port()?);
+        let socket = place.path("recommender.sock");
         let text = format!(
-            "state_dir = {:?}\nlog.sync_interval = \"{}ms\"\n{keys}[serve]\ngrpc = \"127.0.0.1:{grpc}\"\n\
-             http = \"127.0.0.1:{http}\"\n",
+            "state_dir = {:?}\nlog.sync_interval = \"{}ms\"\n{keys}[serve]\nsocket = {socket:?}\n",
             place.path("recommender"),
             SYNC.as_millis(),
         );
         let config = place.configuration("recommender.toml", &text)?;
-        let ready = Ready::Http { port: http, path: "/readyz".into() };
+        let ready = Ready::Http { socket: socket.clone(), path: "/readyz".into() };
         let program = Program::new("evenkeel-recommender")?.args(&["--config"]).path(&config).ready(ready);
-        Ok(Recommender { daemon: program.start(place.directory.path())?, grpc, http })
+        Ok(Recommender { daemon: program.start(place.directory.path())?, socket })
     }
 
     /// Its process.
@@ -84,12 +82,17 @@ impl Recommender {
 
     /// Its metrics.
     pub(crate) fn metrics(&self) -> Result<String> {
-        metrics(self.http)
+        page(http_get_at(&self.socket, "/metrics")?)
     }
 
-    /// The port of its gRPC services.
-    pub(crate) fn port(&self) -> u16 {
-        self.grpc
+    /// Its socket.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The address of its gRPC services.
+    pub(crate) fn address(&self) -> String {
+        format!("unix://{}", self.socket.display())
     }
 
     /// Ends it in order.
@@ -124,7 +127,7 @@ impl Agent {
         tables: &str,
     ) -> Result<Agent> {
         let metrics = free_port()?;
-        let address = recommender.map_or_else(String::new, |r| format!("http://127.0.0.1:{}", r.port()));
+        let address = recommender.map_or_else(String::new, Recommender::address);
         let text = format!(
             "mode = \"enforce\"\nstate_dir = {:?}\n[roots]\nrun = {:?}\n[sources.manifests]\ndir = {:?}\n\
              [sources.cri]\nenabled = false\n\
@@ -148,7 +151,7 @@ impl Agent {
 
     /// Its metrics.
     pub(crate) fn metrics(&self) -> Result<String> {
-        metrics(self.metrics)
+        page(http_get(self.metrics, "/metrics")?)
     }
 
     /// Ends it in order.
@@ -157,8 +160,7 @@ impl Agent {
     }
 }
 
-fn metrics(port: u16) -> Result<String> {
-    let (status, text) = http_get(port, "/metrics")?;
+fn page((status, text): (u16, String)) -> Result<String> {
     anyhow::ensure!(status == 200, "/metrics answers {status}");
     Ok(text)
 }

@@ -26,8 +26,6 @@ pub(crate) struct House {
     agent: Option<Daemon>,
     recommender: Option<Daemon>,
     ground: Option<Ground>,
-    grpc: u16,
-    http: u16,
     metrics: u16,
     /// First process of each workload, by pod.
     processes: BTreeMap<&'static str, i32>,
@@ -40,13 +38,11 @@ impl House {
         // Socket paths are at most 107 bytes long (unix(7)), so the directory is a short one.
         let directory =
             tempfile::Builder::new().prefix("ekd").tempdir().context("cannot make a directory")?;
-        let (grpc, http, metrics) = (free_port()?, free_port()?, free_port()?);
+        let metrics = free_port()?;
         let mut house = House {
             agent: None,
             recommender: None,
             ground: None,
-            grpc,
-            http,
             metrics,
             processes: BTreeMap::new(),
             directory,
@@ -63,14 +59,14 @@ impl House {
         self.path("agent.sock")
     }
 
-    /// The recommender's gRPC address.
-    pub(crate) fn recommender_address(&self) -> String {
-        format!("http://127.0.0.1:{}", self.grpc)
+    /// The recommender's socket.
+    pub(crate) fn recommender_socket(&self) -> PathBuf {
+        self.path("recommender.sock")
     }
 
-    /// The recommender's HTTP address.
-    pub(crate) fn http_address(&self) -> String {
-        format!("http://127.0.0.1:{}", self.http)
+    /// The recommender's address.
+    pub(crate) fn recommender_address(&self) -> String {
+        format!("unix://{}", self.recommender_socket().display())
     }
 
     /// The agent's metrics.
@@ -100,13 +96,12 @@ impl House {
     fn start_recommender(&self) -> Result<Daemon> {
         let config = self.path("recommender.toml");
         let text = format!(
-            "state_dir = {:?}\n[serve]\ngrpc = \"127.0.0.1:{}\"\nhttp = \"127.0.0.1:{}\"\n",
+            "state_dir = {:?}\n[serve]\nsocket = {:?}\n",
             self.path("recommender"),
-            self.grpc,
-            self.http
+            self.recommender_socket()
         );
         std::fs::write(&config, text).context("cannot write the recommender's configuration")?;
-        let ready = Ready::Http { port: self.http, path: "/readyz".into() };
+        let ready = Ready::Http { socket: self.recommender_socket(), path: "/readyz".into() };
         Program::new("evenkeel-recommender")?
             .args(&["--config"])
             .path(&config)

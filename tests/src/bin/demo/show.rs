@@ -115,7 +115,10 @@ impl Show {
         self.line(&format!("  export EVENKEEL_AGENT=unix://{}", house.agent_socket().display()));
         self.line(&format!("  export EVENKEEL_RECOMMENDER={}", house.recommender_address()));
         self.line(&format!("  curl {}", house.metrics_address()));
-        self.line(&format!("  curl {}/api/v1/recommendations", house.http_address()));
+        self.line(&format!(
+            "  curl --unix-socket {} http://localhost/api/v1/recommendations",
+            house.recommender_socket().display()
+        ));
         self.line(&format!("  files: {}", house.directory().display()));
     }
 }

@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result, bail};
 use evenkeel_proto::tonic::Streaming;
-use evenkeel_proto::tonic::transport::Endpoint;
 use evenkeel_proto::v1::ingest_service_client::IngestServiceClient;
 use evenkeel_proto::v1::{
     Frame, Frames, Hello, NodeFacts, StreamRequest, StreamResponse, stream_request, stream_response,
@@ -29,8 +28,8 @@ impl Link {
         epoch: u64,
         counter: Option<Counter>,
     ) -> Result<Link> {
-        let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{}", recommender.port()))?;
-        let channel_ = connect(endpoint, counter.unwrap_or_default()).await.context("cannot connect")?;
+        let channel_ =
+            connect(recommender.socket(), counter.unwrap_or_default()).await.context("cannot connect")?;
         let (requests, outgoing) = channel(1);
         let hello = Hello {
             cluster: "bench".into(),

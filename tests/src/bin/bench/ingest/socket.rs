@@ -1,6 +1,7 @@
-//! A TCP connection whose bytes are counted where they go into and come out of the socket.
+//! A connection whose bytes are counted where they go into and come out of the socket.
 
 use std::io;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +10,7 @@ use std::task::{Context, Poll};
 use evenkeel_proto::tonic::transport::{Channel, Endpoint, Error, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::UnixStream;
 
 /// Bytes of one connection.
 #[derive(Debug, Clone, Default)]
@@ -25,22 +26,22 @@ impl Counter {
     }
 }
 
-/// Connects over a counted socket.
-pub(crate) async fn connect(endpoint: Endpoint, counter: Counter) -> Result<Channel, Error> {
-    let connector = tower::service_fn(move |uri: Uri| {
-        let counter = counter.clone();
+/// Connects to a socket and counts.
+pub(crate) async fn connect(socket: &Path, counter: Counter) -> Result<Channel, Error> {
+    let socket = socket.to_owned();
+    let connector = tower::service_fn(move |_: Uri| {
+        let (socket, counter) = (socket.clone(), counter.clone());
         async move {
-            let address = uri.authority().map(ToString::to_string).unwrap_or_default();
-            let stream = TcpStream::connect(address).await?;
-            stream.set_nodelay(true)?;
+            let stream = UnixStream::connect(socket).await?;
             Ok::<_, io::Error>(TokioIo::new(Counted { stream, counter }))
         }
     });
-    endpoint.connect_with_connector(connector).await
+    // The name is asked of the connector, which needs none.
+    Endpoint::from_static("http://recommender").connect_with_connector(connector).await
 }
 
 struct Counted {
-    stream: TcpStream,
+    stream: UnixStream,
     counter: Counter,
 }
 

@@ -208,7 +208,7 @@ async fn under_load(
 
 /// Milliseconds of each question and of each echo. Answers are kept for a minute: no question is asked twice.
 async fn ask(recommender: &Recommender, first: usize) -> Result<(Vec<f64>, Vec<f64>)> {
-    let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{}", recommender.port()))?;
+    let endpoint = Endpoint::from_shared(recommender.address())?;
     let channel: Channel = endpoint.connect().await.context("cannot connect")?;
     let mut asking = RecommenderServiceClient::new(channel.clone());
     let mut echoing = HealthClient::new(channel);

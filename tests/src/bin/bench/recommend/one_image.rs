@@ -68,7 +68,7 @@ fn measure(run: &Run, recommender: &Recommender) -> Result<Figure> {
 
 /// Seconds of each answer for all workloads: recommendations, and usage.
 async fn ask(run: &Run, recommender: &Recommender, workloads: usize) -> Result<(Vec<f64>, Vec<f64>)> {
-    let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{}", recommender.port()))?;
+    let endpoint = Endpoint::from_shared(recommender.address())?;
     let channel = endpoint.connect().await.context("cannot connect")?;
     let mut client = RecommenderServiceClient::new(channel).max_decoding_message_size(64 << 20);
     let (mut all, mut usage) = (Vec::new(), Vec::new());

@@ -40,7 +40,7 @@ const LETTER: u16 = 0x5d;
 
 /// A code, as far as its bits came.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Code {
+pub(crate) struct Code {
     bits: u32,
     value: u32,
 }
@@ -49,7 +49,7 @@ impl Code {
     /// Takes in the next octet of the code. Of a path (`path` says whether it is known to be one) the codes of `/`, `%`
     /// and `:` become those of octets that an authority may have. `before` is the octet before, unless it was passed on
     /// already: a code that began there then stays, and the library refuses it.
-    pub(super) fn take(&mut self, path: &mut bool, octet: &mut u8, mut before: Option<&mut u8>) {
+    pub(crate) fn take(&mut self, path: &mut bool, octet: &mut u8, mut before: Option<&mut u8>) {
         for shift in (0..8).rev() {
             self.value = (self.value << 1) | u32::from((*octet >> shift) & 1);
             self.bits += 1;

@@ -1,4 +1,6 @@
-//! Owns the command line: flags into [`Sources`], and `config default|schema|validate|show`.
+//! Owns the command line: flags into [`Sources`], `config default|schema|validate|show`, and `token add|list|remove`.
+
+mod tokens;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,6 +9,8 @@ use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, Sources, load};
+
+pub use tokens::{AddArgs, FileArgs, TokenAction, token};
 
 /// The central service of Evenkeel: keeps what agents measure and says what containers should request.
 #[derive(Debug, Parser)]
@@ -32,10 +36,13 @@ pub struct Flags {
     /// The panic switch: recommendations change nothing, running containers keep the requests in force
     #[arg(long, global = true)]
     panic: bool,
-    /// gRPC address
+    /// Unix socket of gRPC and HTTP
+    #[arg(long, value_name = "PATH", global = true)]
+    socket: Option<PathBuf>,
+    /// gRPC address; callers are named by tokens
     #[arg(long, value_name = "ADDRESS", global = true)]
     grpc: Option<SocketAddr>,
-    /// HTTP address
+    /// HTTP address; callers are named by tokens
     #[arg(long, value_name = "ADDRESS", global = true)]
     http: Option<SocketAddr>,
     /// Any other key, such as ingest.credits=10; may be repeated
@@ -54,6 +61,12 @@ pub enum Command {
         /// What about it.
         #[command(subcommand)]
         action: ConfigAction,
+    },
+    /// Tokens, which name people and nodes at addresses
+    Token {
+        /// What about them.
+        #[command(subcommand)]
+        action: TokenAction,
     },
 }
 
@@ -84,6 +97,7 @@ impl Flags {
         };
         add("state_dir", self.state_dir.as_ref().map(|dir| dir.display().to_string()));
         add("panic", self.panic.then(|| "true".to_owned()));
+        add("serve.socket", self.socket.as_ref().map(|path| path.display().to_string()));
         add("serve.grpc", self.grpc.map(|address| address.to_string()));
         add("serve.http", self.http.map(|address| address.to_string()));
         Sources { file: self.config.clone(), flags }
@@ -152,7 +166,7 @@ mod tests {
         let args = ["x", "--grpc", "127.0.0.1:1", "--set", "ingest.credits=7", "config", "show"];
         let cli = Cli::try_parse_from(args).unwrap();
         let config = load(&cli.flags.sources()).unwrap();
-        assert_eq!((config.serve.grpc.port(), config.ingest.credits), (1, 7));
+        assert_eq!((config.serve.grpc.unwrap().port(), config.ingest.credits), (1, 7));
         assert!(Cli::try_parse_from(["x", "--set", "nothing"]).is_err());
     }
 

@@ -1,21 +1,14 @@
-//! Clients of the Unix socket that name the socket's path as authority.
+//! Clients of a Unix socket that name the socket's path as authority.
 //!
 //! gRPC's C core (Python, C++, Ruby, PHP, C#) sends the path, percent-encoded, as `:authority`, and Go's sends it as it
 //! is where the program dials by itself; a path is no authority
 //! (RFC 3986, section 3.2), so that the HTTP/2 library resets the stream before anybody is asked. Who may speak is
-//! decided by the socket's mode, nobody looks at the name: here the octets that are not allowed are replaced, one for
+//! decided by the socket's mode and the peer's credentials, nobody looks at the name: here the octets that are not allowed are replaced, one for
 //! one, so that lengths, frames and the table of compressed headers (RFC 7541) stay as the client made them.
 //!
 //! Owned here: following a client's bytes as far as that needs. Not owned: judging them, that is left to the library.
 
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tonic::transport::server::Connected;
-
-use super::huffman::Code;
+use crate::huffman::Code;
 
 /// Bytes a client sends before its first frame (RFC 9113, section 3.4).
 const PREFACE: u64 = 24;
@@ -31,72 +24,9 @@ const NAME: &[u8] = b":authority";
 /// Index of `:authority` in the static table (RFC 7541, appendix A).
 const STATIC_INDEX: u64 = 1;
 
-/// A connection whose client may name a path as authority.
-#[derive(Debug)]
-pub(super) struct AnyAuthority<S> {
-    inner: S,
-    frames: Frames,
-}
-
-impl<S> AnyAuthority<S> {
-    /// Around a connection of which nothing was read.
-    pub(super) fn new(inner: S) -> Self {
-        Self { inner, frames: Frames::default() }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for AnyAuthority<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.inner).poll_read(cx, buf);
-        if let Some(new) = buf.filled_mut().get_mut(before..) {
-            self.frames.follow(new);
-        }
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for AnyAuthority<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
-}
-
-impl<S: Connected> Connected for AnyAuthority<S> {
-    type ConnectInfo = S::ConnectInfo;
-
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.inner.connect_info()
-    }
-}
-
 /// Where in a client's frames we are.
 #[derive(Debug)]
-struct Frames {
+pub(crate) struct Frames {
     part: Part,
     fields: Fields,
 }
@@ -123,7 +53,7 @@ impl Default for Frames {
 
 impl Frames {
     /// Follows bytes in the order they came, and replaces what may not be in an authority.
-    fn follow(&mut self, bytes: &mut [u8]) {
+    pub(crate) fn follow(&mut self, bytes: &mut [u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {
             let taken = self.step(rest);

@@ -1,0 +1,265 @@
+//! TLS of listeners: TLS 1.3 alone, with certificate, key and authorities from files that are read again when they change.
+//!
+//! Owned here: reading the files, the handshake, and what of a client's certificate is passed on. Not owned: who a client is
+//! by its certificate. No ticket is given and no session resumed, so that a client is looked at anew each time.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::HEAD_TIMEOUT;
+use crate::connection::{Duplex, Speech};
+
+/// Where certificate, key and authorities are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Files {
+    /// The certificate, and those between it and an authority, PEM.
+    pub cert: PathBuf,
+    /// Its key, PEM.
+    pub key: PathBuf,
+    /// Authorities whose certificates clients may show, PEM; none without.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// Why TLS cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read, or does not hold what it should.
+    #[error("{}: {what}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what helps.
+        what: String,
+    },
+    /// Certificate and key do not belong together, or are of a kind that is not served.
+    #[error("{} and {}: {source}", cert.display(), key.display())]
+    Pair {
+        /// The certificate's file.
+        cert: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+}
+
+/// What is served now.
+struct InForce {
+    grpc: Arc<ServerConfig>,
+    http: Arc<ServerConfig>,
+    /// End of the certificate, seconds since 1970.
+    expires: u64,
+    prints: Vec<Option<Print>>,
+    trouble: Option<String>,
+}
+
+/// Tells one state of a file from another.
+type Print = (u64, u64, i64, i64);
+
+/// TLS with the files as they are.
+pub struct Tls {
+    files: Files,
+    now: RwLock<InForce>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// When they cannot be served from.
+    pub fn open(files: Files) -> Result<Self, TlsError> {
+        let now = RwLock::new(read(&files)?);
+        Ok(Self { files, now })
+    }
+
+    /// Reads the files again where one changed. What cannot be served from changes nothing, but for what is told of it.
+    pub fn look(&self) {
+        let prints = prints(&self.files);
+        let is_read = |now: &InForce| now.prints == prints && now.trouble.is_none();
+        if is_read(&self.now.read().unwrap_or_else(PoisonError::into_inner)) {
+            return;
+        }
+        let read = read(&self.files);
+        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+        match read {
+            Ok(new) => {
+                tracing::info!(cert = %self.files.cert.display(), expires = new.expires, "a new certificate is served");
+                *now = new;
+            }
+            Err(error) => {
+                let trouble = format!("{error}; what was read before is served");
+                if now.trouble.as_ref() != Some(&trouble) {
+                    tracing::warn!(trouble, "the new certificate cannot be served");
+                }
+                now.trouble = Some(trouble);
+            }
+        }
+    }
+
+    /// End of the certificate, seconds since 1970.
+    #[must_use]
+    pub fn expires(&self) -> u64 {
+        self.now.read().unwrap_or_else(PoisonError::into_inner).expires
+    }
+
+    /// What is wrong with the files.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.now.read().unwrap_or_else(PoisonError::into_inner).trouble.clone()
+    }
+
+    fn acceptor(&self, speech: Speech) -> TlsAcceptor {
+        let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(if speech == Speech::Grpc { &now.grpc } else { &now.http }).into()
+    }
+
+    /// Shakes hands; gives the connection and the client's certificate, where it showed one.
+    ///
+    /// # Errors
+    /// When the client offers nothing that is served, shows a certificate of nobody's, or takes too long.
+    pub(crate) async fn accept(
+        &self,
+        io: Box<dyn Duplex>,
+        speech: Speech,
+    ) -> io::Result<(Box<dyn Duplex>, Option<Certificate>)> {
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long");
+        let stream = timeout(HEAD_TIMEOUT, self.acceptor(speech).accept(io)).await.map_err(late)??;
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let certificate = shown.map(|der| Certificate(Arc::from(der.as_ref())));
+        Ok((Box::new(stream), certificate))
+    }
+}
+
+/// A client's certificate that an authority vouched for, DER.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Certificate(Arc<[u8]>);
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Certificate").field(&self.uris()).finish()
+    }
+}
+
+impl Certificate {
+    /// The URIs among its names.
+    #[must_use]
+    pub fn uris(&self) -> Vec<String> {
+        let Ok((_, parsed)) = X509Certificate::from_der(&self.0) else { return Vec::new() };
+        let Ok(Some(names)) = parsed.subject_alternative_name() else { return Vec::new() };
+        let uri = |name: &x509_parser::extensions::GeneralName<'_>| match name {
+            x509_parser::extensions::GeneralName::URI(uri) => Some((*uri).to_owned()),
+            _ => None,
+        };
+        names.value.general_names.iter().filter_map(uri).collect()
+    }
+
+    /// When it ends, seconds since 1970.
+    #[must_use]
+    pub fn expires(&self) -> u64 {
+        end_of(&self.0).unwrap_or(0)
+    }
+}
+
+fn end_of(der: &[u8]) -> Option<u64> {
+    let (_, parsed) = X509Certificate::from_der(der).ok()?;
+    u64::try_from(parsed.validity().not_after.timestamp()).ok()
+}
+
+fn prints(files: &Files) -> Vec<Option<Print>> {
+    let print = |path: &PathBuf| {
+        let facts = fs::metadata(path).ok()?;
+        Some((facts.ino(), facts.len(), facts.mtime(), facts.mtime_nsec()))
+    };
+    [Some(&files.cert), Some(&files.key), files.client_ca.as_ref()].into_iter().flatten().map(print).collect()
+}
+
+fn read(files: &Files) -> Result<InForce, TlsError> {
+    // Before the files: what changes meanwhile is read the next time.
+    let prints = prints(files);
+    let chain = certificates(&files.cert)?;
+    let expires = chain.first().and_then(|leaf| end_of(leaf)).unwrap_or(0);
+    let key = private_key(&files.key)?;
+    let provider = Arc::new(ring::default_provider());
+    let pair = |source| TlsError::Pair { cert: files.cert.clone(), key: files.key.clone(), source };
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(pair)?;
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for authority in certificates(path)? {
+                roots.add(authority).map_err(|error| wrong(path, &error))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                // Whoever shows none is named by a token.
+                .allow_unauthenticated()
+                .build()
+                .map_err(|error| wrong(path, &error))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    let speaking = |protocol: &[u8]| {
+        let mut config = config.clone();
+        config.alpn_protocols = vec![protocol.to_vec()];
+        Arc::new(config)
+    };
+    Ok(InForce { grpc: speaking(b"h2"), http: speaking(b"http/1.1"), expires, prints, trouble: None })
+}
+
+fn wrong(path: &Path, why: &dyn fmt::Display) -> TlsError {
+    TlsError::File { path: path.to_owned(), what: why.to_string() }
+}
+
+/// The certificates of a PEM file, at least one.
+///
+/// # Errors
+/// When it cannot be read or holds none.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let found = read.map_err(|error| wrong(path, &error))?;
+    if found.is_empty() {
+        return Err(wrong(path, &"it holds no certificate in PEM"));
+    }
+    Ok(found)
+}
+
+/// The key of a PEM file, which others may not read.
+///
+/// # Errors
+/// When it cannot be read, holds none, or everybody may read it.
+pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    if fs::metadata(path).is_ok_and(|facts| facts.permissions().mode() & 0o007 != 0) {
+        return Err(wrong(
+            path,
+            &"everybody may read this key: chmod 0600, and make a new one if others could have",
+        ));
+    }
+    PrivateKeyDer::from_pem_file(path).map_err(|error| wrong(path, &error))
+}
+
+/// How long before its end a certificate is told of: half of the life of the shortest in use, a day.
+pub const SOON: Duration = Duration::from_secs(12 * 3600);

@@ -1,0 +1,297 @@
+//! Who asks, and what they may: the one place where both are decided.
+//!
+//! Owned here: what an [`Identity`] is and may do, how a connection's peer and a token become one (`access.rs`, with
+//! `groups.rs` and `tokens.rs`), the table of what each method and route asks for (`table.rs`), and the doors of both
+//! servers that hold to it (`grpc.rs`, `web.rs`). Not owned: what is answered. A handler that answers for one namespace
+//! asks its caller's identity for it.
+
+mod access;
+mod groups;
+mod grpc;
+pub(crate) mod table;
+pub mod tokens;
+mod web;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tonic::{Extensions, Status};
+
+pub(crate) use access::Access;
+pub(crate) use grpc::Door;
+pub(crate) use tokens::Tokens;
+pub(crate) use web::{forbidden, guard};
+
+/// What people may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// See usage, recommendations, nodes, policies, metrics.
+    View,
+    /// Ask what would fit.
+    Simulate,
+    /// Apply and delete policies.
+    Apply,
+    /// Set the panic switch.
+    Panic,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::View, Self::Simulate, Self::Apply, Self::Panic];
+
+    /// As the configuration has it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::View => "view",
+            Self::Simulate => "simulate",
+            Self::Apply => "apply",
+            Self::Panic => "panic",
+        }
+    }
+}
+
+/// Who it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// Nobody said so.
+    Anonymous,
+    /// A user of this machine, by the kernel's word.
+    User(u32),
+    /// Whoever holds the token of this name.
+    Holder(String),
+    /// Whoever holds a certificate with this name.
+    Certified(String),
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Anonymous => f.write_str("an unnamed caller"),
+            Self::User(uid) => write!(f, "user {uid}"),
+            Self::Holder(name) => write!(f, "the holder of token {name}"),
+            Self::Certified(name) => write!(f, "the holder of certificate {name}"),
+        }
+    }
+}
+
+/// For which nodes frames may be sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Nodes {
+    /// For none.
+    #[default]
+    None,
+    /// For every one: the machine's administrator and the recommender's own user, to whom the store belongs anyway.
+    All,
+    /// For one node of a cluster, or for every node of it.
+    Of {
+        /// The cluster.
+        cluster: String,
+        /// The node; all of them without.
+        node: Option<String>,
+    },
+}
+
+/// What somebody may do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) roles: BTreeSet<Role>,
+    /// The namespaces in which the roles hold; everywhere without.
+    pub(crate) namespaces: Option<BTreeSet<String>>,
+    pub(crate) nodes: Nodes,
+}
+
+impl Grant {
+    /// Everything.
+    pub(crate) fn all() -> Self {
+        Self { roles: Role::ALL.into(), namespaces: None, nodes: Nodes::All }
+    }
+
+    /// Roles everywhere.
+    pub(crate) fn roles(roles: &[Role]) -> Self {
+        Self { roles: roles.iter().copied().collect(), ..Self::default() }
+    }
+}
+
+/// A caller, as every request carries it once it was let in.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    who: Who,
+    grant: Grant,
+}
+
+/// Why somebody was not let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// Nobody known asks; a credential would help.
+    pub(crate) unnamed: bool,
+    /// What was claimed and what was expected.
+    pub(crate) why: String,
+    /// What helps.
+    pub(crate) remedy: &'static str,
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        let text = format!("{}; {}", refusal.why, refusal.remedy);
+        if refusal.unnamed { Self::unauthenticated(text) } else { Self::permission_denied(text) }
+    }
+}
+
+impl Identity {
+    pub(crate) fn new(who: Who, grant: Grant) -> Self {
+        Self(Arc::new(Inner { who, grant }))
+    }
+
+    pub(crate) fn anonymous() -> Self {
+        Self::new(Who::Anonymous, Grant::default())
+    }
+
+    /// The caller of a request; nobody where no door has let it in.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        extensions.get::<Self>().cloned().unwrap_or_else(Self::anonymous)
+    }
+
+    /// Whether this is somebody who was given something: a user of the machine in no group is a stranger.
+    pub(crate) fn is_known(&self) -> bool {
+        !self.0.grant.roles.is_empty() || self.0.grant.nodes != Nodes::None
+    }
+
+    /// Whether the roles hold in some namespaces only.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.0.grant.namespaces.is_some()
+    }
+
+    /// Whether the caller has a role, somewhere at least.
+    ///
+    /// # Errors
+    /// Says what the caller has and what was asked for.
+    pub(crate) fn has(&self, role: Role) -> Result<(), Refusal> {
+        if self.0.grant.roles.contains(&role) {
+            return Ok(());
+        }
+        let roles: Vec<&str> = self.0.grant.roles.iter().map(|role| role.as_str()).collect();
+        let roles = if roles.is_empty() { "none".to_owned() } else { roles.join(", ") };
+        Err(self.refused(
+            format!("{} has the roles {roles}, this asks for {}", self.0.who, role.as_str()),
+            match self.0.who {
+                Who::Anonymous => {
+                    "ask over the recommender's Unix socket, or send a token (evenkeel --token-file FILE)"
+                }
+                Who::User(_) => {
+                    "ask as root, or as a user of the groups access.read_group and access.change_group name"
+                }
+                Who::Certified(_) => "send a token with this role as well (evenkeel --token-file FILE)",
+                Who::Holder(_) => "use a token with this role (evenkeel-recommender token add)",
+            },
+        ))
+    }
+
+    /// Whether the caller has a role in a namespace; in all of them where none is named.
+    ///
+    /// # Errors
+    /// Says what the caller has and what was asked for.
+    pub(crate) fn may(&self, role: Role, namespace: &str) -> Result<(), Refusal> {
+        self.has(role)?;
+        let Some(allowed) = &self.0.grant.namespaces else { return Ok(()) };
+        if allowed.contains(namespace) {
+            return Ok(());
+        }
+        let asked = if namespace.is_empty() { "all namespaces".to_owned() } else { format!("{namespace:?}") };
+        let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
+        Err(self.refused(
+            format!("{} has its roles in {}, this asks about {asked}", self.0.who, allowed.join(", ")),
+            "name one of these namespaces, or use a token without this bound",
+        ))
+    }
+
+    /// Whether the caller may send frames of some node.
+    ///
+    /// # Errors
+    /// Says who may.
+    pub(crate) fn is_node(&self) -> Result<(), Refusal> {
+        if self.0.grant.nodes != Nodes::None {
+            return Ok(());
+        }
+        Err(self.refused(
+            format!("{} is no node; frames are sent by agents", self.0.who),
+            "run the agent as root at the recommender's Unix socket, or give it the token or certificate of its node",
+        ))
+    }
+
+    /// Whether the caller is this node.
+    ///
+    /// # Errors
+    /// Says which node the credential is for; of others nothing is told.
+    pub(crate) fn speaks_for(&self, cluster: &str, node: &str) -> Result<(), Refusal> {
+        self.is_node()?;
+        let Nodes::Of { cluster: of, node: one } = &self.0.grant.nodes else { return Ok(()) };
+        if of == cluster && one.as_deref().is_none_or(|one| one == node) {
+            return Ok(());
+        }
+        let one = one.as_deref().unwrap_or("*");
+        Err(self.refused(
+            format!("{} is for node {of}/{one}, the agent says it is {cluster}/{node}", self.0.who),
+            "give each agent the token or certificate of its own node, or correct node.cluster and node.name",
+        ))
+    }
+
+    fn refused(&self, why: String, remedy: &'static str) -> Refusal {
+        Refusal { unnamed: self.0.who == Who::Anonymous, why, remedy }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_hold_where_they_were_given() {
+        let shop = Grant {
+            namespaces: Some(BTreeSet::from(["shop".to_owned()])),
+            ..Grant::roles(&[Role::View, Role::Apply])
+        };
+        let identity = |grant: &Grant| Identity::new(Who::Holder("x".into()), grant.clone());
+        for (grant, role, namespace, want) in [
+            (&Grant::all(), Role::Panic, "", true),
+            (&Grant::all(), Role::Apply, "shop", true),
+            (&Grant::roles(&[Role::View]), Role::View, "", true),
+            (&Grant::roles(&[Role::View]), Role::Apply, "shop", false),
+            (&shop, Role::Apply, "shop", true),
+            (&shop, Role::Apply, "shop2", false),
+            (&shop, Role::View, "", false),
+            (&Grant::default(), Role::View, "shop", false),
+        ] {
+            let refused = identity(grant).may(role, namespace);
+            assert_eq!(refused.is_ok(), want, "{grant:?} {role:?} {namespace}: {refused:?}");
+        }
+        assert!(Identity::anonymous().may(Role::View, "").unwrap_err().unnamed);
+    }
+
+    #[test]
+    fn a_node_speaks_for_itself() {
+        let of = |node: Option<&str>| Grant {
+            nodes: Nodes::Of { cluster: "c".into(), node: node.map(str::to_owned) },
+            ..Grant::default()
+        };
+        let identity = |grant: Grant| Identity::new(Who::Holder("x".into()), grant);
+        for (grant, cluster, node, want) in [
+            (of(Some("a")), "c", "a", true),
+            (of(Some("a")), "c", "b", false),
+            (of(Some("a")), "d", "a", false),
+            (of(None), "c", "b", true),
+            (of(None), "d", "b", false),
+            (Grant::all(), "any", "any", true),
+            (Grant::roles(&Role::ALL), "c", "a", false),
+        ] {
+            let said = identity(grant.clone()).speaks_for(cluster, node);
+            assert_eq!(said.is_ok(), want, "{grant:?} {cluster}/{node}: {said:?}");
+        }
+    }
+}
