@@ -1,7 +1,7 @@
 //! Scheduler extenders: other programs that filter nodes, score them and judge preemption over HTTP
 //! (`k8s.io/kube-scheduler/extender/v1`; `pkg/scheduler/extender.go`).
 //!
-//! Owned here: what is sent ([`sent`]), what answers mean ([`answer`], [`preempt`]), and what bounds them. Not owned: the
+//! Owned here: what is sent (`sent`), what answers mean (`answer`, `preempt`), and what bounds them. Not owned: the
 //! network ([`Transport`]). An extender is sent the pod and the nodes that are left, as far as they are known, and is told of
 //! no pod that is placed here (nothing is bound by a simulation, and its `bindVerb` is not called): it answers as of now. The
 //! same question is therefore asked once. As in the scheduler, an answer that fails ends the count, unless the extender is
