@@ -285,8 +285,8 @@ fn check(hello: &v1::Hello) -> Result<(), Status> {
             )));
         }
     }
-    let stated = hello.facts.iter().map(|facts| amounts_from_wire("allocatable", &facts.allocatable));
-    stated.map(|read| read.map(|_| ())).collect::<Result<(), _>>().map_err(|error| {
+    let mut stated = hello.facts.iter().map(|facts| amounts_from_wire("allocatable", &facts.allocatable));
+    stated.try_for_each(|read| read.map(|_| ())).map_err(|error| {
         Status::invalid_argument(format!("Hello: {error}; correct node.allocatable and node.reserve"))
     })
 }
