@@ -36,20 +36,24 @@ fn linear(site: Site) -> Site {
     site.with(|agent| agent.set("cpu.weight_conversion", "\"linear\""))
 }
 
-/// Asserts that a container is verified and that the kernel says the same.
+/// Asserts that a container is verified and that the kernel says the same. A cgroup is right before its first process is in
+/// it, and on v1 before it is made in every hierarchy: that is waited for.
 fn assert_settled(agent: &Agent, pod: &str, cgroup: &TestCgroup, wanted: i32, shares: u64) -> Result<()> {
-    let container = agent.await_state(pod, ConvergeState::Converged)?;
+    let (name, weight, _) = cpu(cgroup, shares)?;
+    let all = u32::try_from(scores(cgroup)?.len())?;
+    let is_settled = |c: &ContainerStatus| {
+        let is_set = |knob: &KnobValue| knob.name == name && knob.actual.as_ref() == Some(&weight);
+        c.state() == ConvergeState::Converged && c.processes == all && c.knobs.iter().any(is_set)
+    };
+    let container = agent.await_container(pod, &format!("settled with {all} processes"), is_settled)?;
     let found = scores(cgroup)?;
     assert!(!found.is_empty() && found.iter().all(|(_, score)| *score == wanted), "{pod}: {found:?}");
-    assert_eq!(usize::try_from(container.processes)?, found.len(), "{pod}");
     let of_score = knob(&container, "oom_score_adj")?;
     assert_eq!(
         (of_score.wanted.clone(), of_score.actual.clone()),
         (Some(wanted.to_string()), Some(wanted.to_string()))
     );
-    let (name, weight, actual) = cpu(cgroup, shares)?;
-    assert_eq!(actual, weight, "{pod}");
-    assert_eq!(knob(&container, name)?.actual, Some(weight));
+    assert_eq!(cpu(cgroup, shares)?.2, weight, "{pod}");
     assert!(container.managed && container.verified_at_usec > 0, "{container:#?}");
     Ok(())
 }
