@@ -310,9 +310,7 @@ spec: {hard: {requests.memory: 1Mi}, scopes: [Terminating]}
 ";
 
     fn config(objects: PathBuf) -> Config {
-        let mut config = Config::default();
-        config.objects = vec![objects];
-        config
+        Config { objects: vec![objects], ..Config::default() }
     }
 
     #[test]

@@ -134,8 +134,10 @@ fn namespaces_and_kills_are_told_of() {
         default: {memory: 300Mi}, defaultRequest: {memory: 200Mi}, max: {cpu: 700m}}]}\n";
     std::fs::write(dir.path().join("a.yaml"), objects).unwrap();
     let site = Site::new();
-    let mut config = crate::config::Config::default();
-    config.objects = vec![dir.path().join("a.yaml")];
+    let config = crate::config::Config {
+        objects: vec![dir.path().join("a.yaml")],
+        ..crate::config::Config::default()
+    };
     site.advisor.limits.look(&config);
     let mut feed = Feed::new();
     feed.start(("web", "web:1", None));
