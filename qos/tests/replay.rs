@@ -402,9 +402,9 @@ fn verdicts_on_effect_come_out_again() {
         usage: Bytes::new(1 << 30),
         siblings_claim: Bytes::ZERO,
     };
-    let told = |by: &str, mut inputs: BTreeMap<String, String>| {
-        inputs.insert("by".to_owned(), by.to_owned());
-        let reason = because(inputs);
+    let told = |by: &str, inputs: evenkeel_qos::plan::Inputs| {
+        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let reason = because(inputs.iter().chain([("by", by)]).map(owned).collect());
         replay(&decision(DecisionKind::Ineffective, "memory.min", "1", &reason))
     };
     let nodes = [node("/a b", 1 << 20), node("/a b/c", 0), node("/a b/c/d", 1 << 20)];
