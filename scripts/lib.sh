@@ -22,6 +22,7 @@ packages_of() {
         cc) echo gcc libc6-dev ;;
         containerd | ctr) echo containerd ;;
         dockerd | docker) echo docker.io ;;
+        go) echo golang-go ;;
         influxd) echo influxdb ;;
         modprobe | depmod) echo kmod ;;
         systemd-analyze) echo systemd ;;
@@ -83,6 +84,11 @@ need_python() {
     say "installing Python's grpcio from PyPI in $at"
     python3 -m venv "$at" && "$at/bin/pip" -q --disable-pip-version-check install grpcio grpcio-reflection ||
         warn "no Python with gRPC: its tests are skipped, each with a line that says so"
+}
+# A Go with gRPC, for the same.
+need_go() {
+    need_tools go
+    [ -e /usr/share/gocode/src/google.golang.org/grpc ] || install_packages "Go's gRPC" golang-google-grpc-dev
 }
 # Engines that keep the history outside, and what makes a certificate for one.
 need_engines() { need_tools prometheus victoria-metrics influxd openssl; }

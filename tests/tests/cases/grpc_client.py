@@ -1,4 +1,4 @@
-"""A client as others write it: gRPC's C core, with nothing set beyond the address. Used by host_python.rs.
+"""A client as others write it: gRPC's C core, with nothing set beyond the address. Used by host_clients.rs.
 
 Arguments: address, service, method. Lists the services by both versions of reflection, learns the method's messages
 by reflection and calls it with an empty request; prints one JSON object.

@@ -1,6 +1,6 @@
-//! Suite `host`: clients of other languages. gRPC's C core, by Python's grpcio, asks agent and recommender.
+//! Suite `host`: clients of other languages. gRPC's C core, by Python's grpcio, and grpc-go ask agent and recommender.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -20,6 +20,25 @@ fn python() -> Result<Option<PathBuf>> {
     let imports = ["-c", "import grpc, grpc_reflection"];
     let works = Command::new(&python).args(imports).output().is_ok_and(|output| output.status.success());
     Ok(works.then_some(python))
+}
+
+/// Where Debian's packages put Go's sources.
+const GO_SOURCES: &str = "/usr/share/gocode";
+/// Remedy for a machine without grpc-go.
+const NO_GO: &str = "no Go with grpc-go: apt-get install golang-go golang-google-grpc-dev";
+
+/// The client in Go, built below `directory`; none where this machine cannot.
+fn go_client(directory: &Path) -> Result<Option<PathBuf>> {
+    if !Path::new(GO_SOURCES).join("src/google.golang.org/grpc").exists() {
+        return Ok(None);
+    }
+    let (source, program) = (directory.join("grpc_client.go"), directory.join("grpc_client"));
+    std::fs::write(&source, include_str!("cases/grpc_client.go")).context("cannot write the client")?;
+    let mut build = Command::new("go");
+    build.args(["build", "-o"]).arg(&program).arg(&source).current_dir(directory);
+    build.env("GO111MODULE", "off").env("GOPATH", GO_SOURCES).env("GOCACHE", directory.join("cache"));
+    machine::run(&mut build)?;
+    Ok(Some(program))
 }
 
 /// What the client prints.
@@ -68,4 +87,28 @@ fn the_c_core_asks_the_recommender() -> Result<()> {
     let answer = ask(&python, &address, service, "ListNodes")?;
     assert_reflection(&answer, service);
     recommender.stop()
+}
+
+#[test]
+fn go_asks_agent_and_recommender_over_their_unix_sockets() -> Result<()> {
+    require!(machine::is_root(), "an agent needs root");
+    let directory = directory()?;
+    let client = go_client(directory.path())?;
+    require!(client.is_some(), NO_GO);
+    let client = client.context(NO_GO)?;
+    let setup = AgentSetup::new(directory.path())?.set("mode", "\"dry-run\"");
+    let agent = setup.start()?;
+    let recommenders = RecommenderSetup::new(directory.path())?;
+    let recommender = recommenders.start()?;
+    let agents = format!("unix://{}", setup.socket().display());
+    for (address, service) in
+        [(agents, "evenkeel.v1.AgentService"), (recommenders.address(), "evenkeel.v1.RecommenderService")]
+    {
+        let answer = machine::run(Command::new(&client).arg(&address))?;
+        let lines: Vec<&str> = answer.lines().collect();
+        assert_eq!(lines.first(), Some(&"SERVING"), "{address}: {answer}");
+        assert!(lines.contains(&service), "{address}: {answer}");
+    }
+    recommender.stop()?;
+    agent.stop()
 }
