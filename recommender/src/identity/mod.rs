@@ -1,6 +1,6 @@
 //! Who asks, and what they may: the one place where both are decided.
 //!
-//! Owned here: what an [`Identity`] is and may do, how a connection's peer and a token become one (`access.rs`, with
+//! Owned here: what an `Identity` is and may do, how a connection's peer and a token become one (`access.rs`, with
 //! `groups.rs` and `tokens.rs`), the table of what each method and route asks for (`table.rs`), and the doors of both
 //! servers that hold to it (`grpc.rs`, `web.rs`). Not owned: what is answered. A handler that answers for one namespace
 //! asks its caller's identity for it.
