@@ -21,13 +21,13 @@ const LOOKS: [Duration; 5] = [
 ];
 
 #[derive(Debug)]
-struct Container {
+struct Partial {
     found: Instant,
     looks: usize,
     places: Vec<CgroupRef>,
 }
 
-impl Container {
+impl Partial {
     fn due(&self) -> Option<Instant> {
         LOOKS.get(self.looks).map(|after| self.found + *after)
     }
@@ -36,7 +36,7 @@ impl Container {
 /// Incomplete containers by the key of the table.
 #[derive(Debug, Default)]
 pub(super) struct Incomplete {
-    containers: BTreeMap<u64, Container>,
+    containers: BTreeMap<u64, Partial>,
     /// How many hierarchies this machine has, once one had to be asked for.
     hierarchies: Option<usize>,
 }
@@ -49,7 +49,7 @@ impl Incomplete {
         }
         let root = || reader.cgroup("/").map_or(0, |root| root.places.len());
         if facts.places.len() < *self.hierarchies.get_or_insert_with(root) {
-            let container = Container { found: now, looks: 0, places: facts.places.clone() };
+            let container = Partial { found: now, looks: 0, places: facts.places.clone() };
             self.containers.insert(key, container);
         }
     }
@@ -61,7 +61,7 @@ impl Incomplete {
 
     /// When somebody is due.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.containers.values().filter_map(Container::due).min()
+        self.containers.values().filter_map(Partial::due).min()
     }
 
     /// Takes out those whose cgroup is elsewhere than it was, of those that are due.
@@ -71,11 +71,12 @@ impl Incomplete {
             if container.due().is_none_or(|due| due > now) {
                 return true;
             }
-            let Some(first) = container.places.first() else { return false };
-            let Ok(facts) = reader.cgroup(&first.path) else { return true };
+            // Counted first: what cannot be read is looked at no sooner for that.
             while container.due().is_some_and(|due| due <= now) {
                 container.looks += 1;
             }
+            let Some(first) = container.places.first() else { return false };
+            let Ok(facts) = reader.cgroup(&first.path) else { return container.due().is_some() };
             if facts.places != container.places {
                 changed.push(*key);
                 return false;
@@ -83,5 +84,29 @@ impl Incomplete {
             container.due().is_some()
         });
         changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_host::fake::FakeKernel;
+    use evenkeel_host::hierarchy::{Controller, Mode};
+
+    #[test]
+    fn one_that_vanished_is_looked_at_no_sooner_and_in_the_end_no_more() {
+        let kernel = FakeKernel::new(Mode::V1);
+        kernel.with(|state| {
+            state.add_cgroup("/c");
+            state.set_missing("/c", &[Controller::Cpu]);
+        });
+        let (mut incomplete, now) = (Incomplete::default(), Instant::now());
+        incomplete.found(&kernel, 1, &kernel.cgroup("/c").unwrap(), now);
+        kernel.with(|state| state.remove_cgroup("/c"));
+        for after in LOOKS {
+            assert_eq!(incomplete.due(), Some(now + after));
+            assert!(incomplete.changed(&kernel, now + after).is_empty());
+        }
+        assert_eq!(incomplete.due(), None);
     }
 }
