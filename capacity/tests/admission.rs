@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, dead_code, reason = "helpers of tests")]
 
-mod common;
-
-use common::{load, node};
+use crate::common::{load, node};
 use evenkeel_capacity::admission::admit;
 use evenkeel_capacity::answer::{Answer, Ask, Shape, Stop, ask};
 use evenkeel_capacity::object::Pod;

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, dead_code, reason = "helpers of tests")]
 
-mod common;
-
-use common::{answer, node, pod};
+use crate::common::{answer, node, pod};
 use evenkeel_capacity::answer::Stop;
 use serde_json::{Value, json};
 

@@ -3,11 +3,9 @@
 
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, dead_code, reason = "helpers of tests")]
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{answer, load, node, pod};
+use crate::common::{answer, load, node, pod};
 use evenkeel_capacity::engine::step::Placer;
 use evenkeel_capacity::profile::{Profile, Score};
 use serde_json::{Value, json};

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, dead_code, reason = "helpers of tests")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::load;
+use crate::common::load;
 use evenkeel_capacity::cluster::Cluster;
 use evenkeel_capacity::engine::step::Placer;
 use evenkeel_capacity::object::ResourceList;

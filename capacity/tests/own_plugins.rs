@@ -1,12 +1,10 @@
 //! Plugins of whoever uses the simulator: registered, enabled by a scheduler's configuration, asked no more than needed.
 #![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used, reason = "helpers of tests")]
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{load, node, pod};
+use crate::common::{load, node, pod};
 use evenkeel_capacity::answer::{Answer, Ask, Shape, ask};
 use evenkeel_capacity::cluster::NodeIndex;
 use evenkeel_capacity::config;

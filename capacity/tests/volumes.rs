@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, dead_code, reason = "helpers of tests")]
 
-mod common;
-
-use common::{answer, node, pod};
+use crate::common::{answer, node, pod};
 use evenkeel_capacity::load::shapes;
 use serde_json::{Value, json};
 
@@ -262,7 +260,7 @@ fn each_clone_gets_the_claims_made_for_it() {
         },
     });
     let shape = shapes(&set).unwrap().remove(0);
-    let (mut cluster, mut state) = common::load(&limited);
+    let (mut cluster, mut state) = crate::common::load(&limited);
     let question = evenkeel_capacity::answer::Ask { shapes: vec![shape], ..Default::default() };
     let got = evenkeel_capacity::answer::ask(
         &mut cluster,

@@ -1,4 +1,5 @@
 //! Clusters and questions of tests, as people write them.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use evenkeel_capacity::answer::{Answer, Ask, Shape, ask};
 use evenkeel_capacity::cluster::Cluster;
@@ -8,7 +9,7 @@ use evenkeel_capacity::state::State;
 use serde_json::{Value, json};
 
 /// Loads a snapshot.
-pub fn load(snapshot: &Value) -> (Cluster, State) {
+pub(crate) fn load(snapshot: &Value) -> (Cluster, State) {
     let mut loader = Loader::new();
     loader.document(snapshot).unwrap();
     let cluster = loader.finish().0;
@@ -17,7 +18,7 @@ pub fn load(snapshot: &Value) -> (Cluster, State) {
 }
 
 /// Asks for one shape, at most 50.
-pub fn answer(snapshot: &Value, pod: &Value) -> Answer {
+pub(crate) fn answer(snapshot: &Value, pod: &Value) -> Answer {
     let (mut cluster, mut state) = load(snapshot);
     let shape = Shape { pod: serde_json::from_value(pod.clone()).unwrap(), wanted: 1 };
     let question = Ask { shapes: vec![shape], max: Some(50), ..Ask::default() };
@@ -25,7 +26,7 @@ pub fn answer(snapshot: &Value, pod: &Value) -> Answer {
 }
 
 /// A node with 8 cores, 16 GiB and these labels beside its hostname.
-pub fn node(name: &str, labels: Value) -> Value {
+pub(crate) fn node(name: &str, labels: Value) -> Value {
     let mut all = json!({"kubernetes.io/hostname": name});
     for (key, value) in labels.as_object().into_iter().flatten() {
         all[key] = value.clone();
@@ -37,7 +38,7 @@ pub fn node(name: &str, labels: Value) -> Value {
 }
 
 /// A pod asking for 1 core, with more fields of its specification.
-pub fn pod(more: Value) -> Value {
+pub(crate) fn pod(more: Value) -> Value {
     let mut spec = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]});
     for (key, value) in more.as_object().into_iter().flatten() {
         spec[key] = value.clone();

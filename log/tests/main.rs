@@ -1,0 +1,7 @@
+//! Integration tests of `evenkeel-log`: one program, so that one is linked.
+
+mod basic;
+mod damage;
+mod disk_full;
+mod kill;
+mod snapshot;

@@ -1,0 +1,17 @@
+//! Integration tests of `evenkeel-qos`: one program, so that one is linked.
+
+mod checks;
+mod cores;
+mod cpu;
+mod dynamic;
+mod effective;
+mod eviction;
+mod explain;
+mod fair;
+mod memory;
+mod own;
+mod plan;
+mod replay;
+mod reserve;
+mod rules;
+mod score;
