@@ -186,7 +186,35 @@ pub fn replace(path: &Path, bytes: &[u8], sync: bool) -> io::Result<()> {
         let _ignored = fs::remove_file(&beside);
         return Err(error);
     }
-    if sync { File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all() } else { Ok(()) }
+    if sync { sync_directory(path) } else { Ok(()) }
+}
+
+/// Waits for the lock of whoever changes what is beside it, and holds it until the file is dropped. Made where it is not
+/// there; one that root makes belongs to the directory's owner, who takes it next.
+///
+/// # Errors
+/// As [`open`].
+pub fn lock(path: &Path) -> io::Result<File> {
+    let lock = options().write(true).create(true).truncate(false).open(path).map_err(explained)?;
+    let dir = fs::metadata(parent(path))?;
+    if nix::unistd::geteuid().is_root() && lock.metadata()?.uid() != dir.uid() {
+        std::os::unix::fs::fchown(&lock, Some(dir.uid()), Some(dir.gid()))?;
+    }
+    lock.lock()?;
+    Ok(lock)
+}
+
+/// The directory that a file is in.
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes what was renamed in a file's directory survive a power failure.
+///
+/// # Errors
+/// The system's.
+pub fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(parent(path))?.sync_all()
 }
 
 /// Takes away what a release before gave others on a file that is used further.

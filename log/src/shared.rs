@@ -102,9 +102,21 @@ impl Shared {
         LogError::Poisoned { path, durable: self.durable(), source }
     }
 
-    /// Fails once a file of the log was deleted by somebody else: what is written to it nobody will find.
+    /// Fails once the active segment was deleted by somebody else: what is written to it nobody will find. For the writer,
+    /// who alone trims.
     pub(crate) fn in_place(&self, file: &File, path: &Path) -> Result<(), LogError> {
-        if self.disk.links(file).is_ok_and(|links| links == 0) {
+        self.in_place_if(file, path, || true)
+    }
+
+    /// The same for anybody: a segment that the writer closed and trimmed meanwhile has no name either, but the active one,
+    /// if it still is that once its names were counted, is never trimmed.
+    pub(crate) fn still_in_place(&self, file: &File, first: Seq) -> Result<(), LogError> {
+        let is_active = || self.state().segments.back().is_some_and(|active| active.first == first);
+        self.in_place_if(file, &segment::path(&self.dir, first), is_active)
+    }
+
+    fn in_place_if(&self, file: &File, path: &Path, is_active: impl Fn() -> bool) -> Result<(), LogError> {
+        if self.disk.links(file).is_ok_and(|links| links == 0) && is_active() {
             self.deleted.store(true, Ordering::Release);
         }
         if self.deleted.load(Ordering::Acquire) {

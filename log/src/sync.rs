@@ -39,10 +39,7 @@ impl SyncHandle {
             (behind, state.created, state.created > state.created_durable, upto)
         };
         for (first, _, _, file) in &behind {
-            // A segment that was trimmed meanwhile is deleted too; the last one never is.
-            if behind.last().is_some_and(|last| last.0 == *first) {
-                shared.in_place(file, &segment::path(&shared.dir, *first))?;
-            }
+            shared.still_in_place(file, *first)?;
             uninterrupted(|| shared.disk.sync_data(file))
                 .map_err(|e| shared.poison(segment::path(&shared.dir, *first), e))?;
         }

@@ -37,7 +37,7 @@ fn writer() {
 /// Lets a writer run until it has declared `rounds` syncs, kills it, and returns the last number it declared.
 fn run_and_kill(dir: &Path, rounds: usize) -> u64 {
     let mut writer = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "writer", "--nocapture"])
+        .args(["--exact", "kill::writer", "--nocapture"])
         .env(DIR, dir)
         .stdout(Stdio::piped())
         .spawn()

@@ -2,30 +2,37 @@
 //! without asking anything.
 //!
 //! Owned here: [`Listener`]s and the Unix [`socket`]'s file, the [`Gate`] that counts connections, who a connection's
-//! [`Peer`] is, the connections of one kind ([`incoming`], [`encrypted`]) and of both kinds at one socket ([`both`]), [`tls`], the [`http`] server, and
-//! the file descriptors kept back for the program's own files. Not owned: who may ask what, and what is answered.
+//! [`Peer`] is, the connections of one kind ([`incoming`], [`at_address`]) and of both kinds at one socket ([`both`]), [`tls`], finding an
+//! authority by its fingerprint ([`pin`]), which addresses need TLS ([`in_the_clear`]), the [`http`] server, and the file descriptors kept back for the program's own files. Not owned: who may ask what, and what is answered.
 //!
 //! When a gate is full, the connection that has waited longest for a request makes room, of the same peer where the peer
 //! has too many: whoever asks at once is served, also while others hold connections open and say nothing.
 
 mod authority;
+mod certificate;
 mod connection;
 mod descriptors;
 mod gate;
 pub mod http;
 mod huffman;
 mod listener;
+mod name;
 mod peer;
+pub mod pin;
+mod reach;
 pub mod socket;
 pub mod tls;
 
 use std::time::Duration;
 
+pub use certificate::{fingerprint, pem};
 pub use connection::{Guarded, Speech};
 pub use descriptors::keep_back;
 pub use gate::{Counters, Gate, Limits};
-pub use listener::{Connections, Listener, both, encrypted, incoming};
+pub use listener::{Connections, Listener, at_address, both, incoming};
+pub use name::{called, is_own_name};
 pub use peer::Peer;
+pub use reach::in_the_clear;
 
 /// How long a client may take to say what it wants: the head of an HTTP request, the greeting of HTTP/2. etcd and
 /// Kubernetes' API server wait as long for handshakes.

@@ -93,9 +93,18 @@ pub fn incoming(listener: impl Into<Listener>, gate: Gate, speech: Speech) -> Co
     }))
 }
 
+/// The connections of an address whose clients speak one thing, over TLS where there is one. Call it within an async
+/// runtime.
+pub fn at_address(listener: TcpListener, gate: Gate, speech: Speech, tls: Option<Arc<Tls>>) -> Connections {
+    match tls {
+        Some(tls) => encrypted(listener, gate, speech, tls),
+        None => incoming(listener, gate, speech),
+    }
+}
+
 /// The connections of an address whose clients speak one thing over TLS, within the bounds of its gate. Many shake hands at
 /// the same time. It is listened until nobody takes them any more. Call it within an async runtime.
-pub fn encrypted(listener: TcpListener, gate: Gate, speech: Speech, tls: Arc<Tls>) -> Connections {
+fn encrypted(listener: TcpListener, gate: Gate, speech: Speech, tls: Arc<Tls>) -> Connections {
     let (door, connections) = mpsc::channel(WAITING);
     let listener = Listener::from(listener);
     tokio::spawn(async move {

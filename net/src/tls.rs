@@ -18,9 +18,9 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
-use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::HEAD_TIMEOUT;
+pub use crate::certificate::Certificate;
 use crate::connection::{Duplex, Speech};
 
 /// Where certificate, key and authorities are.
@@ -31,7 +31,30 @@ pub struct Files {
     /// Its key, PEM.
     pub key: PathBuf,
     /// Authorities whose certificates clients may show, PEM; none without.
-    pub client_ca: Option<PathBuf>,
+    pub client_ca: Vec<PathBuf>,
+}
+
+impl Files {
+    /// As a configuration names them: an empty path is none.
+    ///
+    /// # Errors
+    /// When there is a certificate without a key, the other way round, or authorities for clients without either.
+    pub fn named(cert: &Path, key: &Path, client_ca: &Path) -> Result<Option<Self>, &'static str> {
+        let is_empty = |path: &Path| path.as_os_str().is_empty();
+        match (is_empty(cert), is_empty(key)) {
+            (true, true) if is_empty(client_ca) => Ok(None),
+            (true, true) => Err("names client_ca, which needs cert and key beside it"),
+            (false, false) => {
+                let client_ca = Some(client_ca.to_owned()).filter(|path| !is_empty(path));
+                Ok(Some(Self {
+                    cert: cert.to_owned(),
+                    key: key.to_owned(),
+                    client_ca: client_ca.into_iter().collect(),
+                }))
+            }
+            _ => Err("needs both cert and key"),
+        }
+    }
 }
 
 /// Why TLS cannot be served.
@@ -94,12 +117,19 @@ impl Tls {
 
     /// Reads the files again where one changed. What cannot be served from changes nothing, but for what is told of it.
     pub fn look(&self) {
+        self.look_if(|| Ok(()));
+    }
+
+    /// The same, where what was read is served if `may` lets it. What keeps it from that is told, and it is asked again at the next
+    /// look.
+    pub fn look_if(&self, may: impl FnOnce() -> Result<(), String>) {
         let prints = prints(&self.files);
         let is_read = |now: &InForce| now.prints == prints && now.trouble.is_none();
         if is_read(&self.now.read().unwrap_or_else(PoisonError::into_inner)) {
             return;
         }
-        let read = read(&self.files);
+        let read = read(&self.files).map_err(|error| error.to_string());
+        let read = read.and_then(|new| may().map(|()| new));
         let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
         match read {
             Ok(new) => {
@@ -120,6 +150,20 @@ impl Tls {
     #[must_use]
     pub fn expires(&self) -> u64 {
         self.now.read().unwrap_or_else(PoisonError::into_inner).expires
+    }
+
+    /// What is wrong with what is served at a time in seconds since 1970: files that cannot be used, or an end that is near.
+    #[must_use]
+    pub fn told(&self, now: u64) -> Option<String> {
+        let cert = self.files.cert.display();
+        let ends = match self.expires().saturating_sub(now) {
+            0 => Some(format!("the certificate has ended: no client accepts it; put a new one into {cert}")),
+            left if left < SOON.as_secs() => {
+                Some(format!("the certificate ends in {} min; put a new one into {cert}", left / 60))
+            }
+            _ => None,
+        };
+        self.trouble().or(ends)
     }
 
     /// What is wrong with the files.
@@ -145,44 +189,9 @@ impl Tls {
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long");
         let stream = timeout(HEAD_TIMEOUT, self.acceptor(speech).accept(io)).await.map_err(late)??;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let certificate = shown.map(|der| Certificate(Arc::from(der.as_ref())));
+        let certificate = shown.map(|der| Certificate::of(der));
         Ok((Box::new(stream), certificate))
     }
-}
-
-/// A client's certificate that an authority vouched for, DER.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Certificate(Arc<[u8]>);
-
-impl fmt::Debug for Certificate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Certificate").field(&self.uris()).finish()
-    }
-}
-
-impl Certificate {
-    /// The URIs among its names.
-    #[must_use]
-    pub fn uris(&self) -> Vec<String> {
-        let Ok((_, parsed)) = X509Certificate::from_der(&self.0) else { return Vec::new() };
-        let Ok(Some(names)) = parsed.subject_alternative_name() else { return Vec::new() };
-        let uri = |name: &x509_parser::extensions::GeneralName<'_>| match name {
-            x509_parser::extensions::GeneralName::URI(uri) => Some((*uri).to_owned()),
-            _ => None,
-        };
-        names.value.general_names.iter().filter_map(uri).collect()
-    }
-
-    /// When it ends, seconds since 1970.
-    #[must_use]
-    pub fn expires(&self) -> u64 {
-        end_of(&self.0).unwrap_or(0)
-    }
-}
-
-fn end_of(der: &[u8]) -> Option<u64> {
-    let (_, parsed) = X509Certificate::from_der(der).ok()?;
-    u64::try_from(parsed.validity().not_after.timestamp()).ok()
 }
 
 fn prints(files: &Files) -> Vec<Option<Print>> {
@@ -190,32 +199,28 @@ fn prints(files: &Files) -> Vec<Option<Print>> {
         let facts = fs::metadata(path).ok()?;
         Some((facts.ino(), facts.len(), facts.mtime(), facts.mtime_nsec()))
     };
-    [Some(&files.cert), Some(&files.key), files.client_ca.as_ref()].into_iter().flatten().map(print).collect()
+    [&files.cert, &files.key].into_iter().chain(&files.client_ca).map(print).collect()
 }
 
 fn read(files: &Files) -> Result<InForce, TlsError> {
     // Before the files: what changes meanwhile is read the next time.
     let prints = prints(files);
     let chain = certificates(&files.cert)?;
-    let expires = chain.first().and_then(|leaf| end_of(leaf)).unwrap_or(0);
+    let expires = chain.first().map_or(0, |leaf| Certificate::of(leaf).expires());
     let key = private_key(&files.key)?;
     let provider = Arc::new(ring::default_provider());
     let pair = |source| TlsError::Pair { cert: files.cert.clone(), key: files.key.clone(), source };
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(pair)?;
-    let builder = match &files.client_ca {
+    let builder = match roots(&files.client_ca)? {
         None => builder.with_no_client_auth(),
-        Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for authority in certificates(path)? {
-                roots.add(authority).map_err(|error| wrong(path, &error))?;
-            }
+        Some(roots) => {
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                 // Whoever shows none is named by a token.
                 .allow_unauthenticated()
                 .build()
-                .map_err(|error| wrong(path, &error))?;
+                .map_err(|error| wrong(&files.cert, &error))?;
             builder.with_client_cert_verifier(verifier)
         }
     };
@@ -228,6 +233,17 @@ fn read(files: &Files) -> Result<InForce, TlsError> {
         Arc::new(config)
     };
     Ok(InForce { grpc: speaking(b"h2"), http: speaking(b"http/1.1"), expires, prints, trouble: None })
+}
+
+/// The authorities of files; none where there are no files.
+fn roots(files: &[PathBuf]) -> Result<Option<RootCertStore>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for path in files {
+        for authority in certificates(path)? {
+            roots.add(authority).map_err(|error| wrong(path, &error))?;
+        }
+    }
+    Ok((!files.is_empty()).then_some(roots))
 }
 
 fn wrong(path: &Path, why: &dyn fmt::Display) -> TlsError {

@@ -4,7 +4,9 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use nix::libc::{EDQUOT, EINTR, EIO, ENOSPC, EROFS};
 use tempfile::tempdir;
@@ -25,6 +27,8 @@ struct Faulty {
     syncs: Mutex<Vec<i32>>,
     synced: AtomicUsize,
     dir_errno: AtomicI32,
+    /// The next count of a file's names says that it has begun and waits until it may go on.
+    held: Mutex<Option<(Sender<()>, Receiver<()>)>>,
 }
 
 fn fails(errno: &AtomicI32) -> io::Result<()> {
@@ -64,6 +68,15 @@ impl Disk for Faulty {
             None | Some(0) => Kernel.sync_data(file),
             Some(errno) => Err(io::Error::from_raw_os_error(errno)),
         }
+    }
+
+    fn links(&self, file: &File) -> io::Result<u64> {
+        let held = self.held.lock().unwrap().take();
+        if let Some((begun, go_on)) = held {
+            begun.send(()).unwrap();
+            go_on.recv().unwrap();
+        }
+        Kernel.links(file)
     }
 
     fn sync_dir(&self, dir: &File) -> io::Result<()> {
@@ -244,6 +257,26 @@ fn a_trim_whose_pointer_cannot_be_written_deletes_nothing() {
     assert_eq!(log.trim_to(Seq::new(2).unwrap()).unwrap().segments, 1);
     drop(log);
     assert_eq!(stored(dir.path()).len(), 4);
+}
+
+/// What the writer trimmed while another thread synced was taken for deleted by somebody else, and the log for lost.
+#[test]
+fn a_segment_trimmed_during_a_sync_is_not_taken_for_deleted() {
+    let dir = tempdir().unwrap();
+    let (mut log, disk) = open(dir.path());
+    append(&mut log, 1);
+    log.flush().unwrap();
+    let handle = log.sync_handle();
+    let ((begun, has_begun), (go_on, may_go_on)) = (channel(), channel());
+    *disk.held.lock().unwrap() = Some((begun, may_go_on));
+    let syncing = thread::spawn(move || handle.sync());
+    has_begun.recv().unwrap();
+    append(&mut log, 6);
+    assert!(log.trim_to(Seq::new(2).unwrap()).unwrap().segments > 0);
+    go_on.send(()).unwrap();
+    assert_eq!(syncing.join().unwrap().unwrap(), Some(Seq::FIRST));
+    append(&mut log, 1);
+    assert_eq!(log.sync().unwrap(), Seq::new(8));
 }
 
 #[test]
