@@ -3,13 +3,15 @@
 
 use std::{env, error::Error, fs, path::PathBuf};
 
-const FILES: [&str; 6] = [
+const FILES: [&str; 8] = [
     "evenkeel/v1/types.proto",
     "evenkeel/v1/agent.proto",
     "evenkeel/v1/ingest.proto",
     "evenkeel/v1/recommender.proto",
     "evenkeel/v1/policy.proto",
     "evenkeel/v1/capacity.proto",
+    "evenkeel/v1/enroll.proto",
+    "evenkeel/v1/audit.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -20,6 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         .btree_map(".")
         .bytes(".evenkeel.v1.Frame.samples")
+        .codec_path("crate::bounded::BoundedCodec")
         .compile_fds(descriptors)?;
     Ok(())
 }

@@ -24,15 +24,17 @@ impl Bearer {
     /// # Errors
     /// When the file cannot be read, or holds no token.
     pub fn from_file(path: &Path) -> io::Result<Self> {
-        let mut text = String::new();
-        File::open(path)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
-        let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
-        let token = text.trim();
-        if token.is_empty() || text.len() as u64 > MAX_BYTES {
-            return Err(wrong("it has to hold one token of at most 8 KiB"));
-        }
+        Self::of(&read(path)?)
+    }
+
+    /// A token.
+    ///
+    /// # Errors
+    /// When it holds characters that no token has.
+    pub fn of(token: &str) -> io::Result<Self> {
+        let parsed = format!("{SCHEME}{token}").parse();
         let mut value: MetadataValue<Ascii> =
-            format!("{SCHEME}{token}").parse().map_err(|_| wrong("it holds characters that no token has"))?;
+            parsed.map_err(|_| wrong("it holds characters that no token has"))?;
         value.set_sensitive(true);
         Ok(Self(Some(value)))
     }
@@ -45,6 +47,24 @@ impl Interceptor for Bearer {
         }
         Ok(request)
     }
+}
+
+/// The token in a file, without the blanks around it.
+///
+/// # Errors
+/// When the file cannot be read, or holds none.
+pub fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    let token = text.trim();
+    if token.is_empty() || text.len() as u64 > MAX_BYTES {
+        return Err(wrong("it has to hold one token of at most 8 KiB"));
+    }
+    Ok(token.to_owned())
+}
+
+fn wrong(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
 /// The token in a header's value; `None` when it is of another kind.
