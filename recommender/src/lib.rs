@@ -4,12 +4,15 @@
 //! ([`checkpoint`]), the wall clock ([`clock`]), the past as rules see it and its exchange with other engines ([`history`]), such engines
 //! ([`engines`]), the pace of work in the background (`pace`), how much of it goes on at once (`turns`), the policies ([`policy`]), what is allocated (`allocated`), the answers made of the state ([`recommend`] and `capacity`), the interfaces
 //! ([`api`]), the configuration
-//! ([`config`]), who asks and what they may ([`identity`]), where it listens (`listen`). Not owned: the rules (`evenkeel_rightsizing`, `evenkeel_capacity`), the wire format and its codec
+//! ([`config`]), who asks and what they may ([`identity`]), the certificate authority of those without another ([`authority`]), the record of changes (`audit`), where it listens (`listen`), reading the
+//! configuration again (`reload`). Not owned: the rules (`evenkeel_rightsizing`, `evenkeel_capacity`), the wire format and its codec
 //! (`evenkeel_proto`), the log's files (`evenkeel_log`).
 
 pub(crate) mod acting;
 mod allocated;
 pub mod api;
+mod audit;
+pub mod authority;
 pub(crate) mod capacity;
 pub mod checkpoint;
 pub mod cli;
@@ -23,6 +26,7 @@ mod listen;
 mod pace;
 pub mod policy;
 pub mod recommend;
+mod reload;
 pub mod serve;
 pub mod state;
 mod turns;

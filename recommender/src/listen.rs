@@ -16,6 +16,7 @@ use evenkeel_net::{Connections, Gate, Limits, Speech};
 use listenfd::ListenFd;
 use tokio::net::{TcpListener, UnixListener};
 
+use crate::authority::{Authority, Server};
 use crate::config::{Config, Serve};
 
 /// Who may connect to the socket: everybody, since being let in is another matter.
@@ -68,6 +69,8 @@ pub(crate) struct Listeners {
     grpc: Option<TcpListener>,
     http: Option<TcpListener>,
     tls: Option<Arc<Tls>>,
+    /// What makes the certificate that is served, where the own authority does.
+    server: Option<Server>,
     /// Takes the socket's file away when the program ends; none where it was handed over.
     file: Option<Socket>,
 }
@@ -77,7 +80,11 @@ impl Listeners {
     ///
     /// # Errors
     /// When one cannot be had.
-    pub(crate) async fn bind(config: &Config) -> anyhow::Result<Self> {
+    pub(crate) async fn bind(
+        config: &Config,
+        authority: Option<&Arc<Authority>>,
+        now: u64,
+    ) -> anyhow::Result<Self> {
         let Serve { socket, grpc, http, .. } = &config.serve;
         let (mut unix, mut file) = (None, None);
         if let Some(listener) = handed_over()? {
@@ -87,20 +94,28 @@ impl Listeners {
             let listener = bound.take_listener().context("the socket was taken already")?;
             (unix, file) = (Some((listening(listener)?, socket.clone())), Some(bound));
         }
-        let tls = config.tls.files().map(Tls::open).transpose().context("cannot serve TLS")?;
-        Ok(Self {
-            unix,
-            file,
-            tls: tls.map(Arc::new),
-            grpc: listen("serve.grpc", *grpc).await?,
-            http: listen("serve.http", *http).await?,
-        })
+        let (grpc, http) = (listen("serve.grpc", *grpc).await?, listen("serve.http", *http).await?);
+        let at: Vec<SocketAddr> = [grpc.as_ref(), http.as_ref()]
+            .into_iter()
+            .flatten()
+            .filter_map(|listener| listener.local_addr().ok())
+            .collect();
+        let server = authority.filter(|_| config.serves_own_certificate());
+        let server = server.map(|own| Server::new(Arc::clone(own), &config.serve.hosts, &at));
+        server.as_ref().map_or(Ok(()), |server| server.make(now))?;
+        let tls = config.tls_files().map(Tls::open).transpose().context("cannot serve TLS")?;
+        Ok(Self { unix, file, tls: tls.map(Arc::new), server, grpc, http })
     }
 
     /// The gRPC and HTTP addresses, with the ports that were given where port 0 was asked for.
     pub(crate) fn addresses(&self) -> io::Result<(Option<SocketAddr>, Option<SocketAddr>)> {
         let of = |listener: &Option<TcpListener>| listener.as_ref().map(TcpListener::local_addr).transpose();
         Ok((of(&self.grpc)?, of(&self.http)?))
+    }
+
+    /// What makes the certificate that is served, where the own authority does.
+    pub(crate) fn server(&mut self) -> Option<Server> {
+        self.server.take()
     }
 
     /// What encrypts the addresses.
@@ -125,9 +140,8 @@ impl Listeners {
             grpc.push(of_grpc);
             http.push(of_http);
         }
-        let tcp = |listener: TcpListener, gate: &Gate, speech: Speech| match &self.tls {
-            Some(tls) => evenkeel_net::encrypted(listener, gate.clone(), speech, Arc::clone(tls)),
-            None => evenkeel_net::incoming(listener, gate.clone(), speech),
+        let tcp = |listener: TcpListener, gate: &Gate, speech: Speech| {
+            evenkeel_net::at_address(listener, gate.clone(), speech, self.tls.clone())
         };
         grpc.extend(self.grpc.map(|listener| tcp(listener, &gates.grpc, Speech::Grpc)));
         http.extend(self.http.map(|listener| tcp(listener, &gates.http, Speech::Http)));

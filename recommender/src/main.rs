@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use evenkeel_log::private;
-use evenkeel_recommender::cli::{Cli, Command, config, token};
+use evenkeel_recommender::cli::{Cli, Command, ca, config, token};
 use evenkeel_recommender::{config::load, serve};
 
 /// Exit status for a configuration that cannot be used (`EX_CONFIG` of sysexits(3)).
@@ -30,7 +30,8 @@ fn main() -> ExitCode {
     let sources = cli.flags.sources();
     match cli.command {
         Some(Command::Config { action }) => return told(config(action, &sources), BAD_CONFIGURATION),
-        Some(Command::Token { action }) => return told(token(&action, &sources), FAILED),
+        Some(Command::Token { action }) => return told_once(token(&action, &sources), FAILED, action.lost()),
+        Some(Command::Ca { action }) => return told_once(ca(&action, &sources), FAILED, action.lost()),
         None => {}
     }
     let config = match load(&sources) {
@@ -51,13 +52,25 @@ fn main() -> ExitCode {
 
 /// Prints the answer of a command.
 fn told(answer: anyhow::Result<String>, status: u8) -> ExitCode {
-    match answer {
-        Ok(text) => {
-            // A pipe that closes early has read what it wanted.
-            let _ignored = writeln!(std::io::stdout().lock(), "{text}");
-            ExitCode::SUCCESS
+    told_once(answer, status, None)
+}
+
+/// The same; `lost` says what to do where the answer is told once and nobody read it.
+fn told_once(answer: anyhow::Result<String>, status: u8, lost: Option<String>) -> ExitCode {
+    let text = match answer {
+        Ok(text) => text,
+        Err(error) => return failed(&error, status),
+    };
+    let mut out = std::io::stdout().lock();
+    match (writeln!(out, "{text}").and_then(|()| out.flush()), lost) {
+        (Ok(()), _) => ExitCode::SUCCESS,
+        // A pipe that closes early has read what it wanted.
+        (Err(error), None) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        (Err(error), lost) => {
+            let lost = lost.map_or_else(String::new, |lost| format!("; {lost}"));
+            complain(&format!("cannot write the answer to standard output: {error}{lost}"));
+            ExitCode::from(FAILED)
         }
-        Err(error) => failed(&error, status),
     }
 }
 

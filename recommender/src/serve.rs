@@ -10,11 +10,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use evenkeel_log::private;
 use evenkeel_model::panic::Panic;
-use evenkeel_model::reload::Reloaded;
 use evenkeel_model::shown::{Form, Lines};
 use evenkeel_net::Connections;
 use evenkeel_proto::v1;
+use evenkeel_proto::v1::audit_service_server::AuditServiceServer;
 use evenkeel_proto::v1::capacity_service_server::CapacityServiceServer;
+use evenkeel_proto::v1::enroll_service_server::EnrollServiceServer;
 use evenkeel_proto::v1::ingest_service_server::{IngestService, IngestServiceServer};
 use evenkeel_proto::v1::policy_service_server::PolicyServiceServer;
 use evenkeel_proto::v1::recommender_service_server::RecommenderServiceServer;
@@ -31,11 +32,14 @@ use crate::acting::Acting;
 use crate::api::Context;
 use crate::api::grpc::Api;
 use crate::api::http::Site;
-use crate::api::ready::Readiness;
+use crate::api::ready::{Own, Readiness};
+use crate::audit::{Audit, Object, Outcome, Recorder, Ticket};
+use crate::authority::Authority;
+use crate::authority::service::{Enrollment, MAX_MESSAGE};
 use crate::checkpoint::TooLarge;
 use crate::clock::WallClock;
-use crate::config::{Config, InForce, Sources, load};
-use crate::identity::{Access, Door};
+use crate::config::{Config, InForce, Sources};
+use crate::identity::{Access, Door, Kubernetes};
 use crate::ingest::engine::Engine;
 use crate::ingest::health::Health;
 use crate::ingest::outside::Outside;
@@ -44,6 +48,7 @@ use crate::ingest::store::{OpenReport, Store};
 use crate::listen::{Gates, Listeners};
 use crate::policy::panic;
 use crate::recommend::stored::Stored;
+use crate::reload::{InFiles, reload_at};
 
 /// Silent clients are probed this often, so that a node that lost its power does not stay connected.
 const KEEPALIVE: Duration = Duration::from_secs(20);
@@ -73,6 +78,7 @@ pub fn logging(filter: &str) -> anyhow::Result<()> {
 pub fn run(config: &Config, sources: &Sources) -> anyhow::Result<()> {
     unblock_signals()?;
     tell_former(config);
+    let in_files = InFiles::read(sources);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.serve.workers)
         .thread_name("network")
@@ -83,7 +89,9 @@ pub fn run(config: &Config, sources: &Sources) -> anyhow::Result<()> {
         let hangup = signal(SignalKind::hangup())?;
         let stop = stop_signal()?;
         let recommender = Recommender::bind(config).await?;
-        let reloading = tokio::spawn(reload_at(hangup, recommender.live.clone(), sources.clone()));
+        let record = recommender.record.subscribe();
+        let reloading =
+            tokio::spawn(reload_at(hangup, recommender.live.clone(), (sources.clone(), in_files), record));
         let done = recommender.serve(stop).await;
         reloading.abort();
         done
@@ -100,6 +108,11 @@ pub struct Recommender {
     config: Config,
     live: InForce,
     listeners: Listeners,
+    authority: Option<Arc<Authority>>,
+    /// It was made for this start.
+    is_new_authority: bool,
+    /// The audit record, once it is open.
+    record: watch::Sender<Option<Arc<Audit>>>,
     clock: WallClock,
 }
 
@@ -109,11 +122,26 @@ impl Recommender {
     /// # Errors
     /// When one cannot be had.
     pub async fn bind(config: &Config) -> anyhow::Result<Self> {
+        let clock = WallClock::system();
+        let now = clock.now_usec() / 1_000_000;
+        let is_new_authority = config.tls.authority && !Authority::is_there(&config.authority_dir());
+        let authority = match config.tls.authority {
+            true => {
+                private::directory(&config.state_dir).context("state_dir is not used")?;
+                let opened = Authority::open(&config.authority_dir(), config.tls.domain(), now);
+                let opened = opened.context("no certificate authority (tls.authority)")?;
+                Some(Arc::new(opened.with_node_life(config.tls.node_life.get())))
+            }
+            false => None,
+        };
         Ok(Self {
-            listeners: Listeners::bind(config).await?,
+            listeners: Listeners::bind(config, authority.as_ref(), now).await?,
+            authority,
+            is_new_authority,
+            record: watch::Sender::new(None),
             live: InForce::new(config),
             config: config.clone(),
-            clock: WallClock::system(),
+            clock,
         })
     }
 
@@ -136,12 +164,30 @@ impl Recommender {
     /// # Errors
     /// When the state directory cannot be used or a server fails.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
-        let Self { config, live, listeners, clock } = self;
+        let Self { config, live, mut listeners, authority, is_new_authority, record, clock } = self;
         let at = listeners.shown();
-        let access = Arc::new(Access::new(&config, clock.clone()));
-        let readiness = Readiness::new(&config, Arc::clone(access.tokens()), listeners.tls());
-        let readiness = Arc::new(readiness);
+        let kubernetes = Kubernetes::open(&config.kubernetes, clock.clone()).await;
+        let kubernetes = kubernetes.context("no Kubernetes users and nodes (kubernetes.enabled)")?;
+        let access =
+            Access::new(&config, clock.clone(), authority.clone()).with_kubernetes(kubernetes.clone());
+        let access = Arc::new(access);
+        let server = listeners.server();
+        let own = authority.clone().map(|authority| Own { authority, server, clock: clock.clone() });
         private::directory(&config.state_dir).context("state_dir is not used")?;
+        let (to_open, at_time) = (config.clone(), clock.clone());
+        let opened = move || Audit::open(&to_open.audit_dir(), to_open.audit.max_bytes.get(), at_time);
+        let audit = tokio::task::spawn_blocking(opened).await?;
+        record.send_replace(Some(Arc::clone(&audit)));
+        authority.iter().for_each(|authority| authority.told_to(&audit));
+        if let Some(authority) = authority.as_ref().filter(|_| is_new_authority) {
+            let object = Object::of_all("Authority", config.tls.domain());
+            let ticket = Ticket::own(&audit, "tls.authority", "start");
+            ticket.made(object, authority.summary()).await;
+        }
+        let (tokens, tls) = (Arc::clone(access.tokens()), listeners.tls());
+        let readiness = Readiness::new(&config, tokens, Arc::clone(&audit), tls, own);
+        let readiness = readiness.with_kubernetes(kubernetes);
+        let readiness = Arc::new(readiness);
         let stored = Arc::new(Stored::open(config.state_dir.join("recommendations")));
         let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored), clock.clone());
         let (stopping, stopped) = watch::channel(false);
@@ -151,14 +197,16 @@ impl Recommender {
         let (grpc, http, _file) = listeners.connections(&gates);
         let web = evenkeel_net::http::serve(http, router, ended(stopped.clone()));
         let web = tokio::spawn(web);
-        let looking = tokio::spawn(look_after(Arc::clone(&readiness)));
+        let looking = tokio::spawn(look_after(Arc::clone(&readiness), Arc::clone(&access)));
+        let auditing = tokio::spawn(look_at_record(Arc::clone(&audit)));
         let ingestion = LateIngestion::default();
         let serving = Arc::new(Notify::new());
         let rpc = tokio::spawn(rpc(
             grpc,
-            Door(Arc::clone(&access)),
+            (Recorder(audit), Door(Arc::clone(&access))),
             &site,
             &ingestion,
+            Enrollment::new(authority, clock.clone()),
             Arc::clone(&serving),
             &config,
             stopped.clone(),
@@ -178,9 +226,9 @@ impl Recommender {
         site.open(context.clone());
         ingestion.open(Ingestion::new(
             context.engine.clone(),
-            config.ingest.credits,
-            config.ingest.max_streams,
+            &config.ingest,
             Acting::of(&context),
+            Arc::clone(&context.access),
             stopped.clone(),
         ));
         serving.notify_one();
@@ -215,6 +263,7 @@ impl Recommender {
         watchdog.abort();
         watching.abort();
         looking.abort();
+        auditing.abort();
         // The last checkpoint seals and offers; the engines are given what they take at once.
         tokio::task::spawn_blocking(move || {
             if background.join().is_err() {
@@ -229,13 +278,15 @@ impl Recommender {
     }
 }
 
-/// Reads tokens and certificates again where their files changed, and says each hour what should not stay.
-async fn look_after(readiness: Arc<Readiness>) {
+/// Reads tokens and certificates again where their files changed, and says each minute who was refused and each hour what
+/// should not stay.
+async fn look_after(readiness: Arc<Readiness>, access: Arc<Access>) {
     const LOOK: Duration = Duration::from_secs(1);
     const SAY: Duration = Duration::from_secs(3600);
     let (mut tick, mut said) = (tokio::time::interval(LOOK), None::<tokio::time::Instant>);
     loop {
         tick.tick().await;
+        access.look();
         let looked = Arc::clone(&readiness);
         // The disk may be slow.
         if let Err(error) = tokio::task::spawn_blocking(move || looked.look()).await {
@@ -246,6 +297,20 @@ async fn look_after(readiness: Arc<Readiness>) {
         {
             warn!(trouble, "insecure = true");
             said = Some(tokio::time::Instant::now());
+        }
+    }
+}
+
+/// Takes into the audit record what commands left, and tries again what could not be written. By itself: a disk that does not
+/// answer holds up nothing else.
+async fn look_at_record(audit: Arc<Audit>) {
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let looked = Arc::clone(&audit);
+        if let Err(error) = tokio::task::spawn_blocking(move || looked.look()).await {
+            warn!(%error, "the audit record was not looked at");
         }
     }
 }
@@ -286,30 +351,55 @@ impl IngestService for LateIngestion {
 async fn background(context: &Context, stopped: &watch::Receiver<bool>) -> anyhow::Result<JoinHandle<()>> {
     const LOOK: Duration = Duration::from_secs(1);
     /// Sets the switch where flag or file say so.
-    async fn look_at_switch(context: &Context) {
+    async fn look_at_switch(context: &Context, told: &mut Option<(bool, String)>) {
         let config = context.config.now();
         let held = panic::held(config.panic, &config.panic_file);
-        let wanted = panic::wanted(&context.engine.state().read().panic, held);
-        if let Some((on, reason)) = wanted {
-            let switch = Panic::of(on, false);
-            warn!(on, reason, "the panic switch is set: {}", switch.meaning());
-            if let Err(error) = context.engine.set_panic(switch, reason).await {
-                warn!(error = format!("{error:#}"), "the panic switch was not set; it is tried again");
+        let now = context.engine.state().read().panic.clone();
+        let wanted = panic::wanted(&now, held);
+        // What does not succeed at once is one change all the same.
+        let is_new = wanted.is_some() && *told != wanted;
+        told.clone_from(&wanted);
+        let Some((on, reason)) = wanted else { return };
+        let switch = Panic::of(on, false);
+        warn!(on, reason, "the panic switch is set: {}", switch.meaning());
+        let change = panic::change(&now, switch, &reason);
+        let set = async { context.engine.set_panic(switch, reason.clone()).await };
+        let done = match is_new {
+            true => {
+                let ticket = Ticket::own(context.readiness.audit(), &reason, "configuration");
+                let set = async { set.await.map_err(|error| (format!("{error:#}"), Outcome::Failed)) };
+                ticket.around_async(change, true, set).await.unwrap_or_else(|error| Err(error.told()))
             }
+            false => {
+                let done = set.await.map_err(|error| format!("{error:#}"));
+                if done.is_ok() {
+                    // The entry of the first try says that it failed.
+                    let (object, _, after) = change;
+                    Ticket::own(context.readiness.audit(), &reason, "configuration")
+                        .made(object, after)
+                        .await;
+                }
+                done
+            }
+        };
+        if let Err(error) = done {
+            warn!(error, "the panic switch was not set; it is tried again");
         }
     }
     // Before anything is answered: nothing may be changed that the switch forbids.
-    look_at_switch(context).await;
+    let mut told = None;
+    look_at_switch(context, &mut told).await;
     let (looking, mut stopping) = (context.clone(), stopped.clone());
     tokio::spawn(async move {
         let mut tick = tokio::time::interval(LOOK);
         loop {
             tokio::select! { _ = tick.tick() => {}, _ = stopping.changed() => return }
-            look_at_switch(&looking).await;
+            look_at_switch(&looking, &mut told).await;
             let at = looking.clone();
             let looked = tokio::task::spawn_blocking(move || {
-                at.policies.look(at.engine.now_usec() / 1000);
-                at.advisor.limits.look(&at.config.now());
+                let record = Some(&**at.readiness.audit());
+                at.policies.look(at.engine.now_usec() / 1000, record);
+                at.advisor.limits.look(&at.config.now(), record);
             });
             if let Err(error) = looked.await {
                 warn!(%error, "files of policies, limit ranges and quotas were not looked at");
@@ -330,7 +420,9 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
         .with_service_name(<IngestServiceServer<LateIngestion> as NamedService>::NAME)
         .with_service_name(<RecommenderServiceServer<Api> as NamedService>::NAME)
         .with_service_name(<PolicyServiceServer<Api> as NamedService>::NAME)
+        .with_service_name(<AuditServiceServer<Api> as NamedService>::NAME)
         .with_service_name(<CapacityServiceServer<Api> as NamedService>::NAME)
+        .with_service_name(<EnrollServiceServer<Enrollment> as NamedService>::NAME)
         .with_service_name("grpc.health.v1.Health")
         .with_service_name("grpc.reflection.v1.ServerReflection")
         .with_service_name("grpc.reflection.v1alpha.ServerReflection")
@@ -338,11 +430,13 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 
 /// The gRPC server as a future. It serves what it can from the start, and says that it serves once everything is read
 /// back.
+#[expect(clippy::too_many_arguments, reason = "each is a part of the program that the server joins")]
 fn rpc(
     incoming: Connections,
-    door: Door,
+    (recorder, door): (Recorder, Door),
     site: &Site,
     ingestion: &LateIngestion,
+    enrollment: Enrollment,
     serving: Arc<Notify>,
     config: &Config,
     stopped: watch::Receiver<bool>,
@@ -354,26 +448,34 @@ fn rpc(
     let ingestion = IngestServiceServer::new(ingestion.clone()).max_decoding_message_size(max);
     Ok(async move {
         let (reporter, health) = tonic_health::server::health_reporter();
+        // It needs nothing of the history.
+        reporter.set_serving::<EnrollServiceServer<Enrollment>>().await;
         reporter.set_not_serving::<IngestServiceServer<LateIngestion>>().await;
         reporter.set_not_serving::<RecommenderServiceServer<Api>>().await;
         reporter.set_not_serving::<PolicyServiceServer<Api>>().await;
+        reporter.set_not_serving::<AuditServiceServer<Api>>().await;
         reporter.set_not_serving::<CapacityServiceServer<Api>>().await;
         tokio::spawn(async move {
             serving.notified().await;
             reporter.set_serving::<IngestServiceServer<LateIngestion>>().await;
             reporter.set_serving::<RecommenderServiceServer<Api>>().await;
             reporter.set_serving::<PolicyServiceServer<Api>>().await;
+            reporter.set_serving::<AuditServiceServer<Api>>().await;
             reporter.set_serving::<CapacityServiceServer<Api>>().await;
         });
         Server::builder()
             .http2_keepalive_interval(Some(KEEPALIVE))
             .max_concurrent_streams(CALLS_PER_CONNECTION)
+            // Around the door: who is refused a change is recorded, too.
+            .layer(recorder)
             .layer(door)
             .add_service(health)
             .add_service(reflection)
             .add_service(earlier_reflection)
             .add_service(ingestion)
+            .add_service(EnrollServiceServer::new(enrollment).max_decoding_message_size(MAX_MESSAGE))
             .add_service(RecommenderServiceServer::new(api.clone()).max_decoding_message_size(questions))
+            .add_service(AuditServiceServer::new(api.clone()).max_decoding_message_size(MAX_MESSAGE))
             .add_service(PolicyServiceServer::new(api.clone()).max_decoding_message_size(questions))
             .add_service(
                 CapacityServiceServer::new(api).max_decoding_message_size(crate::api::capacity::MAX_MESSAGE),
@@ -450,50 +552,10 @@ fn unblock_signals() -> anyhow::Result<()> {
     ours.thread_unblock().context("cannot unblock SIGTERM, SIGINT and SIGHUP")
 }
 
-/// At each SIGHUP: what can change at run time is put in force, what needs a restart is named, and a configuration that
-/// is wrong changes nothing.
-async fn reload_at(mut hangup: tokio::signal::unix::Signal, live: InForce, sources: Sources) {
-    while hangup.recv().await.is_some() {
-        let began: Vec<_> = NotifyState::monotonic_usec_now().into_iter().collect();
-        tell(&[&[NotifyState::Reloading], &*began].concat());
-        let (live, sources) = (live.clone(), sources.clone());
-        let told = tokio::task::spawn_blocking(move || reload(&live, &sources)).await.unwrap_or_default();
-        tell(&[NotifyState::Ready, NotifyState::Status(&told)]);
-    }
-}
-
 /// Says which keys were given under the name they had in former releases.
-fn tell_former(config: &Config) {
+pub(crate) fn tell_former(config: &Config) {
     for key in &config.former {
         warn!(key, "this key is called objects now, and is read beside it; rename it");
-    }
-}
-
-/// Reads the configuration anew; what to tell the service manager about it.
-fn reload(live: &InForce, sources: &Sources) -> String {
-    match load(sources) {
-        Ok(config) => {
-            tell_former(&config);
-            let Reloaded { applied, restart } = live.reload(&config);
-            let (applied, restart) = (applied.join(", "), restart.join(", "));
-            match (applied.is_empty(), restart.is_empty()) {
-                (true, true) => info!("the configuration is unchanged"),
-                (false, true) => info!(applied, "the new configuration is in force"),
-                (_, false) => warn!(
-                    applied,
-                    restart,
-                    "the new configuration is in force but for the keys under restart: restart the recommender for those"
-                ),
-            }
-            match restart.is_empty() {
-                true => "the configuration on disk is in force".to_owned(),
-                false => format!("restart needed for {restart}"),
-            }
-        }
-        Err(error) => {
-            tracing::error!(%error, "the configuration is wrong; the running one stays in force");
-            "the configuration on disk is wrong; the one before is in force".to_owned()
-        }
     }
 }
 
@@ -524,7 +586,7 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()> + Send> {
 }
 
 /// Tells systemd, where it listens.
-fn tell(state: &[NotifyState<'_>]) {
+pub(crate) fn tell(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         warn!(%error, "systemd was not told");
     }

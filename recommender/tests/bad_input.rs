@@ -186,3 +186,17 @@ async fn a_message_that_is_too_large_ends_the_stream_with_the_reason_and_the_rem
     );
     running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_unfolds_to_too_much_is_refused_before_it_is_decoded() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Running::start(dir.path(), |_| {}).await;
+    let mut link = Agent::new(1, &["web:1"]).connect(running.grpc).await;
+    // Two bytes each on the wire.
+    let announced = vec![v1::Announcement::default(); 200_000];
+    link.send(vec![v1::Frame { sequence: 1, announced, ..v1::Frame::default() }]).await;
+    let status = link.ended().await;
+    assert!(status.code() == tonic::Code::ResourceExhausted, "{status:?}");
+    assert!(status.message().contains("1048576 parts"), "{status:?}");
+    running.stop().await;
+}

@@ -150,6 +150,8 @@ struct World {
     /// The runs of each node, oldest first; the last one runs.
     agents: Vec<Vec<Run>>,
     cut: [bool; NODES],
+    /// Ticks there were: CPU time passes by them, also where the clock leaps.
+    ticks: u64,
     /// Ticks of pods that were measured.
     measured: u64,
     _dir: tempfile::TempDir,
@@ -169,6 +171,7 @@ impl World {
             places: std::array::from_fn(|pod| pod % NODES),
             agents,
             cut: [false; NODES],
+            ticks: 0,
             measured: 0,
             _dir: dir,
         }
@@ -197,11 +200,12 @@ impl World {
 
     fn tick(&mut self) {
         self.now += 10 * SECOND;
+        self.ticks += 1;
         for node in 0..NODES {
             let pods: BTreeSet<usize> = (0..PODS).filter(|pod| self.places[*pod] == node).collect();
             self.measured += pods.len() as u64;
             let run = self.agents[node].last_mut().unwrap();
-            run.measure(&pods, self.now, (self.now - START) / 4);
+            run.measure(&pods, self.now, self.ticks * 10 * SECOND / 4);
             if !self.cut[node] {
                 self.deliver(node);
             }

@@ -112,14 +112,14 @@ async fn a_sequence_far_ahead_does_not_silence_the_true_agent() {
     let dir = tempfile::tempdir().unwrap();
     let running = Running::start(dir.path(), |_| {}).await;
     let mut neighbour = Neighbour::begin(&running).await;
-    // Epoch and sequence as ListNodes tells them.
+    // Epoch and sequence as somebody may have recorded them.
     let mut forged = Agent::new(1, &["web:1"]);
     let mut link = forged.connect(running.grpc).await;
     assert_eq!(link.resume.last_seq, 5);
     let ahead = carrying(&mut forged, |frame| frame.sequence = 30_000_000);
     link.send(vec![ahead]).await;
     let status = link.ended().await;
-    assert_eq!(status.code(), Code::OutOfRange, "{status}");
+    assert_eq!(status.code(), Code::DataLoss, "{status}");
     assert!(status.message().contains("30000000"), "{status}");
     assert_eq!(metric(&running, "protocol_violations_total").await, 1.0);
     assert_eq!(metric(&running, "lost_frames_total").await, 0.0);
@@ -418,10 +418,16 @@ impl Drop for Small<'_> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_fills_the_disk_is_trimmed_without_a_person() {
-    const DISK: usize = 8 << 20;
+    // What is left when a frame finds no room matters: whether a checkpoint still finds some.
+    for pages in [0, 6, 11] {
+        a_full_disk_is_survived((8 << 20) + pages * (4 << 10)).await;
+    }
+}
+
+async fn a_full_disk_is_survived(disk: usize) {
     const FRAME: usize = 100 << 10;
     let dir = tempfile::tempdir().unwrap();
-    let Some(_small) = Small::mount(dir.path(), DISK) else { return };
+    let Some(_small) = Small::mount(dir.path(), disk) else { return };
     let running = Running::start(dir.path(), |config| {
         // Nothing but the disk asks for a checkpoint.
         config.log.checkpoint_interval = evenkeel_recommender::config::Span::from_secs(3600);
@@ -430,7 +436,7 @@ async fn a_log_that_fills_the_disk_is_trimmed_without_a_person() {
     .await;
     let mut hostile = Agent::on("evil", 7, &["evil:1"]);
     let mut link = hostile.connect(running.grpc).await;
-    for sequence in 1..=(3 * DISK / FRAME) as u64 {
+    for sequence in 1..=(3 * disk / FRAME) as u64 {
         let frame = carrying(&mut hostile, |frame| {
             frame.decisions.push(v1::Decision { reason: "r".repeat(FRAME), ..v1::Decision::default() });
         });
@@ -448,6 +454,39 @@ async fn a_log_that_fills_the_disk_is_trimmed_without_a_person() {
     running.stop().await;
     let running = Running::start(dir.path(), |_| {}).await;
     let again = hostile.connect(running.grpc).await;
-    assert_eq!(again.resume.last_seq, (3 * DISK / FRAME) as u64);
+    assert_eq!(again.resume.last_seq, (3 * disk / FRAME) as u64);
+    running.stop().await;
+}
+
+/// Short form of the bench `ingest/storm-5000`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_of_nodes_that_come_back_at_once_starves_none() {
+    const NODES: usize = 200;
+    let dir = tempfile::tempdir().unwrap();
+    let running = Running::start(dir.path(), |_| {}).await;
+    let mut agents: Vec<Agent> =
+        (0..NODES).map(|i| Agent::on(&format!("storm-{i}"), 1 + i as u64, &["web:1"])).collect();
+    let mut links = Vec::new();
+    for agent in &mut agents {
+        let mut link = agent.connect(running.grpc).await;
+        link.send(agent.measure(2)).await;
+        link.acknowledged(2).await;
+        links.push(link);
+    }
+    running.stop().await;
+    drop(links);
+    let running = Running::start(dir.path(), |_| {}).await;
+    let grpc = running.grpc;
+    let returning = agents.into_iter().map(|mut agent| async move {
+        let mut link = agent.connect(grpc).await;
+        assert_eq!(link.resume.last_seq, 2);
+        link.send(agent.measure(3)).await;
+        link.acknowledged(5).await;
+        link
+    });
+    let links = futures::future::join_all(returning).await;
+    assert_eq!(links.len(), NODES);
+    assert_eq!(metric(&running, "lost_frames_total").await, 0.0);
+    drop(links);
     running.stop().await;
 }

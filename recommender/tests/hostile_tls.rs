@@ -13,17 +13,20 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use common::tls::{channel, hello};
 use common::{Running, http, until};
 use evenkeel_proto::line::{Trust, endpoint};
 use evenkeel_proto::v1;
-use evenkeel_proto::v1::ingest_service_client::IngestServiceClient;
+use evenkeel_proto::v1::policy_service_client::PolicyServiceClient;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
+use evenkeel_recommender::config::CertificateSection;
+use evenkeel_recommender::identity::Role;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tonic::{Code, Status};
+use tonic::Code;
 
 const DOMAIN: &str = "test.example";
 
@@ -86,6 +89,8 @@ fn node(name: &str) -> String {
 async fn encrypted(dir: &Path) -> (Running, Authority, SocketAddr, SocketAddr) {
     let authority = Authority::new(dir.join("ca"));
     authority.give("server", None, tomorrow());
+    let people =
+        |name: String, roles: &[Role]| CertificateSection { name, roles: roles.to_vec(), namespaces: None };
     let running = Running::start(dir, |config| {
         config.serve.grpc = Some(([127, 0, 0, 1], 0).into());
         config.serve.http = config.serve.grpc;
@@ -93,25 +98,14 @@ async fn encrypted(dir: &Path) -> (Running, Authority, SocketAddr, SocketAddr) {
         config.tls.key = authority.file("server.key");
         config.tls.client_ca = authority.file("ca.crt");
         config.tls.trust_domain = DOMAIN.into();
+        config.access.certificates = vec![
+            people(format!("spiffe://{DOMAIN}/viewers/*"), &[Role::View]),
+            people(format!("spiffe://{DOMAIN}/admins/*"), &[Role::View, Role::Apply]),
+        ];
     })
     .await;
     let (Some(grpc), Some(web)) = running.tcp else { panic!("it has addresses") };
     (running, authority, grpc, web)
-}
-
-/// Says Hello as a node; the answer, or how it was refused.
-async fn hello(at: SocketAddr, trust: &Trust, name: &str) -> Result<v1::StreamResponse, Status> {
-    let unreached = |error: &dyn std::fmt::Display| Status::unavailable(error.to_string());
-    let endpoint = endpoint(&format!("https://{at}"), trust).map_err(|e| unreached(&e))?;
-    let channel = endpoint.connect().await.map_err(|e| unreached(&e))?;
-    let mut client = IngestServiceClient::new(channel);
-    let hello = v1::Hello { cluster: "test".into(), node: name.into(), epoch: 7, ..v1::Hello::default() };
-    let request = v1::StreamRequest { message: Some(v1::stream_request::Message::Hello(hello)) };
-    let (sender, requests) = tokio::sync::mpsc::channel(1);
-    sender.send(request).await.unwrap();
-    let mut answers =
-        client.stream(tokio_stream::wrappers::ReceiverStream::new(requests)).await?.into_inner();
-    answers.message().await?.ok_or_else(|| Status::unknown("the stream ended"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -228,6 +222,27 @@ async fn older_tls_and_none_are_not_spoken_and_a_new_certificate_is_served() {
         told.contains("the certificate ends in").then_some(())
     })
     .await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_gives_people_the_roles_of_its_name_s_pattern() {
+    let dir = tempfile::tempdir().unwrap();
+    let (running, authority, grpc, _) = encrypted(dir.path()).await;
+    for (name, path, may_view, may_apply) in [
+        ("viewer", "viewers/anna", true, false),
+        ("admin", "admins/bert", true, true),
+        ("deeper", "admins/x/bert", false, false),
+        ("stranger", "people/carl", false, false),
+    ] {
+        authority.give(name, Some(&format!("spiffe://{DOMAIN}/{path}")), tomorrow());
+        let channel = channel(grpc, &authority.trust(name)).await.unwrap();
+        let viewed = RecommenderServiceClient::new(channel.clone()).list_nodes(v1::ListNodesRequest {}).await;
+        assert_eq!(viewed.is_ok(), may_view, "{name}: {viewed:?}");
+        let applied = PolicyServiceClient::new(channel).apply(v1::ApplyRequest::default()).await.unwrap_err();
+        assert_eq!(applied.code() == Code::InvalidArgument, may_apply, "{name}: {applied}");
+        assert!(hello(grpc, &authority.trust(name), "node-a").await.is_err(), "nobody of them is a node");
+    }
     running.stop().await;
 }
 

@@ -263,6 +263,11 @@ async fn files_are_read_when_they_change_and_belong_to_whoever_edits_them() {
     let troubles = "evenkeel_recommender_policy_file_troubles 1\n";
     until(|| async { http(running.http, "GET", "/metrics", "").await.1.contains(troubles).then_some(()) })
         .await;
+    let ready = http(running.http, "GET", "/readyz", "").await;
+    assert!(
+        ready.0 == 200 && ready.1.contains("[-]policies: ") && ready.1.contains("shop.yaml: "),
+        "{ready:?}"
+    );
     assert_eq!(http(running.http, "GET", "/api/v1/policies/shop/web", "").await.0, 200);
     std::fs::remove_file(files.join("shop.yaml")).unwrap();
     until(|| async {

@@ -134,3 +134,31 @@ fn a_pipe_that_closes_is_no_fault() {
         assert!(status.success() && said.is_empty(), "{arguments:?}: {status}: {said}");
     }
 }
+
+#[test]
+fn an_answer_that_cannot_be_written_is_no_success() {
+    let temp = tempfile::tempdir().unwrap();
+    let file = temp.path().join("tokens.toml");
+    let asked = |words: &[&str], out: Stdio| {
+        let ended = program().args(words).stdout(out).stderr(Stdio::piped()).output().unwrap();
+        (ended.status.code(), String::from_utf8(ended.stderr).unwrap())
+    };
+    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
+    let closed = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        Stdio::from(writer)
+    };
+    let place = file.to_str().unwrap();
+    for (name, out) in [("a", full()), ("b", closed())] {
+        let (code, told) = asked(&["token", "add", name, "--role", "view", "--file", place], out);
+        assert_eq!(code, Some(1), "{told}");
+        assert!(told.contains(&format!("token remove {name} --file {place}")), "{told}");
+        assert!(fs::read_to_string(&file).unwrap().contains(&format!("name = \"{name}\"")));
+    }
+    let list = ["token", "list", "--file", place];
+    assert_eq!(asked(&list, full()).0, Some(1));
+    // Whoever closes a pipe has read what it wanted.
+    assert_eq!(asked(&list, closed()).0, Some(0));
+    assert_eq!(asked(&["token", "remove", "a", "--file", place], Stdio::null()).0, Some(0));
+}

@@ -59,6 +59,13 @@ impl Scheme {
     }
 }
 
+/// Number of buckets in order that are below this one: few as a rule, since what is looked for is in order, too.
+fn up_to(buckets: &[(u16, u64)], bucket: u16) -> usize {
+    const NEAR: usize = 8;
+    let near = buckets.iter().take(NEAR).position(|had| had.0 >= bucket);
+    near.unwrap_or_else(|| buckets.partition_point(|had| had.0 < bucket))
+}
+
 /// Time spent at each height of use, in milliseconds per bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Histogram {
@@ -109,6 +116,23 @@ impl Histogram {
         self.buckets.iter().fold(0, |sum, b| sum.saturating_add(b.1))
     }
 
+    /// One of these values and their weights, milliseconds: faster than adding one after the other.
+    pub fn of(values: impl Iterator<Item = (u64, u64)>) -> Self {
+        let scheme = Scheme::default();
+        let counted = values.filter(|(_, weight)| *weight > 0);
+        let mut buckets: Vec<(u16, u64)> =
+            counted.map(|(value, weight)| (scheme.bucket(value), weight)).collect();
+        buckets.sort_unstable_by_key(|b| b.0);
+        buckets.dedup_by(|later, kept| {
+            let same = later.0 == kept.0;
+            if same {
+                kept.1 = kept.1.saturating_add(later.1);
+            }
+            same
+        });
+        Self { scheme, buckets }
+    }
+
     /// Counts `weight_ms` at a value.
     pub fn add(&mut self, value: u64, weight_ms: u64) {
         self.add_bucket(self.scheme.bucket(value), weight_ms);
@@ -126,18 +150,17 @@ impl Histogram {
 
     /// Counts all that another one counted.
     pub fn merge(&mut self, other: &Self) {
+        if self.buckets.is_empty() {
+            self.buckets.extend_from_slice(&other.buckets);
+            return;
+        }
         // Both are in order: what was passed over once is not searched again.
-        let mut from = 0;
+        let mut at = 0;
         for (bucket, weight) in &other.buckets {
-            match self.buckets[from..].binary_search_by_key(bucket, |b| b.0) {
-                Ok(at) => {
-                    from += at;
-                    self.buckets[from].1 = self.buckets[from].1.saturating_add(*weight);
-                }
-                Err(at) => {
-                    from += at;
-                    self.buckets.insert(from, (*bucket, *weight));
-                }
+            at += up_to(&self.buckets[at..], *bucket);
+            match self.buckets.get_mut(at) {
+                Some(had) if had.0 == *bucket => had.1 = had.1.saturating_add(*weight),
+                _ => self.buckets.insert(at, (*bucket, *weight)),
             }
         }
     }
@@ -317,6 +340,15 @@ mod tests {
             prop_assert_eq!(&both, &other);
             both.unmerge(&b);
             prop_assert_eq!(both, a);
+        }
+
+        #[test]
+        fn values_counted_at_once_are_those_counted_one_by_one(
+            values in prop::collection::vec((any::<u64>(), 0u64..1 << 20), 0..200),
+        ) {
+            let mut one_by_one = Histogram::new();
+            values.iter().for_each(|(value, weight)| one_by_one.add(*value, *weight));
+            prop_assert_eq!(Histogram::of(values.into_iter()), one_by_one);
         }
 
         #[test]

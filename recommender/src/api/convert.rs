@@ -51,8 +51,6 @@ pub(crate) fn nodes(
             name: key.node.clone(),
             version: node.version.clone(),
             connected: connected(key),
-            epoch: node.epoch,
-            last_seq: stream.map_or(0, |s| s.position.last),
             last_seen_usec: node.last_seen_usec,
             containers: stream.map_or(0, |s| u32::try_from(s.slots.len()).unwrap_or(u32::MAX)),
             facts: node.facts.clone(),
@@ -63,6 +61,9 @@ pub(crate) fn nodes(
             gone: stream.is_some_and(|s| !s.counts),
             clock_behind_usec: node.behind_usec,
             allocated: allocated.nodes.get(key).cloned(),
+            dropped: node.dropped.told(),
+            // Epochs are told to nobody.
+            ..v1::Node::default()
         }
     });
     nodes.collect()
@@ -232,8 +233,6 @@ pub(crate) fn node(node: &v1::Node) -> Value {
         "name": node.name,
         "version": node.version,
         "connected": node.connected,
-        "epoch": format!("{:016x}", node.epoch),
-        "lastSeq": node.last_seq,
         "lastSeen": time(node.last_seen_usec),
         "containers": node.containers,
         "memoryBytes": node.facts.as_ref().map(|f| f.memory_bytes),
@@ -244,8 +243,13 @@ pub(crate) fn node(node: &v1::Node) -> Value {
         "gone": node.gone,
         "refusedContainers": node.refused_containers,
         "clockBehindSeconds": node.clock_behind_usec as f64 / 1e6,
+        "dropped": node.dropped.iter().map(dropped).collect::<Vec<_>>(),
         "allocated": node.allocated.as_ref().map(allocated),
     })
+}
+
+fn dropped(dropped: &v1::Dropped) -> Value {
+    json!({ "reason": dropped.reason, "count": dropped.count, "remedy": dropped.remedy })
 }
 
 /// A namespace, or a whole cluster.

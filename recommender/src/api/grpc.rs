@@ -21,6 +21,7 @@ use tonic::{Request, Response, Status};
 use super::deadline::{self, Unanswered};
 use super::{Context, Late, convert, series, watch as watching};
 use crate::allocated::AT_MOST_USEC;
+use crate::audit::{Outcome, Ticket};
 use crate::identity::{Identity, Role};
 use crate::ingest::engine::chain;
 use crate::policy::panic;
@@ -55,7 +56,7 @@ impl Api {
     }
 
     /// Runs a question where it may take its time.
-    pub(super) async fn ask<T: Send + 'static>(
+    pub(crate) async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Context) -> T + Send + 'static,
     ) -> Result<T, Status> {
@@ -144,7 +145,7 @@ impl RecommenderService for Api {
         let identity = Identity::of(request.extensions());
         let v1::RecommendPodRequest { pod, rules } = request.into_inner();
         let pod = self.read_pod(pod).await?;
-        identity.may(Role::View, &pod.metadata.namespace)?;
+        identity.may(Role::View, &pod.metadata.namespace).await?;
         let Some(context) = self.late.context.get() else {
             let kept = kept::while_loading(&self.late.stored, &pod, self.late.clock.now_usec());
             return Ok(Response::new(convert::pod_response(kept)));
@@ -165,7 +166,7 @@ impl RecommenderService for Api {
     ) -> Result<Response<v1::ListRecommendationsResponse>, Status> {
         let identity = Identity::of(request.extensions());
         let v1::ListRecommendationsRequest { namespace, rules, selector } = request.into_inner();
-        identity.may(Role::View, &namespace)?;
+        identity.may(Role::View, &namespace).await?;
         let selector = selector_of(&selector).map_err(Status::invalid_argument)?;
         if self.late.context.get().is_none() && selector.is_empty() {
             let recommendations = self.late.stored.all(&namespace, self.late.clock.now_usec());
@@ -203,7 +204,7 @@ impl RecommenderService for Api {
     ) -> Result<Response<v1::QueryUsageResponse>, Status> {
         let identity = Identity::of(request.extensions());
         let v1::QueryUsageRequest { namespace, workload, container, window_seconds } = request.into_inner();
-        identity.may(Role::View, &namespace)?;
+        identity.may(Role::View, &namespace).await?;
         let question = Question { namespace, workload, container, window_seconds };
         let found = self.ask(move |c| c.at_desk(|desk| usage::query(desk, &question))).await?;
         let records = found.iter().map(|u| {
@@ -218,7 +219,7 @@ impl RecommenderService for Api {
     ) -> Result<Response<Self::QuerySeriesStream>, Status> {
         let identity = Identity::of(request.extensions());
         let request = request.into_inner();
-        identity.may(Role::View, &request.namespace)?;
+        identity.may(Role::View, &request.namespace).await?;
         let asked = series::asked(request).map_err(Status::invalid_argument)?;
         let context = self.context()?.clone();
         let pieces = series::told(context, asked, Some(self.stopping.clone()), self.watching()?);
@@ -244,15 +245,16 @@ impl RecommenderService for Api {
         &self,
         _: Request<v1::ListNodesRequest>,
     ) -> Result<Response<v1::ListNodesResponse>, Status> {
-        let (nodes, clock_trouble) = self
+        let (nodes, clock_trouble, troubles) = self
             .ask(|c| {
                 let (health, allocated) = (c.engine.health(), c.allocated.within(c, AT_MOST_USEC));
                 let connected = |node: &_| health.is_node_connected(node);
                 let nodes = convert::nodes(&c.engine.state().study(), &allocated, connected);
-                (nodes, health.clock_trouble().unwrap_or_default())
+                let troubles = c.readiness.troubles(health, c.engine.now_usec());
+                (nodes, health.clock_trouble().unwrap_or_default(), troubles)
             })
             .await?;
-        Ok(Response::new(v1::ListNodesResponse { nodes, clock_trouble }))
+        Ok(Response::new(v1::ListNodesResponse { nodes, clock_trouble, troubles }))
     }
 
     async fn list_namespaces(
@@ -277,6 +279,8 @@ impl RecommenderService for Api {
         &self,
         request: Request<v1::SetPanicRequest>,
     ) -> Result<Response<v1::SetPanicResponse>, Status> {
+        let ticket = Ticket::of(request.extensions());
+        ticket.about(panic::object());
         let v1::SetPanicRequest { on, reason, revert } = request.into_inner();
         if reason.len() > MAX_REASON {
             return Err(Status::invalid_argument(format!(
@@ -298,8 +302,27 @@ impl RecommenderService for Api {
             )));
         }
         let patience = context.config.now().serve.request_timeout.get();
-        let set = tokio::time::timeout(patience, context.engine.set_panic(switch, reason.clone()));
-        match set.await {
+        let (engine, why) = (context.engine.clone(), reason.clone());
+        let set = async move {
+            match tokio::time::timeout(patience, engine.set_panic(switch, why)).await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => {
+                    let status = Status::unavailable(format!("the switch was not stored: {error}"));
+                    Err((status, Outcome::Failed))
+                }
+                Err(_) => {
+                    let status = Status::deadline_exceeded(
+                        "the switch is not durable yet; see /readyz?verbose for what keeps the log",
+                    );
+                    Err((status, Outcome::Unknown))
+                }
+            }
+        };
+        let change = panic::change(&context.engine.state().read().panic, switch, &reason);
+        // By itself: a caller that hangs up leaves no change without its end.
+        let recorded = tokio::spawn(async move { ticket.around_async(change, on, set).await });
+        let recorded = recorded.await.map_err(|_| Status::internal("a fault in the program; see the log"))?;
+        match recorded {
             Ok(Ok(())) => {
                 tracing::warn!(
                     on,
@@ -310,10 +333,8 @@ impl RecommenderService for Api {
                 );
                 Ok(Response::new(v1::SetPanicResponse { on, revert }))
             }
-            Ok(Err(error)) => Err(Status::unavailable(format!("the switch was not stored: {error}"))),
-            Err(_) => Err(Status::deadline_exceeded(
-                "the switch is not durable yet; see /readyz?verbose for what keeps the log",
-            )),
+            Ok(Err(status)) => Err(status),
+            Err(unrecorded) => Err(Status::unavailable(unrecorded.told())),
         }
     }
 }

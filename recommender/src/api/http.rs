@@ -1,6 +1,7 @@
 //! Owns the REST interface: routes, limits, and the one form of errors. `openapi.json` beside this file documents it; a
 //! test holds the two together.
 
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
@@ -22,10 +23,11 @@ use tokio::sync::Semaphore;
 
 use super::deadline::Unanswered;
 use super::grpc::{SHORT_TEXT, selector_of};
-use super::ready::Readiness;
+use super::ready::{Check, Readiness};
 use super::series::{self, SeriesQuery};
 use super::{Context, Late, convert, metrics, policies};
 use crate::allocated::AT_MOST_USEC;
+use crate::audit::{Object, Ticket, Why, watch};
 use crate::clock::WallClock;
 use crate::config::Span;
 use crate::identity::{Access, Identity, Role, forbidden, guard};
@@ -73,9 +75,10 @@ impl IntoResponse for Json {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let body = json!({ "error": {
-            "what": self.what, "where": self.place, "why": self.why, "remedy": self.remedy,
+            "what": self.what, "where": self.place, "why": &self.why, "remedy": self.remedy,
         } });
-        (self.status, Json(body)).into_response()
+        let why = Extension(Why(self.why));
+        (self.status, why, Json(body)).into_response()
     }
 }
 
@@ -104,6 +107,8 @@ impl Site {
     pub(crate) fn router(&self, serve: &crate::config::Serve, access: &Arc<Access>) -> Router {
         let access = Arc::clone(access);
         let door = move |request: Request, next: Next| guard(Arc::clone(&access), request, next);
+        let audit = Arc::clone(self.readiness.audit());
+        let recorded = move |request: Request, next: Next| watch(Arc::clone(&audit), request, next);
         let patience = serve.request_timeout.get();
         let limited = move |request: Request, next: Next| async move {
             let place = request.uri().path().to_owned();
@@ -144,6 +149,7 @@ impl Site {
             .route("/api/v1/nodes", get(nodes))
             .route("/api/v1/namespaces", get(namespaces))
             .route("/api/v1/events", get(events))
+            .route("/api/v1/audit", get(super::audit::changes))
             .route("/metrics", get(exposition))
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(readyz))
@@ -156,6 +162,8 @@ impl Site {
             .fallback(unknown)
             // Around all of it: what is not listed in the door's table is answered to nobody.
             .layer(middleware::from_fn(door))
+            // And around that: who is refused a change is recorded, too.
+            .layer(middleware::from_fn(recorded))
             .with_state(self.clone())
     }
 
@@ -188,7 +196,7 @@ impl Site {
         self.ask_context(place, move |context| context.at_desk(question)).await
     }
 
-    async fn ask_context<T: Send + 'static>(
+    pub(super) async fn ask_context<T: Send + 'static>(
         &self,
         place: &str,
         question: impl FnOnce(&Context) -> T + Send + 'static,
@@ -279,8 +287,13 @@ pub(crate) fn wrong_method(request: &Request) -> Problem {
 }
 
 /// Whether a caller has a role in a namespace; in all where none is named.
-fn allowed(identity: &Identity, role: Role, namespace: &str, place: &str) -> Result<(), Problem> {
-    identity.may(role, namespace).map_err(|refusal| forbidden(refusal, place))
+pub(super) async fn allowed(
+    identity: &Identity,
+    role: Role,
+    namespace: &str,
+    place: &str,
+) -> Result<(), Problem> {
+    identity.may(role, namespace).await.map_err(|refusal| forbidden(refusal, place))
 }
 
 #[derive(Deserialize)]
@@ -318,7 +331,7 @@ async fn pod_resources(
         _ => pod::read(text),
     };
     let pod = pod.map_err(|e| refused(StatusCode::BAD_REQUEST, chain(&e)))?;
-    allowed(&identity, Role::View, &pod.metadata.namespace, PLACE)?;
+    allowed(&identity, Role::View, &pod.metadata.namespace, PLACE).await?;
     let Query(PodQuery { timeout }) = query.map_err(|rejection| Problem {
         status: StatusCode::BAD_REQUEST,
         what: "the query cannot be read".to_owned(),
@@ -372,7 +385,8 @@ struct Wanted {
 async fn recommendations(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
     const PLACE: &str = "/api/v1/recommendations";
     let Wanted { namespace, selector } = parameters(&request)?;
-    allowed(&Identity::of(request.extensions()), Role::View, &namespace, PLACE)?;
+    let identity = Identity::of(request.extensions());
+    allowed(&identity, Role::View, &namespace, PLACE).await?;
     let selector = selector_of(&selector).map_err(|why| Problem {
         status: StatusCode::BAD_REQUEST,
         what: "the selector cannot be read".to_owned(),
@@ -390,7 +404,8 @@ async fn recommendations(From(site): From<Site>, request: Request) -> Result<Jso
 
 async fn list_policies(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
     let InNamespace { namespace } = parameters(&request)?;
-    allowed(&Identity::of(request.extensions()), Role::View, &namespace, POLICIES)?;
+    let identity = Identity::of(request.extensions());
+    allowed(&identity, Role::View, &namespace, POLICIES).await?;
     let ask = move |c: &Context| (policies::list(c, &namespace), policies::list_bounds(c, &namespace));
     let (items, objects) = site.ask_context(POLICIES, ask).await?;
     Ok(Json(json!({ "apiVersion": API_VERSION, "kind": "PolicyList", "items": items, "objects": objects })))
@@ -402,7 +417,7 @@ async fn get_policy(
     Path((namespace, name)): Path<(String, String)>,
     request: Request,
 ) -> Result<Json, Problem> {
-    allowed(&identity, Role::View, &namespace, POLICIES)?;
+    allowed(&identity, Role::View, &namespace, POLICIES).await?;
     let kind = kind_of(&request)?;
     let missing = no_policy(&kind, &namespace, &name);
     let found = site.ask_context(POLICIES, move |c| policies::find(c, &kind, &namespace, &name)).await?;
@@ -447,7 +462,9 @@ fn refused(error: &ChangeError) -> Problem {
         ChangeError::Invalid(_) => (StatusCode::BAD_REQUEST, "correct the field"),
         ChangeError::InFile { .. } => (StatusCode::CONFLICT, "edit the file, or choose another name"),
         ChangeError::Full(_) => (StatusCode::CONFLICT, "delete some, or raise recommend.max_policies"),
-        ChangeError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "see the log for what keeps the disk"),
+        ChangeError::Store(_) | ChangeError::Unrecorded(_) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "see the log for what keeps the disk")
+        }
     };
     Problem {
         status,
@@ -482,7 +499,7 @@ async fn put_policy(
 
 async fn apply(site: Site, named: Named, request: Request) -> Result<Response, Problem> {
     let ApplyQuery { dry_run } = parameters(&request)?;
-    let identity = Identity::of(request.extensions());
+    let (identity, ticket) = (Identity::of(request.extensions()), Ticket::of(request.extensions()));
     let unreadable = |status, why| Problem {
         status,
         what: "the policy cannot be read".to_owned(),
@@ -495,19 +512,26 @@ async fn apply(site: Site, named: Named, request: Request) -> Result<Response, P
     let body = body.map_err(|rejection| unreadable(rejection.status(), rejection.body_text()))?;
     let text =
         String::from_utf8(body.into()).map_err(|e| unreadable(StatusCode::BAD_REQUEST, e.to_string()))?;
+    let text: Arc<str> = text.into();
+    if identity.is_limited() {
+        let (waiting, text) = (site.place_for_text(POLICIES)?, Arc::clone(&text));
+        let found = site.ask_with_text(POLICIES, waiting, move |_| policies::namespace_of(&text));
+        if let Some(namespace) = found.await? {
+            ticket.about(Object::new("", &namespace, ""));
+            allowed(&identity, Role::Apply, &namespace, POLICIES).await?;
+        }
+    }
     let waiting = site.place_for_text(POLICIES)?;
     let applied = site.ask_with_text(POLICIES, waiting, move |context| {
         if let Some((namespace, name)) = named {
+            ticket.about(Object::new("", &namespace, &name));
             let key = policies::key_of(&text).map_err(|e| refused(&e.into()))?;
             if key != (namespace.clone(), name.clone()) {
                 let why = format!("the object is {}/{}, the path says {namespace}/{name}", key.0, key.1);
                 return Err(unreadable(StatusCode::BAD_REQUEST, why));
             }
         }
-        if let Some(namespace) = policies::bounded_to(&identity, &text) {
-            allowed(&identity, Role::Apply, &namespace, POLICIES)?;
-        }
-        policies::apply(context, &text, dry_run).map_err(|e| refused(&e))
+        policies::apply(context, &text, dry_run, &ticket).map_err(|e| refused(&e))
     });
     let applied = applied.await??;
     let preview: Vec<Value> = applied.preview.iter().map(convert::recommendation).collect();
@@ -527,10 +551,12 @@ async fn delete_policy(
     Path((namespace, name)): Path<(String, String)>,
     request: Request,
 ) -> Result<StatusCode, Problem> {
-    allowed(&identity, Role::Apply, &namespace, POLICIES)?;
+    let ticket = Ticket::of(request.extensions());
+    ticket.about(Object::new("", &namespace, &name));
+    allowed(&identity, Role::Apply, &namespace, POLICIES).await?;
     let kind = kind_of(&request)?;
     let missing = no_policy(&kind, &namespace, &name);
-    let ask = move |c: &Context| policies::delete(c, &kind, &namespace, &name);
+    let ask = move |c: &Context| policies::delete(c, &kind, &namespace, &name, &ticket);
     match site.ask_context(POLICIES, ask).await?.map_err(|e| refused(&e))? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(missing),
@@ -549,7 +575,8 @@ struct UsageQuery {
 
 async fn query_usage(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
     let UsageQuery { namespace, workload, container, window_seconds } = parameters(&request)?;
-    allowed(&Identity::of(request.extensions()), Role::View, &namespace, "/api/v1/usage")?;
+    let identity = Identity::of(request.extensions());
+    allowed(&identity, Role::View, &namespace, "/api/v1/usage").await?;
     let question = Question { namespace, workload, container, window_seconds };
     let found = site.ask_desk("/api/v1/usage", move |desk| usage::query(desk, &question)).await?;
     Ok(Json(found.iter().map(convert::usage).collect()))
@@ -558,7 +585,8 @@ async fn query_usage(From(site): From<Site>, request: Request) -> Result<Json, P
 async fn usage_series(From(site): From<Site>, request: Request) -> Result<Response, Problem> {
     const PLACE: &str = "/api/v1/usage/series";
     let query: SeriesQuery = parameters(&request)?;
-    allowed(&Identity::of(request.extensions()), Role::View, &query.namespace, PLACE)?;
+    let identity = Identity::of(request.extensions());
+    allowed(&identity, Role::View, &query.namespace, PLACE).await?;
     let asked = series::asked((&query).into()).map_err(|why| Problem {
         status: StatusCode::BAD_REQUEST,
         what: "the query cannot be read".to_owned(),
@@ -640,14 +668,25 @@ async fn exposition(From(site): From<Site>) -> Response {
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
 }
 
+/// What is wrong with files of policies, limit ranges and quotas, on one line.
+fn of_files(troubles: &[(PathBuf, String)]) -> Option<String> {
+    let one = |(path, why): &(PathBuf, String)| shown::plain(&format!("{}: {why}", path.display()));
+    (!troubles.is_empty()).then(|| troubles.iter().map(one).collect::<Vec<_>>().join("; "))
+}
+
 async fn readyz(From(site): From<Site>, request: Request) -> Response {
     // Strangers, such as probes, are told no reasons.
-    let may_see = Identity::of(request.extensions()).has(Role::View).is_ok();
+    let identity = Identity::of(request.extensions());
+    let may_see = identity.sees_reasons().await;
     let verbose =
         request.uri().query().is_some_and(|query| query.split('&').any(|p| p.starts_with("verbose")));
     let idle = crate::ingest::health::Health::default();
     let health = site.context.get().map(|context| Arc::clone(context.engine.health()));
-    let checks = site.readiness.checks(health.as_deref().unwrap_or(&idle), site.clock.now_usec());
+    let mut checks = site.readiness.checks(health.as_deref().unwrap_or(&idle), site.clock.now_usec());
+    if let Some(context) = site.context.get() {
+        let troubles = [context.policies.troubles(), context.advisor.limits.troubles()].concat();
+        checks.push(Check { name: "policies", trouble: of_files(&troubles), needed: false });
+    }
     let ready = checks.iter().all(|check| check.trouble.is_none() || !check.needed);
     let mut text = String::new();
     for check in checks.iter().filter(|_| may_see) {

@@ -11,6 +11,7 @@ use crate::capacity::watch::{Line, Unanswered};
 use crate::ingest::health::{Health, read};
 use crate::recommend::times::BOUNDS_USEC;
 use crate::state::State;
+use crate::state::belief::Dropped;
 
 pub(crate) use rows::rows;
 
@@ -182,11 +183,40 @@ fn ingest(text: &mut Text, state: &State, health: &Health) {
         read(&health.violations),
     );
     text.count("superseded_connections", "Connections ended by a newer one.", read(&health.superseded));
+    text.count(
+        "refused_rivals",
+        "Connections refused because an older one of the same node lives.",
+        read(&health.rivals_refused),
+    );
+    text.count(
+        "held_streams",
+        "Times a stream was not read for the rest of a minute: more bytes than ingest.max_bytes_per_minute.",
+        read(&health.held),
+    );
+    text.gauge(
+        "contested_nodes",
+        "Nodes for which two agents spoke in turns within the last ten minutes.",
+        health.contests().len() as u64,
+    );
     text.gauge("connections", "Open ingest connections.", read(&health.connections));
+    let mut dropped = Dropped::default();
+    state.nodes().for_each(|(_, node)| dropped += node.dropped);
+    text.by_label(
+        Kind::Counter,
+        "dropped",
+        "What nodes said and was not taken in.",
+        "reason",
+        dropped.words(),
+    );
 }
 
 fn storage(text: &mut Text, health: &Health) {
     text.gauge("log_bytes", "Bytes of the ingest log.", read(&health.log_bytes));
+    text.gauge(
+        "uncounted_bytes",
+        "Bytes of the ingest log that are not counted yet.",
+        read(&health.uncounted_bytes),
+    );
     text.gauge(
         "log_failing",
         "1 while the log cannot be written and nothing is acknowledged.",
@@ -247,10 +277,32 @@ fn bounds(text: &mut Text, context: &Context) {
         "Requests refused for who made them, or how.",
         read(context.access.refusals()),
     );
+    text.count(
+        "limited_requests",
+        "Requests refused because their caller made more than access.requests_per_second.",
+        read(context.access.limited()),
+    );
+    let (asked, silent) =
+        context.access.kubernetes().map(|kubernetes| kubernetes.counts()).unwrap_or_default();
+    text.count("kubernetes_questions", "Questions to the Kubernetes API server about callers.", asked);
+    text.count("kubernetes_unanswered", "Questions to the Kubernetes API server without an answer.", silent);
     text.gauge(
         "tokens_failing",
         "1 while the file of tokens cannot be used.",
         u64::from(context.access.tokens().trouble().is_some()),
+    );
+    let audit = context.readiness.audit();
+    text.by_label(
+        Kind::Counter,
+        "audit_entries",
+        "Changes and attempts by what came of them; left_out: attempts counted and not kept, lost: changes made without an entry.",
+        "outcome",
+        audit.counts().words(),
+    );
+    text.gauge(
+        "audit_failing",
+        "1 while the audit record cannot be written and changes are refused.",
+        u64::from(audit.failing().is_some()),
     );
     if let Some(tls) = context.readiness.tls() {
         text.gauge(
@@ -262,6 +314,13 @@ fn bounds(text: &mut Text, context: &Context) {
             "certificate_failing",
             "1 while a new certificate cannot be served.",
             u64::from(tls.trouble().is_some()),
+        );
+    }
+    if let Some(authority) = context.readiness.authority() {
+        text.gauge(
+            "authority_expires_seconds",
+            "End of the own authority's certificate, seconds since 1970.",
+            authority.expires(),
         );
     }
     text.gauge(

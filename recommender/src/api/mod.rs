@@ -1,5 +1,6 @@
 //! Owns the interfaces: gRPC, HTTP, metrics, and the forms of their answers. What is answered is made in `recommend`.
 
+mod audit;
 pub(crate) mod capacity;
 pub(crate) mod convert;
 mod deadline;
@@ -106,7 +107,7 @@ impl Context {
         // The configuration was checked: wrong definitions are told there.
         let types = ResourceTypes::with(&config.resources).unwrap_or_default();
         let advisor = Arc::new(Advisor::new(&config.recommend)?.in_steps(&types));
-        advisor.limits.look(&config);
+        advisor.limits.look(&config, None);
         let policies = Arc::new(Policies::open(live, engine.now_usec() / 1000)?);
         advisor.limits.apply(|| policies.bounds());
         let capacity = Pool::start(config.capacity.workers, config.capacity.queue)
@@ -130,6 +131,11 @@ impl Context {
             wanted,
         };
         Ok(context)
+    }
+
+    /// Whether the answer is still wanted.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.is_wanted()
     }
 
     /// The same for one question.

@@ -2,6 +2,8 @@
 //!
 //! Applying and deleting wait for the disk and run on threads for blocking work.
 
+use std::sync::Arc;
+
 use evenkeel_proto::v1::{self, policy_service_server::PolicyService};
 use evenkeel_rightsizing::policy::{Policy, PolicyError, read};
 use serde_json::Value;
@@ -9,6 +11,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::Context;
 use super::grpc::Api;
+use crate::audit::{Object, Ticket};
 use crate::identity::{Identity, Role};
 use crate::ingest::engine::chain;
 use crate::policy::bounds::{self, BoundKey};
@@ -66,12 +69,13 @@ pub(crate) fn delete(
     kind: &str,
     namespace: &str,
     name: &str,
+    ticket: &Ticket,
 ) -> Result<bool, ChangeError> {
     let Some(key) = bound_key(kind, namespace, name) else {
-        return context.policies.delete(namespace, name);
+        return context.policies.delete(namespace, name, ticket);
     };
     in_no_file(context, &key)?;
-    let was = context.policies.unbind(&key)?;
+    let was = context.policies.unbind(&key, ticket)?;
     context.advisor.limits.apply(|| context.policies.bounds());
     Ok(was)
 }
@@ -104,28 +108,41 @@ fn in_no_file(context: &Context, key: &BoundKey) -> Result<(), ChangeError> {
     }
 }
 
-fn apply_bound(context: &Context, text: &str, dry_run: bool) -> Result<Applied, ChangeError> {
+fn apply_bound(
+    context: &Context,
+    text: &str,
+    dry_run: bool,
+    ticket: &Ticket,
+) -> Result<Applied, ChangeError> {
     let bound = bounds::read(text).inspect_err(|_| context.policies.count_refused())?;
+    ticket.about(bound.key.object());
     in_no_file(context, &bound.key)?;
-    let outcome = context.policies.bind(&bound, dry_run)?;
+    let outcome = context.policies.bind(&bound, dry_run, ticket)?;
     context.advisor.limits.apply(|| context.policies.bounds());
     Ok(Applied { object: bound.object, outcome, preview: Vec::new() })
 }
 
-/// The namespace of an object that is to be applied, where the caller's roles hold in some namespaces only. What cannot be
-/// read is refused when it is applied, with the reason.
-pub(crate) fn bounded_to(identity: &Identity, text: &str) -> Option<String> {
-    identity.is_limited().then(|| key_of(text).ok().map(|(namespace, _)| namespace)).flatten()
+/// The namespace of an object that is to be applied. What cannot be read is refused when it is applied, with the reason.
+pub(crate) fn namespace_of(text: &str) -> Option<String> {
+    key_of(text).ok().map(|(namespace, _)| namespace)
 }
 
 /// Applies an object, or only says what would come of it.
-pub(crate) fn apply(context: &Context, text: &str, dry_run: bool) -> Result<Applied, ChangeError> {
+pub(crate) fn apply(
+    context: &Context,
+    text: &str,
+    dry_run: bool,
+    ticket: &Ticket,
+) -> Result<Applied, ChangeError> {
+    if dry_run {
+        ticket.quiet();
+    }
     if bounds::kind_of(text).is_some() {
-        return apply_bound(context, text, dry_run);
+        return apply_bound(context, text, dry_run, ticket);
     }
     let (policy, outcome) = match dry_run {
         true => context.policies.check(text)?,
-        false => context.policies.apply(text, context.engine.now_usec() / 1000)?,
+        false => context.policies.apply(text, context.engine.now_usec() / 1000, ticket)?,
     };
     let rule = context.policies.rule(&policy)?;
     let preview = context.at_desk(|desk| {
@@ -148,7 +165,7 @@ pub(crate) const fn code(error: &ChangeError) -> Code {
         ChangeError::Invalid(_) => Code::InvalidArgument,
         ChangeError::InFile { .. } => Code::FailedPrecondition,
         ChangeError::Full(_) => Code::ResourceExhausted,
-        ChangeError::Store(_) => Code::Unavailable,
+        ChangeError::Store(_) | ChangeError::Unrecorded(_) => Code::Unavailable,
     }
 }
 
@@ -179,7 +196,7 @@ impl PolicyService for Api {
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<v1::ListResponse>, Status> {
         let identity = Identity::of(request.extensions());
         let namespace = request.into_inner().namespace;
-        identity.may(Role::View, &namespace)?;
+        identity.may(Role::View, &namespace).await?;
         let ask = move |c: &Context| (list(c, &namespace), list_bounds(c, &namespace));
         let (policies, objects) = self.ask(ask).await?;
         let texts = |all: Vec<Value>| all.iter().map(Value::to_string).collect();
@@ -191,7 +208,7 @@ impl PolicyService for Api {
         let v1::GetRequest { namespace, name, kind } = request.into_inner();
         let kind = known(kind)?;
         let namespace = or_default(namespace);
-        identity.may(Role::View, &namespace)?;
+        identity.may(Role::View, &namespace).await?;
         let missing = unknown(&kind, &namespace, &name);
         let found = self.ask(move |c| find(c, &kind, &namespace, &name)).await?;
         let policy = found.ok_or(missing)?.to_string();
@@ -199,14 +216,17 @@ impl PolicyService for Api {
     }
 
     async fn apply(&self, request: Request<v1::ApplyRequest>) -> Result<Response<v1::ApplyResponse>, Status> {
-        let identity = Identity::of(request.extensions());
+        let (identity, ticket) = (Identity::of(request.extensions()), Ticket::of(request.extensions()));
         let v1::ApplyRequest { policy, dry_run } = request.into_inner();
-        let applied = self.ask_with_text(move |c| {
-            if let Some(namespace) = bounded_to(&identity, &policy) {
-                identity.may(Role::Apply, &namespace)?;
+        let policy: Arc<str> = policy.into();
+        if identity.is_limited() {
+            let text = Arc::clone(&policy);
+            if let Some(namespace) = self.ask_with_text(move |_| namespace_of(&text)).await? {
+                ticket.about(Object::new("", &namespace, ""));
+                identity.may(Role::Apply, &namespace).await?;
             }
-            apply(c, &policy, dry_run).map_err(status)
-        });
+        }
+        let applied = self.ask_with_text(move |c| apply(c, &policy, dry_run, &ticket).map_err(status));
         let applied = applied.await??;
         Ok(Response::new(v1::ApplyResponse {
             policy: applied.object.to_string(),
@@ -219,13 +239,14 @@ impl PolicyService for Api {
         &self,
         request: Request<v1::DeleteRequest>,
     ) -> Result<Response<v1::DeleteResponse>, Status> {
-        let identity = Identity::of(request.extensions());
+        let (identity, ticket) = (Identity::of(request.extensions()), Ticket::of(request.extensions()));
         let v1::DeleteRequest { namespace, name, kind } = request.into_inner();
         let kind = known(kind)?;
         let namespace = or_default(namespace);
-        identity.may(Role::Apply, &namespace)?;
+        ticket.about(Object::new(&kind, &namespace, &name));
+        identity.may(Role::Apply, &namespace).await?;
         let missing = unknown(&kind, &namespace, &name);
-        match self.ask(move |c| delete(c, &kind, &namespace, &name)).await?.map_err(status)? {
+        match self.ask(move |c| delete(c, &kind, &namespace, &name, &ticket)).await?.map_err(status)? {
             true => Ok(Response::new(v1::DeleteResponse {})),
             false => Err(missing),
         }

@@ -1,12 +1,18 @@
 //! Owns the answer to "is it ready": whether the state is complete, and whether what arrives can be kept.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use evenkeel_net::tls::{SOON, Tls};
+use evenkeel_net::fingerprint;
+use evenkeel_net::tls::{Certificate, Tls, certificates};
 
+use crate::audit::{Audit, Said};
+use crate::authority::{Authority, Server};
+use crate::clock::WallClock;
 use crate::config::Config;
-use crate::identity::Tokens;
+use crate::identity::{Kubernetes, Tokens};
 use crate::ingest::health::Health;
 
 /// Where the process is in its life, and what of its surroundings should not stay as it is.
@@ -16,7 +22,55 @@ pub struct Readiness {
     stopping: AtomicBool,
     insecure: Option<String>,
     tokens: Arc<Tokens>,
+    audit: Arc<Audit>,
     tls: Option<Arc<Tls>>,
+    served: Served,
+    authority: Option<Own>,
+    kubernetes: Option<Arc<Kubernetes>>,
+}
+
+/// The own authority, and what it makes for this program.
+#[derive(Debug)]
+pub(crate) struct Own {
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) server: Option<Server>,
+    pub(crate) clock: WallClock,
+}
+
+/// The certificates that are served and trusted, for the audit record.
+#[derive(Debug, Default)]
+struct Served {
+    files: Vec<PathBuf>,
+    said: Mutex<Vec<Said>>,
+}
+
+impl Served {
+    fn new(config: &Config) -> Self {
+        let files = config.tls_files().map(|files| [vec![files.cert], files.client_ca].concat());
+        let files = files.unwrap_or_default();
+        let said = Mutex::new(files.iter().map(|path| certificates_of(path)).collect());
+        Self { files, said }
+    }
+
+    /// Leaves an entry for each file whose certificates are other ones now.
+    fn recorded(&self, audit: &Audit) -> Result<(), String> {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        for (path, said) in self.files.iter().zip(said.iter_mut()) {
+            said.follow(path, &certificates_of(path), Some(audit))?;
+        }
+        Ok(())
+    }
+}
+
+/// The certificates of a file; what cannot be read is not served.
+fn certificates_of(path: &Path) -> Said {
+    let named = |der: &[u8]| {
+        let ends = i64::try_from(Certificate::of(der).expires()).ok();
+        let ends = ends.and_then(|ends| jiff::Timestamp::from_second(ends).ok());
+        let ends = ends.map_or_else(String::new, |ends| format!(" until {ends}"));
+        (format!("certificate sha256:{}{ends}", fingerprint(der)), String::new())
+    };
+    Said::of(certificates(path).iter().flatten().map(|der| named(der)))
 }
 
 /// One check of `/readyz`.
@@ -31,9 +85,27 @@ pub(crate) struct Check {
 
 impl Readiness {
     /// At the start of a process.
-    pub(crate) fn new(config: &Config, tokens: Arc<Tokens>, tls: Option<Arc<Tls>>) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        tokens: Arc<Tokens>,
+        audit: Arc<Audit>,
+        tls: Option<Arc<Tls>>,
+        authority: Option<Own>,
+    ) -> Self {
         let (replayed, stopping) = Default::default();
-        Self { replayed, stopping, insecure: config.plaintext(), tokens, tls }
+        let (insecure, served) = (config.plaintext(), Served::new(config));
+        Self { replayed, stopping, insecure, tokens, audit, tls, served, authority, kubernetes: None }
+    }
+
+    /// The same with a cluster whose API server knows callers.
+    #[must_use]
+    pub(crate) fn with_kubernetes(self, kubernetes: Option<Arc<Kubernetes>>) -> Self {
+        Self { kubernetes, ..self }
+    }
+
+    /// The record of changes.
+    pub(crate) fn audit(&self) -> &Arc<Audit> {
+        &self.audit
     }
 
     /// What encrypts the addresses.
@@ -41,20 +113,9 @@ impl Readiness {
         self.tls.as_deref()
     }
 
-    /// What is wrong with the certificate that is served, at a time in microseconds since 1970.
-    fn certificate_trouble(&self, now_usec: u64) -> Option<String> {
-        let tls = self.tls.as_ref()?;
-        let left = tls.expires().saturating_sub(now_usec / 1_000_000);
-        let ends = match left {
-            0 => Some(
-                "the certificate has ended: no client accepts it; put a new one into tls.cert".to_owned(),
-            ),
-            left if left < SOON.as_secs() => {
-                Some(format!("the certificate ends in {} min; put a new one into tls.cert", left / 60))
-            }
-            _ => None,
-        };
-        tls.trouble().or(ends)
+    /// The own authority.
+    pub(crate) fn authority(&self) -> Option<&Authority> {
+        self.authority.as_ref().map(|own| &*own.authority)
     }
 
     /// What goes over networks in plain text.
@@ -64,9 +125,15 @@ impl Readiness {
 
     /// Looks whether files changed.
     pub(crate) fn look(&self) {
-        self.tokens.look();
+        self.tokens.look(Some(&self.audit));
+        if let Some(Own { authority, server, clock }) = &self.authority {
+            if let (Some(server), Some(tls)) = (server, &self.tls) {
+                server.renew(tls, clock.now_usec() / 1_000_000);
+            }
+            authority.look();
+        }
         if let Some(tls) = &self.tls {
-            tls.look();
+            tls.look_if(|| self.served.recorded(&self.audit));
         }
     }
 
@@ -89,16 +156,37 @@ impl Readiness {
     pub(crate) fn checks(&self, health: &Health, now_usec: u64) -> Vec<Check> {
         let check = |name, trouble: Option<String>, needed| Check { name, trouble, needed };
         let unless = |fine: bool, trouble: &str| (!fine).then(|| trouble.to_owned());
-        vec![
+        [
             check("replay", unless(self.replayed.load(Ordering::SeqCst), "the log is being replayed"), true),
             check("stopping", unless(!self.stopping.load(Ordering::SeqCst), "the process is stopping"), true),
             check("log", health.log_trouble(), true),
             check("checkpoint", health.checkpoint_trouble(), false),
             check("clock", health.clock_trouble(), false),
+            check("streams", health.contest_trouble(), false),
             check("room", health.room_trouble(), false),
-            check("tokens", self.tokens.trouble(), false),
-            check("encryption", self.insecure.clone(), false),
-            check("certificate", self.certificate_trouble(now_usec), false),
+        ]
+        .into_iter()
+        .chain(self.of_trust(now_usec))
+        .collect()
+    }
+
+    /// What is wrong with certificates, tokens, the audit record, encryption and agents of one name, by check.
+    pub(crate) fn troubles(&self, health: &Health, now_usec: u64) -> BTreeMap<String, String> {
+        let of = |check: Check| Some((check.name.to_owned(), check.trouble?));
+        let streams = health.contest_trouble().map(|trouble| ("streams".to_owned(), trouble));
+        self.of_trust(now_usec).into_iter().filter_map(of).chain(streams).collect()
+    }
+
+    fn of_trust(&self, now_usec: u64) -> [Check; 6] {
+        let now = now_usec / 1_000_000;
+        let check = |name, trouble: Option<String>| Check { name, trouble, needed: false };
+        [
+            check("tokens", self.tokens.trouble()),
+            check("audit", self.audit.trouble()),
+            check("kubernetes", self.kubernetes.as_ref().and_then(|kubernetes| kubernetes.trouble())),
+            check("authority", self.authority().and_then(|authority| authority.trouble(now))),
+            check("encryption", self.insecure.clone()),
+            check("certificate", self.tls.as_ref().and_then(|tls| tls.told(now))),
         ]
     }
 }

@@ -51,6 +51,7 @@ fn unbounded() -> State {
         containers: 1_000_000,
         per_node: 1_000,
         names_per_minute: 1_000,
+        kills_per_hour: 500,
         gone_minutes: 5,
         events: 1_000,
         subjects: 1_000_000,

@@ -10,9 +10,11 @@ use super::messages::{
 use crate::history::codec::{decode_minutes, decode_parts, encode_minutes, encode_parts};
 use crate::history::item::{Items, put_subject};
 use crate::history::past::Held;
+use crate::history::peers::{NO_CAPS, Peers};
 use crate::history::replica::Replica;
 use crate::history::sealed::{OpenDay, OpenHour};
 use crate::ingest::record::Key;
+use crate::state::belief::Dropped;
 use crate::state::buffer::Buffer;
 use crate::state::clock::{Clock, Witness};
 use crate::state::follow::RestoredSlot;
@@ -163,6 +165,7 @@ fn node_item(key: &NodeKey, node: &Node) -> NodeItem {
         kills_hour: node.kills.hour,
         told: node.told.count,
         told_hour: node.told.hour,
+        dropped: node.dropped.numbers(),
     }
 }
 
@@ -174,6 +177,7 @@ fn stream_item(stream: &Stream, listened: u32) -> StreamItem {
         decoder: stream.decoder.snapshot(),
         began_usec: stream.began_usec,
         silent: listened.saturating_sub(stream.heard),
+        owner: stream.owner.clone(),
     }
 }
 
@@ -207,7 +211,8 @@ fn subject_item(held: &Held) -> SubjectItem {
         encode_parts(&numbers, &[Some(&all[0]), Some(&all[1]), Some(&minutes[0]), Some(&minutes[1])])
     });
     let origin = held.origin.map_or(0, |origin| u64::from(origin) + 1);
-    SubjectItem { key, hours: hours.collect(), days: days.collect(), since: held.since, origin }
+    let peers = held.peers.as_ref().map(|peers| peers.numbers()).unwrap_or_default();
+    SubjectItem { key, hours: hours.collect(), days: days.collect(), since: held.since, origin, peers }
 }
 
 fn open_hour(item: &OpenHourItem) -> Option<OpenHour> {
@@ -256,6 +261,11 @@ fn slot_item(slot: &Slot, buffer: Option<&Buffer>) -> SlotItem {
         identity: (*slot.identity).clone(),
         open,
         samples: slot.samples,
+        caps: match slot.caps {
+            None => vec![0],
+            Some(NO_CAPS) => Vec::new(),
+            Some(caps) => caps.to_vec(),
+        },
         seconds: slot.seconds.encode(),
         hour: slot.hour.as_deref().map(replica_bytes).unwrap_or_default(),
         minutes,
@@ -364,6 +374,7 @@ impl<'a> Importer<'a> {
             gaps: item.gaps,
             refused: item.refused,
             behind_usec: item.behind_usec,
+            dropped: Dropped::from_numbers(&item.dropped),
             earlier: Vec::new(),
             names: Names { used: item.names_used, minute: item.names_minute },
             kills: Hourly { hour: item.kills_hour, count: item.kills },
@@ -377,6 +388,7 @@ impl<'a> Importer<'a> {
         let stream = self.state.streams.get_mut(&id).ok_or("a stream cannot be made")?;
         stream.position.last = item.last;
         (stream.last_seen_usec, stream.began_usec) = (item.last_seen_usec, item.began_usec);
+        stream.owner = item.owner;
         if let Some(bytes) = item.decoder {
             stream.decoder.decode(&bytes, &mut ()).map_err(|_| "a codec's memory cannot be read")?;
         }
@@ -424,7 +436,12 @@ impl<'a> Importer<'a> {
             bytes => Seconds::decode(bytes).ok_or("the last seconds cannot be read")?,
         };
         let (number, identity, samples) = (item.number, item.identity, item.samples);
-        let restored = RestoredSlot { number, identity, open, samples, seconds, hour, buffer };
+        let caps = match item.caps.as_slice() {
+            [] => Some(NO_CAPS),
+            [cpu, memory] => Some([*cpu, *memory]),
+            _ => None,
+        };
+        let restored = RestoredSlot { number, identity, open, samples, seconds, hour, buffer, caps };
         self.state.restore_slot(*id, key, restored);
         Ok(())
     }
@@ -461,6 +478,7 @@ impl<'a> Importer<'a> {
             self.state.past.restore_open(id, hours, days);
             if let Some(held) = self.state.past.get_mut(id) {
                 held.since = item.since;
+                held.peers = Peers::from_numbers(&item.peers).map(Box::new);
             }
         }
         Ok(())

@@ -120,6 +120,9 @@ pub(super) struct NodeItem {
     pub(super) told: u32,
     #[prost(uint32, tag = "18")]
     pub(super) told_hour: u32,
+    /// What it said and was not taken in, by reason.
+    #[prost(uint64, repeated, tag = "19")]
+    pub(super) dropped: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -139,6 +142,9 @@ pub(super) struct StreamItem {
     /// For how many of the minutes in which records came it has been silent.
     #[prost(uint32, tag = "6")]
     pub(super) silent: u32,
+    /// The identity that opened it; empty in earlier releases.
+    #[prost(string, tag = "7")]
+    pub(super) owner: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -162,6 +168,9 @@ pub(super) struct SlotItem {
     pub(super) minutes: Vec<Vec<u8>>,
     #[prost(uint32, tag = "8")]
     pub(super) minutes_hour: u32,
+    /// What of its use counts, CPU and memory; nothing where it is unbounded, one number where it is no history.
+    #[prost(uint64, repeated, tag = "9")]
+    pub(super) caps: Vec<u64>,
 }
 
 /// Lengths of the history's files.
@@ -202,6 +211,9 @@ pub(super) struct SubjectItem {
     /// Number of the node that brought it, plus one.
     #[prost(uint64, tag = "5")]
     pub(super) origin: u64,
+    /// What nodes told of it lately; absent in earlier releases.
+    #[prost(uint64, repeated, tag = "6")]
+    pub(super) peers: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]

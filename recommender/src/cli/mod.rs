@@ -1,5 +1,8 @@
-//! Owns the command line: flags into [`Sources`], `config default|schema|validate|show`, and `token add|list|remove`.
+//! Owns the command line: flags into [`Sources`], `config default|schema|validate|show`, `token add|list|remove`, and
+//! `ca init|token|revoke|list|kubernetes`.
 
+mod ca;
+mod kubernetes;
 mod tokens;
 
 use std::net::SocketAddr;
@@ -10,6 +13,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, Sources, load};
 
+pub use ca::{CaAction, ca};
+pub use kubernetes::KubernetesArgs;
 pub use tokens::{AddArgs, FileArgs, TokenAction, token};
 
 /// The central service of Evenkeel: keeps what agents measure and says what containers should request.
@@ -61,6 +66,12 @@ pub enum Command {
         /// What about it.
         #[command(subcommand)]
         action: ConfigAction,
+    },
+    /// The own certificate authority (tls.authority), which names nodes
+    Ca {
+        /// What about it.
+        #[command(subcommand)]
+        action: CaAction,
     },
     /// Tokens, which name people and nodes at addresses
     Token {

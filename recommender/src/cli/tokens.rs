@@ -1,12 +1,14 @@
 //! `token add|list|remove`: the file of tokens.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Value, json};
 
+use crate::audit::{Object, offline};
 use crate::clock::WallClock;
 use crate::config::{Sources, Span, load};
 use crate::identity::Role;
@@ -27,6 +29,18 @@ pub enum TokenAction {
         #[command(flatten)]
         file: FileArgs,
     },
+}
+
+impl TokenAction {
+    /// What to do where nobody read a token that was made: it is told once.
+    #[must_use]
+    pub fn lost(&self) -> Option<String> {
+        let Self::Add(AddArgs { name, file, .. }) = self else { return None };
+        let file = file.file.as_ref().map_or_else(String::new, |file| format!(" --file {}", file.display()));
+        Some(format!(
+            "token {name} was made all the same and is told once: remove it by evenkeel-recommender token remove {name}{file}, then add it again"
+        ))
+    }
 }
 
 /// Which file.
@@ -70,6 +84,8 @@ enum RoleName {
     Apply,
     /// Set the panic switch
     Panic,
+    /// Make join tokens of nodes and revoke nodes
+    Enroll,
 }
 
 impl From<RoleName> for Role {
@@ -79,15 +95,45 @@ impl From<RoleName> for Role {
             RoleName::Simulate => Self::Simulate,
             RoleName::Apply => Self::Apply,
             RoleName::Panic => Self::Panic,
+            RoleName::Enroll => Self::Enroll,
         }
     }
 }
 
 impl FileArgs {
-    fn path(&self, sources: &Sources) -> anyhow::Result<PathBuf> {
+    /// The file, and the state directory of the recommender that reads it; another file is nobody's yet.
+    fn places(&self, sources: &Sources) -> anyhow::Result<(PathBuf, Option<PathBuf>)> {
         match &self.file {
-            Some(file) => Ok(file.clone()),
-            None => Ok(load(sources)?.access.tokens),
+            Some(file) => {
+                let of = load(sources).ok().filter(|config| config.access.tokens == *file);
+                Ok((file.clone(), of.map(|config| config.state_dir)))
+            }
+            None => {
+                let config = load(sources)?;
+                Ok((config.access.tokens, Some(config.state_dir)))
+            }
+        }
+    }
+}
+
+/// A token as the audit record has it: what it allows, and nothing it could be found by.
+fn shown(entry: &TokenEntry) -> Value {
+    json!({ "roles": entry.roles, "namespaces": entry.namespaces, "node": entry.node, "expires": entry.expires })
+}
+
+/// Makes a change of a token, with an entry in the audit record where its file is in force.
+fn recorded<T>(
+    state_dir: Option<&Path>,
+    command: &str,
+    name: &str,
+    (before, after): (Option<Value>, Option<Value>),
+    change: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    match state_dir {
+        None => change(),
+        Some(dir) => {
+            let object = Object::of_all("Token", name);
+            offline(dir, command, object, before.as_ref(), change, move |_| after)
         }
     }
 }
@@ -99,22 +145,24 @@ impl FileArgs {
 pub fn token(action: &TokenAction, sources: &Sources) -> anyhow::Result<String> {
     match action {
         TokenAction::Add(args) => add(args, sources),
-        TokenAction::List(file) => Ok(listed(&TokenFile::read(&file.path(sources)?)?)),
+        TokenAction::List(file) => Ok(listed(&TokenFile::read(&file.places(sources)?.0)?)),
         TokenAction::Remove { name, file } => {
-            let path = file.path(sources)?;
-            let mut tokens = TokenFile::read(&path)?;
-            let before = tokens.token.len();
-            tokens.token.retain(|entry| entry.name != *name);
-            anyhow::ensure!(tokens.token.len() < before, "{} has no token {name}", path.display());
-            tokens.write(&path)?;
+            let (path, state_dir) = file.places(sources)?;
+            let (_lock, mut tokens) = TokenFile::locked(&path)?;
+            let at = tokens.token.iter().position(|entry| entry.name == *name);
+            let at = at.with_context(|| format!("{} has no token {name}", path.display()))?;
+            let removed = (Some(shown(&tokens.token.remove(at))), None);
+            let command = "evenkeel-recommender token remove";
+            recorded(state_dir.as_deref(), command, name, removed, || Ok(tokens.write(&path)?))?;
             Ok(format!("token {name} holds no more"))
         }
     }
 }
 
 fn add(args: &AddArgs, sources: &Sources) -> anyhow::Result<String> {
-    let path = args.file.path(sources)?;
-    let mut tokens = TokenFile::read(&path)?;
+    let (path, state_dir) = args.file.places(sources)?;
+    // Held until the audit record has the entry, too.
+    let (_lock, mut tokens) = TokenFile::locked(&path)?;
     let namespaces: BTreeSet<String> = args.namespaces.iter().cloned().collect();
     let token = tokens.add(TokenEntry {
         name: args.name.clone(),
@@ -124,7 +172,9 @@ fn add(args: &AddArgs, sources: &Sources) -> anyhow::Result<String> {
         node: args.node.clone(),
         expires: args.expires.map(|span| until(span.get())).transpose()?,
     })?;
-    tokens.write(&path)?;
+    let added = (None, tokens.token.last().map(shown));
+    let command = "evenkeel-recommender token add";
+    recorded(state_dir.as_deref(), command, &args.name, added, || Ok(tokens.write(&path)?))?;
     Ok(token)
 }
 
@@ -157,12 +207,40 @@ mod tests {
     use super::super::{Cli, Command};
     use super::*;
 
-    fn run(line: &str, dir: &std::path::Path) -> anyhow::Result<String> {
+    fn run(line: &str, dir: &Path) -> anyhow::Result<String> {
         let file = dir.join("tokens.toml");
         let words = format!("x token {line} --file {}", file.display());
         let cli = Cli::try_parse_from(words.split(' '))?;
         let Some(Command::Token { action }) = cli.command else { panic!("{line}") };
         token(&action, &cli.flags.sources())
+    }
+
+    #[test]
+    fn whoever_is_told_that_it_is_done_at_the_same_time_as_others_is_told_the_truth() {
+        let dir = tempfile::tempdir().unwrap();
+        for one in 0..8 {
+            run(&format!("add old{one} --role view"), dir.path()).unwrap();
+        }
+        std::thread::scope(|scope| {
+            for one in 0..8 {
+                let dir = dir.path();
+                scope.spawn(move || {
+                    for turn in 0..4 {
+                        run(&format!("add new{one}.{turn} --role view"), dir).unwrap();
+                    }
+                    run(&format!("remove old{one}"), dir).unwrap();
+                });
+            }
+        });
+        let list = run("list", dir.path()).unwrap();
+        let new = (0..8).flat_map(|one| (0..4).map(move |turn| format!("new{one}.{turn}  view")));
+        for name in new {
+            assert!(list.lines().any(|line| line == name), "{name} is not in\n{list}");
+        }
+        assert!(!list.contains("old"), "{list}");
+        let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = names.filter(|name| name != "tokens.toml" && name != "tokens.lock").collect();
+        assert!(left.is_empty(), "{left:?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Reading the configuration from files, environment and flags.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -72,6 +73,28 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigError> {
     }
     let all: Vec<String> = problems.iter().map(|(key, what)| format!("{key} {what}")).collect();
     Err(ConfigError::Invalid { what: all.join("; ") })
+}
+
+/// What each file says, by key; one that cannot be read says nothing.
+pub(crate) fn values(sources: &Sources) -> BTreeMap<PathBuf, BTreeMap<String, String>> {
+    let read = |path: PathBuf| {
+        let read = Figment::from(Toml::file_exact(&path)).extract::<serde_json::Value>();
+        let mut values = BTreeMap::new();
+        flatten("", &read.unwrap_or_default(), &mut values);
+        (path, values)
+    };
+    files(sources).unwrap_or_default().into_iter().map(read).collect()
+}
+
+fn flatten(key: &str, value: &serde_json::Value, into: &mut BTreeMap<String, String>) {
+    match value {
+        serde_json::Value::Object(table) => {
+            let dot = if key.is_empty() { "" } else { "." };
+            table.iter().for_each(|(name, value)| flatten(&format!("{key}{dot}{name}"), value, into));
+        }
+        serde_json::Value::Null => {}
+        value => drop(into.insert(key.to_owned(), value.to_string())),
+    }
 }
 
 /// Values given under the name that a key had in former releases count beside those under its present one.

@@ -6,10 +6,13 @@
 
 mod access;
 mod acting;
+mod audit;
 mod capacity;
 mod engine;
+mod kubernetes;
 mod live;
 mod load;
+mod recommend;
 mod tls;
 mod units;
 
@@ -20,17 +23,18 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use evenkeel_model::quantity::Quantity;
 use evenkeel_model::resource_type::{Definition, ResourceTypes};
-use evenkeel_rightsizing::policy::Goals;
-use evenkeel_rightsizing::{Resource, initial};
 
-pub use access::AccessSection;
+pub use access::{AccessSection, CertificateSection};
 pub use acting::ActingSection;
+pub use audit::AuditSection;
 pub use capacity::{CapacitySection, WatchSection};
 pub use engine::{EngineKind, EngineSection, HeaderValue, SecretFrom};
+pub use kubernetes::KubernetesSection;
 pub use live::InForce;
+pub(crate) use load::values;
 pub use load::{ConfigError, DEFAULT_FILE, Sources, load};
+pub use recommend::{GoalsSection, LimitRangeSection, Recommend, ScopeSection, TierSection};
 pub use tls::TlsSection;
 pub use units::{Size, Span, UnitError};
 
@@ -61,6 +65,10 @@ pub struct Config {
     pub serve: Serve,
     /// Who may ask.
     pub access: AccessSection,
+    /// The record of changes.
+    pub audit: AuditSection,
+    /// The Kubernetes cluster whose users and nodes are known.
+    pub kubernetes: KubernetesSection,
     /// Encryption of addresses.
     pub tls: TlsSection,
     /// The ingest log and its checkpoints.
@@ -156,6 +164,13 @@ pub struct Ingest {
     /// Names of workloads' containers, never seen before, that a node may bring in a minute beyond as many as it may have
     /// containers at once; further ones are counted (`refused_containers`) and not followed.
     pub max_names_per_minute: u32,
+    /// Kills and evictions of one node's containers that are history in an hour; further ones are counted and told.
+    pub max_kills_per_hour: u32,
+    /// What is durable is acknowledged once it is counted as well, or after so long where very much is to be counted, as at
+    /// the turn of an hour.
+    pub count_within: Span,
+    /// Bytes of frames of one node that are read in a minute; what it sends beyond waits at the node (`held_streams`).
+    pub max_bytes_per_minute: Size,
     /// A node that has been silent this long while others were heard is gone: its containers are no replicas, in no sum
     /// and do not count towards `max_containers`, until it is heard again. Its history stays. Capacity questions that are
     /// watched wait at most so long after a start for the nodes known before.
@@ -190,133 +205,6 @@ pub struct HistorySection {
     pub engines: Vec<EngineSection>,
 }
 
-/// The rule that answers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Recommend {
-    /// The rule where no policy names one.
-    pub rule: String,
-    /// Percentile of the `initial` rule, thousandths.
-    pub percentile_per_mille: u32,
-    /// Its tiers, first choice first.
-    pub tiers: Vec<TierSection>,
-    /// How often the recommendations kept of every workload are made anew, and watches told what has changed.
-    pub watch_interval: Span,
-    /// Policies kept at once, applied ones and those of files each; further ones are refused.
-    pub max_policies: usize,
-    /// Values for well-known images of which nothing else is known; a copy of `predefined.toml`. The values built in
-    /// without.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub predefined: Option<PathBuf>,
-    /// The former name of `objects`.
-    #[serde(skip_serializing)]
-    #[schemars(skip)]
-    pub objects: Vec<PathBuf>,
-    /// What the goals of the rule `goal` are where no policy says otherwise.
-    pub goals: GoalsSection,
-    /// What LimitRange objects of namespaces allow a container; they cap what is recommended.
-    pub limit_ranges: Vec<LimitRangeSection>,
-}
-
-/// What the `goal` rule is to reach in the whole cluster. Absent = the rule's own.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct GoalsSection {
-    /// Part of the request above which CPU use counts as over; 0.95 is the rule's own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu_threshold: Option<f64>,
-    /// Part of the time in which that may be; 0.01 is the rule's own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu_over: Option<f64>,
-    /// Part of the 24-hour windows in which memory may exceed the request; 0.01 is the rule's own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory_over: Option<f64>,
-}
-
-impl GoalsSection {
-    /// As policies have them.
-    pub const fn goals(&self) -> Goals {
-        let Self { cpu_threshold, cpu_over, memory_over } = *self;
-        Goals { cpu_threshold, cpu_over, memory_over }
-    }
-
-    fn problems(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let all = [
-            ("recommend.goals.cpu_threshold", self.cpu_threshold),
-            ("recommend.goals.cpu_over", self.cpu_over),
-            ("recommend.goals.memory_over", self.memory_over),
-        ];
-        let wrong = |part: f64| !(part > 0.0 && part <= 1.0);
-        let wrong =
-            all.into_iter().filter_map(move |(key, part)| part.filter(|part| wrong(*part)).map(|_| key));
-        wrong.map(|key| (key, "must be above 0 and up to 1, such as 0.01".to_owned()))
-    }
-}
-
-/// What the LimitRange of a namespace allows a container.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct LimitRangeSection {
-    /// The namespace.
-    pub namespace: String,
-    /// Least CPU, such as 10m.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    pub cpu_min: Option<Quantity>,
-    /// Greatest CPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    pub cpu_max: Option<Quantity>,
-    /// Least memory, such as 16Mi.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    pub memory_min: Option<Quantity>,
-    /// Greatest memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    pub memory_max: Option<Quantity>,
-}
-
-impl LimitRangeSection {
-    /// Least and greatest of one resource: thousandths of a core, or bytes.
-    pub fn of(&self, resource: Resource) -> (Option<u64>, Option<u64>) {
-        match resource {
-            Resource::Cpu => {
-                let milli = |q: Option<Quantity>| q.and_then(Quantity::milli_u64);
-                (milli(self.cpu_min), milli(self.cpu_max))
-            }
-            Resource::Memory => {
-                let bytes = |q: Option<Quantity>| q.and_then(Quantity::to_u64);
-                (bytes(self.memory_min), bytes(self.memory_max))
-            }
-        }
-    }
-}
-
-/// One tier of the `initial` rule.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TierSection {
-    /// Name shown with answers.
-    pub name: String,
-    /// Whose samples count.
-    pub scope: ScopeSection,
-    /// How far back.
-    pub window: Span,
-    /// Samples needed.
-    pub min_samples: usize,
-}
-
-/// Whose samples a tier looks at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum ScopeSection {
-    /// Containers of the same image and tag.
-    ImageTag,
-    /// Containers of the same image, any tag.
-    Image,
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -329,6 +217,8 @@ impl Default for Config {
             insecure: false,
             serve: Serve::default(),
             access: AccessSection::default(),
+            audit: AuditSection::default(),
+            kubernetes: KubernetesSection::default(),
             tls: TlsSection::default(),
             log: LogSection::default(),
             ingest: Ingest::default(),
@@ -390,8 +280,13 @@ impl Default for Ingest {
             max_containers: 500_000,
             // Kubernetes tests 110 pods a node and large providers allow 1,000; up to four containers each.
             max_containers_per_node: 4_000,
-            // Ten new workloads a second: more than a kubelet starts pods for long.
-            max_names_per_minute: 600,
+            // A fifth more than a node whose containers change 100 times a second, each of a workload of its own.
+            max_names_per_minute: 7_200,
+            // One each seven seconds: containers that are killed are started again ever more slowly.
+            max_kills_per_hour: 500,
+            count_within: Span::from_millis(100),
+            // A node of 1,000 containers sends 5 MiB a minute, and catches up with a day within a quarter of an hour.
+            max_bytes_per_minute: Size::from_mib(512),
             // A node controller waits 40 s, and pods tolerate an unreachable node for 300 s: then they are made elsewhere.
             gone_after: Span::from_secs(300),
             forget_after: Span::from_days(2),
@@ -415,49 +310,6 @@ impl Default for Retention {
             // A busy container-day takes at most 40 KiB: 9 days of 50,000 of them.
             bytes: Size::from_mib(16 << 10),
         }
-    }
-}
-
-impl Default for Recommend {
-    fn default() -> Self {
-        let params = initial::Params::default();
-        let tiers = params.tiers.into_iter().map(|tier| TierSection {
-            name: tier.name,
-            scope: match tier.scope {
-                initial::Scope::ImageTag => ScopeSection::ImageTag,
-                initial::Scope::Image => ScopeSection::Image,
-            },
-            window: Span::from_secs(tier.window_minutes * 60),
-            min_samples: tier.min_samples,
-        });
-        Self {
-            rule: crate::recommend::rules::NAMES[0].to_owned(),
-            percentile_per_mille: params.percentile_per_mille,
-            tiers: tiers.collect(),
-            watch_interval: Span::from_secs(15),
-            // Twice the 10,000 that are refreshed in less than five seconds.
-            max_policies: 20_000,
-            predefined: None,
-            objects: Vec::new(),
-            goals: GoalsSection::default(),
-            limit_ranges: Vec::new(),
-        }
-    }
-}
-
-impl Recommend {
-    /// The parameters of the rule.
-    pub fn initial(&self) -> initial::Params {
-        let tiers = self.tiers.iter().map(|tier| initial::Tier {
-            name: tier.name.clone(),
-            scope: match tier.scope {
-                ScopeSection::ImageTag => initial::Scope::ImageTag,
-                ScopeSection::Image => initial::Scope::Image,
-            },
-            window_minutes: tier.window.minutes(),
-            min_samples: tier.min_samples,
-        });
-        initial::Params { percentile_per_mille: self.percentile_per_mille, tiers: tiers.collect() }
     }
 }
 
@@ -485,8 +337,10 @@ impl Config {
             "must be an absolute path, such as /run/evenkeel/recommender.sock, or empty for none",
         );
         self.tls.problems().iter().for_each(|(key, what)| check(false, key, what));
+        self.access.problems().iter().for_each(|(key, what)| check(false, key, what));
+        self.kubernetes.problems().iter().for_each(|(key, what)| check(false, key, what));
         if let Some(open) = self.plaintext().filter(|_| !self.insecure) {
-            check(false, "serve", &open);
+            check(false, "insecure", &format!("is false, and {open}"));
         }
         check(self.serve.max_body.get() >= 1024, "serve.max_body", "must be at least 1KiB");
         check(
@@ -512,6 +366,11 @@ impl Config {
             "log.sync_interval",
             "must be 1ms to 200ms: acknowledgements wait for it",
         );
+        check(
+            self.ingest.count_within.get().as_secs() <= 60,
+            "ingest.count_within",
+            "must be at most 60s: acknowledgements wait for it",
+        );
         check(log.checkpoint_interval.get().as_secs() > 0, "log.checkpoint_interval", "must be at least 1s");
         check(
             log.checkpoint_bytes.get() <= log.max_bytes.get() / 2,
@@ -524,10 +383,16 @@ impl Config {
             "ingest.max_message",
             "must be 64KiB to 48MiB",
         );
+        check(self.access.requests_per_second > 0, "access.requests_per_second", "must not be 0");
         check(self.ingest.max_streams > 0, "ingest.max_streams", "must not be 0");
         check(self.ingest.max_epochs > 0, "ingest.max_epochs", "must not be 0");
         check(self.ingest.max_containers_per_node > 0, "ingest.max_containers_per_node", "must not be 0");
         check(self.ingest.max_names_per_minute > 0, "ingest.max_names_per_minute", "must not be 0");
+        check(
+            self.ingest.max_bytes_per_minute.get() >= self.ingest.max_message.get(),
+            "ingest.max_bytes_per_minute",
+            "must be at least ingest.max_message",
+        );
         check(
             self.ingest.gone_after.minutes() > 0
                 && self.ingest.gone_after.get() <= self.ingest.forget_after.get(),
@@ -542,30 +407,8 @@ impl Config {
         );
         check(self.retention.bytes.get() >= 1 << 20, "retention.bytes", "must be at least 1MiB");
         check(self.history.max_series > 0, "history.max_series", "must not be 0");
-        check(
-            self.recommend.percentile_per_mille <= 1000,
-            "recommend.percentile_per_mille",
-            "must be 0 to 1000: 900 is the 90th percentile",
-        );
-        let rules = crate::recommend::rules::NAMES;
-        check(
-            rules.contains(&self.recommend.rule.as_str()),
-            "recommend.rule",
-            &format!("must be one of {}", rules.join(", ")),
-        );
-        for range in &self.recommend.limit_ranges {
-            for resource in Resource::ALL {
-                let (min, max) = range.of(resource);
-                let ordered = min.is_none_or(|min| max.is_none_or(|max| min <= max));
-                check(
-                    ordered,
-                    "recommend.limit_ranges",
-                    &format!("{}: {resource:?} min is above max", range.namespace),
-                );
-            }
-        }
-        check(!self.recommend.tiers.is_empty(), "recommend.tiers", "must name at least one tier");
-        found.extend(self.recommend.goals.problems());
+        found.extend(self.audit.problems());
+        found.extend(self.recommend.problems());
         found.extend(self.capacity.problems());
         found.extend(self.history.engines.iter().flat_map(EngineSection::problems));
         found
@@ -579,6 +422,11 @@ impl Config {
     /// The answers to watched questions.
     pub fn watched_file(&self) -> PathBuf {
         self.state_dir.join("capacity-watched.json")
+    }
+
+    /// Directory of the audit record.
+    pub(crate) fn audit_dir(&self) -> PathBuf {
+        self.state_dir.join(crate::audit::FOLDER)
     }
 
     /// Directory of the sealed history.

@@ -17,6 +17,7 @@ pub(crate) mod minute;
 pub(crate) mod minute_files;
 mod packed;
 pub(crate) mod past;
+pub(crate) mod peers;
 pub(crate) mod replica;
 pub(crate) mod sealed;
 mod shared;

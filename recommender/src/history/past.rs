@@ -17,6 +17,7 @@ use super::Subject;
 use super::codec::encode_parts;
 use super::minute::Kept;
 use super::packed::Packed;
+use super::peers::{Caps, NO_CAPS, Peers};
 use super::replica::{Fold, Part, Replica};
 use super::sealed::{
     OpenDay, OpenHour, Sealed, SealedKind, at, decode_event, encode_event, encode_hour, hour_of,
@@ -83,6 +84,8 @@ pub(crate) struct Held {
     pub(crate) live: Vec<(u64, u32)>,
     /// Number of containers that are followed now and belong to it.
     pub(crate) users: usize,
+    /// What nodes told of it lately. Of subjects of the own scope only, from the second container on.
+    pub(crate) peers: Option<Box<Peers>>,
 }
 
 impl Held {
@@ -277,6 +280,7 @@ impl Past {
             since: None,
             live: Vec::new(),
             users: 0,
+            peers: None,
         };
         match self.held.get_mut(id.place as usize) {
             Some(place) => *place = Some(held),
@@ -335,6 +339,33 @@ impl Past {
             held.users = held.users.saturating_sub(1);
             held.live.retain(|live| *live != container);
         }
+    }
+
+    /// What a node's container did, and what counts of it from now on.
+    pub(crate) fn compare(&mut self, own: Option<SubjectId>, node: u32, fold: &Fold) -> Caps {
+        let Some(held) = own.and_then(|id| self.get_mut(id)).filter(|held| held.users > 1) else {
+            return NO_CAPS;
+        };
+        let peers = held.peers.get_or_insert_default();
+        peers.take(node, fold);
+        peers.caps(node)
+    }
+
+    /// What counts of a container that a node begins to tell of; nothing where the node has more replicas of it already than
+    /// all others together, and many nodes have some.
+    pub(crate) fn caps(&self, own: Option<SubjectId>, node: u32, stream: u64) -> Option<Caps> {
+        let held = own.and_then(|id| self.get(id));
+        let Some((held, peers)) = held.and_then(|held| Some((held, held.peers.as_ref()?))) else {
+            return Some(NO_CAPS);
+        };
+        if peers.are_many(node) {
+            let same = held.live.iter().filter(|(of, _)| *of == stream).count();
+            // The one that begins is followed already.
+            if same > 1 && same > held.live.len() - same {
+                return None;
+            }
+        }
+        Some(peers.caps(node))
     }
 
     /// Drops subjects of which nothing is known any more and to which no container belongs.

@@ -1,18 +1,20 @@
 //! From a connection's peer and a token to an identity.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use evenkeel_net::Peer;
 use evenkeel_net::tls::Certificate;
 use evenkeel_proto::bearer;
 
 use super::groups::Groups;
-use super::tokens::Tokens;
-use super::{Grant, Identity, Nodes, Refusal, Who};
+use super::rate::{self, Rates, Refusals};
+use super::tokens::{PREFIX, Tokens};
+use super::{Grant, Identity, Kubernetes, Nodes, Proof, Refusal, Refused, Who};
+use crate::authority::Authority;
 use crate::clock::WallClock;
-use crate::config::Config;
+use crate::config::{CertificateSection, Config};
 
 /// What decides who asks.
 #[derive(Debug)]
@@ -22,21 +24,55 @@ pub(crate) struct Access {
     /// Names that clients may use for this program, beside addresses and `localhost`.
     hosts: Vec<String>,
     trust_domain: String,
+    people: Vec<CertificateSection>,
+    /// Says which nodes are revoked, where it is kept here.
+    authority: Option<Arc<Authority>>,
+    /// Knows callers that nobody else does.
+    kubernetes: Option<Arc<Kubernetes>>,
     clock: WallClock,
+    rates: Rates,
+    refusals: Refusals,
     refused: AtomicU64,
+    limited: AtomicU64,
 }
 
 impl Access {
     /// By the configuration.
-    pub(crate) fn new(config: &Config, clock: WallClock) -> Self {
+    pub(crate) fn new(config: &Config, clock: WallClock, authority: Option<Arc<Authority>>) -> Self {
         let access = &config.access;
         Self {
             groups: Groups::new(&access.read_group, &access.change_group),
             tokens: Arc::new(Tokens::open(&access.tokens)),
             hosts: config.serve.hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
-            trust_domain: config.tls.trust_domain.clone(),
+            trust_domain: config.tls.domain().to_owned(),
+            people: access.certificates.clone(),
+            authority,
+            kubernetes: None,
             clock,
+            rates: Rates::new(access.requests_per_second),
+            refusals: Refusals::new(),
             refused: AtomicU64::new(0),
+            limited: AtomicU64::new(0),
+        }
+    }
+
+    /// The same with a cluster whose API server knows callers.
+    #[must_use]
+    pub(crate) fn with_kubernetes(self, kubernetes: Option<Arc<Kubernetes>>) -> Self {
+        Self { kubernetes, ..self }
+    }
+
+    /// The cluster whose API server knows callers.
+    pub(crate) fn kubernetes(&self) -> Option<&Arc<Kubernetes>> {
+        self.kubernetes.as_ref()
+    }
+
+    /// When what lets in a caller ends, seconds since 1970, where that is a token and it does.
+    pub(crate) fn ends(&self, identity: &Identity) -> Option<u64> {
+        match identity.proof() {
+            Proof::Token(hash) => self.tokens.ends(&hash),
+            Proof::Reviewed(shown) => shown.expires(),
+            Proof::Certificate(_) | Proof::Lasting => None,
         }
     }
 
@@ -45,8 +81,48 @@ impl Access {
         &self.refused
     }
 
-    pub(super) fn count_refusal(&self) {
+    /// Requests and calls refused because their caller had made too many.
+    pub(crate) fn limited(&self) -> &AtomicU64 {
+        &self.limited
+    }
+
+    /// Somebody was refused: counted, and told once a minute with a number.
+    pub(super) fn refuse(&self, caller: &str, place: &str, why: &str) {
         self.refused.fetch_add(1, Ordering::Relaxed);
+        if let Some(refused) = self.refusals.add(caller, place, why, Instant::now()) {
+            tracing::info!(caller, place, why, refused, "a caller was refused");
+        }
+    }
+
+    /// Tells the refusals nobody was told of for a minute.
+    pub(crate) fn look(&self) {
+        for (caller, refused, place, why) in self.refusals.due(Instant::now()) {
+            tracing::info!(caller, place, why, refused, "a caller was refused");
+        }
+    }
+
+    /// A request of so many bytes, of somebody known or of nobody; how its caller is called. `is_free` is what is not limited.
+    ///
+    /// # Errors
+    /// After how many seconds it may be made again.
+    pub(super) fn admit(
+        &self,
+        identity: Option<&Identity>,
+        peer: Option<&Peer>,
+        bytes: u64,
+        is_free: bool,
+    ) -> Result<String, (String, u64)> {
+        let caller = identity.and_then(Identity::name).unwrap_or_else(|| rate::caller(peer));
+        if is_free || identity.is_some_and(Identity::is_owner) {
+            return Ok(caller);
+        }
+        match self.rates.take(&caller, bytes, Instant::now()) {
+            Ok(()) => Ok(caller),
+            Err(after) => {
+                self.limited.fetch_add(1, Ordering::Relaxed);
+                Err((caller, after.as_secs() + 1))
+            }
+        }
     }
 
     /// The tokens there are.
@@ -64,7 +140,7 @@ impl Access {
         authorization: Option<&[u8]>,
     ) -> Result<Identity, Refusal> {
         if let Some(header) = authorization {
-            return self.holder(header);
+            return self.holder(header, peer).await;
         }
         match peer {
             Some(Peer::Local { uid, gid, .. }) => {
@@ -76,47 +152,146 @@ impl Access {
         }
     }
 
-    /// The node that a certificate names.
+    /// The node or person that a certificate names.
     fn certified(&self, certificate: &Certificate) -> Result<Identity, Refusal> {
         let refused = |why: String| Refusal {
-            unnamed: true,
+            kind: Refused::Unnamed,
             why,
-            remedy: "use one whose URI is spiffe://TRUST_DOMAIN/evenkeel/CLUSTER/NODE, with tls.trust_domain",
+            remedy: "use one whose URI is spiffe://TRUST_DOMAIN/evenkeel/CLUSTER/NODE, with tls.trust_domain, or one that \
+                     access.certificates gives roles",
         };
         // The connection may outlive it.
-        if certificate.expires() <= self.clock.now_usec() / 1_000_000 {
-            return Err(refused("the certificate has ended".to_owned()));
+        if certificate.expires() <= self.now() {
+            let remedy = "use a new one; an agent with a join token renews its own (evenkeel ca token NODE)";
+            return Err(Refusal {
+                kind: Refused::Unnamed,
+                why: "the certificate has ended".to_owned(),
+                remedy,
+            });
         }
         let uris = certificate.uris();
-        let [uri] = uris.as_slice() else {
-            return Err(refused(format!("the certificate has {} URIs, one is expected", uris.len())));
+        let node = match uris.as_slice() {
+            [uri] => node_of(uri, &self.trust_domain).map(|nodes| (uri.clone(), nodes)),
+            _ => None,
         };
-        let nodes = node_of(uri, &self.trust_domain)
-            .ok_or_else(|| refused(format!("the certificate names {uri:?}, which is no node here")))?;
-        Ok(Identity::new(Who::Certified(uri.clone()), Grant { nodes, ..Grant::default() }))
+        let (name, grant) = match node {
+            Some((uri, nodes)) => (uri, Grant { nodes, ..Grant::default() }),
+            None => self.person(certificate).ok_or_else(|| {
+                refused(format!(
+                    "the certificate names {uris:?}, which is neither one node nor somebody with a role here"
+                ))
+            })?,
+        };
+        let identity = Identity::proven(Who::Certified(name), grant, Proof::Certificate(certificate.clone()));
+        self.is_admitted(&identity, Some(certificate.begins()))?;
+        Ok(identity)
     }
 
-    fn holder(&self, header: &[u8]) -> Result<Identity, Refusal> {
-        let refused = |why: &str| Refusal {
-            unnamed: true,
-            why: why.to_owned(),
-            remedy: "send one that `evenkeel-recommender token add` gave (evenkeel --token-file FILE)",
+    /// Somebody whose name in a certificate has a pattern that was given roles: the roles of every pattern that fits in
+    /// the namespaces of the first.
+    fn person(&self, certificate: &Certificate) -> Option<(String, Grant)> {
+        let names: Vec<String> = [certificate.uris(), certificate.emails()].concat();
+        self.people.iter().find_map(|people| {
+            let name = names.iter().find(|name| people.fits(name))?;
+            Some((name.clone(), people.grant()))
+        })
+    }
+
+    /// Whether the authority has not revoked the node that an identity is, which rests on a certificate that began then.
+    fn is_admitted(&self, identity: &Identity, begins: Option<u64>) -> Result<(), Refusal> {
+        let (Some(authority), Some(name)) = (&self.authority, identity.node()) else { return Ok(()) };
+        if !authority.register().refuses(&name, begins) {
+            return Ok(());
+        }
+        Err(Refusal {
+            kind: Refused::Unnamed,
+            why: format!("node {name} was revoked"),
+            remedy: "make a join token for it, and give it to its agent (evenkeel ca token NODE)",
+        })
+    }
+
+    /// Whether what let a caller in still does: it is asked while a call lasts.
+    ///
+    /// # Errors
+    /// Says what was taken back or has ended.
+    pub(super) fn stands(&self, identity: &Identity) -> Result<(), Refusal> {
+        match &identity.proof() {
+            Proof::Lasting => Ok(()),
+            Proof::Token(hash) => {
+                let now = self.tokens.find_hash(hash, self.now());
+                if now.is_some_and(|now| now.is_as(identity)) {
+                    return self.is_admitted(identity, None);
+                }
+                Err(Refusal {
+                    kind: Refused::Unnamed,
+                    why: "the token was taken back, or its time is over".to_owned(),
+                    remedy: "connect again with one that is in force (evenkeel-recommender token list)",
+                })
+            }
+            Proof::Certificate(certificate) => self.certified(certificate).map(drop),
+            Proof::Reviewed(shown) => {
+                if let Some(kubernetes) = &self.kubernetes {
+                    kubernetes.stands(shown, identity)?;
+                }
+                self.is_admitted(identity, None)
+            }
+        }
+    }
+
+    /// Seconds since 1970.
+    fn now(&self) -> u64 {
+        self.clock.now_usec() / 1_000_000
+    }
+
+    async fn holder(&self, header: &[u8], peer: Option<&Peer>) -> Result<Identity, Refusal> {
+        let token = bearer::token(header)
+            .ok_or_else(|| not_taken("the header authorization holds no bearer token"))?;
+        self.bearer(token, peer).await
+    }
+
+    /// Who a token names that a peer shows.
+    ///
+    /// # Errors
+    /// When nobody knows it.
+    pub(crate) async fn bearer(&self, token: &str, peer: Option<&Peer>) -> Result<Identity, Refusal> {
+        self.shown(token, |kubernetes| async move { kubernetes.identify(token, peer).await }).await
+    }
+
+    /// Who a token names that a node sends on its stream: strangers' tokens do not hold it up.
+    ///
+    /// # Errors
+    /// As [`bearer`](Self::bearer).
+    pub(crate) async fn renewal(&self, token: &str) -> Result<Identity, Refusal> {
+        self.shown(token, |kubernetes| async move { kubernetes.renewed(token).await }).await
+    }
+
+    async fn shown<A: Future<Output = Result<Identity, Refusal>>>(
+        &self,
+        token: &str,
+        ask: impl FnOnce(Arc<Kubernetes>) -> A,
+    ) -> Result<Identity, Refusal> {
+        let identity = match (self.tokens.find(token, self.now()), &self.kubernetes) {
+            (Some(identity), _) => identity,
+            // Tokens of this program's making go nowhere else.
+            (None, Some(kubernetes)) if !token.starts_with(PREFIX) => ask(Arc::clone(kubernetes)).await?,
+            (None, _) => return Err(not_taken("the token is not known, or its time is over")),
         };
-        let token =
-            bearer::token(header).ok_or_else(|| refused("the header authorization holds no bearer token"))?;
-        let now = self.clock.now_usec() / 1_000_000;
-        self.tokens.find(token, now).ok_or_else(|| refused("the token is not known, or its time is over"))
+        self.is_admitted(&identity, None)?;
+        Ok(identity)
     }
 
     /// Whether a client may call this program by such a name (the header Host). A page of another site that had its own
     /// name point here would use that name; an address cannot be made to point elsewhere.
     pub(crate) fn is_ours(&self, host: &str) -> bool {
-        let name = without_port(host).to_ascii_lowercase();
-        let name = name.strip_suffix('.').unwrap_or(&name);
-        let literal = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
-        name == "localhost"
-            || literal.parse::<std::net::IpAddr>().is_ok()
-            || self.hosts.iter().any(|host| host == name)
+        evenkeel_net::is_own_name(host, &self.hosts)
+    }
+}
+
+fn not_taken(why: &str) -> Refusal {
+    Refusal {
+        kind: Refused::Unnamed,
+        why: why.to_owned(),
+        remedy: "send one that `evenkeel-recommender token add` gave (evenkeel --token-file FILE)",
     }
 }
 
@@ -127,17 +302,6 @@ fn node_of(uri: &str, trust_domain: &str) -> Option<Nodes> {
     let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(['/', '%', '?', '#']);
     (!trust_domain.is_empty() && is_name(cluster) && is_name(node))
         .then(|| Nodes::Of { cluster: cluster.to_owned(), node: Some(node.to_owned()) })
-}
-
-/// A host without its port.
-fn without_port(host: &str) -> &str {
-    if host.parse::<SocketAddr>().is_err() && host.ends_with(']') {
-        return host;
-    }
-    match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
-        _ => host,
-    }
 }
 
 #[cfg(test)]
@@ -172,7 +336,7 @@ mod tests {
     fn a_host_is_an_address_localhost_or_configured() {
         let mut config = Config::default();
         config.serve.hosts = vec!["Recommender.example".into()];
-        let access = Access::new(&config, WallClock::system());
+        let access = Access::new(&config, WallClock::system(), None);
         for (host, want) in [
             ("localhost", true),
             ("localhost:9521", true),

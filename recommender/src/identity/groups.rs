@@ -4,17 +4,17 @@
 //! is taken out of a group loses it within [`FRESH`]. A service that is in a group by its unit alone (`Group=`) has it as
 //! its own group, which counts, too.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::unistd::{Gid, Group, Uid, User, geteuid};
 
+use super::recent::Recent;
 use super::{Grant, Role};
 
 /// How long an answer of the user database is kept.
 const FRESH: Duration = Duration::from_secs(10);
-/// Users remembered; all are forgotten when there are more.
+/// Users remembered; the one asked about longest ago makes way.
 const MAX_USERS: usize = 1024;
 /// Users and groups that the kernel cannot name here, such as those outside of a user namespace (user_namespaces(7)):
 /// whoever they are, they are nobody.
@@ -26,14 +26,14 @@ pub(super) struct Groups {
     own: u32,
     read: String,
     change: String,
-    known: Mutex<HashMap<(u32, u32), (Instant, Grant)>>,
+    known: Mutex<Recent<(u32, u32), (Instant, Grant)>>,
 }
 
 impl Groups {
     /// By the names of the configuration; empty for no such group.
     pub(super) fn new(read: &str, change: &str) -> Self {
         let (read, change) = (read.to_owned(), change.to_owned());
-        Self { own: geteuid().as_raw(), read, change, known: Mutex::default() }
+        Self { own: geteuid().as_raw(), read, change, known: Mutex::new(Recent::new(MAX_USERS)) }
     }
 
     /// What a user may.
@@ -52,10 +52,8 @@ impl Groups {
         let looked = tokio::task::spawn_blocking(move || looked_up(uid, gid, &read, &change)).await;
         let grant = looked.unwrap_or_default();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MAX_USERS {
-            known.clear();
-        }
-        known.insert((uid, gid), (Instant::now(), grant.clone()));
+        let now = Instant::now();
+        *known.touch(&(uid, gid), now, || (now, Grant::default())) = (now, grant.clone());
         grant
     }
 

@@ -12,8 +12,10 @@ use tonic::codegen::http::{Request, Response};
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
+use super::rate::{TOO_MANY, length};
 use super::table::{Need, of_method};
-use super::{Access, Identity};
+use super::{Access, Identity, standing};
+use crate::audit;
 
 /// The door, as a layer over all services.
 #[derive(Debug, Clone)]
@@ -54,46 +56,77 @@ where
         let access = Arc::clone(&self.access);
         let peer = request.extensions().get::<Peer>().cloned();
         let token = request.headers().get(bearer::HEADER).map(|value| value.as_bytes().to_vec());
-        let path = request.uri().path().to_owned();
+        let (path, bytes) = (request.uri().path().to_owned(), length(request.headers()));
         Box::pin(async move {
-            match let_in(&access, peer, token, &path).await {
-                Ok(identity) => {
-                    request.extensions_mut().insert(identity);
-                    let answer = inner.call(request).await;
+            let identified = access.identify(peer.as_ref(), token.as_deref()).await;
+            identified.iter().for_each(|identity| audit::called(request.extensions(), identity));
+            let checked = match &identified {
+                Ok(identity) => check(identity, &path).await,
+                Err(refusal) => Err(refusal.clone().into()),
+            };
+            let known = identified.as_ref().ok();
+            let caller = match access.admit(known, peer.as_ref(), bytes, is_free(&checked, &path)) {
+                Ok(caller) => caller,
+                Err((caller, after)) => {
+                    access.refuse(&caller, &path, TOO_MANY);
+                    return Ok(too_many(after).into_http());
+                }
+            };
+            match (checked, identified) {
+                (Ok(_), Ok(identity)) => {
+                    request.extensions_mut().insert(identity.clone());
+                    let answer = match identity.may_end() {
+                        false => inner.call(request).await,
+                        true => {
+                            let (request, over) = standing::question(request);
+                            let answer = inner.call(request).await;
+                            answer.map(|answer| standing::answer(answer, Arc::clone(&access), identity, over))
+                        }
+                    };
                     // Whoever answers may refuse, too, when it knows the namespace.
-                    if answer.as_ref().is_ok_and(is_refusal) {
-                        access.count_refusal();
+                    if let Ok(answer) = &answer
+                        && let Some(status) = refusal(answer)
+                    {
+                        access.refuse(&caller, &path, status.message());
                     }
                     answer
                 }
-                Err(status) => {
-                    access.count_refusal();
+                (Err(status), _) => {
+                    access.refuse(&caller, &path, status.message());
                     Ok(status.into_http())
                 }
+                (Ok(_), Err(refusal)) => Ok(Status::from(refusal).into_http()),
             }
         })
     }
 }
 
-fn is_refusal(response: &Response<Body>) -> bool {
-    let code = Status::from_header_map(response.headers()).map(|status| status.code());
-    matches!(code, Some(Code::PermissionDenied | Code::Unauthenticated))
+/// Health, and streams of agents, which are not limited here.
+fn is_free(checked: &Result<Need, Status>, path: &str) -> bool {
+    match checked {
+        Ok(Need::Node) => path.starts_with("/evenkeel.v1.IngestService/"),
+        Ok(Need::Nothing) => path.starts_with("/grpc.health."),
+        _ => false,
+    }
 }
 
-async fn let_in(
-    access: &Access,
-    peer: Option<Peer>,
-    token: Option<Vec<u8>>,
-    path: &str,
-) -> Result<Identity, Status> {
-    let identity = access.identify(peer.as_ref(), token.as_deref()).await?;
+fn refusal(response: &Response<Body>) -> Option<Status> {
+    let status = Status::from_header_map(response.headers())?;
+    matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated).then_some(status)
+}
+
+fn too_many(after: u64) -> Status {
+    let mut status = Status::resource_exhausted(format!("{TOO_MANY}; ask again in {after} s"));
+    status.metadata_mut().insert("retry-after", after.into());
+    status
+}
+
+/// What the caller may, before the question is read.
+async fn check(identity: &Identity, path: &str) -> Result<Need, Status> {
     let Some(need) = of_method(path) else {
-        Need::Name.check(&identity)?;
+        Need::Name.check(identity).await?;
         return Err(Status::unimplemented("there is no such method; see reflection for those there are"));
     };
-    need.check(&identity).inspect_err(|refusal| {
-        let from = peer.map(|peer| peer.to_string()).unwrap_or_default();
-        tracing::info!(from, path, why = refusal.why, "a call was refused");
-    })?;
-    Ok(identity)
+    need.check(identity).await?;
+    Ok(need)
 }

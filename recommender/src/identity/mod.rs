@@ -1,31 +1,42 @@
 //! Who asks, and what they may: the one place where both are decided.
 //!
 //! Owned here: what an `Identity` is and may do, how a connection's peer and a token become one (`access.rs`, with
-//! `groups.rs` and `tokens.rs`), the table of what each method and route asks for (`table.rs`), and the doors of both
-//! servers that hold to it (`grpc.rs`, `web.rs`). Not owned: what is answered. A handler that answers for one namespace
+//! `groups.rs` and `tokens.rs`), the table of what each method and route asks for (`table.rs`), how much a caller may ask
+//! (`rate.rs`), whom a cluster's API server knows (`kubernetes/`), and the doors of both servers that hold to it (`grpc.rs`, `web.rs`). Not owned: what is answered. A handler that answers for one namespace
 //! asks its caller's identity for it.
 
 mod access;
 mod groups;
 mod grpc;
+mod kubernetes;
+mod rate;
+mod recent;
+mod standing;
 pub(crate) mod table;
 pub mod tokens;
 mod web;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
+use evenkeel_net::tls::Certificate;
 use serde::{Deserialize, Serialize};
 use tonic::{Extensions, Status};
 
+use crate::authority::Name;
 pub(crate) use access::Access;
 pub(crate) use grpc::Door;
+pub(crate) use kubernetes::Kubernetes;
+use kubernetes::{Rights, Shown};
 pub(crate) use tokens::Tokens;
 pub(crate) use web::{forbidden, guard};
 
+/// The owner of an epoch that was opened by a credential of its node alone.
+pub(crate) const OWN: &str = "node";
+
 /// What people may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// See usage, recommendations, nodes, policies, metrics.
@@ -36,11 +47,13 @@ pub enum Role {
     Apply,
     /// Set the panic switch.
     Panic,
+    /// Make join tokens and revoke nodes, which is to say who is a node.
+    Enroll,
 }
 
 impl Role {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::View, Self::Simulate, Self::Apply, Self::Panic];
+    pub const ALL: [Self; 5] = [Self::View, Self::Simulate, Self::Apply, Self::Panic, Self::Enroll];
 
     /// As the configuration has it.
     #[must_use]
@@ -50,6 +63,7 @@ impl Role {
             Self::Simulate => "simulate",
             Self::Apply => "apply",
             Self::Panic => "panic",
+            Self::Enroll => "enroll",
         }
     }
 }
@@ -65,6 +79,8 @@ pub(crate) enum Who {
     Holder(String),
     /// Whoever holds a certificate with this name.
     Certified(String),
+    /// Whoever the API server of the cluster says: a user, or an agent and its node.
+    Kubernetes(String),
 }
 
 impl fmt::Display for Who {
@@ -74,6 +90,7 @@ impl fmt::Display for Who {
             Self::User(uid) => write!(f, "user {uid}"),
             Self::Holder(name) => write!(f, "the holder of token {name}"),
             Self::Certified(name) => write!(f, "the holder of certificate {name}"),
+            Self::Kubernetes(name) => write!(f, "Kubernetes user {name}"),
         }
     }
 }
@@ -124,13 +141,41 @@ pub(crate) struct Identity(Arc<Inner>);
 struct Inner {
     who: Who,
     grant: Grant,
+    /// Another proof of the same takes its place while a call lasts.
+    proof: RwLock<Proof>,
+    /// Where the API server of a cluster says what somebody may.
+    rights: Option<Rights>,
+}
+
+/// What an identity rests on, and can be looked at again: it may be taken back while a call lasts.
+#[derive(Debug, Clone)]
+pub(crate) enum Proof {
+    /// The kernel's word, or nothing.
+    Lasting,
+    /// A token, by its hash.
+    Token([u8; 32]),
+    /// A certificate.
+    Certificate(Certificate),
+    /// A token that the API server of the cluster knows.
+    Reviewed(Arc<Shown>),
+}
+
+/// What kind of refusal it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Nobody known asks; a credential would help.
+    Unnamed,
+    /// It is known who asks, and it is not enough.
+    Named,
+    /// Who asks could not be found out; later it may be.
+    Silence,
 }
 
 /// Why somebody was not let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// Nobody known asks; a credential would help.
-    pub(crate) unnamed: bool,
+    /// What kind of no it is.
+    pub(crate) kind: Refused,
     /// What was claimed and what was expected.
     pub(crate) why: String,
     /// What helps.
@@ -140,13 +185,79 @@ pub(crate) struct Refusal {
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
         let text = format!("{}; {}", refusal.why, refusal.remedy);
-        if refusal.unnamed { Self::unauthenticated(text) } else { Self::permission_denied(text) }
+        match refusal.kind {
+            Refused::Unnamed => Self::unauthenticated(text),
+            Refused::Named => Self::permission_denied(text),
+            Refused::Silence => Self::unavailable(text),
+        }
     }
 }
 
 impl Identity {
     pub(crate) fn new(who: Who, grant: Grant) -> Self {
-        Self(Arc::new(Inner { who, grant }))
+        Self::proven(who, grant, Proof::Lasting)
+    }
+
+    /// One that rests on something.
+    pub(crate) fn proven(who: Who, grant: Grant, proof: Proof) -> Self {
+        Self::reviewed(who, grant, proof, None)
+    }
+
+    /// One whose rights a cluster's API server may say.
+    fn reviewed(who: Who, grant: Grant, proof: Proof, rights: Option<Rights>) -> Self {
+        Self(Arc::new(Inner { who, grant, proof: RwLock::new(proof), rights }))
+    }
+
+    /// What it rests on now.
+    fn proof(&self) -> Proof {
+        self.0.proof.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes what another credential of the same nodes rests on, for as long as a call lasts.
+    ///
+    /// # Errors
+    /// When it is for other nodes.
+    pub(crate) fn renew(&self, by: &Self) -> Result<(), Refusal> {
+        let same = self.0.grant.nodes != Nodes::None && self.0.grant.nodes == by.0.grant.nodes;
+        if !same || self.owner() != by.owner() {
+            return Err(self.refused(
+                "the new token is not for the node that opened the stream".to_owned(),
+                "give each agent the token of its own node",
+            ));
+        }
+        *self.0.proof.write().unwrap_or_else(PoisonError::into_inner) = by.proof();
+        Ok(())
+    }
+
+    /// What the API server of a cluster says that it may.
+    fn rights(&self) -> Option<&Rights> {
+        self.0.rights.as_ref()
+    }
+
+    /// Whether it is this one, for these nodes; one node is itself by whatever credential.
+    fn is(&self, who: &Who, nodes: &Nodes) -> bool {
+        self.0.grant.nodes == *nodes && (self.0.who == *who || self.node().is_some())
+    }
+
+    /// Whether it may end while a call lasts.
+    pub(crate) fn may_end(&self) -> bool {
+        !matches!(self.proof(), Proof::Lasting)
+    }
+
+    /// Whether another credential gives the same.
+    fn is_as(&self, other: &Self) -> bool {
+        let same_name = self.0.who == other.0.who || (self.node().is_some() && self.node() == other.node());
+        same_name && self.0.grant == other.0.grant
+    }
+
+    /// The one node that this is, where it is one.
+    fn node(&self) -> Option<Name> {
+        match &self.0.grant.nodes {
+            Nodes::Of { cluster, node: Some(node) } => {
+                Some(Name { cluster: cluster.clone(), node: node.clone() })
+            }
+            _ => None,
+        }
     }
 
     pub(crate) fn anonymous() -> Self {
@@ -160,26 +271,30 @@ impl Identity {
 
     /// Whether this is somebody who was given something: a user of the machine in no group is a stranger.
     pub(crate) fn is_known(&self) -> bool {
-        !self.0.grant.roles.is_empty() || self.0.grant.nodes != Nodes::None
+        !self.0.grant.roles.is_empty() || self.0.grant.nodes != Nodes::None || self.0.rights.is_some()
     }
 
     /// Whether the roles hold in some namespaces only.
     pub(crate) fn is_limited(&self) -> bool {
-        self.0.grant.namespaces.is_some()
+        self.0.grant.namespaces.is_some() || self.0.rights.is_some()
     }
 
-    /// Whether the caller has a role, somewhere at least.
+    /// Whether the caller has a role, somewhere at least. Of a Kubernetes user that is not known before the namespace is.
     ///
     /// # Errors
     /// Says what the caller has and what was asked for.
     pub(crate) fn has(&self, role: Role) -> Result<(), Refusal> {
-        if self.0.grant.roles.contains(&role) {
+        if self.0.grant.roles.contains(&role) || self.0.rights.is_some() {
             return Ok(());
         }
         let roles: Vec<&str> = self.0.grant.roles.iter().map(|role| role.as_str()).collect();
-        let roles = if roles.is_empty() { "none".to_owned() } else { roles.join(", ") };
+        let roles = match roles.as_slice() {
+            [] => "no role".to_owned(),
+            [one] => format!("the role {one}"),
+            several => format!("the roles {}", several.join(", ")),
+        };
         Err(self.refused(
-            format!("{} has the roles {roles}, this asks for {}", self.0.who, role.as_str()),
+            format!("{} has {roles}, this asks for {}", self.0.who, role.as_str()),
             match self.0.who {
                 Who::Anonymous => {
                     "ask over the recommender's Unix socket, or send a token (evenkeel --token-file FILE)"
@@ -189,6 +304,7 @@ impl Identity {
                 }
                 Who::Certified(_) => "send a token with this role as well (evenkeel --token-file FILE)",
                 Who::Holder(_) => "use a token with this role (evenkeel-recommender token add)",
+                Who::Kubernetes(_) => "an agent's account sends frames; ask as a user of the cluster, or with a token of one's own",
             },
         ))
     }
@@ -197,7 +313,10 @@ impl Identity {
     ///
     /// # Errors
     /// Says what the caller has and what was asked for.
-    pub(crate) fn may(&self, role: Role, namespace: &str) -> Result<(), Refusal> {
+    pub(crate) async fn may(&self, role: Role, namespace: &str) -> Result<(), Refusal> {
+        if let Some(rights) = &self.0.rights {
+            return rights.may(role, namespace).await;
+        }
         self.has(role)?;
         let Some(allowed) = &self.0.grant.namespaces else { return Ok(()) };
         if allowed.contains(namespace) {
@@ -209,6 +328,14 @@ impl Identity {
             format!("{} has its roles in {}, this asks about {asked}", self.0.who, allowed.join(", ")),
             "name one of these namespaces, or use a token without this bound",
         ))
+    }
+
+    /// Whether the caller is told why this program is not well.
+    pub(crate) async fn sees_reasons(&self) -> bool {
+        match &self.0.rights {
+            Some(rights) => rights.may(Role::View, "").await.is_ok(),
+            None => self.has(Role::View).is_ok(),
+        }
     }
 
     /// Whether the caller may send frames of some node.
@@ -223,6 +350,19 @@ impl Identity {
             format!("{} is no node; frames are sent by agents", self.0.who),
             "run the agent as root at the recommender's Unix socket, or give it the token or certificate of its node",
         ))
+    }
+
+    /// The node that the caller's certificate names.
+    ///
+    /// # Errors
+    /// When something else names the caller.
+    pub(crate) fn certified_node(&self) -> Result<Name, Refusal> {
+        self.node().filter(|_| matches!(self.0.who, Who::Certified(_))).ok_or_else(|| {
+            self.refused(
+                format!("{} shows no certificate of a node, which is what is renewed", self.0.who),
+                "join with a token first (evenkeel ca token NODE)",
+            )
+        })
     }
 
     /// Whether the caller is this node.
@@ -242,8 +382,28 @@ impl Identity {
         ))
     }
 
+    /// Who it is, where a credential or the kernel says so.
+    pub(crate) fn name(&self) -> Option<String> {
+        (self.0.who != Who::Anonymous).then(|| self.0.who.to_string())
+    }
+
+    /// Whether it is root or the recommender's own user.
+    fn is_owner(&self) -> bool {
+        self.0.grant.nodes == Nodes::All
+    }
+
+    /// To whom an epoch of a node belongs that this caller opens: one word for all credentials that name that node and no
+    /// other, so that they may be replaced.
+    pub(crate) fn owner(&self) -> String {
+        match &self.0.grant.nodes {
+            Nodes::Of { node: Some(_), .. } => OWN.to_owned(),
+            _ => self.0.who.to_string(),
+        }
+    }
+
     fn refused(&self, why: String, remedy: &'static str) -> Refusal {
-        Refusal { unnamed: self.0.who == Who::Anonymous, why, remedy }
+        let kind = if self.0.who == Who::Anonymous { Refused::Unnamed } else { Refused::Named };
+        Refusal { kind, why, remedy }
     }
 }
 
@@ -251,8 +411,8 @@ impl Identity {
 mod tests {
     use super::*;
 
-    #[test]
-    fn roles_hold_where_they_were_given() {
+    #[tokio::test]
+    async fn roles_hold_where_they_were_given() {
         let shop = Grant {
             namespaces: Some(BTreeSet::from(["shop".to_owned()])),
             ..Grant::roles(&[Role::View, Role::Apply])
@@ -268,10 +428,10 @@ mod tests {
             (&shop, Role::View, "", false),
             (&Grant::default(), Role::View, "shop", false),
         ] {
-            let refused = identity(grant).may(role, namespace);
+            let refused = identity(grant).may(role, namespace).await;
             assert_eq!(refused.is_ok(), want, "{grant:?} {role:?} {namespace}: {refused:?}");
         }
-        assert!(Identity::anonymous().may(Role::View, "").unwrap_err().unnamed);
+        assert!(Identity::anonymous().may(Role::View, "").await.unwrap_err().kind == Refused::Unnamed);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use axum::http::Method;
 
 use Need::{Everywhere, InNamespace, Name, Node, Nothing};
-use Role::{Apply, Panic, Simulate, View};
+use Role::{Apply, Enroll, Panic, Simulate, View};
 
 use super::{Identity, Refusal, Role};
 
@@ -27,13 +27,13 @@ impl Need {
     ///
     /// # Errors
     /// Says what is missing.
-    pub(crate) fn check(self, identity: &Identity) -> Result<(), Refusal> {
+    pub(crate) async fn check(self, identity: &Identity) -> Result<(), Refusal> {
         match self {
             Self::Nothing => Ok(()),
             Self::Name if identity.is_known() => Ok(()),
             // No stranger has a role: the refusal says what would help.
             Self::Name => identity.has(View),
-            Self::Everywhere(role) => identity.may(role, ""),
+            Self::Everywhere(role) => identity.may(role, "").await,
             Self::InNamespace(role) => identity.has(role),
             Self::Node => identity.is_node(),
         }
@@ -41,12 +41,12 @@ impl Need {
 
     /// Whether it changes something.
     pub(crate) const fn changes(self) -> bool {
-        matches!(self, Self::Everywhere(Apply | Panic) | Self::InNamespace(Apply | Panic))
+        matches!(self, Self::Everywhere(Apply | Panic | Enroll) | Self::InNamespace(Apply | Panic))
     }
 }
 
 /// By gRPC path.
-pub(crate) const METHODS: [(&str, Need); 22] = [
+pub(crate) const METHODS: [(&str, Need); 28] = [
     ("/evenkeel.v1.IngestService/Stream", Node),
     ("/evenkeel.v1.RecommenderService/RecommendPod", InNamespace(View)),
     ("/evenkeel.v1.RecommenderService/ListRecommendations", InNamespace(View)),
@@ -65,6 +65,13 @@ pub(crate) const METHODS: [(&str, Need); 22] = [
     ("/evenkeel.v1.CapacityService/Estimate", Everywhere(Simulate)),
     ("/evenkeel.v1.CapacityService/Snapshot", Everywhere(View)),
     ("/evenkeel.v1.CapacityService/ListWatched", Everywhere(View)),
+    // The join token in the question says who asks.
+    ("/evenkeel.v1.EnrollService/Sign", Nothing),
+    ("/evenkeel.v1.EnrollService/Renew", Node),
+    ("/evenkeel.v1.EnrollService/CreateToken", Everywhere(Enroll)),
+    ("/evenkeel.v1.EnrollService/Revoke", Everywhere(Enroll)),
+    ("/evenkeel.v1.EnrollService/ListEnrolled", Everywhere(View)),
+    ("/evenkeel.v1.AuditService/ListChanges", InNamespace(View)),
     ("/grpc.health.v1.Health/Check", Nothing),
     ("/grpc.health.v1.Health/Watch", Nothing),
     ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Name),
@@ -72,7 +79,7 @@ pub(crate) const METHODS: [(&str, Need); 22] = [
 ];
 
 /// By HTTP method and route. `HEAD` is as `GET`.
-pub(crate) const ROUTES: [(&str, &str, Need); 20] = [
+pub(crate) const ROUTES: [(&str, &str, Need); 21] = [
     ("GET", "/healthz", Nothing),
     // Reasons are told to those who may see.
     ("GET", "/readyz", Nothing),
@@ -91,6 +98,7 @@ pub(crate) const ROUTES: [(&str, &str, Need); 20] = [
     ("GET", "/api/v1/nodes", Everywhere(View)),
     ("GET", "/api/v1/namespaces", Everywhere(View)),
     ("GET", "/api/v1/events", Everywhere(View)),
+    ("GET", "/api/v1/audit", InNamespace(View)),
     ("POST", "/api/v1/capacity", Everywhere(Simulate)),
     ("GET", "/api/v1/capacity/watched", Everywhere(View)),
     ("GET", "/api/v1/capacity/snapshot", Everywhere(View)),
@@ -164,14 +172,26 @@ mod tests {
         }
     }
 
-    #[test]
-    fn strangers_are_answered_health_alone() {
+    #[tokio::test]
+    async fn strangers_are_answered_health_and_join_tokens_alone() {
         let nobody = Identity::anonymous();
-        let open: Vec<&str> =
-            METHODS.iter().filter(|(_, n)| n.check(&nobody).is_ok()).map(|(p, _)| *p).collect();
-        assert!(open.iter().all(|path| path.starts_with("/grpc.health.v1.Health/")), "{open:?}");
-        let open: Vec<&str> =
-            ROUTES.iter().filter(|(_, _, n)| n.check(&nobody).is_ok()).map(|(_, p, _)| *p).collect();
+        let mut open = Vec::new();
+        for (path, need) in METHODS {
+            if need.check(&nobody).await.is_ok() {
+                open.push(path);
+            }
+        }
+        assert!(
+            open.iter().all(|path| path.starts_with("/grpc.health.v1.Health/")
+                || *path == "/evenkeel.v1.EnrollService/Sign"),
+            "{open:?}"
+        );
+        let mut open = Vec::new();
+        for (_, path, need) in ROUTES {
+            if need.check(&nobody).await.is_ok() {
+                open.push(path);
+            }
+        }
         assert_eq!(open, ["/healthz", "/readyz"]);
     }
 }

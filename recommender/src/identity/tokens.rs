@@ -13,24 +13,31 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
+use evenkeel_log::private;
 use figment::Figment;
 use figment::providers::{Format as _, Toml};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{Grant, Identity, Nodes, Role, Who};
+use super::{Grant, Identity, Nodes, Proof, Role, Who};
+use crate::audit::{Audit, Said};
 use crate::policy::{Print, listed};
 
+mod wrong;
+
 /// What every token begins with, so that scanners for secrets know it.
-const PREFIX: &str = "evk_";
+pub(super) const PREFIX: &str = "evk_";
 /// Bytes of chance in a token.
 const CHANCE: usize = 32;
 /// Longest name of a token.
 const MAX_NAME: usize = 64;
+/// What helps where the file cannot be changed.
+const REMEDY: &str = "run it as root, or name another file (access.tokens)";
 /// Largest file read: ten thousand tokens.
 const MAX_FILE: u64 = 4 << 20;
 
@@ -100,10 +107,8 @@ impl TokenEntry {
     pub fn check(&self) -> Result<(), String> {
         let of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
         if self.name.is_empty() || self.name.len() > MAX_NAME || !self.name.chars().all(of_name) {
-            return Err(format!(
-                "the name {:?} is none: give 1 to {MAX_NAME} letters, digits or -_.@",
-                self.name
-            ));
+            // It may be a token that was pasted here.
+            return Err(format!("its name is none: give 1 to {MAX_NAME} letters, digits or -_.@"));
         }
         let name = &self.name;
         if hash_of_text(&self.sha256).is_none() {
@@ -111,7 +116,7 @@ impl TokenEntry {
         }
         if self.roles.is_empty() == self.node.is_none() {
             return Err(format!(
-                "token {name}: give it either roles (view, simulate, apply, panic) or a node"
+                "token {name}: give it either roles (view, simulate, apply, panic, enroll) or a node"
             ));
         }
         if self.node.as_deref().is_some_and(|node| nodes(node).is_none()) {
@@ -122,6 +127,9 @@ impl TokenEntry {
         }
         if self.namespaces.is_some() && self.roles.contains(&Role::Panic) {
             return Err(format!("token {name}: the panic switch is one for all namespaces"));
+        }
+        if self.namespaces.is_some() && self.roles.contains(&Role::Enroll) {
+            return Err(format!("token {name}: nodes belong to no namespace"));
         }
         Ok(())
     }
@@ -144,11 +152,18 @@ fn nodes(text: &str) -> Option<Nodes> {
 }
 
 impl TokenFile {
-    /// Reads a file; empty where there is none.
+    /// Reads a file; empty where there is none. One that others may write is not believed.
     ///
     /// # Errors
-    /// When it cannot be read, or makes no sense.
+    /// When it cannot be read, others may write it, or it makes no sense. Nothing of its text is in the error: a secret may
+    /// stand there.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
+        // Root at the command line changes the file of another user's service.
+        Self::read_of(path, !nix::unistd::geteuid().is_root())
+    }
+
+    /// The same; `ours` asks for an owner that is root or this process's user.
+    fn read_of(path: &Path, ours: bool) -> Result<Self, TokenError> {
         let failed = |why| TokenError::File {
             path: path.to_owned(),
             why,
@@ -156,43 +171,65 @@ impl TokenFile {
         };
         let wrong = |what: String| TokenError::Content { path: path.to_owned(), what };
         let mut text = String::new();
-        match File::open(path) {
-            Ok(file) => file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(failed)?,
+        let file = match File::open(path) {
+            Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(failed(error)),
         };
+        believed(&file.metadata().map_err(failed)?, ours).map_err(wrong)?;
+        file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(failed)?;
         if text.len() as u64 > MAX_FILE {
             return Err(wrong(format!("it is above {MAX_FILE} bytes")));
         }
-        let read: Self = Figment::from(Toml::string(&text)).extract().map_err(|e| wrong(e.to_string()))?;
+        Self::parsed(&text).map_err(wrong)
+    }
+
+    fn parsed(text: &str) -> Result<Self, String> {
+        let read: Self = Figment::from(Toml::string(text)).extract().map_err(|e| wrong::told(text, &e))?;
         let mut names = BTreeSet::new();
-        for entry in &read.token {
-            entry.check().map_err(wrong)?;
+        for (at, entry) in read.token.iter().enumerate() {
+            let told = |what: String| format!("{}: {what}", wrong::place(text, Some(at), None));
+            entry.check().map_err(told)?;
             if !names.insert(&entry.name) {
-                return Err(wrong(format!("there are two tokens {}", entry.name)));
+                return Err(told(format!("there are two tokens {}", entry.name)));
             }
         }
         Ok(read)
     }
 
-    /// Writes it, so that a reader sees the old or the new one.
+    /// Waits until nobody else changes the file, and reads it. Nobody does until the lock is dropped.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the lock beside it cannot be taken, and as [`TokenFile::read`].
+    pub fn locked(path: &Path) -> Result<(File, Self), TokenError> {
+        let beside = path.with_extension("lock");
+        let taken = fs::create_dir_all(path.parent().unwrap_or(path)).and_then(|()| private::lock(&beside));
+        let lock = taken.map_err(|why| TokenError::File { path: beside, why, remedy: REMEDY })?;
+        Ok((lock, Self::read(path)?))
+    }
+
+    /// Writes it, so that a reader sees the old or the new one, after a power failure too.
+    ///
+    /// # Errors
+    /// When it cannot be written: the old one stands then.
     pub fn write(&self, path: &Path) -> Result<(), TokenError> {
-        let new = path.with_extension("new");
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let (pid, now) = (std::process::id(), crate::clock::WallClock::system().now_usec());
+        let new = path.with_extension(format!("{now}-{pid}-{number}.new"));
         let written = || -> io::Result<()> {
-            if let Some(dir) = path.parent() {
-                fs::create_dir_all(dir)?;
-            }
-            let mut file = File::options().write(true).create(true).truncate(true).mode(0o644).open(&new)?;
+            let mut file = private::options().write(true).create_new(true).open(&new)?;
             file.set_permissions(fs::Permissions::from_mode(0o644))?;
             file.write_all(self.text().as_bytes())?;
             file.sync_all()?;
-            fs::rename(&new, path)
+            fs::rename(&new, path)?;
+            private::sync_directory(path)
         };
-        let remedy = "run it as root, or name another file (access.tokens)";
-        written().map_err(|why| TokenError::File { path: path.to_owned(), why, remedy })
+        written().map_err(|why| {
+            // It may be renamed already, or never have been made.
+            let _ignored = fs::remove_file(&new);
+            TokenError::File { path: path.to_owned(), why, remedy: REMEDY }
+        })
     }
 
     /// Adds a token of chance and gives it back; it is kept nowhere.
@@ -231,7 +268,31 @@ impl TokenFile {
     }
 }
 
-fn hash(token: &str) -> [u8; 32] {
+/// Refuses a file that others may write, with the remedy: who writes it gives roles.
+fn believed(meta: &fs::Metadata, ours: bool) -> Result<(), String> {
+    let (owner, mode, us) = (meta.uid(), meta.mode() & 0o7777, nix::unistd::geteuid().as_raw());
+    if mode & 0o022 != 0 {
+        return Err(format!(
+            "it has mode {mode:04o}: others may give themselves roles; look at what is in it, then chmod it to 0644"
+        ));
+    }
+    if ours && owner != 0 && owner != us {
+        return Err(format!(
+            "it belongs to user {owner} and this process runs as user {us}; look at what is in it, then chown it to root"
+        ));
+    }
+    Ok(())
+}
+
+/// What the tokens of a file are, for the audit record.
+fn said(file: &TokenFile) -> Said {
+    // An entry has the token's hash: another token of the same name is a change.
+    let text = |entry: &TokenEntry| serde_json::to_string(entry).unwrap_or_default();
+    Said::of(file.token.iter().map(|entry| (format!("token {}", entry.name), text(entry))))
+}
+
+/// What is kept of a token.
+pub(super) fn hash(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
@@ -261,6 +322,8 @@ pub(crate) struct Tokens {
 struct InForce {
     print: Option<Print>,
     by_hash: HashMap<[u8; 32], (Identity, Option<u64>)>,
+    /// The same for the audit record.
+    said: Said,
     trouble: Option<String>,
 }
 
@@ -268,24 +331,29 @@ impl Tokens {
     /// Those of a file, where it is there.
     pub(crate) fn open(path: &Path) -> Self {
         let tokens = Self { path: path.to_owned(), now: RwLock::default() };
-        tokens.look();
+        tokens.look(None);
         tokens
     }
 
     /// Reads the file again where it changed. One that cannot be read changes nothing, but for what is told of it; one that
-    /// is gone takes all tokens with it.
-    pub(crate) fn look(&self) {
+    /// is gone takes all tokens with it. With a `record`, what has no entry there does not come in force, and is tried again at the
+    /// next look.
+    pub(crate) fn look(&self, record: Option<&Audit>) {
         let print = listed(std::slice::from_ref(&self.path)).remove(&self.path);
         let is_read = |now: &InForce| now.print == print && now.trouble.is_none();
         if is_read(&self.now.read().unwrap_or_else(PoisonError::into_inner)) {
             return;
         }
-        let read = TokenFile::read(&self.path);
+        let read = TokenFile::read_of(&self.path, true).map_err(|error| error.to_string()).and_then(|file| {
+            let said = said(&file);
+            self.recorded(&said, record)?;
+            Ok((file, said))
+        });
         let mut in_force = self.now.write().unwrap_or_else(PoisonError::into_inner);
         match read {
-            Ok(file) => {
+            Ok((file, said)) => {
                 let changed = in_force.print != print;
-                *in_force = InForce { print, by_hash: by_hash(&file), trouble: None };
+                *in_force = InForce { print, by_hash: by_hash(&file), said, trouble: None };
                 if changed {
                     tracing::info!(path = %self.path.display(), tokens = file.token.len(), "tokens were read");
                 }
@@ -300,10 +368,28 @@ impl Tokens {
         }
     }
 
+    /// Leaves an entry that other tokens hold from now on.
+    fn recorded(&self, said: &Said, record: Option<&Audit>) -> Result<(), String> {
+        let Some(record) = record else { return Ok(()) };
+        let before = self.now.read().unwrap_or_else(PoisonError::into_inner).said.clone();
+        record.edited(&self.path, &before, said).map_err(|error| error.told())
+    }
+
+    /// When a token ends, seconds since 1970; `None` where it does not, or is not known.
+    pub(super) fn ends(&self, hash: &[u8; 32]) -> Option<u64> {
+        let in_force = self.now.read().unwrap_or_else(PoisonError::into_inner);
+        in_force.by_hash.get(hash)?.1
+    }
+
     /// Whose token this is, at a time in seconds since 1970.
     pub(crate) fn find(&self, token: &str, now: u64) -> Option<Identity> {
+        self.find_hash(&hash(token), now)
+    }
+
+    /// The same by a token's hash.
+    pub(super) fn find_hash(&self, hash: &[u8; 32], now: u64) -> Option<Identity> {
         let in_force = self.now.read().unwrap_or_else(PoisonError::into_inner);
-        let (identity, expires) = in_force.by_hash.get(&hash(token))?;
+        let (identity, expires) = in_force.by_hash.get(hash)?;
         expires.is_none_or(|expires| now < expires).then(|| identity.clone())
     }
 
@@ -315,8 +401,9 @@ impl Tokens {
 
 fn by_hash(file: &TokenFile) -> HashMap<[u8; 32], (Identity, Option<u64>)> {
     let entry = |entry: &TokenEntry| {
-        let identity = Identity::new(Who::Holder(entry.name.clone()), entry.grant());
-        Some((hash_of_text(&entry.sha256)?, (identity, entry.expires)))
+        let hash = hash_of_text(&entry.sha256)?;
+        let identity = Identity::proven(Who::Holder(entry.name.clone()), entry.grant(), Proof::Token(hash));
+        Some((hash, (identity, entry.expires)))
     };
     file.token.iter().filter_map(entry).collect()
 }
@@ -352,7 +439,7 @@ mod tests {
         assert_eq!(TokenFile::read(&path).unwrap(), file);
         let text = fs::read_to_string(&path).unwrap();
         assert!(!text.contains(&ever) && !text.contains(&ever[4..]), "the file does not have the tokens");
-        tokens.look();
+        tokens.look(None);
         assert!(tokens.find(&ever, u64::MAX).unwrap().has(Role::View).is_ok());
         assert!(tokens.find(&ending, 999).is_some() && tokens.find(&ending, 1000).is_none());
         assert!(tokens.find(&node, 0).unwrap().speaks_for("c", "n").is_ok());
@@ -371,14 +458,66 @@ mod tests {
         file.write(&path).unwrap();
         let tokens = Tokens::open(&path);
         fs::write(&path, "[[token]]\nname = ").unwrap();
-        tokens.look();
+        tokens.look(None);
         assert!(tokens.trouble().unwrap().contains("tokens.toml") && tokens.find(&token, 0).is_some());
         file.write(&path).unwrap();
-        tokens.look();
+        tokens.look(None);
         assert!(tokens.trouble().is_none() && tokens.find(&token, 0).is_some());
         fs::remove_file(&path).unwrap();
-        tokens.look();
+        tokens.look(None);
         assert!(tokens.trouble().is_none() && tokens.find(&token, 0).is_none());
+    }
+
+    #[test]
+    fn a_broken_file_is_told_by_its_place_and_without_its_text() {
+        let secret = format!("evk_{}", "5".repeat(64));
+        for (text, place, want) in [
+            (format!("[[token]]\nname = {secret}\n"), "line 2, column ", "key = value"),
+            (format!("[[token]]\n{secret}\n"), "line 2, column ", "key = value"),
+            (format!("[[token]]\nname = \"a\"\n{secret} = 1\n"), "line 1, column 1", "sha256"),
+            (format!("[[token]]\nname = \"a\"\n  roles = \"{secret}\"\n"), "line 3, column 3", "expected"),
+            (format!("[[token]]\nroles = [\"{secret}\"]\n"), "line 2, column 1", "panic"),
+            (format!("[[token]]\nsha256 = \"{secret}\"\nname = \"{secret}\"\n"), "line 1, column 1", "name"),
+            (format!("[[token]]\nsha256 = \"{secret}\"\nname = \"a\"\n"), "line 1, column 1", "64"),
+            (format!("token = \"{secret}\"\n"), "line 1, column 1", "expected"),
+            (format!("{secret} = 1\n"), "line 1, column 1", "token"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("tokens.toml");
+            fs::write(&path, &text).unwrap();
+            let told = Tokens::open(&path).trouble().unwrap();
+            assert!(!told.contains(&secret[..8]) && !told.contains('\n'), "{text}: {told}");
+            assert!(told.contains(place) && told.contains("tokens.toml"), "{text}: {told}");
+            assert!(told.contains(want), "{want} of {text}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_may_write_gives_nobody_anything() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokens.toml");
+        let mut file = TokenFile::default();
+        let kept = file.add(entry("kept")).unwrap();
+        file.write(&path).unwrap();
+        let tokens = Tokens::open(&path);
+        for mode in [0o666, 0o664, 0o602] {
+            let forged = file.add(entry(&format!("forged{mode:o}"))).unwrap();
+            file.write(&path).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            tokens.look(None);
+            assert!(tokens.trouble().unwrap().contains("chmod it to 0644"), "{:?}", tokens.trouble());
+            assert!(tokens.find(&forged, 0).is_none() && tokens.find(&kept, 0).is_some());
+            assert!(TokenFile::locked(&path).is_err(), "nor does the command line write it anew");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+            tokens.look(None);
+            assert!(tokens.trouble().is_none() && tokens.find(&forged, 0).is_some());
+        }
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+            let others = Tokens::open(&path);
+            assert!(others.trouble().unwrap().contains("chown"), "{:?}", others.trouble());
+            assert!(others.find(&kept, 0).is_none());
+        }
     }
 
     #[test]

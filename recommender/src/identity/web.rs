@@ -13,9 +13,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use evenkeel_net::Peer;
 
+use super::rate::{TOO_MANY, length};
 use super::table::{Need, of_route};
-use super::{Access, Identity, Refusal};
+use super::{Access, Identity, Refusal, Refused};
 use crate::api::http::{Problem, wrong_method};
+use crate::audit;
 
 /// Content types of what changes something; no form sends them.
 const KNOWN_TYPES: [&str; 5] =
@@ -25,13 +27,20 @@ const KNOWN_TYPES: [&str; 5] =
 pub(crate) async fn guard(access: Arc<Access>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().cloned();
     let token = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes().to_vec());
+    let (place, bytes) = (request.uri().path().to_owned(), length(request.headers()));
+    let identified = access.identify(peer.as_ref(), token.as_deref()).await;
+    identified.iter().for_each(|identity| audit::called(request.extensions(), identity));
+    let is_free = identified.is_ok() && need_of(&request) == Some(Need::Nothing);
+    let caller = match access.admit(identified.as_ref().ok(), peer.as_ref(), bytes, is_free) {
+        Ok(caller) => caller,
+        Err((caller, after)) => {
+            access.refuse(&caller, &place, TOO_MANY);
+            return too_many(place, after);
+        }
+    };
     let sent = is_well_sent(&access, peer.as_ref(), &request);
-    let looked = match sent {
-        Ok(()) => access
-            .identify(peer.as_ref(), token.as_deref())
-            .await
-            .map_err(|refusal| forbidden(refusal, request.uri().path()))
-            .and_then(|identity| may(&identity, &request).map(|()| identity)),
+    let looked = match sent.and_then(|()| identified.map_err(|refusal| forbidden(refusal, &place))) {
+        Ok(identity) => may(&identity, Asked::of(&request)).await.map(|()| identity),
         Err(problem) => Err(problem),
     };
     match looked {
@@ -40,14 +49,13 @@ pub(crate) async fn guard(access: Arc<Access>, mut request: Request, next: Next)
             let response = next.run(request).await;
             // Whoever answers may refuse, too, when it knows the namespace.
             if response.status() == StatusCode::FORBIDDEN {
-                access.count_refusal();
+                access.refuse(&caller, &place, "it has no role in this namespace");
             }
             response
         }
         Err(problem) => {
-            access.count_refusal();
+            access.refuse(&caller, &place, &problem.why);
             let is_unnamed = problem.status == StatusCode::UNAUTHORIZED;
-            tracing::info!(place = problem.place, why = problem.why, "a request was refused");
             let mut response = problem.into_response();
             if is_unnamed {
                 let scheme = header::HeaderValue::from_static("Bearer");
@@ -56,6 +64,25 @@ pub(crate) async fn guard(access: Arc<Access>, mut request: Request, next: Next)
             response
         }
     }
+}
+
+fn too_many(place: String, after: u64) -> Response {
+    let mut response = Problem {
+        status: StatusCode::TOO_MANY_REQUESTS,
+        what: "the request was refused".to_owned(),
+        place,
+        why: TOO_MANY.to_owned(),
+        remedy: "ask again after the time in Retry-After, or raise access.requests_per_second",
+    }
+    .into_response();
+    response.headers_mut().insert(header::RETRY_AFTER, after.into());
+    response
+}
+
+/// What the route asks for, where there is one.
+fn need_of(request: &Request) -> Option<Need> {
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    route.and_then(|route| of_route(request.method(), route))
 }
 
 /// What has nothing to do with who asks.
@@ -67,25 +94,46 @@ fn is_well_sent(access: &Access, peer: Option<&Peer>, request: &Request) -> Resu
     }
 }
 
-fn may(identity: &Identity, request: &Request) -> Result<(), Problem> {
-    let place = request.uri().path();
-    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    let need = route.and_then(|route| of_route(request.method(), route));
-    need.unwrap_or(Need::Name).check(identity).map_err(|refusal| forbidden(refusal, place))?;
-    match need {
-        Some(need) if need.changes() && *request.method() != Method::DELETE => {
-            has_type(place, request.headers())
-        }
-        None if route.is_some() => Err(wrong_method(request)),
-        // What there is not is said behind the door.
-        Some(_) | None => Ok(()),
+/// What of a request decides, without its body, which other threads may not look at.
+struct Asked {
+    need: Option<Need>,
+    place: String,
+    /// What is wrong with it for everybody.
+    wrong: Option<Problem>,
+}
+
+impl Asked {
+    fn of(request: &Request) -> Self {
+        let need = need_of(request);
+        let place = request.uri().path().to_owned();
+        let is_route = request.extensions().get::<MatchedPath>().is_some();
+        let wrong = match need {
+            Some(need) if need.changes() && *request.method() != Method::DELETE => {
+                has_type(&place, request.headers()).err()
+            }
+            None if is_route => Some(wrong_method(request)),
+            // What there is not is said behind the door.
+            Some(_) | None => None,
+        };
+        Self { need, place, wrong }
     }
+}
+
+async fn may(identity: &Identity, asked: Asked) -> Result<(), Problem> {
+    let Asked { need, place, wrong } = asked;
+    let checked = need.unwrap_or(Need::Name).check(identity).await;
+    checked.map_err(|refusal| forbidden(refusal, &place))?;
+    wrong.map_or(Ok(()), Err)
 }
 
 /// A refusal as HTTP has it.
 pub(crate) fn forbidden(refusal: Refusal, place: &str) -> Problem {
     Problem {
-        status: if refusal.unnamed { StatusCode::UNAUTHORIZED } else { StatusCode::FORBIDDEN },
+        status: match refusal.kind {
+            Refused::Unnamed => StatusCode::UNAUTHORIZED,
+            Refused::Named => StatusCode::FORBIDDEN,
+            Refused::Silence => StatusCode::SERVICE_UNAVAILABLE,
+        },
         what: "the request was refused".to_owned(),
         place: place.to_owned(),
         why: refusal.why,
@@ -98,8 +146,7 @@ fn is_called_by_name(access: &Access, peer: Option<&Peer>, request: &Request) ->
     if matches!(peer, Some(Peer::Local { .. })) {
         return Ok(());
     }
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
+    let host = evenkeel_net::called(request);
     if host.is_some_and(|host| access.is_ours(host)) {
         return Ok(());
     }

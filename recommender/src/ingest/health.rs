@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tracing::warn;
+
+use super::contest::Contests;
 use super::record::Key;
 use crate::engines::Counters;
 use crate::state::clock::Doubt;
@@ -20,6 +23,10 @@ pub struct Health {
     pub connections: AtomicU64,
     /// Connections ended because a newer one took their stream.
     pub superseded: AtomicU64,
+    /// Connections refused because an older one of the same node lives.
+    pub rivals_refused: AtomicU64,
+    /// Times a connection was not read for the rest of a minute.
+    pub held: AtomicU64,
     /// Frames acknowledged without being counted again.
     pub duplicates: AtomicU64,
     /// Frames refused.
@@ -36,6 +43,8 @@ pub struct Health {
     pub sync_max_usec: AtomicU64,
     /// Bytes of the log.
     pub log_bytes: AtomicU64,
+    /// Bytes of it that are not counted yet.
+    pub uncounted_bytes: AtomicU64,
     /// Appends and flushes that failed.
     pub log_failures: AtomicU64,
     /// Checkpoints written.
@@ -47,6 +56,8 @@ pub struct Health {
     connected: Mutex<HashMap<NodeKey, HashSet<u64>>>,
     /// When the last connection of a node ended.
     left: Mutex<HashMap<NodeKey, Instant>>,
+    /// Nodes for which two connections spoke lately.
+    contests: Mutex<Contests>,
     clock_doubt: Mutex<Option<Doubt>>,
     clock_correction: AtomicI64,
     log_trouble: Mutex<Option<String>>,
@@ -63,6 +74,8 @@ impl Default for Health {
             beat: AtomicU64::default(),
             connections: AtomicU64::default(),
             superseded: AtomicU64::default(),
+            rivals_refused: AtomicU64::default(),
+            held: AtomicU64::default(),
             duplicates: AtomicU64::default(),
             refused: AtomicU64::default(),
             violations: AtomicU64::default(),
@@ -71,12 +84,14 @@ impl Default for Health {
             sync_usec: AtomicU64::default(),
             sync_max_usec: AtomicU64::default(),
             log_bytes: AtomicU64::default(),
+            uncounted_bytes: AtomicU64::default(),
             log_failures: AtomicU64::default(),
             checkpoints: AtomicU64::default(),
             checkpoint_bytes: AtomicU64::default(),
             checkpoint_usec: AtomicU64::default(),
             connected: Mutex::default(),
             left: Mutex::default(),
+            contests: Mutex::default(),
             clock_doubt: Mutex::default(),
             clock_correction: AtomicI64::default(),
             log_trouble: Mutex::default(),
@@ -178,6 +193,36 @@ impl Health {
                 left.insert(NodeKey::of(key), Instant::now());
             }
         }
+    }
+
+    /// Two connections want to speak for a node; people are told when that happens again and again.
+    pub(crate) fn contested(&self, node: &NodeKey) {
+        let mut contests = self.contests.lock().unwrap_or_else(PoisonError::into_inner);
+        if contests.add(node, Instant::now()) {
+            warn!(
+                cluster = node.cluster,
+                node = node.node,
+                "two agents speak for this node in turns; stop one, or give each its own node.name"
+            );
+        }
+    }
+
+    /// Nodes for which two agents speak in turns now.
+    pub(crate) fn contests(&self) -> Vec<NodeKey> {
+        self.contests.lock().unwrap_or_else(PoisonError::into_inner).now(Instant::now())
+    }
+
+    /// The same for people, with the remedy.
+    pub fn contest_trouble(&self) -> Option<String> {
+        let nodes = self.contests();
+        let names: Vec<String> = nodes.iter().take(3).map(|n| format!("{}/{}", n.cluster, n.node)).collect();
+        (!nodes.is_empty()).then(|| {
+            format!(
+                "two agents speak in turns for {} nodes ({}); stop one of each, or give each its own node.name",
+                nodes.len(),
+                names.join(", ")
+            )
+        })
     }
 
     pub(crate) fn set_engines(&self, counters: &[Arc<Counters>]) {

@@ -35,6 +35,11 @@ pub enum StoreError {
     /// A sync failed, and the log has not been opened anew yet.
     #[error("the ingest log is closed after a failed sync; it is opened anew as soon as the disk works")]
     Closed,
+    /// The thread that counts what is logged has ended by a fault.
+    #[error(
+        "what is logged is not counted any more, since a thread ended by a fault; restart the recommender"
+    )]
+    Uncounted,
     /// The room kept for a checkpoint has made way for it.
     #[error(
         "the disk is full: the ingest log waits until a checkpoint is written and the log trimmed; free space"
@@ -103,6 +108,8 @@ pub enum Outcome {
     Close {
         /// Why, and what to do.
         why: String,
+        /// Nothing of this epoch can be taken any more; the client goes on under a new one.
+        is_over: bool,
     },
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct LogRecord {
     /// Wall-clock time of reception, microseconds since 1970.
     #[prost(uint64, tag = "1")]
     pub(crate) received_usec: u64,
-    #[prost(oneof = "Entry", tags = "2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "Entry", tags = "2, 3, 4, 5, 6, 7, 12")]
     pub(crate) entry: Option<Entry>,
 }
 
@@ -40,6 +40,18 @@ pub(crate) enum Entry {
     /// Slots were announced again, outside the numbered frames.
     #[prost(message, tag = "7")]
     Announced(Taken),
+    /// A stream belongs to an identity from now on.
+    #[prost(message, tag = "12")]
+    Owned(Owned),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Owned {
+    #[prost(message, required, tag = "1")]
+    pub(crate) key: Key,
+    /// As `Identity::owner` has it.
+    #[prost(string, tag = "2")]
+    pub(crate) owner: String,
 }
 
 /// A stream.
@@ -97,6 +109,19 @@ pub enum RecordError {
     /// Nothing in it.
     #[error("empty record, or one of a kind only a newer release knows")]
     Empty,
+}
+
+impl Entry {
+    /// Bytes it takes in memory beside those of its record: messages that say little take much.
+    pub(crate) fn unfolded(&self) -> usize {
+        let (Self::Taken(Taken { frame, .. }) | Self::Announced(Taken { frame, .. })) = self else {
+            return 0;
+        };
+        let of = |count: usize, size: usize| count.saturating_mul(size);
+        of(frame.announced.len(), size_of::<v1::Announcement>())
+            + of(frame.decisions.len(), size_of::<v1::Decision>())
+            + of(frame.traffic.len(), size_of::<v1::Traffic>())
+    }
 }
 
 impl Key {

@@ -29,6 +29,7 @@ fn limits(config: &Config) -> Limits {
         containers: config.ingest.max_containers,
         per_node: config.ingest.max_containers_per_node,
         names_per_minute: config.ingest.max_names_per_minute,
+        kills_per_hour: config.ingest.max_kills_per_hour,
         gone_minutes: u32::try_from(config.ingest.gone_after.minutes()).unwrap_or(u32::MAX),
         events: history.max_events,
         // Each series has at most five, most of them shared.

@@ -2,6 +2,7 @@
 //! each answer once it is durable.
 
 use std::collections::VecDeque;
+use std::future::{Future, pending};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,6 +14,7 @@ use evenkeel_proto::v1::stream_request::Message as Asked;
 use evenkeel_proto::v1::stream_response::Message as Said;
 use evenkeel_proto::v1::{self, ingest_service_server::IngestService};
 use futures::Stream;
+use prost::Message as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
@@ -21,10 +23,14 @@ use tracing::{debug, info};
 
 use super::engine::{Command, ConnectionId, Engine, Reply};
 use super::health::count;
+use super::quota::Quota;
 use super::record::Key;
 use super::store::Mark;
-use crate::identity::Identity;
+use crate::config::Ingest;
+use crate::identity::{Access, Identity, Refusal};
 use crate::serve::ended;
+use crate::state::belief::Dropped;
+use crate::state::stream::NodeKey;
 
 /// Longest cluster, node or version name accepted: a DNS subdomain (RFC 1123).
 const MAX_NAME: usize = 253;
@@ -52,23 +58,29 @@ pub(crate) trait Words: Send + Sync {
 pub(crate) struct Ingestion {
     engine: Engine,
     credits: usize,
+    bytes_per_minute: u64,
     places: Arc<Semaphore>,
     words: Option<Arc<dyn Words>>,
+    access: Arc<Access>,
     stopping: watch::Receiver<bool>,
 }
 
 impl Ingestion {
     pub(crate) fn new(
         engine: Engine,
-        credits: u32,
-        max_streams: usize,
+        limits: &Ingest,
         words: Option<Arc<dyn Words>>,
+        access: Arc<Access>,
         stopping: watch::Receiver<bool>,
     ) -> Self {
-        let places = Arc::new(Semaphore::new(max_streams.min(Semaphore::MAX_PERMITS)));
-        Self { engine, credits: credits as usize, places, words, stopping }
+        let places = Arc::new(Semaphore::new(limits.max_streams.min(Semaphore::MAX_PERMITS)));
+        let (credits, bytes_per_minute) = (limits.credits as usize, limits.max_bytes_per_minute.get());
+        Self { engine, credits, bytes_per_minute, places, words, access, stopping }
     }
 }
+
+/// Whose a newer token is, once that is known.
+type Renewing = Pin<Box<dyn Future<Output = Result<Identity, Refusal>> + Send>>;
 
 type Answers = Pin<Box<dyn Stream<Item = Result<v1::StreamResponse, Status>> + Send>>;
 
@@ -87,6 +99,8 @@ impl IngestService for Ingestion {
         })?;
         let (outbox, answers) = mpsc::channel(OUTBOX);
         let (replies, inbox) = mpsc::unbounded_channel();
+        let peer = request.extensions().get::<Peer>().cloned();
+        let from = peer.as_ref().map(ToString::to_string).unwrap_or_default();
         let connection = Connection {
             id: self.engine.connection(),
             engine: self.engine.clone(),
@@ -99,11 +113,15 @@ impl IngestService for Ingestion {
             replies,
             outbox,
             words: self.words.clone(),
+            access: Arc::clone(&self.access),
+            renewing: None,
+            renewed: None,
             told: None,
             silent: None,
+            quota: Quota::new(self.bytes_per_minute),
+            disbelieved: Dropped::default(),
             _place: place,
         };
-        let from = request.extensions().get::<Peer>().map(ToString::to_string).unwrap_or_default();
         debug!(from, "ingest connection opened");
         tokio::spawn(connection.run(request.into_inner(), inbox, self.stopping.clone()));
         Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
@@ -127,10 +145,19 @@ struct Connection {
     replies: mpsc::UnboundedSender<Reply>,
     outbox: mpsc::Sender<Result<v1::StreamResponse, Status>>,
     words: Option<Arc<dyn Words>>,
+    access: Arc<Access>,
+    /// A newer token that is looked at.
+    renewing: Option<Renewing>,
+    /// When one was taken up last.
+    renewed: Option<Instant>,
     /// Version and time of the last word told.
     told: Option<((u64, u64), Instant)>,
     /// Version and time of the last look at which there was nothing to tell.
     silent: Option<((u64, u64), Instant)>,
+    /// What may be read.
+    quota: Quota,
+    /// What the agent knows of what was not taken in.
+    disbelieved: Dropped,
     _place: OwnedSemaphorePermit,
 }
 
@@ -150,6 +177,7 @@ impl Connection {
         let mut stopped = pin!(ended(stopping));
         let status = loop {
             let room = open && self.unhandled < IN_QUEUE && self.waiting.len() + self.unhandled < self.limit;
+            let room = room && self.quota.is_open(Instant::now());
             tokio::select! {
                 request = requests.message(), if room => match request {
                     Ok(Some(request)) => if let Err(status) = self.asked(request).await { break Some(status) },
@@ -160,14 +188,20 @@ impl Connection {
                 reply = inbox.recv() => match reply {
                     Some(Reply::Say { mark, response }) => self.waiting.push_back((mark, response)),
                     Some(Reply::Handled) => self.unhandled = self.unhandled.saturating_sub(1),
-                    Some(Reply::Close { why, superseded }) => {
-                        break Some(if superseded { Status::aborted(why) } else { Status::out_of_range(why) });
+                    // A client that does not read is no better than one that does not answer.
+                    Some(Reply::Ping) => {
+                        let _unread = self.offer(Said::Ping(v1::Ping {}));
                     }
+                    Some(Reply::Close { why, code }) => break Some(Status::new(code, why)),
                     None => break None,
                 },
                 // Thousands of connections are not all woken by each sync, but those that wait for it.
                 changed = durable.changed(), if !self.waiting.is_empty() => if changed.is_err() { break None },
-                _ = look.tick(), if self.words.is_some() => self.advise(),
+                renewed = or_never(&mut self.renewing) => self.renew(renewed),
+                _ = look.tick() => {
+                    self.advise();
+                    self.doubt();
+                }
                 () = &mut stopped => {
                     break Some(Status::unavailable("the recommender is stopping; connect again"));
                 }
@@ -200,7 +234,8 @@ impl Connection {
                     info!(cluster = key.cluster, node = key.node, epoch = key.epoch, "agent connected");
                 }
                 self.key = Some(key);
-                Command::Hello { from: self.id, hello, replies: self.replies.clone() }
+                let (owner, replies) = (self.identity.owner(), self.replies.clone());
+                Command::Hello { from: self.id, hello, owner, replies }
             }
             Some(Asked::Frames(v1::Frames { frames })) => {
                 let key = self.key.clone().ok_or_else(|| {
@@ -211,13 +246,70 @@ impl Connection {
                 if frames.is_empty() {
                     return Ok(());
                 }
+                let bytes = frames.iter().map(|frame| frame.encoded_len() as u64).sum();
+                if self.quota.take(bytes, Instant::now()) {
+                    count(&self.engine.health().held, 1);
+                }
                 Command::Frames { from: self.id, key, frames }
             }
+            Some(Asked::Renewal(v1::Renewal { token })) => {
+                self.asked_to_renew(token);
+                return Ok(());
+            }
+            Some(Asked::Pong(_)) => Command::Alive { from: self.id },
             None => return Err(Status::invalid_argument("a message that is neither Hello nor Frames")),
         };
         self.unhandled += 1;
         let sent = self.engine.commands.send(command).await;
         sent.map_err(|_| Status::unavailable("the recommender is stopping; connect again"))
+    }
+
+    /// Says something that need not be durable, unless the client does not read; whether it will be heard.
+    fn offer(&self, message: Said) -> bool {
+        self.outbox.try_send(Ok(v1::StreamResponse { message: Some(message) })).is_ok()
+    }
+
+    /// A newer token is looked at beside everything else; one that comes meanwhile is not.
+    fn asked_to_renew(&mut self, token: String) {
+        if self.renewing.is_some() {
+            return;
+        }
+        // What comes at once again has to wait: each costs a question.
+        let at = self.renewed.map_or_else(Instant::now, |before| Instant::now().max(before + LOOK / 2));
+        self.renewed = Some(at);
+        let access = Arc::clone(&self.access);
+        self.renewing = Some(Box::pin(async move {
+            tokio::time::sleep_until(at).await;
+            access.renewal(&token).await
+        }));
+    }
+
+    /// The stream rests on the newer token, if that is for the same node; else it ends when it would have.
+    fn renew(&mut self, by: Result<Identity, Refusal>) {
+        self.renewing = None;
+        let renewed = by.and_then(|by| self.identity.renew(&by));
+        let refused = renewed.err().map(|refusal| refusal.why).unwrap_or_default();
+        if !refused.is_empty() {
+            let node = self.key.as_ref().map(|k| k.node.as_str()).unwrap_or_default();
+            // The agent tells it as well.
+            debug!(node, why = refused, "a newer token of an agent was not taken");
+        }
+        let token_ends = self.access.ends(&self.identity).unwrap_or(0);
+        // Unheard, it sends the token again.
+        let _unread = self.offer(Said::Renewed(v1::Renewed { token_ends, refused }));
+    }
+
+    /// Tells the agent what of its words was not taken in, when that has grown.
+    fn doubt(&mut self) {
+        let Some(key) = &self.key else { return };
+        let Some(state) = self.engine.state().try_read() else { return };
+        let dropped = state.nodes.get(&NodeKey::of(key)).map(|node| node.dropped).unwrap_or_default();
+        drop(state);
+        if dropped != self.disbelieved
+            && self.offer(Said::Disbelieved(v1::Disbelieved { dropped: dropped.told() }))
+        {
+            self.disbelieved = dropped;
+        }
     }
 
     /// Tells the agent what there is to tell, where that changed or it is time. A client that does not read hears it later.
@@ -235,8 +327,7 @@ impl Connection {
             self.silent = Some((version, Instant::now()));
             return;
         }
-        let response = v1::StreamResponse { message: Some(Said::Overlay(word)) };
-        if self.outbox.try_send(Ok(response)).is_ok() {
+        if self.offer(Said::Overlay(word)) {
             self.told = Some((version, Instant::now()));
         }
     }
@@ -244,7 +335,10 @@ impl Connection {
     /// Says everything that is durable; of acknowledgements in a row only the last.
     async fn tell(&mut self, upto: Mark) -> Result<(), ()> {
         while self.waiting.front().is_some_and(|(mark, _)| *mark <= upto) {
-            let Some((_, response)) = self.waiting.pop_front() else { break };
+            let Some((_, mut response)) = self.waiting.pop_front() else { break };
+            if let Some(Said::Resume(resume)) = &mut response.message {
+                resume.token_ends = self.access.ends(&self.identity).unwrap_or(0);
+            }
             if let (Some(Said::Ack(ack)), Some((mark, next))) = (&response.message, self.waiting.front())
                 && *mark <= upto
                 && matches!(&next.message, Some(Said::Ack(next)) if next.epoch == ack.epoch)
@@ -254,6 +348,14 @@ impl Connection {
             self.outbox.send(Ok(response)).await.map_err(|_| ())?;
         }
         Ok(())
+    }
+}
+
+/// What comes of a future, where there is one.
+async fn or_never(renewing: &mut Option<Renewing>) -> Result<Identity, Refusal> {
+    match renewing {
+        Some(renewing) => renewing.await,
+        None => pending().await,
     }
 }
 

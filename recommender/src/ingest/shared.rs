@@ -6,11 +6,12 @@ use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
 };
 
+use super::backlog::Logged;
 use crate::engines::worker::Queue;
 use crate::history::exchange::Batch;
 use crate::history::files::{Files, Outgoing};
 use crate::history::fill;
-use crate::state::State;
+use crate::state::{Applied, State};
 
 /// Containers whose minutes are taken under one lock: less than a millisecond.
 const FRESH_AT_ONCE: usize = 500;
@@ -113,6 +114,13 @@ impl SharedState {
     pub(crate) fn write(&self) -> Writing<'_> {
         let gate = self.pass_gate();
         Writing { state: self.state.write().unwrap_or_else(PoisonError::into_inner), _gate: gate }
+    }
+
+    /// Counts a record of the log.
+    pub(crate) fn count(&self, logged: Logged) -> Applied {
+        let mut state = self.write();
+        state.applied = logged.seq;
+        state.apply(logged.received_usec, logged.entry)
     }
 
     fn pass_gate(&self) -> MutexGuard<'_, ()> {

@@ -1,7 +1,8 @@
 //! Owns what is durable: the ingest log, the state made of it, and the checkpoint that lets the log be trimmed.
 //!
-//! One thread owns the store and everything passes through it in one order: judge, append, apply. The state changes only
-//! after the record was taken by the log, so a failed append leaves nothing behind and is simply tried again.
+//! One thread owns the store and everything passes through it in one order: judge, append, count. The state changes only
+//! after the record was taken by the log, so a failed append leaves nothing behind and is simply tried again. Where another
+//! thread counts (`backlog.rs`), the state may be behind the log; what is judged is judged by the log (`heads.rs`).
 //!
 //! Durability is told in *marks*, numbers that grow with every record of this process and are never reused; the log's own
 //! numbers are assigned again after a failed sync. A client hears of a record when its mark is durable.
@@ -12,20 +13,24 @@
 //! (its tail was lost in a crash, set aside as damaged, or cut off after a failed sync), a new checkpoint with the log's
 //! own last number is written before anything is appended, so that no number is ever passed over in a replay.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_log::{Log, LogError, Options, Overflow, Recovery, Seq, SyncHandle, private};
 use evenkeel_model::panic::Panic;
 use evenkeel_proto::v1;
 
+use super::backlog::{Backlog, Logged};
+use super::heads::{Head, Heads};
 pub use super::outcome::{Greeting, Mark, OpenReport, Outcome, StoreError};
-use super::record::{self, Entry, Key, LogRecord, Lost, RecordError, Taken};
+use super::record::{self, Entry, Key, LogRecord, Lost, Owned, RecordError, Taken};
 use super::room::Room;
 use super::save::{load_state, save_in_room};
 pub use super::shared::SharedState;
 use super::stream_state::{Range, Verdict};
 use crate::config::Config;
 use crate::history::exchange::Batch;
+use crate::identity::OWN;
 use crate::state::Applied;
 use crate::state::stream::NodeKey;
 
@@ -49,6 +54,10 @@ pub struct Store {
     behind_bytes: u64,
     /// Room kept on the disk for a checkpoint.
     room: Room,
+    /// Where streams stand in the log.
+    heads: Heads,
+    /// Where records wait for another thread to count them; without it they are counted at once.
+    backlog: Option<Arc<Backlog>>,
 }
 
 impl Store {
@@ -79,6 +88,8 @@ impl Store {
             buffer: Vec::new(),
             behind_bytes: recovery.bytes,
             room: Room::new(&config.state_dir),
+            heads: Heads::default(),
+            backlog: None,
         };
         if let Err(error) = store.room.keep(report.checkpoint_bytes.unwrap_or(0)) {
             report.no_room = Some(error.to_string());
@@ -135,12 +146,69 @@ impl Store {
         self.state.clone()
     }
 
+    /// From now on another thread counts what is logged.
+    pub(crate) fn counted_by(&mut self, backlog: Arc<Backlog>) {
+        self.backlog = Some(backlog);
+    }
+
+    /// Waits until everything that is logged is counted.
+    ///
+    /// # Errors
+    /// When the thread that counts has ended.
+    pub fn drain(&self) -> Result<(), StoreError> {
+        match &self.backlog {
+            Some(backlog) if !backlog.drain() => Err(StoreError::Uncounted),
+            _ => Ok(()),
+        }
+    }
+
+    /// A stream that the state has forgotten begins anew: nobody owns it, and nothing of it was taken.
+    fn forget_as_the_state_did(&mut self, key: &Key) {
+        let newest = self.newest;
+        let is_counted = self.backlog.as_ref().is_none_or(|b| b.is_counted(newest, Duration::ZERO));
+        if is_counted && self.state.read().stream(key).is_none() {
+            self.heads.forget(key);
+        }
+    }
+
+    /// Where a stream stands in the log; at the beginning where nothing is known of it.
+    fn head(&mut self, key: &Key) -> Result<Head, StoreError> {
+        if let Some(head) = self.heads.get(key) {
+            return Ok(head.clone());
+        }
+        // Twice as many as the state knows, so that it is seldom looked through.
+        if self.heads.len() >= 2 * self.config.ingest.max_epochs {
+            self.drain()?;
+            let state = self.state.read();
+            self.heads.retain(|key| state.stream(key).is_some());
+        }
+        let head = self.state.read().stream(key).map(Head::of).unwrap_or_default();
+        self.heads.know(key, head.clone());
+        Ok(head)
+    }
+
+    /// Whether a stream is `owner`'s, and makes it so where it is nobody's yet, or `owner` is the node itself.
+    ///
+    /// # Errors
+    /// When the log cannot take the record; nothing was changed and the call may be repeated.
+    pub fn claim(&mut self, now_usec: u64, key: &Key, owner: &str) -> Result<bool, StoreError> {
+        self.forget_as_the_state_did(key);
+        let before = self.head(key)?.owner;
+        let may = may_go_on(&before, owner);
+        if may && before != owner {
+            self.log(now_usec, Entry::Owned(Owned { key: key.clone(), owner: owner.to_owned() }))?;
+        }
+        Ok(may)
+    }
+
     /// Greets a client: opens its stream, or finds it again.
     ///
     /// # Errors
     /// When the log cannot take the record; nothing was changed and the call may be repeated.
     pub fn hello(&mut self, now_usec: u64, hello: &v1::Hello) -> Result<Greeting, StoreError> {
         let key = Key::of(hello);
+        self.forget_as_the_state_did(&key);
+        let last = self.head(&key)?.position.last;
         let news = {
             let state = self.state.read();
             let node = state.nodes.get(&NodeKey::of(&key));
@@ -154,11 +222,7 @@ impl Store {
         }
         let state = self.state.read();
         let stream = state.stream(&key);
-        Ok(Greeting {
-            last: stream.map_or(0, |s| s.position.last),
-            mark: self.mark(),
-            knows_slots: stream.is_some_and(|s| s.knows_slots()),
-        })
+        Ok(Greeting { last, mark: self.mark(), knows_slots: stream.is_some_and(|s| s.knows_slots()) })
     }
 
     /// Judges a frame, logs it and counts it. `resumed` tells whether it is the first one after [`hello`](Self::hello).
@@ -179,15 +243,16 @@ impl Store {
         let Some(range) = Range::new(sequence, frame.replaces_first) else {
             let why =
                 format!("frame {sequence} replaces from {}: the range is impossible", frame.replaces_first);
-            return Ok(Outcome::Close { why });
+            return Ok(Outcome::Close { why, is_over: false });
         };
-        let (position, seen) =
-            self.state.read().stream(key).map(|s| (s.position, s.last_seen_usec)).unwrap_or_default();
-        let silent = now_usec.saturating_sub(seen) / 1_000_000;
+        let Head { position, seen_usec, .. } = self.head(key)?;
+        let silent = now_usec.saturating_sub(seen_usec) / 1_000_000;
         let whole = crc32c::crc32c(&frame.samples) == frame.samples_crc32c;
         match position.judge(range, whole, resumed, silent) {
             Verdict::Duplicate => Ok(Outcome::Acknowledge { last: position.last, mark: self.mark() }),
-            Verdict::Close { why, remedy } => Ok(Outcome::Close { why: format!("{why}; {remedy}") }),
+            Verdict::Close { why, remedy, is_over } => {
+                Ok(Outcome::Close { why: format!("{why}; {remedy}"), is_over })
+            }
             Verdict::Refuse { why, remedy } => {
                 let lost = Lost { key: key.clone(), first: range.first, last: range.sequence };
                 self.log(now_usec, Entry::Lost(lost))?;
@@ -197,18 +262,14 @@ impl Store {
                 let taken = Taken { key: key.clone(), frame: frame.clone() };
                 let applied = match self.log(now_usec, Entry::Taken(taken)) {
                     Err(StoreError::Log(error @ LogError::TooLarge { .. })) => {
-                        return Ok(Outcome::Close { why: error.to_string() });
+                        return Ok(Outcome::Close { why: error.to_string(), is_over: false });
                     }
                     applied => applied?,
                 };
                 let mark = self.mark();
                 Ok(match applied {
                     Applied::Done => Outcome::Acknowledge { last: range.sequence, mark },
-                    Applied::Unreadable(why) => Outcome::Refused {
-                        mark,
-                        why: format!("its samples cannot be read: {why}"),
-                        remedy: "announce all slots again and go on with a key frame".to_owned(),
-                    },
+                    Applied::Unreadable(why) => unreadable(mark, &why),
                 })
             }
         }
@@ -219,7 +280,7 @@ impl Store {
         let numbered = frame.replaces_first > 0 || !frame.samples.is_empty() || !frame.gone.is_empty();
         if numbered || !frame.decisions.is_empty() {
             let why = "a frame without a number has more than announcements; number it from 1".to_owned();
-            return Ok(Outcome::Close { why });
+            return Ok(Outcome::Close { why, is_over: false });
         }
         let frame = v1::Frame { announced: frame.announced.clone(), ..v1::Frame::default() };
         self.log(now_usec, Entry::Announced(Taken { key: key.clone(), frame }))?;
@@ -233,6 +294,8 @@ impl Store {
     pub fn set_panic(&mut self, now_usec: u64, switch: Panic, reason: String) -> Result<Mark, StoreError> {
         let entry = record::Panic { on: switch.is_on(), revert: switch == Panic::Revert, reason };
         self.log(now_usec, Entry::Panic(entry))?;
+        // Whoever acts hears it before it is counted.
+        self.state.tell_panic(switch.is_on());
         Ok(self.mark())
     }
 
@@ -257,20 +320,26 @@ impl Store {
         Ok(idle.len())
     }
 
-    /// Appends a record and applies it.
+    /// Appends a record and counts it, or hands it to whoever does: what becomes of it is told by the backlog then.
     fn log(&mut self, now_usec: u64, entry: Entry) -> Result<Applied, StoreError> {
         let record = LogRecord::new(now_usec, entry);
         record.write(&mut self.buffer);
         self.may_write()?;
         let Some(log) = &mut self.log else { return Err(StoreError::Closed) };
-        let seq = log.append(&self.buffer)?;
-        self.newest = Mark(self.base + seq.get());
+        let seq = log.append(&self.buffer)?.get();
+        self.newest = Mark(self.base + seq);
         self.behind_bytes += self.buffer.len() as u64;
-        let state = &mut *self.state.write();
-        state.applied = seq.get();
-        let applied = record.entry.map_or(Applied::Done, |entry| state.apply(now_usec, entry));
-        self.state.tell_panic(state.panic.on);
-        Ok(applied)
+        let Some(entry) = record.entry else { return Ok(Applied::Done) };
+        self.heads.note(now_usec, &entry);
+        let (mark, bytes) = (self.newest, self.buffer.len() + entry.unfolded());
+        let logged = Logged { seq, mark, received_usec: now_usec, entry, bytes };
+        match &self.backlog {
+            Some(backlog) => {
+                backlog.push(logged);
+                Ok(Applied::Done)
+            }
+            None => Ok(self.state.count(logged)),
+        }
     }
 
     /// Takes values in that another engine had, where there is nothing of their time; how many. The next checkpoint makes
@@ -359,6 +428,7 @@ impl Store {
     /// # Errors
     /// When a system call fails; the checkpoint before stays.
     pub fn checkpoint(&mut self) -> Result<(), StoreError> {
+        self.drain()?;
         let state = self.state.clone();
         let mut files = state.files();
         let last = self.opened()?.last().map_or(0, Seq::get);
@@ -381,14 +451,43 @@ impl Store {
     /// When the disk still fails; the call is to be repeated.
     pub fn reopen(&mut self) -> Result<Mark, StoreError> {
         let before = self.newest;
+        // Their numbers are those of the log as it was.
+        self.drain()?;
         // The log holds its lock until it is dropped.
         drop(self.log.take());
         let (log, _) = Log::open(self.config.log_dir(), self.options.clone())?;
         self.base = before.0.saturating_sub(log.last().map_or(0, Seq::get));
         self.log = Some(log);
-        self.checkpoint()?;
+        if let Err(error) = self.checkpoint() {
+            // Nothing is appended before it is written.
+            self.log = None;
+            return Err(error);
+        }
         Ok(before)
     }
+}
+
+/// The answer to a frame whose samples cannot be read, which is known once it is counted.
+pub(crate) fn unreadable(mark: Mark, why: &str) -> Outcome {
+    Outcome::Refused {
+        mark,
+        why: format!("its samples cannot be read: {why}"),
+        remedy: "announce all slots again and go on with a key frame".to_owned(),
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Some(backlog) = &self.backlog {
+            backlog.close();
+        }
+    }
+}
+
+/// Whether an epoch that belongs to `before` may be gone on with by `now`: by the same identity, or by a credential of the
+/// node alone, which nothing is above.
+fn may_go_on(before: &str, now: &str) -> bool {
+    before.is_empty() || before == now || now == OWN
 }
 
 fn log_options(config: &Config) -> Options {

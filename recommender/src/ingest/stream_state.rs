@@ -60,6 +60,8 @@ pub enum Verdict {
         why: String,
         /// What the client should do.
         remedy: &'static str,
+        /// Whatever the client sends of this epoch, it cannot be taken.
+        is_over: bool,
     },
 }
 
@@ -93,10 +95,10 @@ impl Position {
         if jump > longest {
             return Verdict::Close {
                 why: format!(
-                    "sequence {sequence} is {jump} after {}, more than {longest} after {silent_seconds} s of silence",
-                    self.last
+                    "sequence {sequence} is {jump} after the last one, more than {longest} after {silent_seconds} s of silence"
                 ),
-                remedy: "restart the agent, which begins a new epoch",
+                remedy: "the agent begins a new epoch; one of an earlier release has to be restarted",
+                is_over: true,
             };
         }
         if first <= self.last {
@@ -113,6 +115,7 @@ impl Position {
             return Verdict::Close {
                 why: format!("sequence {first} follows {}, {lost} are missing between them", self.last),
                 remedy: "connect again and go on behind the sequence the recommender states",
+                is_over: false,
             };
         }
         if !whole {

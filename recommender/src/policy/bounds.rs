@@ -11,6 +11,8 @@ use evenkeel_model::yaml::{self, Bounds as TextBounds};
 use evenkeel_rightsizing::policy::PolicyError;
 use serde_json::{Value, json};
 
+use crate::audit::Object;
+
 /// Kinds that are taken.
 pub const KINDS: [&str; 2] = ["LimitRange", "ResourceQuota"];
 /// What one text may hold: a limit range has a few dozen amounts.
@@ -30,6 +32,13 @@ pub struct BoundKey {
     pub namespace: String,
     /// Name.
     pub name: String,
+}
+
+impl BoundKey {
+    /// As the audit record names it.
+    pub(crate) fn object(&self) -> Object {
+        Object::new(&self.kind, &self.namespace, &self.name)
+    }
 }
 
 impl fmt::Display for BoundKey {

@@ -10,10 +10,12 @@ use std::time::SystemTime;
 
 use evenkeel_rightsizing::policy::rank::Dated;
 use evenkeel_rightsizing::policy::{Policy, PolicyError, read_all};
+use serde_json::Value;
 use tracing::{info, warn};
 
 use super::set::Source;
 use super::store::created;
+use crate::audit::{Audit, Said};
 
 /// Largest file read, bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -25,7 +27,26 @@ pub(crate) type Print = (Option<SystemTime>, u64, u64);
 struct File {
     print: Option<Print>,
     policies: Vec<(Arc<Policy>, u64)>,
+    /// What is in force of it, for the audit record.
+    said: Said,
     trouble: Option<String>,
+}
+
+impl File {
+    /// Leaves an entry that it says something else from now on.
+    fn recorded(&mut self, path: &Path, said: &Said, record: Option<&Audit>) -> Result<(), ()> {
+        self.said.follow(path, said, record).map_err(|why| {
+            if self.trouble.as_ref() != Some(&why) {
+                warn!(file = %path.display(), why, "a file of policies changed, which is not in force");
+            }
+            self.trouble = Some(why);
+        })
+    }
+}
+
+fn said(policies: &[Policy]) -> Said {
+    let text = |policy: &Policy| policy.object(None, Value::Null).to_string();
+    Said::of(policies.iter().map(|policy| (format!("policy {}", policy.key()), text(policy))))
 }
 
 /// All files.
@@ -35,36 +56,40 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Reads what has changed; whether anything has. `max` bounds the policies of all files together.
+    /// Reads what has changed; whether anything has. `max` bounds the policies of all files together. With a `record`, what has
+    /// no entry there does not come in force, and is tried again at the next look.
     pub(super) fn look(
         &mut self,
         places: &[PathBuf],
         max: usize,
         check: impl Fn(&Policy) -> Result<(), PolicyError>,
+        record: Option<&Audit>,
     ) -> bool {
         let found = listed(places);
         let before = self.by_path.len();
-        self.by_path.retain(|path, _| found.contains_key(path));
+        self.by_path.retain(|path, file| {
+            found.contains_key(path) || file.recorded(path, &Said::default(), record).is_err()
+        });
         let mut changed = self.by_path.len() != before;
         for (path, print) in found {
             if self.by_path.get(&path).is_some_and(|file| file.print == Some(print)) {
                 continue;
             }
-            changed = true;
             let elsewhere: usize =
                 self.by_path.iter().filter(|(p, _)| **p != path).map(|(_, f)| f.policies.len()).sum();
             let read = load(&path, print.1, max.saturating_sub(elsewhere), &check);
             let file = self.by_path.entry(path.clone()).or_default();
-            file.print = Some(print);
             match read {
-                Ok(policies) => {
+                Ok(policies) if file.recorded(&path, &said(&policies), record).is_ok() => {
                     info!(file = %path.display(), policies = policies.len(), "policies were read");
+                    (file.print, changed) = (Some(print), true);
                     file.policies = policies.into_iter().map(|p| (Arc::new(p), 0)).collect();
                     file.trouble = None;
                 }
+                Ok(_) => {}
                 Err(why) => {
                     warn!(file = %path.display(), why, "policies were not read; those read before stay");
-                    file.trouble = Some(why);
+                    (file.print, file.trouble, changed) = (Some(print), Some(why), true);
                 }
             }
         }
@@ -170,7 +195,7 @@ mod tests {
     fn files_are_read_again_when_they_change_and_a_wrong_one_keeps_what_it_gave() {
         let dir = tempfile::tempdir().unwrap();
         let places = [dir.path().to_owned(), PathBuf::from("/nonexistent/policies")];
-        let look = |files: &mut Files, max| files.look(&places, max, |_| Ok(()));
+        let look = |files: &mut Files, max| files.look(&places, max, |_| Ok(()), None);
         let mut files = Files::default();
         assert!(!look(&mut files, 10));
         fs::write(dir.path().join("a.yaml"), text("a")).unwrap();

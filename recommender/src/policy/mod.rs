@@ -19,7 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use evenkeel_rightsizing::policy::rank::Dated;
 use evenkeel_rightsizing::policy::{Policy, PolicyError, read};
+use serde_json::Value;
 
+use crate::audit::{Audit, AuditError, Object, Ticket};
 use crate::config::InForce;
 use crate::recommend::rules::{self, Chosen};
 use bounds::{Bound, BoundKey};
@@ -48,6 +50,20 @@ pub enum ChangeError {
     /// It could not be kept.
     #[error("the policy was not stored")]
     Store(#[from] evenkeel_log::LogError),
+    /// There can be no entry of it in the audit record.
+    #[error("{0}")]
+    Unrecorded(String),
+}
+
+impl From<AuditError> for ChangeError {
+    fn from(error: AuditError) -> Self {
+        Self::Unrecorded(error.told())
+    }
+}
+
+/// A policy as it is applied, without its dates and status.
+fn plain(policy: &Policy) -> Value {
+    policy.object(None, Value::Null)
 }
 
 /// What came of an application.
@@ -106,7 +122,7 @@ impl Policies {
             refused: AtomicU64::new(0),
             config: live.clone(),
         };
-        policies.look(now_ms);
+        policies.look(now_ms, None);
         Ok(policies)
     }
 
@@ -178,14 +194,26 @@ impl Policies {
     ///
     /// # Errors
     /// [`ChangeError`]; nothing has changed then.
-    pub fn apply(&self, text: &str, now_ms: u64) -> Result<(Policy, Outcome), ChangeError> {
+    pub(crate) fn apply(
+        &self,
+        text: &str,
+        now_ms: u64,
+        ticket: &Ticket,
+    ) -> Result<(Policy, Outcome), ChangeError> {
         let policy = self.valid(text)?;
+        let object = Object::new("Policy", &policy.namespace, &policy.name);
+        ticket.about(object.clone());
         let mut inner = self.inner();
         let outcome = self.allowed(&inner, &policy)?;
-        if outcome != Outcome::Unchanged {
-            inner.store.apply(policy.clone(), now_ms)?;
-            self.changed();
+        if outcome == Outcome::Unchanged {
+            ticket.quiet();
+            return Ok((policy, outcome));
         }
+        let before = inner.store.get(&policy.namespace, &policy.name).map(|dated| plain(&dated.policy));
+        ticket.around(object, before.as_ref(), Some(&plain(&policy)), || {
+            inner.store.apply(policy.clone(), now_ms).map_err(ChangeError::from)
+        })?;
+        self.changed();
         Ok((policy, outcome))
     }
 
@@ -193,17 +221,22 @@ impl Policies {
     ///
     /// # Errors
     /// [`ChangeError`]; nothing has changed then.
-    pub fn delete(&self, namespace: &str, name: &str) -> Result<bool, ChangeError> {
+    pub(crate) fn delete(&self, namespace: &str, name: &str, ticket: &Ticket) -> Result<bool, ChangeError> {
+        let object = Object::new("Policy", namespace, name);
+        ticket.about(object.clone());
         let mut inner = self.inner();
         if let Some(file) = inner.files.owner(namespace, name) {
             let key = format!("policy {namespace}/{name}");
             return Err(ChangeError::InFile { key, file: file.to_owned() });
         }
-        let was = inner.store.delete(namespace, name)?;
-        if was {
-            self.changed();
-        }
-        Ok(was)
+        let Some(before) = inner.store.get(namespace, name).map(|dated| plain(&dated.policy)) else {
+            return Ok(false);
+        };
+        ticket.around(object, Some(&before), None, || {
+            inner.store.delete(namespace, name).map_err(ChangeError::from)
+        })?;
+        self.changed();
+        Ok(true)
     }
 
     /// Limit ranges and quotas that were applied, by key.
@@ -215,19 +248,24 @@ impl Policies {
     ///
     /// # Errors
     /// [`ChangeError`]; nothing has changed then.
-    pub fn bind(&self, bound: &Bound, dry_run: bool) -> Result<Outcome, ChangeError> {
+    pub(crate) fn bind(&self, bound: &Bound, dry_run: bool, ticket: &Ticket) -> Result<Outcome, ChangeError> {
         let max = self.config.now().recommend.max_policies;
         let mut inner = self.inner();
         let known = inner.store.bounds();
-        let outcome = match known.get(&bound.key) {
+        let before = known.get(&bound.key).map(|bound| bound.object.clone());
+        let outcome = match &before {
             None if known.len() >= max => return Err(ChangeError::Full(max)),
             None => Outcome::Created,
-            Some(before) if before.object == bound.object => Outcome::Unchanged,
+            Some(before) if *before == bound.object => Outcome::Unchanged,
             Some(_) => Outcome::Changed,
         };
-        if !dry_run && outcome != Outcome::Unchanged {
-            inner.store.bind(bound)?;
+        if dry_run || outcome == Outcome::Unchanged {
+            ticket.quiet();
+            return Ok(outcome);
         }
+        ticket.around(bound.key.object(), before.as_ref(), Some(&bound.object), || {
+            inner.store.bind(bound).map_err(ChangeError::from)
+        })?;
         Ok(outcome)
     }
 
@@ -235,8 +273,13 @@ impl Policies {
     ///
     /// # Errors
     /// [`ChangeError`]; nothing has changed then.
-    pub fn unbind(&self, key: &BoundKey) -> Result<bool, ChangeError> {
-        Ok(self.inner().store.unbind(key)?)
+    pub(crate) fn unbind(&self, key: &BoundKey, ticket: &Ticket) -> Result<bool, ChangeError> {
+        let mut inner = self.inner();
+        let Some(before) = inner.store.bounds().get(key).map(|bound| bound.object.clone()) else {
+            return Ok(false);
+        };
+        ticket
+            .around(key.object(), Some(&before), None, || inner.store.unbind(key).map_err(ChangeError::from))
     }
 
     /// Counts an object that was refused because it is wrong.
@@ -274,13 +317,13 @@ impl Policies {
         set
     }
 
-    /// Reads files that have changed since the last look.
-    pub fn look(&self, now_ms: u64) {
+    /// Reads files that have changed since the last look, which leaves entries in the audit record where it is given.
+    pub(crate) fn look(&self, now_ms: u64, record: Option<&Audit>) {
         let mut inner = self.inner();
         let Inner { store, files } = &mut *inner;
         let config = self.config.now();
-        if files.look(&config.policies, config.recommend.max_policies, |policy| self.rule(policy).map(|_| ()))
-        {
+        let check = |policy: &Policy| self.rule(policy).map(|_| ());
+        if files.look(&config.policies, config.recommend.max_policies, check, record) {
             // A file's own dates change with every edit: the first sight of a policy is its age.
             store.date(files.undated(), now_ms);
             self.changed();

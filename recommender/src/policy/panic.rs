@@ -6,8 +6,10 @@
 
 use std::path::Path;
 
-use evenkeel_model::panic::reason;
+use evenkeel_model::panic::{Panic, reason};
+use serde_json::{Value, json};
 
+use crate::audit::Object;
 use crate::state::PanicSwitch;
 
 const BY_FLAG: &str = "the configuration says panic = true";
@@ -35,6 +37,19 @@ pub fn wanted(now: &PanicSwitch, held: Option<String>) -> Option<(bool, String)>
         None if now.on && ours => Some((false, "flag or file are gone".to_owned())),
         _ => None,
     }
+}
+
+/// The switch, as the audit record names it.
+pub(crate) fn object() -> Object {
+    Object::of_all("PanicSwitch", "panic")
+}
+
+/// Setting the switch, as the audit record has it: before and after.
+pub(crate) fn change(before: &PanicSwitch, switch: Panic, reason: &str) -> (Object, Value, Value) {
+    let shown =
+        |on: bool, revert: bool, reason: &str| json!({ "on": on, "revert": revert, "reason": reason });
+    let after = shown(switch.is_on(), switch == Panic::Revert, reason);
+    (object(), shown(before.on, before.on && before.revert, &before.reason), after)
 }
 
 #[cfg(test)]

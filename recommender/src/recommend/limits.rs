@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use super::advice::index;
 use super::caps::scaled;
+use crate::audit::{Audit, Said};
 use crate::capacity::read;
 use crate::config::{Config, LimitRangeSection};
 use crate::policy::bounds::{Bound, BoundKey};
@@ -110,6 +111,8 @@ struct Given {
     print: Option<Print>,
     ranges: Vec<LimitRange>,
     quotas: Vec<ResourceQuota>,
+    /// What is in force of it, for the audit record: what quotas allow, and not what is used of them.
+    said: Said,
     /// Why it could not be read.
     trouble: Option<String>,
 }
@@ -179,21 +182,21 @@ impl Limits {
         self.make_anew(&held);
     }
 
-    /// Reads files that have changed since the last look.
-    pub fn look(&self, config: &Config) {
+    /// Reads files that have changed since the last look. With a `record`, what has no entry there does not come in force, and is
+    /// tried again at the next look.
+    pub(crate) fn look(&self, config: &Config, record: Option<&Audit>) {
         let mut held = self.held();
         let found = listed(&config.objects);
         let ranges = &config.recommend.limit_ranges;
         let before = held.files.len();
-        held.files.retain(|path, _| found.contains_key(path));
+        held.files.retain(|path, file| {
+            found.contains_key(path) || file.recorded(path, &Said::default(), record).is_err()
+        });
         let mut changed = held.files.len() != before || held.sections != *ranges;
         held.sections.clone_from(ranges);
         for (path, print) in found {
             let file = held.files.entry(path.clone()).or_default();
-            if file.print.replace(print) != Some(print) {
-                changed = true;
-                file.read(&path, print.1);
-            }
+            changed |= file.print != Some(print) && file.read(&path, print, record);
         }
         if changed {
             self.make_anew(&held);
@@ -202,7 +205,19 @@ impl Limits {
 }
 
 impl Given {
-    fn read(&mut self, path: &Path, bytes: u64) {
+    /// Leaves an entry that it says something else from now on.
+    fn recorded(&mut self, path: &Path, said: &Said, record: Option<&Audit>) -> Result<(), ()> {
+        self.said.follow(path, said, record).map_err(|why| {
+            if self.trouble.as_ref() != Some(&why) {
+                warn!(file = %path.display(), why, "a file of limit ranges and quotas changed, which is not in force");
+            }
+            self.trouble = Some(why);
+        })
+    }
+
+    /// Reads the file; whether something else is in force then, or is told of it.
+    fn read(&mut self, path: &Path, print: Print, record: Option<&Audit>) -> bool {
+        let bytes = print.1;
         let read = match bytes {
             0..=MAX_FILE_BYTES => {
                 File::open(path).map_err(|e| e.to_string()).and_then(|file| read::snapshot(file, None))
@@ -213,7 +228,11 @@ impl Given {
         };
         match read {
             Ok(read) => {
-                (self.ranges, self.quotas) = (read.cluster.limit_ranges, read.cluster.quotas);
+                let (ranges, quotas) = (read.cluster.limit_ranges, read.cluster.quotas);
+                if self.recorded(path, &said(&ranges, &quotas), record).is_err() {
+                    return false;
+                }
+                (self.ranges, self.quotas) = (ranges, quotas);
                 let (ranges, quotas) = (self.ranges.len(), self.quotas.len());
                 info!(file = %path.display(), ranges, quotas, "limit ranges and quotas were read");
                 self.trouble = None;
@@ -223,6 +242,8 @@ impl Given {
                 self.trouble = Some(why);
             }
         }
+        self.print = Some(print);
+        true
     }
 
     fn holds(&self, key: &BoundKey) -> bool {
@@ -232,6 +253,13 @@ impl Given {
             _ => self.quotas.iter().any(|quota| is_it(&quota.metadata)),
         }
     }
+}
+
+fn said(ranges: &[LimitRange], quotas: &[ResourceQuota]) -> Said {
+    let named = |kind: &str, meta: &Metadata| format!("{kind} {}/{}", meta.namespace_or_default(), meta.name);
+    let ranges = ranges.iter().map(|r| (named("LimitRange", &r.metadata), format!("{:?}", r.spec)));
+    let quotas = quotas.iter().map(|q| (named("ResourceQuota", &q.metadata), format!("{:?}", q.spec)));
+    Said::of(ranges.chain(quotas))
 }
 
 impl Held {
@@ -319,7 +347,7 @@ spec: {hard: {requests.memory: 1Mi}, scopes: [Terminating]}
         let file = dir.path().join("objects.yaml");
         std::fs::write(&file, OBJECTS).unwrap();
         let limits = Limits::new(&[]);
-        limits.look(&config(dir.path().to_owned()));
+        limits.look(&config(dir.path().to_owned()), None);
         let memory = Allowed {
             max: Some(1 << 30),
             default_limit: Some(512 << 20),
@@ -340,7 +368,7 @@ spec: {hard: {requests.memory: 1Mi}, scopes: [Terminating]}
         assert_eq!((seen(), limits.of("other", Resource::Cpu)), ([cpu, memory], Allowed::default()));
         std::fs::write(&file, "kind: LimitRange\nspec: {limits: [{type: Container, min: {cpu: much}}]}\n")
             .unwrap();
-        limits.look(&config(dir.path().to_owned()));
+        limits.look(&config(dir.path().to_owned()), None);
         assert_eq!((seen(), limits.troubles().len()), ([cpu, memory], 1));
         // What is applied counts beside files, and under a name of a file not at all.
         let applied = |name: &str| {
@@ -356,7 +384,7 @@ spec: {hard: {requests.memory: 1Mi}, scopes: [Terminating]}
         assert_eq!((seen()[1].max, limits.in_force().len()), (Some(9 << 20), 1));
         limits.apply(Vec::new);
         std::fs::remove_file(&file).unwrap();
-        limits.look(&config(dir.path().to_owned()));
+        limits.look(&config(dir.path().to_owned()), None);
         assert_eq!((seen(), limits.troubles().len()), ([Allowed::default(); 2], 0));
     }
 }

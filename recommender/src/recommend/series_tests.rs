@@ -138,7 +138,7 @@ fn namespaces_and_kills_are_told_of() {
         objects: vec![dir.path().join("a.yaml")],
         ..crate::config::Config::default()
     };
-    site.advisor.limits.look(&config);
+    site.advisor.limits.look(&config, None);
     let mut feed = Feed::new();
     feed.start(("web", "web:1", None));
     feed.run(3 * DAY, |_| (900, 400));

@@ -388,6 +388,7 @@ mod tests {
             containers: 1,
             per_node: 1,
             names_per_minute: 1,
+            kills_per_hour: 500,
             gone_minutes: 1,
             events: 1,
             subjects: 1,

@@ -46,6 +46,7 @@ pub(super) fn empty() -> State {
         containers: 1_000,
         per_node: 1_000,
         names_per_minute: 1_000,
+        kills_per_hour: 500,
         gone_minutes: 5,
         events: 10,
         subjects: 5_000,

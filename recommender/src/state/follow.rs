@@ -6,6 +6,7 @@ use evenkeel_model::rollup::Rollup;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::history::{Cause, Event as PastEvent};
 
+use super::belief::Reason;
 use super::buffer::Buffer;
 use super::history::{History, Requested, SeriesId, SeriesKey};
 use super::image::Image;
@@ -16,6 +17,7 @@ use super::stream::NodeKey;
 use super::{Limits, State, absorb_hour, bounds, minute_of};
 use crate::history::Subject;
 use crate::history::past::Subjects;
+use crate::history::peers::Caps;
 use crate::history::replica::Replica;
 use crate::ingest::record::Key;
 
@@ -23,8 +25,6 @@ use crate::ingest::record::Key;
 /// whether the request was enough. The kubelet restarts a container that fails at most thirteen times an hour once its
 /// back-off has grown to five minutes.
 const KILLS_OF_CONTAINER: usize = 20;
-/// The same of a node, in an hour of their reception.
-const KILLS_OF_NODE: u32 = 500;
 
 /// Stands for the containers of an earlier release's minutes; no stream has this number.
 const IMPORTED: (u64, u32) = (u64::MAX, 0);
@@ -43,12 +43,12 @@ impl State {
         let known = self.streams.get(&id).is_some_and(|s| s.slots.get(announcement.slot).is_some());
         let too_long = !bounds::is_nameable(&identity) || !self.has_room_for(&identity);
         if too_long || (!known && !self.has_room(id, key)) {
-            return self.refuse_container(key);
+            return self.refuse_container(key, Reason::Containers);
         }
         let Some(series) = self.name(key, &identity) else {
             // Its number must not go on as somebody else's.
             self.end_slot(id, announcement.slot);
-            return self.refuse_container(key);
+            return self.refuse_container(key, Reason::Names);
         };
         let now = self.clock.now().min(minute_of(received_usec));
         if let Some(entry) = self.history.get_mut(series) {
@@ -81,11 +81,19 @@ impl State {
             self.keep_slots(&NodeKey::of(key), id);
         }
         self.follow(id, announcement.slot, series, &subjects);
+        let caps = self.past.caps(subjects[0], key.node_number(), id);
+        if let Some(slot) =
+            self.streams.get_mut(&id).and_then(|stream| stream.slots.get_mut(announcement.slot))
+        {
+            slot.caps = caps;
+        }
     }
 
-    fn refuse_container(&mut self, key: &Key) {
+    fn refuse_container(&mut self, key: &Key, reason: Reason) {
         self.counters.refused_containers += 1;
-        self.nodes.entry(NodeKey::of(key)).or_default().refused += 1;
+        let node = self.nodes.entry(NodeKey::of(key)).or_default();
+        node.refused += 1;
+        node.dropped.add(reason, 1);
     }
 
     /// The series of a container; nothing where its name is new and its node brought too many.
@@ -142,7 +150,10 @@ impl State {
         let (Some(pod), container) = (&decision.pod, decision.container.as_deref()) else { return };
         // Before anything is looked for: a search costs as much as the node has containers.
         let now = self.clock.now() / 60;
-        if !self.nodes.entry(node.clone()).or_default().kills.take(now, KILLS_OF_NODE) {
+        let most = self.limits.kills_per_hour;
+        let known = self.nodes.entry(node.clone()).or_default();
+        if !known.kills.take(now, most) {
+            known.dropped.add(Reason::Kills, 1);
             self.counters.refused_kills += 1;
             return;
         }
@@ -170,7 +181,9 @@ impl State {
                 Some((slot.subjects[0]?, event))
             })
             .collect();
+        let known = self.nodes.entry(node.clone()).or_default();
         if hit.is_empty() {
+            known.dropped.add(Reason::NoSuchKill, 1);
             self.past.counts.unplaced_events += 1;
         }
         let hour = u32::try_from(decision.time_usec / (60 * MINUTE_USEC)).unwrap_or(u32::MAX);
@@ -178,6 +191,7 @@ impl State {
             if self.past.events_of_hour(own, hour) < KILLS_OF_CONTAINER {
                 self.past.event(own, event);
             } else {
+                known.dropped.add(Reason::Kills, 1);
                 self.counters.refused_kills += 1;
             }
         }
@@ -200,7 +214,7 @@ impl State {
 
     /// Puts a followed container back as it was written to a checkpoint.
     pub(crate) fn restore_slot(&mut self, id: u64, key: &Key, restored: RestoredSlot) {
-        let RestoredSlot { number, mut identity, open, samples, seconds, hour, buffer } = restored;
+        let RestoredSlot { number, mut identity, open, samples, seconds, hour, buffer, caps } = restored;
         // Earlier releases took in what is too large.
         self.counters.dropped_labels += u64::from(bounds::cut_labels(&mut identity));
         self.counters.dropped_requests += u64::from(bounds::cut_requests(&mut identity));
@@ -220,7 +234,7 @@ impl State {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let bytes = bounds::identity_bytes(&identity);
         let mut slot = Slot::new(number, Arc::new(identity), series, subjects);
-        (slot.open, slot.samples, slot.seconds) = (open, samples, seconds);
+        (slot.open, slot.samples, slot.seconds, slot.caps) = (open, samples, seconds, caps);
         slot.hour = hour.map(Box::new);
         self.identity_bytes += bytes;
         match stream.slots.insert(slot) {
@@ -259,6 +273,7 @@ pub(crate) struct RestoredSlot {
     pub(crate) seconds: Seconds,
     pub(crate) hour: Option<Replica>,
     pub(crate) buffer: Option<Buffer>,
+    pub(crate) caps: Option<Caps>,
 }
 
 fn series_key(key: &Key, identity: &v1::ContainerIdentity) -> SeriesKey {

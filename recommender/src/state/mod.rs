@@ -22,6 +22,9 @@
 //! | names of series or of subjects above 512 bytes for each of `history.max_series` together | those idle longest go, first of nodes that brought many | `history_dropped_series`, `history_refused_subjects` |
 //! | a decision above 4 KiB | kept without its inputs, its texts cut | `cut_decisions` |
 
+pub(crate) mod belief;
+#[cfg(test)]
+mod belief_tests;
 pub(crate) mod bounds;
 pub(crate) mod buffer;
 pub mod clock;
@@ -51,8 +54,9 @@ use evenkeel_proto::v1;
 use crate::history::fill::Filling;
 use crate::history::past::{Past, PastBounds, Subjects};
 use crate::history::replica::{Fold, Replica};
-use crate::ingest::record::{Entry as LogEntry, Key, Lost, Panic, Taken};
+use crate::ingest::record::{Entry as LogEntry, Key, Lost, Owned, Panic, Taken};
 use crate::ingest::stream_state::Range;
+use belief::{Means, Reason};
 use clock::Clock;
 use history::{Bounds, History, Minutes};
 use minute::MINUTE_USEC;
@@ -62,6 +66,9 @@ use stream::{Node, NodeKey, Staging, Stream};
 
 /// Samples dated further ahead of their reception are not counted: they would push the whole history out.
 const MAX_AHEAD_MINUTES: u64 = 24 * 60;
+
+/// Streams of one node that are many: agents begin one at each start.
+const EPOCHS_OF_NODE: usize = 8;
 
 /// Hours and days looked at for sealing after each record: an hour of 10,000 workloads is sealed within a few seconds of
 /// a busy cluster's records, none of which waits long.
@@ -80,6 +87,8 @@ pub struct Limits {
     pub per_node: usize,
     /// Names of containers a node may bring in a minute, beyond as many as it may have at once.
     pub names_per_minute: u32,
+    /// Kills of a node counted in an hour of their reception.
+    pub kills_per_hour: u32,
     /// Minutes of silence, while others are heard, after which a node is gone.
     pub gone_minutes: u32,
     /// Decisions kept.
@@ -317,6 +326,13 @@ impl State {
                 self.panic = PanicSwitch { on, revert, reason, since_usec: received_usec };
             }
             LogEntry::Retired(key) => self.retire(&key),
+            LogEntry::Owned(Owned { key, owner }) => {
+                let id = self.stream_id(&key);
+                self.seen(id, received_usec);
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.owner = owner;
+                }
+            }
             LogEntry::Announced(Taken { key, frame }) => {
                 let id = self.stream_id(&key);
                 self.seen(id, received_usec);
@@ -356,7 +372,7 @@ impl State {
             return *id;
         }
         if self.streams.len() >= self.limits.epochs {
-            self.forget_idlest();
+            self.forget_idlest(key);
         }
         let id = self.next_stream;
         self.next_stream += 1;
@@ -365,9 +381,14 @@ impl State {
         id
     }
 
-    fn forget_idlest(&mut self) {
-        let idlest = self.streams.iter().min_by_key(|(_, s)| s.last_seen_usec).map(|(_, s)| s.key.clone());
-        let Some(key) = idlest else { return };
+    /// Forgets a stream for a new one: of a node with many its own, so that it costs nobody else's.
+    fn forget_idlest(&mut self, new: &Key) {
+        let is_own = |key: &Key| key.cluster == new.cluster && key.node == new.node;
+        let own = self.streams.values().filter(|stream| is_own(&stream.key)).count();
+        let may_go = self.streams.values().filter(|stream| own < EPOCHS_OF_NODE || is_own(&stream.key));
+        let Some(key) = may_go.min_by_key(|stream| stream.last_seen_usec).map(|s| s.key.clone()) else {
+            return;
+        };
         self.retire(&key);
         if let Some(id) = self.by_key.remove(&key) {
             self.streams.remove(&id);
@@ -463,9 +484,17 @@ impl State {
             return Applied::Unreadable("a minute has more samples than a minute can have".to_owned());
         }
         self.delivered(id, key, received_usec, header.time_usec);
+        let node = self.nodes.entry(NodeKey::of(key)).or_default();
+        let means = Means::of(node.facts.as_ref());
+        let together = self.staging.seconds.iter().map(|(.., sample, previous)| (sample, previous.as_ref()));
+        if let Some(reason) = means.doubt_all(together) {
+            node.dropped.add(reason, self.staging.seconds.len() as u64);
+            self.staging.seconds.clear();
+        }
+        let dropped = &mut node.dropped;
         let Some(stream) = self.streams.get_mut(&id) else { return Applied::Done };
         let latest = (received_usec / MINUTE_USEC).max(u64::from(self.clock.now())) + MAX_AHEAD_MINUTES;
-        let clock = self.clock.now();
+        let (clock, origin) = (self.clock.now(), key.node_number());
         let oldest = self.clock.horizon().saturating_sub(self.limits.history.retention_minutes);
         let mut newest = 0;
         let mut counted = 0;
@@ -473,17 +502,24 @@ impl State {
         for (number, time_usec, sample, previous) in &self.staging.seconds {
             let Some(slot) = stream.slots.get_mut(*number) else {
                 self.counters.unannounced += 1;
+                dropped.add(Reason::Unannounced, 1);
                 continue;
             };
             let minute = match u32::try_from(time_usec / MINUTE_USEC) {
                 Ok(minute) if u64::from(minute) <= latest => minute,
                 _ => {
                     self.counters.misdated += 1;
+                    dropped.add(Reason::Ahead, 1);
                     continue;
                 }
             };
             if minute < oldest {
                 self.counters.ancient += 1;
+                dropped.add(Reason::Ancient, 1);
+                continue;
+            }
+            if let Some(reason) = means.doubt_sample(sample, previous.as_ref()) {
+                dropped.add(reason, 1);
                 continue;
             }
             newest = newest.max(*time_usec);
@@ -491,6 +527,11 @@ impl State {
             let before = slot.latest.as_ref().map(|(time, _)| *time);
             self.counters.late += u64::from(before.is_some_and(|before| *time_usec < before));
             self.counters.resets += u64::from(previous.as_ref().is_some_and(|p| went_back(p, sample)));
+            if slot.caps.is_none() {
+                slot.show(*time_usec, sample, previous.as_ref());
+                dropped.add(Reason::Share, 1);
+                continue;
+            }
             turn_hour(&mut self.past, clock, slot, minute / 60);
             if let Some((minute, rollup)) = slot.take(minute, *time_usec, sample, previous.as_ref()) {
                 self.history.record(slot.series, (id, *number), &slot.identity.pod, minute, &rollup);
@@ -500,27 +541,40 @@ impl State {
                 && let Some(fold) = slot.fold()
             {
                 self.past.absorb(clock, &slot.subjects, &fold);
+                slot.caps = Some(self.past.compare(slot.subjects[0], origin, &fold));
             }
         }
         stream.slots.rewind();
         for (number, minute, rollup) in &self.staging.minutes {
             let Some(slot) = stream.slots.get_mut(*number) else {
                 self.counters.unannounced += rollup.samples;
+                dropped.add(Reason::Unannounced, rollup.samples);
                 continue;
             };
             let minute = match u32::try_from(*minute) {
                 Ok(minute) if u64::from(minute) <= latest => minute,
                 _ => {
                     self.counters.misdated += rollup.samples;
+                    dropped.add(Reason::Ahead, rollup.samples);
                     continue;
                 }
             };
             if minute < oldest {
                 self.counters.ancient += rollup.samples;
+                dropped.add(Reason::Ancient, rollup.samples);
+                continue;
+            }
+            if let Some(reason) = means.doubt_minute(rollup) {
+                dropped.add(reason, rollup.samples);
                 continue;
             }
             newest = newest.max(u64::from(minute) * MINUTE_USEC);
             counted += rollup.samples;
+            if slot.caps.is_none() {
+                dropped.add(Reason::Share, rollup.samples);
+                continue;
+            }
+            let rollup = &slot.capped_minute(rollup);
             turn_hour(&mut self.past, clock, slot, minute / 60);
             if let Some((minute, rollup)) = slot.take_rollup(minute, rollup) {
                 self.history.record(slot.series, (id, *number), &slot.identity.pod, minute, &rollup);
@@ -528,6 +582,7 @@ impl State {
             }
             if let Some(fold) = slot.fold_rollup(rollup) {
                 self.past.absorb(clock, &slot.subjects, &fold);
+                slot.caps = Some(self.past.compare(slot.subjects[0], origin, &fold));
             }
         }
         self.count(key, newest, counted);

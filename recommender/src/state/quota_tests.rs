@@ -19,6 +19,7 @@ fn limits() -> Limits {
         containers: 10_000_000,
         per_node: 50,
         names_per_minute: 10,
+        kills_per_hour: 500,
         gone_minutes: 5,
         events: 100,
         subjects: 1_000_000,

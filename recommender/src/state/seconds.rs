@@ -2,6 +2,7 @@
 //! to hours and days yet.
 
 use evenkeel_model::sample::{Field, Sample};
+use evenkeel_rightsizing::histogram::Histogram;
 use evenkeel_rightsizing::{Resource, usage};
 
 use super::slots::{Moment, memory_of};
@@ -116,11 +117,9 @@ impl Seconds {
     pub(crate) fn unfolded(&self, hour: u32) -> Fold {
         let mut fold = Fold { hour, ..Fold::default() };
         for resource in Resource::ALL {
-            let (heights, peak) = (&mut fold.heights[at(resource)], &mut fold.peaks[at(resource)]);
-            for (value, weight) in self.unfolded_of(resource) {
-                heights.add(value, weight);
-                *peak = (*peak).max(value);
-            }
+            let peak = &mut fold.peaks[at(resource)];
+            let counted = self.unfolded_of(resource).inspect(|(value, _)| *peak = (*peak).max(*value));
+            fold.heights[at(resource)] = Histogram::of(counted);
         }
         fold
     }

@@ -12,6 +12,7 @@ use super::history::SeriesId;
 use super::seconds::Seconds;
 use super::traffic::Looks;
 use crate::history::past::Subjects;
+use crate::history::peers::{Caps, NO_CAPS};
 use crate::history::replica::{Fold, Part, Replica, pod_id};
 
 /// A container was running so long before its first and after its last sample: folded minutes, and a clock that is set.
@@ -53,6 +54,8 @@ pub struct Slot {
     pub samples: u64,
     /// Block I/O and network, where it is told.
     pub(crate) traffic: Option<Box<Looks>>,
+    /// What of its use counts; nothing of it is history where its node has too many of the kind.
+    pub(crate) caps: Option<Caps>,
 }
 
 impl Slot {
@@ -74,6 +77,7 @@ impl Slot {
             hour: None,
             samples: 0,
             traffic: None,
+            caps: Some(NO_CAPS),
         }
     }
 
@@ -86,12 +90,17 @@ impl Slot {
         previous: Option<&Sample>,
     ) -> Option<(u32, Rollup)> {
         let ended = self.turn(minute);
-        if let Some((_, rollup)) = &mut self.open {
-            rollup.add(previous, sample);
-        }
         let cpu_micro = previous.and_then(|p| sample.cpu_micro(p));
         self.cpu_milli = cpu_micro.map(|micro| micro / 1000);
-        self.seconds.push(time_usec, sample, previous, cpu_micro);
+        let capped = self.capped(sample, previous, cpu_micro);
+        let (counts, cpu_micro) = match &capped {
+            Some(capped) => (capped, previous.and_then(|p| capped.cpu_micro(p))),
+            None => (sample, cpu_micro),
+        };
+        if let Some((_, rollup)) = &mut self.open {
+            rollup.add(previous, counts);
+        }
+        self.seconds.push(time_usec, counts, previous, cpu_micro);
         if previous.is_some_and(|previous| sample.is_starved(previous))
             && let Some(hour) = &mut self.hour
         {
@@ -100,6 +109,47 @@ impl Slot {
         self.latest = Some((time_usec, *sample));
         self.samples += 1;
         ended
+    }
+
+    /// The sample as far as it counts, where that is less.
+    fn capped(&self, sample: &Sample, previous: Option<&Sample>, cpu_micro: Option<u64>) -> Option<Sample> {
+        let [cpu, memory] = self.caps.unwrap_or(NO_CAPS);
+        let is_above = |value: Option<u64>, cap| value.is_some_and(|value| value > cap);
+        if !is_above(cpu_micro, cpu) && !is_above(memory_of(sample), memory) {
+            return None;
+        }
+        let mut capped = *sample;
+        for field in [Field::MemoryWorkingSetBytes, Field::MemoryCurrentBytes] {
+            if let Some(bytes) = sample.get(field) {
+                capped.set(field, bytes.min(memory));
+            }
+        }
+        if is_above(cpu_micro, cpu)
+            && let Some(before) = previous.and_then(|previous| previous.get(Field::CpuUsageUsec))
+        {
+            let usec = u128::from(cpu) * u128::from(sample.interval_usec()) / 1_000_000;
+            capped.set(Field::CpuUsageUsec, before + u64::try_from(usec).unwrap_or(u64::MAX - before));
+        }
+        Some(capped)
+    }
+
+    /// A folded minute as far as it counts.
+    pub(crate) fn capped_minute(&self, rollup: &Rollup) -> Rollup {
+        let mut capped = *rollup;
+        let caps = self.caps.unwrap_or(NO_CAPS);
+        for (part, cap) in [&mut capped.cpu_micro, &mut capped.memory_bytes].into_iter().zip(caps) {
+            part.max = part.max.min(cap);
+            part.min = part.min.min(cap);
+            part.sum = part.sum.min(cap.saturating_mul(part.count));
+        }
+        capped
+    }
+
+    /// Takes a second of a container that is no history.
+    pub(crate) fn show(&mut self, time_usec: u64, sample: &Sample, previous: Option<&Sample>) {
+        self.cpu_milli = previous.and_then(|p| sample.cpu_micro(p)).map(|micro| micro / 1000);
+        self.latest = Some((time_usec, *sample));
+        self.samples += 1;
     }
 
     /// Takes a folded minute in; what it returns is a minute that has ended.

@@ -5,6 +5,7 @@ use evenkeel_model::sample::Sample;
 use evenkeel_proto::frame::{Decoder, Visitor};
 use evenkeel_proto::v1;
 
+use super::belief::Dropped;
 use super::slots::Slots;
 use crate::ingest::record::Key;
 use crate::ingest::stream_state::Position;
@@ -48,6 +49,8 @@ pub struct Node {
     /// By how much its clock is behind the recommender's at its last frame, microseconds; negative: ahead. A node that
     /// delivers what it kept is behind until it has caught up.
     pub behind_usec: i64,
+    /// What it said and was not taken in.
+    pub(crate) dropped: Dropped,
     /// Streams of other epochs than the newest whose slots are kept, oldest first.
     pub(crate) earlier: Vec<u64>,
     /// New names it may bring.
@@ -117,6 +120,8 @@ pub struct Stream {
     pub(crate) began_usec: u64,
     /// Its containers run: it is the newest epoch of a node that is not gone.
     pub(crate) counts: bool,
+    /// The identity that opened it; empty where an earlier release did not note it.
+    pub(crate) owner: String,
 }
 
 impl Stream {
@@ -130,6 +135,7 @@ impl Stream {
             heard: 0,
             began_usec: 0,
             counts: false,
+            owner: String::new(),
         }
     }
 

@@ -31,6 +31,7 @@ impl Feed {
             containers: 100,
             per_node: 100,
             names_per_minute: 100,
+            kills_per_hour: 500,
             gone_minutes: 5,
             events: 10,
             subjects: 500,

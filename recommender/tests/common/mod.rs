@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub(crate) mod apiserver;
+pub(crate) mod tls;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -10,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use evenkeel_model::sample::{Field, Sample};
-use evenkeel_proto::frame::Encoder;
+use evenkeel_proto::frame::{Encoder, Folder};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::ingest_service_client::IngestServiceClient;
 use evenkeel_proto::v1::stream_request::Message as Asked;
@@ -55,6 +58,8 @@ impl Running {
         let at = At::fresh();
         config.serve.socket = at.path().to_owned();
         config.log.sync_interval = Span::from_millis(5);
+        // What is acknowledged can be asked for, however slow the machine is.
+        config.ingest.count_within = Span::from_secs(60);
         // The one rule whose answers can be told by heart.
         config.recommend.rule = "initial".into();
         adjust(&mut config);
@@ -208,6 +213,25 @@ impl Agent {
         (0..seconds).map(|_| self.second()).collect()
     }
 
+    /// The next seconds in one frame of minutes, as an agent sends what it kept for long.
+    pub(crate) fn measure_folded(&mut self, seconds: usize) -> v1::Frame {
+        let frames = self.measure(seconds);
+        let mut folder = Folder::new();
+        for frame in &frames {
+            folder.add(&frame.samples).unwrap();
+        }
+        let mut bytes = Vec::new();
+        folder.finish(&mut bytes).unwrap();
+        v1::Frame {
+            sequence: self.sequence,
+            replaces_first: frames[0].sequence,
+            samples_crc32c: crc32c::crc32c(&bytes),
+            samples: bytes.into(),
+            announced: frames[0].announced.clone(),
+            ..v1::Frame::default()
+        }
+    }
+
     fn second(&mut self) -> v1::Frame {
         let announced = if self.sequence == 0 { self.announcements() } else { Vec::new() };
         self.sequence += 1;
@@ -277,7 +301,7 @@ impl Agent {
             match link.next().await? {
                 Said::Resume(resume) => link.resume = resume,
                 // Told to every agent, whether it has shaken hands or not.
-                Said::Overlay(_) => continue,
+                Said::Overlay(_) | Said::Disbelieved(_) => continue,
                 other => panic!("{other:?}"),
             }
             break;

@@ -15,6 +15,7 @@ use super::*;
 use crate::api::grpc::Api;
 use crate::api::http::Site;
 use crate::api::ready::Readiness;
+use crate::audit::{Audit, Ticket};
 use crate::clock::WallClock;
 use crate::config::Config;
 use crate::identity::Access;
@@ -67,9 +68,10 @@ impl Rig {
         let (engine, threads) = Engine::start(store, &config, WallClock::system()).unwrap();
         let stored = Arc::new(Stored::open(file));
         let live = crate::config::InForce::new(&config);
-        let access = Arc::new(Access::new(&config, WallClock::system()));
+        let access = Arc::new(Access::new(&config, WallClock::system(), None));
         let gates = Default::default();
-        let readiness = Arc::new(Readiness::new(&config, Arc::clone(access.tokens()), None));
+        let audit = Audit::open(&config.audit_dir(), config.audit.max_bytes.get(), WallClock::system());
+        let readiness = Arc::new(Readiness::new(&config, Arc::clone(access.tokens()), audit, None, None));
         let (asking, ready) = (Arc::clone(&access), Arc::clone(&readiness));
         let context = Context::new(engine, &live, Arc::clone(&stored), gates, asking, ready).unwrap();
         let site = Site::new(readiness, stored, WallClock::system());
@@ -116,7 +118,8 @@ impl Rig {
             r#"{{"apiVersion": "evenkeel.dev/v1", "kind": "Policy", "metadata": {{"name": "p", "namespace": "shop"}},
                 "spec": {{"target": {{}}{more}}}}}"#
         );
-        self.context.policies.apply(&text, 1).unwrap();
+        let ticket = Ticket::own(self.context.readiness.audit(), "a test", "test");
+        self.context.policies.apply(&text, 1, &ticket).unwrap();
     }
 }
 

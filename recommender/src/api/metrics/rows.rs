@@ -1,6 +1,5 @@
 //! Owns the rows of `/metrics` by node, namespace, cluster and workload: bounded in number, the first by name.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use evenkeel_model::quantity::Quantity;
@@ -107,24 +106,46 @@ fn of_other<'a>(name: &str, sum: &'a v1::AllocatedAmount) -> Option<&'a str> {
 
 /// Recommendations of what runs; how many containers of workloads there are.
 fn by_workload(text: &mut String, kept: &Kept, most: usize) -> usize {
-    let mut containers: BTreeMap<[&str; 4], Vec<&v1::Recommendation>> = BTreeMap::new();
+    let is_same = |a: &v1::Recommendation, b: &v1::Recommendation| {
+        a.container == b.container
+            && a.workload == b.workload
+            && a.namespace == b.namespace
+            && a.cluster == b.cluster
+    };
+    // What is kept is in the order of its places, so that one container's resources stand side by side. Only the rows that
+    // are shown are looked at closely: there may be a hundred times as many.
+    let mut count = 0;
+    let mut shown: Vec<(String, Vec<&v1::Recommendation>)> = Vec::new();
+    let mut before: Option<&v1::Recommendation> = None;
     for r in kept.all().filter(|r| r.replicas > 0) {
-        containers.entry([&r.cluster, &r.namespace, &r.workload, &r.container]).or_default().push(r);
+        let is_next = !before.is_some_and(|before| is_same(before, r));
+        before = Some(r);
+        count += usize::from(is_next);
+        if is_next && count <= most {
+            shown.push((of_container(r), vec![r]));
+        } else if count <= most
+            && let Some((_, both)) = shown.last_mut()
+        {
+            both.push(r);
+        }
     }
     for Column { name, help, value } in &OF_WORKLOADS {
         let name = format!("workload_{name}");
         head(text, &name, help);
-        for ([cluster, namespace, workload, container], both) in containers.iter().take(most) {
-            let labels = labels(&[
-                ("cluster", cluster),
-                ("namespace", namespace),
-                ("workload", workload),
-                ("container", container),
-            ]);
-            both.iter().for_each(|r| row(text, &name, &labels, &r.resource, value(r)));
+        for (labels, both) in &shown {
+            both.iter().for_each(|r| row(text, &name, labels, &r.resource, value(r)));
         }
     }
-    containers.len()
+    count
+}
+
+fn of_container(r: &v1::Recommendation) -> String {
+    labels(&[
+        ("cluster", &r.cluster),
+        ("namespace", &r.namespace),
+        ("workload", &r.workload),
+        ("container", &r.container),
+    ])
 }
 
 fn head(text: &mut String, name: &str, help: &str) {
@@ -187,5 +208,13 @@ mod tests {
             "workload_recommended{cluster=\"\",namespace=\"\",workload=\"deployment/w\",container=\"\",resource=\"memory\"} 67108864",
         );
         assert!(!text.contains("node=\"d\"") && !text.contains("gone"), "{text}");
+
+        let cpu =
+            |workload| v1::Recommendation { resource: "cpu".into(), request: Some(250), ..of(workload, 1) };
+        let kept = Kept::of([of("a", 1), cpu("a"), of("b", 1), cpu("b"), of("c", 1), cpu("c")]);
+        let text = rows(&sums, &kept, 2);
+        let shown = text.lines().filter(|line| line.contains("workload_recommended{")).count();
+        assert_eq!(shown, 4, "both resources of the first two: {text}");
+        assert!(text.contains("rows_left_out{of=\"containers\"} 1\n"), "{text}");
     }
 }

@@ -38,6 +38,8 @@ pub(super) fn sync_loop(shared: &Shared, woken: &Receiver<()>, publish: &watch::
                 count(&shared.health.sync_usec, took);
                 shared.health.sync_max_usec.fetch_max(took, Ordering::Relaxed);
                 let mark = Mark(base + durable.map_or(0, evenkeel_log::Seq::get));
+                // Whoever reads what it has sent finds it, but where others have very much to be counted.
+                let _is_counted = shared.backlog.is_counted(mark, shared.config.ingest.count_within.get());
                 publish.send_if_modified(|durable| raise(durable, mark));
             }
             // The next append fails and says so; opening the log anew would hide that its past is gone.

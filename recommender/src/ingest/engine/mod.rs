@@ -1,12 +1,18 @@
 //! Owns the threads of ingest and what joins them.
 //!
-//! - *ingest* owns the [`Store`]: it takes commands from a bounded queue, logs and applies them, and flushes once per
+//! - *ingest* owns the [`Store`]: it takes commands from a bounded queue, judges and logs them, and flushes once per
 //!   batch. When the log cannot take a record (disk full) it keeps the record, tries again every second and takes nothing
 //!   new; the queue fills, clients wait, nothing is acknowledged. Questions are still answered.
-//! - *sync* makes what was flushed durable, at most every `log.sync_interval`, and publishes the mark.
+//! - *count* counts what was logged.
+//! - *sync* makes what was flushed durable, at most every `log.sync_interval`, and publishes the mark: as a rule once it is
+//!   counted as well, and after `ingest.count_within` in any case.
 //! - *checkpoint* writes the state beside while ingest goes on, then asks for the log to be trimmed.
 
+mod count;
 mod disk;
+mod rivals;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use std::collections::HashMap;
@@ -20,21 +26,27 @@ use evenkeel_log::SyncHandle;
 use evenkeel_model::panic::Panic;
 use evenkeel_proto::v1;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tonic::Code;
 use tracing::error;
 
+use super::backlog::Backlog;
 use super::health::Health;
 use super::record::Key;
 use super::room::Room;
 use super::store::{Mark, SharedState, Store};
 use crate::clock::WallClock;
 use crate::config::Config;
+use count::count_loop;
 use disk::{checkpoint_loop, sync_loop};
+use rivals::Rivals;
 use worker::Ingest;
 
 /// Messages waiting for the ingest thread. Each is at most `ingest.max_message`, so this bounds memory.
 const QUEUE: usize = 32;
 /// Ticks a slow watcher may be behind before it loses some.
 const LIVE_TICKS: usize = 256;
+/// How long somebody who set the panic switch waits to find it set.
+const SEEN_WITHIN: Duration = Duration::from_secs(3);
 /// How long to wait before the log is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -45,7 +57,8 @@ pub(crate) struct ConnectionId(pub(crate) u64);
 /// What the ingest thread is told.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Hello { from: ConnectionId, hello: v1::Hello, replies: mpsc::UnboundedSender<Reply> },
+    Hello { from: ConnectionId, hello: v1::Hello, owner: String, replies: mpsc::UnboundedSender<Reply> },
+    Alive { from: ConnectionId },
     Frames { from: ConnectionId, key: Arc<Key>, frames: Vec<v1::Frame> },
     Closed { from: ConnectionId },
     SetPanic { switch: Panic, reason: String, done: oneshot::Sender<Mark> },
@@ -58,8 +71,10 @@ pub(crate) enum Reply {
     Say { mark: Mark, response: v1::StreamResponse },
     /// One message of the connection has been dealt with; everything to be said about it has been.
     Handled,
+    /// Ask the client whether it lives.
+    Ping,
     /// End the connection.
-    Close { why: String, superseded: bool },
+    Close { why: String, code: Code },
 }
 
 /// The latest samples of one frame, for watchers.
@@ -78,6 +93,7 @@ pub struct Engine {
     pub(crate) durable: watch::Receiver<Mark>,
     state: SharedState,
     health: Arc<Health>,
+    backlog: Arc<Backlog>,
     live: broadcast::Sender<Tick>,
     next_connection: Arc<AtomicU64>,
     clock: WallClock,
@@ -88,16 +104,19 @@ pub struct Engine {
 pub struct Threads {
     stop: Arc<AtomicBool>,
     ingest: JoinHandle<()>,
+    count: JoinHandle<()>,
     sync: JoinHandle<()>,
     checkpoint: JoinHandle<()>,
 }
 
-/// What the three threads share.
+/// What the threads share.
 #[derive(Debug)]
 struct Shared {
     config: Config,
     state: SharedState,
     health: Arc<Health>,
+    /// What is logged and not counted yet.
+    backlog: Arc<Backlog>,
     /// Present handle to the log and the number that makes marks of what it returns.
     syncer: Mutex<(SyncHandle, u64)>,
     /// The last sync failed: the log has to be opened anew.
@@ -120,10 +139,13 @@ impl Engine {
         let syncer = store.syncer()?;
         let durable = Mark(syncer.1 + syncer.0.durable().map_or(0, evenkeel_log::Seq::get));
         let stop = Arc::new(AtomicBool::new(false));
+        let backlog = Arc::new(Backlog::default());
+        store.counted_by(Arc::clone(&backlog));
         let shared = Arc::new(Shared {
             config: config.clone(),
             state: store.state(),
             health: Arc::default(),
+            backlog,
             syncer: Mutex::new(syncer),
             poisoned: AtomicBool::new(false),
             trim_to: AtomicU64::new(0),
@@ -142,6 +164,7 @@ impl Engine {
             durable,
             state: store.state(),
             health: Arc::clone(&shared.health),
+            backlog: Arc::clone(&shared.backlog),
             live: live.clone(),
             next_connection: Arc::default(),
             clock: clock.clone(),
@@ -149,12 +172,12 @@ impl Engine {
         let ingest = Ingest {
             store,
             shared: Arc::clone(&shared),
-            live,
             publish: Arc::clone(&publish),
             wake_sync,
             wake_checkpoint,
             owners: HashMap::new(),
             connections: HashMap::new(),
+            rivals: Rivals::default(),
             clock,
             taken: Instant::now(),
         };
@@ -162,11 +185,12 @@ impl Engine {
         // The thread waits for its queue with a timeout, for which the queue's library needs a timer of its own.
         let timer = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let ingest = named("ingest").spawn(move || ingest.run(&timer, queue))?;
-        let (for_sync, for_checkpoint) = (Arc::clone(&shared), shared);
+        let (for_count, for_sync, for_checkpoint) = (Arc::clone(&shared), Arc::clone(&shared), shared);
+        let count = named("count").spawn(move || count_loop(&for_count, &for_count.backlog, &live))?;
         let sync = named("sync").spawn(move || sync_loop(&for_sync, &sync_woken, &publish))?;
         let checkpoint =
             named("checkpoint").spawn(move || checkpoint_loop(&for_checkpoint, &checkpoint_woken))?;
-        Ok((engine, Threads { stop, ingest, sync, checkpoint }))
+        Ok((engine, Threads { stop, ingest, count, sync, checkpoint }))
     }
 
     /// What time it is, microseconds since 1970: the machine's clock, corrected where several nodes of one mind contradict it.
@@ -198,6 +222,9 @@ impl Engine {
         self.commands.send(Command::SetPanic { switch, reason, done }).await?;
         let mark = marked.await?;
         self.durable.clone().wait_for(|durable| *durable >= mark).await?;
+        // Whoever is told that it is set finds it so, but where very much is to be counted before.
+        let backlog = Arc::clone(&self.backlog);
+        tokio::task::spawn_blocking(move || backlog.is_counted(mark, SEEN_WITHIN)).await?;
         Ok(())
     }
 
@@ -210,7 +237,9 @@ impl Threads {
     /// Asks the threads to end and waits for them; everything received is durable then, unless the disk fails.
     pub fn stop(self) {
         self.stop.store(true, Ordering::SeqCst);
-        for (name, thread) in [("ingest", self.ingest), ("sync", self.sync), ("checkpoint", self.checkpoint)]
+        let Self { ingest, count, sync, checkpoint, .. } = self;
+        for (name, thread) in
+            [("ingest", ingest), ("count", count), ("sync", sync), ("checkpoint", checkpoint)]
         {
             if thread.join().is_err() {
                 error!(thread = name, "a thread ended by a fault");

@@ -1,4 +1,4 @@
-//! Owns the ingest thread: the one that judges, logs and applies, in one order.
+//! Owns the ingest thread: the one that judges and logs, in one order.
 
 use std::collections::HashMap;
 use std::mem;
@@ -11,15 +11,20 @@ use std::time::{Duration, Instant};
 use evenkeel_log::LogError;
 use evenkeel_proto::v1;
 use tokio::runtime::Runtime;
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
+use tonic::Code;
 use tracing::{error, info, warn};
 
-use super::{Command, ConnectionId, RETRY, Reply, Shared, Tick, chain, raise};
+use super::rivals::{Greeted, Rivals};
+use super::{Command, ConnectionId, RETRY, Reply, Shared, chain, raise};
 use crate::clock::WallClock;
+use crate::ingest::backlog::Unreadable;
 use crate::ingest::health::count;
 use crate::ingest::record::Key;
-use crate::ingest::store::{Mark, Outcome, Store, StoreError};
+use crate::ingest::room::is_full_disk;
+use crate::ingest::store::{Mark, Outcome, Store, StoreError, unreadable};
+use crate::state::stream::NodeKey;
 
 /// Messages handled between two flushes.
 const BATCH: usize = 64;
@@ -38,13 +43,13 @@ const LOOK_FOR_IDLE: Duration = Duration::from_secs(60);
 pub(super) struct Ingest {
     pub(super) store: Store,
     pub(super) shared: Arc<Shared>,
-    pub(super) live: broadcast::Sender<Tick>,
     pub(super) publish: Arc<watch::Sender<Mark>>,
     pub(super) wake_sync: SyncSender<()>,
     pub(super) wake_checkpoint: SyncSender<()>,
     /// Which connection a stream belongs to, and whether its next frame is the first after the greeting.
     pub(super) owners: HashMap<Key, (ConnectionId, bool)>,
     pub(super) connections: HashMap<ConnectionId, mpsc::UnboundedSender<Reply>>,
+    pub(super) rivals: Rivals,
     pub(super) clock: WallClock,
     /// When the last command was taken.
     pub(super) taken: Instant,
@@ -54,7 +59,14 @@ impl Ingest {
     pub(super) fn run(mut self, runtime: &Runtime, mut queue: mpsc::Receiver<Command>) {
         let mut looked = Instant::now();
         while !self.shared.stop.load(Ordering::SeqCst) {
+            if self.shared.backlog.is_abandoned() {
+                return self.give_up();
+            }
             self.shared.health.beat();
+            if !self.shared.backlog.has_room(ATTEND_EVERY) {
+                self.attend();
+                continue;
+            }
             match runtime.block_on(async { timeout(ATTEND_EVERY, queue.recv()).await }) {
                 Ok(Some(command)) => {
                     self.handle(command);
@@ -74,6 +86,9 @@ impl Ingest {
                 Ok(None) => break,
                 Err(_) => self.attend(),
             }
+            for (node, rival) in self.rivals.due(Instant::now()) {
+                self.take_over(&node, rival);
+            }
             if looked.elapsed() > LOOK_FOR_IDLE {
                 looked = Instant::now();
                 let (now, quiet) = (self.clock.now_usec(), self.taken.elapsed());
@@ -86,16 +101,24 @@ impl Ingest {
     fn handle(&mut self, command: Command) {
         self.taken = Instant::now();
         match command {
-            Command::Hello { from, hello, replies } => {
-                self.hello(from, hello, replies);
+            Command::Hello { from, hello, owner, replies } => {
+                self.lives(from);
+                self.connections.insert(from, replies.clone());
+                self.hello(Greeted { from, hello, owner, replies });
+                self.handled(from);
+            }
+            Command::Alive { from } => {
+                self.lives(from);
                 self.handled(from);
             }
             Command::Frames { from, key, frames } => {
+                self.lives(from);
                 self.frames(from, &key, frames);
                 self.handled(from);
             }
             Command::Closed { from } => {
                 self.connections.remove(&from);
+                let free = self.rivals.closed(from);
                 let health = &self.shared.health;
                 self.owners.retain(|key, (owner, _)| {
                     let stays = *owner != from;
@@ -104,6 +127,9 @@ impl Ingest {
                     }
                     stays
                 });
+                if let Some(rival) = free {
+                    self.greet(rival);
+                }
             }
             Command::SetPanic { switch, reason, done } => {
                 let now = self.clock.now_usec();
@@ -114,25 +140,85 @@ impl Ingest {
         }
     }
 
-    fn hello(&mut self, from: ConnectionId, hello: v1::Hello, replies: mpsc::UnboundedSender<Reply>) {
-        self.connections.insert(from, replies);
-        let key = Key::of(&hello);
+    /// Somebody speaks for a node; where an older connection of another run does, that is asked first whether it lives.
+    fn hello(&mut self, greeted: Greeted) {
+        let (key, node) = (Key::of(&greeted.hello), NodeKey::of(&Key::of(&greeted.hello)));
+        let older = self.rivals.holder(&node).filter(|older| *older != greeted.from);
+        // The same run on a new connection has given the old one up.
+        let is_same_run =
+            older.is_some_and(|older| self.owners.get(&key).is_some_and(|(of, _)| *of == older));
+        match older.and_then(|older| self.connections.get(&older)) {
+            Some(older) if !is_same_run => {
+                let _gone = older.send(Reply::Ping);
+                if let Some(second) = self.rivals.wait(&node, greeted) {
+                    self.refuse(&node, &second);
+                }
+            }
+            _ => self.greet(greeted),
+        }
+    }
+
+    /// A connection has said something: whoever wants to speak for its node does not.
+    fn lives(&mut self, connection: ConnectionId) {
+        if let Some((node, rival)) = self.rivals.lives(connection) {
+            self.refuse(&node, &rival);
+        }
+    }
+
+    fn refuse(&self, node: &NodeKey, rival: &Greeted) {
+        count(&self.shared.health.rivals_refused, 1);
+        self.shared.health.contested(node);
+        let why =
+            "another agent speaks for this node, and lives; stop one of them, or give each its own node.name";
+        let _gone = rival.replies.send(Reply::Close { why: why.to_owned(), code: Code::FailedPrecondition });
+    }
+
+    /// The older connection has not shown that it lives.
+    fn take_over(&mut self, node: &NodeKey, rival: Greeted) {
+        if let Some(older) = self.rivals.holder(node).filter(|older| *older != rival.from) {
+            self.supersede(
+                node,
+                older,
+                "it did not answer within 5 s, and a newer agent speaks for this node",
+            );
+        }
+        self.greet(rival);
+    }
+
+    fn supersede(&mut self, node: &NodeKey, older: ConnectionId, why: &str) {
+        let Some(replies) = self.connections.remove(&older) else { return };
+        count(&self.shared.health.superseded, 1);
+        self.shared.health.contested(node);
+        let _gone = replies.send(Reply::Close { why: why.to_owned(), code: Code::Aborted });
+    }
+
+    fn greet(&mut self, greeted: Greeted) {
+        let Greeted { from, hello, owner, replies } = greeted;
+        let (key, now) = (Key::of(&hello), self.clock.now_usec());
+        let Some(is_own) = self.persist("greet", |store| store.claim(now, &key, &owner)) else { return };
+        if !is_own {
+            count(&self.shared.health.violations, 1);
+            warn!(node = key.node, owner, "an epoch was opened by another identity");
+            let why = "another identity opened this epoch; the agent begins a new one";
+            let _gone = replies.send(Reply::Close { why: why.to_owned(), code: Code::AlreadyExists });
+            return;
+        }
+        let Some(greeting) = self.persist("greet", |store| store.hello(now, &hello)) else { return };
         self.shared.health.set_connected(&key, true);
+        let node = NodeKey::of(&key);
+        self.rivals.hold(node.clone(), from);
         if let Some((before, _)) = self.owners.insert(key, (from, true))
             && before != from
-            && let Some(older) = self.connections.remove(&before)
         {
-            count(&self.shared.health.superseded, 1);
-            let why = "a newer connection of the same agent took this stream over".to_owned();
-            let _gone = older.send(Reply::Close { why, superseded: true });
+            self.supersede(&node, before, "a newer connection of the same agent took this stream over");
         }
-        let now = self.clock.now_usec();
-        let Some(greeting) = self.persist("greet", |store| store.hello(now, &hello)) else { return };
         let resume = v1::Resume {
             epoch: hello.epoch,
             last_seq: greeting.last,
             credits: self.shared.config.ingest.credits,
             knows_slots: greeting.knows_slots,
+            // Said by the connection, which knows.
+            token_ends: 0,
         };
         let message = v1::stream_response::Message::Resume(resume);
         self.say(from, greeting.mark, message);
@@ -159,30 +245,49 @@ impl Ingest {
                 Outcome::Acknowledge { last, mark } => {
                     if mark == before {
                         count(&self.shared.health.duplicates, 1);
-                    } else {
-                        self.broadcast(key);
                     }
                     acknowledged = Some((mark, last));
                 }
                 Outcome::Nothing => {}
                 Outcome::Refused { mark, why, remedy } => {
-                    count(&self.shared.health.refused, 1);
-                    warn!(node = key.node, epoch = key.epoch, sequence, why, "frame refused");
-                    let refused = v1::Refused { epoch: key.epoch, sequence, why, remedy };
                     self.acknowledge(from, key, acknowledged.take());
-                    self.say(from, mark, v1::stream_response::Message::Refused(refused));
+                    self.refuse_frame(
+                        Some(from),
+                        key,
+                        mark,
+                        v1::Refused { epoch: key.epoch, sequence, why, remedy },
+                    );
                 }
-                Outcome::Close { why } => {
+                Outcome::Close { why, is_over } => {
                     count(&self.shared.health.violations, 1);
                     self.acknowledge(from, key, acknowledged.take());
                     if let Some(replies) = self.connections.get(&from) {
-                        let _gone = replies.send(Reply::Close { why, superseded: false });
+                        let code = if is_over { Code::DataLoss } else { Code::OutOfRange };
+                        let _gone = replies.send(Reply::Close { why, code });
                     }
                     return;
                 }
             }
         }
         self.acknowledge(from, key, acknowledged);
+    }
+
+    fn refuse_frame(&self, to: Option<ConnectionId>, key: &Key, mark: Mark, refused: v1::Refused) {
+        count(&self.shared.health.refused, 1);
+        let (sequence, why) = (refused.sequence, &refused.why);
+        warn!(node = key.node, epoch = key.epoch, sequence, why, "frame refused");
+        if let Some(to) = to {
+            self.say(to, mark, v1::stream_response::Message::Refused(refused));
+        }
+    }
+
+    /// Tells agents which of their frames could not be read when they were counted.
+    fn tell_unreadable(&self) {
+        for Unreadable { key, sequence, mark, why } in self.shared.backlog.unreadable() {
+            let Outcome::Refused { mark, why, remedy } = unreadable(mark, &why) else { continue };
+            let to = self.owners.get(&key).map(|(owner, _)| *owner);
+            self.refuse_frame(to, &key, mark, v1::Refused { epoch: key.epoch, sequence, why, remedy });
+        }
     }
 
     fn handled(&self, connection: ConnectionId) {
@@ -206,24 +311,6 @@ impl Ingest {
         }
     }
 
-    /// Gives the newest samples of a stream to watchers, if there are any.
-    fn broadcast(&self, key: &Arc<Key>) {
-        if self.live.receiver_count() == 0 {
-            return;
-        }
-        let state = self.shared.state.read();
-        let Some(stream) = state.stream(key) else { return };
-        let newest = stream.slots.iter().filter_map(|s| s.latest.map(|(t, _)| t)).max();
-        let usage: Vec<_> = stream
-            .slots
-            .iter()
-            .filter(|slot| slot.latest.map(|(time, _)| time) == newest)
-            .filter_map(|slot| crate::api::convert::live(key, slot))
-            .collect();
-        drop(state);
-        let _nobody = self.live.send(Tick { key: Arc::clone(key), usage: Arc::new(usage) });
-    }
-
     /// Ends a batch: flushes, and wakes whom it concerns.
     fn settle(&mut self) {
         self.persist("write to the log", Store::flush);
@@ -231,26 +318,10 @@ impl Ingest {
         let _awake = self.wake_sync.try_send(());
         let (bytes, behind) = self.store.bytes();
         self.shared.health.log_bytes.store(bytes, Ordering::Relaxed);
-        self.tell_clock();
         if behind >= self.shared.config.log.checkpoint_bytes.get() {
             self.want_checkpoint();
         }
         self.attend();
-    }
-
-    /// Tells the others what nodes say of the clock, and people when that changes.
-    fn tell_clock(&self) {
-        let (doubt, correction) = {
-            let state = self.shared.state.read();
-            (state.clock.doubt(), state.clock.correction_usec())
-        };
-        let before = self.shared.health.clock_trouble();
-        self.shared.health.set_clock(doubt, correction);
-        match (before, self.shared.health.clock_trouble()) {
-            (None, Some(trouble)) => warn!(trouble, "the clock of this machine is in doubt"),
-            (Some(_), None) => info!("nodes agree with the clock of this machine again"),
-            _ => {}
-        }
     }
 
     fn want_checkpoint(&mut self) {
@@ -262,6 +333,7 @@ impl Ingest {
 
     /// Does what the other threads asked for.
     fn attend(&mut self) {
+        self.tell_unreadable();
         let upto = self.shared.trim_to.swap(0, Ordering::SeqCst);
         if upto > 0
             && let Err(error) = self.store.trim(upto)
@@ -315,8 +387,19 @@ impl Ingest {
                 while Instant::now() < until && !self.shared.stop.load(Ordering::SeqCst) {
                     self.shared.health.beat();
                     thread::sleep(Duration::from_millis(50));
-                    let upto = self.shared.trim_to.swap(0, Ordering::SeqCst);
-                    if upto > 0 && self.store.trim(upto).is_ok() {
+                    let upto = self.shared.trim_to.load(Ordering::SeqCst);
+                    if upto == 0 {
+                        continue;
+                    }
+                    if is_full_disk(error) {
+                        // A checkpoint that found room on a full disk has left the log as it was: it is closed and trimmed
+                        // with the room that is kept, which is not taken back before.
+                        self.store.room().release();
+                    }
+                    let trimmed = self.store.trim(upto);
+                    let asked = &self.shared.trim_to;
+                    let _newer = asked.compare_exchange(upto, 0, Ordering::SeqCst, Ordering::SeqCst);
+                    if trimmed.is_ok() {
                         return;
                     }
                 }
@@ -342,6 +425,14 @@ impl Ingest {
                 thread::sleep(RETRY);
             }
         }
+    }
+
+    /// Nobody counts any more: nothing is taken either, and readiness, watchdog and log say so until a restart, which counts
+    /// what was logged.
+    fn give_up(&self) {
+        let why = StoreError::Uncounted.to_string();
+        error!(why, "nothing is taken any more");
+        self.shared.health.set_log_trouble(Some(why));
     }
 
     /// Makes everything durable at the end.

@@ -1,0 +1,78 @@
+//! Owns the audit record's REST form.
+
+use axum::extract::{Request, State as From};
+use axum::http::StatusCode;
+use evenkeel_proto::v1;
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::http::{Json, Problem, Site, allowed, parameters};
+use crate::audit::service::{Unanswered, filter, list, page};
+use crate::identity::{Identity, Role};
+use crate::ingest::engine::chain;
+
+const PLACE: &str = "/api/v1/audit";
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct AuditQuery {
+    namespace: String,
+    kind: String,
+    name: String,
+    who: String,
+    outcome: String,
+    /// RFC 3339; empty = no bound.
+    since: String,
+    until: String,
+    limit: u32,
+    page_token: String,
+}
+
+/// Changes and attempts, newest first.
+pub(super) async fn changes(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
+    let asked: AuditQuery = parameters(&request)?;
+    let identity = Identity::of(request.extensions());
+    allowed(&identity, Role::View, &asked.namespace, PLACE).await?;
+    let filter = wire(asked).and_then(filter).map_err(problem)?;
+    let found = site.ask_context(PLACE, move |context| list(context, &filter)).await?;
+    found.map(|found| Json(page(found))).map_err(problem)
+}
+
+fn wire(asked: AuditQuery) -> Result<v1::ListChangesRequest, Unanswered> {
+    let AuditQuery { namespace, kind, name, who, outcome, since, until, limit, page_token } = asked;
+    let (since_usec, until_usec) = (usec("since", &since)?, usec("until", &until)?);
+    Ok(v1::ListChangesRequest {
+        namespace,
+        kind,
+        name,
+        who,
+        outcome,
+        since_usec,
+        until_usec,
+        limit,
+        page_token,
+    })
+}
+
+/// Microseconds since 1970 of a time.
+fn usec(parameter: &str, text: &str) -> Result<u64, Unanswered> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    let at = text.parse::<Timestamp>().ok().and_then(|at| u64::try_from(at.as_microsecond()).ok());
+    at.ok_or_else(|| Unanswered::Wrong(format!("{parameter} {text:?}: write 2026-01-31T12:00:00Z")))
+}
+
+fn problem(why: Unanswered) -> Problem {
+    let (status, why, remedy) = match why {
+        Unanswered::Wrong(why) => {
+            (StatusCode::BAD_REQUEST, why, "see /openapi.json for the parameters of each path")
+        }
+        Unanswered::Unreadable(error) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            chain(&error),
+            "see /readyz?verbose and the log for what keeps the record",
+        ),
+    };
+    Problem { status, what: "the audit record was not read".to_owned(), place: PLACE.to_owned(), why, remedy }
+}

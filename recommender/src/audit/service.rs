@@ -1,0 +1,151 @@
+//! `AuditService`, and what its REST form shares with it.
+
+use evenkeel_proto::v1::{self, audit_service_server::AuditService};
+use serde_json::{Value, json};
+use tonic::{Request, Response, Status};
+
+use super::entry::{Entry, Outcome, Text};
+use super::read::{Filter, Page, USUAL};
+use super::record::AuditError;
+use crate::api::Context;
+use crate::api::grpc::Api;
+use crate::identity::{Identity, Role};
+use crate::ingest::engine::chain;
+
+/// Why a question is not answered.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// It makes no sense.
+    Wrong(String),
+    /// The record cannot be read.
+    Unreadable(AuditError),
+}
+
+/// What is asked for, as both interfaces have it.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn filter(asked: v1::ListChangesRequest) -> Result<Filter, Unanswered> {
+    let v1::ListChangesRequest {
+        namespace,
+        kind,
+        name,
+        who,
+        outcome,
+        since_usec,
+        until_usec,
+        limit,
+        page_token,
+    } = asked;
+    let known = |word: &str| Outcome::ALL.into_iter().find(|outcome| outcome.as_str() == word);
+    let outcome = match outcome.as_str() {
+        "" => None,
+        word => Some(known(word).ok_or_else(|| {
+            let all = Outcome::ALL.map(Outcome::as_str).join(", ");
+            Unanswered::Wrong(format!("outcome {word:?}: give one of {all}"))
+        })?),
+    };
+    let before = match page_token.as_str() {
+        "" => None,
+        token => Some(token.parse().map_err(|_| {
+            Unanswered::Wrong("page_token is none: give next_page_token of the page before".to_owned())
+        })?),
+    };
+    let limit = if limit == 0 { USUAL } else { limit as usize };
+    Ok(Filter { namespace, kind, name, who, outcome, since_usec, until_usec, limit, before })
+}
+
+/// Answers a question. Reads files.
+pub(crate) fn list(context: &Context, filter: &Filter) -> Result<Page, Unanswered> {
+    let is_wanted = || context.is_wanted();
+    context.readiness.audit().list(filter, is_wanted).map_err(Unanswered::Unreadable)
+}
+
+impl From<Unanswered> for Status {
+    fn from(why: Unanswered) -> Self {
+        match why {
+            Unanswered::Wrong(why) => Self::invalid_argument(why),
+            Unanswered::Unreadable(error) => {
+                Self::unavailable(format!("the audit record cannot be read: {}", chain(&error)))
+            }
+        }
+    }
+}
+
+fn text(text: Text) -> v1::AuditText {
+    v1::AuditText { text: text.text, bytes: text.bytes }
+}
+
+impl From<Entry> for v1::AuditEntry {
+    fn from(entry: Entry) -> Self {
+        Self {
+            number: entry.number,
+            time_usec: entry.time_usec,
+            who: entry.who,
+            from: entry.from,
+            method: entry.method,
+            kind: entry.object.kind,
+            namespace: entry.object.namespace,
+            name: entry.object.name,
+            before: entry.before.map(text),
+            after: entry.after.map(text),
+            outcome: entry.outcome.as_str().to_owned(),
+            reason: entry.reason,
+            left_out: entry.left_out,
+        }
+    }
+}
+
+/// A page as REST has it.
+pub(crate) fn page(page: Page) -> Value {
+    let text = |text: Option<Text>| match text {
+        None => Value::Null,
+        // Cut text is no JSON any more.
+        Some(text) => serde_json::from_str(&text.text)
+            .unwrap_or_else(|_| json!({ "cut": text.text, "bytes": text.bytes })),
+    };
+    let time = |usec: u64| {
+        let at = i64::try_from(usec).ok().and_then(|usec| jiff::Timestamp::from_microsecond(usec).ok());
+        at.map(|at| at.to_string())
+    };
+    let entry = |entry: Entry| {
+        json!({
+            "number": entry.number,
+            "time": time(entry.time_usec),
+            "who": entry.who,
+            "from": entry.from,
+            "method": entry.method,
+            "kind": entry.object.kind,
+            "namespace": entry.object.namespace,
+            "name": entry.object.name,
+            "before": text(entry.before),
+            "after": text(entry.after),
+            "outcome": entry.outcome.as_str(),
+            "reason": entry.reason,
+            "leftOut": entry.left_out,
+        })
+    };
+    json!({
+        "entries": page.entries.into_iter().map(entry).collect::<Vec<_>>(),
+        "nextPageToken": page.next.map(|number| number.to_string()),
+        "trouble": page.trouble,
+    })
+}
+
+#[tonic::async_trait]
+impl AuditService for Api {
+    async fn list_changes(
+        &self,
+        request: Request<v1::ListChangesRequest>,
+    ) -> Result<Response<v1::ListChangesResponse>, Status> {
+        let identity = Identity::of(request.extensions());
+        let filter = filter(request.into_inner())?;
+        identity.may(Role::View, &filter.namespace).await?;
+        let Page { entries, next, trouble } = self.ask(move |c| list(c, &filter)).await??;
+        Ok(Response::new(v1::ListChangesResponse {
+            entries: entries.into_iter().map(Into::into).collect(),
+            next_page_token: next.map(|number| number.to_string()).unwrap_or_default(),
+            trouble: trouble.unwrap_or_default(),
+        }))
+    }
+}

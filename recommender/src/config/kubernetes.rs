@@ -1,0 +1,130 @@
+//! The Kubernetes cluster whose users and nodes are known.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use evenkeel_kubernetes::Source;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Span;
+
+/// The Kubernetes cluster whose API server says whose a token is and what its users may.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct KubernetesSection {
+    /// Ask the API server about tokens that are none of `access.tokens`: agents are known by the account of their pod and the
+    /// node it runs on, people by their Kubernetes user.
+    pub enabled: bool,
+    /// The file that says where the API server is, as kubectl takes it; empty = as kubectl finds it (`KUBECONFIG`), else the account
+    /// of the pod that this program runs in.
+    pub kubeconfig: PathBuf,
+    /// A context of this file; empty = the current one.
+    pub context: String,
+    /// Audience of the tokens that agents' pods are given (`serviceAccountToken.audience`). One for another audience is
+    /// no agent's.
+    pub audience: String,
+    /// Audiences of people's tokens; empty = that of the API server, as in files of kubectl. A token for `audience` is taken, too.
+    pub user_audiences: Vec<String>,
+    /// The service account of agents, NAMESPACE/NAME. Whoever may make pods with it can be the node that they run on.
+    pub agent: String,
+    /// Cluster to which these nodes belong, as `node.cluster` of the agents.
+    pub cluster: String,
+    /// How long an answer of the API server is waited for.
+    pub timeout: Span,
+    /// How long an answer holds before it is asked for again; a refusal, 10 s at most. Where the API server is silent, its last
+    /// good answer holds on until the token ends, or for a day.
+    pub answers_hold: Span,
+}
+
+impl KubernetesSection {
+    /// Where the API server is.
+    pub(crate) fn source(&self) -> Source {
+        let path = Some(self.kubeconfig.clone()).filter(|path| !path.as_os_str().is_empty());
+        let context = Some(self.context.clone()).filter(|context| !context.is_empty());
+        Source { kubeconfig: path, context, patience: self.timeout.get() }
+    }
+
+    /// The agents' user.
+    pub(crate) fn agent_user(&self) -> String {
+        format!("system:serviceaccount:{}", self.agent.replacen('/', ":", 1))
+    }
+
+    /// What is wrong: a key of the section, and what.
+    pub(super) fn problems(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        let mut check = |ok: bool, key, what: &str| {
+            if !ok {
+                found.push((key, what.to_owned()));
+            }
+        };
+        let is_name = |name: &str| !name.is_empty() && !name.contains(['/', ':']) && name.len() <= 253;
+        let agent = self.agent.split_once('/');
+        check(
+            agent.is_some_and(|(namespace, name)| is_name(namespace) && is_name(name)),
+            "kubernetes.agent",
+            "must be NAMESPACE/NAME of a service account",
+        );
+        check(!self.audience.is_empty(), "kubernetes.audience", "must not be empty");
+        let audiences = &self.user_audiences;
+        let short = audiences.len() <= 16 && audiences.iter().all(|audience| !audience.is_empty());
+        check(short, "kubernetes.user_audiences", "must be at most 16, and none of them empty");
+        check(is_name(&self.cluster), "kubernetes.cluster", "must be a name without / and :");
+        let within = |span: Span, least, most| (least..=most).contains(&span.get());
+        let (short, minute) = (Duration::from_millis(100), Duration::from_secs(60));
+        check(within(self.timeout, short, minute), "kubernetes.timeout", "must be 100ms to 60s");
+        let hour = Duration::from_secs(3600);
+        let hold = within(self.answers_hold, Duration::from_secs(1), hour);
+        check(hold, "kubernetes.answers_hold", "must be 1s to 1h");
+        found
+    }
+}
+
+impl Default for KubernetesSection {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            kubeconfig: PathBuf::new(),
+            context: String::new(),
+            audience: "evenkeel".to_owned(),
+            user_audiences: Vec::new(),
+            agent: "evenkeel/evenkeel-agent".to_owned(),
+            cluster: "default".to_owned(),
+            // An API server answers either question in milliseconds, and one whose etcd elects a leader in a second or two.
+            timeout: Span::from_secs(3),
+            // As long as the kubelet takes to give a pod a new token that it asked for.
+            answers_hold: Span::from_secs(60),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        let told = |change: &dyn Fn(&mut KubernetesSection)| {
+            let mut section = KubernetesSection::default();
+            change(&mut section);
+            section.problems().into_iter().map(|(key, _)| key).collect::<Vec<_>>()
+        };
+        assert!(told(&|_| {}).is_empty());
+        for agent in ["", "agent", "/agent", "a/b/c", "a/", "a:b/c"] {
+            assert_eq!(told(&|section| section.agent = agent.to_owned()), ["kubernetes.agent"], "{agent}");
+        }
+        for (found, key) in [
+            (told(&|section| section.audience.clear()), "kubernetes.audience"),
+            (told(&|section| section.user_audiences = vec![String::new()]), "kubernetes.user_audiences"),
+            (told(&|section| section.cluster.clear()), "kubernetes.cluster"),
+            (told(&|section| section.timeout = Span::from_secs(61)), "kubernetes.timeout"),
+            (told(&|section| section.answers_hold = Span::from_millis(1)), "kubernetes.answers_hold"),
+        ] {
+            assert_eq!(found, [key]);
+        }
+        assert_eq!(
+            KubernetesSection::default().agent_user(),
+            "system:serviceaccount:evenkeel:evenkeel-agent"
+        );
+    }
+}

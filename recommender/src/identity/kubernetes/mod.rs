@@ -1,0 +1,378 @@
+//! Callers whom the API server of a Kubernetes cluster knows: agents by their pod's projected token, people by their user's.
+//!
+//! Owned here: what an answer of the API server makes of a token, how long it holds (`answers.rs`), how often it is asked (`gate.rs`),
+//! what people may (`rights.rs`). Not owned: how a question is put (the crate `kubernetes`).
+
+mod answers;
+mod gate;
+mod rights;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use evenkeel_kubernetes::{ApiServer, Claims, ConnectError, Reviewed, Silence, User};
+use evenkeel_net::Peer;
+
+use super::rate;
+use super::tokens::hash;
+use super::{Grant, Identity, Nodes, Proof, Refusal, Refused, Who};
+use crate::clock::WallClock;
+use crate::config::KubernetesSection;
+use answers::{Answers, Said};
+use gate::Gate;
+use rights::Right;
+pub(crate) use rights::Rights;
+
+/// What the API server knows of a bound token, since Kubernetes 1.30 with the node.
+const NODE: &str = "authentication.kubernetes.io/node-name";
+const POD: &str = "authentication.kubernetes.io/pod-name";
+const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+/// What lets in a call that lasts is asked for again after so many times `kubernetes.answers_hold`.
+const LASTING: u32 = 5;
+/// No good answer outlives the last word of the API server by more.
+const LONGEST: u64 = 24 * 3600;
+/// Longest token that is asked about, as longest read from a file.
+const MAX_TOKEN: usize = 8 << 10;
+/// A call that lasts has its token asked about no sooner again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Callers that the API server knows.
+pub(crate) struct Kubernetes {
+    server: ApiServer,
+    section: KubernetesSection,
+    agent: String,
+    clock: WallClock,
+    /// Of tokens that strangers may have made up.
+    of_tokens: Gate,
+    /// Of what was answered well before, and of tokens on streams of nodes.
+    of_known: Gate,
+    of_rights: Gate,
+    reviews: Answers<[u8; 32], Arc<Verdict>>,
+    rights: Answers<Right, Allowed>,
+    asked: AtomicU64,
+    unanswered: AtomicU64,
+    /// Since when and why the API server is silent.
+    silent: Mutex<Option<(Instant, String)>>,
+}
+
+/// Until when a right holds while the API server is silent, seconds since 1970.
+type Allowed = u64;
+
+/// Whose token it is, and what it gives.
+#[derive(Debug)]
+struct Verdict {
+    who: Who,
+    nodes: Nodes,
+    user: User,
+    /// End of the token, seconds since 1970.
+    expires: Option<u64>,
+    /// When the API server said so.
+    said: u64,
+}
+
+impl Verdict {
+    /// Whether it holds while the API server is silent.
+    fn holds(&self, now: u64) -> bool {
+        now < self.said + LONGEST && self.expires.is_none_or(|expires| now < expires)
+    }
+}
+
+/// A token that the API server knows, as what an identity rests on.
+pub(crate) struct Shown {
+    hash: [u8; 32],
+    token: String,
+    expires: Option<u64>,
+    /// When it may be asked about again.
+    next: Mutex<Instant>,
+    /// Why it was refused since.
+    refused: OnceLock<String>,
+}
+
+impl fmt::Debug for Shown {
+    /// Without the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shown").field("expires", &self.expires).finish_non_exhaustive()
+    }
+}
+
+impl Shown {
+    /// End of the token, seconds since 1970.
+    pub(super) fn expires(&self) -> Option<u64> {
+        self.expires
+    }
+}
+
+impl fmt::Debug for Kubernetes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kubernetes").field("section", &self.section).finish_non_exhaustive()
+    }
+}
+
+impl Kubernetes {
+    /// By the configuration; nobody asks anything where it says so.
+    ///
+    /// # Errors
+    /// When the API server is not told.
+    pub(crate) async fn open(
+        section: &KubernetesSection,
+        clock: WallClock,
+    ) -> Result<Option<Arc<Self>>, ConnectError> {
+        if !section.enabled {
+            return Ok(None);
+        }
+        let server = ApiServer::at(&section.source()).await?;
+        let hold = section.answers_hold.get();
+        Ok(Some(Arc::new(Self {
+            server,
+            agent: section.agent_user(),
+            section: section.clone(),
+            clock,
+            of_tokens: Gate::new(section.timeout.get()),
+            of_known: Gate::of_known(section.timeout.get()),
+            of_rights: Gate::new(section.timeout.get()),
+            reviews: Answers::new(hold),
+            rights: Answers::new(hold),
+            asked: AtomicU64::new(0),
+            unanswered: AtomicU64::new(0),
+            silent: Mutex::default(),
+        })))
+    }
+
+    /// Whose token it is that a peer shows.
+    ///
+    /// # Errors
+    /// When the API server does not know it, or gives no answer.
+    pub(super) async fn identify(
+        self: &Arc<Self>,
+        token: &str,
+        peer: Option<&Peer>,
+    ) -> Result<Identity, Refusal> {
+        let caller = peer.map(|peer| rate::caller(Some(peer)));
+        self.named(token, &self.of_tokens, caller.as_deref()).await
+    }
+
+    /// Whose token it is that a node sends on its stream in place of the one before.
+    ///
+    /// # Errors
+    /// As [`identify`](Self::identify).
+    pub(super) async fn renewed(self: &Arc<Self>, token: &str) -> Result<Identity, Refusal> {
+        self.named(token, &self.of_known, None).await
+    }
+
+    async fn named(
+        self: &Arc<Self>,
+        token: &str,
+        unknown_by: &Gate,
+        caller: Option<&str>,
+    ) -> Result<Identity, Refusal> {
+        if token.is_empty() || token.len() > MAX_TOKEN {
+            return Err(unknown("a token has 1 to 8192 bytes".to_owned()));
+        }
+        let hash = hash(token);
+        let said = self.review(hash, token, unknown_by, caller).await;
+        let verdict = match said.map_err(|_| silent("whose token this is"))? {
+            Said::Yes(verdict) => verdict,
+            Said::No(why) => return Err(unknown(why)),
+        };
+        if verdict.expires.is_some_and(|expires| expires <= self.now()) {
+            return Err(unknown(OVER.to_owned()));
+        }
+        let shown = Shown {
+            hash,
+            token: token.to_owned(),
+            expires: verdict.expires,
+            next: Mutex::new(Instant::now() + AGAIN),
+            refused: OnceLock::new(),
+        };
+        let grant = Grant { nodes: verdict.nodes.clone(), ..Grant::default() };
+        let rights =
+            (verdict.nodes == Nodes::None).then(|| Rights::new(Arc::clone(self), verdict.user.clone()));
+        Ok(Identity::reviewed(verdict.who.clone(), grant, Proof::Reviewed(Arc::new(shown)), rights))
+    }
+
+    /// Whether a token still gives an identity what it gave. It is asked in passing, so that what the API server says counts at the
+    /// next look.
+    ///
+    /// # Errors
+    /// Says what was taken back or has ended.
+    pub(super) fn stands(self: &Arc<Self>, shown: &Arc<Shown>, identity: &Identity) -> Result<(), Refusal> {
+        let now = self.now();
+        if shown.expires.is_some_and(|expires| expires <= now) {
+            return Err(unknown(OVER.to_owned()));
+        }
+        if let Some(why) = shown.refused.get() {
+            return Err(unknown(why.clone()));
+        }
+        let hold = self.section.answers_hold.get() * LASTING;
+        match self.reviews.known(&shown.hash, hold, |verdict| verdict.holds(now)) {
+            Some(Said::Yes(verdict))
+                if identity.is(&verdict.who, &verdict.nodes)
+                    && identity.rights().is_none_or(|rights| rights.is_of(&verdict.user)) => {}
+            Some(Said::Yes(_)) => return Err(unknown("the token is now somebody else's".to_owned())),
+            Some(Said::No(why)) => return Err(unknown(why)),
+            None => self.ask_again(shown),
+        }
+        identity.rights().map_or(Ok(()), Rights::stand)
+    }
+
+    /// Asks about the token of a call that lasts; the answer is found at a later look.
+    fn ask_again(self: &Arc<Self>, shown: &Arc<Shown>) {
+        let mut next = shown.next.lock().unwrap_or_else(PoisonError::into_inner);
+        if Instant::now() < *next {
+            return;
+        }
+        *next = Instant::now() + AGAIN;
+        drop(next);
+        let (kubernetes, shown) = (Arc::clone(self), Arc::clone(shown));
+        tokio::spawn(async move {
+            // Silence changes nothing.
+            if let Ok(Said::No(why)) =
+                kubernetes.review(shown.hash, &shown.token, &kubernetes.of_known, None).await
+            {
+                let _before = shown.refused.set(why);
+            }
+        });
+    }
+
+    /// Whose token it is: what was said before as long as that holds. One that was never good is asked about through `unknown`.
+    async fn review(
+        &self,
+        hash: [u8; 32],
+        token: &str,
+        unknown: &Gate,
+        caller: Option<&str>,
+    ) -> Result<Said<Arc<Verdict>>, Silence> {
+        let claims = Claims::unproven(token);
+        if claims.as_ref().and_then(|claims| claims.expires).is_some_and(|expires| expires <= self.now()) {
+            return Ok(Said::No(OVER.to_owned()));
+        }
+        let question = async {
+            let asked = self.noted(self.verdict(token, claims.as_ref()));
+            // Else the last good answer would outlive what took it back, for whoever has others asked about too often.
+            let reviewed = match self.reviews.was_good(&hash) {
+                true => self.of_known.pass(None, asked).await,
+                false => unknown.pass(caller, asked).await,
+            };
+            if let Ok(Said::No(why)) = &reviewed {
+                tracing::debug!(why, "a token was not taken");
+            }
+            reviewed
+        };
+        self.reviews.get(&hash, |verdict| verdict.holds(self.now()), question).await
+    }
+
+    /// Asks the API server.
+    async fn verdict(&self, token: &str, claims: Option<&Claims>) -> Result<Said<Arc<Verdict>>, Silence> {
+        let own = std::slice::from_ref(&self.section.audience);
+        // What the token says of itself chooses the question; whether it is true is the answer.
+        let is_own = claims.is_some_and(|claims| claims.audiences.contains(&self.section.audience));
+        let audiences = if is_own { own } else { &self.section.user_audiences };
+        let user = match self.server.review(token, audiences).await? {
+            Reviewed::Of(user) => user,
+            Reviewed::Nobody(why) => {
+                tracing::debug!(why, "the API server does not know a token");
+                return Ok(Said::No("the Kubernetes API server does not know the token".to_owned()));
+            }
+        };
+        let expires = claims.and_then(|claims| claims.expires);
+        let (who, nodes) = match user.name == self.agent {
+            false => (Who::Kubernetes(user.name.clone()), Nodes::None),
+            true if !is_own => {
+                let audience = &self.section.audience;
+                return Ok(Said::No(format!(
+                    "the token of the agent's account is not for audience {audience:?}"
+                )));
+            }
+            true => match self.node(&user).await? {
+                Said::Yes(node) => {
+                    let cluster = self.section.cluster.clone();
+                    let who = Who::Kubernetes(format!("{} on node {node}", user.name));
+                    (who, Nodes::Of { cluster, node: Some(node) })
+                }
+                Said::No(why) => return Ok(Said::No(why)),
+            },
+        };
+        Ok(Said::Yes(Arc::new(Verdict { who, nodes, user, expires, said: self.now() })))
+    }
+
+    /// The node of the pod that an agent's token is bound to.
+    async fn node(&self, user: &User) -> Result<Said<String>, Silence> {
+        let unbound = || {
+            Said::No("the token is of the agent's account and bound to no pod that runs on a node".to_owned())
+        };
+        // A token may also be bound to a node alone, by whoever may create tokens of the account; no agent has such a one.
+        let (Some(name), Some(uid)) = (user.one(POD), user.one(POD_UID)) else { return Ok(unbound()) };
+        if let Some(node) = user.one(NODE) {
+            return Ok(Said::Yes(node.to_owned()));
+        }
+        let namespace = self.section.agent.split('/').next().unwrap_or_default();
+        let pod = self.server.pod(namespace, name).await?;
+        Ok(pod.filter(|pod| pod.uid == uid).map_or_else(unbound, |pod| Said::Yes(pod.node)))
+    }
+
+    /// Counts a question, and tells the log when the API server falls silent and when it is back.
+    async fn noted<T>(&self, question: impl Future<Output = Result<T, Silence>>) -> Result<T, Silence> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let answer = question.await;
+        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        match &answer {
+            Ok(_) => {
+                if let Some((since, _)) = silent.take() {
+                    tracing::info!(after = ?since.elapsed(), "the Kubernetes API server answers again");
+                }
+            }
+            Err(Silence { why }) => {
+                self.unanswered.fetch_add(1, Ordering::Relaxed);
+                if silent.is_none() {
+                    tracing::warn!(why, "the Kubernetes API server gives no answer: what it said last holds");
+                }
+                let since = silent.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+                *silent = Some((since, why.clone()));
+            }
+        }
+        answer
+    }
+
+    /// What is wrong.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        silent.as_ref().map(|(since, why)| {
+            let seconds = since.elapsed().as_secs();
+            format!(
+                "the Kubernetes API server gives no answer for {seconds} s: {why}; what it said last holds, new callers are refused"
+            )
+        })
+    }
+
+    /// Questions to the API server, and those without an answer.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.asked.load(Ordering::Relaxed), self.unanswered.load(Ordering::Relaxed))
+    }
+
+    /// Seconds since 1970.
+    fn now(&self) -> u64 {
+        self.clock.now_usec() / 1_000_000
+    }
+}
+
+const OVER: &str = "the token's time is over";
+
+fn unknown(why: String) -> Refusal {
+    Refusal {
+        kind: Refused::Unnamed,
+        why,
+        remedy: "send one that is in force: an agent the projected token of its pod for the audience kubernetes.audience, a person \
+                 the token of kubectl, or one of `evenkeel-recommender token add`",
+    }
+}
+
+fn silent(what: &str) -> Refusal {
+    Refusal {
+        kind: Refused::Silence,
+        why: format!("the Kubernetes API server, which knows {what}, was not asked or gives no answer"),
+        remedy: "ask again later; the recommender's log and /readyz?verbose say why",
+    }
+}
