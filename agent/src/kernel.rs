@@ -128,11 +128,16 @@ pub(crate) fn open(config: &Config, board: &Board) -> anyhow::Result<Kernel> {
             held().unwrap_or_default()
         }
     };
-    let nofile = raise_nofile(NOFILE);
-    match nofile {
-        Ok(limit) => tracing::debug!(?limit, "open files"),
-        Err(error) => tracing::warn!(error = %with_remedy(error), "the limit of open files stays as it is"),
-    }
+    let directories = match raise_nofile(NOFILE) {
+        Ok(limit) => {
+            tracing::debug!(?limit, "open files");
+            limit.directories()
+        }
+        Err(error) => {
+            tracing::warn!(error = %with_remedy(error), "the limit of open files stays as it is");
+            0
+        }
+    };
     let scores_possible = scores_possible(config, &roots, board);
     show_cpu_knob(config, &tree, board);
     let missing: Vec<Feature> =
@@ -150,7 +155,8 @@ pub(crate) fn open(config: &Config, board: &Board) -> anyhow::Result<Kernel> {
             lacks.join("; ")
         );
     }
-    let reader = KernelReader::new(roots, tree);
+    let reader =
+        KernelReader::new(roots, tree).keeping_open(usize::try_from(directories).unwrap_or(usize::MAX));
     Ok(Kernel { reader, writer, connector, kernel_log, scores_possible, capabilities })
 }
 

@@ -48,5 +48,6 @@ mod systemd;
 #[cfg(test)]
 mod testing;
 mod transients;
+mod trust;
 
 pub use program::main;

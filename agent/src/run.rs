@@ -45,6 +45,7 @@ use crate::shared::{
     UpdateSender, Waker,
 };
 use crate::transients::Transients;
+use crate::trust::Trusts;
 use crate::{evict, guardian, machine, panics, pressure, report, sample, serve, sources};
 
 /// Mode of the agent's socket: root, and whoever is given its group.
@@ -108,6 +109,7 @@ pub(crate) fn open(config: Config, written: Value, keeps: Keeps) -> anyhow::Resu
     show_rehearsal(&config, &board);
     let kernel = kernel::open(&config, &board)?;
     let node = NodeKey { cluster: config.cluster.clone(), node };
+    let trust = Trusts::open(&config, &node)?;
     let context = Context {
         live: InForce::new(config.clone(), written),
         config,
@@ -118,6 +120,7 @@ pub(crate) fn open(config: Config, written: Value, keeps: Keeps) -> anyhow::Resu
         stats,
         stop: Stop::default(),
         overlays: Overlays::default(),
+        trust,
     };
     let holds = Arc::new(Holds::new(transients));
     undo_leftovers(&context.config, &kernel, &holds)?;
@@ -608,13 +611,18 @@ async fn serve_all(
     let mut every = tokio::time::interval(Duration::from_secs(1));
     let end = until(stopped);
     tokio::pin!(end);
-    let mut panicked = 0;
+    let (mut panicked, mut looking) = (0, None::<tokio::task::JoinHandle<()>>);
     loop {
         tokio::select! {
             () = &mut end => break,
             _ = every.tick() => {
                 beat.beat();
                 show_panics(&agent, &mut panicked);
+                let context = Arc::clone(&agent.context);
+                // The disk may be slow: where it is, one look waits for the one before.
+                if looking.as_ref().is_none_or(tokio::task::JoinHandle::is_finished) {
+                    looking = Some(tokio::task::spawn_blocking(move || context.trust.look()));
+                }
             }
         }
     }

@@ -17,10 +17,12 @@ use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::sample::Sample;
 use evenkeel_model::traffic::Traffic;
 use evenkeel_model::workload::{SourceKind, Workload};
+use evenkeel_proto::v1;
 use evenkeel_qos::rules::ResourceClasses;
 
 use crate::config::{Config, InForce};
 use crate::overlay::Overlays;
+use crate::trust::Trusts;
 
 /// Path of a cgroup below the hierarchies' roots, beginning with `/`.
 pub(crate) type CgroupPath = Arc<str>;
@@ -147,6 +149,8 @@ pub(crate) struct Context {
     pub stats: Stats,
     /// What the recommender says containers should request.
     pub overlays: Overlays,
+    /// Who vouches for this agent, and what goes in the clear.
+    pub trust: Trusts,
     /// Set when the agent should end.
     pub stop: Stop,
 }
@@ -584,6 +588,8 @@ pub(crate) struct StreamState {
     pub epoch: Option<u64>,
     /// Last failure, with its cause.
     pub last_error: Option<String>,
+    /// What the recommender did not take in of what this node said.
+    pub dropped: Vec<v1::Dropped>,
 }
 
 #[cfg(test)]

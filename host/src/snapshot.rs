@@ -174,6 +174,9 @@ pub trait HostReader {
     /// # Errors
     /// As [`HostReader::setting`].
     fn is_frozen(&self, cgroup: &CgroupRef) -> Result<bool, HostError>;
+
+    /// Closes what is kept open of a cgroup: its container is gone. It may be asked for again.
+    fn forget(&self, _cgroup: &CgroupRef) {}
 }
 
 impl<R: HostReader + ?Sized> HostReader for &R {
@@ -206,5 +209,8 @@ impl<R: HostReader + ?Sized> HostReader for &R {
     }
     fn is_frozen(&self, cgroup: &CgroupRef) -> Result<bool, HostError> {
         (**self).is_frozen(cgroup)
+    }
+    fn forget(&self, cgroup: &CgroupRef) {
+        (**self).forget(cgroup);
     }
 }

@@ -16,7 +16,9 @@ use super::raw;
 use super::sections::cpu::Conversion;
 use super::sections::memory::OomScope;
 use super::sections::{admission, cpu, daemons, memory, node, node_memory, own, systemd};
-use super::sections::{eviction, oom, overlay, pressure, ring, starvation};
+use super::sections::{eviction, oom, overlay, pressure, ring, starvation, trust};
+use crate::trust::membership::Joining;
+
 use super::valid::{
     Config, Converge, Features, FreezeWhen, Manage, Mode, Roots, Sample, Serve, Sources, Stream,
 };
@@ -82,7 +84,8 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
         sample: Sample { interval: c.span("sample.interval", raw.sample.interval.get(), INTERVAL) },
         ring: ring::check(&mut c, &raw.ring),
         stream: stream(&mut c, &raw.stream),
-        serve: serve(&mut c, &raw.serve),
+        serve: Serve { socket: PathBuf::new(), address: None, metrics: None },
+        trust: trust::TrustRules::default(),
         state_dir: c.absolute("state_dir", &raw.state_dir),
         features: Features {
             proc_connector: raw.features.proc_connector,
@@ -91,6 +94,8 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
             kernel_log: raw.features.kernel_log,
         },
     };
+    config.serve = serve(&mut c, &raw.serve);
+    config.trust = trust::check(&mut c, raw, (config.serve.address, config.serve.metrics));
     config.plan = plan(raw, &config);
     if c.errors.is_empty() { Ok(config) } else { Err(c.errors) }
 }
@@ -217,22 +222,67 @@ fn stream(c: &mut Checker<'_>, raw: &raw::Stream) -> Stream {
             "give both or none",
         );
     }
+    let joining = joining(c, raw, &trust);
+    let mut in_the_clear = None;
     if known && !address.is_empty() {
-        reachable(c, address, &trust);
+        in_the_clear = reachable(c, address, &trust, joining.as_ref());
     }
-    Stream { recommender: Some(address.clone()).filter(|a| !a.is_empty()), trust, spool_bytes: spool }
+    Stream {
+        recommender: Some(address.clone()).filter(|a| !a.is_empty()),
+        trust,
+        joining,
+        in_the_clear,
+        spool_bytes: spool,
+    }
 }
 
-/// Whether the stream is encrypted where it leaves the machine, or accepted as it is.
-fn reachable(c: &mut Checker<'_>, address: &str, trust: &Trust) {
+/// How the node joins.
+fn joining(c: &mut Checker<'_>, raw: &raw::Stream, trust: &Trust) -> Option<Joining> {
+    let given = |path: &Path| !path.as_os_str().is_empty();
+    let sha256 = raw.ca_sha256.strip_prefix("sha256:").unwrap_or(&raw.ca_sha256);
+    let is_hash = sha256.len() == 64 && sha256.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !sha256.is_empty() && !is_hash {
+        let reason = format!("{:?} is no fingerprint", raw.ca_sha256);
+        c.fail("stream.ca_sha256", reason, "give sha256: and 64 hexadecimal digits (evenkeel ca list)");
+    }
+    if !given(&raw.join_token) {
+        if !sha256.is_empty() {
+            let reason = "it is given without stream.join_token".to_owned();
+            c.fail("stream.ca_sha256", reason, "give a join token, or the file of the authority (stream.ca)");
+        }
+        return None;
+    }
+    if trust.cert.is_some() || trust.token.is_some() {
+        let reason = "the node has a certificate or token already (stream.cert, stream.token)".to_owned();
+        c.fail("stream.join_token", reason, "give one of them");
+    }
+    if !raw.recommender.is_empty() && !raw.recommender.starts_with("https://") {
+        let reason = format!(
+            "a certificate shows who this node is over TLS, and stream.recommender is \"{}\"",
+            raw.recommender
+        );
+        c.fail("stream.join_token", reason, "use https://, or leave it empty");
+    }
+    let ca_sha256 = Some(sha256.to_owned()).filter(|text| !text.is_empty());
+    Some(Joining { token: c.absolute("stream.join_token", &raw.join_token), ca_sha256 })
+}
+
+/// Whether the stream is encrypted where it leaves the machine, or accepted as it is: then it is said what is.
+fn reachable(c: &mut Checker<'_>, address: &str, trust: &Trust, joining: Option<&Joining>) -> Option<String> {
     // A stream without a token is no safer than one with it: the samples themselves can be read and changed.
-    let exposed = Trust { token: Some(PathBuf::new()), ..trust.clone() };
+    let exposed = Trust { token: Some(PathBuf::new()), insecure: false, ..trust.clone() };
     match line::endpoint(address, &exposed) {
+        Err(LineError::Readable(_)) if trust.insecure => {
+            return Some(format!(
+                "stream.recommender = {address} is reached over a network without encryption"
+            ));
+        }
         Err(LineError::Readable(_)) => c.fail(
             "stream.recommender",
             format!("\"{address}\" is reached over a network without encryption"),
             "use https:// and stream.ca, or accept it with stream.insecure = true",
         ),
+        Err(LineError::NoAuthority(_)) if joining.is_some_and(|joining| joining.ca_sha256.is_some()) => {}
         Err(LineError::NoAuthority(_)) => c.fail(
             "stream.ca",
             "it is empty, and the recommender is reached by https://".into(),
@@ -241,6 +291,7 @@ fn reachable(c: &mut Checker<'_>, address: &str, trust: &Trust) {
         // Files may come later: they are read at each connection.
         Ok(_) | Err(_) => {}
     }
+    None
 }
 
 fn serve(c: &mut Checker<'_>, raw: &raw::Serve) -> Serve {

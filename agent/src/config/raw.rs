@@ -23,6 +23,7 @@ use super::sections::pressure::Pressure;
 use super::sections::ring::Ring;
 use super::sections::starvation::Starvation;
 use super::sections::systemd::Systemd;
+use super::sections::trust::{Metrics, Tls};
 
 section! {
     /// Configuration of evenkeel-agent.
@@ -42,6 +43,9 @@ section! {
         /// "static": a score follows from class and request. "dynamic": Burstable containers are ranked by use over
         /// request and by priority class as well.
         scores: Scores = Scores::Static,
+        /// Serve addresses that other machines can reach without encryption, or without asking who it is. What containers use
+        /// and are called can then be read on the way; it is said in status, /metrics and, each hour, the log.
+        insecure: bool = false,
         /// Who this node is, and what it has to give.
         node: Node = Node::default(),
         /// Resource types by name, for sums of requests: types of your own with units (""= a plain number), internalScaleExponent,
@@ -83,6 +87,10 @@ section! {
         stream: Stream = Stream::default(),
         /// What the agent serves.
         serve: Serve = Serve::default(),
+        /// Encryption of what it serves at addresses.
+        tls: Tls = Tls::default(),
+        /// How /metrics is served.
+        metrics: Metrics = Metrics::default(),
         /// Features that need a capability; off = the capability is dropped at start.
         features: Features = Features::default(),
     }
@@ -194,7 +202,8 @@ section! {
         /// stream.
         recommender: String = "unix:///run/evenkeel/recommender.sock".into(),
         /// File with the token that names this node to a recommender at an address (`evenkeel-recommender token add NAME
-        /// --node CLUSTER/NODE`); empty = none. Its socket asks for none.
+        /// --node CLUSTER/NODE`), or the projected token of its pod; empty = none. Its socket asks for none. Read at each
+        /// connection, and again before the token ends.
         token: PathBuf = PathBuf::new(),
         /// Authorities of the recommender's certificate, PEM, where it is reached by https://.
         ca: PathBuf = PathBuf::new(),
@@ -203,6 +212,12 @@ section! {
         cert: PathBuf = PathBuf::new(),
         /// Its key, PEM.
         key: PathBuf = PathBuf::new(),
+        /// File with a join token for the recommender's own authority (`evenkeel ca token NODE`), for one use: the node's certificate and
+        /// key are then kept in the state directory and renewed at two thirds of their life. Empty = none.
+        join_token: PathBuf = PathBuf::new(),
+        /// Fingerprint of the recommender's own authority (sha256:...), where there is no file of it (stream.ca): the authority is looked
+        /// for by it once, and kept.
+        ca_sha256: String = String::new(),
         /// Name the recommender's certificate has to have; empty = that of its address.
         name: String = String::new(),
         /// Stream over a network without encryption (http:// off loopback).
@@ -217,9 +232,12 @@ section! {
     Serve {
         /// Unix socket of AgentService.
         socket: PathBuf = "/run/evenkeel/agent.sock".into(),
-        /// TCP address of AgentService, such as "127.0.0.1:9522"; empty = the socket alone.
+        /// TCP address of AgentService, such as "127.0.0.1:9522"; empty = the socket alone. Off loopback it needs TLS (tls.cert), and a
+        /// token or tls.client_ca.
         address: String = String::new(),
-        /// Address of /metrics; empty = off.
+        /// File with the token that callers of the address have to send (evenkeel --agent-token-file); empty = none. Read at each call.
+        token: PathBuf = PathBuf::new(),
+        /// Address of /metrics; empty = off. Off loopback as serve.address; see also the section metrics.
         metrics: String = "127.0.0.1:9523".into(),
     }
 }

@@ -42,6 +42,21 @@ fn errors_name_place_key_reason_and_remedy() {
     insta::assert_snapshot!(said("[manage]\ndeny = [\"system.slice\"]", &[]));
 }
 
+/// The configuration of the manifest, by the reader that its pod has.
+#[test]
+fn the_manifest_for_kubernetes_is_valid_and_streams_over_tls() {
+    let manifest = include_str!("../../../packaging/kubernetes/agent.yaml");
+    let bounds = evenkeel_model::yaml::Bounds { documents: 10, nodes: 10_000 };
+    let all: Vec<serde_json::Value> = evenkeel_model::yaml::documents(manifest, bounds).unwrap();
+    let text = all.iter().find_map(|object| object["data"]["agent.toml"].as_str()).unwrap();
+    let (_dir, path) = with_file(text);
+    let config = check(&load(Some(&path), [], &[]).unwrap()).unwrap();
+    assert_eq!((config.stream.in_the_clear, config.trust.insecure), (None, None));
+    assert_eq!(config.stream.recommender.as_deref(), Some("https://evenkeel-recommender.evenkeel.svc:9520"));
+    assert_eq!(config.stream.trust.ca, Some("/var/run/secrets/evenkeel/ca.crt".into()));
+    assert!(config.stream.trust.token.is_some() && !config.stream.trust.insecure);
+}
+
 #[test]
 fn annotations_are_trusted_nowhere_beside_a_kubelet() {
     let text = "rules = \"kubelet\"\n[manage]\ntrust_annotations = [\"tenant\"]";
@@ -157,5 +172,54 @@ fn when_to_freeze() {
         ("", None),
     ] {
         assert_eq!(FreezeWhen::parse(text), want, "{text}");
+    }
+}
+
+#[test]
+fn what_other_machines_reach_is_encrypted_and_asks_who_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let made =
+        rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let pair = dir.path().join("pair.pem");
+    std::fs::write(&pair, format!("{}{}", made.pem(), key.serialize_pem())).unwrap();
+    std::fs::set_permissions(&pair, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let tls = format!("[tls]\ncert = {pair:?}\nkey = {pair:?}\n");
+    let known = format!("{tls}client_ca = {pair:?}\n");
+    let (open, near) = ("[serve]\naddress = \"0.0.0.0:1\"\n", "[serve]\naddress = \"127.0.0.1:1\"\n");
+    let (scraped, token) = ("[serve]\nmetrics = \"10.0.0.1:1\"\n", "token = \"/t\"\n");
+    for (text, want) in [
+        (near.to_owned(), ""),
+        (open.to_owned(), "insecure: it is false, and serve.address = 0.0.0.0:1 can be reached"),
+        (format!("{open}{token}"), "can be reached from other machines without encryption"),
+        (
+            format!("{open}{tls}"),
+            "serve.address = 0.0.0.0:1 can be reached from other machines, and whoever asks",
+        ),
+        (format!("{open}{token}{tls}"), ""),
+        (format!("{open}{known}"), ""),
+        (format!("insecure = true\n{open}"), ""),
+        (scraped.to_owned(), "serve.metrics = 10.0.0.1:1 can be reached"),
+        (format!("{scraped}[metrics]\n{token}{tls}"), ""),
+        (format!("{scraped}[metrics]\ntls = false\n{token}{tls}"), "without encryption"),
+        ("[tls]\ncert = \"/x\"\n".to_owned(), "both cert and key"),
+        ("[tls]\ncert = \"/x\"\nkey = \"/x\"\n".to_owned(), "it cannot be served: /x"),
+        ("[stream]\njoin_token = \"/t\"\n".to_owned(), "use https://"),
+        ("[stream]\njoin_token = \"/t\"\nrecommender = \"https://r:1\"\n".to_owned(), "stream.ca"),
+        (
+            format!(
+                "[stream]\njoin_token = \"/t\"\nrecommender = \"https://r:1\"\nca_sha256 = \"sha256:{}\"\n",
+                "0a".repeat(32)
+            ),
+            "",
+        ),
+        ("[stream]\nca_sha256 = \"sha256:0\"\n".to_owned(), "is no fingerprint"),
+    ] {
+        let (_dir, path) = with_file(&text);
+        let said = check(&load(Some(&path), [], &[]).unwrap())
+            .err()
+            .map(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+            .unwrap_or_default();
+        assert!(said.contains(want) && said.is_empty() == want.is_empty(), "{text}: {said}");
     }
 }

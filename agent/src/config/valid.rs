@@ -2,6 +2,8 @@
 //!
 //! Owned here: types that cannot hold a wrong value. Not owned: defaults and file keys (`raw`), merging (`load`).
 
+use super::sections::trust::TrustRules;
+use crate::trust::membership::Joining;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -96,6 +98,8 @@ pub(crate) struct Config {
     pub stream: Stream,
     /// What the agent serves.
     pub serve: Serve,
+    /// How its addresses are served.
+    pub trust: TrustRules,
     /// Directory of journal, decisions and spool.
     pub state_dir: PathBuf,
     /// Features that need a capability.
@@ -224,6 +228,10 @@ pub(crate) struct Stream {
     pub recommender: Option<String>,
     /// What vouches for it, and for this node; read at each connection.
     pub trust: Trust,
+    /// How the node joins a recommender with an authority of its own.
+    pub joining: Option<Joining>,
+    /// What is said of a stream that goes over a network in the clear.
+    pub in_the_clear: Option<String>,
     /// Bound of the spool on disk, bytes.
     pub spool_bytes: u64,
 }

@@ -190,6 +190,16 @@ impl Container {
         self.scores.iter().map(|scores| scores.state).chain(knobs).max().unwrap_or(State::Unclassified)
     }
 
+    /// Closes what a reader keeps open of it.
+    pub(super) fn close(&self, reader: &dyn HostReader) {
+        reader.forget(&self.processes_at);
+        for knob in &self.knobs.all {
+            if let evenkeel_host::write::Target::Cgroup(at) = &*knob.target {
+                reader.forget(at);
+            }
+        }
+    }
+
     /// Whether any of its knobs is in this state.
     pub(super) fn has(&self, state: State) -> bool {
         self.knobs.all.iter().any(|knob| state_of(knob) == state)

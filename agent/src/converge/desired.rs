@@ -193,6 +193,7 @@ impl Converger {
         }
         for (key, container) in applied.removed {
             self.wake.remove(key, &container.processes_at);
+            container.close(&self.parts.reader);
             self.parts.board.remove(key);
             self.due.remove(&key);
         }

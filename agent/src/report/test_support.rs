@@ -58,10 +58,13 @@ pub(crate) fn configured(dir: &std::path::Path, epoch: u64, text: &str) -> Arc<C
     let file = dir.join("agent.toml");
     std::fs::write(&file, text).unwrap();
     let (config, loaded) = crate::config::read(Some(&file), &[]).unwrap();
+    let node = NodeKey { cluster: "test".into(), node: "n1".into() };
+    let trust = crate::trust::Trusts::open(&config, &node).unwrap();
     Arc::new(Context {
+        trust,
         live: crate::config::InForce::new(config.clone(), crate::config::json(&loaded.raw)),
         config,
-        node: NodeKey { cluster: "test".into(), node: "n1".into() },
+        node,
         boot_id: "boot".into(),
         epoch,
         facts: NodeFacts::of_size(Bytes::new(1 << 30), MilliCpu::new(2000)),

@@ -11,10 +11,13 @@ use evenkeel_proto::v1;
 use evenkeel_proto::v1::agent_service_server::{AgentService, AgentServiceServer};
 use tokio::sync::Semaphore;
 use tonic::server::NamedService;
+use tonic::service::InterceptorLayer;
 use tonic::transport::Server;
 use tonic::transport::server::Router;
 use tonic::{Request, Response, Status};
+use tower::layer::util::{Identity as NoLayer, Stack};
 
+use super::door::Door;
 use super::watch::{self, Messages};
 use super::{admit, wire};
 use crate::converge::board::Board;
@@ -181,7 +184,10 @@ impl AgentService for Service {
     }
 }
 
-async fn router(agent: &Arc<Agent>) -> anyhow::Result<Router> {
+/// A server behind a door.
+type Guarded = Router<Stack<InterceptorLayer<Door>, NoLayer>>;
+
+async fn router(agent: &Arc<Agent>, door: Door) -> anyhow::Result<Guarded> {
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<AgentServiceServer<Service>>().await;
     // Python's own client of reflection, and older tools, speak v1alpha only.
@@ -195,6 +201,7 @@ async fn router(agent: &Arc<Agent>) -> anyhow::Result<Router> {
     };
     Ok(Server::builder()
         .max_concurrent_streams(CALLS_PER_CONNECTION)
+        .layer(InterceptorLayer::new(door))
         .add_service(AgentServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE))
         .add_service(health_service)
         .add_service(current_reflection)
@@ -225,7 +232,7 @@ pub(crate) async fn serve_unix(
     let listener = tokio::net::UnixListener::from_std(listener).context("cannot use the agent's socket")?;
     let incoming =
         evenkeel_net::incoming(listener, Gate::new("serve.socket", LOCAL_CONNECTIONS), Speech::Grpc);
-    router(&agent)
+    router(&agent, Door::default())
         .await?
         .serve_with_incoming_shutdown(incoming, stop)
         .await
@@ -244,8 +251,10 @@ pub(crate) async fn serve_tcp(
     let listener = tokio::net::TcpListener::bind(address)
         .await
         .with_context(|| format!("cannot listen on {address}; free it, or set serve.address"))?;
-    let incoming = evenkeel_net::incoming(listener, Gate::new("serve.address", CONNECTIONS), Speech::Grpc);
-    router(&agent)
+    let gate = Gate::new("serve.address", CONNECTIONS);
+    let incoming = evenkeel_net::at_address(listener, gate, Speech::Grpc, agent.context.trust.tls());
+    let rules = &agent.context.config.trust;
+    router(&agent, Door::of(rules, &rules.service))
         .await?
         .serve_with_incoming_shutdown(incoming, stop)
         .await

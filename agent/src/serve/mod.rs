@@ -4,6 +4,7 @@
 //! from the board, the decision log, the counters and the live bus.
 
 pub(crate) mod admit;
+mod door;
 mod grpc;
 pub(crate) mod metrics;
 mod pressure;

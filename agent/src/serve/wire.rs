@@ -34,6 +34,7 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
             .into_iter()
             .chain(context.stats.damages.rows())
             .chain(ring(&context.stats))
+            .chain(context.trust.rows())
             .map(node_knob)
             .collect(),
         containers: containers(agent, false),
@@ -216,6 +217,7 @@ fn stream(agent: &Agent) -> v1::StreamStatus {
         frames_folded: stats.frames_folded.get(),
         frames_dropped: stats.frames_dropped.get(),
         last_error: state.last_error.unwrap_or_default(),
+        dropped: state.dropped,
     }
 }
 

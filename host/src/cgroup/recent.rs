@@ -1,23 +1,51 @@
-//! [`Recent`]: directories opened a moment ago.
+//! [`Recent`]: directories opened a while ago.
 //!
 //! An audit asks a container for its processes and for one knob after another; opening its directory by path each
-//! time costs more than reading the file. One directory of each hierarchy is kept, so the number of descriptors
-//! is that of hierarchies whatever comes and goes. A kept directory goes on meaning the same cgroup when its path
-//! is reused, and answers "gone" once it is removed.
+//! time costs more than reading the file. Directories are kept open, at most a given number of them: the one that
+//! was not asked for the longest time is closed for another. A kept directory goes on meaning the same cgroup when
+//! its path is reused, and answers "gone" once it is removed.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::dir::CgroupDir;
 use super::tree::CgroupTree;
 use crate::error::HostError;
+use crate::hierarchy::Hierarchy;
 use crate::write::CgroupRef;
 
-#[derive(Debug, Default)]
+/// Enough for what one look at a container asks for, in every hierarchy there may be.
+const FEW: usize = 16;
+
+/// A directory nobody asked for in so long is closed when another is opened: its cgroup may have gone.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
 pub(crate) struct Recent {
-    kept: Mutex<Vec<Arc<CgroupDir>>>,
+    most: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    dirs: HashMap<(Hierarchy, u64), Used>,
+    swept: Instant,
+}
+
+#[derive(Debug)]
+struct Used {
+    dir: Arc<CgroupDir>,
+    at: Instant,
 }
 
 impl Recent {
+    /// Keeps at most so many directories open, and never fewer than a few.
+    pub(crate) fn keeping(most: usize) -> Self {
+        let kept = Kept { dirs: HashMap::new(), swept: Instant::now() };
+        Self { most: most.max(FEW), kept: Mutex::new(kept) }
+    }
+
     /// Does something with the directory of a cgroup, opened by identity unless it is still open.
     ///
     /// # Errors
@@ -34,32 +62,48 @@ impl Recent {
         };
         let done = act(&dir);
         if done.as_ref().is_err_and(HostError::is_gone) {
-            self.kept.lock().unwrap_or_else(PoisonError::into_inner).retain(|d| d.at() != at);
+            self.close(at);
         }
         done
     }
 
-    fn find(&self, at: &CgroupRef) -> Option<Arc<CgroupDir>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter().find(|d| d.at() == at).map(Arc::clone)
+    /// Closes the directory of a cgroup nobody will ask for.
+    pub(crate) fn close(&self, at: &CgroupRef) {
+        self.kept().dirs.remove(&(at.hierarchy, at.inode));
     }
 
-    /// In place of the one of its hierarchy.
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, at: &CgroupRef) -> Option<Arc<CgroupDir>> {
+        let mut kept = self.kept();
+        let used = kept.dirs.get_mut(&(at.hierarchy, at.inode)).filter(|used| used.dir.at() == at)?;
+        used.at = Instant::now();
+        Some(Arc::clone(&used.dir))
+    }
+
     fn keep(&self, dir: CgroupDir) -> Arc<CgroupDir> {
-        let dir = Arc::new(dir);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        match kept.iter_mut().find(|d| d.at().hierarchy == dir.at().hierarchy) {
-            Some(place) => *place = Arc::clone(&dir),
-            None => kept.push(Arc::clone(&dir)),
+        let (dir, now) = (Arc::new(dir), Instant::now());
+        let mut kept = self.kept();
+        if now.saturating_duration_since(kept.swept) >= FORGOTTEN {
+            kept.swept = now;
+            kept.dirs.retain(|_, used| now.saturating_duration_since(used.at) < FORGOTTEN);
         }
+        if kept.dirs.len() >= self.most {
+            let oldest = kept.dirs.iter().min_by_key(|(_, used)| used.at).map(|(of, _)| *of);
+            oldest.map(|of| kept.dirs.remove(&of));
+        }
+        let of = (dir.at().hierarchy, dir.at().inode);
+        kept.dirs.insert(of, Used { dir: Arc::clone(&dir), at: now });
         dir
     }
 }
 
-/// Nothing is taken along: a copy begins with nothing open.
+/// Nothing is taken along: a copy begins with nothing open, and keeps a few.
 impl Clone for Recent {
     fn clone(&self) -> Self {
-        Self::default()
+        Self::keeping(FEW)
     }
 }
 
@@ -67,27 +111,53 @@ impl Clone for Recent {
 mod tests {
     use super::*;
     use crate::fake::FakeTree;
-    use crate::hierarchy::{Hierarchy, Mode};
+    use crate::hierarchy::Mode;
 
     #[test]
-    fn one_directory_of_a_hierarchy_is_kept_and_a_replaced_one_is_not_taken_for_it() {
+    fn as_many_directories_as_may_are_kept_and_a_replaced_one_is_not_taken_for_it() {
         let fake = FakeTree::new(Mode::V2).unwrap();
-        fake.add_cgroup("/a").unwrap();
-        fake.add_cgroup("/b").unwrap();
+        let paths: Vec<String> = (0..FEW + 4).map(|n| format!("/c{n}")).collect();
+        paths.iter().for_each(|path| fake.add_cgroup(path).unwrap());
         let tree = fake.open().unwrap();
         let at = |path: &str| tree.dir(Hierarchy::V2, path).unwrap().at().clone();
-        let (a, b) = (at("/a"), at("/b"));
-        let recent = Recent::default();
+        let all: Vec<CgroupRef> = paths.iter().map(|path| at(path)).collect();
+        let recent = Recent::keeping(0);
         let read = |at: &CgroupRef| recent.with(&tree, at, |dir| dir.read("cpu.weight"));
-        for place in [&a, &a, &b, &a] {
+        let is_kept = |at: &CgroupRef| recent.kept().dirs.contains_key(&(at.hierarchy, at.inode));
+        for place in &all {
             assert!(read(place).is_ok());
+            // Asked for again and again, so that it is never the oldest.
+            assert!(read(&all[0]).is_ok());
         }
-        assert_eq!(recent.kept.lock().unwrap().len(), 1);
-        fake.remove_cgroup("/a").unwrap();
-        assert!(read(&a).unwrap_err().is_gone());
-        assert!(recent.kept.lock().unwrap().is_empty());
-        fake.add_cgroup("/a").unwrap();
-        let other = CgroupRef { inode: a.inode.wrapping_add(1_000_000), ..a };
+        assert_eq!(recent.kept().dirs.len(), FEW);
+        assert!(is_kept(&all[0]) && !is_kept(&all[1]) && is_kept(all.last().unwrap()));
+        recent.close(all.last().unwrap());
+        assert!(!is_kept(all.last().unwrap()));
+        fake.remove_cgroup(&paths[0]).unwrap();
+        assert!(read(&all[0]).unwrap_err().is_gone());
+        assert!(!is_kept(&all[0]));
+        fake.add_cgroup(&paths[0]).unwrap();
+        let other = CgroupRef { inode: all[0].inode.wrapping_add(1_000_000), ..all[0].clone() };
         assert!(read(&other).unwrap_err().is_gone());
+    }
+
+    #[test]
+    fn a_directory_nobody_asks_for_is_closed_in_time() {
+        let fake = FakeTree::new(Mode::V2).unwrap();
+        ["/a", "/b"].iter().for_each(|path| fake.add_cgroup(path).unwrap());
+        let tree = fake.open().unwrap();
+        let recent = Recent::keeping(1000);
+        let read = |path: &str| {
+            let at = tree.dir(Hierarchy::V2, path).unwrap().at().clone();
+            recent.with(&tree, &at, |dir| dir.read("cpu.weight")).unwrap();
+        };
+        read("/a");
+        let earlier = Instant::now().checked_sub(2 * FORGOTTEN).unwrap();
+        let mut kept = recent.kept();
+        kept.swept = earlier;
+        kept.dirs.values_mut().for_each(|used| used.at = earlier);
+        drop(kept);
+        read("/b");
+        assert_eq!(recent.kept().dirs.len(), 1);
     }
 }

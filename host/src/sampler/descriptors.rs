@@ -14,11 +14,15 @@ use crate::hierarchy::Layout;
 /// Left to the rest of the program: sockets, logs, cgroup and process directories held for a moment.
 const RESERVE: u64 = 256;
 
-/// Descriptors it takes to keep every file of that many containers open, with a reserve of 256 for the rest of
-/// the program.
+/// One of so many descriptors is for a directory of a cgroup that audits keep open.
+const DIRECTORIES: u64 = 8;
+
+/// Descriptors it takes to keep every file of that many containers open, with an eighth for their directories and a
+/// reserve of 256 for the rest of the program.
 pub fn descriptors_needed(layout: &Layout, containers: u64) -> u64 {
     let each = sources_of(layout).len() as u64 + traffic::DESCRIPTORS;
-    containers.saturating_mul(each).saturating_add(RESERVE)
+    let files = containers.saturating_mul(each).saturating_add(RESERVE);
+    files.saturating_add(files.div_ceil(DIRECTORIES - 1))
 }
 
 /// What RLIMIT_NOFILE is after [`raise_nofile`].
@@ -36,6 +40,12 @@ impl Nofile {
     /// CAP_SYS_RESOURCE, or the sysctl `fs.nr_open`.
     pub const fn is_enough(self) -> bool {
         self.limit >= self.wanted
+    }
+
+    /// Directories of cgroups that may be kept open
+    /// ([`KernelReader::keeping_open`](crate::kernel_reader::KernelReader::keeping_open)).
+    pub const fn directories(self) -> u64 {
+        self.limit / DIRECTORIES
     }
 }
 
@@ -65,9 +75,11 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
-    /// Lets readers keep what `limit` leaves after the reserve of 256 for the rest of the program.
+    /// Lets readers keep what `limit` leaves after an eighth for directories and the reserve of 256 for the rest of the
+    /// program.
     pub fn within(limit: u64) -> Self {
-        Self { left: Arc::new(AtomicU64::new(limit.saturating_sub(RESERVE))) }
+        let files = limit.saturating_sub(limit / DIRECTORIES).saturating_sub(RESERVE);
+        Self { left: Arc::new(AtomicU64::new(files)) }
     }
 
     /// Descriptors that may still be kept.
@@ -112,7 +124,7 @@ mod tests {
 
     #[test]
     fn descriptors_are_taken_whole_and_given_back() {
-        let all = Descriptors::within(RESERVE + 10);
+        let all = Descriptors::within((RESERVE + 10) * DIRECTORIES / (DIRECTORIES - 1));
         let mut first = all.take(8).unwrap();
         assert!(all.take(3).is_none());
         first.shrink_to(5);

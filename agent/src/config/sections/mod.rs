@@ -15,3 +15,4 @@ pub(crate) mod pressure;
 pub(crate) mod ring;
 pub(crate) mod starvation;
 pub(crate) mod systemd;
+pub(crate) mod trust;

@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod tests;
+mod token;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
-use evenkeel_proto::bearer::Bearer;
 use evenkeel_proto::line;
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::ingest_service_client::IngestServiceClient;
@@ -21,7 +21,8 @@ use evenkeel_proto::v1::stream_request::Message as Request;
 use evenkeel_proto::v1::stream_response::Message as Response;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
+use tonic::transport::Channel;
+use tonic::{Code, Status, Streaming};
 
 use super::backoff::Backoff;
 use super::canonical;
@@ -31,6 +32,8 @@ use crate::config::Config;
 use crate::decisions::{DecisionLog, Draft};
 use crate::serve::admit;
 use crate::shared::{Context, lock};
+use crate::trust::membership::NewCertificate;
+use token::Token;
 
 /// A recommender that does not answer for so long is taken for gone.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -39,6 +42,14 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Frames and bytes of one message at most; gRPC's usual limit is 4 MiB.
 const BATCH_FRAMES: usize = 64;
 const BATCH_BYTES: usize = 1 << 20;
+
+/// The recommender takes nothing more of an epoch: another identity opened it, or no number could follow its last one.
+#[derive(Debug, thiserror::Error)]
+#[error("the recommender takes nothing more of epoch {epoch:016x}: {why}")]
+struct Ended {
+    epoch: u64,
+    why: String,
+}
 
 /// The client of one agent.
 pub(super) struct Client {
@@ -50,8 +61,10 @@ pub(super) struct Client {
 
 /// One connection.
 struct Connection {
+    channel: Channel,
     requests: mpsc::Sender<v1::StreamRequest>,
     responses: Streaming<v1::StreamResponse>,
+    token: Token,
 }
 
 /// One epoch on one connection, since its last handshake.
@@ -101,8 +114,15 @@ impl Client {
             if greeted {
                 backoff.reset();
             }
-            if let Some(SpoolError::Ahead { epoch, .. }) = error.downcast_ref() {
-                self.renew(*epoch, &error).await;
+            if error.is::<NewCertificate>() {
+                continue;
+            }
+            let refused = error.chain().find_map(|cause| cause.downcast_ref::<Status>());
+            if let Some(status) = refused.filter(|status| status.code() == Code::Unauthenticated) {
+                self.context.trust.membership.refuse(status.message());
+            }
+            if let Some(epoch) = over(&error) {
+                self.renew(epoch, &error).await;
             }
             let wait = backoff.next();
             self.disconnected(&error, greeted, wait);
@@ -165,12 +185,10 @@ impl Client {
 
     /// One connection from beginning to end; ends only in an error.
     async fn session(&self, greeted: &mut bool) -> anyhow::Result<std::convert::Infallible> {
-        let trust = &self.context.config.stream.trust;
-        let bearer = match &trust.token {
-            Some(file) => Bearer::from_file(file)
-                .with_context(|| format!("cannot read the token in {} (stream.token)", file.display()))?,
-            None => Bearer::default(),
-        };
+        let configured = &self.context.config.stream.trust;
+        let trust = &self.context.trust.membership.trust(&self.address, configured).await?;
+        let token = Token::read(trust.token.as_deref())?;
+        let bearer = token.bearer()?;
         let endpoint = line::endpoint(&self.address, trust)?
             .connect_timeout(CONNECT)
             .tcp_nodelay(true)
@@ -183,14 +201,17 @@ impl Client {
         let (mut epoch, mut config) = (self.next_epoch(), self.context.live.now());
         // The first Hello is in the channel before the call: the server may wait for it before it answers.
         requests.send(self.hello(epoch)).await.context("the connection ended before it began")?;
-        let mut client = IngestServiceClient::with_interceptor(channel, bearer);
+        let mut client = IngestServiceClient::with_interceptor(channel.clone(), bearer);
         let call = client.stream(ReceiverStream::new(receiver));
         let responses = tokio::time::timeout(PATIENCE, call).await.context("no answer to Stream")?;
-        let mut connection = Connection { requests, responses: responses?.into_inner() };
+        let mut connection = Connection { channel, requests, responses: responses?.into_inner(), token };
         loop {
-            let mut delivery = self.greeted(&mut connection, epoch, config).await?;
+            let resumed = self.greeted(&mut connection, epoch, config).await;
+            let mut delivery = resumed.map_err(|error| ended(epoch, error))?;
             *greeted = true;
-            self.deliver(&mut connection, &mut delivery).await?;
+            self.context.trust.membership.accept();
+            let delivered = self.deliver(&mut connection, &mut delivery).await;
+            delivered.map_err(|error| ended(epoch, error))?;
             (epoch, config) = (self.next_epoch(), self.context.live.now());
             self.send(&connection, self.hello(epoch)).await?;
         }
@@ -250,11 +271,15 @@ impl Client {
                 message.context("no answer to Hello")??.context("the recommender ended the stream")?;
             match message.message {
                 Some(Response::Resume(resume)) if resume.epoch == epoch => {
+                    connection.token.ends(resume.token_ends);
                     return self.resume(&resume, config).await;
                 }
                 Some(Response::Ack(ack)) => self.acknowledge(ack.epoch, ack.last_seq).await?,
                 Some(Response::Refused(refused)) => self.refused(&refused).await?,
                 Some(Response::Overlay(word)) => self.take_overlay(word),
+                Some(Response::Ping(_)) => self.pong(connection).await?,
+                Some(Response::Disbelieved(said)) => self.disbelieved(said),
+                Some(Response::Renewed(answer)) => connection.token.answered(answer),
                 Some(Response::Resume(other)) => {
                     bail!("the recommender answered for epoch {:016x}, not {epoch:016x}", other.epoch)
                 }
@@ -295,6 +320,7 @@ impl Client {
 
     /// Sends one epoch's frames until all are acknowledged (never, for this run's) or a gap asks for a new Hello.
     async fn deliver(&self, connection: &mut Connection, delivery: &mut Delivery) -> anyhow::Result<()> {
+        let membership = &self.context.trust.membership;
         loop {
             match self.send_ready(connection, delivery).await? {
                 Next::Wait => {}
@@ -305,9 +331,16 @@ impl Client {
                 message = tokio::time::timeout(patience, connection.responses.message()) => {
                     let message = message.context("frames are not acknowledged")??;
                     let message = message.context("the recommender ended the stream")?;
-                    self.answered(delivery, message).await?;
+                    self.answered(connection, delivery, message).await?;
                 }
                 () = self.outbox.appended.notified(), if delivery.current => {}
+                () = tokio::time::sleep(connection.token.due()) => {
+                    if let Some(renewal) = connection.token.renewal() {
+                        let message = Some(Request::Renewal(renewal));
+                        self.send(connection, v1::StreamRequest { message }).await?;
+                    }
+                }
+                () = tokio::time::sleep(membership.due()) => membership.renew(connection.channel.clone()).await?,
             }
         }
     }
@@ -346,7 +379,12 @@ impl Client {
         Ok(Next::Wait)
     }
 
-    async fn answered(&self, delivery: &mut Delivery, message: v1::StreamResponse) -> anyhow::Result<()> {
+    async fn answered(
+        &self,
+        connection: &mut Connection,
+        delivery: &mut Delivery,
+        message: v1::StreamResponse,
+    ) -> anyhow::Result<()> {
         match message.message {
             Some(Response::Ack(ack)) => {
                 if ack.epoch == delivery.epoch {
@@ -362,10 +400,30 @@ impl Client {
                 self.refused(&refused).await?;
             }
             Some(Response::Overlay(word)) => self.take_overlay(word),
+            Some(Response::Ping(_)) => self.pong(connection).await?,
+            Some(Response::Disbelieved(said)) => self.disbelieved(said),
+            Some(Response::Renewed(answer)) => connection.token.answered(answer),
             Some(Response::Resume(_)) => bail!("the recommender sent a Resume nobody asked for"),
             None => {}
         }
         Ok(())
+    }
+
+    /// Somebody else speaks in this node's name: this agent lives.
+    async fn pong(&self, connection: &Connection) -> anyhow::Result<()> {
+        let message = Some(Request::Pong(v1::Pong {}));
+        self.send(connection, v1::StreamRequest { message }).await
+    }
+
+    /// Part of what this node said is not believed: kept for the status, and each reason told once.
+    fn disbelieved(&self, said: v1::Disbelieved) {
+        let mut state = lock(&self.context.stats.stream);
+        for v1::Dropped { reason, count, remedy } in &said.dropped {
+            if !state.dropped.iter().any(|known| known.reason == *reason) {
+                tracing::warn!(reason, count, remedy, "the recommender does not take in what this node says");
+            }
+        }
+        state.dropped = said.dropped;
     }
 
     async fn acknowledge(&self, epoch: u64, last: u64) -> anyhow::Result<()> {
@@ -413,6 +471,24 @@ impl Delivery {
         while self.outstanding.front().is_some_and(|sequence| *sequence <= upto) {
             self.outstanding.pop_front();
         }
+    }
+}
+
+/// The same error, or that the recommender ended the epoch for good.
+fn ended(epoch: u64, error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<Status>() {
+        Some(status) if matches!(status.code(), Code::AlreadyExists | Code::DataLoss) => {
+            Ended { epoch, why: status.message().to_owned() }.into()
+        }
+        _ => error,
+    }
+}
+
+/// The epoch that cannot go on under its name.
+fn over(error: &anyhow::Error) -> Option<u64> {
+    match error.downcast_ref() {
+        Some(SpoolError::Ahead { epoch, .. }) => Some(*epoch),
+        _ => error.downcast_ref().map(|Ended { epoch, .. }| *epoch),
     }
 }
 

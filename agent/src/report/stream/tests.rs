@@ -49,7 +49,12 @@ struct State {
     cuts: Vec<(usize, bool)>,
     refuse: BTreeSet<u64>,
     refused: usize,
+    /// Epochs that take nothing any more.
+    over: BTreeSet<u64>,
     hellos: usize,
+    /// When the next streams' tokens end, and the newer ones that came.
+    token_ends: u64,
+    renewed: Vec<String>,
     /// What the last one said the node has to give.
     allocatable: BTreeMap<String, String>,
 }
@@ -70,6 +75,10 @@ impl Fake {
             let answers = match request.message {
                 Some(Request::Hello(hello)) => {
                     epoch = hello.epoch;
+                    if lock(&self.state).over.contains(&epoch) {
+                        let _gone = replies.send(Err(Status::already_exists("of another identity"))).await;
+                        return;
+                    }
                     lock(&self.state).allocatable = hello.facts.unwrap_or_default().allocatable;
                     vec![self.hello(epoch)]
                 }
@@ -89,7 +98,11 @@ impl Fake {
                     }
                     answers
                 }
-                None => Vec::new(),
+                Some(Request::Renewal(renewal)) => {
+                    lock(&self.state).renewed.push(renewal.token);
+                    vec![Response::Renewed(v1::Renewed::default())]
+                }
+                Some(Request::Pong(_)) | None => Vec::new(),
             };
             for message in answers {
                 if replies.send(Ok(v1::StreamResponse { message: Some(message) })).await.is_err() {
@@ -109,6 +122,7 @@ impl Fake {
             last_seq: known.map_or(0, |k| k.last),
             credits: 16,
             knows_slots: known.is_some_and(|k| !k.slots.is_empty()),
+            token_ends: state.token_ends,
         })
     }
 
@@ -345,4 +359,72 @@ async fn what_the_node_has_to_give_is_told_and_told_again_when_a_reload_changes_
     fake.reaches(9, last).await;
     each_second_once(&fake, 9, 1..=last);
     assert_eq!(lock(&fake.state).hellos, 2);
+}
+
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    std::fs::set_permissions(to, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// Seconds counted of the first container, over all epochs.
+fn counted(fake: &Fake) -> BTreeSet<u64> {
+    let state = lock(&fake.state);
+    let seconds = state.epochs.values().flat_map(|known| known.counted.seconds.keys());
+    seconds.filter(|(slot, _)| *slot == 1).map(|(_, second)| *second).collect()
+}
+
+/// Waits until every second up to `last` was counted.
+async fn all_counted(fake: &Fake, last: u64) {
+    let all = async {
+        while !counted(fake).is_superset(&(1..=last).collect()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), all).await.expect("every second arrives");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_directory_that_was_rolled_back_goes_on_and_loses_nothing_from_then_on() {
+    let (dir, saved) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (fake, address) = fake().await;
+    let mut agent = Agent::new(dir.path(), 9, &address);
+    agent.report(30);
+    copy(dir.path(), saved.path());
+    agent.connect();
+    fake.reaches(9, agent.report(30)).await;
+    drop(agent);
+    // The machine is as it was at second 30; the recommender has 60 of that run.
+    let mut agent = Agent::new(saved.path(), 11, &address);
+    agent.second = 60;
+    agent.framer = Framer::default();
+    agent.connect();
+    let last = agent.report(40);
+    all_counted(&fake, last).await;
+    assert_eq!(agent.context.stats.epochs_renewed.get(), 1, "the old run's frames go on under another name");
+    // This run's own epoch is not touched.
+    assert_eq!(lock(&fake.state).epochs[&11].last, 40);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_epoch_that_is_of_another_identity_goes_on_under_another_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (fake, address) = fake().await;
+    lock(&fake.state).over.insert(9);
+    let mut agent = Agent::new(dir.path(), 9, &address);
+    let last = agent.report(20);
+    agent.connect();
+    all_counted(&fake, last).await;
+    let last = agent.report(20);
+    all_counted(&fake, last).await;
+    assert_eq!(agent.context.stats.epochs_renewed.get(), 1);
+    assert!(!lock(&fake.state).epochs.contains_key(&9));
 }

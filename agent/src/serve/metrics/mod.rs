@@ -20,16 +20,19 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use evenkeel_model::sample::Field;
-use evenkeel_net::{Gate, Limits, Speech};
+use evenkeel_net::{Gate, Limits, Peer, Speech, called, is_own_name};
 use tokio::sync::Semaphore;
 
+use super::door::Door;
 use crate::report::Usage;
 use crate::shared::{Context, LiveBus, LiveTick, Stats, WriteStats, lock};
+use crate::trust::Trusts;
 
 use page::{Kind, Page, seconds};
 
@@ -50,6 +53,7 @@ struct Served {
     context: Arc<Context>,
     live: LiveBus,
     usage: Usage,
+    door: Door,
     scrapes: Arc<Semaphore>,
 }
 
@@ -66,16 +70,36 @@ pub(crate) async fn serve(
     let listener = tokio::net::TcpListener::bind(address).await.with_context(|| {
         format!("cannot serve metrics on {address}; change serve.metrics or free the port")
     })?;
-    let served = Served { context, live, usage, scrapes: Arc::new(Semaphore::new(SCRAPES)) };
-    let app = Router::new().route("/metrics", get(scrape)).with_state(served);
+    let rules = &context.config.trust;
+    let (door, tls) = (Door::of(rules, &rules.metrics), context.trust.tls().filter(|_| rules.metrics.tls));
+    let served = Served { context, live, usage, door, scrapes: Arc::new(Semaphore::new(SCRAPES)) };
+    let mut app = Router::new().route("/metrics", get(scrape)).with_state(served);
+    if address.ip().is_loopback() {
+        // Browsers of this machine get here, and no credential is asked for.
+        app = app.layer(from_fn(by_own_name));
+    }
     let gate = Gate::new("serve.metrics", CONNECTIONS);
-    let connections = evenkeel_net::incoming(listener, gate, Speech::Http);
+    let connections = evenkeel_net::at_address(listener, gate, Speech::Http, tls);
     evenkeel_net::http::serve(connections, app, std::future::pending())
         .await
         .context("the metrics listener ended")
 }
 
-async fn scrape(State(served): State<Served>) -> Response {
+/// Refuses what is for another name: a page of another site could have its own name point here (DNS rebinding).
+async fn by_own_name(request: Request, next: Next) -> Response {
+    if called(&request).is_some_and(|host| is_own_name(host, &[])) {
+        return next.run(request).await;
+    }
+    let why = "this is for a host that is no name of this program: ask by address or as localhost\n";
+    (StatusCode::MISDIRECTED_REQUEST, why).into_response()
+}
+
+async fn scrape(State(served): State<Served>, request: Request) -> Response {
+    let sent = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());
+    if let Err(why) = served.door.may(request.extensions().get::<Peer>(), sent) {
+        let scheme = [(header::WWW_AUTHENTICATE, "Bearer")];
+        return (StatusCode::UNAUTHORIZED, scheme, format!("{why}\n")).into_response();
+    }
     let Ok(_turn) = served.scrapes.try_acquire() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at the same time\n").into_response();
     };
@@ -89,7 +113,9 @@ async fn scrape(State(served): State<Served>) -> Response {
             tokio::time::timeout(interval + LATE, ticks.recv()).await.ok().and_then(Result::ok)
         }
     };
-    let page = render(&served.context.stats, tick.as_deref(), &served.context.node.node);
+    let context = &served.context;
+    let mut page = render(&context.stats, tick.as_deref(), &context.node.node);
+    page.push_str(&trusted(&context.trust));
     ([(header::CONTENT_TYPE, TEXT)], page).into_response()
 }
 
@@ -120,6 +146,32 @@ fn render(stats: &Stats, tick: Option<&LiveTick>, node: &str) -> String {
     if let Some(tick) = tick {
         classes(&mut page, tick, node);
         containers(&mut page, tick, node);
+    }
+    page.text
+}
+
+/// Certificates, and what goes in the clear.
+fn trusted(trust: &Trusts) -> String {
+    let mut page = Page::default();
+    let (insecure, expires, failing) = (
+        "evenkeel_agent_insecure",
+        "evenkeel_agent_certificate_expires_seconds",
+        "evenkeel_agent_certificate_failing",
+    );
+    page.family(
+        insecure,
+        Kind::Gauge,
+        "1 while something goes over networks without encryption, or is told to whoever asks.",
+    );
+    page.sample(insecure, &[], u8::from(trust.is_insecure()));
+    let certificates = trust.certificates();
+    page.family(expires, Kind::Gauge, "End of a certificate, seconds since 1970, by what it is for.");
+    for (of, ends, _) in &certificates {
+        page.sample(expires, &[("for", of)], ends);
+    }
+    page.family(failing, Kind::Gauge, "1 while a certificate ends soon, or cannot be read, got or renewed.");
+    for (of, _, fails) in &certificates {
+        page.sample(failing, &[("for", of)], u8::from(*fails));
     }
     page.text
 }

@@ -76,3 +76,24 @@ fn containers_of_one_name_are_series_of_their_own() {
     assert_eq!(series.len(), all, "{page}");
     assert!(page.contains(&format!("name=\"{}\"", ids[0])), "{page}");
 }
+
+#[tokio::test]
+async fn a_name_of_others_that_points_here_reads_nothing() {
+    use tower::ServiceExt as _;
+    let app = Router::new().route("/metrics", get(|| async { "numbers" })).layer(from_fn(by_own_name));
+    for (host, want) in [
+        (Some("localhost:9523"), 200),
+        (Some("127.0.0.1:9523"), 200),
+        (Some("[::1]:9523"), 200),
+        (Some("rebound.example:9523"), 421),
+        (Some("127.0.0.1.rebound.example"), 421),
+        (None, 421),
+    ] {
+        let mut request = Request::get("/metrics");
+        if let Some(host) = host {
+            request = request.header(header::HOST, host);
+        }
+        let request = request.body(axum::body::Body::empty()).unwrap();
+        assert_eq!(app.clone().oneshot(request).await.unwrap().status().as_u16(), want, "{host:?}");
+    }
+}

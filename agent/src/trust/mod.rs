@@ -1,0 +1,105 @@
+//! Who vouches for this agent, and what of it goes in the clear: the certificate of its own addresses, the node's
+//! certificate for the stream (`membership.rs`), and what the configuration accepts without encryption.
+//!
+//! Owned here: reading certificates again, and what people are told of them. Not owned: who may ask (`serve::door`).
+
+pub(crate) mod membership;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use evenkeel_model::node::NodeKey;
+use evenkeel_net::tls::Tls;
+
+use crate::config::Config;
+use crate::converge::board::NodeKnob;
+use crate::shared::lock;
+use membership::Membership;
+
+/// How often it is logged what should not stay.
+const SAY: Duration = Duration::from_secs(3600);
+
+/// What vouches for this agent.
+#[derive(Debug)]
+pub(crate) struct Trusts {
+    /// What its addresses are served with.
+    tls: Option<Arc<Tls>>,
+    /// What goes in the clear.
+    insecure: Option<String>,
+    /// The node's certificate for the stream.
+    pub membership: Membership,
+    said: Mutex<Option<Instant>>,
+}
+
+impl Trusts {
+    /// By the configuration.
+    ///
+    /// # Errors
+    /// When the certificate of the addresses cannot be served.
+    pub(crate) fn open(config: &Config, node: &NodeKey) -> anyhow::Result<Self> {
+        let tls = config.trust.files.clone().map(Tls::open).transpose().context("cannot serve TLS")?;
+        let stream = config.stream.in_the_clear.clone();
+        let insecure: Vec<String> = config.trust.insecure.clone().into_iter().chain(stream).collect();
+        Ok(Self {
+            tls: tls.map(Arc::new),
+            insecure: (!insecure.is_empty()).then(|| insecure.join("; ")),
+            membership: Membership::new(config, node),
+            said: Mutex::default(),
+        })
+    }
+
+    /// What the addresses are served with.
+    pub(crate) fn tls(&self) -> Option<Arc<Tls>> {
+        self.tls.clone()
+    }
+
+    /// Whether something goes in the clear.
+    pub(crate) const fn is_insecure(&self) -> bool {
+        self.insecure.is_some()
+    }
+
+    /// Ends of certificates, seconds since 1970, and whether something is wrong with one, by what it is for.
+    pub(crate) fn certificates(&self) -> Vec<(&'static str, u64, bool)> {
+        let served = self.tls.as_ref().map(|tls| ("serve", tls.expires(), tls.told(now()).is_some()));
+        let stream =
+            self.membership.expires().map(|ends| ("stream", ends, self.membership.trouble().is_some()));
+        served.into_iter().chain(stream).collect()
+    }
+
+    /// Reads files again where they changed, and says each hour what should not stay. The disk may be slow.
+    pub(crate) fn look(&self) {
+        if let Some(tls) = &self.tls {
+            tls.look();
+        }
+        let Some(trouble) = &self.insecure else { return };
+        let mut said = lock(&self.said);
+        if said.is_none_or(|at| at.elapsed() >= SAY) {
+            tracing::warn!(trouble, "insecure = true");
+            *said = Some(Instant::now());
+        }
+    }
+
+    /// What status shows: a row for each thing that should not stay.
+    pub(crate) fn rows(&self) -> Vec<NodeKnob> {
+        let knob = |name, state, why, remedy: &str| NodeKnob { name, state, why, remedy: remedy.to_owned() };
+        let clear = self.insecure.clone().map(|why| {
+            let remedy = "give certificates (tls.cert, https:// in stream.recommender), then take insecure = true back";
+            knob("encryption", "off", why, remedy)
+        });
+        let served = self.tls.as_ref().and_then(|tls| tls.told(now())).map(|why| {
+            knob("certificate", "failed", why, "put a new certificate and its key into tls.cert and tls.key")
+        });
+        let stream = self.membership.trouble().map(|why| {
+            let remedy =
+                "make a join token (evenkeel ca token NODE) and write it to the file stream.join_token names";
+            knob("stream certificate", "failed", why, remedy)
+        });
+        [clear, served, stream].into_iter().flatten().collect()
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
