@@ -37,7 +37,7 @@ pub(crate) struct Global {
     /// How to print the answer.
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
     pub(crate) output: Format,
-    /// Address of the agent: unix:///PATH or http://HOST:PORT.
+    /// Address of the agent: unix:///PATH, https://HOST:PORT or http://HOST:PORT.
     #[arg(
         long,
         global = true,
@@ -60,9 +60,49 @@ pub(crate) struct Global {
     /// File with your token, for a recommender at an address; its socket needs none.
     #[arg(long, global = true, env = "EVENKEEL_TOKEN_FILE", hide_env_values = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// File with the authorities of the recommender's certificate, PEM, for https://.
+    /// Ask the recommender as the user of a kubeconfig (KUBECONFIG, ~/.kube/config), in its current context or this one: the user's
+    /// token is sent, and no other. For a recommender with kubernetes.enabled.
+    #[arg(
+        long,
+        global = true,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        value_name = "CONTEXT"
+    )]
+    pub(crate) kube_auth: Option<String>,
+    /// File with the token of an agent at an address (serve.token); its socket needs none.
+    #[arg(
+        long,
+        global = true,
+        env = "EVENKEEL_AGENT_TOKEN_FILE",
+        hide_env_values = true,
+        value_name = "FILE"
+    )]
+    pub(crate) agent_token_file: Option<PathBuf>,
+    /// File with the authorities of the other side's certificate, PEM, for https://.
     #[arg(long, global = true, env = "EVENKEEL_CA_FILE", hide_env_values = true, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
+    /// File with your certificate, PEM, where it names you to the other side.
+    #[arg(
+        long,
+        global = true,
+        env = "EVENKEEL_CERT_FILE",
+        hide_env_values = true,
+        requires = "key_file",
+        value_name = "FILE"
+    )]
+    pub(crate) cert_file: Option<PathBuf>,
+    /// File with its key, PEM.
+    #[arg(
+        long,
+        global = true,
+        env = "EVENKEEL_KEY_FILE",
+        hide_env_values = true,
+        requires = "cert_file",
+        value_name = "FILE"
+    )]
+    pub(crate) key_file: Option<PathBuf>,
     /// Send the token over a network without encryption.
     #[arg(long, global = true)]
     pub(crate) insecure: bool,
@@ -86,6 +126,9 @@ pub(crate) enum Command {
     Policy(commands::policy::PolicyCommand),
     Usage(commands::usage::UsageArgs),
     Nodes(commands::nodes::NodesArgs),
+    #[command(subcommand)]
+    Ca(commands::ca::CaCommand),
+    Audit(commands::audit::AuditArgs),
     Namespaces(commands::namespaces::NamespacesArgs),
     Doctor(commands::doctor::DoctorArgs),
     Quantity(commands::quantity::QuantityArgs),

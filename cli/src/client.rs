@@ -4,6 +4,7 @@
 
 use std::error::Error;
 use std::future::Future;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_proto::bearer::Bearer;
@@ -12,11 +13,14 @@ use evenkeel_proto::tonic::service::interceptor::InterceptedService;
 use evenkeel_proto::tonic::transport::Channel;
 use evenkeel_proto::tonic::{Code, Status};
 use evenkeel_proto::v1::agent_service_client::AgentServiceClient;
+use evenkeel_proto::v1::audit_service_client::AuditServiceClient;
 use evenkeel_proto::v1::capacity_service_client::CapacityServiceClient;
+use evenkeel_proto::v1::enroll_service_client::EnrollServiceClient;
 use evenkeel_proto::v1::policy_service_client::PolicyServiceClient;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
 
 use crate::failure::Failure;
+use crate::kube::bearer::bearer;
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -59,6 +63,8 @@ pub(crate) struct Address {
     peer: Peer,
     text: String,
     trust: Trust,
+    /// The context whose user's token is sent, where one is.
+    kube_auth: Option<String>,
 }
 
 impl std::fmt::Display for Address {
@@ -69,7 +75,7 @@ impl std::fmt::Display for Address {
 
 impl Address {
     pub(crate) fn new(peer: Peer, text: &str) -> Self {
-        Self { peer, text: text.to_owned(), trust: Trust::default() }
+        Self { peer, text: text.to_owned(), trust: Trust::default(), kube_auth: None }
     }
 
     /// The same with what vouches for it and for the caller.
@@ -77,12 +83,20 @@ impl Address {
         Self { trust, ..self }
     }
 
+    /// The same as the user of a context of the kubeconfig; of the current one where it is empty.
+    pub(crate) fn with_kube_auth(self, context: Option<String>) -> Self {
+        Self { kube_auth: context, ..self }
+    }
+
     /// A connection to it.
     ///
     /// # Errors
     /// Wrong usage when this is no address; else when nobody answers there.
     pub(crate) async fn connect(&self) -> Result<Line, Failure> {
-        let bearer = self.bearer()?;
+        let bearer = match &self.kube_auth {
+            Some(context) => self.kube_bearer(context)?,
+            None => self.bearer()?,
+        };
         let endpoint = line::endpoint(&self.text, &self.trust).map_err(|e| self.unusable(&e))?;
         let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect().await.map_err(|e| {
             let what = format!("cannot reach the {}", self.peer.name());
@@ -91,10 +105,27 @@ impl Address {
         Ok(InterceptedService::new(channel?, bearer))
     }
 
+    /// The token of a kubeconfig, which holds at the API server, too: the line is looked at before it is got.
+    fn kube_bearer(&self, context: &str) -> Result<Bearer, Failure> {
+        let trust = Trust { token: Some(PathBuf::new()), ..self.trust.clone() };
+        line::endpoint(&self.text, &trust).map_err(|e| self.unusable(&e))?;
+        Bearer::of(&bearer(context)?).map_err(|e| {
+            let remedy = "correct the kubeconfig, or choose another context";
+            Failure::new("cannot send the token", "--kube-auth", e.to_string(), remedy)
+        })
+    }
+
     fn bearer(&self) -> Result<Bearer, Failure> {
         let Some(file) = &self.trust.token else { return Ok(Bearer::default()) };
         Bearer::from_file(file).map_err(|e| {
-            let remedy = "name a file that holds one token with --token-file or EVENKEEL_TOKEN_FILE";
+            let remedy = match self.peer {
+                Peer::Agent => {
+                    "name a file that holds one token with --agent-token-file or EVENKEEL_AGENT_TOKEN_FILE"
+                }
+                Peer::Recommender => {
+                    "name a file that holds one token with --token-file or EVENKEEL_TOKEN_FILE"
+                }
+            };
             Failure::new("cannot read the token", file.display().to_string(), e.to_string(), remedy)
         })
     }
@@ -165,6 +196,16 @@ pub(crate) async fn recommender(address: &Address) -> Result<RecommenderServiceC
 /// A client of a recommender's questions about capacity.
 pub(crate) async fn capacity(address: &Address) -> Result<CapacityServiceClient<Line>, Failure> {
     Ok(CapacityServiceClient::new(address.connect().await?).max_decoding_message_size(MAX_ANSWER_BYTES))
+}
+
+/// A client of a recommender's audit record.
+pub(crate) async fn audit(address: &Address) -> Result<AuditServiceClient<Line>, Failure> {
+    Ok(AuditServiceClient::new(address.connect().await?).max_decoding_message_size(MAX_ANSWER_BYTES))
+}
+
+/// A client of a recommender's authority.
+pub(crate) async fn enrollment(address: &Address) -> Result<EnrollServiceClient<Line>, Failure> {
+    Ok(EnrollServiceClient::new(address.connect().await?).max_decoding_message_size(MAX_ANSWER_BYTES))
 }
 
 /// A client of a recommender for its policies.

@@ -1,11 +1,11 @@
 //! Values of the wire as people and scripts read them.
 
-use evenkeel_proto::v1::{ContainerIdentity, ContainerKind, ConvergeState, Decision, QosClass};
+use evenkeel_proto::v1::{self, ContainerIdentity, ContainerKind, ConvergeState, Decision, QosClass};
 use jiff::Timestamp;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-use crate::table::{Cell, Tone};
+use crate::table::{Cell, Tone, clean};
 
 /// Name of a class, `None` where nothing is known.
 pub(crate) fn class(class: i32) -> Option<&'static str> {
@@ -73,7 +73,7 @@ pub(crate) fn toned(state: &str) -> Cell {
         "converged" | "ok" | "done" | "connected" | "protected" => Tone::Good,
         "dirty" | "converging" | "contended" | "ineffective" | "warn" | "would-do" | "would-set"
         | "would-protect" | "waiting" => Tone::Warn,
-        "denied" | "unsupported" | "fail" | "failed" | "rejected" | "disconnected" => Tone::Bad,
+        "denied" | "unsupported" | "fail" | "failed" | "rejected" | "refused" | "disconnected" => Tone::Bad,
         _ => Tone::Faint,
     };
     Cell::toned(state, tone)
@@ -144,6 +144,27 @@ impl Event {
             result: decision.result,
         }
     }
+}
+
+/// What a recommender did not take in of what a node said.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Dropped {
+    pub(crate) reason: String,
+    pub(crate) count: u64,
+    pub(crate) remedy: String,
+}
+
+impl From<v1::Dropped> for Dropped {
+    fn from(d: v1::Dropped) -> Self {
+        Self { reason: d.reason, count: d.count, remedy: d.remedy }
+    }
+}
+
+/// The same in a cell.
+pub(crate) fn dropped(all: &[Dropped]) -> String {
+    let each: Vec<String> = all.iter().map(|d| format!("{} {}", clean(&d.reason), d.count)).collect();
+    if each.is_empty() { "-".to_owned() } else { each.join(", ") }
 }
 
 #[cfg(test)]

@@ -131,6 +131,13 @@ fn recommendations_are_filtered_priced_and_made_patches_of() {
     insta::assert_snapshot!("recommend_patch", ask(&["recommend", "-o", "patch"]).out);
     let other = ask(&["nodes", "-o", "patch"]);
     assert!(other.status == 2 && other.err.contains("only evenkeel recommend"), "{other:?}");
+    for (words, why) in [
+        (&["status", "-o", "csv"][..], "it is not one table"),
+        (&["usage", "--series", "--resource", "cpu", "-o", "json"], "a series is printed as CSV"),
+    ] {
+        let refused = ask(words);
+        assert!(refused.status == 2 && refused.err.contains(why) && refused.out.is_empty(), "{refused:?}");
+    }
 }
 
 #[test]
@@ -216,6 +223,26 @@ fn rules_are_set_side_by_side_at_equal_risk() {
 }
 
 #[test]
+fn the_audit_record_is_shown_page_by_page_and_filtered() {
+    insta::assert_snapshot!("audit_json", ask(&["audit", "-o", "json"]).out);
+    insta::assert_snapshot!("audit_table", ask(&["audit"]).out);
+    insta::assert_snapshot!("audit_csv", ask(&["audit", "-o", "csv"]).out);
+    let count = |more: &[&str]| {
+        let all = [&["audit", "-o", "json"], more].concat();
+        ask(&all).json().as_array().unwrap().len()
+    };
+    assert_eq!(count(&["--limit", "1"]), 1);
+    assert_eq!(count(&["--who", "anna"]), 1);
+    assert_eq!(count(&["--outcome", "refused", "--kind", "node"]), 1);
+    assert_eq!(count(&["--since", "1d"]), 0);
+    assert_eq!(count(&["--since", "2023-11-14T22:13:20Z"]), 2);
+    let damaged = ask(&["audit", "--name", "damaged"]);
+    assert!(damaged.status == 1 && damaged.err.contains("a record is damaged"), "{damaged:?}");
+    assert!(damaged.out.contains("shop/web"), "what can be read is shown");
+    assert_eq!(run(&["audit", "--kind", "pod"]).status, 2);
+}
+
+#[test]
 fn policies_are_shown_applied_and_deleted() {
     insta::assert_snapshot!("policy_table", ask(&["policy", "get", "-o", "wide"]).out);
     let one = ask(&["policy", "get", "web", "-n", "shop", "-o", "json"]);
@@ -251,6 +278,11 @@ fn policies_are_shown_applied_and_deleted() {
     let both = file("both.yaml", &format!("{head}spec: {{target: {{}}}}\n---\n{range}"));
     let applied = ask(&["policy", "apply", "-f", &both]);
     assert!(applied.out.contains("policy shop/web changed\nLimitRange shop/bounds created\n"), "{applied:?}");
+    let quota = range.replace("LimitRange", "ResourceQuota");
+    let third = file("third.yaml", &format!("{head}spec: {{target: {{}}}}\n---\n{quota}"));
+    let applied = ask(&["policy", "apply", "-f", &third]);
+    assert!(applied.status == 1 && applied.out.starts_with("policy shop/web changed\n"), "{applied:?}");
+    assert!(applied.err.contains("quotas are not yours"), "{applied:?}");
     let all = ask(&["policy", "get", "-n", "bounded"]);
     assert!(all.out.contains("Governs") && all.out.contains("LimitRange"), "{all:?}");
     assert_eq!(ask(&["policy", "get", "-n", "bounded", "-o", "json"]).json()[1]["kind"], "LimitRange");

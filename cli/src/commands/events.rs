@@ -49,9 +49,20 @@ pub(crate) struct EventsArgs {
 
 /// A moment, or a while before now.
 #[derive(Debug, Clone, Copy)]
-enum Since {
+pub(crate) enum Since {
     Moment(Timestamp),
     Ago(SignedDuration),
+}
+
+impl Since {
+    /// Microseconds since 1970.
+    pub(crate) fn usec(self, now: Timestamp) -> u64 {
+        let from = match self {
+            Self::Moment(moment) => Some(moment),
+            Self::Ago(duration) => now.checked_sub(duration).ok(),
+        };
+        from.map_or(0, |t| u64::try_from(t.as_microsecond()).unwrap_or(0))
+    }
 }
 
 fn kind(text: &str) -> Result<String, String> {
@@ -60,8 +71,13 @@ fn kind(text: &str) -> Result<String, String> {
     found.ok_or_else(|| format!("there are {}", known.join(", ")))
 }
 
-fn since(text: &str) -> Result<Since, String> {
-    let duration = text.parse::<SignedDuration>().ok().filter(|d| !d.is_negative());
+pub(crate) fn since(text: &str) -> Result<Since, String> {
+    // A day is 24 hours here, whatever the calendar says.
+    let days = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok());
+    let duration = match days {
+        Some(days) => Some(SignedDuration::from_hours(i64::from(days) * 24)),
+        None => text.parse::<SignedDuration>().ok().filter(|d| !d.is_negative()),
+    };
     duration
         .map(Since::Ago)
         .or_else(|| text.parse().ok().map(Since::Moment))
@@ -76,13 +92,7 @@ struct Filter<'a> {
 
 impl<'a> Filter<'a> {
     fn new(args: &'a EventsArgs, now: Timestamp) -> Self {
-        let from = match args.since {
-            None => None,
-            Some(Since::Moment(moment)) => Some(moment),
-            Some(Since::Ago(duration)) => now.checked_sub(duration).ok(),
-        };
-        let from_usec = from.map_or(0, |t| u64::try_from(t.as_microsecond()).unwrap_or(0));
-        Self { args, from_usec }
+        Self { args, from_usec: args.since.map_or(0, |since| since.usec(now)) }
     }
 
     fn takes(&self, decision: &evenkeel_proto::v1::Decision) -> bool {

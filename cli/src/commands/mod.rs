@@ -2,7 +2,9 @@
 
 pub(crate) mod admit;
 pub(crate) mod allocated;
+pub(crate) mod audit;
 pub(crate) mod backtest;
+pub(crate) mod ca;
 pub(crate) mod capacity;
 pub(crate) mod check;
 pub(crate) mod compare;
@@ -26,6 +28,7 @@ pub(crate) mod top;
 pub(crate) mod usage;
 pub(crate) mod version;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use evenkeel_proto::line::Trust;
@@ -40,15 +43,24 @@ use crate::output::{Format, Output};
 /// # Errors
 /// When it could not do its work.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    if cli.global.output == Format::Patch && !matches!(cli.command, Command::Recommend(_)) {
-        let why = "only evenkeel recommend has something to carry out";
-        return Err(Failure::usage("cannot print the answer", "-o patch", why, "choose another form"));
+    if let Some((form, why)) = impossible(cli.global.output, &cli.command) {
+        return Err(Failure::usage("cannot print the answer", form, why, "choose another form"));
     }
     let output = Output::new(cli.global.output);
-    let agent = Address::new(Peer::Agent, &cli.global.agent);
-    let (token, ca, insecure) = (&cli.global.token_file, &cli.global.ca_file, cli.global.insecure);
-    let trust = Trust { token: token.clone(), ca: ca.clone(), insecure, ..Trust::default() };
-    let recommender = Address::new(Peer::Recommender, &cli.global.recommender).with_trust(trust);
+    let global = &cli.global;
+    let trust = |token: &Option<PathBuf>| Trust {
+        token: token.clone(),
+        ca: global.ca_file.clone(),
+        cert: global.cert_file.clone(),
+        key: global.key_file.clone(),
+        name: None,
+        insecure: global.insecure,
+    };
+    // What names a caller to one is not told to the other.
+    let agent = Address::new(Peer::Agent, &global.agent).with_trust(trust(&global.agent_token_file));
+    let recommender = Address::new(Peer::Recommender, &global.recommender)
+        .with_trust(trust(&global.token_file))
+        .with_kube_auth(global.kube_auth.clone());
     let peers = Peers { agent: &agent, recommender: &recommender };
     let answer = match cli.command {
         Command::Status(args) => block_on(status::run(&args, &agent, &output)),
@@ -63,6 +75,8 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Compare(args) => block_on(compare::run(&args, &recommender, &output)),
         Command::Policy(command) => block_on(policy::run(&command, &recommender, &output)),
         Command::Usage(args) => block_on(usage::run(&args, &peers, &output)),
+        Command::Audit(args) => block_on(audit::run(&args, &recommender, &output)),
+        Command::Ca(command) => block_on(ca::run(&command, &recommender, &output)),
         Command::Nodes(args) => block_on(nodes::run(&args, &recommender, &output)),
         Command::Namespaces(args) => block_on(namespaces::run(&args, &recommender, &output)),
         Command::Doctor(args) => block_on(doctor::run(&args, &peers, &output)),
@@ -76,4 +90,26 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Version(args) => version::run(&args, &output),
     };
     answer.map(ExitCode::from)
+}
+
+/// The form in which a command has no answer, and why.
+fn impossible(format: Format, command: &Command) -> Option<(&'static str, &'static str)> {
+    let is_series = matches!(command, Command::Usage(args) if args.is_series());
+    let is_text = matches!(
+        command,
+        Command::Status(_)
+            | Command::Describe(_)
+            | Command::Replay(_)
+            | Command::Qos(_)
+            | Command::Backtest(_)
+    );
+    match format {
+        Format::Patch if !matches!(command, Command::Recommend(_)) => {
+            Some(("-o patch", "only evenkeel recommend has something to carry out"))
+        }
+        Format::Csv if is_text => Some(("-o csv", "it is not one table")),
+        Format::Json if is_series => Some(("-o json", "a series is printed as CSV")),
+        Format::Yaml if is_series => Some(("-o yaml", "a series is printed as CSV")),
+        _ => None,
+    }
 }

@@ -11,7 +11,7 @@ use crate::client::{self, Address};
 use crate::failure::Failure;
 use crate::output::{Answer, Output};
 use crate::table::{Cell, Table, clean};
-use crate::wire;
+use crate::wire::{self, Dropped};
 
 /// Show the nodes the recommender hears from, and what is allocated of them.
 ///
@@ -32,8 +32,6 @@ struct Row {
     node: String,
     version: String,
     connected: bool,
-    epoch: String,
-    last_seq: u64,
     last_seen: Option<String>,
     containers: u32,
     memory_bytes: Option<u64>,
@@ -46,6 +44,8 @@ struct Row {
     gone: bool,
     refused_containers: u64,
     clock_behind_seconds: f64,
+    /// What was not taken in of what it said.
+    dropped: Vec<Dropped>,
     allocated: Option<Allocated>,
 }
 
@@ -56,8 +56,6 @@ impl From<Node> for Row {
             node: n.name,
             version: n.version,
             connected: n.connected,
-            epoch: format!("{:016x}", n.epoch),
-            last_seq: n.last_seq,
             last_seen: wire::time(n.last_seen_usec),
             containers: n.containers,
             memory_bytes: n.facts.as_ref().map(|f| f.memory_bytes),
@@ -69,6 +67,7 @@ impl From<Node> for Row {
             gone: n.gone,
             refused_containers: n.refused_containers,
             clock_behind_seconds: n.clock_behind_usec as f64 / 1e6,
+            dropped: n.dropped.into_iter().map(Dropped::from).collect(),
             allocated: n.allocated.map(Allocated::from),
         }
     }
@@ -93,12 +92,12 @@ impl Row {
 pub(crate) async fn run(_: &NodesArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
     let mut recommender = client::recommender(address).await?;
     let answer = recommender.list_nodes(ListNodesRequest {}).await.map_err(|e| address.failed(&e))?;
-    let v1::ListNodesResponse { nodes, clock_trouble } = answer.into_inner();
+    let v1::ListNodesResponse { nodes, clock_trouble, troubles } = answer.into_inner();
     let rows: Vec<Row> = nodes.into_iter().map(Row::from).collect();
     output.answer(&rows, || table(&rows, output.is_wide()))?;
-    if !clock_trouble.is_empty() {
+    for trouble in troubles.values().chain([&clock_trouble]).filter(|trouble| !trouble.is_empty()) {
         // Whoever reads the table sees it; scripts read metrics and /readyz.
-        let _unread = writeln!(std::io::stderr(), "evenkeel: {}", clean(&clock_trouble));
+        let _unread = writeln!(std::io::stderr(), "evenkeel: {}", clean(trouble));
     }
     Ok(Answer::Yes)
 }
@@ -109,16 +108,7 @@ fn table(rows: &[Row], wide: bool) -> Table {
     titles.extend(amounts.iter().map(String::as_str));
     titles.extend(["SAMPLES", "GAPS"]);
     if wide {
-        titles.extend([
-            "VERSION",
-            "EPOCH",
-            "LAST-SEQ",
-            "FRAMES",
-            "REFUSED",
-            "CLOCK-BEHIND",
-            "CPU-FACTOR",
-            "OTHERS",
-        ]);
+        titles.extend(["VERSION", "FRAMES", "REFUSED", "DROPPED", "CLOCK-BEHIND", "CPU-FACTOR", "OTHERS"]);
     }
     let mut table = Table::new(&titles);
     for r in rows {
@@ -134,10 +124,9 @@ fn table(rows: &[Row], wide: bool) -> Table {
         if wide {
             row.extend([
                 Cell::from(r.version.as_str()),
-                r.epoch.as_str().into(),
-                r.last_seq.to_string().into(),
                 r.frames.to_string().into(),
                 r.refused_containers.to_string().into(),
+                wire::dropped(&r.dropped).into(),
                 format!("{:.1}s", r.clock_behind_seconds).into(),
                 r.cpu_conversion_factor.map_or("-".to_owned(), |factor| factor.to_string()).into(),
                 allocated::others(r.allocated.as_ref()),

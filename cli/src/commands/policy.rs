@@ -322,10 +322,16 @@ async fn apply(args: &ApplyArgs, address: &Address, output: &Output) -> Result<A
         ));
     }
     let mut policies = client::policies(address).await?;
-    let mut all = Vec::new();
+    let (mut all, mut refused) = (Vec::new(), None);
     for (key, object) in objects {
         let request = ApplyRequest { policy: object.to_string(), dry_run: args.dry_run };
-        let answer = policies.apply(request).await.map_err(|e| address.failed(&e))?.into_inner();
+        let answer = match policies.apply(request).await {
+            Ok(answer) => answer.into_inner(),
+            Err(error) => {
+                refused = Some(address.failed(&error));
+                break;
+            }
+        };
         all.push(Applied {
             policy: key.strip_prefix("policy ").unwrap_or(&key).to_owned(),
             key,
@@ -334,16 +340,24 @@ async fn apply(args: &ApplyArgs, address: &Address, output: &Output) -> Result<A
             preview: answer.preview.into_iter().map(Change::from).collect(),
         });
     }
+    // What was stored before a refusal is told, too.
+    if refused.is_none() || !all.is_empty() {
+        show_applied(&all, args.dry_run, output)?;
+    }
+    refused.map_or(Ok(Answer::Yes), Err)
+}
+
+/// Prints what came of each object, and what policies recommend.
+fn show_applied(all: &[Applied], dry_run: bool, output: &Output) -> Result<(), Failure> {
     output.answer_text(&all, || {
         let mut text = String::new();
         if output.format() != Format::Csv {
-            let done = if args.dry_run { " (dry run: nothing is stored)" } else { "" };
+            let done = if dry_run { " (dry run: nothing is stored)" } else { "" };
             all.iter().for_each(|a| text.push_str(&format!("{} {}{done}\n", a.key, a.outcome)));
         }
-        let table = preview(&all);
+        let table = preview(all);
         text + &table.map_or_else(String::new, |table| output.rendered(&table))
-    })?;
-    Ok(Answer::Yes)
+    })
 }
 
 /// The objects of a text with their names: policies, checked, and others as they are.

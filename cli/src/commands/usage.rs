@@ -63,6 +63,13 @@ pub(crate) struct UsageArgs {
     length: Option<u64>,
 }
 
+impl UsageArgs {
+    /// Whether use over time is asked for.
+    pub(crate) const fn is_series(&self) -> bool {
+        self.series
+    }
+}
+
 /// From one value to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Step {

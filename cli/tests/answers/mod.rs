@@ -5,6 +5,7 @@ use std::pin::Pin;
 use evenkeel_proto::tonic::transport::Server;
 use evenkeel_proto::tonic::{Request, Response, Status};
 use evenkeel_proto::v1::agent_service_server::{AgentService, AgentServiceServer};
+use evenkeel_proto::v1::audit_service_server::{AuditService, AuditServiceServer};
 use evenkeel_proto::v1::policy_service_server::{PolicyService, PolicyServiceServer};
 use evenkeel_proto::v1::recommender_service_server::{RecommenderService, RecommenderServiceServer};
 use evenkeel_proto::v1::watch_decisions_response::Event as Watched;
@@ -39,7 +40,8 @@ impl Servers {
         let incoming = TcpListenerStream::new(tokio::net::TcpListener::from_std(tcp).unwrap());
         let service = RecommenderServiceServer::new(Recommender);
         let policies = PolicyServiceServer::new(Policies);
-        let both = Server::builder().add_service(service).add_service(policies);
+        let audit = AuditServiceServer::new(Audit);
+        let both = Server::builder().add_service(service).add_service(policies).add_service(audit);
         runtime.spawn(both.serve_with_incoming(incoming));
         drop(_inside);
         Self { agent: format!("unix://{}", path.display()), recommender, _runtime: runtime, _dir: dir }
@@ -333,6 +335,64 @@ const POLICY: &str = r#"{"apiVersion": "evenkeel.dev/v1", "kind": "Policy",
 const RANGE: &str = r#"{"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "bounds", "namespace": "shop"},
     "spec": {"limits": [{"type": "Container", "min": {"cpu": "10m"}}]}}"#;
 
+struct Audit;
+
+/// A change, and an attempt of somebody with a hostile name.
+fn audited() -> Vec<AuditEntry> {
+    let text = |text: &str| Some(AuditText { text: text.into(), bytes: text.len() as u64 });
+    let change = AuditEntry {
+        number: 7,
+        time_usec: TIME,
+        who: "user anna (1000)".into(),
+        from: "unix socket, pid 4711, uid 1000".into(),
+        method: "evenkeel.v1.PolicyService/Apply".into(),
+        kind: "Policy".into(),
+        namespace: "shop".into(),
+        name: "web".into(),
+        after: text(r#"{"kind":"Policy"}"#),
+        outcome: "done".into(),
+        ..Default::default()
+    };
+    let attempt = AuditEntry {
+        number: 8,
+        who: "token x\u{1b}[2J\u{202e}y".into(),
+        from: "192.0.2.1:4711".into(),
+        method: "evenkeel.v1.EnrollService/Revoke".into(),
+        kind: "Node".into(),
+        namespace: String::new(),
+        name: "default/n1".into(),
+        before: Some(AuditText { text: "{\"cut".into(), bytes: 70_000 }),
+        after: None,
+        outcome: "refused".into(),
+        reason: "token x has the role view, this asks for enroll".into(),
+        left_out: 3,
+        ..change
+    };
+    vec![attempt, change]
+}
+
+#[evenkeel_proto::tonic::async_trait]
+impl AuditService for Audit {
+    /// One entry a page.
+    async fn list_changes(&self, r: Request<ListChangesRequest>) -> Answer<ListChangesResponse> {
+        let asked = r.into_inner();
+        let before = asked.page_token.parse().unwrap_or(u64::MAX);
+        let fits = |e: &AuditEntry| {
+            e.number < before
+                && (asked.who.is_empty() || e.who.contains(&asked.who))
+                && (asked.outcome.is_empty() || e.outcome == asked.outcome)
+                && (asked.kind.is_empty() || e.kind == asked.kind)
+                && e.time_usec >= asked.since_usec
+        };
+        let mut found = audited().into_iter().filter(fits);
+        let (entries, more) = (found.next(), found.next().is_some());
+        let next = entries.iter().filter(|_| more).map(|e| e.number.to_string()).collect();
+        let trouble = if asked.name == "damaged" { "a record is damaged".to_owned() } else { String::new() };
+        let entries = entries.into_iter().collect();
+        Ok(Response::new(ListChangesResponse { entries, next_page_token: next, trouble }))
+    }
+}
+
 #[evenkeel_proto::tonic::async_trait]
 impl PolicyService for Policies {
     async fn list(&self, r: Request<ListRequest>) -> Answer<ListResponse> {
@@ -354,6 +414,9 @@ impl PolicyService for Policies {
 
     async fn apply(&self, r: Request<ApplyRequest>) -> Answer<ApplyResponse> {
         let ApplyRequest { policy, dry_run } = r.into_inner();
+        if policy.contains("ResourceQuota") {
+            return Err(Status::permission_denied("quotas are not yours"));
+        }
         if policy.contains("LimitRange") {
             let outcome = "created".to_owned();
             return Ok(Response::new(ApplyResponse { policy, outcome, preview: Vec::new() }));
@@ -546,8 +609,6 @@ impl RecommenderService for Recommender {
             name: "n1".into(),
             version: "0.1.0".into(),
             connected: true,
-            epoch: 0xabc,
-            last_seq: 8,
             last_seen_usec: TIME,
             containers: 1,
             facts: Some(NodeFacts { memory_bytes: 8 << 30, cpu_milli: 4000, ..Default::default() }),
@@ -555,6 +616,11 @@ impl RecommenderService for Recommender {
             samples: 80,
             gaps: 1,
             clock_behind_usec: 1_500_000,
+            dropped: vec![Dropped {
+                reason: "too-many-names".into(),
+                count: 3,
+                remedy: "raise ingest.max_names_per_minute".into(),
+            }],
             allocated: Some(Allocated {
                 cpu: cpu(Some(4000), None),
                 memory: memory(Some(7 << 30)),

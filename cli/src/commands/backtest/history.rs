@@ -23,7 +23,12 @@ pub(super) fn trace(
     block_on(async {
         let mut all: Vec<Series> = Vec::new();
         for text in asked {
-            let (found, gaps) = series::stored(address, request(text, namespace, resource)).await?;
+            let (mut found, mut gaps) = series::stored(address, request(text, namespace, resource)).await?;
+            if found.is_empty()
+                && let Some(pod) = of_pod(text, resource)
+            {
+                (found, gaps) = series::stored(address, pod).await?;
+            }
             gaps.tell();
             if found.is_empty() {
                 let (what, remedy) =
@@ -54,9 +59,22 @@ pub(crate) fn request(text: &str, namespace: &str, resource: Resource) -> QueryS
     }
 }
 
+/// What `shop/web-1` may mean as well: a pod without a controller in its namespace, as `evenkeel usage` shows it.
+fn of_pod(text: &str, resource: Resource) -> Option<QuerySeriesRequest> {
+    let (namespace, pod) = text.split_once('/').filter(|(_, pod)| !pod.contains('/'))?;
+    Some(request(pod, namespace, resource))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pod_may_have_its_namespace_in_front() {
+        let pod = |text| of_pod(text, Resource::Cpu).map(|request| (request.namespace, request.workload));
+        assert_eq!(pod("shop/web-1"), Some(("shop".to_owned(), "web-1".to_owned())));
+        assert_eq!((pod("web-1"), pod("shop/deployment/web")), (None, None));
+    }
 
     #[test]
     fn a_workload_may_have_its_namespace_in_front() {

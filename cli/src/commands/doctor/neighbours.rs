@@ -4,7 +4,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use evenkeel_host::roots::Roots;
-use evenkeel_proto::v1::{GetStatusRequest, ListNodesRequest};
+use evenkeel_proto::v1::{GetStatusRequest, GetStatusResponse, ListNodesRequest, ListNodesResponse};
 
 use super::Finding;
 use crate::client::{self, Address, Peers};
@@ -22,19 +22,30 @@ const RUNTIME_SOCKETS: [(&str, &str); 4] = [
 const CPU_MANAGER_STATE: &str = "var/lib/kubelet/cpu_manager_state";
 
 pub(super) async fn findings(roots: &Roots, peers: &Peers<'_>) -> Vec<Finding> {
-    let rules = agent_rules(peers.agent).await;
+    let status = agent_status(peers.agent).await;
+    let rules = status.as_ref().map(|status| status.rules.clone());
+    let trusted = status.as_ref().map(of_agent).unwrap_or_default();
     let agent = match &rules {
         Ok(rules) => Finding::ok("agent", format!("answers at {}, {rules} rules", peers.agent)),
         Err(failure) => unreachable("agent", failure),
     };
-    let recommender = match nodes(peers.recommender).await {
-        Ok(count) => Finding::ok("recommender", format!("answers at {}, {count} nodes", peers.recommender)),
-        Err(failure) => unreachable("recommender", &failure),
+    let (recommender, more) = match nodes(peers.recommender).await {
+        Ok(answer) => {
+            let count = answer.nodes.len();
+            (
+                Finding::ok("recommender", format!("answers at {}, {count} nodes", peers.recommender)),
+                of_recommender(answer),
+            )
+        }
+        Err(failure) => (unreachable("recommender", &failure), Vec::new()),
     };
     let root = Path::new("/");
     let mut findings = vec![runtimes(root), kubelet(roots, rules.ok().as_deref())];
     findings.extend(cpu_manager(root));
-    findings.extend([agent, recommender]);
+    findings.push(agent);
+    findings.extend(trusted);
+    findings.push(recommender);
+    findings.extend(more);
     findings
 }
 
@@ -103,16 +114,34 @@ fn has_process(roots: &Roots, name: &str) -> bool {
     commands.any(|comm| comm.trim_end() == name)
 }
 
-async fn agent_rules(address: &Address) -> Result<String, Failure> {
-    let mut agent = client::agent(address).await?;
-    let status = agent.get_status(GetStatusRequest {}).await.map_err(|e| address.failed(&e))?;
-    Ok(status.into_inner().rules)
+/// Rows of an agent's status that are about certificates and encryption.
+const TRUST: [&str; 3] = ["encryption", "certificate", "stream certificate"];
+
+/// What is wrong with the agent's certificates and encryption.
+fn of_agent(status: &GetStatusResponse) -> Vec<Finding> {
+    let rows = status.knobs.iter().filter(|knob| TRUST.contains(&knob.name.as_str()));
+    rows.map(|row| Finding::warn(format!("agent's {}", row.name), &row.why, &row.remedy)).collect()
 }
 
-async fn nodes(address: &Address) -> Result<usize, Failure> {
+/// What is wrong with the recommender's certificates, tokens and encryption. Each text ends with what helps.
+fn of_recommender(answer: ListNodesResponse) -> Vec<Finding> {
+    let told = |(check, why): (String, String)| {
+        let (found, remedy) = why.rsplit_once([';', ':']).unwrap_or((&why, "see the recommender's log"));
+        Finding::warn(format!("recommender's {check}"), found, remedy.trim())
+    };
+    answer.troubles.into_iter().map(told).collect()
+}
+
+async fn agent_status(address: &Address) -> Result<GetStatusResponse, Failure> {
+    let mut agent = client::agent(address).await?;
+    let status = agent.get_status(GetStatusRequest {}).await.map_err(|e| address.failed(&e))?;
+    Ok(status.into_inner())
+}
+
+async fn nodes(address: &Address) -> Result<ListNodesResponse, Failure> {
     let mut recommender = client::recommender(address).await?;
     let answer = recommender.list_nodes(ListNodesRequest {}).await.map_err(|e| address.failed(&e))?;
-    Ok(answer.into_inner().nodes.len())
+    Ok(answer.into_inner())
 }
 
 /// The node does its work without either, so this is a warning.
@@ -122,6 +151,8 @@ fn unreachable(check: &str, failure: &Failure) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_proto::v1::KnobStatus;
+
     use super::super::State;
     use super::*;
 
@@ -135,6 +166,33 @@ mod tests {
         assert_eq!(kubelet(&roots, Some("proposal")).state, State::Warn);
         assert_eq!(kubelet(&roots, None).state, State::Warn);
         assert_eq!(kubelet(&roots, Some("kubelet")).state, State::Ok);
+    }
+
+    #[test]
+    fn certificates_that_end_are_told_with_what_helps() {
+        let knob = |name: &str| KnobStatus {
+            name: name.to_owned(),
+            why: "it ends".into(),
+            remedy: "renew it".into(),
+            ..KnobStatus::default()
+        };
+        let status = GetStatusResponse {
+            knobs: vec![knob("certificate"), knob("cpu.weight")],
+            ..GetStatusResponse::default()
+        };
+        let found = of_agent(&status);
+        assert_eq!(
+            (found.len(), found[0].check.as_str(), found[0].state),
+            (1, "agent's certificate", State::Warn)
+        );
+        let why = "the certificate ends in 5 min; put a new one into /x.crt".to_owned();
+        let answer = ListNodesResponse {
+            troubles: [("certificate".to_owned(), why)].into(),
+            ..ListNodesResponse::default()
+        };
+        let found = of_recommender(answer);
+        assert_eq!(found[0].found, "the certificate ends in 5 min");
+        assert_eq!(found[0].remedy.as_deref(), Some("put a new one into /x.crt"));
     }
 
     #[test]

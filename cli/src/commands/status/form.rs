@@ -4,7 +4,7 @@ use evenkeel_proto::v1::{ContainerStatus, DaemonStatus, GetStatusResponse, KnobV
 use serde::Serialize;
 
 use super::pressure::{Hold, Pressure};
-use crate::wire::{self, Classes, known};
+use crate::wire::{self, Classes, Dropped, known};
 
 /// Everything an agent says of itself.
 #[derive(Serialize)]
@@ -75,6 +75,7 @@ pub(super) struct Stream {
     pub(super) frames_folded: u64,
     pub(super) frames_dropped: u64,
     pub(super) last_error: Option<String>,
+    pub(super) dropped: Vec<Dropped>,
 }
 
 /// A daemon the node cannot live without.
@@ -239,6 +240,7 @@ impl From<GetStatusResponse> for Status {
                 frames_folded: s.frames_folded,
                 frames_dropped: s.frames_dropped,
                 last_error: some(s.last_error),
+                dropped: s.dropped.into_iter().map(Dropped::from).collect(),
             }),
             pressure: r.pressure.map(Pressure::from),
             holds: r.holds.into_iter().map(Hold::from).collect(),

@@ -61,6 +61,10 @@ fn stream_text(status: &Status) -> String {
             s.last_acknowledged,
             s.last_error.as_ref().map(|e| format!("; {}", clean(e))).unwrap_or_default(),
         ));
+        for d in &s.dropped {
+            let (reason, remedy) = (clean(&d.reason), clean(&d.remedy));
+            text.push_str(&format!("stream: {} not taken in: {reason}; {remedy}\n", d.count));
+        }
     }
     text
 }
