@@ -1,8 +1,11 @@
 //! Facts about processes as the kernel has them. Owns the little of `/proc` that tests compare with.
 
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use nix::libc;
 use nix::unistd::Pid;
 
 /// Bytes of memory of this machine, `MemTotal` of /proc/meminfo.
@@ -51,6 +54,32 @@ pub fn vm_event(name: &str) -> Result<u64> {
     let text = std::fs::read_to_string("/proc/vmstat").context("cannot read /proc/vmstat")?;
     let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     found.with_context(|| format!("no {name} in /proc/vmstat"))?.parse().context("not a number")
+}
+
+/// Which of these processes the OOM killer took first, by the kernel's log.
+///
+/// # Errors
+///
+/// Fails when the log cannot be read.
+pub fn killed_first(of: &[Pid]) -> Result<Option<Pid>> {
+    let mut options = std::fs::OpenOptions::new();
+    let log = options.read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg");
+    let mut log = log.context("cannot open /dev/kmsg")?;
+    let mut record = [0; 8192];
+    loop {
+        let text = match log.read(&mut record) {
+            Ok(length) => String::from_utf8_lossy(&record[..length]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            // Records were overwritten before they were read.
+            Err(error) if error.raw_os_error() == Some(libc::EPIPE) => continue,
+            Err(error) => return Err(error).context("cannot read /dev/kmsg"),
+        };
+        let killed =
+            text.split_once("Killed process ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+        if let Some(pid) = killed.map(Pid::from_raw).filter(|pid| of.contains(pid)) {
+            return Ok(Some(pid));
+        }
+    }
 }
 
 /// `oom_score_adj` of a process.

@@ -13,3 +13,5 @@ mod names;
 mod quota;
 #[path = "cases/hostile_recommender.rs"]
 mod recommender;
+#[path = "cases/hostile_trust.rs"]
+mod trust;

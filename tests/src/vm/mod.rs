@@ -71,7 +71,7 @@ enum Cgroups {
 pub struct Vm;
 
 impl Vm {
-    /// A machine with 512 MiB, two processors, cgroup v2 at /sys/fs/cgroup and two minutes to do its work.
+    /// A machine with 512 MiB, two processors, cgroup v2 at /sys/fs/cgroup and ten minutes to do its work.
     pub fn builder() -> VmBuilder {
         VmBuilder {
             memory_mib: 512,
@@ -86,7 +86,7 @@ impl Vm {
             programs: Vec::new(),
             modules: Vec::new(),
             script: String::new(),
-            timeout: Duration::from_secs(120),
+            timeout: Duration::from_secs(600),
         }
     }
 

@@ -104,6 +104,7 @@ impl Book {
             last_seq: known.unwrap_or(0),
             credits: 64,
             knows_slots: known.is_some(),
+            token_ends: 0,
         })
     }
 
@@ -132,7 +133,7 @@ async fn serve(book: Arc<Mutex<Book>>, mut requests: Streaming<v1::StreamRequest
             Some(Asked::Frames(frames)) => {
                 frames.frames.iter().map(|frame| lock(&book).take(frame)).collect()
             }
-            None => Vec::new(),
+            Some(Asked::Pong(_) | Asked::Renewal(_)) | None => Vec::new(),
         };
         for answer in answers {
             if replies.send(Ok(v1::StreamResponse { message: Some(answer) })).await.is_err() {

@@ -161,6 +161,11 @@ fn said(pair: &Pair, words: &[&str]) -> Result<Vec<String>> {
         let all = [words, &["-o", format]].concat();
         let ended = pair.cli().run(&all)?;
         let text = ended.said();
+        if format == "csv" && ended.status == Some(2) {
+            ensure!(text.contains("it is not one table"), "{all:?}: {text}");
+            said.push(String::new());
+            continue;
+        }
         ensure!(ended.status == Some(0), "{all:?}: {text}");
         ensure!(steering(&text).is_none(), "{all:?}: {:?} in {text:?}", steering(&text));
         ensure!(!text.lines().any(|line| line.starts_with("fake-row")), "{all:?}: {text}");

@@ -157,7 +157,13 @@ fn lie_about_frames(liar: &Liar, victim: &Victim) -> Result<()> {
     next_frames(liar)?;
     let epoch = liar.book().epoch;
     let hellos = liar.book().hellos;
-    liar.say(Said::Resume(Resume { epoch, last_seq: u64::MAX, credits: u32::MAX, knows_slots: true }))?;
+    liar.say(Said::Resume(Resume {
+        epoch,
+        last_seq: u64::MAX,
+        credits: u32::MAX,
+        knows_slots: true,
+        token_ends: 1,
+    }))?;
     wait::until_true("a new connection after an unasked Resume", || liar.book().hellos > hellos)?;
     next_frames(liar)?;
     liar.refuse(ESCAPES)?;

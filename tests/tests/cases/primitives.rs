@@ -297,7 +297,8 @@ fn file_pages_are_reclaimed_on_request() -> Result<()> {
     require!(Path::new("/dev/vda").exists() && machine::is_emulated(), "only a guest has a disk to spare");
     tree.spawn(&cgroup, &workload(&["read", "/dev/vda", "0", "48Mi"])?)?;
     let current = || -> Result<u64> { Ok(cgroup.read("memory", "memory.current")?.parse()?) };
-    wait::until("48 MiB to be cached", wait::PATIENCE, || Ok((current()? > 48 << 20).then_some(())))?;
+    // Whoever looked for partitions has the first of them.
+    wait::until("48 MiB to be cached", wait::PATIENCE, || Ok((current()? > 44 << 20).then_some(())))?;
     let before = current()?;
     let taken = rig.writer.reclaim(&at, Bytes::new(32 << 20), true)?;
     let after = current()?;

@@ -50,8 +50,7 @@ fn a_store_and_a_spool_of_the_first_release_are_read() -> Result<()> {
 
     let recommender = setup.start()?;
     let before = node(&recommender)?;
-    ensure!(before.last_seq >= ACKNOWLEDGED && before.gaps == 0, "{before:?}");
-    ensure!(before.frames == before.last_seq, "{before:?}");
+    ensure!(before.frames >= ACKNOWLEDGED && before.gaps == 0, "{before:?}");
     let (status, policies) = recommender.get("/api/v1/policies")?;
     ensure!(status == 200 && policies.contains("\"shop\""), "{status} {policies}");
 

@@ -15,7 +15,7 @@ pub(crate) struct Bench {
     run: fn(&Run) -> anyhow::Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 22] = [
+const BENCHES: [Bench; 25] = [
     Bench {
         figures: &[
             ("sample/sampler-vs-pread", "CPU time of the sampler against bare preads of the same files"),
@@ -90,8 +90,23 @@ const BENCHES: [Bench; 22] = [
         figures: &[
             ("ingest/load-300k", "the recommender's CPU for 300,000 containers every second"),
             ("ingest/load-300k-memory", "its memory for them"),
+            ("ingest/ack-p99", "time until a frame is acknowledged under this load"),
+            ("ingest/ack-p99-checkpoint", "the same while a checkpoint is written"),
+            ("ingest/ack-p99-hour", "the same at the turn of the hour"),
         ],
         run: ingest::load::run,
+    },
+    Bench {
+        figures: &[("ingest/load-300k-tcp", "the recommender's CPU for the same load over TCP")],
+        run: ingest::load::tcp,
+    },
+    Bench {
+        figures: &[("ingest/load-300k-tls", "the recommender's CPU for the same load over TLS")],
+        run: ingest::load::tls,
+    },
+    Bench {
+        figures: &[("ingest/storm-5000", "5,000 nodes that connect at once all stream again")],
+        run: ingest::storm::run,
     },
     Bench {
         figures: &[("ingest/rss-flat", "growth of the recommender's memory while pods come and go")],

@@ -1,10 +1,15 @@
 //! A running agent and recommender, with a configuration and a store of their own.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use evenkeel_proto::bearer::Bearer;
+use evenkeel_proto::line::Trust;
 use evenkeel_tests::daemon::{Daemon, Program, Ready, free_port, http_get, http_get_at};
+use rcgen::{CertificateParams, KeyPair, SanType};
+use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 /// Everything below one directory.
@@ -45,10 +50,27 @@ impl Place {
     }
 }
 
+/// How nodes reach a recommender.
+pub(crate) enum Line {
+    /// By its Unix socket.
+    Socket,
+    /// By an address on loopback.
+    Address { address: String, trust: Trust, bearer: Bearer },
+}
+
+/// What carries the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    Socket,
+    Tcp,
+    Tls,
+}
+
 /// A running recommender.
 pub(crate) struct Recommender {
     daemon: Daemon,
     socket: PathBuf,
+    line: Line,
 }
 
 /// Longest time between data written and its fdatasync begun, as the promise has it.
@@ -69,10 +91,37 @@ impl Recommender {
             place.path("recommender"),
             SYNC.as_millis(),
         );
-        let config = place.configuration("recommender.toml", &text)?;
-        let ready = Ready::Http { socket: socket.clone(), path: "/readyz".into() };
-        let program = Program::new("evenkeel-recommender")?.args(&["--config"]).path(&config).ready(ready);
-        Ok(Recommender { daemon: program.start(place.directory.path())?, socket })
+        let line = Line::Socket;
+        Ok(Recommender { daemon: daemon(place, &text, &socket)?, socket, line })
+    }
+
+    /// One whose nodes reach it by something else than its socket, each with the token of all nodes.
+    pub(crate) fn start_over(place: &Place, carrier: Carrier) -> Result<Recommender> {
+        if carrier == Carrier::Socket {
+            return Recommender::start(place);
+        }
+        let (socket, port) = (place.path("recommender.sock"), free_port()?);
+        let token = format!("evk_{}", "5".repeat(64));
+        let bearer = place.configuration("fleet.token", &token)?;
+        let hash: String = Sha256::digest(&token).iter().map(|byte| format!("{byte:02x}")).collect();
+        let entry = format!("[[token]]\nname = \"fleet\"\nsha256 = \"{hash}\"\nnode = \"bench/*\"\n");
+        let tokens = place.configuration("tokens.toml", &entry)?;
+        let (tls, trust) = if carrier == Carrier::Tls { certified(place)? } else { Default::default() };
+        let text = format!(
+            "state_dir = {:?}\nlog.sync_interval = \"{}ms\"\n[access]\ntokens = {tokens:?}\n{tls}\
+             [serve]\nsocket = {socket:?}\ngrpc = \"127.0.0.1:{port}\"\nmax_connections = 20000\n",
+            place.path("recommender"),
+            SYNC.as_millis(),
+        );
+        let scheme = if carrier == Carrier::Tls { "https" } else { "http" };
+        let address = format!("{scheme}://127.0.0.1:{port}");
+        let line = Line::Address { address, trust, bearer: Bearer::from_file(&bearer)? };
+        Ok(Recommender { daemon: daemon(place, &text, &socket)?, socket, line })
+    }
+
+    /// How nodes reach it.
+    pub(crate) fn line(&self) -> &Line {
+        &self.line
     }
 
     /// Its process.
@@ -105,6 +154,26 @@ impl Recommender {
         self.daemon.signal(nix::sys::signal::Signal::SIGKILL)?;
         self.daemon.wait(evenkeel_tests::wait::PATIENCE).map(|_| ())
     }
+}
+
+fn daemon(place: &Place, text: &str, socket: &Path) -> Result<Daemon> {
+    let config = place.configuration("recommender.toml", text)?;
+    let ready = Ready::Http { socket: socket.to_owned(), path: "/readyz".into() };
+    let program = Program::new("evenkeel-recommender")?.args(&["--config"]).path(&config).ready(ready);
+    program.start(place.directory.path())
+}
+
+/// A certificate for loopback, which vouches for itself: the configuration of the one side, and what the other trusts.
+fn certified(place: &Place) -> Result<(String, Trust)> {
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).context("no certificate")?;
+    params.subject_alt_names.push(SanType::IpAddress([127, 0, 0, 1].into()));
+    let key = KeyPair::generate().context("no key")?;
+    let certificate = params.self_signed(&key).context("no certificate")?;
+    let cert = place.configuration("tls.crt", &certificate.pem())?;
+    let private = place.configuration("tls.key", &key.serialize_pem())?;
+    std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o600)).context("no private key")?;
+    let text = format!("[tls]\ncert = {cert:?}\nkey = {private:?}\n");
+    Ok((text, Trust { ca: Some(cert), ..Trust::default() }))
 }
 
 /// A running agent.

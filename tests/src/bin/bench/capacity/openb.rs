@@ -65,8 +65,11 @@ fn cluster() -> Result<Cluster> {
 
 fn task(row: &[&str]) -> Result<Pod> {
     let mut requests = json!({"cpu": format!("{}m", row[0]), "memory": format!("{}Mi", row[1])});
+    // Of an extended resource the limit is the request; the API server admits nothing else.
+    let mut limits = json!({});
     if row[2] != "0" {
         requests["nvidia.com/gpu"] = row[2].into();
+        limits["nvidia.com/gpu"] = row[2].into();
     }
     let models: Vec<&str> = row[3].split('|').collect();
     let affinity = if row[3].is_empty() {
@@ -78,6 +81,6 @@ fn task(row: &[&str]) -> Result<Pod> {
     };
     Ok(serde_json::from_value(json!({
         "metadata": {"name": "task"},
-        "spec": {"affinity": affinity, "containers": [{"name": "c", "resources": {"requests": requests}}]},
+        "spec": {"affinity": affinity, "containers": [{"name": "c", "resources": {"requests": requests, "limits": limits}}]},
     }))?)
 }

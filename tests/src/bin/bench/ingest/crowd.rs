@@ -34,21 +34,23 @@ pub(crate) async fn begin(links: &mut [Link], frames: impl Fn(usize) -> Vec<Fram
     Ok(())
 }
 
-/// Sends each node's frame of each second, the nodes spread evenly over it, until `done`; the longest time until one was
-/// acknowledged.
+/// When a frame was due, and how long after it was acknowledged.
+pub(crate) type Late = (Instant, Duration);
+
+/// Sends each node's frame of each second, the nodes spread evenly over it, until `done`; when each was acknowledged.
 pub(crate) async fn feed<'a>(
     run: &Run,
     links: &mut [Link],
     seconds: std::ops::Range<usize>,
     frame: impl Fn(usize, usize) -> &'a [Frame],
     done: impl Fn() -> bool,
-) -> Result<Duration> {
+) -> Result<Vec<Late>> {
     let (began, nodes) = (Instant::now(), links.len() as u32);
     let (frame, done) = (&frame, &done);
     let feeding = links.iter_mut().enumerate().map(|(node, link)| {
         let (phase, seconds) = (Duration::from_secs(1) * node as u32 / nodes, seconds.clone());
         async move {
-            let mut late = Duration::ZERO;
+            let mut late = Vec::with_capacity(seconds.len());
             for (passed, second) in seconds.enumerate() {
                 let due = began + phase + Duration::from_secs(passed as u64);
                 tokio::time::sleep_until(due.into()).await;
@@ -57,10 +59,10 @@ pub(crate) async fn feed<'a>(
                     break;
                 }
                 link.send(frame(node, second)).await?;
-                late = late.max(due.elapsed());
+                late.push((due, due.elapsed()));
             }
             anyhow::Ok(late)
         }
     });
-    Ok(futures::future::try_join_all(feeding).await?.into_iter().max().unwrap_or_default())
+    Ok(futures::future::try_join_all(feeding).await?.into_iter().flatten().collect())
 }

@@ -1,6 +1,8 @@
 //! One node's connection to the recommender: what an agent's stream client does, without an agent.
 
 use anyhow::{Context, Result, bail};
+use evenkeel_proto::bearer::Bearer;
+use evenkeel_proto::line::endpoint;
 use evenkeel_proto::tonic::Streaming;
 use evenkeel_proto::v1::ingest_service_client::IngestServiceClient;
 use evenkeel_proto::v1::{
@@ -10,7 +12,7 @@ use tokio::sync::mpsc::{Sender, channel};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::socket::{Counter, connect};
-use crate::pair::Recommender;
+use crate::pair::{Line, Recommender};
 
 /// An open stream.
 pub(crate) struct Link {
@@ -28,8 +30,16 @@ impl Link {
         epoch: u64,
         counter: Option<Counter>,
     ) -> Result<Link> {
-        let channel_ =
-            connect(recommender.socket(), counter.unwrap_or_default()).await.context("cannot connect")?;
+        let (channel_, bearer) = match recommender.line() {
+            Line::Socket => {
+                let counted = connect(recommender.socket(), counter.unwrap_or_default()).await;
+                (counted.context("cannot connect")?, Bearer::default())
+            }
+            Line::Address { address, trust, bearer } => {
+                let channel = endpoint(address, trust)?.tcp_nodelay(true).connect().await;
+                (channel.context("cannot connect")?, bearer.clone())
+            }
+        };
         let (requests, outgoing) = channel(1);
         let hello = Hello {
             cluster: "bench".into(),
@@ -38,15 +48,15 @@ impl Link {
             epoch,
             version: env!("CARGO_PKG_VERSION").into(),
             facts: Some(NodeFacts {
-                memory_bytes: 1 << 38,
-                cpu_milli: 64_000,
+                memory_bytes: 1 << 44,
+                cpu_milli: 4_096_000,
                 swap_total_bytes: 0,
                 page_bytes: 4096,
                 ..NodeFacts::default()
             }),
         };
         requests.try_send(of(stream_request::Message::Hello(hello))).context("a new channel is full")?;
-        let mut client = IngestServiceClient::new(channel_);
+        let mut client = IngestServiceClient::with_interceptor(channel_, bearer);
         let stream = client.stream(ReceiverStream::new(outgoing)).await.context("no stream")?;
         let mut link = Link { requests, responses: stream.into_inner(), credits: 0, acknowledged: 0 };
         match link.receive().await? {
@@ -80,7 +90,10 @@ impl Link {
                 stream_response::Message::Ack(ack) => self.acknowledged = ack.last_seq,
                 stream_response::Message::Refused(refused) => bail!("refused: {refused:?}"),
                 stream_response::Message::Resume(_) => bail!("resumed without being asked"),
-                stream_response::Message::Overlay(_) => {}
+                stream_response::Message::Overlay(_)
+                | stream_response::Message::Ping(_)
+                | stream_response::Message::Disbelieved(_)
+                | stream_response::Message::Renewed(_) => {}
             }
         }
         Ok(())

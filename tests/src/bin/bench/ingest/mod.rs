@@ -10,6 +10,7 @@ pub(crate) mod link;
 pub(crate) mod load;
 pub(crate) mod replay;
 mod socket;
+pub(crate) mod storm;
 
 use std::time::{Duration, Instant};
 
@@ -51,8 +52,7 @@ pub(crate) fn run(run: &Run) -> Result<Vec<Figure>> {
 /// two.
 fn pinned<S, T>(start: impl FnOnce() -> Result<S>, measure: impl FnOnce(S, bool) -> Result<T>) -> Result<T> {
     let all = sched_getaffinity(Pid::from_raw(0)).context("cannot read the own processors")?;
-    let cpus: Vec<usize> = (0..CpuSet::count()).filter(|cpu| all.is_set(*cpu).unwrap_or(false)).collect();
-    let (first, last) = cpus.first().copied().zip(cpus.last().copied()).context("no processor")?;
+    let (first, last) = processors()?;
     // A child inherits its parent thread's processors (sched_setaffinity(2)).
     pin(last)?;
     let started = start();
@@ -60,6 +60,13 @@ fn pinned<S, T>(start: impl FnOnce() -> Result<S>, measure: impl FnOnce(S, bool)
     let figures = started.and_then(|started| measure(started, first != last));
     sched_setaffinity(Pid::from_raw(0), &all).context("cannot go back to all processors")?;
     figures
+}
+
+/// The first and the last processor this thread may run on.
+fn processors() -> Result<(usize, usize)> {
+    let all = sched_getaffinity(Pid::from_raw(0)).context("cannot read the own processors")?;
+    let cpus: Vec<usize> = (0..CpuSet::count()).filter(|cpu| all.is_set(*cpu).unwrap_or(false)).collect();
+    cpus.first().copied().zip(cpus.last().copied()).context("no processor")
 }
 
 pub(crate) fn pin(cpu: usize) -> Result<()> {

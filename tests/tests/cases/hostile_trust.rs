@@ -1,0 +1,166 @@
+//! A node joins with a token over TLS, is revoked and joins anew; the agent's own addresses answer nobody without what names
+//! a caller.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use evenkeel_tests::daemon::free_port;
+use evenkeel_tests::product::{Pair, await_acknowledged};
+use evenkeel_tests::{machine, require, wait};
+use serde_json::Value;
+
+fn quoted(text: impl std::fmt::Display) -> String {
+    format!("{:?}", text.to_string())
+}
+
+#[test]
+fn a_node_joins_by_token_and_a_revoked_one_is_told_why() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let port = free_port()?;
+    let Pair { site, recommender } = Pair::hurried()?;
+    let recommender =
+        recommender.set("serve.grpc", &quoted(format!("127.0.0.1:{port}"))).set("tls.authority", "true");
+    let token = site.directory().join("join.token");
+    let ca = recommender.state().join("authority/ca.crt");
+    let address = format!("https://127.0.0.1:{port}");
+    let site = site.with(|agent| {
+        agent
+            .recommender(&address)
+            .set("stream.join_token", &quoted(token.display()))
+            .set("stream.ca", &quoted(ca.display()))
+    });
+    let central = recommender.start()?;
+    let pair = Pair { site, recommender };
+    let made = || -> Result<()> {
+        let made = pair.cli().run(&["ca", "token", "test/node-a"])?.success()?;
+        fs::write(&token, made).context("cannot write the token")
+    };
+    made()?;
+    let agent = pair.site.start()?;
+    await_acknowledged(&agent, 3)?;
+    let listed = pair.cli().run(&["ca", "list"])?.success()?;
+    ensure!(listed.contains("node-a") && listed.contains("ok"), "{listed}");
+
+    pair.cli().run(&["ca", "revoke", "test/node-a"])?.success()?;
+    agent.await_status("the node to be refused", |status| {
+        let error = status.stream.as_ref().map(|stream| stream.last_error.clone()).unwrap_or_default();
+        error.contains("was revoked") && status.knobs.iter().any(|knob| knob.name == "stream certificate")
+    })?;
+    made()?;
+    agent.await_status("the node to be back", |status| {
+        status.stream.as_ref().is_some_and(|stream| stream.connected)
+            && status.knobs.iter().all(|knob| knob.name != "stream certificate")
+    })?;
+    agent.stop()?;
+    central.stop()
+}
+
+/// The real programs: a certificate of a minute is renewed on the open stream at two thirds of its life, again and again, and each
+/// renewal is in the audit record. Nothing that was measured is lost by it.
+#[test]
+fn a_node_renews_its_certificate_over_the_stream_and_each_is_recorded() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let port = free_port()?;
+    let Pair { site, recommender } = Pair::hurried()?;
+    let recommender = recommender
+        .set("serve.grpc", &quoted(format!("127.0.0.1:{port}")))
+        .set("tls.authority", "true")
+        .set("tls.node_life", &quoted("1m"));
+    let token = site.directory().join("join.token");
+    let ca = recommender.state().join("authority/ca.crt");
+    let site = site.with(|agent| {
+        agent
+            .recommender(&format!("https://127.0.0.1:{port}"))
+            .set("stream.join_token", &quoted(token.display()))
+            .set("stream.ca", &quoted(ca.display()))
+    });
+    let central = recommender.start()?;
+    let pair = Pair { site, recommender };
+    let made = pair.cli().run(&["ca", "token", "test/node-a"])?.success()?;
+    fs::write(&token, made).context("cannot write the token")?;
+    let agent = pair.site.start()?;
+    await_acknowledged(&agent, 3)?;
+    let kept = || fs::read(pair.site.directory().join("agent/identity/node.pem"));
+    let first = kept().context("no certificate is kept")?;
+    let renewals = || -> Result<Vec<Value>> {
+        let all = pair.cli().json(&["audit", "--kind", "Certificate"])?;
+        let found = all["entries"].as_array().or_else(|| all.as_array()).cloned().unwrap_or_default();
+        let is_renewal = |entry: &Value| entry["method"].as_str().is_some_and(|m| m.ends_with("/Renew"));
+        Ok(found.into_iter().filter(is_renewal).collect())
+    };
+    // Two: the second is signed for the first, longer after the start than the first certificate held.
+    let found = wait::until("two renewals", Duration::from_secs(150), || {
+        let found = renewals()?;
+        Ok((found.len() >= 2).then_some(found))
+    })?;
+    for entry in &found {
+        let who = entry["who"].as_str().unwrap_or_default();
+        ensure!(who == "certificate spiffe://evenkeel/evenkeel/test/node-a", "{entry}");
+        ensure!(entry["outcome"] == "done" && entry["name"] == "test/node-a", "{entry}");
+    }
+    ensure!(kept().context("no certificate is kept")? != first, "the same certificate is kept");
+    agent.await_status("the stream to go on", |status| {
+        status.stream.as_ref().is_some_and(|stream| stream.connected && stream.frames_dropped == 0)
+            && status.knobs.iter().all(|knob| knob.name != "stream certificate")
+    })?;
+    agent.stop()?;
+    central.stop()
+}
+
+#[test]
+fn an_agents_address_answers_whoever_is_named_and_nobody_else() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let (port, Pair { site, recommender }) = (free_port()?, Pair::hurried()?);
+    // Its authority makes a certificate for this machine, which serves here for the agent's address.
+    let central =
+        recommender.clone().set("serve.grpc", &quoted("127.0.0.1:0")).set("tls.authority", "true").start()?;
+    let authority = recommender.state().join("authority");
+    let (pair, ca) = (authority.join("server.pem"), authority.join("ca.crt"));
+    let (token, wrong) = (site.directory().join("agent.token"), site.directory().join("wrong.token"));
+    fs::write(&token, "secret\n").context("cannot write the token")?;
+    fs::write(&wrong, "guess\n").context("cannot write the token")?;
+    let site = site.with(|agent| {
+        agent
+            .set("serve.address", &quoted(format!("127.0.0.1:{port}")))
+            .set("serve.token", &quoted(token.display()))
+            .set("metrics.tls", "false")
+            .set("metrics.token", &quoted(token.display()))
+            .set("tls.cert", &quoted(pair.display()))
+            .set("tls.key", &quoted(pair.display()))
+            .set("tls.client_ca", &quoted(ca.display()))
+    });
+    let agent = site.start()?;
+    wait::until_true("the agent to listen", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok())?;
+    let path = |path: &std::path::Path| path.display().to_string();
+    let (at, plain) = (format!("https://127.0.0.1:{port}"), format!("http://127.0.0.1:{port}"));
+    let ask = |address: &str, more: &[&str]| {
+        let arguments = [&["status", "-o", "json"], more].concat();
+        evenkeel_tests::product::Cli::default().agent(address).run(&arguments)
+    };
+    let (ca, token, wrong) = (path(&ca), path(&token), path(&wrong));
+    for (address, more, want) in [
+        (&at, vec!["--ca-file", &ca, "--agent-token-file", &token], None),
+        (&at, vec!["--ca-file", &ca], Some("answers whoever sends its token")),
+        (&at, vec!["--ca-file", &ca, "--agent-token-file", &wrong], Some("answers whoever sends its token")),
+        // The recommender's token is not told to an agent.
+        (&at, vec!["--ca-file", &ca, "--token-file", &token], Some("answers whoever sends its token")),
+        (&at, vec!["--agent-token-file", &token], Some("no authority")),
+        (&plain, vec!["--agent-token-file", &token], Some("cannot reach|did not answer")),
+    ] {
+        let said = ask(address, &more)?;
+        let Some(want) = want else {
+            ensure!(said.status == Some(0), "{address} {more:?}: {said:?}");
+            continue;
+        };
+        let told = want.split('|').any(|want| said.said().contains(want));
+        ensure!(said.status != Some(0) && told, "{address} {more:?}: {said:?}");
+    }
+    let refused = agent.metrics();
+    ensure!(
+        refused.is_err() || refused.as_ref().is_ok_and(|page| !page.contains("evenkeel_agent")),
+        "{refused:?}"
+    );
+    agent.stop()?;
+    central.stop()
+}
