@@ -134,7 +134,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of the configuration; files are read by [`look`](Self::look).
+    /// Limits of the configuration; its files are read when limits are next looked up.
     pub fn new(sections: &[LimitRangeSection]) -> Self {
         let held = Held { sections: sections.to_vec(), ..Held::default() };
         Self { by_namespace: RwLock::new(Arc::new(held.made())), held: Mutex::new(held) }
