@@ -42,6 +42,15 @@ impl Certificate {
         })
     }
 
+    /// The DNS names among its names.
+    #[must_use]
+    pub fn dns_names(&self) -> Vec<String> {
+        self.names(|name| match name {
+            GeneralName::DNSName(name) => Some(*name),
+            _ => None,
+        })
+    }
+
     fn names(&self, of: impl for<'a> Fn(&GeneralName<'a>) -> Option<&'a str>) -> Vec<String> {
         let Ok((_, parsed)) = X509Certificate::from_der(&self.0) else { return Vec::new() };
         let Ok(Some(names)) = parsed.subject_alternative_name() else { return Vec::new() };

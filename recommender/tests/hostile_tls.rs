@@ -19,7 +19,7 @@ use evenkeel_proto::line::{Trust, endpoint};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::policy_service_client::PolicyServiceClient;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
-use evenkeel_recommender::config::CertificateSection;
+use evenkeel_recommender::config::{CertificateSection, Config, NodeNameSection};
 use evenkeel_recommender::identity::Role;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::pki_types::pem::PemObject as _;
@@ -53,7 +53,13 @@ impl Authority {
 
     /// Certificate and key `NAME.crt`, `NAME.key`.
     fn give(&self, name: &str, uri: Option<&str>, ends: Duration) {
-        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        self.give_named(name, &["localhost"], uri, ends);
+    }
+
+    /// The same with names of DNS.
+    fn give_named(&self, name: &str, dns: &[&str], uri: Option<&str>, ends: Duration) {
+        let dns: Vec<String> = dns.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(dns).unwrap();
         params.subject_alt_names.push(SanType::IpAddress([127, 0, 0, 1].into()));
         params.subject_alt_names.extend(uri.map(|uri| SanType::URI(uri.try_into().unwrap())));
         params.not_before = (SystemTime::now() - Duration::from_secs(86_400)).into();
@@ -87,6 +93,14 @@ fn node(name: &str) -> String {
 
 /// A recommender whose addresses are encrypted, and its authority.
 async fn encrypted(dir: &Path) -> (Running, Authority, SocketAddr, SocketAddr) {
+    encrypted_with(dir, |_| {}).await
+}
+
+/// The same with something else configured.
+async fn encrypted_with(
+    dir: &Path,
+    adjust: impl FnOnce(&mut Config),
+) -> (Running, Authority, SocketAddr, SocketAddr) {
     let authority = Authority::new(dir.join("ca"));
     authority.give("server", None, tomorrow());
     let people =
@@ -102,6 +116,7 @@ async fn encrypted(dir: &Path) -> (Running, Authority, SocketAddr, SocketAddr) {
             people(format!("spiffe://{DOMAIN}/viewers/*"), &[Role::View]),
             people(format!("spiffe://{DOMAIN}/admins/*"), &[Role::View, Role::Apply]),
         ];
+        adjust(config);
     })
     .await;
     let (Some(grpc), Some(web)) = running.tcp else { panic!("it has addresses") };
@@ -157,6 +172,40 @@ async fn a_certificate_names_a_node_and_nothing_else_does() {
     let failed = "evenkeel_recommender_failed_handshakes_total{listener=\"grpc\"}";
     let count = metrics.lines().find_map(|line| line.strip_prefix(failed)).unwrap().trim();
     assert!(count.parse::<u64>().unwrap() >= 2, "{count}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_authority_names_nodes_by_the_patterns_that_are_configured() {
+    let dir = tempfile::tempdir().unwrap();
+    let pattern =
+        |name: &str, cluster: &str| NodeNameSection { name: name.to_owned(), cluster: cluster.to_owned() };
+    let (running, authority, grpc, _) = encrypted_with(dir.path(), |config| {
+        config.tls.nodes = vec![
+            pattern("spiffe://mesh.example/host/CLUSTER/NODE", ""),
+            pattern("NODE.nodes.example", "test"),
+        ];
+    })
+    .await;
+    let uri = |path: &str| format!("spiffe://mesh.example/{path}");
+    for (name, dns, uri, want) in [
+        ("uri", vec!["localhost"], Some(uri("host/test/node-a")), Ok(())),
+        ("usual", vec!["localhost"], Some(node("node-a")), Ok(())),
+        ("dns", vec!["Node-A.nodes.example", "localhost"], None, Ok(())),
+        ("both", vec!["node-a.nodes.example"], Some(uri("host/test/node-a")), Ok(())),
+        ("other", vec!["node-b.nodes.example"], None, Err(Code::PermissionDenied)),
+        ("cluster", vec!["localhost"], Some(uri("host/prod/node-a")), Err(Code::PermissionDenied)),
+        // Two nodes are none, and neither is what only looks like one.
+        ("two", vec!["node-a.nodes.example", "node-b.nodes.example"], None, Err(Code::Unauthenticated)),
+        ("mixed", vec!["node-b.nodes.example"], Some(uri("host/test/node-a")), Err(Code::Unauthenticated)),
+        ("deeper", vec!["localhost"], Some(uri("host/test/node-a/x")), Err(Code::Unauthenticated)),
+        ("longer", vec!["node-a.nodes.example.evil"], None, Err(Code::Unauthenticated)),
+        ("any", vec!["*.nodes.example"], None, Err(Code::Unauthenticated)),
+    ] {
+        authority.give_named(name, &dns, uri.as_deref(), tomorrow());
+        let said = hello(grpc, &authority.trust(name), "node-a").await.map(drop);
+        assert_eq!(said.as_ref().map_err(tonic::Status::code).copied(), want, "{name}: {said:?}");
+    }
     running.stop().await;
 }
 

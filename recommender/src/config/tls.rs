@@ -7,13 +7,15 @@ use evenkeel_net::tls::{Files, Tls};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Config, Span};
+use super::{Config, NodeNameSection, Span};
 use crate::authority::NODE_LIFE;
 
 /// Trust domain of the names that the own authority gives where no other is configured.
 const OWN_DOMAIN: &str = "evenkeel";
 /// Certificates of nodes hold at least so long: a renewal that failed is tried again after a minute.
 const LEAST_NODE_LIFE: Duration = Duration::from_secs(60);
+/// Other patterns of nodes' names at most.
+const MAX_PATTERNS: usize = 16;
 
 /// TLS 1.3 of `serve.grpc` and `serve.http`. The files are read again when they change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -29,6 +31,8 @@ pub struct TlsSection {
     /// Trust domain of these names: an agent's certificate has the URI `spiffe://TRUST_DOMAIN/evenkeel/CLUSTER/NODE`. Empty =
     /// evenkeel, with the own authority.
     pub trust_domain: String,
+    /// Other patterns by which authorities of `client_ca` name agents, beside that of the trust domain.
+    pub nodes: Vec<NodeNameSection>,
     /// Keep a certificate authority in the state directory: it gives certificates to agents that come with a join token (`evenkeel
     /// ca token NODE`), and to this program where there is no `cert`.
     pub authority: bool,
@@ -39,9 +43,9 @@ pub struct TlsSection {
 
 impl Default for TlsSection {
     fn default() -> Self {
-        let (cert, key, client_ca, trust_domain, authority) = Default::default();
+        let (cert, key, client_ca, trust_domain, nodes, authority) = Default::default();
         let node_life = Span::from_secs(NODE_LIFE.as_secs());
-        Self { cert, key, client_ca, trust_domain, authority, node_life }
+        Self { cert, key, client_ca, trust_domain, nodes, authority, node_life }
     }
 }
 
@@ -74,10 +78,17 @@ impl TlsSection {
                 );
             }
         }
-        let names_agents = self.authority || !self.client_ca.as_os_str().is_empty();
-        if names_agents == self.domain().is_empty() {
-            found.push(("tls.trust_domain", "is given together with tls.client_ca".to_owned()));
+        let has_others = !self.client_ca.as_os_str().is_empty();
+        let is_unnamed = self.domain().is_empty() && self.nodes.is_empty();
+        if (self.authority || has_others) == is_unnamed || (!has_others && !self.nodes.is_empty()) {
+            let what = "is given together with tls.client_ca, or tls.nodes in its place";
+            found.push(("tls.trust_domain", what.to_owned()));
         }
+        if self.nodes.len() > MAX_PATTERNS {
+            found.push(("tls.nodes", format!("must be at most {MAX_PATTERNS} patterns")));
+        }
+        let wrong = self.nodes.iter().filter_map(NodeNameSection::problem);
+        found.extend(wrong.map(|what| ("tls.nodes", what)));
         if !(LEAST_NODE_LIFE..=NODE_LIFE).contains(&self.node_life.get()) {
             found.push(("tls.node_life", "must be 1m to 24h".to_owned()));
         }

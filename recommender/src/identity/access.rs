@@ -9,9 +9,10 @@ use evenkeel_net::tls::Certificate;
 use evenkeel_proto::bearer;
 
 use super::groups::Groups;
+use super::named::NodeNames;
 use super::rate::{self, Rates, Refusals};
 use super::tokens::{PREFIX, Tokens};
-use super::{Grant, Identity, Kubernetes, Nodes, Proof, Refusal, Refused, Who};
+use super::{Grant, Identity, Kubernetes, Proof, Refusal, Refused, Who};
 use crate::authority::Authority;
 use crate::clock::WallClock;
 use crate::config::{CertificateSection, Config};
@@ -23,7 +24,7 @@ pub(crate) struct Access {
     tokens: Arc<Tokens>,
     /// Names that clients may use for this program, beside addresses and `localhost`.
     hosts: Vec<String>,
-    trust_domain: String,
+    nodes: NodeNames,
     people: Vec<CertificateSection>,
     /// Says which nodes are revoked, where it is kept here.
     authority: Option<Arc<Authority>>,
@@ -44,7 +45,7 @@ impl Access {
             groups: Groups::new(&access.read_group, &access.change_group),
             tokens: Arc::new(Tokens::open(&access.tokens)),
             hosts: config.serve.hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
-            trust_domain: config.tls.domain().to_owned(),
+            nodes: NodeNames::new(config),
             people: access.certificates.clone(),
             authority,
             kubernetes: None,
@@ -157,8 +158,8 @@ impl Access {
         let refused = |why: String| Refusal {
             kind: Refused::Unnamed,
             why,
-            remedy: "use one whose URI is spiffe://TRUST_DOMAIN/evenkeel/CLUSTER/NODE, with tls.trust_domain, or one that \
-                     access.certificates gives roles",
+            remedy: "use one whose URI is spiffe://TRUST_DOMAIN/evenkeel/CLUSTER/NODE, with tls.trust_domain, one that has the \
+                     form of tls.nodes, or one that access.certificates gives roles",
         };
         // The connection may outlive it.
         if certificate.expires() <= self.now() {
@@ -169,16 +170,12 @@ impl Access {
                 remedy,
             });
         }
-        let uris = certificate.uris();
-        let node = match uris.as_slice() {
-            [uri] => node_of(uri, &self.trust_domain).map(|nodes| (uri.clone(), nodes)),
-            _ => None,
-        };
-        let (name, grant) = match node {
-            Some((uri, nodes)) => (uri, Grant { nodes, ..Grant::default() }),
+        let (name, grant) = match self.nodes.of(certificate) {
+            Some((name, nodes)) => (name, Grant { nodes, ..Grant::default() }),
             None => self.person(certificate).ok_or_else(|| {
+                let names = [certificate.uris(), certificate.emails(), certificate.dns_names()].concat();
                 refused(format!(
-                    "the certificate names {uris:?}, which is neither one node nor somebody with a role here"
+                    "the certificate names {names:?}, which is neither one node nor somebody with a role here"
                 ))
             })?,
         };
@@ -295,42 +292,9 @@ fn not_taken(why: &str) -> Refusal {
     }
 }
 
-/// The node that a URI of a trust domain names.
-fn node_of(uri: &str, trust_domain: &str) -> Option<Nodes> {
-    let path = uri.strip_prefix("spiffe://")?.strip_prefix(trust_domain)?.strip_prefix("/evenkeel/")?;
-    let (cluster, node) = path.split_once('/')?;
-    let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(['/', '%', '?', '#']);
-    (!trust_domain.is_empty() && is_name(cluster) && is_name(node))
-        .then(|| Nodes::Of { cluster: cluster.to_owned(), node: Some(node.to_owned()) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_node_is_named_by_one_form_of_uri() {
-        for (uri, want) in [
-            ("spiffe://td/evenkeel/c/n", Some(("c", "n"))),
-            ("spiffe://td/evenkeel/c/n.example", Some(("c", "n.example"))),
-            ("spiffe://td/evenkeel/c/*", Some(("c", "*"))),
-            ("spiffe://td/evenkeel/c/n/x", None),
-            ("spiffe://td/evenkeel/c", None),
-            ("spiffe://td/evenkeel//n", None),
-            ("spiffe://td/evenkeel/c/..", None),
-            ("spiffe://td/evenkeel/c/n%2fx", None),
-            ("spiffe://tdx/evenkeel/c/n", None),
-            ("spiffe://x/td/evenkeel/c/n", None),
-            ("https://td/evenkeel/c/n", None),
-        ] {
-            let of = |(cluster, node): (&str, &str)| Nodes::Of {
-                cluster: cluster.to_owned(),
-                node: Some(node.to_owned()),
-            };
-            assert_eq!(node_of(uri, "td"), want.map(of), "{uri}");
-        }
-        assert_eq!(node_of("spiffe:///evenkeel/c/n", ""), None, "no domain is nobody's");
-    }
 
     #[test]
     fn a_host_is_an_address_localhost_or_configured() {

@@ -9,6 +9,7 @@ mod access;
 mod groups;
 mod grpc;
 mod kubernetes;
+mod named;
 mod rate;
 mod recent;
 mod standing;
@@ -251,7 +252,7 @@ impl Identity {
     }
 
     /// The one node that this is, where it is one.
-    fn node(&self) -> Option<Name> {
+    pub(crate) fn node(&self) -> Option<Name> {
         match &self.0.grant.nodes {
             Nodes::Of { cluster, node: Some(node) } => {
                 Some(Name { cluster: cluster.clone(), node: node.clone() })
