@@ -18,7 +18,7 @@ use evenkeel_proto::v1;
 use evenkeel_proto::v1::ingest_service_client::IngestServiceClient;
 use evenkeel_proto::v1::policy_service_client::PolicyServiceClient;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
-use evenkeel_recommender::config::Config;
+use evenkeel_recommender::config::{Config, Size};
 use evenkeel_recommender::identity::Role;
 use evenkeel_recommender::identity::tokens::{TokenEntry, TokenFile};
 use prost::Message as _;
@@ -641,4 +641,84 @@ async fn a_caller_that_asks_too_much_waits_and_the_others_do_not() {
         metrics.lines().find(|line| line.starts_with("evenkeel_recommender_limited_requests_total "));
     assert!(limited.is_some_and(|line| !line.ends_with(" 0")), "{limited:?}");
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_takes_no_place_of_the_others_and_its_bytes_count_over_connections() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tokens = Tokens::new(dir.path());
+    tokens.add("greedy", |entry| entry.node = Some("test/node-1".into()));
+    tokens.add("modest", |entry| entry.node = Some("test/node-2".into()));
+    let path = tokens.path();
+    let running = Running::start(dir.path(), |config: &mut Config| {
+        config.serve.grpc = Some(([127, 0, 0, 1], 0).into());
+        config.access.tokens = path;
+        config.ingest.max_streams = 10;
+        config.ingest.max_message = Size::from_mib(1);
+        config.ingest.max_bytes_per_minute = Size::from_mib(1);
+    })
+    .await;
+    let grpc = running.tcp.0.unwrap();
+    // Streams that say nothing.
+    let mut client =
+        IngestServiceClient::new(channel(format!("http://{grpc}"), tokens.bearer("greedy")).await);
+    let (mut open, mut refused) = (Vec::new(), None);
+    for _ in 0..12 {
+        let (sender, requests) = tokio::sync::mpsc::channel(1);
+        match client.stream(tokio_stream::wrappers::ReceiverStream::new(requests)).await {
+            Ok(answers) => open.push((sender, answers.into_inner())),
+            Err(status) => refused = Some(status),
+        }
+    }
+    let refused = refused.unwrap();
+    assert_eq!((open.len(), refused.code()), (8, Code::ResourceExhausted), "{refused}");
+    assert!(refused.message().contains("as many streams open as one node may"), "{refused}");
+    let (_, sender, mut answers) = greet(grpc, tokens.bearer("modest"), "node-2", 2).await.unwrap();
+    drop((open, client));
+
+    let message = |frames: Vec<v1::Frame>| v1::StreamRequest {
+        message: Some(v1::stream_request::Message::Frames(v1::Frames { frames })),
+    };
+    let acknowledged = async |answers: &mut tonic::Streaming<v1::StreamResponse>, last: u64| {
+        while !matches!(
+            answers.message().await.unwrap().unwrap().message,
+            Some(v1::stream_response::Message::Ack(ack)) if ack.last_seq == last
+        ) {}
+    };
+    let mut greedy = Agent::new(7, &["web:1"]);
+    let mut large = greedy.measure(2);
+    for frame in &mut large {
+        let mut identity = large_identity();
+        identity.labels.insert("a".into(), "x".repeat(600 << 10));
+        frame.announced = vec![v1::Announcement { slot: 900, identity: Some(identity) }];
+    }
+    let again = || until(|| async { greet(grpc, tokens.bearer("greedy"), "node-1", 7).await.ok() });
+    let (_, mine, mut told) = again().await;
+    for (at, frame) in (1..).zip(large) {
+        mine.send(message(vec![frame])).await.unwrap();
+        acknowledged(&mut told, at).await;
+    }
+    drop((mine, told));
+    // A new connection has no minute of its own.
+    let (resume, mine, mut told) = again().await;
+    assert_eq!(resume.last_seq, 2);
+    mine.send(message(greedy.measure(1))).await.unwrap();
+    sender.send(message(Agent::new(2, &["web:1"]).measure(1))).await.unwrap();
+    acknowledged(&mut answers, 1).await;
+    let read = tokio::time::timeout(std::time::Duration::from_secs(1), acknowledged(&mut told, 3)).await;
+    assert!(read.is_err(), "it is read in the next minute");
+    let metrics = common::http(running.http, "GET", "/metrics", "").await.1;
+    assert!(metrics.contains("evenkeel_recommender_held_streams_total 1\n"), "{metrics}");
+    running.stop().await;
+}
+
+fn large_identity() -> v1::ContainerIdentity {
+    v1::ContainerIdentity {
+        id: "large".into(),
+        namespace: "shop".into(),
+        pod: "large".into(),
+        container: "main".into(),
+        workload: "deployment/large".into(),
+        ..v1::ContainerIdentity::default()
+    }
 }

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::future::{Future, pending};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use evenkeel_net::Peer;
@@ -23,7 +23,7 @@ use tracing::{debug, info};
 
 use super::engine::{Command, ConnectionId, Engine, Reply};
 use super::health::count;
-use super::quota::Quota;
+use super::quota::{Place, Quota, Quotas, Streams, lock};
 use super::record::Key;
 use super::store::Mark;
 use crate::config::Ingest;
@@ -58,7 +58,8 @@ pub(crate) trait Words: Send + Sync {
 pub(crate) struct Ingestion {
     engine: Engine,
     credits: usize,
-    bytes_per_minute: u64,
+    quotas: Arc<Quotas>,
+    streams: Arc<Streams>,
     places: Arc<Semaphore>,
     words: Option<Arc<dyn Words>>,
     access: Arc<Access>,
@@ -74,8 +75,9 @@ impl Ingestion {
         stopping: watch::Receiver<bool>,
     ) -> Self {
         let places = Arc::new(Semaphore::new(limits.max_streams.min(Semaphore::MAX_PERMITS)));
-        let (credits, bytes_per_minute) = (limits.credits as usize, limits.max_bytes_per_minute.get());
-        Self { engine, credits, bytes_per_minute, places, words, access, stopping }
+        let (credits, streams) = (limits.credits as usize, Arc::default());
+        let quotas = Arc::new(Quotas::new(limits.max_bytes_per_minute.get()));
+        Self { engine, credits, quotas, streams, places, words, access, stopping }
     }
 }
 
@@ -92,6 +94,15 @@ impl IngestService for Ingestion {
         &self,
         request: Request<Streaming<v1::StreamRequest>>,
     ) -> Result<Response<Answers>, Status> {
+        let identity = Identity::of(request.extensions());
+        let own = self.streams.one_more(identity.node()).ok_or_else(|| {
+            count(&self.engine.health().rivals_refused, 1);
+            let name = identity.name().unwrap_or_default();
+            Status::resource_exhausted(format!(
+                "{name} has as many streams open as one node may; stop the other agents of this name, or wait until those that broke \
+                 have ended"
+            ))
+        })?;
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
             Status::resource_exhausted(
                 "as many agents are connected as ingest.max_streams allows; raise it or connect later",
@@ -104,7 +115,7 @@ impl IngestService for Ingestion {
         let connection = Connection {
             id: self.engine.connection(),
             engine: self.engine.clone(),
-            identity: Identity::of(request.extensions()),
+            identity,
             // Twice what the client was told, so that only one that ignores it is held up.
             limit: self.credits.saturating_mul(2),
             key: None,
@@ -118,9 +129,10 @@ impl IngestService for Ingestion {
             renewed: None,
             told: None,
             silent: None,
-            quota: Quota::new(self.bytes_per_minute),
+            quotas: Arc::clone(&self.quotas),
+            quota: None,
             disbelieved: Dropped::default(),
-            _place: place,
+            _places: (own, place),
         };
         debug!(from, "ingest connection opened");
         tokio::spawn(connection.run(request.into_inner(), inbox, self.stopping.clone()));
@@ -154,11 +166,12 @@ struct Connection {
     told: Option<((u64, u64), Instant)>,
     /// Version and time of the last look at which there was nothing to tell.
     silent: Option<((u64, u64), Instant)>,
-    /// What may be read.
-    quota: Quota,
+    quotas: Arc<Quotas>,
+    /// What of the node may be read, once it has said who it is.
+    quota: Option<Arc<Mutex<Quota>>>,
     /// What the agent knows of what was not taken in.
     disbelieved: Dropped,
-    _place: OwnedSemaphorePermit,
+    _places: (Place, OwnedSemaphorePermit),
 }
 
 impl Connection {
@@ -177,7 +190,7 @@ impl Connection {
         let mut stopped = pin!(ended(stopping));
         let status = loop {
             let room = open && self.unhandled < IN_QUEUE && self.waiting.len() + self.unhandled < self.limit;
-            let room = room && self.quota.is_open(Instant::now());
+            let room = room && self.quota.as_ref().is_none_or(|quota| lock(quota).is_open(Instant::now()));
             tokio::select! {
                 request = requests.message(), if room => match request {
                     Ok(Some(request)) => if let Err(status) = self.asked(request).await { break Some(status) },
@@ -221,7 +234,17 @@ impl Connection {
         }
     }
 
+    /// Counts what was read against what the node may send.
+    fn take(&self, bytes: usize) {
+        if let Some(quota) = &self.quota
+            && lock(quota).take(bytes as u64, Instant::now())
+        {
+            count(&self.engine.health().held, 1);
+        }
+    }
+
     async fn asked(&mut self, request: v1::StreamRequest) -> Result<(), Status> {
+        let bytes = request.encoded_len();
         let command = match request.message {
             Some(Asked::Hello(hello)) => {
                 check(&hello)?;
@@ -233,6 +256,8 @@ impl Connection {
                 if self.key.as_ref() != Some(&key) {
                     info!(cluster = key.cluster, node = key.node, epoch = key.epoch, "agent connected");
                 }
+                self.quota = Some(self.quotas.of(&NodeKey::of(&key), Instant::now()));
+                self.take(bytes);
                 self.key = Some(key);
                 let (owner, replies) = (self.identity.owner(), self.replies.clone());
                 Command::Hello { from: self.id, hello, owner, replies }
@@ -246,10 +271,7 @@ impl Connection {
                 if frames.is_empty() {
                     return Ok(());
                 }
-                let bytes = frames.iter().map(|frame| frame.encoded_len() as u64).sum();
-                if self.quota.take(bytes, Instant::now()) {
-                    count(&self.engine.health().held, 1);
-                }
+                self.take(bytes);
                 Command::Frames { from: self.id, key, frames }
             }
             Some(Asked::Renewal(v1::Renewal { token })) => {
