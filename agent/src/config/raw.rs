@@ -232,8 +232,8 @@ section! {
     Serve {
         /// Unix socket of AgentService.
         socket: PathBuf = "/run/evenkeel/agent.sock".into(),
-        /// TCP address of AgentService, such as "127.0.0.1:9522"; empty = the socket alone. Off loopback it needs TLS (tls.cert), and a
-        /// token or tls.client_ca.
+        /// TCP address of AgentService, such as "127.0.0.1:9522"; empty = the socket alone. It needs a token or tls.client_ca, and
+        /// off loopback TLS (tls.cert).
         address: String = String::new(),
         /// File with the token that callers of the address have to send (evenkeel --agent-token-file); empty = none. Read at each call.
         token: PathBuf = PathBuf::new(),

@@ -189,7 +189,15 @@ fn what_other_machines_reach_is_encrypted_and_asks_who_it_is() {
     let (open, near) = ("[serve]\naddress = \"0.0.0.0:1\"\n", "[serve]\naddress = \"127.0.0.1:1\"\n");
     let (scraped, token) = ("[serve]\nmetrics = \"10.0.0.1:1\"\n", "token = \"/t\"\n");
     for (text, want) in [
-        (near.to_owned(), ""),
+        (
+            near.to_owned(),
+            "serve.address = 127.0.0.1:1 can be reached by every user of this machine, and whoever asks",
+        ),
+        (format!("{near}{token}"), ""),
+        (format!("{near}{known}"), ""),
+        (format!("{near}{tls}"), "by every user of this machine"),
+        (format!("insecure = true\n{near}"), ""),
+        ("[serve]\nmetrics = \"127.0.0.1:1\"\n".to_owned(), ""),
         (open.to_owned(), "insecure: it is false, and serve.address = 0.0.0.0:1 can be reached"),
         (format!("{open}{token}"), "can be reached from other machines without encryption"),
         (

@@ -78,7 +78,10 @@ fn an_agent_samples_on_beside_pods_that_cannot_be_read_and_watchers_that_do_not_
     require!(machine::is_root(), "making cgroups needs root");
     let address = format!("127.0.0.1:{}", free_port()?);
     let mut site = Site::new()?.with(|agent| {
-        agent.set("serve.address", &format!("{address:?}")).set("sample.interval", "\"100ms\"")
+        agent
+            .set("serve.address", &format!("{address:?}"))
+            .set("sample.interval", "\"100ms\"")
+            .set("insecure", "true")
     });
     let (cgroup, _) = site.sleeper("web")?;
     site.bind(&Manifest::burstable("web", &cgroup.path(), "100m", "64Mi"))?;

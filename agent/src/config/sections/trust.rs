@@ -1,5 +1,5 @@
-//! `[tls]`, `[metrics]`, and who may ask at an address: what other machines can reach is encrypted and asks for a
-//! credential, or it is said that it need not (`insecure`).
+//! `[tls]`, `[metrics]`, and who may ask at an address: what other machines can reach is encrypted, and every address but that
+//! of metrics on loopback asks for a credential, or it is said that it need not (`insecure`).
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ pub(crate) struct TrustRules {
     pub service: Guard,
     /// How serve.metrics is served.
     pub metrics: Guard,
-    /// What other machines reach without encryption, or without saying who they are; `None` where there is nothing.
+    /// What is reached without encryption from other machines, or by whoever asks; `None` where there is nothing.
     pub insecure: Option<String>,
 }
 
@@ -79,15 +79,20 @@ pub(in super::super) fn check(
         }
     }
     for (key, at, guard) in all {
-        let Some(at) = at.filter(|at| !at.ip().is_loopback()) else { continue };
-        if guard.token.is_some() || (guard.tls && knows_clients) {
+        let Some(at) = at else { continue };
+        let is_near = at.ip().is_loopback();
+        // Numbers alone, and scrapers of this machine ask node_exporter for them without a credential, too.
+        let is_metrics = key == "serve.metrics";
+        if guard.token.is_some() || (guard.tls && knows_clients) || (is_near && is_metrics) {
             continue;
         }
-        let open = format!("{key} = {at} can be reached from other machines, and whoever asks is answered");
+        let whom = if is_near { "by every user of this machine" } else { "from other machines" };
+        let open = format!("{key} = {at} can be reached {whom}, and whoever asks is answered");
         if !raw.insecure {
-            let token = if key == "serve.address" { "serve.token" } else { "metrics.token" };
+            let token = if is_metrics { "metrics.token" } else { "serve.token" };
+            let instead = if is_near { "serve.socket" } else { "a loopback address" };
             let remedy = format!(
-                "give {token}, or tls.client_ca with tls.cert, use a loopback address, or accept it with insecure = true"
+                "give {token}, or tls.client_ca with tls.cert, use {instead}, or accept it with insecure = true"
             );
             c.fail(key, open.clone(), &remedy);
         }
