@@ -590,6 +590,8 @@ pub(crate) struct StreamState {
     pub last_error: Option<String>,
     /// What the recommender did not take in of what this node said.
     pub dropped: Vec<v1::Dropped>,
+    /// When the token of the stream ends, as the recommender says, seconds since 1970; `None` where it does not.
+    pub token_ends: Option<u64>,
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Who vouches for this agent, and what of it goes in the clear: the certificate of its own addresses, the node's
-//! certificate for the stream (`membership.rs`), and what the configuration accepts without encryption.
+//! certificate for the stream (`membership.rs`, `given.rs`), and what the configuration accepts without encryption.
 //!
 //! Owned here: reading certificates again, and what people are told of them. Not owned: who may ask (`serve::door`).
 
+mod given;
 pub(crate) mod membership;
 
 use std::sync::{Arc, Mutex};
@@ -15,6 +16,7 @@ use evenkeel_net::tls::Tls;
 use crate::config::Config;
 use crate::converge::board::NodeKnob;
 use crate::shared::lock;
+use given::Given;
 use membership::Membership;
 
 /// How often it is logged what should not stay.
@@ -27,8 +29,10 @@ pub(crate) struct Trusts {
     tls: Option<Arc<Tls>>,
     /// What goes in the clear.
     insecure: Option<String>,
-    /// The node's certificate for the stream.
+    /// The node's certificate for the stream, where it joined.
     pub membership: Membership,
+    /// The same where the configuration gives one.
+    given: Option<Given>,
     said: Mutex<Option<Instant>>,
 }
 
@@ -45,6 +49,7 @@ impl Trusts {
             tls: tls.map(Arc::new),
             insecure: (!insecure.is_empty()).then(|| insecure.join("; ")),
             membership: Membership::new(config, node),
+            given: config.stream.trust.cert.as_deref().map(Given::read),
             said: Mutex::default(),
         })
     }
@@ -64,13 +69,20 @@ impl Trusts {
         let served = self.tls.as_ref().map(|tls| ("serve", tls.expires(), tls.told(now()).is_some()));
         let stream =
             self.membership.expires().map(|ends| ("stream", ends, self.membership.trouble().is_some()));
-        served.into_iter().chain(stream).collect()
+        let given = self
+            .given
+            .as_ref()
+            .and_then(|given| Some(("stream", given.expires()?, given.told(now()).is_some())));
+        served.into_iter().chain(stream).chain(given).collect()
     }
 
     /// Reads files again where they changed, and says each hour what should not stay. The disk may be slow.
     pub(crate) fn look(&self) {
         if let Some(tls) = &self.tls {
             tls.look();
+        }
+        if let Some(given) = &self.given {
+            given.look();
         }
         let Some(trouble) = &self.insecure else { return };
         let mut said = lock(&self.said);
@@ -95,7 +107,11 @@ impl Trusts {
                 "make a join token (evenkeel ca token NODE) and write it to the file stream.join_token names";
             knob("stream certificate", "failed", why, remedy)
         });
-        [clear, served, stream].into_iter().flatten().collect()
+        let given = self.given.as_ref().and_then(|given| given.told(now())).map(|why| {
+            let remedy = "put a new certificate and its key into stream.cert and stream.key";
+            knob("stream certificate", "failed", why, remedy)
+        });
+        [clear, served, stream, given].into_iter().flatten().collect()
     }
 }
 

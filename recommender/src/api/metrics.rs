@@ -291,6 +291,13 @@ fn bounds(text: &mut Text, context: &Context) {
         "1 while the file of tokens cannot be used.",
         u64::from(context.access.tokens().trouble().is_some()),
     );
+    if let Some(ends) = context.access.tokens().next_end(context.engine.now_usec() / 1_000_000) {
+        text.gauge(
+            "token_expires_seconds",
+            "End of the next token of the file that ends, seconds since 1970.",
+            ends,
+        );
+    }
     let audit = context.readiness.audit();
     text.by_label(
         Kind::Counter,

@@ -181,7 +181,7 @@ impl Readiness {
         let now = now_usec / 1_000_000;
         let check = |name, trouble: Option<String>| Check { name, trouble, needed: false };
         [
-            check("tokens", self.tokens.trouble()),
+            check("tokens", self.tokens.trouble().or_else(|| self.tokens.told(now))),
             check("audit", self.audit.trouble()),
             check("kubernetes", self.kubernetes.as_ref().and_then(|kubernetes| kubernetes.trouble())),
             check("authority", self.authority().and_then(|authority| authority.trouble(now))),

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use evenkeel_log::private;
+use evenkeel_net::tls::SOON;
 use figment::Figment;
 use figment::providers::{Format as _, Toml};
 use serde::{Deserialize, Serialize};
@@ -393,6 +394,39 @@ impl Tokens {
         expires.is_none_or(|expires| now < expires).then(|| identity.clone())
     }
 
+    /// When the next token ends that holds yet, seconds since 1970; `None` where none does.
+    pub(crate) fn next_end(&self, now: u64) -> Option<u64> {
+        self.ending(now).first().map(|(ends, _)| *ends)
+    }
+
+    /// What is told of tokens that end soon.
+    pub(crate) fn told(&self, now: u64) -> Option<String> {
+        let soon: Vec<(u64, String)> =
+            self.ending(now).into_iter().take_while(|(ends, _)| ends - now < SOON.as_secs()).collect();
+        let (ends, name) = soon.first()?;
+        let more = match soon.len() - 1 {
+            0 => String::new(),
+            more => format!(", and {more} more within {} h", SOON.as_secs() / 3600),
+        };
+        let left = (ends - now) / 60;
+        Some(format!(
+            "token {name} ends in {left} min{more}; give its holder another (evenkeel-recommender token add)"
+        ))
+    }
+
+    /// Tokens that end and hold yet, with their names, the next one first.
+    fn ending(&self, now: u64) -> Vec<(u64, String)> {
+        let in_force = self.now.read().unwrap_or_else(PoisonError::into_inner);
+        let of = |(identity, ends): &(Identity, Option<u64>)| match &identity.0.who {
+            Who::Holder(name) => Some(((*ends)?, name.clone())),
+            _ => None,
+        };
+        let mut found: Vec<_> =
+            in_force.by_hash.values().filter_map(of).filter(|(ends, _)| *ends > now).collect();
+        found.sort_unstable();
+        found
+    }
+
     /// What is wrong with the file.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.now.read().unwrap_or_else(PoisonError::into_inner).trouble.clone()
@@ -442,6 +476,14 @@ mod tests {
         tokens.look(None);
         assert!(tokens.find(&ever, u64::MAX).unwrap().has(Role::View).is_ok());
         assert!(tokens.find(&ending, 999).is_some() && tokens.find(&ending, 1000).is_none());
+        // Its end is told before, and not after.
+        assert_eq!((tokens.next_end(999), tokens.next_end(1000)), (Some(1000), None));
+        assert!(
+            tokens.told(880).unwrap().starts_with("token ending ends in 2 min; "),
+            "{:?}",
+            tokens.told(880)
+        );
+        assert_eq!(tokens.told(1000), None);
         assert!(tokens.find(&node, 0).unwrap().speaks_for("c", "n").is_ok());
         assert!(tokens.find(&node, 0).unwrap().speaks_for("c", "m").is_err());
         for wrong in ["", "evk_", &ever[..60], &ever.to_uppercase()] {

@@ -272,6 +272,7 @@ impl Client {
             match message.message {
                 Some(Response::Resume(resume)) if resume.epoch == epoch => {
                     connection.token.ends(resume.token_ends);
+                    self.token_ends(resume.token_ends);
                     return self.resume(&resume, config).await;
                 }
                 Some(Response::Ack(ack)) => self.acknowledge(ack.epoch, ack.last_seq).await?,
@@ -279,7 +280,7 @@ impl Client {
                 Some(Response::Overlay(word)) => self.take_overlay(word),
                 Some(Response::Ping(_)) => self.pong(connection).await?,
                 Some(Response::Disbelieved(said)) => self.disbelieved(said),
-                Some(Response::Renewed(answer)) => connection.token.answered(answer),
+                Some(Response::Renewed(answer)) => self.renewed(connection, answer),
                 Some(Response::Resume(other)) => {
                     bail!("the recommender answered for epoch {:016x}, not {epoch:016x}", other.epoch)
                 }
@@ -402,11 +403,24 @@ impl Client {
             Some(Response::Overlay(word)) => self.take_overlay(word),
             Some(Response::Ping(_)) => self.pong(connection).await?,
             Some(Response::Disbelieved(said)) => self.disbelieved(said),
-            Some(Response::Renewed(answer)) => connection.token.answered(answer),
+            Some(Response::Renewed(answer)) => self.renewed(connection, answer),
             Some(Response::Resume(_)) => bail!("the recommender sent a Resume nobody asked for"),
             None => {}
         }
         Ok(())
+    }
+
+    /// The recommender has looked at a newer token.
+    fn renewed(&self, connection: &mut Connection, answer: v1::Renewed) {
+        if answer.refused.is_empty() {
+            self.token_ends(answer.token_ends);
+        }
+        connection.token.answered(answer);
+    }
+
+    /// When the token ends; 0 where it does not.
+    fn token_ends(&self, at: u64) {
+        lock(&self.context.stats.stream).token_ends = Some(at).filter(|at| *at > 0);
     }
 
     /// Somebody else speaks in this node's name: this agent lives.

@@ -115,7 +115,8 @@ async fn scrape(State(served): State<Served>, request: Request) -> Response {
     };
     let context = &served.context;
     let mut page = render(&context.stats, tick.as_deref(), &context.node.node);
-    page.push_str(&trusted(&context.trust));
+    let token_ends = lock(&context.stats.stream).token_ends;
+    page.push_str(&trusted(&context.trust, token_ends));
     ([(header::CONTENT_TYPE, TEXT)], page).into_response()
 }
 
@@ -151,7 +152,7 @@ fn render(stats: &Stats, tick: Option<&LiveTick>, node: &str) -> String {
 }
 
 /// Certificates, and what goes in the clear.
-fn trusted(trust: &Trusts) -> String {
+fn trusted(trust: &Trusts, token_ends: Option<u64>) -> String {
     let mut page = Page::default();
     let (insecure, expires, failing) = (
         "evenkeel_agent_insecure",
@@ -172,6 +173,15 @@ fn trusted(trust: &Trusts) -> String {
     page.family(failing, Kind::Gauge, "1 while a certificate ends soon, or cannot be read, got or renewed.");
     for (of, _, fails) in &certificates {
         page.sample(failing, &[("for", of)], u8::from(*fails));
+    }
+    if let Some(ends) = token_ends {
+        let name = "evenkeel_agent_token_expires_seconds";
+        page.family(
+            name,
+            Kind::Gauge,
+            "End of the stream's token, seconds since 1970, as the recommender says; a newer one is sent before.",
+        );
+        page.sample(name, &[], ends);
     }
     page.text
 }
