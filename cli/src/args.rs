@@ -164,11 +164,27 @@ fn parsed(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Er
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let program = arguments.first().and_then(|program| Path::new(program).file_name());
     let mut command = Cli::command();
-    if program.is_some_and(|program| program == PLUGIN) {
+    let is_plugin = program.is_some_and(|program| program == PLUGIN);
+    if is_plugin {
         command = command.bin_name(PLUGIN.replace('-', " "));
     }
     let mut matches = command.clone().try_get_matches_from(arguments)?;
-    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+    let mut cli = Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))?;
+    if is_plugin {
+        cli.global.ask_as_kubectl();
+    }
+    Ok(cli)
+}
+
+impl Global {
+    /// Whoever calls a plugin of kubectl asks as the user that kubectl would: with the kubeconfig's token, where nothing else
+    /// names the caller and the line is encrypted.
+    fn ask_as_kubectl(&mut self) {
+        let is_named = self.token_file.is_some() || self.cert_file.is_some() || self.kube_auth.is_some();
+        if !is_named && self.recommender.starts_with("https://") {
+            self.kube_auth = Some(String::new());
+        }
+    }
 }
 
 /// Whether the arguments, which could not be parsed, ask for JSON.
@@ -207,6 +223,25 @@ mod tests {
         }
         for line in ["evenkeel", "evenkeel -o yaml", "evenkeel quantity -- -o json"] {
             assert!(!asks(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_plugin_of_kubectl_asks_as_its_user() {
+        let asks = |line: &str| parsed(line.split(' ').map(OsString::from)).unwrap().global.kube_auth;
+        let own = Some(String::new());
+        for (line, want) in [
+            ("/bin/kubectl-evenkeel nodes --recommender https://r:1", own.clone()),
+            ("/bin/kubectl-evenkeel nodes --recommender https://r:1 --kube-auth=two", Some("two".to_owned())),
+            ("/bin/kubectl-evenkeel nodes --recommender https://r:1 --token-file t", None),
+            ("/bin/kubectl-evenkeel nodes --recommender https://r:1 --cert-file c --key-file k", None),
+            // Nothing of it is told to whoever listens there, or reads on the way.
+            ("/bin/kubectl-evenkeel nodes --recommender http://127.0.0.1:1", None),
+            ("/bin/kubectl-evenkeel nodes --recommender unix:///r.sock", None),
+            ("/bin/evenkeel nodes --recommender https://r:1", None),
+            ("/bin/evenkeel nodes --recommender https://r:1 --kube-auth", own),
+        ] {
+            assert_eq!(asks(line), want, "{line}");
         }
     }
 
