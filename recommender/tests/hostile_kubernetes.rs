@@ -176,6 +176,11 @@ async fn a_pods_token_speaks_for_its_own_node_alone() {
     ] {
         assert_eq!(cluster.code(&token, "n1").await, Some(code), "{what}");
     }
+    // What was claimed and what is expected is told to whoever holds the token.
+    let vault = cluster.stream(&api.token(AGENT, &["vault"], 3600, &bound), "n1").await.err().unwrap();
+    for word in ["for \"vault\"", "for \"evenkeel\"", "kubernetes.audience"] {
+        assert!(vault.message().contains(word), "{vault}");
+    }
     let over = api.agent("n1", -1);
     assert_eq!(cluster.code(&over, "n1").await, Some(Code::Unauthenticated));
     assert!(!api.saw(&over) && !api.saw("evk_0"), "what cannot be is not asked about");

@@ -36,6 +36,9 @@ const LASTING: u32 = 5;
 const LONGEST: u64 = 24 * 3600;
 /// Longest token that is asked about, as longest read from a file.
 const MAX_TOKEN: usize = 8 << 10;
+/// Audiences of a refused token that are told, and letters of each.
+const MAX_AUDIENCES: usize = 3;
+const MAX_SHOWN: usize = 64;
 /// A call that lasts has its token asked about no sooner again.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -274,7 +277,7 @@ impl Kubernetes {
             Reviewed::Of(user) => user,
             Reviewed::Nobody(why) => {
                 tracing::debug!(why, "the API server does not know a token");
-                return Ok(Said::No("the Kubernetes API server does not know the token".to_owned()));
+                return Ok(Said::No(self.not_known(claims)));
             }
         };
         let expires = claims.and_then(|claims| claims.expires);
@@ -296,6 +299,23 @@ impl Kubernetes {
             },
         };
         Ok(Said::Yes(Arc::new(Verdict { who, nodes, user, expires, said: self.now() })))
+    }
+
+    /// What is told of a token that the API server does not know: for whom it says that it is, and for whom it has to be.
+    fn not_known(&self, claims: Option<&Claims>) -> String {
+        let text = "the Kubernetes API server does not know the token".to_owned();
+        let Some(claims) = claims else { return text };
+        let cut = |audience: &String| format!("{:?}", audience.chars().take(MAX_SHOWN).collect::<String>());
+        let claimed: Vec<String> = claims.audiences.iter().take(MAX_AUDIENCES).map(cut).collect();
+        let claimed = if claimed.is_empty() { "nobody".to_owned() } else { claimed.join(", ") };
+        let people = match self.section.user_audiences.as_slice() {
+            [] => "that of the API server".to_owned(),
+            some => format!("{some:?}"),
+        };
+        let own = &self.section.audience;
+        format!(
+            "{text}, which says that it is for {claimed}: an agent's has to be for {own:?}, a person's for {own:?} or {people}"
+        )
     }
 
     /// The node of the pod that an agent's token is bound to.
