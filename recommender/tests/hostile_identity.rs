@@ -592,6 +592,7 @@ async fn a_caller_that_asks_too_much_waits_and_the_others_do_not() {
     let mut tokens = Tokens::new(dir.path());
     tokens.add("greedy", |entry| entry.roles = vec![Role::View]);
     tokens.add("modest", |entry| entry.roles = vec![Role::View]);
+    tokens.add("large", |entry| entry.roles = vec![Role::View]);
     let path = tokens.path();
     let running = Running::start(dir.path(), |config: &mut Config| {
         config.serve.grpc = Some(([127, 0, 0, 1], 0).into());
@@ -629,6 +630,16 @@ async fn a_caller_that_asks_too_much_waits_and_the_others_do_not() {
     let refused = refused.unwrap();
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
     assert!(refused.metadata().get("retry-after").is_some(), "{refused:?}");
+    // Large requests are many, though gRPC does not tell their length before.
+    let mut large =
+        RecommenderServiceClient::new(channel(format!("http://{grpc}"), tokens.bearer("large")).await);
+    let mut said = Vec::new();
+    for _ in 0..6 {
+        let asked = v1::RecommendPodRequest { pod: "x".repeat(1 << 20), rules: Vec::new() };
+        said.push(large.recommend_pod(asked).await.unwrap_err());
+    }
+    let limited = |status: &Status| status.message().contains("access.requests_per_second");
+    assert!(!limited(&said[0]) && said.iter().any(limited), "{said:?}");
     // Whoever is nobody has a bound, too, and health none.
     let mut strangers = Vec::new();
     for _ in 0..40 {

@@ -126,6 +126,18 @@ impl Access {
         }
     }
 
+    /// Whether what a caller sends counts.
+    pub(super) fn pays(identity: &Identity, is_free: bool) -> bool {
+        !is_free && !identity.is_owner()
+    }
+
+    /// So much of a request, in thousandths, was read of a caller.
+    pub(super) fn pay(&self, caller: &str, cost: u64) {
+        if cost > 0 {
+            self.rates.pay(caller, cost, Instant::now());
+        }
+    }
+
     /// The tokens there are.
     pub(crate) fn tokens(&self) -> &Arc<Tokens> {
         &self.tokens

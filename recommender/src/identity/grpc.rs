@@ -12,6 +12,7 @@ use tonic::codegen::http::{Request, Response};
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
+use super::paid::Paid;
 use super::rate::{TOO_MANY, length};
 use super::table::{Need, of_method};
 use super::{Access, Identity, standing};
@@ -65,7 +66,8 @@ where
                 Err(refusal) => Err(refusal.clone().into()),
             };
             let known = identified.as_ref().ok();
-            let caller = match access.admit(known, peer.as_ref(), bytes, is_free(&checked, &path)) {
+            let free = is_free(&checked, &path);
+            let caller = match access.admit(known, peer.as_ref(), bytes.unwrap_or(0), free) {
                 Ok(caller) => caller,
                 Err((caller, after)) => {
                     access.refuse(&caller, &path, TOO_MANY);
@@ -75,6 +77,9 @@ where
             match (checked, identified) {
                 (Ok(_), Ok(identity)) => {
                     request.extensions_mut().insert(identity.clone());
+                    if bytes.is_none() && Access::pays(&identity, free) {
+                        request = request.map(|body| Body::new(Paid::new(body, &access, &caller)));
+                    }
                     let answer = match identity.may_end() {
                         false => inner.call(request).await,
                         true => {

@@ -2,7 +2,7 @@
 //!
 //! Owned here: what an `Identity` is and may do, how a connection's peer and a token become one (`access.rs`, with
 //! `groups.rs` and `tokens.rs`), the table of what each method and route asks for (`table.rs`), how much a caller may ask
-//! (`rate.rs`), whom a cluster's API server knows (`kubernetes/`), and the doors of both servers that hold to it (`grpc.rs`, `web.rs`). Not owned: what is answered. A handler that answers for one namespace
+//! (`rate.rs`, `paid.rs`), whom a cluster's API server knows (`kubernetes/`), and the doors of both servers that hold to it (`grpc.rs`, `web.rs`). Not owned: what is answered. A handler that answers for one namespace
 //! asks its caller's identity for it.
 
 mod access;
@@ -10,6 +10,7 @@ mod groups;
 mod grpc;
 mod kubernetes;
 mod named;
+mod paid;
 mod rate;
 mod recent;
 mod standing;

@@ -25,10 +25,15 @@ const TOLD_EVERY: Duration = Duration::from_secs(60);
 /// What a caller is told who has asked too much.
 pub(super) const TOO_MANY: &str = "this caller has made more requests than access.requests_per_second allows";
 
-/// Bytes of a request, where it tells.
-pub(super) fn length(headers: &HeaderMap) -> u64 {
+/// Bytes of a request, where its head tells.
+pub(super) fn length(headers: &HeaderMap) -> Option<u64> {
     let told = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-    told.and_then(|length| length.parse().ok()).unwrap_or(0)
+    told.and_then(|length| length.parse().ok())
+}
+
+/// What so many bytes cost, thousandths of a request.
+pub(super) const fn cost(bytes: u64) -> u64 {
+    bytes.saturating_mul(1000) / BYTES_EACH
 }
 
 /// Who calls, where no credential says so.
@@ -69,18 +74,31 @@ impl Rates {
     /// After how long it may be made again.
     pub(super) fn take(&self, caller: &str, bytes: u64, now: Instant) -> Result<(), Duration> {
         let most = self.per_second * BURST_SECONDS * 1000;
-        let cost = (1000 + bytes.saturating_mul(1000) / BYTES_EACH).min(most);
+        let cost = cost(bytes).saturating_add(1000).min(most);
+        self.with(caller, now, |left| {
+            if *left < cost {
+                return Err(Duration::from_millis((cost - *left).div_ceil(self.per_second)));
+            }
+            *left -= cost;
+            Ok(())
+        })
+    }
+
+    /// Thousandths of a request for what was read already: less is left for the next.
+    pub(super) fn pay(&self, caller: &str, cost: u64, now: Instant) {
+        self.with(caller, now, |left| *left = left.saturating_sub(cost));
+    }
+
+    /// Does something with what a caller has left, thousandths of a request.
+    fn with<T>(&self, caller: &str, now: Instant, change: impl FnOnce(&mut u64) -> T) -> T {
+        let most = self.per_second * BURST_SECONDS * 1000;
         let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
         let bucket = callers.touch(&caller.to_owned(), now, || Bucket { left: most, at: now });
         let millis = u64::try_from(now.saturating_duration_since(bucket.at).as_millis()).unwrap_or(u64::MAX);
         // A thousandth of a request for each millisecond and request a second.
         bucket.left = bucket.left.saturating_add(millis.saturating_mul(self.per_second)).min(most);
         bucket.at = now;
-        if bucket.left < cost {
-            return Err(Duration::from_millis((cost - bucket.left).div_ceil(self.per_second)));
-        }
-        bucket.left -= cost;
-        Ok(())
+        change(&mut bucket.left)
     }
 }
 
@@ -158,6 +176,10 @@ mod tests {
         // Two megabytes are as thirty-three requests.
         assert!(rates.take("c", 2 << 20, start).is_ok());
         assert_eq!((0..1000).filter(|_| rates.take("c", 0, start).is_ok()).count(), 17);
+        // As many that were read afterwards leave as much.
+        assert!(rates.take("e", 0, start).is_ok());
+        rates.pay("e", cost(2 << 20), start);
+        assert_eq!((0..1000).filter(|_| rates.take("e", 0, start).is_ok()).count(), 17);
         // However much it is: one request of all that a caller may.
         assert!(rates.take("d", u64::MAX, start).is_ok() && rates.take("d", 0, start).is_err());
     }

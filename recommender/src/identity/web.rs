@@ -7,12 +7,14 @@
 
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use evenkeel_net::Peer;
 
+use super::paid::Paid;
 use super::rate::{TOO_MANY, length};
 use super::table::{Need, of_route};
 use super::{Access, Identity, Refusal, Refused};
@@ -31,7 +33,7 @@ pub(crate) async fn guard(access: Arc<Access>, mut request: Request, next: Next)
     let identified = access.identify(peer.as_ref(), token.as_deref()).await;
     identified.iter().for_each(|identity| audit::called(request.extensions(), identity));
     let is_free = identified.is_ok() && need_of(&request) == Some(Need::Nothing);
-    let caller = match access.admit(identified.as_ref().ok(), peer.as_ref(), bytes, is_free) {
+    let caller = match access.admit(identified.as_ref().ok(), peer.as_ref(), bytes.unwrap_or(0), is_free) {
         Ok(caller) => caller,
         Err((caller, after)) => {
             access.refuse(&caller, &place, TOO_MANY);
@@ -45,6 +47,9 @@ pub(crate) async fn guard(access: Arc<Access>, mut request: Request, next: Next)
     };
     match looked {
         Ok(identity) => {
+            if bytes.is_none() && Access::pays(&identity, is_free) {
+                request = request.map(|body| Body::new(Paid::new(body, &access, &caller)));
+            }
             request.extensions_mut().insert(identity);
             let response = next.run(request).await;
             // Whoever answers may refuse, too, when it knows the namespace.
