@@ -32,7 +32,7 @@ pub use gate::{Counters, Gate, Limits};
 pub use listener::{Connections, Listener, at_address, both, incoming};
 pub use name::{called, is_own_name};
 pub use peer::Peer;
-pub use reach::in_the_clear;
+pub use reach::{Reminder, in_the_clear};
 
 /// How long a client may take to say what it wants: the head of an HTTP request, the greeting of HTTP/2. etcd and
 /// Kubernetes' API server wait as long for handshakes.

@@ -5,13 +5,13 @@ use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use evenkeel_log::private;
 use evenkeel_model::panic::Panic;
 use evenkeel_model::shown::{Form, Lines};
-use evenkeel_net::Connections;
+use evenkeel_net::{Connections, Reminder};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::audit_service_server::AuditServiceServer;
 use evenkeel_proto::v1::capacity_service_server::CapacityServiceServer;
@@ -282,8 +282,7 @@ impl Recommender {
 /// should not stay.
 async fn look_after(readiness: Arc<Readiness>, access: Arc<Access>) {
     const LOOK: Duration = Duration::from_secs(1);
-    const SAY: Duration = Duration::from_secs(3600);
-    let (mut tick, mut said) = (tokio::time::interval(LOOK), None::<tokio::time::Instant>);
+    let (mut tick, mut reminder) = (tokio::time::interval(LOOK), Reminder::default());
     loop {
         tick.tick().await;
         access.look();
@@ -293,10 +292,9 @@ async fn look_after(readiness: Arc<Readiness>, access: Arc<Access>) {
             warn!(%error, "the files of tokens and certificates were not looked at");
         }
         if let Some(trouble) = readiness.insecure()
-            && said.is_none_or(|at| at.elapsed() >= SAY)
+            && reminder.is_due(Instant::now())
         {
             warn!(trouble, "insecure = true");
-            said = Some(tokio::time::Instant::now());
         }
     }
 }

@@ -295,6 +295,25 @@ async fn a_certificate_gives_people_the_roles_of_its_name_s_pattern() {
     running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_text_that_is_accepted_is_shown_everywhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Running::start(dir.path(), |config| {
+        config.serve.http = Some(([0, 0, 0, 0], 0).into());
+        config.insecure = true;
+    })
+    .await;
+    let ready = http(running.http, "GET", "/readyz?verbose", "").await.1;
+    assert!(ready.contains("[-]encryption: serve.http = 0.0.0.0:0 can be reached"), "{ready}");
+    let metrics = http(running.http, "GET", "/metrics", "").await.1;
+    assert!(metrics.contains("evenkeel_recommender_insecure 1\n"), "{metrics}");
+    // As `evenkeel nodes` and `evenkeel doctor` tell it.
+    let mut client = RecommenderServiceClient::connect(running.grpc.to_string()).await.unwrap();
+    let troubles = client.list_nodes(v1::ListNodesRequest {}).await.unwrap().into_inner().troubles;
+    assert!(troubles.get("encryption").is_some_and(|told| told.contains("insecure = true")), "{troubles:?}");
+    running.stop().await;
+}
+
 #[test]
 fn plain_text_for_other_machines_is_refused_at_start() {
     let dir = tempfile::tempdir().unwrap();

@@ -7,10 +7,11 @@ mod given;
 pub(crate) mod membership;
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use evenkeel_model::node::NodeKey;
+use evenkeel_net::Reminder;
 use evenkeel_net::tls::Tls;
 
 use crate::config::Config;
@@ -18,9 +19,6 @@ use crate::converge::board::NodeKnob;
 use crate::shared::lock;
 use given::Given;
 use membership::Membership;
-
-/// How often it is logged what should not stay.
-const SAY: Duration = Duration::from_secs(3600);
 
 /// What vouches for this agent.
 #[derive(Debug)]
@@ -33,7 +31,7 @@ pub(crate) struct Trusts {
     pub membership: Membership,
     /// The same where the configuration gives one.
     given: Option<Given>,
-    said: Mutex<Option<Instant>>,
+    said: Mutex<Reminder>,
 }
 
 impl Trusts {
@@ -85,10 +83,8 @@ impl Trusts {
             given.look();
         }
         let Some(trouble) = &self.insecure else { return };
-        let mut said = lock(&self.said);
-        if said.is_none_or(|at| at.elapsed() >= SAY) {
+        if lock(&self.said).is_due(Instant::now()) {
             tracing::warn!(trouble, "insecure = true");
-            *said = Some(Instant::now());
         }
     }
 
@@ -118,4 +114,27 @@ impl Trusts {
 /// Seconds since 1970.
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_in_the_clear_is_shown_until_it_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let configured = |text: &str| crate::report::test_support::configured(dir.path(), 1, text);
+        assert!(configured("").trust.rows().is_empty());
+        let context = configured(
+            "insecure = true\n[serve]\naddress = \"0.0.0.0:1\"\n[stream]\nrecommender = \"http://10.0.0.1:1\"\ninsecure = true\n",
+        );
+        let (trusts, rows) = (&context.trust, context.trust.rows());
+        assert!(trusts.is_insecure());
+        assert_eq!((rows.len(), rows[0].name, rows[0].state), (1, "encryption", "off"));
+        for what in ["serve.address = 0.0.0.0:1", "stream.recommender = http://10.0.0.1:1"] {
+            assert!(rows[0].why.contains(what), "{rows:?}");
+        }
+        trusts.look();
+        assert!(!lock(&trusts.said).is_due(Instant::now()), "it was said");
+    }
 }
