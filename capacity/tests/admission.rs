@@ -276,7 +276,20 @@ fn a_snapshot_says_which_kinds_it_lists() {
         json!({"runtimeClassName": "absent", "containers": [container(json!({"requests": {"cpu": "1"}}))]}),
     );
     assert_eq!(answer(&list(json!(["Node", "RuntimeClass"])), &asked).stop, Stop::Refused);
-    assert_eq!(answer(&list(json!(["Node"])), &asked).count, 8);
+    let got = answer(&list(json!(["Node", "Namespace", "LimitRange"])), &asked);
+    assert_eq!(got.count, 8);
+    assert!(
+        got.notes
+            .iter()
+            .any(|n| n == "the snapshot says that it lists no ResourceQuota (quotas do not bind)"),
+        "{:?}",
+        got.notes
+    );
+    let unsaid = answer(&list(json!([])), &asked).notes;
+    assert!(
+        !unsaid.iter().any(|note| note.contains("quotas")),
+        "nothing is said of what is not said: {unsaid:?}"
+    );
     let kind = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClassList", "items": []});
     let mut loader = reading::Loader::new();
     loader.document(&kind).unwrap();

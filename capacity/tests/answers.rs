@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use evenkeel_capacity::answer::{Answer, Ask, Shape, Stop, ask};
+use evenkeel_capacity::answer::{Answer, Ask, Shape, Steps, Stop, ask};
 use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::profile::Profiles;
 use evenkeel_capacity::state::State;
@@ -53,6 +53,47 @@ fn regions(region: &str, quota: Value) -> Value {
             node("n6", "64", "64Gi", json!({"region": "region2", "type": "storage"})),
         ],
     })
+}
+
+#[test]
+fn placings_that_are_told_keep_to_all_bounds_and_to_what_memory_there_is() {
+    let all = |quota: Value| {
+        json!({
+            "nodes": [node("a", "8", "16Gi", json!({})), node("b", "8", "16Gi", json!({}))],
+            "resourceQuotas": [{"metadata": {"name": "q", "namespace": "team"}, "spec": {"hard": quota}}],
+        })
+    };
+    let asked = pod("team", json!({"requests": {"cpu": "1"}}));
+    let told = |quota: Value, more: Ask| {
+        let got = answer_with(&all(quota), &[asked.clone()], Ask { steps: Steps::First(50), ..more });
+        (got.count, got.steps.unwrap().len(), got.notes.len())
+    };
+    let none = || json!({"pods": "100"});
+    let reserve = [("cpu".to_owned(), "10".parse().unwrap())].into();
+    assert_eq!(told(none(), Ask::default()), (16, 17, 0), "and the look that finds no node");
+    assert_eq!(told(json!({"pods": "3"}), Ask::default()), (3, 3, 0));
+    assert_eq!(told(none(), Ask { max: Some(2), ..Ask::default() }), (2, 2, 0));
+    assert_eq!(told(none(), Ask { reserve, ..Ask::default() }), (6, 6, 0));
+    let broken = pod("team", json!({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}));
+    let got = answer_with(&all(none()), &[broken], Ask { steps: Steps::First(5), ..Ask::default() });
+    assert_eq!((got.stop, got.steps.unwrap().len()), (Stop::Refused, 0));
+
+    // Nobody's answer takes the memory of all.
+    let mut vast = node("vast", "8", "16Gi", json!({}));
+    vast["status"]["allocatable"]["pods"] = "1000001".into();
+    let idle = pod("default", json!({}));
+    let got = answer_with(&json!({"nodes": [vast]}), &[idle], Ask { steps: Steps::All, ..Ask::default() });
+    assert_eq!((got.count, got.sequence.unwrap().len()), (1_000_001, 1_000_000));
+    assert_eq!(got.notes, ["the nodes of the first 1000000 of 1000001 placings are told"]);
+    let nodes: Vec<Value> = (0..5000).map(|at| node(&format!("n{at}"), "8", "16Gi", json!({}))).collect();
+    let steps = Ask { steps: Steps::First(110), max: Some(200), ..Ask::default() };
+    let got = answer_with(&json!({ "nodes": nodes }), &[pod("default", json!({}))], steps);
+    assert_eq!(got.steps.unwrap().len(), 100);
+    assert!(
+        got.notes.iter().any(|note| note.starts_with("the first 100 placings are told")),
+        "{:?}",
+        got.notes
+    );
 }
 
 #[test]

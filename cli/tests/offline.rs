@@ -142,7 +142,8 @@ fn types_of_users_are_qualified_and_defined() {
         run_with(&["check", "-f", "-", "--types", path], &requesting(requests))
     };
     let types = "resourceTypes: {example.com/seat: {units: \"\", defaultRequest: 1}}\n";
-    assert_eq!(check(types, "example.com/seat: 1").status, 0);
+    let seat = check(types, "example.com/seat: 1");
+    assert!(seat.status == 0 && seat.out.contains("a plain number, incompressible, 1 where"), "{}", seat.out);
     let typo = check(types, "example.com/seats: 1");
     assert!(typo.status == 1 && typo.out.contains("example.com/seats is not defined"), "{}", typo.out);
     for (types, said) in [

@@ -250,6 +250,12 @@ fn what_may_not_be_seen_is_named_with_its_cost_and_refused_when_strict() {
     assert!(items(&run).iter().all(|object| object["kind"] != "ResourceQuota"));
     assert!(run.err.contains("without ResourceQuota") && run.err.contains("quotas do not bind"), "{run:?}");
     assert!(run.err.contains("cannot list") && run.err.contains("without CSIStorageCapacity"), "{run:?}");
+    let (file, asked) = (desk.path("less.json"), desk.path("asked.yaml"));
+    desk.write("less.json", &run.out);
+    desk.write("asked.yaml", "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]}\n");
+    let [file, asked] = [&file, &asked].map(|path| path.to_str().unwrap());
+    let answer = common::run(&["capacity", "-f", asked, "--snapshot", file, "--max", "1"]);
+    assert!(answer.out.contains("lists no ResourceQuota (quotas do not bind)"), "{answer:?}");
     let run = desk.run(&["--strict"]);
     assert!(run.status == 1 && run.err.contains("resourcequotas") && run.out.is_empty(), "{run:?}");
     desk.server.behaviour.lock().unwrap().forbidden.insert("/api/v1/nodes".into());

@@ -134,6 +134,21 @@ impl ResourceType {
         self.quantization
     }
 
+    /// What people are told of it: unit, whether it can be throttled, default request, granularity.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let unit = if self.units.is_empty() { "a plain number" } else { &self.units };
+        let kind = if self.is_compressible { "compressible" } else { "incompressible" };
+        let mut told = format!("{unit}, {kind}");
+        if let Some(amount) = self.default_request {
+            told.push_str(&format!(", {amount} where nothing is said"));
+        }
+        if let Some(step) = self.quantization {
+            told.push_str(&format!(", in steps of {step}"));
+        }
+        told
+    }
+
     /// A request rounded up to the granularity of allocation.
     #[must_use]
     pub fn quantized(&self, request: Quantity) -> Quantity {
@@ -369,6 +384,15 @@ impl ResourceTypes {
     #[must_use]
     pub fn has(&self, name: &ResourceName) -> bool {
         self.0.contains_key(name)
+    }
+
+    /// What people are told of a type whose unit its name does not say: of those of users, and of the resource model's own beyond
+    /// CPU, memory, disk space and places.
+    #[must_use]
+    pub fn told(&self, name: &ResourceName) -> Option<String> {
+        let common =
+            [ResourceName::CPU, ResourceName::MEMORY, ResourceName::EPHEMERAL_STORAGE, ResourceName::PODS];
+        (!common.contains(name)).then(|| self.0.get(name)).flatten().map(ResourceType::told)
     }
 
     /// All defined types in the order of their qualified names.

@@ -197,6 +197,12 @@ fn definitions_are_checked_all_at_once() {
     let disk = types.get(&name("example.com/disk"));
     assert_eq!((disk.units(), disk.is_compressible()), ("byte per second", true));
     assert_eq!((disk.to_internal(q("2")), disk.quantized(disk.implicit_request())), (2000, q("2k")));
+    assert_eq!(
+        types.told(disk.name()).as_deref(),
+        Some("byte per second, compressible, 1500 where nothing is said, in steps of 1k")
+    );
+    assert_eq!(types.told(&name("example.com/seat")).as_deref(), Some("a plain number, incompressible"));
+    assert_eq!(types.told(&ResourceName::CPU), None, "everybody knows");
     let cpu = types.get(&ResourceName::CPU);
     assert_eq!((cpu.units(), cpu.quantized(q("101m"))), ("KCU second per second", q("110m")));
     let errors = read(

@@ -111,6 +111,18 @@ pub(crate) fn shortages(
     asked.iter().filter_map(|(name, asked)| shortage(name, asked, allocatable.get(name), taken)).collect()
 }
 
+/// The same, with what was defined of the types that are short.
+pub(super) fn with_types(mut short: Vec<v1::Shortage>, types: &ResourceTypes) -> Vec<v1::Shortage> {
+    for shortage in &mut short {
+        let name = ResourceName::parse(&shortage.resource).ok();
+        if let Some(told) = name.and_then(|name| types.told(&name)) {
+            let between = if shortage.why.is_empty() { "" } else { "; " };
+            shortage.why = format!("{told}{between}{}", shortage.why);
+        }
+    }
+    short
+}
+
 fn shortage(
     name: &ResourceName,
     asked: Quantity,
@@ -270,6 +282,10 @@ mod tests {
         let seats =
             |requested: &str, by: &str| ("example.com/seat".to_owned(), requested.to_owned(), by.to_owned());
         assert_eq!(short("example.com/seat: 3"), [seats("4", "1")]);
+        let asks = asked(&pod("example.com/seat: 3, cpu: 9", "", ""), &types);
+        let told = with_types(shortages(&all, &ResourceList::new(), &asks), &types);
+        let why: Vec<&str> = told.iter().map(|short| short.why.as_str()).collect();
+        assert_eq!(why, ["a plain number, incompressible, 1 where nothing is said, in steps of 2", ""]);
     }
 
     #[test]

@@ -180,6 +180,7 @@ impl AgentService for Service {
         let context = &self.agent.context;
         let asked = admit::asked(&pod, &context.config.types);
         let short = admit::shortages(&admit::allocatable(context), &taken, &asked);
+        let short = admit::with_types(short, &context.config.types);
         Ok(Response::new(v1::AdmitResponse { fits: short.is_empty(), short }))
     }
 }

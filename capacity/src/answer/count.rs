@@ -18,15 +18,20 @@ use crate::plugin::Rejection;
 use crate::profile::Profiles;
 use crate::state::State;
 
+/// Placings of which the node is told at most: with the names of nodes some 50 MB.
+const MOST_TOLD: usize = 1_000_000;
+/// Scores that are told at most, one for each node of each placing told in detail: some 200 MB.
+const MOST_SCORES: usize = 500_000;
+
 /// Which steps are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Steps {
     /// None.
     #[default]
     None,
-    /// The first ones in detail.
+    /// The first ones in detail, as far as they have half a million scores of nodes.
     First(usize),
-    /// The node of every placing.
+    /// The node of every placing, of a million at most.
     All,
 }
 
@@ -104,6 +109,7 @@ pub fn ask(
     let mut answer = counted.answer;
     answer.placed = (!ask.first.is_empty()).then_some(first);
     answer.notes.extend(looked_for(cluster, profiles, &prepared));
+    answer.notes.extend(cluster.unlisted());
     if let Some(before) = before {
         answer.help = match answer.stop {
             Stop::Unschedulable | Stop::QuotaExceeded => {
@@ -216,9 +222,16 @@ impl<'a, 'b> Counter<'a, 'b> {
         let of_set = self.ask.shapes[0].wanted.max(1);
         let nodes_bound = if single { self.nodes_bound()?.map(|nodes| nodes / of_set) } else { None };
         let fragmentation = if single { self.fragmentation() } else { None };
-        let steps = match self.ask.steps {
-            Steps::First(most) => Some(self.first_steps(most)),
-            _ => None,
+        let (steps, mut untold) = match self.ask.steps {
+            Steps::First(most) => {
+                let told = most.min((MOST_SCORES / nodes.max(1)).max(1));
+                let steps = self.first_steps(told);
+                let cut = (told < most && steps.len() == told).then(|| {
+                    format!("the first {told} placings are told, with {MOST_SCORES} scores of nodes at most")
+                });
+                (Some(steps), cut)
+            }
+            _ => (None, None),
         };
         let reserve = Reserve::new(self.cluster, self.state, &self.ask.reserve).room(self.placers[0].pod());
         let attachable = self.placers.iter().filter_map(|placer| placer.attachable(self.state)).min();
@@ -262,6 +275,10 @@ impl<'a, 'b> Counter<'a, 'b> {
             _ => None,
         });
         let admitted = || self.prepared.admitted.iter();
+        let placings = all.iter().sum::<u64>();
+        if sequence.len() == MOST_TOLD && placings > MOST_TOLD as u64 {
+            untold = Some(format!("the nodes of the first {MOST_TOLD} of {placings} placings are told"));
+        }
         let answer = Answer {
             count: sets,
             per_node,
@@ -278,10 +295,17 @@ impl<'a, 'b> Counter<'a, 'b> {
             shapes,
             fragmentation,
             help: Vec::new(),
-            notes: self.notes(),
+            notes: self.notes().into_iter().chain(untold).collect(),
             changes: admitted().flat_map(|admitted| admitted.changes.clone()).collect(),
         };
         Ok(Counted { answer, failed, rejections })
+    }
+
+    /// How many of the first shape are let in at most.
+    pub(super) fn let_in(&self) -> usize {
+        let sets = self.prepared.let_in(self.ask).map(|(sets, _)| sets).into_iter().chain(self.ask.max).min();
+        let pods = sets.map(|sets| sets.saturating_mul(self.ask.shapes[0].wanted.max(1)));
+        pods.and_then(|pods| usize::try_from(pods).ok()).unwrap_or(usize::MAX)
     }
 
     /// How many the nodes hold, where a closed form tells.
@@ -327,7 +351,7 @@ impl<'a, 'b> Counter<'a, 'b> {
                     self.placers[shape].place(self.state, node);
                     counts[node] += 1;
                     placed += 1;
-                    if keep {
+                    if keep && sequence.len() < MOST_TOLD {
                         sequence.push(node);
                     }
                     if placed.is_multiple_of(BETWEEN_LOOKS) && !(self.going)(placed) {

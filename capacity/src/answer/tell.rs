@@ -5,15 +5,19 @@ use std::sync::Arc;
 
 use super::count::Counter;
 use super::help::amount_text;
+use super::reserve::Reserve;
 use super::{Fragmentation, NodeAnswer, ScoreAnswer, ShapeAnswer, StatusAnswer, StepAnswer};
 use crate::cluster::NodeIndex;
 use crate::engine::step::Placer;
 use crate::plugin::Rejection;
 
 impl Counter<'_, '_> {
+    /// The first placings of the first shape, under all bounds, and the look that finds no node.
     pub(super) fn first_steps(&mut self, most: usize) -> Vec<StepAnswer> {
+        let most = most.min(self.let_in());
         let mut state = self.state.clone();
         let pod = Arc::clone(self.placers[0].pod());
+        let mut reserve = Reserve::new(self.cluster, self.state, &self.ask.reserve);
         let mut placer = Placer::new(self.cluster, self.placers[0].profile(), &mut state, pod);
         let mut steps = Vec::new();
         while steps.len() < most {
@@ -40,6 +44,10 @@ impl Counter<'_, '_> {
                 infeasible: infeasible.collect(),
             });
             let Some(best) = step.best.first() else { break };
+            if !reserve.allows(placer.pod()) {
+                steps.pop();
+                break;
+            }
             placer.place(&mut state, *best);
         }
         steps

@@ -137,6 +137,7 @@ impl Builder {
             priorities: HashMap::new(),
             runtime_classes: BTreeMap::new(),
             listed: BTreeSet::new(),
+            says_listed: false,
             budgets: Vec::new(),
             tells_extenders: false,
         };
@@ -204,6 +205,11 @@ impl Builder {
         if !self.cluster.listed.contains(kind) {
             self.cluster.listed.insert(kind.to_owned());
         }
+    }
+
+    /// Which kinds are listed is said, and not only told by their objects.
+    pub(crate) const fn says_listed(&mut self) {
+        self.cluster.says_listed = true;
     }
 
     fn take(&mut self, object: &Object) -> Result<(), SelectorError> {

@@ -126,6 +126,8 @@ pub struct Cluster {
     pub runtime_classes: BTreeMap<String, object::RuntimeClass>,
     /// Kinds whose objects are all here, even where there are none.
     pub(crate) listed: BTreeSet<String>,
+    /// Whether the snapshot itself says which kinds it lists.
+    pub(crate) says_listed: bool,
     /// Disruption budgets with their selector.
     pub budgets: Vec<(object::DisruptionBudget, Selector)>,
     /// Extenders are asked about pods that are made ready.
@@ -232,6 +234,18 @@ impl Cluster {
     /// Whether the snapshot lists a kind, so that an object that is not here is not in the cluster.
     pub(crate) fn lists(&self, kind: &str) -> bool {
         self.listed.contains(kind)
+    }
+
+    /// What bounds pods and is not known, because the snapshot says which kinds it was allowed to list.
+    pub(crate) fn unlisted(&self) -> Option<String> {
+        const BOUNDS: [(&str, &str); 3] = [
+            ("ResourceQuota", "quotas do not bind"),
+            ("LimitRange", "defaults and bounds of namespaces do not hold"),
+            ("Namespace", "namespace selectors and node selectors of namespaces select nothing"),
+        ];
+        let missing = BOUNDS.iter().filter(|(kind, _)| self.says_listed && !self.lists(kind));
+        let missing: Vec<String> = missing.map(|(kind, cost)| format!("no {kind} ({cost})")).collect();
+        (!missing.is_empty()).then(|| format!("the snapshot says that it lists {}", missing.join(", ")))
     }
 
     /// A word.

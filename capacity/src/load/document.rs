@@ -78,7 +78,7 @@ impl<'de> Visitor<'de> for DocumentVisitor<'_, '_> {
                 // What `evenkeel snapshot` was allowed to list, none of which may be there.
                 LISTED if kind.is_some() && before.is_empty() => {
                     let kinds: Vec<String> = map.next_value()?;
-                    kinds.iter().for_each(|kind| loader.listed(kind));
+                    loader.says_listed(&kinds);
                 }
                 _ if kind.is_some() && before.is_empty() => {
                     map.next_value::<IgnoredAny>()?;

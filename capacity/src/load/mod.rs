@@ -169,6 +169,14 @@ impl<'a> Loader<'a> {
         }
     }
 
+    /// The snapshot says which kinds it lists.
+    fn says_listed(&mut self, kinds: &[String]) {
+        if !kinds.is_empty() {
+            self.builder.says_listed();
+        }
+        kinds.iter().for_each(|kind| self.listed(kind));
+    }
+
     fn skip(&mut self, kind: &str) {
         let known = self.skipped.contains_key(kind) || self.skipped.len() < SKIPPED_KINDS;
         *self.skipped.entry(if known { kind.to_owned() } else { "others".to_owned() }).or_default() += 1;

@@ -12,6 +12,7 @@ mod types;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use evenkeel_model::resource_type::ResourceTypes;
 use serde::Serialize;
 
 pub use labels::requirements as label_requirements;
@@ -82,6 +83,8 @@ pub struct Question {
     pub left_out: Vec<String>,
     /// Plugins that a configuration of the scheduler may enable.
     pub plugins: Registry,
+    /// Resource types that somebody defined, for what is told of them; whoever reads pods fills them in.
+    pub types: Option<ResourceTypes>,
 }
 
 /// A cluster and what was found while it was read.
@@ -191,7 +194,7 @@ impl Question {
         changed: Option<Changed<'_>>,
         going: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(Whole, Ask), QuestionError> {
-        let Self { options, shapes, first, mut objects, left_out, plugins } = self;
+        let Self { options, shapes, first, mut objects, left_out, plugins, types } = self;
         if let Some(namespace) = &options.namespace {
             objects.iter_mut().for_each(|object| object.put_into(namespace));
         }
@@ -208,7 +211,7 @@ impl Question {
             steps: options.steps,
             help: true,
         };
-        let requirements = required::required(&mut cluster, &ask.shapes);
+        let requirements = required::required(&mut cluster, &ask.shapes, types.as_ref());
         let mut state = State::new(&cluster);
         let placed = answer::place(&mut cluster, &profiles, &mut state, &ask.first)
             .map_err(|error| QuestionError::new("place", error.to_string(), "correct the pod"))?;

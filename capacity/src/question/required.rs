@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_model::name::ResourceName;
 use evenkeel_model::quantity::Quantity;
+use evenkeel_model::resource_type::ResourceTypes;
 use serde::Serialize;
 
 use crate::admission::admit;
@@ -18,6 +20,9 @@ pub struct Required {
     pub pod: String,
     /// Effective requests by resource, as its namespace fills them in.
     pub requests: BTreeMap<String, String>,
+    /// What was defined of the types among them: unit, compressible or not, default request, granularity.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub types: BTreeMap<String, String>,
     /// Claims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claims: Option<RequiredClaims>,
@@ -37,19 +42,30 @@ pub struct RequiredClaims {
 }
 
 /// What each shape needs; one that cannot be used is left out, since the question is refused for it.
-pub(super) fn required(cluster: &mut Cluster, shapes: &[Shape]) -> Vec<Required> {
+pub(super) fn required(
+    cluster: &mut Cluster,
+    shapes: &[Shape],
+    types: Option<&ResourceTypes>,
+) -> Vec<Required> {
     let mut one = |shape: &Shape| {
         let pod = admit(cluster, shape.pod.clone()).pod;
         let compiled = cluster.shape(&pod).ok()?;
         let name = |resource| cluster.resources.name(resource, &cluster.symbols).to_owned();
-        let requests = compiled.requests.plain.iter().map(|(resource, amount)| {
-            let name = name(*resource);
-            let amount = amount_text(&name, *amount);
-            (name, amount)
-        });
+        let requests: BTreeMap<_, _> = compiled
+            .requests
+            .plain
+            .iter()
+            .map(|(resource, amount)| {
+                let name = name(*resource);
+                let amount = amount_text(&name, *amount);
+                (name, amount)
+            })
+            .collect();
+        let told = |name: &String| Some((name.clone(), types?.told(&ResourceName::parse(name).ok()?)?));
         Some(Required {
             pod: pod.metadata.name,
-            requests: requests.collect(),
+            types: requests.keys().filter_map(told).collect(),
+            requests,
             claims: claims(cluster, &compiled),
             labels: pod.spec.node_selector,
         })

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use evenkeel_model::pod::{MAX_TEXT_BYTES, Pod, PodObjects, ReadError, SkippedObject, read_pod_objects};
-use evenkeel_model::resource_type::ResourceTypes;
+use evenkeel_model::resource_type::{ResourceType, ResourceTypes};
 use evenkeel_rightsizing::policy::{self, KINDS, Policy, PolicyError};
 use serde::Serialize;
 
@@ -41,6 +41,9 @@ struct Finding {
     kind: Option<String>,
     name: Option<String>,
     state: State,
+    /// Of a resource type: unit, compressible or not, default request, granularity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    told: Option<String>,
     errors: Vec<Problem>,
 }
 
@@ -62,14 +65,28 @@ struct Problem {
 
 pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<Answer, Failure> {
     let types = args.types.as_deref().map(input::types).transpose()?;
-    let mut findings = Vec::new();
+    let mut findings = args.types.iter().zip(&types).flat_map(defined).collect::<Vec<_>>();
     for file in &args.files {
         findings.extend(check_file(file, types.as_ref())?);
     }
     output.answer(&findings, || table(&findings))?;
     let wrong = findings.iter().any(|f| f.state == State::Error);
-    let checked = findings.iter().any(|f| f.state == State::Ok);
+    let checked = findings.iter().any(|f| f.state == State::Ok && f.told.is_none());
     Ok(if checked && !wrong { Answer::Yes } else { Answer::No })
+}
+
+/// The types that are known with these definitions.
+fn defined((file, types): (&PathBuf, &ResourceTypes)) -> Vec<Finding> {
+    let one = |defined: &ResourceType| Finding {
+        file: input::name(file),
+        document: None,
+        kind: Some("ResourceType".to_owned()),
+        name: Some(defined.name().to_string()),
+        state: State::Ok,
+        told: Some(defined.told()),
+        errors: Vec::new(),
+    };
+    types.iter().filter(|defined| !defined.name().is_native()).map(one).collect()
 }
 
 /// Findings of one file, in the order of its documents.
@@ -98,6 +115,7 @@ fn check_file(path: &Path, types: Option<&ResourceTypes>) -> Result<Vec<Finding>
         kind: Some(object.kind),
         name: Some(object.name),
         state: State::Skipped,
+        told: None,
         errors: Vec::new(),
     }));
     findings.sort_by_key(|f| f.document);
@@ -124,6 +142,7 @@ fn check_pod(file: &str, pod: &Pod, types: Option<&ResourceTypes>) -> Finding {
         kind: Some(pod.origin.kind.clone()),
         name: Some(format!("{}/{}", pod.metadata.namespace, pod.metadata.name)),
         state: if errors.is_empty() { State::Ok } else { State::Error },
+        told: None,
         errors,
     }
 }
@@ -155,6 +174,7 @@ fn check_policy(file: &str, document: usize, name: String, read: Result<Policy, 
         kind: Some(KINDS[0].to_owned()),
         name: Some(name),
         state: if errors.is_empty() { State::Ok } else { State::Error },
+        told: None,
         errors,
     }
 }
@@ -167,6 +187,7 @@ fn unreadable(error: &ReadError) -> Finding {
         kind: None,
         name: None,
         state: State::Error,
+        told: None,
         errors: vec![Problem { r#where: problem.place, why: problem.why, remedy: problem.remedy }],
     }
 }
@@ -177,7 +198,15 @@ fn empty(file: String) -> Finding {
         why: "it holds no object".into(),
         remedy: "give a manifest such as kind: Pod".into(),
     };
-    Finding { file, document: None, kind: None, name: None, state: State::Error, errors: vec![problem] }
+    Finding {
+        file,
+        document: None,
+        kind: None,
+        name: None,
+        state: State::Error,
+        told: None,
+        errors: vec![problem],
+    }
 }
 
 fn table(findings: &[Finding]) -> Table {
@@ -196,6 +225,9 @@ fn table(findings: &[Finding]) -> Table {
             state,
         ];
         if finding.errors.is_empty() {
+            if let Some(told) = &finding.told {
+                start.extend([Cell::from(""), Cell::from(told.as_str())]);
+            }
             if finding.state == State::Skipped {
                 start.extend([Cell::from(""), Cell::from("objects of this kind are not checked")]);
             }

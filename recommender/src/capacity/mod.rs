@@ -45,6 +45,7 @@ pub(crate) fn estimate(context: &Context, asked: Asked, wanted: &Wanted) -> Resu
     if let Some(types) = types(context) {
         let shapes = question.shapes.iter_mut().map(|shape| &mut shape.pod);
         shapes.chain(&mut question.first).for_each(|pod| pod.fill(&types));
+        question.types = Some(types);
     }
     if recommended && snapshot.is_some() {
         let why = "recommended: it belongs to what agents report, not to a posted snapshot; \

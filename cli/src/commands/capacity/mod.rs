@@ -153,7 +153,7 @@ fn question(args: &CapacityArgs, types: Option<&ResourceTypes>) -> Result<Questi
         pods.shapes.iter_mut().for_each(|shape| types.into_iter().for_each(|types| shape.pod.fill(types)));
         Ok::<_, Failure>(pods)
     };
-    let mut question = Question { options, ..Question::default() };
+    let mut question = Question { options, types: types.cloned(), ..Question::default() };
     if !args.files.is_empty() {
         question.asks(pods(&args.files)?);
     }

@@ -68,7 +68,8 @@ fn head(text: &mut String, whole: &Whole, ask: &Ask) -> std::fmt::Result {
             writeln!(text, "PodRequirements of {}:", clean(&required.pod))?;
         }
         for (resource, amount) in &required.requests {
-            writeln!(text, "- {}: {amount}", clean(resource))?;
+            let of_type = required.types.get(resource).map(|told| format!(" ({told})")).unwrap_or_default();
+            writeln!(text, "- {}: {amount}{}", clean(resource), clean(&of_type))?;
         }
         if let Some(claims) = &required.claims {
             writeln!(
