@@ -89,6 +89,7 @@ fn confine() {
 }
 
 fn complain(text: &str) {
+    let text = text.split('\n').map(evenkeel_model::shown::plain).collect::<Vec<_>>().join("\n");
     // Nobody is left to tell when standard error is closed.
     let _ignored = writeln!(std::io::stderr().lock(), "evenkeel-recommender: {text}");
 }

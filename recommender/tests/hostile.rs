@@ -348,9 +348,18 @@ async fn hostile_names_do_nothing_in_json_or_metrics() {
         link.send(vec![frame]).await;
         link.acknowledged(1).await;
     }
-    for path in
-        ["/api/v1/recommendations", "/api/v1/usage", "/api/v1/nodes", "/api/v1/events", "/metrics", "/nosuch"]
-    {
+    for path in [
+        "/api/v1/recommendations",
+        "/api/v1/usage",
+        "/api/v1/nodes",
+        "/api/v1/namespaces",
+        "/api/v1/events",
+        "/api/v1/policies",
+        "/api/v1/audit",
+        "/readyz?verbose",
+        "/metrics",
+        "/nosuch",
+    ] {
         let (_, text) = http(running.http, "GET", path, "").await;
         let steering = text.chars().find(|c| *c != '\n' && evenkeel_model::shown::is_hostile(*c));
         assert_eq!(steering, None, "{path}: {text:?}");

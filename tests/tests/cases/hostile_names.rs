@@ -212,7 +212,14 @@ fn hostile_names_of_a_forged_node_do_nothing_in_any_output_or_log() -> Result<()
     pair.cli().run(&["policy", "panic", "on", "--reason", REASON])?.success()?;
     agent.await_status("the panic switch to arrive", |status| status.panic)?;
 
-    for words in [&["nodes"][..], &["recommend"], &["usage"], &["events", "--all-nodes"], &["compare"]] {
+    for words in [
+        &["nodes"][..],
+        &["namespaces"],
+        &["recommend"],
+        &["usage"],
+        &["events", "--all-nodes"],
+        &["compare"],
+    ] {
         let said = said(&pair, words)?;
         for visible in ["HYPERLINK", "<script>", "calc"] {
             ensure!(
@@ -221,8 +228,21 @@ fn hostile_names_of_a_forged_node_do_nothing_in_any_output_or_log() -> Result<()
             );
         }
     }
-    for words in [&["policy", "get"][..], &["policy", "get", "all"], &["status"], &["events"]] {
+    for words in [&["policy", "get"][..], &["policy", "get", "all"], &["status"], &["events"], &["audit"]] {
         said(&pair, words)?;
+    }
+    // What has a form of its own, and what is refused.
+    for words in [
+        &["recommend", "-o", "patch"][..],
+        &["usage", "--series", "--resource", "cpu"],
+        &["snapshot", "--reported", "-"],
+        &["snapshot", "--reported", "--cluster", NAMES[5], "-"],
+        &["recommend", "-n", NAMES[0]],
+        &["describe", NAMES[2]],
+    ] {
+        let text = pair.cli().run(words)?.said();
+        ensure!(steering(&text).is_none(), "{words:?}: {:?} in {text:?}", steering(&text));
+        ensure!(!text.lines().any(|line| line.starts_with("fake-row")), "{words:?}: {text}");
     }
     // Escaped, and still the same.
     let nodes = pair.cli().json(&["nodes"])?;

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use evenkeel_model::shown;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::backtest::trace::{Sample, Series};
 use serde::Deserialize;
@@ -65,7 +66,7 @@ impl Answered {
     /// What people should know before they rely on it, a line each.
     pub(super) fn remarks(&self) -> Vec<String> {
         let mut remarks: Vec<String> =
-            self.warnings.iter().map(|text| format!("Prometheus warns: {text}")).collect();
+            self.warnings.iter().map(|text| shown::plain(&format!("Prometheus warns: {text}"))).collect();
         if self.left_out > 0 {
             remarks.push(format!("{} samples that are no measurement were left out", self.left_out));
         }

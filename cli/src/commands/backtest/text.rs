@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use evenkeel_model::shown::csv as field;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::backtest::replay::Request;
 use evenkeel_rightsizing::backtest::trace::Seconds;
@@ -183,15 +184,6 @@ pub(super) fn requests<'a>(rows: impl Iterator<Item = (&'a str, Request)>, resou
     text
 }
 
-/// A field of CSV, in quotes where it needs them (RFC 4180).
-fn field(text: &str) -> String {
-    if text.contains(['"', ',', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
-    }
-}
-
 /// Cores or bytes, as the trace has them.
 pub(super) fn in_units(value: u64, resource: Resource) -> f64 {
     match resource {
@@ -223,4 +215,19 @@ pub(super) fn said(said: &[Said], title: &str, resource: Resource, output: &Outp
         ]);
     }
     format!("{title}\n{}", table.render(output.has_colour()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_of_others_are_cells_and_nothing_else() {
+        let request = Request { time_ms: 1_000, request: 250_000, lower: None, upper: None, risk: None };
+        let rows = ["shop/web", "=HYPERLINK(\"x\")", "a\u{1b}[2J,b"].map(|series| (series, request));
+        assert_eq!(
+            requests(rows.into_iter(), Resource::Cpu),
+            "series,t,request,lower,upper\nshop/web,1,0.25,,\n\"'=HYPERLINK(\"\"x\"\")\",1,0.25,,\n\"a\u{fffd}[2J,b\",1,0.25,,\n"
+        );
+    }
 }

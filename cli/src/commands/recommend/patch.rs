@@ -78,6 +78,10 @@ struct Target<'a> {
 impl<'a> Target<'a> {
     /// The object of a workload's name; nothing where pods cannot be changed through it.
     fn of(workload: &'a str) -> Option<Self> {
+        Self::named(workload).filter(|target| is_name(target.name))
+    }
+
+    fn named(workload: &'a str) -> Option<Self> {
         let Some((kind, name)) = workload.split_once('/') else {
             // Units of systemd are reported, too.
             let is_unit = [".service", ".scope", ".slice"].iter().any(|suffix| workload.ends_with(suffix));
@@ -135,6 +139,16 @@ fn quantity(resource: &str, value: u64) -> String {
         "cpu" => Quantity::from_milli(i64::try_from(value).unwrap_or(i64::MAX)).canonical(),
         _ => Quantity::from_bytes(value).canonical(),
     }
+}
+
+/// Whether Kubernetes has objects of this name (RFC 1123): kubectl would take another, such as `--server=...`, for an option,
+/// quoted or not.
+fn is_name(name: &str) -> bool {
+    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_part = |part: &str| {
+        part.starts_with(ends) && part.ends_with(ends) && part.chars().all(|c| ends(c) || c == '-')
+    };
+    name.len() <= 253 && name.split('.').all(is_part)
 }
 
 /// One word of a shell, whatever is in it.
@@ -205,10 +219,24 @@ mod tests {
 
     #[test]
     fn names_of_others_stay_words_of_the_shell() {
-        let text = patched(vec![row("deployment/a'; rm -rf /", "c'\n$(id)", "cpu", 1)]);
+        let hostile = Recommendation {
+            namespace: "a'; rm -rf /".into(),
+            ..row("deployment/web", "c'\n$(id)", "cpu", 1)
+        };
+        let text = patched(vec![hostile]);
         let last = text.lines().last().unwrap();
-        assert!(last.starts_with("kubectl patch deployment 'a'\\''; rm -rf /' --namespace shop"), "{last}");
+        assert!(last.starts_with("kubectl patch deployment web --namespace 'a'\\''; rm -rf /' "), "{last}");
         assert!(last.contains("c'\\''\\n$(id)"), "{last}");
         assert!(text.lines().all(|line| line.starts_with('#') || line.starts_with("kubectl ")), "{text}");
+    }
+
+    #[test]
+    fn what_kubectl_would_take_for_an_option_is_no_name() {
+        for name in ["--server=https://evil.example", "-f", "a'; rm -rf /", "Web", "a..b", ""] {
+            let text =
+                patched(vec![row(&format!("deployment/{name}"), "c", "cpu", 1), row(name, "c", "cpu", 1)]);
+            assert!(text.lines().all(|line| line.starts_with('#')), "{text}");
+        }
+        assert!(patched(vec![row("statefulset/db-0.eu", "c", "cpu", 1)]).contains("statefulset db-0.eu "));
     }
 }

@@ -242,7 +242,7 @@ async fn reported(address: &Address, cluster: &str, sink: &mut Sink) -> Result<S
         for object in answer.objects {
             let is_node = object.starts_with(r#"{"apiVersion":"v1","kind":"Node""#);
             *(if is_node { &mut nodes } else { &mut pods }) += 1;
-            sink.add_text(&object)?;
+            sink.add_text(object)?;
         }
     }
     let kind = |kind: &str, objects| KindSaved { kind: kind.to_owned(), objects, missing: None, cost: None };

@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use evenkeel_model::shown;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -66,14 +67,16 @@ impl Sink {
     /// When it cannot be written.
     pub(crate) fn add<T: Serialize>(&mut self, object: &T) -> Result<(), Failure> {
         let text = serde_json::to_string(object).map_err(|error| self.failed(&error.into()))?;
-        self.add_text(&text)
+        self.add_text(text)
     }
 
-    /// Adds an object that is JSON already.
+    /// Adds an object that is JSON already, without blanks but spaces. A snapshot goes to terminals, too: names of others are
+    /// escaped.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(crate) fn add_text(&mut self, object: &str) -> Result<(), Failure> {
+    pub(crate) fn add_text(&mut self, object: String) -> Result<(), Failure> {
+        let object = shown::json(object);
         let between = if self.empty { "" } else { ",\n" };
         self.empty = false;
         let written =
@@ -174,13 +177,15 @@ mod tests {
         sink.back(begin).unwrap();
         sink.add(&json!({ "a": 1 })).unwrap();
         let mark = sink.mark().unwrap();
-        sink.add_text("{\"forgotten\": 2}").unwrap();
+        sink.add_text("{\"forgotten\": 2}".to_owned()).unwrap();
         sink.back(mark).unwrap();
-        sink.add_text("{\"b\": 2}").unwrap();
+        sink.add_text("{\"b\": \"\u{9b}31m\u{202e}\"}".to_owned()).unwrap();
         sink.listed("Node");
         sink.finish().unwrap();
-        let list: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-        assert_eq!((&list["items"], names()), (&json!([{ "a": 1 }, { "b": 2 }]), 1));
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(!text.contains(|c| c != '\n' && shown::is_hostile(c)), "{text:?}");
+        let list: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&list["items"], names()), (&json!([{ "a": 1 }, { "b": "\u{9b}31m\u{202e}" }]), 1));
         assert_eq!(list["listed"], json!(["Node"]));
         assert!(Sink::beside(&dir.path().join("no/where")).is_err());
     }
