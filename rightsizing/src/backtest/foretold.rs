@@ -104,7 +104,8 @@ mod tests {
 
     #[test]
     fn as_many_windows_keep_to_what_is_told_as_is_said() {
-        for (window, days, slack) in [(Window::Hour, 14, 0.04), (Window::Day, 28, 0.07)] {
+        // Fewer keep to it by chance, and because the level moves twice; public traces keep to it (docs/backtest.md).
+        for (window, days, chance) in [(Window::Hour, 14, 0.015), (Window::Day, 28, 0.03)] {
             let mut all = Foretold::default();
             for seed in 1..=4 {
                 all.merge(&foretold(&trace(seed, days), Resource::Cpu, window));
@@ -113,7 +114,7 @@ mod tests {
             assert!(stated > 0.8 && all.windows >= 80, "{window:?}: {all:?}");
             for (at, held) in all.held().into_iter().enumerate() {
                 assert!(
-                    held >= stated - slack && held <= stated + 0.1,
+                    held >= stated - chance && held <= stated + 0.1,
                     "{window:?} {at}: {held} of {stated}"
                 );
             }
