@@ -18,6 +18,8 @@ pub(crate) enum StateFile {
     NodeJournal,
     /// What was set for a while.
     Transients,
+    /// Recommended requests in force.
+    Overlay,
     /// OOM kills already told.
     OomCounters,
     /// Manifests that were admitted.
@@ -29,10 +31,11 @@ pub(crate) enum StateFile {
 }
 
 impl StateFile {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Journal,
         Self::NodeJournal,
         Self::Transients,
+        Self::Overlay,
         Self::OomCounters,
         Self::Admitted,
         Self::Slots,
@@ -45,6 +48,7 @@ impl StateFile {
             Self::Journal => "journal.jsonl",
             Self::NodeJournal => "node/journal.jsonl",
             Self::Transients => "transients.jsonl",
+            Self::Overlay => "overlay.json",
             Self::OomCounters => "oom-counters",
             Self::Admitted => "admitted",
             Self::Slots => "spool/*/slots",
@@ -57,6 +61,7 @@ impl StateFile {
         match self {
             Self::Journal | Self::NodeJournal => "restore does not know the originals they held",
             Self::Transients => "what they held may still be set",
+            Self::Overlay => "requests that were asked for are in force until the recommender tells others",
             Self::OomCounters => "kills while no agent ran are not told",
             Self::Admitted => "manifests are admitted anew, by their names",
             Self::Slots => {
@@ -72,6 +77,7 @@ impl StateFile {
                 "check the disk; compare the knobs of running containers by evenkeel describe, or restart them"
             }
             Self::Transients => "check the disk; look for frozen or throttled containers by evenkeel status",
+            Self::Overlay => "check the disk; see evenkeel events --kind resize for what was in force",
             Self::OomCounters => "check the disk; the kernel's log has the kills",
             Self::Admitted => {
                 "check the disk; compare what evenkeel status says of admission with what you expect"

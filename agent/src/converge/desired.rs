@@ -14,6 +14,7 @@ use super::overlay::{self, Seen, kept};
 use super::table::{Applied, source_name};
 use super::{BETWEEN_MERGES, Converger, WAITING_PERIOD, cores};
 use crate::config::Mode;
+use crate::damage::StateFile;
 use crate::decisions::{Draft, now_usec};
 use crate::reconcile::bind::Binder;
 use crate::reconcile::merge;
@@ -166,7 +167,13 @@ impl Converger {
             return;
         }
         let Some(overlay) = self.overlay.as_mut() else { return kept::forget(dir) };
-        let Some(kept) = kept::Kept::read(dir, &context.boot_id) else { return };
+        let (kept, damaged) = kept::Kept::read(dir, &context.boot_id);
+        context.stats.damages.take(
+            StateFile::Overlay,
+            &dir.join(StateFile::Overlay.name()),
+            usize::from(damaged),
+        );
+        let Some(kept) = kept else { return };
         if let Some((switch, made_usec)) = overlay.resume(kept, now, now_usec()) {
             context.overlays.resume(switch, made_usec, now);
         }

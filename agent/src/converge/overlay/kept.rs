@@ -5,10 +5,10 @@
 //! made of it ([`super::Overlay`]).
 
 use std::fs;
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use evenkeel_log::{private, sealed};
 use evenkeel_model::workload::{ContainerResources, Requested};
 use serde::{Deserialize, Serialize};
 
@@ -57,34 +57,30 @@ impl Kept {
         Self { version: VERSION, boot: boot.to_owned(), saved_usec, panic, made_usec, containers }
     }
 
-    /// What an earlier run of this boot left. Nothing where there is no file; one that cannot be used is said.
-    pub(crate) fn read(state_dir: &Path, boot: &str) -> Option<Self> {
+    /// What an earlier run of this boot left, and whether the file is there and not as it was written: then requests that were
+    /// asked for are taken. One of a release before has no checksum.
+    pub(crate) fn read(state_dir: &Path, boot: &str) -> (Option<Self>, bool) {
         let file = path(state_dir);
-        let text = match fs::metadata(&file).and_then(|m| {
-            if m.len() > MOST_BYTES {
-                Err(io::ErrorKind::FileTooLarge.into())
-            } else {
-                fs::read_to_string(&file)
-            }
-        }) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        let bytes = match bytes(&file) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return (None, false),
             Err(error) => {
                 tracing::warn!(file = %file.display(), %error, "requests in force are not known; those asked for are taken");
-                return None;
+                return (None, false);
             }
         };
-        match serde_json::from_str::<Self>(&text) {
-            Ok(kept) if kept.version == VERSION => Some(kept).filter(|kept| kept.boot == boot),
+        let body = match sealed::body(&bytes) {
+            sealed::Body::Whole(body) | sealed::Body::Unsealed(body) => body,
+            sealed::Body::Damaged => return (None, true),
+        };
+        match serde_json::from_slice::<Self>(body) {
+            Ok(kept) if kept.version == VERSION => (Some(kept).filter(|kept| kept.boot == boot), false),
             Ok(kept) => {
                 let version = kept.version;
                 tracing::warn!(file = %file.display(), version, "written by a later release; requests asked for are taken");
-                None
+                (None, false)
             }
-            Err(error) => {
-                tracing::warn!(file = %file.display(), %error, "damaged; requests asked for are taken");
-                None
-            }
+            Err(_) => (None, true),
         }
     }
 
@@ -93,13 +89,18 @@ impl Kept {
     /// # Errors
     /// When it cannot be written; the old one stays.
     pub(crate) fn write(&self, state_dir: &Path) -> io::Result<()> {
-        let file = path(state_dir);
-        let aside = file.with_extension("new");
-        let mut out =
-            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
-        out.write_all(serde_json::to_string(self)?.as_bytes())?;
-        fs::rename(&aside, &file)
+        private::replace(&path(state_dir), &sealed::file(&serde_json::to_vec(self)?), false)
     }
+}
+
+fn bytes(file: &Path) -> io::Result<Vec<u8>> {
+    let open = private::open(file)?;
+    if open.metadata()?.len() > MOST_BYTES {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut bytes = Vec::new();
+    open.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Forgets what is kept: recommendations are not taken any more, or everything was put back.
@@ -125,7 +126,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_known_again_in_the_same_boot_only() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Kept::read(dir.path(), "b1"), None);
+        assert_eq!(Kept::read(dir.path(), "b1"), (None, false));
         let asked = ContainerResources { cpu_request: Some(MilliCpu::new(500)), ..Default::default() };
         let resources = ContainerResources { cpu_request: Some(MilliCpu::new(400)), ..asked };
         let standing = Standing { id: "default/a/main".into(), asked: Requested::Stated(asked), resources };
@@ -133,13 +134,31 @@ mod tests {
         let kept = Kept::new("b1", 5, panic, 3, vec![standing]);
         kept.write(dir.path()).unwrap();
         kept.write(dir.path()).unwrap();
-        assert_eq!(Kept::read(dir.path(), "b1"), Some(kept.clone()));
-        assert_eq!(Kept::read(dir.path(), "b2"), None);
-        let later = Kept { version: 2, ..kept };
+        assert_eq!(Kept::read(dir.path(), "b1"), (Some(kept.clone()), false));
+        assert_eq!(Kept::read(dir.path(), "b2"), (None, false));
+        let later = Kept { version: 2, ..kept.clone() };
         later.write(dir.path()).unwrap();
-        assert_eq!(Kept::read(dir.path(), "b1"), None);
-        fs::write(path(dir.path()), "{\"version\": 1").unwrap();
-        assert_eq!(Kept::read(dir.path(), "b1"), None);
+        assert_eq!(Kept::read(dir.path(), "b1"), (None, false));
+        // Of a release before, whole and cut.
+        let plain = serde_json::to_string(&kept).unwrap();
+        fs::write(path(dir.path()), &plain).unwrap();
+        assert_eq!(Kept::read(dir.path(), "b1"), (Some(kept.clone()), false));
+        fs::write(path(dir.path()), &plain[..plain.len() - 9]).unwrap();
+        assert_eq!(Kept::read(dir.path(), "b1"), (None, true));
+        // Another number is no request in force.
+        kept.write(dir.path()).unwrap();
+        let written = fs::read_to_string(path(dir.path())).unwrap();
+        fs::write(path(dir.path()), written.replacen("400", "900", 1)).unwrap();
+        assert_eq!(Kept::read(dir.path(), "b1"), (None, true));
+        // A link is not followed.
+        let victim = dir.path().join("victim");
+        fs::write(&victim, &plain).unwrap();
+        forget(dir.path());
+        std::os::unix::fs::symlink(&victim, path(dir.path())).unwrap();
+        assert_eq!(Kept::read(dir.path(), "b1"), (None, false));
+        std::os::unix::fs::symlink(&victim, path(dir.path()).with_extension("new")).unwrap();
+        let _refused = kept.write(dir.path());
+        assert_eq!(fs::read_to_string(&victim).unwrap(), plain);
         forget(dir.path());
         forget(dir.path());
         assert!(!path(dir.path()).exists());

@@ -235,7 +235,7 @@ fn what_is_in_force_outlives_the_agent() {
         kept.write(dir.path()).unwrap();
 
         let mut next = Rig::new(&["a", "b"]);
-        let kept = Kept::read(dir.path(), "boot").unwrap();
+        let kept = Kept::read(dir.path(), "boot").0.unwrap();
         let switch = next.overlay.resume(kept, next.now, (1 + pause) * 1_000_000);
         assert_eq!(switch.as_ref().map(|(switch, _)| switch.revert), revert, "{name}");
         // Sources that have not spoken yet forget nothing.

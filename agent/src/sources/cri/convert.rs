@@ -12,6 +12,7 @@ use evenkeel_qos::cpu::CpuQuota;
 use evenkeel_qos::estimate::{RuntimeRecord, invert, kubelet_tier, settle_pod};
 use evenkeel_qos::rules::{PodShape, pod_class};
 
+use super::super::engines::{MAX_IMAGE, bounded};
 use super::super::{Terms, annotations, command_hash};
 use super::info::Details;
 use super::v1;
@@ -53,12 +54,10 @@ pub(super) fn container(
 ) -> Workload {
     let (switches, bad) = switches(sandbox, terms);
     problems.extend(bad);
-    let name = container
-        .labels
-        .get(CONTAINER_NAME)
-        .or(container.metadata.as_ref().map(|m| &m.name))
-        .cloned()
-        .unwrap_or_default();
+    let name = match label_name(container) {
+        "" => container.metadata.as_ref().map_or("", |m| m.name.as_str()).to_owned(),
+        name => name.to_owned(),
+    };
     let annotations = sandbox.annotations.clone().into_iter().collect();
     let stated = annotations::resources(&annotations, &place(sandbox)).unwrap_or_else(|problem| {
         problems.push(problem);
@@ -95,10 +94,15 @@ pub(super) fn container(
     }
 }
 
-/// The pod's own labels; the kubelet adds further ones for itself.
+/// The container's name as the kubelet stores it; empty where it does not.
+pub(super) fn label_name(container: &v1::Container) -> &str {
+    container.labels.get(CONTAINER_NAME).map_or("", String::as_str)
+}
+
+/// The pod's own labels, of which too many are left out as the recommender would; the kubelet adds further ones for itself.
 fn labels(sandbox: &v1::PodSandbox) -> std::collections::BTreeMap<String, String> {
     let own = sandbox.labels.iter().filter(|(key, _)| !key.starts_with("io.kubernetes."));
-    own.map(|(key, value)| (key.clone(), value.clone())).collect()
+    bounded(own.map(|(key, value)| (key.clone(), value.clone())).collect())
 }
 
 /// Fills in what the `kubelet` rules need of the whole pod, as far as all its containers are known. The class that the
@@ -174,7 +178,7 @@ fn pod_ref(sandbox: &v1::PodSandbox) -> PodRef {
 /// The image as people name it; a runtime that gives only a digest in `image` has the name in the other field.
 fn image(container: &v1::Container) -> Option<String> {
     let spec = container.image.clone().unwrap_or_default();
-    let digest = |s: &str| s.is_empty() || s.starts_with("sha256:");
+    let digest = |s: &str| s.is_empty() || s.starts_with("sha256:") || s.len() > MAX_IMAGE;
     [spec.user_specified_image, spec.image, container.image_ref.clone()]
         .into_iter()
         .find(|candidate| !digest(candidate))

@@ -39,6 +39,8 @@ pub(crate) mod v1 {
 
 /// First and longest wait before connecting again.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// Longest name of a pod, namespace or container, and longest id: Kubernetes has 253 bytes, the kernel 255.
+const MAX_NAME: usize = 255;
 /// How long a snapshot waits for answers about new containers: the first one, which whoever looks once relies on, and
 /// later ones. What is answered afterwards is sent then.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(3), Duration::from_millis(250));
@@ -80,9 +82,40 @@ struct Cri {
 struct Listing {
     sandboxes: HashMap<String, v1::PodSandbox>,
     containers: Vec<v1::Container>,
+    /// What was left out.
+    problems: Vec<SourceProblem>,
 }
 
 impl Listing {
+    /// What a runtime lists, without what has longer names than the kernel and Kubernetes have: they would stand in every
+    /// frame, page of metrics and line of status.
+    fn of(mut sandboxes: HashMap<String, v1::PodSandbox>, mut containers: Vec<v1::Container>) -> Self {
+        let mut problems = Vec::new();
+        let mut is_kept = |what: &str, names: &[&str]| {
+            let longest = names.iter().map(|name| name.len()).max().unwrap_or(0);
+            let kept = longest <= MAX_NAME;
+            if !kept {
+                problems.push(SourceProblem {
+                    what: format!("take in a {what}"),
+                    where_: format!("{what} {}", names[0].chars().take(64).collect::<String>()),
+                    why: format!("a name of it has {longest} bytes, over {MAX_NAME}"),
+                    remedy: "give it a shorter name; until then it is left alone".into(),
+                });
+            }
+            kept
+        };
+        sandboxes.retain(|id, sandbox| {
+            let of = sandbox.metadata.as_ref();
+            let names = of.map_or([""; 3], |m| [m.name.as_str(), &m.namespace, &m.uid]);
+            is_kept("pod", &[id.as_str(), names[0], names[1], names[2]])
+        });
+        containers.retain(|container| {
+            let name = container.metadata.as_ref().map_or("", |m| m.name.as_str());
+            is_kept("container", &[container.id.as_str(), name, convert::label_name(container)])
+        });
+        Self { sandboxes, containers, problems }
+    }
+
     fn ids(&self) -> impl Iterator<Item = &str> {
         let containers = self.containers.iter().map(|container| container.id.as_str());
         self.sandboxes.keys().map(String::as_str).chain(containers)
@@ -118,7 +151,7 @@ impl Cri {
                 () = sleep_until(schedule.next().into()) => {
                     let began = Instant::now();
                     listing = match client.list().await {
-                        Ok((sandboxes, containers)) => Listing { sandboxes, containers },
+                        Ok((sandboxes, containers)) => Listing::of(sandboxes, containers),
                         Err(error) => return error,
                     };
                     schedule.listed(Instant::now(), began.elapsed());
@@ -163,7 +196,7 @@ impl Cri {
 
     fn send_known(&mut self, listing: &Listing) {
         let mut workloads = Vec::new();
-        let mut problems = Vec::new();
+        let mut problems = listing.problems.clone();
         for sandbox in listing.sandboxes.values() {
             let (details, problem) = self.answers.of(&sandbox.id);
             problems.extend(problem.cloned());
@@ -214,5 +247,33 @@ impl Cri {
     ) -> SourceUpdate {
         let address = self.socket.display().to_string();
         SourceUpdate { source: SourceKind::Cri, address, workloads, problems, healthy }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_longer_names_than_there_are_is_left_out_and_told() {
+        let long = "x".repeat(64 << 10);
+        let pod = |name: &str| v1::PodSandbox {
+            metadata: Some(v1::PodSandboxMetadata { name: name.to_owned(), ..Default::default() }),
+            ..Default::default()
+        };
+        let container = |id: &str, name: &str| v1::Container {
+            id: id.to_owned(),
+            metadata: Some(v1::ContainerMetadata { name: name.to_owned(), ..Default::default() }),
+            ..Default::default()
+        };
+        let sandboxes = [("a".to_owned(), pod("a")), ("b".to_owned(), pod(&long)), (long.clone(), pod("c"))];
+        let containers = vec![container("c1", "main"), container("c2", &long), container(&long, "main")];
+        let listing = Listing::of(sandboxes.into(), containers);
+        assert_eq!(listing.ids().collect::<Vec<_>>(), ["a", "c1"]);
+        assert_eq!(listing.problems.len(), 4);
+        for problem in &listing.problems {
+            assert!(problem.why == "a name of it has 65536 bytes, over 255", "{problem:?}");
+            assert!(problem.where_.len() < 80, "{problem:?}");
+        }
     }
 }

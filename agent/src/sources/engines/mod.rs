@@ -22,6 +22,7 @@ use super::answers::Answers;
 use super::{SETTLE, Terms, due};
 use crate::shared::{Rescan, SourceProblem, SourceUpdate, UpdateSender};
 use record::Record;
+pub(in crate::sources) use record::{MAX_IMAGE, bounded};
 use tree::Named;
 
 /// Walking again without being asked: a safety net behind the kernel's events.

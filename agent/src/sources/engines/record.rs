@@ -20,7 +20,7 @@ use crate::shared::SourceProblem;
 /// Labels in all, and their bytes: more are left out, as the recommender would.
 const LABELS: (usize, usize) = (256, 16 << 10);
 /// Longest name of an image.
-const MAX_IMAGE: usize = 1024;
+pub(crate) const MAX_IMAGE: usize = 1024;
 /// Period of a CPU quota where none is given (sched-bwc.rst).
 const PERIOD_USEC: i64 = 100_000;
 /// Labels that Docker's and Podman's composers put on containers.
@@ -105,7 +105,8 @@ impl Record {
     }
 }
 
-fn bounded(labels: HashMap<String, String>) -> BTreeMap<String, String> {
+/// Labels, or none where there are too many.
+pub(crate) fn bounded(labels: HashMap<String, String>) -> BTreeMap<String, String> {
     let bytes: usize = labels.iter().map(|(key, value)| key.len() + value.len()).sum();
     if labels.len() > LABELS.0 || bytes > LABELS.1 { BTreeMap::new() } else { labels.into_iter().collect() }
 }
