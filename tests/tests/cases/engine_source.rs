@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use evenkeel_proto::v1::{ContainerStatus, ConvergeState};
@@ -12,6 +13,9 @@ use evenkeel_tests::processes::{memory_total, score};
 use evenkeel_tests::product::{Site, await_score};
 use evenkeel_tests::{machine, require, wait};
 use serde_json::json;
+
+/// A new container is to be known within this of its making.
+const KNOWN_WITHIN: Duration = Duration::from_secs(1);
 
 /// What an engine says of a container; `None` hangs.
 type Script = Arc<Mutex<BTreeMap<String, Option<String>>>>;
@@ -47,15 +51,52 @@ fn answer(mut stream: UnixStream, script: &Script) -> Result<()> {
     Ok(())
 }
 
+fn id(n: u32) -> String {
+    format!("{:060x}{n:04x}", std::process::id())
+}
+
+fn record(id: &str, name: &str, host: &serde_json::Value) -> String {
+    json!({"Id": id, "Name": name, "Config": {"Image": "shop:1"}, "HostConfig": host}).to_string()
+}
+
+#[test]
+fn a_new_container_of_an_engine_is_known_within_a_second() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let site = Site::new()?;
+    let (docker, podman) = (site.directory().join("d.sock"), site.directory().join("p.sock"));
+    let script = Script::default();
+    engine(&docker, &script)?;
+    engine(&podman, &script)?;
+    let mut site = site.with(|agent| agent.engines(&docker, &podman));
+    let agent = site.start()?;
+    agent.await_status("the first look", |status| !status.sources.is_empty())?;
+    // The first one is never told of, which costs the others nothing.
+    for n in 0..5 {
+        let told = (n > 0).then(|| record(&id(n), &format!("/web-{n}"), &json!({"CpuShares": 256})));
+        script.lock().map_err(|_| anyhow::anyhow!("poisoned"))?.insert(id(n), told);
+        let name = if n % 2 == 0 { format!("docker-{}.scope", id(n)) } else { format!("libpod-{}", id(n)) };
+        let cgroup = site.tree().group(&name)?;
+        site.run(&cgroup, &["sleep"])?;
+        let made = Instant::now();
+        if n > 0 {
+            let pod = format!("web-{n}");
+            wait::until(&format!("{pod} to be known"), wait::PATIENCE, || {
+                let status = agent.ask().status()?;
+                let named = |c: &ContainerStatus| c.identity.as_ref().is_some_and(|i| i.pod == pod);
+                Ok(status.containers.iter().any(named).then_some(()))
+            })?;
+            let after = made.elapsed();
+            ensure!(after < KNOWN_WITHIN, "{pod} was known after {after:?}\n{}", agent.log_end());
+        }
+    }
+    agent.stop()
+}
+
 #[test]
 fn an_engine_that_hangs_or_lies_is_its_own_problem() -> Result<()> {
     require!(machine::is_root(), "making cgroups needs root");
     let mut site = Site::new()?;
     let (docker, podman) = (site.directory().join("d.sock"), site.directory().join("p.sock"));
-    let id = |n: u32| format!("{:060x}{n:04x}", std::process::id());
-    let record = |id: &str, name: &str, host: serde_json::Value| {
-        json!({"Id": id, "Name": name, "Config": {"Image": "shop:1"}, "HostConfig": host}).to_string()
-    };
     let mut processes = Vec::new();
     for n in 0..6 {
         let name = if n == 5 { format!("libpod-{}", id(n)) } else { format!("docker-{}.scope", id(n)) };
@@ -65,13 +106,13 @@ fn an_engine_that_hangs_or_lies_is_its_own_problem() -> Result<()> {
     let reserved = json!({"MemoryReservation": 64 << 20});
     let script = Script::default();
     script.lock().map_err(|_| anyhow::anyhow!("poisoned"))?.extend([
-        (id(0), Some(record(&id(0), "/good", reserved.clone()))),
+        (id(0), Some(record(&id(0), "/good", &reserved))),
         (id(1), None),
         // It speaks of another, gives a name that is none, and does not speak sense.
-        (id(2), Some(record(&id(0), "/good", reserved.clone()))),
-        (id(3), Some(record(&id(3), "/../../\u{1b}[2J", reserved.clone()))),
+        (id(2), Some(record(&id(0), "/good", &reserved))),
+        (id(3), Some(record(&id(3), "/../../\u{1b}[2J", &reserved))),
         (id(4), Some("{\"Id\": 7}".repeat(3))),
-        (id(5), Some(record(&id(5), "/neighbour", reserved))),
+        (id(5), Some(record(&id(5), "/neighbour", &reserved))),
     ]);
     engine(&docker, &script)?;
     engine(&podman, &script)?;
