@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use evenkeel_model::name::ResourceName;
+use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::sample::{Field, Sample};
 use evenkeel_model::usage::{Percentile, Stats};
 use evenkeel_proto::frame::Encoder;
@@ -291,6 +292,28 @@ fn the_risk_of_a_young_container_depends_on_what_it_requests() {
         };
         assert!(risk(50, 50).iter().all(|risk| *risk > 0.9), "{rule} {:?}", risk(50, 50));
         assert!(risk(5_000, 5_000).iter().all(|risk| *risk < 0.005), "{rule} {:?}", risk(5_000, 5_000));
+    }
+}
+
+/// Who defines a granularity of CPU and memory is recommended multiples of it, never less than without.
+#[test]
+fn recommended_requests_are_multiples_of_the_granularity() {
+    let mut feed = Feed::new();
+    feed.start(("web", "web:1", None));
+    feed.run(3 * HOUR, |_| (430, 333));
+    let definitions = r#"{"cpu": {"quantization": "250m"}, "memory": {"quantization": "100Mi"}}"#;
+    let types = ResourceTypes::with(&serde_json::from_str(definitions).unwrap()).unwrap();
+    let (plain, mut site) = (Site::new(), Site::new());
+    site.advisor = site.advisor.in_steps(&types);
+    for rule in rules::NAMES {
+        let requests = |site: &Site| feed.live(site, "web", rule).map(|r| r.request.unwrap());
+        let ([cpu, memory], [exact_cpu, exact_memory]) = (requests(&site), requests(&plain));
+        assert_eq!((cpu % 250, memory % (100 * MIB)), (0, 0), "{rule}: {cpu} {memory}");
+        assert!(cpu >= exact_cpu && cpu < exact_cpu + 250, "{rule}: {cpu} of {exact_cpu}");
+        assert!(
+            memory >= exact_memory && memory < exact_memory + 100 * MIB,
+            "{rule}: {memory} of {exact_memory}"
+        );
     }
 }
 
