@@ -65,7 +65,8 @@ fn placings_that_are_told_keep_to_all_bounds_and_to_what_memory_there_is() {
     };
     let asked = pod("team", json!({"requests": {"cpu": "1"}}));
     let told = |quota: Value, more: Ask| {
-        let got = answer_with(&all(quota), &[asked.clone()], Ask { steps: Steps::First(50), ..more });
+        let got =
+            answer_with(&all(quota), std::slice::from_ref(&asked), Ask { steps: Steps::First(50), ..more });
         (got.count, got.steps.unwrap().len(), got.notes.len())
     };
     let none = || json!({"pods": "100"});
