@@ -2,15 +2,14 @@
 //!
 //! Owned here: the two forms. Not owned: what is in them; everything comes from the board and the node's view.
 
+use evenkeel_enforce::config::Mode;
+use evenkeel_enforce::converge::State;
+use evenkeel_enforce::converge::board::{Board, ContainerView, KnobView, NodeKnob};
+use evenkeel_enforce::node::View;
+use evenkeel_enforce::node::cap::CapView;
+use evenkeel_enforce::node::daemons::{Daemon, DaemonState};
 use evenkeel_model::shown;
 use serde_json::{Value, json};
-
-use crate::config::Mode;
-use crate::converge::State;
-use crate::converge::board::{Board, ContainerView, KnobView, NodeKnob};
-use crate::node::View;
-use crate::node::cap::CapView;
-use crate::node::daemons::{Daemon, DaemonState};
 
 /// Titles of the table.
 const TITLES: [&str; 6] = ["WHAT", "KNOB", "NOW", "WANTED", "STATE", "WHY"];

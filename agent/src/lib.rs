@@ -15,28 +15,17 @@
 //! roster (from converge) -> pressure thread -> worker -> holds; oom thread -> decisions; node thread -> daemons, cap
 //! ```
 
-mod admission;
 mod allocator;
 mod changes;
 mod cli;
 mod config;
-mod converge;
-mod damage;
 mod decisions;
 mod evict;
-mod guardian;
-mod holds;
-mod journal;
-mod kernel;
 mod machine;
-mod node;
 mod once;
-mod oom;
 mod overlay;
 mod panics;
-mod pressure;
 mod program;
-mod reconcile;
 mod report;
 mod restore;
 mod run;
@@ -45,9 +34,6 @@ mod serve;
 mod shared;
 mod sources;
 mod systemd;
-#[cfg(test)]
-mod testing;
-mod transients;
 mod trust;
 
 pub use program::main;

@@ -3,9 +3,10 @@
 //! Two that write would take each other for somebody else, and journal each other's values as originals.
 
 use anyhow::{Context as _, bail};
+use evenkeel_enforce::config::Mode;
 use evenkeel_log::{Lock, LogError};
 
-use crate::config::{Config, Mode};
+use crate::config::Config;
 
 /// The lock's file below `roots.run`.
 const LOCK: &str = "evenkeel/agent.lock";
@@ -16,10 +17,10 @@ const LOCK: &str = "evenkeel/agent.lock";
 /// # Errors
 /// When another agent has it; with `strict`, when it cannot be made.
 pub(crate) fn only_agent(config: &Config) -> anyhow::Result<Option<Lock>> {
-    if config.mode == Mode::DryRun {
+    if config.enforce.mode == Mode::DryRun {
         return Ok(None);
     }
-    let path = config.roots.run.join(LOCK);
+    let path = config.enforce.roots.run.join(LOCK);
     let shown = path.display();
     let dir = path.parent().unwrap_or(&path);
     let made = evenkeel_net::socket::make_dir(dir).with_context(|| format!("cannot make {}", dir.display()));
@@ -33,7 +34,7 @@ pub(crate) fn only_agent(config: &Config) -> anyhow::Result<Option<Lock>> {
                      --dry-run"
                 );
             }
-            if config.strict {
+            if config.enforce.strict {
                 return Err(error).context("cannot make sure that no other agent runs");
             }
             tracing::warn!(

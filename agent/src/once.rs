@@ -5,18 +5,20 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use evenkeel_enforce::config::Mode;
+use evenkeel_enforce::converge::board::{Board, ContainerView};
+use evenkeel_enforce::converge::{Converger, Parts};
+use evenkeel_enforce::node::{self, NodeLoop};
+use evenkeel_enforce::shared::{SOURCE_UPDATES_CAP, UpdateSender, Waker};
 use evenkeel_model::decision::Decision;
 use evenkeel_model::shown;
 use serde_json::{Value, json};
 
 use crate::cli::Output;
-use crate::config::{Config, Mode};
-use crate::converge::board::{Board, ContainerView};
-use crate::converge::{Converger, Parts};
-use crate::node::{self, NodeLoop};
+use crate::config::Config;
 use crate::run::{self, Keeps, Opened};
-use crate::shared::{Context, Rescan, SOURCE_UPDATES_CAP, UpdateSender, Waker};
-use crate::{changes, machine};
+use crate::shared::{Context, Rescan};
+use crate::{allocator, changes, machine};
 
 /// Time for the sources to say what they see.
 const DISCOVERY: Duration = Duration::from_secs(5);
@@ -28,30 +30,29 @@ const CONVERGING: Duration = Duration::from_secs(30);
 /// # Errors
 /// When it cannot start.
 pub(crate) fn run(config: Config, written: Value, output: Output) -> anyhow::Result<bool> {
-    let keeps = if config.mode == Mode::DryRun { Keeps::Nothing } else { Keeps::State };
+    let keeps = if config.enforce.mode == Mode::DryRun { Keeps::Nothing } else { Keeps::State };
     let _lock = machine::only_agent(&config)?;
     let Opened { context, kernel, journal, decisions, board, .. } = run::open(config, written, keeps)?;
     let from = decisions.next_seq();
     let waker = Waker::new().context("no descriptor for a bell")?;
     let (sender, updates) = sync_channel(SOURCE_UPDATES_CAP);
-    let rescan: Rescan = Rescan::default();
-    let sources = &context.config.sources;
-    // The last one is the search by cgroup names, which is always on.
-    let expected = usize::from(sources.manifests.is_some()) + sources.cri.len() + 1;
+    let rescan = Rescan::default();
+    let expected = context.config.enforce.sources.count();
     let cgroup_roots = run::hierarchies(&kernel.reader);
     let view = Arc::new(node::View::default());
-    let mut node = NodeLoop::open(&context, &kernel, &board, &decisions, &view)?;
+    let mut node =
+        NodeLoop::open(&context.enforce, &kernel, &board, &decisions.log(), &view, allocator::give_back)?;
     let mut converger = Converger::new(Parts {
-        context: Arc::clone(&context),
+        context: Arc::clone(&context.enforce),
         reader: kernel.reader,
         writer: kernel.writer,
         journal,
-        decisions: Arc::clone(&decisions),
+        decisions: decisions.log(),
         board: Arc::clone(&board),
         updates,
         waker: waker.clone(),
         changes: None,
-        rescan: Arc::clone(&rescan),
+        rescan: rescan.bell(),
         connector: None,
         holds: None,
         usage: None,
@@ -64,12 +65,12 @@ pub(crate) fn run(config: Config, written: Value, output: Output) -> anyhow::Res
         .context("cannot start the asynchronous runtime")?;
     let updates = UpdateSender { sender, waker };
     let _guard = runtime.enter();
-    run::start_sources(&context.config, context.facts.memory_bytes, &updates, &rescan, &cgroup_roots);
+    run::start_sources(&context.config, context.enforce.facts.memory_bytes, &updates, &rescan, &cgroup_roots);
     converger.gather(expected, Instant::now() + DISCOVERY);
     converger.once(Instant::now() + CONVERGING);
     node.once();
     runtime.shutdown_timeout(Duration::from_millis(200));
-    let (mut history, _) = decisions.watch(from);
+    let mut history = decisions.history(from);
     let mut done = Vec::new();
     loop {
         let chunk = history.next_chunk(256);
@@ -80,9 +81,9 @@ pub(crate) fn run(config: Config, written: Value, output: Output) -> anyhow::Res
     }
     print(&context, (&board, &view), &done, output)?;
     let undone = |view: &Arc<ContainerView>| {
-        view.unmanaged.is_none() && view.state > crate::converge::State::Ineffective
+        view.unmanaged.is_none() && view.state > evenkeel_enforce::converge::State::Ineffective
     };
-    Ok(context.config.mode == Mode::DryRun || !board.containers().iter().any(undone))
+    Ok(context.config.enforce.mode == Mode::DryRun || !board.containers().iter().any(undone))
 }
 
 fn print(
@@ -99,8 +100,8 @@ fn print(
         let whole = json!({
             "cluster": context.node.cluster,
             "node": context.node.node,
-            "mode": context.config.mode.as_str(),
-            "rules": context.config.plan.rules.as_str(),
+            "mode": context.config.enforce.mode.as_str(),
+            "rules": context.config.enforce.plan.rules.as_str(),
             "nodeState": changes::node_json(board, view),
             "containers": containers,
             "waiting": board.waiting(),
@@ -109,7 +110,7 @@ fn print(
         writeln!(out, "{}", shown::json(serde_json::to_string_pretty(&whole)?))?;
         return Ok(());
     }
-    out.write_all(changes::table(context.config.mode, board, view).as_bytes())?;
+    out.write_all(changes::table(context.config.enforce.mode, board, view).as_bytes())?;
     Ok(())
 }
 

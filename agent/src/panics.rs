@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::converge::board::NodeKnob;
-use crate::shared::lock;
+use evenkeel_enforce::converge::board::NodeKnob;
+use evenkeel_enforce::shared::lock;
 
 /// Pause before a task that panicked is started again, so that one that always does costs nothing.
 const PAUSE: Duration = Duration::from_secs(1);

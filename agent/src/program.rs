@@ -4,13 +4,15 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use evenkeel_enforce::guardian;
 use evenkeel_log::private;
 use evenkeel_model::shown::{Form, Lines};
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Args, Command, ConfigAction, LogFormat, Output};
 use crate::config::{self, ConfigError};
-use crate::{guardian, once, restore, run};
+
+use crate::{once, restore, run};
 
 /// Bad configuration (`EX_CONFIG` of sysexits.h): starting again would not help.
 const BAD_CONFIGURATION: u8 = 78;
@@ -93,7 +95,7 @@ fn dispatch(args: &Args) -> Result<bool, Failure> {
             print(args, &text, || serde_json::json!({"valid": true, "files": files}))?;
         }
         Some(Command::Restore) => return Ok(restore::run(&read()?.0.enforcing_unless_told(), args.output)?),
-        Some(Command::Guardian) => guardian::run(&config::from_environment_alone()?)?,
+        Some(Command::Guardian) => guardian::run(&config::from_environment_alone()?.enforce)?,
         None if args.once => {
             let (config, loaded) = read()?;
             return Ok(once::run(config, config::json(&loaded.raw), args.output)?);

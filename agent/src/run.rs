@@ -9,6 +9,23 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use evenkeel_enforce::config::{InForce, Mode};
+use evenkeel_enforce::converge::board::{Board, NodeKnob};
+use evenkeel_enforce::converge::{Converger, Parts};
+use evenkeel_enforce::damage::StateFile;
+use evenkeel_enforce::decisions::Draft;
+use evenkeel_enforce::holds::Holds;
+use evenkeel_enforce::journal::Journal;
+use evenkeel_enforce::kernel::{self, Kernel, with_remedy};
+use evenkeel_enforce::node::daemons::protect_ourselves;
+use evenkeel_enforce::node::{self, NodeLoop};
+use evenkeel_enforce::oom::evictions::Evictions;
+use evenkeel_enforce::oom::{self, HintSender, OomWatcher};
+use evenkeel_enforce::overlay::Overlays;
+use evenkeel_enforce::shared::{Heartbeat, SOURCE_UPDATES_CAP, Stop, TRACK_CHANGES_CAP, UpdateSender, Waker};
+use evenkeel_enforce::transients::Transients;
+use evenkeel_enforce::usage::Usage;
+use evenkeel_enforce::{evict, guardian, pressure, shared as enforce};
 use evenkeel_host::caps::Held;
 use evenkeel_host::hierarchy::{Controller, Hierarchy};
 use evenkeel_host::kernel_reader::KernelReader;
@@ -26,27 +43,13 @@ use sd_notify::NotifyState;
 use serde_json::Value;
 use tokio::sync::{broadcast, watch};
 
-use crate::config::{Config, ConfigError, InForce, Mode};
-use crate::converge::board::{Board, NodeKnob};
-use crate::converge::{Converger, Parts};
-use crate::damage::StateFile;
-use crate::decisions::kept::Kept;
-use crate::decisions::{DecisionLog, Draft};
-use crate::holds::Holds;
-use crate::journal::Journal;
-use crate::kernel::{self, Kernel, with_remedy};
-use crate::node::daemons::protect_ourselves;
-use crate::node::{self, NodeLoop};
-use crate::oom::evictions::Evictions;
-use crate::oom::{self, HintSender, OomWatcher};
-use crate::overlay::Overlays;
-use crate::shared::{
-    Context, Heartbeat, LIVE_TICKS_CAP, LiveBus, Rescan, SOURCE_UPDATES_CAP, Stats, Stop, TRACK_CHANGES_CAP,
-    UpdateSender, Waker,
-};
-use crate::transients::Transients;
+use crate::config::{Config, ConfigError, Reload};
+use crate::decisions::Decisions;
+use crate::report::kept::Kept;
+use crate::shared::{Context, LIVE_TICKS_CAP, LiveBus, Rescan, Stats};
 use crate::trust::Trusts;
-use crate::{evict, guardian, machine, panics, pressure, report, sample, serve, sources};
+
+use crate::{allocator, machine, panics, report, sample, serve, sources, systemd};
 
 /// Mode of the agent's socket: root, and whoever is given its group.
 const SOCKET_MODE: u32 = 0o660;
@@ -63,7 +66,7 @@ pub(crate) struct Opened {
     pub(crate) context: Arc<Context>,
     pub(crate) kernel: Kernel,
     pub(crate) journal: Journal,
-    pub(crate) decisions: Arc<DecisionLog>,
+    pub(crate) decisions: Arc<Decisions>,
     pub(crate) board: Arc<Board>,
     pub(crate) holds: Arc<Holds>,
 }
@@ -74,7 +77,7 @@ pub(crate) struct Opened {
 /// When the kernel's files are not usable, the state directory is not ours alone or another agent has it, or `strict` finds a permission
 /// missing.
 pub(crate) fn open(config: Config, written: Value, keeps: Keeps) -> anyhow::Result<Opened> {
-    let roots = Roots::new(&config.roots.proc, &config.roots.cgroup);
+    let roots = Roots::new(&config.enforce.roots.proc, &config.enforce.roots.cgroup);
     let facts = node_facts(&roots).map_err(with_remedy).context("cannot learn the size of this machine")?;
     let boot_id = boot_id(&roots).map_err(with_remedy).unwrap_or_else(|error| {
         tracing::warn!(%error, "the boot's id is not known; the journal is not kept across restarts");
@@ -85,20 +88,20 @@ pub(crate) fn open(config: Config, written: Value, keeps: Keeps) -> anyhow::Resu
         None => hostname().map_err(with_remedy).context("cannot learn the host's name; set node.name")?,
     };
     // Before the guardian and every thread, which inherit it.
-    protect_ourselves(&config, &roots);
+    protect_ourselves(&config.enforce, &roots);
     let epoch = report::new_epoch()?;
     let decisions = match keeps {
         Keeps::State => {
             make_state_dir(&config)?;
             open_decisions(&config, epoch)?
         }
-        Keeps::Nothing => DecisionLog::in_memory_with(None),
+        Keeps::Nothing => Decisions::in_memory(None),
     };
     let stats = Stats::default();
     let mut journal = open_journal(&config, &boot_id, &stats)?;
     let transients = open_transients(&config, &boot_id, &stats)?;
-    if config.mode == Mode::Enforce
-        && let Err(error) = guardian::start(&config, &mut journal, &transients)
+    if config.enforce.mode == Mode::Enforce
+        && let Err(error) = guardian::start(&config.enforce, &mut journal, &transients)
     {
         tracing::warn!(
             error = format!("{error:#}"),
@@ -107,21 +110,20 @@ pub(crate) fn open(config: Config, written: Value, keeps: Keeps) -> anyhow::Resu
     }
     let board = Arc::new(Board::default());
     show_rehearsal(&config, &board);
-    let kernel = kernel::open(&config, &board)?;
+    let kernel = kernel::open(&config.enforce, &board, systemd::open)?;
     let node = NodeKey { cluster: config.cluster.clone(), node };
     let trust = Trusts::open(&config, &node)?;
-    let context = Context {
-        live: InForce::new(config.clone(), written),
-        config,
-        node,
+    let enforce = Arc::new(enforce::Context {
+        live: InForce::new(Arc::clone(&config.enforce)),
+        config: Arc::clone(&config.enforce),
         boot_id,
-        epoch,
         facts,
-        stats,
+        stats: Arc::clone(&stats.enforce),
         stop: Stop::default(),
         overlays: Overlays::default(),
-        trust,
-    };
+    });
+    let reload = Reload::new(written);
+    let context = Context { config, enforce, reload, node, epoch, stats, trust };
     let holds = Arc::new(Holds::new(transients));
     undo_leftovers(&context.config, &kernel, &holds)?;
     Ok(Opened { context: Arc::new(context), kernel, journal, decisions: Arc::new(decisions), board, holds })
@@ -138,10 +140,10 @@ pub(crate) enum Keeps {
 
 /// Says that nothing will be written, and how that is changed where nobody chose it.
 fn show_rehearsal(config: &Config, board: &Board) {
-    if config.mode != Mode::DryRun {
+    if config.enforce.mode != Mode::DryRun {
         return;
     }
-    let (why, remedy) = if config.mode_is_set {
+    let (why, remedy) = if config.enforce.mode_is_set {
         ("dry run: nothing is written", "set mode = \"enforce\" where \"dry-run\" is set")
     } else {
         (
@@ -155,10 +157,10 @@ fn show_rehearsal(config: &Config, board: &Board) {
 
 /// The state directory is ours alone, or it is refused; one that cannot be had at all is done without.
 fn make_state_dir(config: &Config) -> anyhow::Result<()> {
-    match private::directory(&config.state_dir) {
+    match private::directory(&config.enforce.state_dir) {
         Ok(()) => Ok(()),
-        Err(error @ NotPrivate::Unusable { .. }) if !config.strict => {
-            let (dir, error) = (config.state_dir.display(), anyhow::Error::from(error));
+        Err(error @ NotPrivate::Unusable { .. }) if !config.enforce.strict => {
+            let (dir, error) = (config.enforce.state_dir.display(), anyhow::Error::from(error));
             let error = format!("{error:#}");
             tracing::error!(%dir, error, "no state directory; decisions and originals are not kept");
             Ok(())
@@ -167,56 +169,58 @@ fn make_state_dir(config: &Config) -> anyhow::Result<()> {
     }
 }
 
-fn open_decisions(config: &Config, epoch: u64) -> anyhow::Result<DecisionLog> {
+fn open_decisions(config: &Config, epoch: u64) -> anyhow::Result<Decisions> {
     let kept = config.stream.recommender.is_some().then(|| {
-        Kept::open(&config.state_dir.join("events"), epoch).unwrap_or_else(|error| {
+        Kept::open(&config.enforce.state_dir.join("events"), epoch).unwrap_or_else(|error| {
             tracing::error!(%error, "events that must arrive are kept in memory only");
             Kept::in_memory(epoch)
         })
     });
-    match DecisionLog::open(&config.state_dir.join("decisions"), kept) {
+    match Decisions::open(&config.enforce.state_dir.join("decisions"), kept) {
         Ok(log) => Ok(log),
         Err(error @ LogError::Locked { .. }) => Err(error).context("another agent uses this state_dir"),
-        Err(error) if config.strict => Err(error).context("cannot open the decision log"),
+        Err(error) if config.enforce.strict => Err(error).context("cannot open the decision log"),
         Err(error) => {
             tracing::error!(%error, "decisions are kept in memory only");
             let kept = config.stream.recommender.is_some().then(|| Kept::in_memory(epoch));
-            Ok(DecisionLog::in_memory_with(kept))
+            Ok(Decisions::in_memory(kept))
         }
     }
 }
 
 fn open_journal(config: &Config, boot_id: &str, stats: &Stats) -> anyhow::Result<Journal> {
-    if config.mode == Mode::DryRun {
+    if config.enforce.mode == Mode::DryRun {
         return Ok(Journal::in_memory(boot_id));
     }
-    match Journal::open(&config.state_dir, boot_id) {
+    match Journal::open(&config.enforce.state_dir, boot_id) {
         Ok(journal) => {
-            let path = Journal::path_in(&config.state_dir);
-            stats.damages.take(StateFile::Journal, &path, journal.damaged());
+            let path = Journal::path_in(&config.enforce.state_dir);
+            stats.enforce.damages.take(StateFile::Journal, &path, journal.damaged());
             Ok(journal)
         }
-        Err(error) if config.strict => Err(error).context("cannot open the journal of originals"),
+        Err(error) if config.enforce.strict => Err(error).context("cannot open the journal of originals"),
         Err(error) => {
-            tracing::error!(%error, dir = %config.state_dir.display(), "originals are not journalled; restore will not know them");
+            tracing::error!(%error, dir = %config.enforce.state_dir.display(), "originals are not journalled; restore will not know them");
             Ok(Journal::in_memory(boot_id))
         }
     }
 }
 
 fn open_transients(config: &Config, boot_id: &str, stats: &Stats) -> anyhow::Result<Transients> {
-    if config.mode == Mode::DryRun {
+    if config.enforce.mode == Mode::DryRun {
         return Ok(Transients::in_memory(boot_id));
     }
-    match Transients::open(&config.state_dir, boot_id) {
+    match Transients::open(&config.enforce.state_dir, boot_id) {
         Ok(transients) => {
-            let path = Transients::path_in(&config.state_dir);
-            stats.damages.take(StateFile::Transients, &path, transients.damaged());
+            let path = Transients::path_in(&config.enforce.state_dir);
+            stats.enforce.damages.take(StateFile::Transients, &path, transients.damaged());
             Ok(transients)
         }
-        Err(error) if config.strict => Err(error).context("cannot open the journal of transient settings"),
+        Err(error) if config.enforce.strict => {
+            Err(error).context("cannot open the journal of transient settings")
+        }
         Err(error) => {
-            tracing::error!(%error, dir = %config.state_dir.display(), "transient settings are known to the guardian only");
+            tracing::error!(%error, dir = %config.enforce.state_dir.display(), "transient settings are known to the guardian only");
             Ok(Transients::in_memory(boot_id))
         }
     }
@@ -228,7 +232,7 @@ fn undo_leftovers(config: &Config, kernel: &Kernel, holds: &Holds) -> anyhow::Re
         return Ok(());
     }
     let tree = kernel.reader.tree();
-    let mut writer = kernel::open_direct(config, kernel.reader.roots(), tree)?;
+    let mut writer = kernel::open_direct(&config.enforce, kernel.reader.roots(), tree)?;
     let count = holds.repair(&kernel.reader, &mut *writer);
     tracing::warn!(count, "an earlier run left settings that were meant for a while; they are undone");
     Ok(())
@@ -248,12 +252,12 @@ pub(crate) fn daemon(config: Config, written: Value, reread: Reread<'_>) -> anyh
     let _lock = machine::only_agent(&config)?;
     let opened = open(config, written, Keeps::State)?;
     let context = Arc::clone(&opened.context);
-    let stats = &context.stats;
+    let stats = &*context.enforce.stats;
     let decisions = Arc::clone(&opened.decisions);
     decisions.record(
         Draft::node(DecisionKind::Agent, format!("the agent {} starts", env!("CARGO_PKG_VERSION")))
-            .input("mode", context.config.mode.as_str())
-            .input("rules", context.config.plan.rules),
+            .input("mode", context.config.enforce.mode.as_str())
+            .input("rules", context.config.enforce.plan.rules),
         stats,
     );
     let mut threads = Threads::default();
@@ -263,7 +267,7 @@ pub(crate) fn daemon(config: Config, written: Value, reread: Reread<'_>) -> anyh
     tracing::info!(node = context.node.node, epoch = context.epoch, "the agent runs");
     let ended = wait(&signals, &threads, || runtime.reload(&context, reread));
     tell(&[NotifyState::Stopping]);
-    context.stop.set();
+    context.enforce.stop.set();
     runtime.stop.send_replace(true);
     let drained = threads.drain(&signals, Instant::now() + DRAIN);
     decisions.record(Draft::node(DecisionKind::Agent, "the agent ends"), stats);
@@ -288,8 +292,9 @@ impl Runtime {
         tell(&[&[NotifyState::Reloading], &*began].concat());
         let told = match reread() {
             Ok((config, written)) => {
-                let Reloaded { applied, restart } = context.live.reload(config, &written);
-                self.evictions.set_policy(context.live.now().eviction);
+                let Reloaded { applied, restart } =
+                    context.reload.take(&context.enforce.live, config, &written);
+                self.evictions.set_policy(context.enforce.live.now().eviction);
                 let (applied, restart) = (applied.join(", "), restart.join(", "));
                 match (applied.is_empty(), restart.is_empty()) {
                     (true, true) => tracing::info!("the configuration is unchanged"),
@@ -372,13 +377,13 @@ fn start(
 ) -> anyhow::Result<Runtime> {
     let Opened { context, mut kernel, journal, decisions, board, holds } = opened;
     let waker = Waker::new().context("no descriptor for the converge thread's bell")?;
-    context.stop.register(waker.clone());
+    context.enforce.stop.register(waker.clone());
     holds.set_bell(waker.clone());
     let (update_sender, updates) = sync_channel(SOURCE_UPDATES_CAP);
     let (change_sender, changes) = sync_channel(TRACK_CHANGES_CAP);
-    let rescan: Rescan = Rescan::default();
+    let rescan = Rescan::default();
     let live: LiveBus = broadcast::Sender::new(LIVE_TICKS_CAP);
-    let usage = report::Usage::default();
+    let usage = report::LatestUse::default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(2)
@@ -386,11 +391,11 @@ fn start(
         .context("cannot start the asynchronous runtime")?;
     // The sampler and the report first: they must not miss the first containers. Without them the rest goes on.
     let bell = Waker::new().context("no descriptor for the oom thread's bell")?;
-    context.stop.register(bell.clone());
+    context.enforce.stop.register(bell.clone());
     let (hint_sender, hints) = oom::hints(&bell);
     let ring = context.config.ring.bytes;
-    let ring =
-        ring.map(|bytes| Arc::new(report::Ring::open(&context.config.state_dir, bytes, &context.stats)));
+    let ring = ring
+        .map(|bytes| Arc::new(report::Ring::open(&context.config.enforce.state_dir, bytes, &context.stats)));
     let reporting = (live.clone(), &usage, hint_sender, ring.clone());
     let sampling = start_sampling(&context, changes, &decisions, reporting, runtime.handle(), threads);
     if let Err(error) = &sampling {
@@ -399,18 +404,24 @@ fn start(
             "sampling is off; scores and shares are kept all the same"
         );
     }
-    let rehearsal = context.config.mode == Mode::DryRun;
-    let evictions = Arc::new(Evictions::new(context.config.eviction, rehearsal, &decisions.rulings()));
+    let rehearsal = context.config.enforce.mode == Mode::DryRun;
+    let evictions =
+        Arc::new(Evictions::new(context.config.enforce.eviction, rehearsal, &decisions.rulings()));
     let oom = oom::Parts {
-        context: Arc::clone(&context),
+        context: Arc::clone(&context.enforce),
         roots: kernel.reader.roots().clone(),
         tree: Arc::clone(kernel.reader.tree()),
-        actor: kernel::open_writer(&context.config, kernel.reader.roots(), kernel.reader.tree())?,
+        actor: kernel::open_writer(
+            &context.config.enforce,
+            kernel.reader.roots(),
+            kernel.reader.tree(),
+            kernel.systemd,
+        )?,
         log: kernel.kernel_log.take(),
         may_kill: kernel.capabilities.contains(&Held::Kill),
         board: Arc::clone(&board),
-        decisions: Arc::clone(&decisions),
-        usage: Arc::clone(&usage),
+        decisions: decisions.log(),
+        usage: usage.clone(),
         evictions: Arc::clone(&evictions),
         hints,
         waker: bell,
@@ -422,7 +433,7 @@ fn start(
     let node = start_node(&context, &kernel, &board, &decisions, threads)?;
     let pressure =
         start_pressure((&context, &kernel), (&board, &usage), (&decisions, &evictions), &holds, threads)?;
-    let sampled = Arc::clone(&usage);
+    let sampled = usage.clone();
     let names: Vec<String> = kernel.capabilities.iter().map(Held::to_string).collect();
     let agent = Arc::new(serve::Agent {
         context: Arc::clone(&context),
@@ -441,19 +452,19 @@ fn start(
     let (stop, stopped) = watch::channel(false);
     let cgroup_roots = hierarchies(&kernel.reader);
     let parts = Parts {
-        context: Arc::clone(&context),
+        context: Arc::clone(&context.enforce),
         reader: kernel.reader,
         writer: kernel.writer,
         journal,
-        decisions,
+        decisions: decisions.log(),
         board,
         updates,
         waker,
         changes: sampling.is_ok().then_some(change_sender),
-        rescan: Arc::clone(&rescan),
+        rescan: rescan.bell(),
         connector: kernel.connector,
         holds: Some(Arc::clone(&holds)),
-        usage: sampling.is_ok().then_some(sampled),
+        usage: sampling.is_ok().then_some(sampled as Usage),
         scores_possible: kernel.scores_possible,
     };
     let beat = threads.beat("converge");
@@ -472,17 +483,17 @@ fn start(
 fn start_evicting(
     context: &Arc<Context>,
     board: &Arc<Board>,
-    decisions: &Arc<DecisionLog>,
+    decisions: &Arc<Decisions>,
     evictions: &Arc<Evictions>,
     threads: &mut Threads,
 ) -> anyhow::Result<()> {
     let (sender, tasks) = evict::tasks();
     evictions.hand_to(sender);
     let parts = evict::Parts {
-        context: Arc::clone(context),
+        context: Arc::clone(&context.enforce),
         board: Arc::clone(board),
-        decisions: Arc::clone(decisions),
-        hands: evict::Runners { sockets: context.config.sources.cri.clone() },
+        decisions: decisions.log(),
+        hands: crate::evict::Runners { sockets: context.config.sources.cri.clone() },
     };
     let beat = threads.beat("evict");
     let handle = spawn("evict", move || evict::Evictor::new(parts).run(&tasks, &beat))?;
@@ -495,14 +506,14 @@ fn start_node(
     context: &Arc<Context>,
     kernel: &Kernel,
     board: &Arc<Board>,
-    decisions: &Arc<DecisionLog>,
+    decisions: &Arc<Decisions>,
     threads: &mut Threads,
 ) -> anyhow::Result<Arc<node::View>> {
     let view = Arc::new(node::View::default());
-    match NodeLoop::open(context, kernel, board, decisions, &view) {
+    match NodeLoop::open(&context.enforce, kernel, board, &decisions.log(), &view, allocator::give_back) {
         Ok(node) => {
             let waker = Waker::new().context("no descriptor for the node thread's bell")?;
-            context.stop.register(waker.clone());
+            context.enforce.stop.register(waker.clone());
             let beat = threads.beat("node");
             let handle = spawn("node", move || node.run(&waker, &beat))?;
             threads.handles.push(("node", handle));
@@ -520,14 +531,24 @@ fn start_node(
 /// Starts the loop against pressure and starvation with its worker.
 fn start_pressure(
     (context, kernel): (&Arc<Context>, &Kernel),
-    (board, usage): (&Arc<Board>, &report::Usage),
-    (decisions, evictions): (&Arc<DecisionLog>, &Arc<Evictions>),
+    (board, usage): (&Arc<Board>, &report::LatestUse),
+    (decisions, evictions): (&Arc<Decisions>, &Arc<Evictions>),
     holds: &Arc<Holds>,
     threads: &mut Threads,
 ) -> anyhow::Result<Arc<pressure::view::View>> {
     let view = Arc::new(pressure::view::View::default());
     let reader = &kernel.reader;
-    let parts = pressure::Parts { context, reader, board, decisions, holds, view: &view, evictions, usage };
+    let usage: Usage = usage.clone();
+    let parts = pressure::Parts {
+        context: &context.enforce,
+        reader,
+        board,
+        decisions: &decisions.log(),
+        holds,
+        view: &view,
+        evictions,
+        usage: &usage,
+    };
     let beats = (threads.beat("pressure"), threads.beat("pressure-worker"));
     let [eyes, hands] = pressure::start(&parts, beats)?;
     threads.handles.extend([("pressure", eyes), ("pressure-worker", hands)]);
@@ -536,9 +557,9 @@ fn start_pressure(
 
 fn start_sampling(
     context: &Arc<Context>,
-    changes: std::sync::mpsc::Receiver<crate::shared::TrackChange>,
-    decisions: &Arc<DecisionLog>,
-    (live, usage, hints, ring): (LiveBus, &report::Usage, HintSender, Option<Arc<report::Ring>>),
+    changes: std::sync::mpsc::Receiver<evenkeel_enforce::shared::TrackChange>,
+    decisions: &Arc<Decisions>,
+    (live, usage, hints, ring): (LiveBus, &report::LatestUse, HintSender, Option<Arc<report::Ring>>),
     runtime: &tokio::runtime::Handle,
     threads: &mut Threads,
 ) -> anyhow::Result<()> {
@@ -587,7 +608,7 @@ async fn serve_all(
     beat: &Heartbeat,
 ) {
     let config = &agent.context.config;
-    start_sources(config, agent.context.facts.memory_bytes, &updates, &rescan, &cgroup_roots);
+    start_sources(config, agent.context.enforce.facts.memory_bytes, &updates, &rescan, &cgroup_roots);
     let until = |mut stopped: watch::Receiver<bool>| async move {
         // An error means that the sender is gone, which is the end too.
         let _ = stopped.wait_for(|stop| *stop).await;
@@ -643,7 +664,7 @@ fn show_panics(agent: &serve::Agent, told: &mut u64) {
         let reason = format!("a defect of the agent: {}", knob.why);
         agent.board.show_knob(knob);
         let draft = Draft::node(DecisionKind::Agent, reason).result(DecisionResult::Failed);
-        agent.decisions.record(draft, &agent.context.stats);
+        agent.decisions.record(draft, &agent.context.enforce.stats);
     }
 }
 
@@ -655,23 +676,23 @@ pub(crate) fn start_sources(
     rescan: &Rescan,
     cgroup_roots: &[std::path::PathBuf],
 ) {
-    let arrows = (updates.clone(), Arc::clone(rescan));
+    let arrows = (updates.clone(), rescan.clone());
     if let Some(dir) = config.sources.manifests.clone() {
         let (given, (updates, rescan)) = ((cgroup_roots.to_vec(), Arc::clone(&config.types)), arrows.clone());
         tokio::spawn(panics::restarted("manifests", move || {
-            sources::manifests::run(dir.clone(), given.clone(), updates.clone(), Arc::clone(&rescan))
+            sources::manifests::run(dir.clone(), given.clone(), updates.clone(), rescan.clone())
         }));
     }
-    let terms = sources::Terms { capacity: memory, trusted: config.manage.trust_annotations.clone() };
+    let terms = sources::Terms { capacity: memory, trusted: config.enforce.manage.trust_annotations.clone() };
     for socket in config.sources.cri.clone() {
         let setup = sources::cri::Setup { socket, terms: terms.clone() };
         let (updates, rescan) = arrows.clone();
         tokio::spawn(panics::restarted("cri", move || {
-            sources::cri::run(setup.clone(), updates.clone(), Arc::clone(&rescan))
+            sources::cri::run(setup.clone(), updates.clone(), rescan.clone())
         }));
     }
     // Without the tree units are listed all the same; only what they lack is not told.
-    let tree = kernel::open_tree(config).ok().map(|(_, tree)| tree);
+    let tree = kernel::open_tree(&config.enforce).ok().map(|(_, tree)| tree);
     let (units, (updates, rescan)) = (config.sources.systemd.clone(), arrows);
     let sender = updates.clone();
     tokio::spawn(panics::restarted("systemd", move || {
@@ -683,7 +704,7 @@ pub(crate) fn start_sources(
         roots: cgroup_roots.to_vec(),
     };
     tokio::spawn(panics::restarted("names", move || {
-        sources::engines::run(setup.clone(), updates.clone(), Arc::clone(&rescan))
+        sources::engines::run(setup.clone(), updates.clone(), rescan.clone())
     }));
 }
 

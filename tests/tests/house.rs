@@ -12,7 +12,7 @@ use serde_json::Value;
 const PURE: [&str; 4] = ["model", "qos", "rightsizing", "capacity"];
 const PURE_MAY_USE: [&str; 5] = ["serde", "serde-saphyr", "serde_json", "serde_path_to_error", "thiserror"];
 /// What each library may depend on of ours. Programs may depend on every library.
-const LIBRARIES: [(&str, &[&str]); 9] = [
+const LIBRARIES: [(&str, &[&str]); 10] = [
     ("model", &[]),
     ("log", &[]),
     ("net", &[]),
@@ -22,6 +22,22 @@ const LIBRARIES: [(&str, &[&str]); 9] = [
     ("host", &["model"]),
     ("proto", &["model"]),
     ("kubernetes", &[]),
+    ("enforce", &["model", "qos", "host", "log"]),
+];
+/// What the crate that writes to the kernel must not have, also not through another one: a network, an async runtime, the
+/// wire, a bus. Sources and the stream reach it by types and narrow traits.
+const ENFORCE_WITHOUT: [&str; 11] = [
+    "axum",
+    "evenkeel-net",
+    "evenkeel-proto",
+    "futures",
+    "hyper",
+    "prost",
+    "rustls",
+    "tokio",
+    "tonic",
+    "ureq",
+    "zbus",
 ];
 /// Libraries that a program does not have, although it could.
 const WITHOUT: [(&str, &str); 1] = [("agent", "kubernetes")];
@@ -130,6 +146,23 @@ fn pure_crates_use_nothing_that_does_io() -> Result<()> {
         }
     }
     assert_none("a pure crate may use only what is listed here", &broken);
+    Ok(())
+}
+
+#[test]
+fn enforcement_has_no_network_and_no_async_runtime() -> Result<()> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["tree", "--package", "evenkeel-enforce", "--edges", "normal,build"]);
+    cargo.args(["--prefix", "none", "--format", "{p}", "--locked", "--offline"]);
+    let tree = machine::run(cargo.current_dir(places::repository()))?;
+    let names: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(names.contains("evenkeel-qos"), "the tree was not understood: {tree}");
+    let broken: Vec<String> = ENFORCE_WITHOUT
+        .iter()
+        .filter(|name| names.contains(*name))
+        .map(|name| format!("enforce depends on {name}"))
+        .collect();
+    assert_none("enforce decides and writes; whoever talks to others is in the agent", &broken);
     Ok(())
 }
 

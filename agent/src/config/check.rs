@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_enforce::config::{self as enforce, Features, Mode, Roots};
+use evenkeel_enforce::converge::rules::{Converge, CpuRules, FreezeWhen, Switches};
+use evenkeel_enforce::reconcile::Manage;
 use evenkeel_proto::line::{self, LineError, Trust};
 use evenkeel_qos::config::{KnobSwitches, PlanConfig};
 use evenkeel_qos::cpu::WeightConversion;
@@ -14,14 +17,14 @@ use super::error::ConfigError;
 use super::load::Loaded;
 use super::raw;
 use super::sections::cpu::Conversion;
-use super::sections::memory::OomScope;
-use super::sections::{admission, cpu, daemons, memory, node, node_memory, own, systemd};
+use super::sections::memory::{MemoryRules, OomScope};
+use super::sections::{admission, cpu, daemons, knobs, memory, node, node_memory, own, systemd};
 use super::sections::{eviction, oom, overlay, pressure, ring, starvation, trust};
 use crate::trust::membership::Joining;
 
-use super::valid::{
-    Config, Converge, Features, FreezeWhen, Manage, Mode, Roots, Sample, Serve, Sources, Stream,
-};
+use crate::sources::systemd::is_wanted;
+
+use super::valid::{Config, Sample, Serve, Sources, Stream};
 
 /// Shortest and longest audit period: below, audits alone load a node of a thousand containers; above, a missed
 /// event would stay unnoticed for too long.
@@ -40,9 +43,22 @@ const SPOOL: (u64, u64) = (1 << 20, 1 << 40);
 pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
     let mut c = Checker { loaded, errors: Vec::new() };
     let raw = &loaded.raw;
-    let mut config = Config {
-        cluster: c.name("node.cluster", &raw.node.cluster).unwrap_or_default(),
-        node_name: if raw.node.name.is_empty() { None } else { c.name("node.name", &raw.node.name) },
+    let kubelet_rules = matches!(raw.rules, raw::Rules::Kubelet);
+    // In this order, which is the one in which errors are told.
+    let cluster = c.name("node.cluster", &raw.node.cluster).unwrap_or_default();
+    let node_name = if raw.node.name.is_empty() { None } else { c.name("node.name", &raw.node.name) };
+    let sources = sources(&mut c, &raw.sources);
+    let manage = manage(&mut c, &raw.manage, kubelet_rules);
+    let admission = admission::check(&mut c, &raw.admission, kubelet_rules);
+    let knobs = knobs::switches(&raw.knobs);
+    let cpu = cpu::check(&mut c, &raw.cpu);
+    let memory = memory::check(&mut c, &raw.memory);
+    let node_memory = node_memory::check(&mut c, raw.memory.overcommit, &raw.memory.workloads_cap);
+    let daemons = daemons::check(&mut c, &raw.daemons);
+    let allocatable = node::check(&mut c, &raw.node);
+    let cpu_factor = node::cpu_factor(&mut c, &raw.node);
+    let types = Arc::new(node::types(&mut c, &raw.resources));
+    let mut enforce = enforce::Config {
         mode: match raw.mode {
             raw::Mode::Enforce => Mode::Enforce,
             raw::Mode::DryRun => Mode::DryRun,
@@ -54,39 +70,35 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
             cgroup: raw.roots.cgroup.clone(),
             run: raw.roots.run.clone(),
         },
-        sources: sources(&mut c, &raw.sources),
-        manage: manage(&mut c, &raw.manage, matches!(raw.rules, raw::Rules::Kubelet)),
-        admission: admission::check(&mut c, &raw.admission, matches!(raw.rules, raw::Rules::Kubelet)),
-        plan: PlanConfig::default(),
+        sources: enforce::Expected {
+            manifests: sources.manifests.is_some(),
+            systemd: is_wanted(&sources.systemd),
+            cri: sources.cri.len(),
+        },
+        manage,
+        admission,
+        plan: plan(raw, &knobs, &cpu, &memory),
         weight_conversion: match raw.cpu.weight_conversion {
             Conversion::Auto => None,
             Conversion::Linear => Some(WeightConversion::Linear),
             Conversion::Quadratic => Some(WeightConversion::Quadratic),
             Conversion::Systemd => Some(WeightConversion::Systemd),
         },
-        knobs: (&raw.knobs).into(),
-        cpu: cpu::check(&mut c, &raw.cpu),
-        memory: memory::check(&mut c, &raw.memory),
-        node_memory: node_memory::check(&mut c, raw.memory.overcommit, &raw.memory.workloads_cap),
-        daemons: daemons::check(&mut c, &raw.daemons),
-        allocatable: node::check(&mut c, &raw.node),
-        cpu_factor: node::cpu_factor(&mut c, &raw.node),
-        types: Arc::new(node::types(&mut c, &raw.resources)),
+        knobs,
+        cpu,
+        node_memory,
+        daemons,
+        allocatable,
         own: own::check(&mut c, &raw.own, &raw.manage.deny),
         dynamic_scores: raw.scores == raw::Scores::Dynamic,
         pressure: pressure::check(&mut c, &raw.pressure),
         starvation: starvation::check(&mut c, &raw.starvation),
-        overlay: overlay::check(&mut c, &raw.overlay, matches!(raw.rules, raw::Rules::Kubelet)),
+        overlay: overlay::check(&mut c, &raw.overlay, kubelet_rules),
         oom: oom::check(&mut c, &raw.oom),
         eviction: eviction::check(&mut c, &raw.eviction),
-        acting: eviction::acting(&mut c, &raw.eviction, matches!(raw.rules, raw::Rules::Kubelet)),
+        acting: eviction::acting(&mut c, &raw.eviction, kubelet_rules),
         converge: converge(&mut c, &raw.converge),
-        sample: Sample { interval: c.span("sample.interval", raw.sample.interval.get(), INTERVAL) },
-        ring: ring::check(&mut c, &raw.ring),
-        stream: stream(&mut c, &raw.stream),
-        serve: Serve { socket: PathBuf::new(), address: None, metrics: None },
-        trust: trust::TrustRules::default(),
-        state_dir: c.absolute("state_dir", &raw.state_dir),
+        state_dir: PathBuf::new(),
         features: Features {
             proc_connector: raw.features.proc_connector,
             short_psi: raw.features.short_psi,
@@ -94,15 +106,31 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
             kernel_log: raw.features.kernel_log,
         },
     };
-    config.serve = serve(&mut c, &raw.serve);
-    config.trust = trust::check(&mut c, raw, (config.serve.address, config.serve.metrics));
-    config.plan = plan(raw, &config);
+    let sample = Sample { interval: c.span("sample.interval", raw.sample.interval.get(), INTERVAL) };
+    let ring = ring::check(&mut c, &raw.ring);
+    let stream = stream(&mut c, &raw.stream);
+    enforce.state_dir = c.absolute("state_dir", &raw.state_dir);
+    let serve = serve(&mut c, &raw.serve);
+    let trust = trust::check(&mut c, raw, (serve.address, serve.metrics));
+    let enforce = Arc::new(enforce);
+    let config = Config {
+        enforce,
+        cluster,
+        node_name,
+        sources,
+        cpu_factor,
+        types,
+        sample,
+        ring,
+        stream,
+        serve,
+        trust,
+    };
     if c.errors.is_empty() { Ok(config) } else { Err(c.errors) }
 }
 
 /// The planner's part of it.
-fn plan(raw: &raw::Raw, config: &Config) -> PlanConfig {
-    let on = &config.knobs;
+fn plan(raw: &raw::Raw, on: &Switches, cpu: &CpuRules, memory: &MemoryRules) -> PlanConfig {
     PlanConfig {
         rules: match raw.rules {
             raw::Rules::Proposal => RuleSet::Proposal,
@@ -118,12 +146,12 @@ fn plan(raw: &raw::Raw, config: &Config) -> PlanConfig {
             memory_oom_group: on.memory_oom_group,
             memory_swap: on.memory_swap,
         },
-        memory_high: config.memory.high,
-        oom_kill: config.memory.oom_kill,
-        cpu_period: config.cpu.period,
-        cpu_burst: config.cpu.burst,
-        cpu_idle_best_effort: config.cpu.idle_best_effort,
-        swap_limits: config.memory.swap_limits,
+        memory_high: memory.high,
+        oom_kill: memory.oom_kill,
+        cpu_period: cpu.period,
+        cpu_burst: cpu.burst,
+        cpu_idle_best_effort: cpu.idle_best_effort,
+        swap_limits: memory.swap_limits,
         ..PlanConfig::default()
     }
 }

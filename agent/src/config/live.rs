@@ -1,17 +1,18 @@
-//! The configuration in force: what the agent was started with, and what a reload (SIGHUP) changed since.
+//! A reload (SIGHUP): what it changes of the configuration in force.
 //!
 //! Owned here: which keys change at run time, and telling them from those that need a restart. Not owned: reading
 //! files, and what a thread does with a value; those of keys listed here ask for it each time they need it.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 
+use evenkeel_enforce::config::InForce;
+use evenkeel_enforce::shared::lock;
 use evenkeel_model::reload::Reloaded;
 use serde_json::Value;
 
 use super::valid::Config;
-use crate::shared::lock;
 
-/// Keys and tables that a reload puts in force; each is taken over in [`taken_over`].
+/// Keys and tables that a reload puts in force; [`InForce::take_over`] takes over each.
 const AT_RUN_TIME: [&str; 10] = [
     "admission",
     "converge.freeze",
@@ -25,51 +26,26 @@ const AT_RUN_TIME: [&str; 10] = [
     "starvation",
 ];
 
-/// The configuration in force.
-pub(crate) struct InForce {
-    config: RwLock<Arc<Config>>,
+/// Puts a configuration that was read anew in force.
+pub(crate) struct Reload {
     /// The values as written, by key.
     written: Mutex<Value>,
 }
 
-impl InForce {
-    /// The configuration of the start; `written` has its values as JSON.
-    pub(crate) fn new(config: Config, written: Value) -> Self {
-        Self { config: RwLock::new(Arc::new(config)), written: Mutex::new(written) }
-    }
-
-    /// What is in force now. Ask again at the next use: it may have changed.
-    pub(crate) fn now(&self) -> Arc<Config> {
-        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+impl Reload {
+    /// `written` has the values of the start as JSON.
+    pub(crate) fn new(written: Value) -> Self {
+        Self { written: Mutex::new(written) }
     }
 
     /// Puts in force what can be, and says what that is. Keys that need a restart are named at each reload for as long
     /// as they differ from what runs.
-    pub(crate) fn reload(&self, new: Config, written: &Value) -> Reloaded {
+    pub(crate) fn take(&self, live: &InForce, new: Config, written: &Value) -> Reloaded {
         let mut running = lock(&self.written);
         let reloaded = Reloaded::take(&mut running, written, &AT_RUN_TIME);
-        let mut config = self.config.write().unwrap_or_else(PoisonError::into_inner);
-        let next = taken_over(&config, new);
-        if next != **config {
-            *config = Arc::new(next);
-        }
+        live.take_over(Arc::unwrap_or_clone(new.enforce));
         reloaded
     }
-}
-
-/// The running configuration with those values of a new one that change at run time.
-fn taken_over(running: &Config, new: Config) -> Config {
-    let mut next = running.clone();
-    next.admission = new.admission;
-    next.converge.freeze = new.converge.freeze;
-    next.converge.freeze_max = new.converge.freeze_max;
-    (next.eviction, next.acting) = (new.eviction, new.acting);
-    next.manage.exclude_namespaces = new.manage.exclude_namespaces;
-    next.allocatable = new.allocatable;
-    next.oom = new.oom;
-    next.pressure.enabled = new.pressure.enabled;
-    next.starvation = new.starvation;
-    next
 }
 
 #[cfg(test)]
@@ -87,19 +63,19 @@ mod tests {
         (check(&loaded).unwrap(), json(&loaded.raw))
     }
 
-    fn started(text: &str) -> InForce {
+    fn started(text: &str) -> (InForce, Reload) {
         let (config, written) = read(text);
-        InForce::new(config, written)
+        (InForce::new(config.enforce), Reload::new(written))
     }
 
     #[test]
     fn what_can_change_changes_and_the_rest_is_named_until_a_restart() {
-        let live = started("");
+        let (live, reload) = started("");
         let before = live.now();
         let text = "strict = true\n[pressure]\nenabled = false\nkill_below = \"64Mi\"\n[manage]\n\
                     exclude_namespaces = [\"a\"]\n[node.allocatable]\n\"nvidia.com/gpu\" = 2\n";
         let (config, written) = read(text);
-        let reloaded = live.reload(config.clone(), &written);
+        let reloaded = reload.take(&live, config.clone(), &written);
         assert_eq!(
             reloaded.applied,
             ["node.allocatable.nvidia.com/gpu", "manage.exclude_namespaces", "pressure.enabled"]
@@ -111,13 +87,13 @@ mod tests {
             (&now.manage.exclude_namespaces[..], &now.manage.deny),
             (&["a".to_owned()][..], &before.manage.deny)
         );
-        assert_eq!(now.allocatable, config.allocatable);
+        assert_eq!(now.allocatable, config.enforce.allocatable);
         // Again: nothing new, and the restart is still owed.
-        let reloaded = live.reload(config, &written);
+        let reloaded = reload.take(&live, config, &written);
         assert_eq!((reloaded.applied.len(), reloaded.restart.len()), (0, 2));
         // Taken back: nothing is owed.
         let (config, written) = read("");
-        let reloaded = live.reload(config, &written);
+        let reloaded = reload.take(&live, config, &written);
         assert_eq!((reloaded.applied.len(), reloaded.restart), (3, Vec::new()));
         assert_eq!(*live.now(), *before);
     }
@@ -144,11 +120,11 @@ mod tests {
             "[starvation]\nenabled = false\n",
         ];
         for text in cases {
-            let live = started("");
+            let (live, reload) = started("");
             let (config, written) = read(text);
-            let reloaded = live.reload(config.clone(), &written);
+            let reloaded = reload.take(&live, config.clone(), &written);
             assert_eq!((reloaded.applied.len(), reloaded.restart.len()), (1, 0), "{text}");
-            assert_eq!(*live.now(), config, "{text}");
+            assert_eq!(live.now(), config.enforce, "{text}");
         }
     }
 }

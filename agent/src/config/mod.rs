@@ -34,11 +34,11 @@ mod valid;
 use std::path::Path;
 
 pub(crate) use error::ConfigError;
-pub(crate) use live::InForce;
+pub(crate) use live::Reload;
 pub(crate) use load::{Flag, Loaded};
 pub(crate) use raw::Raw;
 pub(crate) use render::{json, schema, toml};
-pub(crate) use valid::{Config, Converge, FreezeWhen, Manage, Mode};
+pub(crate) use valid::Config;
 
 /// The defaults with what the environment says, without any file: for the guardian, which the agent starts.
 ///

@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
+use evenkeel_enforce::config::Mode;
+use evenkeel_enforce::converge::rules::FreezeWhen;
+
 use super::check::check;
 use super::load::{Flag, Loaded, load};
 use super::raw::Raw;
-use super::{FreezeWhen, Mode, toml};
+use super::toml;
 
 fn with_file(text: &str) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
@@ -63,7 +66,7 @@ fn annotations_are_trusted_nowhere_beside_a_kubelet() {
     assert!(said(text, &[]).contains("manage.trust_annotations"));
     let (_dir, path) = with_file("[manage]\ntrust_annotations = [\"mine\"]");
     let config = check(&load(Some(&path), [], &[]).unwrap()).unwrap();
-    assert_eq!(config.manage.trust_annotations, ["mine"]);
+    assert_eq!(config.enforce.manage.trust_annotations, ["mine"]);
     assert!(Raw::default().manage.trust_annotations.is_empty());
 }
 
@@ -101,7 +104,7 @@ fn what_contradicts_itself_about_the_node_is_refused_by_key() {
     );
     let loaded = load(Some(&path), [], &[]).unwrap();
     let config = check(&loaded).unwrap();
-    assert_eq!((config.allocatable.stated.len(), config.cpu_factor.milli()), (2, 1250));
+    assert_eq!((config.enforce.allocatable.stated.len(), config.cpu_factor.milli()), (2, 1250));
     let (_dir, again) = with_file(&toml(&loaded.raw));
     assert_eq!(load(Some(&again), [], &[]).unwrap().raw, loaded.raw);
 }
@@ -122,7 +125,7 @@ fn flags_win_over_environment_over_files_over_defaults() {
     let loaded = load(Some(&path), env(&vars), &flags).unwrap();
     let config = check(&loaded).unwrap();
     assert_eq!((config.cluster.as_str(), config.node_name.as_deref()), ("drop-in", Some("env")));
-    assert_eq!(config.mode, Mode::DryRun);
+    assert_eq!(config.enforce.mode, Mode::DryRun);
     assert_eq!(loaded.files.len(), 2);
 }
 
@@ -133,7 +136,7 @@ fn a_start_by_hand_is_a_dry_run_and_a_unit_says_enforce() {
         let flag = Flag { name: "--default-mode", key: "mode", value: "enforce".into(), is_default: true };
         let flags: Vec<Flag> = unit.then_some(flag).into_iter().collect();
         let config = check(&load(Some(&path), env(vars), &flags).unwrap()).unwrap();
-        (config.mode, config.mode_is_set)
+        (config.enforce.mode, config.enforce.mode_is_set)
     };
     assert_eq!(mode("", &[], false), (Mode::DryRun, false));
     assert_eq!(mode("", &[], true), (Mode::Enforce, true));
@@ -142,8 +145,8 @@ fn a_start_by_hand_is_a_dry_run_and_a_unit_says_enforce() {
     assert_eq!(mode("mode = \"enforce\"", &[], false), (Mode::Enforce, true));
     // Only the guardian and `restore` act without being told to.
     let loaded = Loaded::of(Raw::default());
-    assert_eq!(check(&loaded).unwrap().enforcing_unless_told().mode, Mode::Enforce);
-    assert_eq!(super::from_environment_alone().unwrap().mode, Mode::Enforce);
+    assert_eq!(check(&loaded).unwrap().enforcing_unless_told().enforce.mode, Mode::Enforce);
+    assert_eq!(super::from_environment_alone().unwrap().enforce.mode, Mode::Enforce);
 }
 
 #[test]

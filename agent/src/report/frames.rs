@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use evenkeel_enforce::shared::{TrackChange, Tracked};
 use evenkeel_model::decision::Decision;
 use evenkeel_proto::convert::Identity;
 use evenkeel_proto::frame::{Encoder, FrameError, KEY_EVERY};
 use evenkeel_proto::v1;
 
-use crate::shared::{Tick, TrackChange, Tracked};
+use crate::shared::Tick;
 
 /// Interval expected where no sample tells one, microseconds.
 const SECOND_USEC: u32 = 1_000_000;

@@ -5,6 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use evenkeel_enforce::oom::Hint;
+use evenkeel_enforce::shared::{TrackChange, Tracked};
+use evenkeel_enforce::usage::{LastSeconds, LatestSamples};
 use evenkeel_model::sample::{Field, Sample};
 use evenkeel_model::traffic::Traffic;
 use evenkeel_model::units::Bytes;
@@ -12,8 +15,7 @@ use evenkeel_model::usage::UsageRecord;
 
 use super::recent::Recent;
 use super::throttled::Throttling;
-use crate::oom::Hint;
-use crate::shared::{LiveContainer, LiveTick, Tick, TrackChange, Tracked};
+use crate::shared::{LiveContainer, LiveTick, Tick};
 
 /// Containers that ended whose last minute is still told, for kills seen after the end; 400 KiB.
 const ENDED: usize = 256;
@@ -29,17 +31,6 @@ pub(crate) struct Latest {
     time_usec: u64,
     /// When it was taken in.
     taken: Option<Instant>,
-}
-
-/// A container's last seconds before a moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LastSeconds {
-    /// Memory charged at the last sample.
-    pub usage: Option<Bytes>,
-    /// Working set at the last sample.
-    pub working_set: Option<Bytes>,
-    /// `-2s 61Mi 250m, -1s 64Mi 251m`: seconds before, working set, CPU.
-    pub text: String,
 }
 
 #[derive(Debug)]
@@ -68,38 +59,9 @@ impl Latest {
         self.containers.get(at)?.recent.record()
     }
 
-    /// The last `span` of a container before a moment, microseconds since 1970; also of one that ended lately.
-    pub(crate) fn before(&self, slot: u32, time_usec: u64, span: Duration) -> Option<LastSeconds> {
-        let place = self.containers.binary_search_by_key(&slot, |c| c.tracked.slot);
-        let container = match place {
-            Ok(at) => self.containers.get(at),
-            Err(_) => self.ended.iter().find(|c| c.tracked.slot == slot),
-        }?;
-        let bytes = |field| container.last.as_ref().and_then(|last| last.get(field)).map(Bytes::new);
-        Some(LastSeconds {
-            usage: bytes(Field::MemoryCurrentBytes),
-            working_set: bytes(Field::MemoryWorkingSetBytes),
-            text: container.recent.text(time_usec, span),
-        })
-    }
-
     /// Every tracked container, ascending by slot.
     pub(super) fn tracked(&self) -> impl Iterator<Item = &Tracked> {
         self.containers.iter().map(|container| &*container.tracked)
-    }
-
-    /// Time of the latest tick, microseconds since 1970; 0 before the first.
-    pub(crate) const fn time_usec(&self) -> u64 {
-        self.time_usec
-    }
-
-    /// The latest sample of every container, with its CPU use since the one before in thousandths of a core.
-    pub(crate) fn each(&self, mut take: impl FnMut(&Arc<Tracked>, &Sample, Option<u64>)) {
-        for container in &self.containers {
-            if let Some(last) = &container.last {
-                take(&container.tracked, last, container.cpu_milli);
-            }
-        }
     }
 
     /// How far its CPU limit held a container back in the last minute.
@@ -190,6 +152,34 @@ impl Latest {
             Some(container.live(*sample))
         });
         LiveTick { time_usec: tick.time_usec, containers: containers.collect() }
+    }
+}
+
+impl LatestSamples for Latest {
+    fn time_usec(&self) -> u64 {
+        self.time_usec
+    }
+
+    fn each(&self, take: &mut dyn FnMut(u32, &Sample)) {
+        for container in &self.containers {
+            if let Some(last) = &container.last {
+                take(container.tracked.slot, last);
+            }
+        }
+    }
+
+    fn before(&self, slot: u32, time_usec: u64, span: Duration) -> Option<LastSeconds> {
+        let place = self.containers.binary_search_by_key(&slot, |c| c.tracked.slot);
+        let container = match place {
+            Ok(at) => self.containers.get(at),
+            Err(_) => self.ended.iter().find(|c| c.tracked.slot == slot),
+        }?;
+        let bytes = |field| container.last.as_ref().and_then(|last| last.get(field)).map(Bytes::new);
+        Some(LastSeconds {
+            usage: bytes(Field::MemoryCurrentBytes),
+            working_set: bytes(Field::MemoryWorkingSetBytes),
+            text: container.recent.text(time_usec, span),
+        })
     }
 }
 

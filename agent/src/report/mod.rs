@@ -7,6 +7,7 @@
 mod backoff;
 mod canonical;
 mod frames;
+pub(crate) mod kept;
 mod live;
 mod outbox;
 mod recent;
@@ -23,27 +24,29 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use evenkeel_enforce::damage::StateFile;
+use evenkeel_enforce::decisions::Draft;
+use evenkeel_enforce::oom::HintSender;
+use evenkeel_enforce::shared::{Heartbeat, lock};
 use evenkeel_log::LogError;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_proto::frame::FrameError;
 use evenkeel_proto::v1;
 
-use crate::damage::StateFile;
-use crate::decisions::{DecisionLog, Draft};
-use crate::oom::HintSender;
+use crate::decisions::Decisions;
 use crate::sample::Ticks;
-use crate::shared::{Context, Heartbeat, LiveBus, Tick, lock};
+use crate::shared::{Context, LiveBus, Tick};
 
 use canonical::Canonical;
 use frames::Framer;
-pub(crate) use live::{LastSeconds, Latest};
+pub(crate) use live::Latest;
 use outbox::Outbox;
 pub(crate) use ring::{NotKept, Past, Ring};
 use spool::{Spool, SpoolError};
 pub(crate) use throttled::Throttling;
 
 /// The latest samples, written by the report thread once a tick and read by whoever answers questions.
-pub(crate) type Usage = Arc<Mutex<Latest>>;
+pub(crate) type LatestUse = Arc<Mutex<Latest>>;
 
 /// Directory of the spool below the state directory.
 const SPOOL_DIR: &str = "spool";
@@ -65,8 +68,8 @@ const BEAT: Duration = Duration::from_secs(2);
 pub(crate) fn start(
     context: &Arc<Context>,
     ticks: Ticks,
-    decisions: &Arc<DecisionLog>,
-    (live, usage, hints): (LiveBus, &Usage, HintSender),
+    decisions: &Arc<Decisions>,
+    (live, usage, hints): (LiveBus, &LatestUse, HintSender),
     ring: Option<Arc<Ring>>,
     heartbeat: Arc<Heartbeat>,
     runtime: &tokio::runtime::Handle,
@@ -126,11 +129,11 @@ pub(crate) fn new_epoch() -> anyhow::Result<u64> {
 fn open_outbox(context: &Context) -> Option<(Arc<Outbox>, String)> {
     let stream = &context.config.stream;
     let address = stream.recommender.clone()?;
-    let dir = context.config.state_dir.join(SPOOL_DIR);
+    let dir = context.config.enforce.state_dir.join(SPOOL_DIR);
     match Spool::open(&dir, context.epoch, stream.spool_bytes) {
         Ok(spool) => {
             context.stats.spool_bytes.set(spool.bytes());
-            context.stats.damages.take(StateFile::Slots, &dir, spool.damaged());
+            context.stats.enforce.damages.take(StateFile::Slots, &dir, spool.damaged());
             Some((Arc::new(Outbox::new(spool)), address))
         }
         Err(error) => {
@@ -146,13 +149,13 @@ fn open_outbox(context: &Context) -> Option<(Arc<Outbox>, String)> {
 /// What the report thread owns.
 struct Reporter {
     context: Arc<Context>,
-    decisions: Arc<DecisionLog>,
+    decisions: Arc<Decisions>,
     outbox: Option<Arc<Outbox>>,
     ring: Option<Arc<Ring>>,
     /// Where a core of this node is not a canonical one.
     canonical: Option<Canonical>,
     framer: Framer,
-    latest: Usage,
+    latest: LatestUse,
     live: LiveBus,
     hints: HintSender,
 }
@@ -254,7 +257,7 @@ impl Reporter {
         };
         tracing::error!("{said}");
         let draft = Draft::node(DecisionKind::Agent, said).result(DecisionResult::Failed);
-        self.decisions.record(draft, &self.context.stats);
+        self.decisions.record(draft, &self.context.stats.enforce);
     }
 
     /// What was kept is in the frame of this epoch and number, or in none.

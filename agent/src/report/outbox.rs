@@ -3,12 +3,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use evenkeel_enforce::decisions::Draft;
+use evenkeel_enforce::shared::lock;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use tokio::sync::Notify;
 
 use super::spool::{News, Spool, SpoolError};
-use crate::decisions::{DecisionLog, Draft};
-use crate::shared::{Stats, lock};
+use crate::decisions::Decisions;
+use crate::shared::Stats;
 
 /// The spool between the thread that fills it and the task that empties it.
 pub(super) struct Outbox {
@@ -51,7 +53,7 @@ impl Outbox {
     }
 
     /// Tells what was folded and lost, as counters and decisions.
-    pub(super) fn tell(news: News, bytes: u64, decisions: &DecisionLog, stats: &Stats) {
+    pub(super) fn tell(news: News, bytes: u64, decisions: &Decisions, stats: &Stats) {
         stats.spool_bytes.set(bytes);
         Self::tell_kept(&news, decisions, stats);
         if news.folded > 0 {
@@ -70,10 +72,10 @@ impl Outbox {
             .input("epoch", format!("{:016x}", first.epoch))
             .input("first", first.first)
             .input("spool_bytes", bytes);
-        decisions.record(draft, stats);
+        decisions.record(draft, &stats.enforce);
     }
     /// What lost frames carried of what must arrive goes with the next ones.
-    fn tell_kept(news: &News, decisions: &DecisionLog, stats: &Stats) {
+    fn tell_kept(news: &News, decisions: &Decisions, stats: &Stats) {
         let Some(kept) = decisions.kept() else { return };
         news.lost.iter().for_each(|lost| kept.lost(lost.epoch, lost.first, lost.last));
         kept.left_out(&news.left_out);
@@ -87,7 +89,7 @@ impl Outbox {
                       they are in the decision log of this node only: reconnect the recommender";
         tracing::warn!(dropped, "{reason}");
         let draft = Draft::node(DecisionKind::Agent, reason).result(DecisionResult::Failed);
-        decisions.record(draft.input("events", dropped), stats);
+        decisions.record(draft.input("events", dropped), &stats.enforce);
     }
 }
 
@@ -98,14 +100,14 @@ mod tests {
     use super::super::frames::Framer;
     use super::super::test_support::{first_tick, tick};
     use super::*;
-    use crate::decisions::kept::Kept;
+    use crate::report::kept::Kept;
 
     const EPOCH: u64 = 7;
     /// Containers of each frame, so that a small spool is full soon.
     const SLOTS: std::ops::Range<u32> = 1..301;
 
     /// What the report thread does with one tick.
-    fn second(spool: &mut Spool, framer: &mut Framer, log: &DecisionLog, stats: &Stats, second: u64) {
+    fn second(spool: &mut Spool, framer: &mut Framer, log: &Decisions, stats: &Stats, second: u64) {
         let kept = log.kept().unwrap();
         let tick = if second == 1 { first_tick(1, SLOTS) } else { tick(second, SLOTS) };
         let frame = framer.frame(&tick, &[], kept.take(64)).unwrap();
@@ -120,9 +122,9 @@ mod tests {
 
     fn fill(is_read: bool, until: impl Fn(&Stats) -> bool) -> Vec<v1::Decision> {
         let (dir, stats) = (tempfile::tempdir().unwrap(), Stats::default());
-        let log = DecisionLog::in_memory_with(Some(Kept::in_memory(EPOCH)));
+        let log = Decisions::in_memory(Some(Kept::in_memory(EPOCH)));
         let (mut spool, mut framer) = (Spool::open(dir.path(), EPOCH, 1 << 20).unwrap(), Framer::default());
-        log.record(Draft::node(DecisionKind::OomKill, "a kill"), &stats);
+        log.record(Draft::node(DecisionKind::OomKill, "a kill"), &stats.enforce);
         for time in 1..20_000 {
             second(&mut spool, &mut framer, &log, &stats, time);
             if is_read {

@@ -15,12 +15,13 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use evenkeel_enforce::damage::StateFile;
+use evenkeel_enforce::shared::lock;
 use evenkeel_log::{Log, LogError, Options, Overflow};
 use evenkeel_proto::{frame, v1};
 use prost::Message as _;
 
-use crate::damage::StateFile;
-use crate::shared::{Stats, lock};
+use crate::shared::Stats;
 
 pub(crate) use look::{NotKept, Past};
 
@@ -72,7 +73,7 @@ impl Ring {
         let mut inner = lock(&ring.inner);
         match ring.open_log(stats) {
             Ok(log) => inner.log = Some(log),
-            Err(error) => inner.fail(&error, crate::decisions::now_usec(), stats),
+            Err(error) => inner.fail(&error, evenkeel_enforce::decisions::now_usec(), stats),
         }
         drop(inner);
         ring
@@ -93,7 +94,7 @@ impl Ring {
         for damage in &recovery.damage {
             tracing::warn!(%damage, "the ring was damaged; what is before the damage is kept");
         }
-        stats.damages.take(StateFile::Ring, &self.dir, recovery.damage.len());
+        stats.enforce.damages.take(StateFile::Ring, &self.dir, recovery.damage.len());
         stats.ring_bytes.set(log.bytes());
         Ok(log)
     }
@@ -164,7 +165,7 @@ impl Ring {
     pub(super) fn end(&self, stats: &Stats) {
         let mut inner = lock(&self.inner);
         if let Some(error) = inner.log.as_mut().and_then(|log| log.flush().err()) {
-            inner.fail(&error, crate::decisions::now_usec(), stats);
+            inner.fail(&error, evenkeel_enforce::decisions::now_usec(), stats);
         }
     }
 }

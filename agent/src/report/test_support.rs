@@ -2,13 +2,46 @@
 
 use std::sync::Arc;
 
+use evenkeel_enforce::config::InForce;
+use evenkeel_enforce::overlay::Overlays;
+use evenkeel_enforce::shared::{self as enforce, Stop, TrackChange, Tracked};
 use evenkeel_model::node::{NodeFacts, NodeKey};
 use evenkeel_model::sample::{Field, Sample};
 use evenkeel_model::units::{Bytes, MilliCpu};
+use evenkeel_model::workload::{
+    CgroupBinding, ContainerKind, ContainerResources, Managed, PodFacts, PodRef, Requested, ScorePolicy,
+    SourceKind, Workload,
+};
 use evenkeel_qos::rules::ResourceClasses;
 
-use crate::shared::{Context, Stats, Stop, Tick, TrackChange, Tracked};
-use crate::testing::workload;
+use crate::config::Reload;
+use crate::shared::{Context, Stats, Tick};
+
+/// A burstable container `main` of the pod `name`, in the cgroup `/name`: half a core and 256 MiB requested.
+pub(crate) fn workload(name: &str) -> Workload {
+    Workload {
+        id: format!("default/{name}/main"),
+        source: SourceKind::Manifests,
+        pod: PodRef { namespace: "default".into(), name: name.into(), uid: None },
+        container: "main".into(),
+        kind: ContainerKind::Regular,
+        workload: name.into(),
+        image: None,
+        command_hash: None,
+        cgroup: CgroupBinding::Path(format!("/{name}")),
+        pid: None,
+        requested: Requested::Stated(ContainerResources {
+            cpu_request: Some(MilliCpu::new(500)),
+            cpu_limit: None,
+            memory_request: Some(Bytes::new(256 << 20)),
+            memory_limit: None,
+        }),
+        pod_facts: PodFacts::default(),
+        managed: Managed::Yes,
+        score_policy: ScorePolicy::Respect,
+        oom_kill: None,
+    }
+}
 
 /// Container `main` of the pod `name` under a slot.
 pub(crate) fn tracked(slot: u32, name: &str) -> Tracked {
@@ -60,16 +93,16 @@ pub(crate) fn configured(dir: &std::path::Path, epoch: u64, text: &str) -> Arc<C
     let (config, loaded) = crate::config::read(Some(&file), &[]).unwrap();
     let node = NodeKey { cluster: "test".into(), node: "n1".into() };
     let trust = crate::trust::Trusts::open(&config, &node).unwrap();
-    Arc::new(Context {
-        trust,
-        live: crate::config::InForce::new(config.clone(), crate::config::json(&loaded.raw)),
-        config,
-        node,
+    let stats = Stats::default();
+    let enforce = enforce::Context {
+        live: InForce::new(Arc::clone(&config.enforce)),
+        config: Arc::clone(&config.enforce),
         boot_id: "boot".into(),
-        epoch,
         facts: NodeFacts::of_size(Bytes::new(1 << 30), MilliCpu::new(2000)),
-        stats: Stats::default(),
+        stats: Arc::clone(&stats.enforce),
         stop: Stop::default(),
-        overlays: crate::overlay::Overlays::default(),
-    })
+        overlays: Overlays::default(),
+    };
+    let reload = Reload::new(crate::config::json(&loaded.raw));
+    Arc::new(Context { config, enforce: Arc::new(enforce), reload, node, epoch, stats, trust })
 }

@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
+use evenkeel_enforce::decisions::now_usec;
+use evenkeel_enforce::shared::Waker;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
 use super::usec;
-use crate::decisions::now_usec;
-use crate::shared::Waker;
 
 /// The sampler's clock. Monotonic (`CLOCK_MONOTONIC`) but for the wall-clock time given to each tick.
 #[derive(Debug)]

@@ -21,11 +21,12 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use evenkeel_enforce::shared::{Heartbeat, TrackChange, Waker};
 use evenkeel_host::cgroup::CgroupTree;
 use evenkeel_host::roots::Roots;
 use evenkeel_host::sampler::{Descriptors, Plan, SampleContext, descriptors_needed, raise_nofile};
 
-use crate::shared::{Context, Heartbeat, Tick, TrackChange, Waker};
+use crate::shared::{Context, Tick};
 
 use clock::{Clock, Due};
 use readers::Readers;
@@ -59,7 +60,7 @@ pub(crate) fn start(
     changes: Receiver<TrackChange>,
     heartbeat: Arc<Heartbeat>,
 ) -> anyhow::Result<(JoinHandle<()>, Ticks)> {
-    let roots = &context.config.roots;
+    let roots = &context.config.enforce.roots;
     let tree = CgroupTree::open(&Roots::new(&roots.proc, &roots.cgroup))
         .context("cannot open the cgroup tree for sampling")?;
     let nofile = raise_nofile(descriptors_needed(tree.layout(), CONTAINERS))?;
@@ -82,9 +83,9 @@ pub(crate) fn start(
     };
     let (ends, ticks) = channels();
     let bell = Waker::new().context("cannot make the sampler's waker")?;
-    context.stop.register(bell.clone());
+    context.enforce.stop.register(bell.clone());
     let work = move || {
-        while !sampler.context.stop.is_set() {
+        while !sampler.context.enforce.stop.is_set() {
             heartbeat.beat();
             let Some(due) = sampler.clock.wait(&bell) else { continue };
             sampler.due(due, &ends);
@@ -149,5 +150,5 @@ impl Sampler {
 
 /// Microseconds, saturating, of a time that is short anyway.
 fn usec(duration: Duration) -> u64 {
-    crate::shared::micros(duration)
+    evenkeel_enforce::shared::micros(duration)
 }

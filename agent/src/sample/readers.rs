@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_enforce::shared::{TrackChange, Tracked};
 use evenkeel_host::error::Category;
 use evenkeel_host::sampler::{ContainerReader, SampleContext, TrafficReader};
 use evenkeel_model::sample::Sample;
 use evenkeel_model::traffic::Traffic;
 use evenkeel_model::workload::ContainerKind;
 
-use crate::shared::{Stats, TrackChange, Tracked};
+use crate::shared::Stats;
 
 /// What a tick fills, by slot: samples, and traffic of those whose turn it is.
 type Filled<'a> = (&'a mut Vec<(u32, Sample)>, &'a mut Vec<(u32, Traffic)>);

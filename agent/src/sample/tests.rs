@@ -2,13 +2,13 @@
 
 use std::sync::mpsc::sync_channel;
 
+use evenkeel_enforce::shared::Tracked;
 use evenkeel_host::fake::FakeTree;
 use evenkeel_host::hierarchy::{Hierarchy, Mode};
 use evenkeel_model::sample::Field;
 
 use super::*;
 use crate::report::test_support::{context, tracked};
-use crate::shared::Tracked;
 
 /// A machine with `containers` cgroups `/c1`, `/c2`, ... and a sampler over them that has been told of all.
 pub(super) struct Machine {

@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use evenkeel_enforce::allocatable;
+use evenkeel_enforce::converge::board::Board;
+use evenkeel_enforce::oom::evictions::Evictions;
 use evenkeel_model::pod::read_pod;
 use evenkeel_model::workload::{SourceKind, Workload};
 use evenkeel_net::{Gate, Limits, Speech};
@@ -19,11 +22,9 @@ use tower::layer::util::{Identity as NoLayer, Stack};
 
 use super::door::Door;
 use super::watch::{self, Messages};
-use super::{admit, wire};
-use crate::converge::board::Board;
-use crate::decisions::DecisionLog;
-use crate::oom::evictions::Evictions;
-use crate::report::{NotKept, Ring, Usage};
+use super::wire;
+use crate::decisions::Decisions;
+use crate::report::{LatestUse, NotKept, Ring};
 use crate::shared::{Context, LiveBus};
 
 /// Calls one connection may have open: a person's tools need a few.
@@ -47,11 +48,11 @@ pub(crate) struct Agent {
     /// Containers, sources, knobs.
     pub board: Arc<Board>,
     /// Decisions.
-    pub decisions: Arc<DecisionLog>,
+    pub decisions: Arc<Decisions>,
     /// Live use.
     pub live: LiveBus,
     /// Use in the last minute.
-    pub usage: Usage,
+    pub usage: LatestUse,
     /// Use before that; `None` where none is kept.
     pub ring: Option<Arc<Ring>>,
     /// What is offered for containers that failed.
@@ -59,11 +60,11 @@ pub(crate) struct Agent {
     /// Capabilities held.
     pub capabilities: Vec<String>,
     /// The node as a whole.
-    pub node: Arc<crate::node::View>,
+    pub node: Arc<evenkeel_enforce::node::View>,
     /// Memory pressure and CPU starvation.
-    pub pressure: Arc<crate::pressure::view::View>,
+    pub pressure: Arc<evenkeel_enforce::pressure::view::View>,
     /// What is set for a while.
-    pub holds: Arc<crate::holds::Holds>,
+    pub holds: Arc<evenkeel_enforce::holds::Holds>,
 }
 
 struct Service {
@@ -176,11 +177,12 @@ impl AgentService for Service {
                 || !refused.contains(&(workload.pod.namespace.clone(), workload.pod.name.clone()))
         };
         let taken =
-            admit::requested(workloads.map(|workload| &**workload).filter(|workload| is_in(workload)));
+            allocatable::requested(workloads.map(|workload| &**workload).filter(|workload| is_in(workload)));
         let context = &self.agent.context;
-        let asked = admit::asked(&pod, &context.config.types);
-        let short = admit::shortages(&admit::allocatable(context), &taken, &asked);
-        let short = admit::with_types(short, &context.config.types);
+        let asked = allocatable::asked(&pod, &context.config.types);
+        let short = allocatable::shortages(&allocatable::of_node(&context.enforce), &taken, &asked);
+        let short = allocatable::with_types(short, &context.config.types);
+        let short: Vec<_> = short.into_iter().map(wire::shortage).collect();
         Ok(Response::new(v1::AdmitResponse { fits: short.is_empty(), short }))
     }
 }

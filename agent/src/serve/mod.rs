@@ -3,7 +3,6 @@
 //! Owned here: sockets, the service, the conversion of views to the wire. Not owned: any state; everything is read
 //! from the board, the decision log, the counters and the live bus.
 
-pub(crate) mod admit;
 mod door;
 mod grpc;
 pub(crate) mod metrics;

@@ -1,9 +1,8 @@
 //! Pressure and holds in the wire's words.
 
+use evenkeel_enforce::holds::Hold;
+use evenkeel_enforce::pressure::view::{DomainView, View};
 use evenkeel_proto::v1;
-
-use crate::holds::Hold;
-use crate::pressure::view::{DomainView, View};
 
 /// All of it.
 pub(super) fn status(view: &View) -> v1::PressureStatus {

@@ -2,6 +2,13 @@
 
 use std::sync::Arc;
 
+use evenkeel_enforce::allocatable::Shortage;
+use evenkeel_enforce::converge::board::{ContainerView, KnobView, NodeKnob, SourceView};
+use evenkeel_enforce::converge::{State, source_name};
+use evenkeel_enforce::node::cap::CapView;
+use evenkeel_enforce::node::daemons::{Daemon, DaemonState};
+use evenkeel_enforce::oom::evictions::Offer;
+use evenkeel_enforce::shared::{Tracked, lock, micros};
 use evenkeel_model::sample::Sample;
 use evenkeel_model::units::Bytes;
 use evenkeel_model::usage::UsageRecord;
@@ -9,13 +16,8 @@ use evenkeel_proto::convert::{Identity, usage_record};
 use evenkeel_proto::v1;
 
 use super::{Agent, pressure};
-use crate::converge::board::{ContainerView, KnobView, NodeKnob, SourceView};
-use crate::converge::{State, source_name};
-use crate::node::cap::CapView;
-use crate::node::daemons::{Daemon, DaemonState};
-use crate::oom::evictions::Offer;
 use crate::report::{Past, Throttling};
-use crate::shared::{Context, LiveTick, Stats, Tracked, lock, micros};
+use crate::shared::{Context, LiveTick, Stats};
 
 /// Everything status shows.
 pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
@@ -25,26 +27,26 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
     v1::GetStatusResponse {
         cluster: context.node.cluster.clone(),
         node: context.node.node.clone(),
-        mode: config.mode.as_str().to_owned(),
-        rules: config.plan.rules.as_str().to_owned(),
-        panic: context.overlays.last().is_some_and(|offer| offer.panic.is_some()),
+        mode: config.enforce.mode.as_str().to_owned(),
+        rules: config.enforce.plan.rules.as_str().to_owned(),
+        panic: context.enforce.overlays.last().is_some_and(|offer| offer.panic.is_some()),
         capabilities: agent.capabilities.clone(),
         knobs: board
             .knobs()
             .into_iter()
-            .chain(context.stats.damages.rows())
+            .chain(context.stats.enforce.damages.rows())
             .chain(ring(&context.stats))
             .chain(context.trust.rows())
             .map(node_knob)
             .collect(),
         containers: containers(agent, false),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        facts: Some((&context.facts).into()),
+        facts: Some((&context.enforce.facts).into()),
         stream: Some(stream(agent)),
         wake: Some(v1::WakeStatus {
             process_events: wake.process_events,
             cgroup_events: wake.cgroup_events,
-            audit_period_usec: micros(config.converge.audit_period),
+            audit_period_usec: micros(config.enforce.converge.audit_period),
             why: wake.why.unwrap_or_default(),
         }),
         sources: board.sources().iter().map(source).collect(),
@@ -52,7 +54,7 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
         holds: agent.holds.list().iter().map(pressure::hold).collect(),
         daemons: agent.node.daemons().into_iter().map(daemon).collect(),
         workloads_cap: agent.node.cap().map(cap),
-        overlay: config.overlay.accept.then(|| overlay(context)),
+        overlay: config.enforce.overlay.accept.then(|| overlay(context)),
     }
 }
 
@@ -61,7 +63,7 @@ const REFUSALS: usize = 100;
 
 /// What the recommender said last.
 fn overlay(context: &Context) -> v1::OverlayStatus {
-    let (last, refused) = (context.overlays.last(), context.overlays.refusals());
+    let (last, refused) = (context.enforce.overlays.last(), context.enforce.overlays.refusals());
     let shown = refused.iter().take(REFUSALS).map(|refusal| v1::OverlayRefusal {
         pod: refusal.pod.clone(),
         container: refusal.container.clone(),
@@ -73,7 +75,7 @@ fn overlay(context: &Context) -> v1::OverlayStatus {
         refused_count: u32::try_from(refused.len()).unwrap_or(u32::MAX),
         made_usec: last.as_ref().map_or(0, |offer| offer.made_usec),
         offered: last.as_ref().map_or(0, |offer| u32::try_from(offer.entries.len()).unwrap_or(u32::MAX)),
-        in_force: u32::try_from(context.stats.resized.get()).unwrap_or(u32::MAX),
+        in_force: u32::try_from(context.stats.enforce.resized.get()).unwrap_or(u32::MAX),
         panic_revert: switch.as_ref().is_some_and(|switch| switch.revert),
         panic: switch.map(|switch| switch.why().to_owned()).unwrap_or_default(),
     }
@@ -292,4 +294,10 @@ fn ring(stats: &Stats) -> Option<NodeKnob> {
 
 fn sample(sample: &Sample) -> v1::Sample {
     v1::Sample::from(sample)
+}
+
+/// What is lacking of one resource.
+pub(super) fn shortage(shortage: Shortage) -> v1::Shortage {
+    let Shortage { resource, requested, free, by, why } = shortage;
+    v1::Shortage { resource, requested, free, by, why }
 }

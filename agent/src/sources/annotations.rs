@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_enforce::shared::SourceProblem;
 use evenkeel_model::pod::{CONFIG_MIRROR, CONFIG_SOURCE, Container, read_resources_by_container};
 use evenkeel_model::requirements::Requirements;
 use evenkeel_model::workload::{
@@ -13,7 +14,6 @@ use evenkeel_model::workload::{
 use evenkeel_qos::estimate::lowered;
 
 use super::engines::tree;
-use crate::shared::SourceProblem;
 
 const MANAGE: &str = "evenkeel.dev/manage";
 const SCORE: &str = "evenkeel.dev/score";

@@ -6,11 +6,12 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use evenkeel_enforce::shared::SourceProblem;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
-use crate::shared::{Rescan, SourceProblem};
+use crate::shared::Rescan;
 
 /// Asking a known container again: its resources may have been updated in place, which no event tells.
 const STATUS_PERIOD: Duration = Duration::from_secs(60);

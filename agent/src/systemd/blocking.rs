@@ -3,10 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use evenkeel_enforce::systemd::property::Property;
+use evenkeel_enforce::systemd::{NotSet, SetProperties};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::bus::{BusError, Manager};
-use super::property::Property;
 
 /// A healthy manager answers in milliseconds. One that reads its files again may take longer; then the kernel is
 /// written directly.
@@ -14,21 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// First and longest time without another try after an outage.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// How the writer reaches systemd.
-pub(crate) trait SetProperties {
-    /// Release of systemd, where it is known: then the bus has answered at least once.
-    fn version(&mut self) -> Result<Option<u32>, BusError>;
-
-    /// Sets properties of a unit until the machine reboots.
-    ///
-    /// # Errors
-    /// When systemd refuses, does not answer, or did not a moment ago.
-    fn set(&mut self, unit: &str, properties: &[Property]) -> Result<(), BusError>;
-}
-
 /// A connection that is made when it is first needed and again after it broke.
 #[derive(Default)]
-pub(crate) struct Bus {
+pub(super) struct Bus {
     link: Option<(Runtime, Manager)>,
     outage: Option<Outage>,
 }
@@ -68,14 +57,8 @@ impl Bus {
             tracing::info!("systemd answers again; units' knobs are set through it");
         }
     }
-}
 
-impl SetProperties for Bus {
-    fn version(&mut self) -> Result<Option<u32>, BusError> {
-        Ok(self.link()?.1.version)
-    }
-
-    fn set(&mut self, unit: &str, properties: &[Property]) -> Result<(), BusError> {
+    fn call(&mut self, unit: &str, properties: &[Property]) -> Result<(), BusError> {
         let (runtime, manager) = self.link()?;
         let done = runtime.block_on(async {
             tokio::time::timeout(PATIENCE, manager.set(unit, properties)).await.unwrap_or(Err(BusError::Late))
@@ -85,6 +68,22 @@ impl SetProperties for Bus {
             _ => self.end_outage(),
         }
         done
+    }
+}
+
+impl SetProperties for Bus {
+    fn version(&mut self) -> Option<u32> {
+        self.link().ok()?.1.version
+    }
+
+    fn set(&mut self, unit: &str, properties: &[Property]) -> Result<(), NotSet> {
+        self.call(unit, properties).map_err(|error| match error {
+            BusError::Denied(_) | BusError::Unknown(_) => NotSet::Refused(error.to_string()),
+            // An outage has been told once; a cgroup that looks like a unit's may be anybody's.
+            BusError::Away(_) | BusError::Late | BusError::NoUnit(_) => {
+                NotSet::Unreachable(error.to_string())
+            }
+        })
     }
 }
 

@@ -5,14 +5,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use evenkeel_enforce::systemd::names::unit_of_object;
+use evenkeel_enforce::systemd::property::{self, Property};
 use futures::StreamExt;
 use zbus::connection::Builder;
 use zbus::message::Type;
 use zbus::zvariant::{OwnedObjectPath, OwnedValue, Value};
 use zbus::{Connection, MatchRule, Message, MessageStream};
-
-use super::names::unit_of_object;
-use super::property::{self, Property};
 
 const DESTINATION: &str = "org.freedesktop.systemd1";
 const PATH: &str = "/org/freedesktop/systemd1";

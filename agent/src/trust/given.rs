@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use evenkeel_net::tls::{Certificate, SOON, certificates};
 
-use crate::shared::lock;
+use evenkeel_enforce::shared::lock;
 
 /// Tells one state of a file from another.
 type Print = (u64, u64, i64, i64);

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use evenkeel_enforce::shared::lock;
 use evenkeel_log::private;
 use evenkeel_model::node::NodeKey;
 use evenkeel_net::pin;
@@ -28,7 +29,6 @@ use tonic::transport::Channel;
 
 use super::now;
 use crate::config::Config;
-use crate::shared::lock;
 
 /// Certificate and key, PEM.
 const PAIR: &str = "node.pem";
@@ -78,7 +78,7 @@ impl Membership {
     pub(crate) fn new(config: &Config, node: &NodeKey) -> Self {
         let membership = Self {
             joining: config.stream.joining.clone(),
-            dir: config.state_dir.join("identity"),
+            dir: config.enforce.state_dir.join("identity"),
             node: node.clone(),
             state: Mutex::default(),
             refused: AtomicBool::new(false),

@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
+use evenkeel_enforce::converge::board::NodeKnob;
+use evenkeel_enforce::shared::lock;
 use evenkeel_model::node::NodeKey;
 use evenkeel_net::Reminder;
 use evenkeel_net::tls::Tls;
 
 use crate::config::Config;
-use crate::converge::board::NodeKnob;
-use crate::shared::lock;
 use given::Given;
 use membership::Membership;
 

@@ -1,5 +1,6 @@
 //! `[admission]`: what becomes of manifests that do not fit.
 
+use evenkeel_enforce::admission::Mode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,16 +13,6 @@ section! {
         /// fits. Who was admitted stays, also over restarts. Default: what harms nobody.
         mode: Mode = Mode::Report,
     }
-}
-
-/// What becomes of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Mode {
-    /// It is applied and told.
-    Report,
-    /// It is not applied until it fits.
-    Refuse,
 }
 
 /// Checks the section.

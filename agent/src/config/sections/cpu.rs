@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use evenkeel_enforce::converge::rules::{CpuRules, Excess};
+use evenkeel_enforce::shared::micros;
 use evenkeel_qos::config::{BurstPercent, CpuPeriod};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -61,37 +63,6 @@ pub(crate) enum Conversion {
     Systemd,
 }
 
-/// Who gets excess CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Excess {
-    /// In proportion to requests.
-    Proportional,
-    /// Equal parts for active containers.
-    Fair,
-}
-
-/// The valid section.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CpuRules {
-    /// Who gets excess CPU.
-    pub excess: Excess,
-    /// Part of the quota that may be saved up; `None` = no burst.
-    pub burst: Option<BurstPercent>,
-    /// BestEffort containers are idle to the scheduler.
-    pub idle_best_effort: bool,
-    /// Whole-core Guaranteed containers get cores of their own.
-    pub exclusive_cores: bool,
-    /// Where the kubelet keeps the state of its CPU manager.
-    pub kubelet_dir: PathBuf,
-    /// Length of a quota's period.
-    pub period: CpuPeriod,
-    /// Fair mode: thousandths of a core above which a container is active.
-    pub fair_active_above_milli: u32,
-    /// Fair mode: time below that after which it is idle.
-    pub fair_idle_after: Duration,
-}
-
 /// Checks the section.
 pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Cpu) -> CpuRules {
     if raw.burst_percent > 100 {
@@ -106,7 +77,7 @@ pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Cpu) -> CpuRules {
         exclusive_cores: raw.exclusive_cores,
         kubelet_dir: c.absolute("cpu.kubelet_dir", &raw.kubelet_dir),
         // Checked above; the default stands in where the check has failed anyway.
-        period: CpuPeriod::new(crate::shared::micros(period)).unwrap_or_default(),
+        period: CpuPeriod::new(micros(period)).unwrap_or_default(),
         fair_active_above_milli: raw.fair_active_above_milli,
         fair_idle_after: c.span("cpu.fair_idle_after", raw.fair_idle_after.get(), IDLE_AFTER),
     }

@@ -1,7 +1,6 @@
 //! `[daemons]`: what the node cannot live without, and how it is found.
 
-use std::path::PathBuf;
-
+use evenkeel_enforce::node::rules::{DaemonRules, Program};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -28,28 +27,6 @@ section! {
 
 fn names(all: &[&str]) -> Vec<String> {
     all.iter().map(|name| (*name).to_owned()).collect()
-}
-
-/// A program as the configuration names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Program {
-    /// By the path of its file.
-    Path(PathBuf),
-    /// By the name of its file.
-    Name(String),
-}
-
-/// The valid section.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct DaemonRules {
-    /// systemd units; nothing is looked for where all three lists are empty.
-    pub units: Vec<String>,
-    /// Cgroup paths.
-    pub cgroups: Vec<String>,
-    /// Programs.
-    pub programs: Vec<Program>,
-    /// Whether anything is protected, the agent itself included.
-    pub enabled: bool,
 }
 
 /// Checks the section.

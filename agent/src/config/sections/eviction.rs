@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use evenkeel_enforce::evict::{Acting, CarryOut};
+use evenkeel_enforce::shared::micros;
 use evenkeel_qos::eviction::{MOST_RESTARTS, Policy, Remedy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::check::Checker;
 use super::super::scalar::Span;
-use crate::shared::micros;
 
 /// Shorter than a container takes to start, no restart would ever count; longer, a failure of last week would.
 const WINDOW: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(24 * 3600));
@@ -50,29 +51,6 @@ pub(crate) enum Offer {
     Restart,
     /// Its pod goes.
     Evict,
-}
-
-/// Who carries out what is ruled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum CarryOut {
-    /// Whoever runs the pod.
-    Offer,
-    /// Nobody; what would be done is told.
-    DryRun,
-    /// The agent, where nobody else does.
-    Act,
-}
-
-/// How rulings are carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Acting {
-    /// By whom.
-    pub mode: CarryOut,
-    /// Shortest time between two deeds.
-    pub pause: Duration,
-    /// Pods of a group that an eviction must leave.
-    pub min_available: u32,
 }
 
 impl From<Offer> for Remedy {

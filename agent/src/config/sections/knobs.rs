@@ -1,5 +1,6 @@
 //! `[knobs]`: which knobs are written at all.
 
+use evenkeel_enforce::converge::rules::Switches;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,41 +30,17 @@ section! {
     }
 }
 
-/// The switches, any of which may be anything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Switches {
-    /// `oom_score_adj`.
-    pub oom_score_adj: bool,
-    /// `cpu.shares` (v1).
-    pub cpu_shares: bool,
-    /// `cpu.weight` (v2).
-    pub cpu_weight: bool,
-    /// CPU bandwidth.
-    pub cpu_quota: bool,
-    /// CPU burst.
-    pub cpu_burst: bool,
-    /// Memory protection.
-    pub memory_protection: bool,
-    /// Memory limits.
-    pub memory_max: bool,
-    /// Whole-container kills.
-    pub memory_oom_group: bool,
-    /// Swap limits.
-    pub memory_swap: bool,
-}
-
-impl From<&Knobs> for Switches {
-    fn from(raw: &Knobs) -> Self {
-        Self {
-            oom_score_adj: raw.oom_score_adj,
-            cpu_shares: raw.cpu_shares,
-            cpu_weight: raw.cpu_weight,
-            cpu_quota: raw.cpu_quota,
-            cpu_burst: raw.cpu_burst,
-            memory_protection: raw.memory_protection,
-            memory_max: raw.memory_max,
-            memory_oom_group: raw.memory_oom_group,
-            memory_swap: raw.memory_swap,
-        }
+/// The valid section: the switches, any of which may be anything.
+pub(in super::super) const fn switches(raw: &Knobs) -> Switches {
+    Switches {
+        oom_score_adj: raw.oom_score_adj,
+        cpu_shares: raw.cpu_shares,
+        cpu_weight: raw.cpu_weight,
+        cpu_quota: raw.cpu_quota,
+        cpu_burst: raw.cpu_burst,
+        memory_protection: raw.memory_protection,
+        memory_max: raw.memory_max,
+        memory_oom_group: raw.memory_oom_group,
+        memory_swap: raw.memory_swap,
     }
 }

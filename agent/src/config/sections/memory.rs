@@ -1,12 +1,13 @@
 //! `[memory]`: limits and what dies with an OOM kill. What concerns the node as a whole has files of its own.
 
+use evenkeel_enforce::node::rules::Overcommit;
 use evenkeel_model::workload::OomKill;
 use evenkeel_qos::config::MemoryHighFactor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::check::Checker;
-use super::node_memory::{Overcommit, WorkloadsCap};
+use super::node_memory::WorkloadsCap;
 
 section! {
     /// How memory is kept and limited.

@@ -1,7 +1,7 @@
 //! `[node]`: who this node is, and what it has to give.
 
+use evenkeel_enforce::allocatable::Allocatable;
 use evenkeel_model::quantity::Quantity;
-use evenkeel_model::requirements::ResourceList;
 use evenkeel_model::resource_type::{CpuConversionFactor, ResourceTypes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,15 +26,6 @@ section! {
         /// recommender is told of CPU is multiplied by it, and what it recommends is divided by it; on this node a core is a core.
         cpu_conversion_factor: Amount = Amount(Quantity::from_units(1)),
     }
-}
-
-/// What a node gives to pods, as configured.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Allocatable {
-    /// Amounts that stand in for, or add to, what the machine says.
-    pub stated: ResourceList,
-    /// Amounts kept from it.
-    pub reserved: ResourceList,
 }
 
 /// Checks both lists.

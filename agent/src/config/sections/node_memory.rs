@@ -1,5 +1,6 @@
 //! `memory.overcommit` and `[memory.workloads_cap]`: the machine's memory as a whole.
 
+use evenkeel_enforce::node::rules::{CapRules, NodeMemory, Overcommit};
 use evenkeel_model::units::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,38 +24,6 @@ section! {
         /// Added to the measured 99th percentile of what is used outside, in percent (0 to 1000).
         margin_percent: u16 = 10,
     }
-}
-
-/// What is done about `vm.overcommit_memory`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Overcommit {
-    /// Another value than 1 is reported.
-    Check,
-    /// It is set to 1, and put back by `evenkeel-agent restore`.
-    Set,
-    /// Nobody looks.
-    Off,
-}
-
-/// The cap, checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CapRules {
-    /// Path of the cgroup, without a slash at its end.
-    pub cgroup: String,
-    /// Memory kept until more is known.
-    pub reserve: Bytes,
-    /// Percent on top of what is measured.
-    pub margin_percent: u16,
-}
-
-/// What a node's memory is given.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NodeMemory {
-    /// `vm.overcommit_memory`.
-    pub overcommit: Overcommit,
-    /// The cap; `None` = off.
-    pub cap: Option<CapRules>,
 }
 
 /// Checks both.

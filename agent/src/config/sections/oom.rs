@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use evenkeel_enforce::oom::OomRules;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,13 +20,6 @@ section! {
         /// the agent has in memory, enough to see whether memory grew slowly or at once.
         history: Span = Span::seconds(60),
     }
-}
-
-/// The valid section.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OomRules {
-    /// Length of the samples told with a kill.
-    pub history: Duration,
 }
 
 /// Checks the section.

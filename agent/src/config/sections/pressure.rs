@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use evenkeel_enforce::pressure::rules::PressureRules;
+use evenkeel_enforce::shared::micros;
 use evenkeel_model::units::Bytes;
 use evenkeel_qos::pressure::{Band, Bands, Pair, Rules, Switches};
 use schemars::JsonSchema;
@@ -9,7 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use super::super::check::Checker;
 use super::super::scalar::{Size, Span};
-use crate::shared::micros;
 
 section! {
     /// What is done about memory that runs short: graded steps on BestEffort containers first, then on Burstable ones
@@ -151,17 +152,6 @@ const FREEZE: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// WINDOW_MIN_US and WINDOW_MAX_US of kernel/sched/psi.c.
 const WINDOW: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 const SPAN: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(3600));
-
-/// The valid section.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PressureRules {
-    /// Whether anything is done.
-    pub enabled: bool,
-    /// Thresholds and steps; what the machine cannot do is still in it.
-    pub rules: Rules,
-    /// Window of triggers, microseconds.
-    pub window_usec: u64,
-}
 
 /// Checks the section.
 pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Pressure) -> PressureRules {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use evenkeel_enforce::pressure::rules::StarvationRules;
+use evenkeel_enforce::shared::micros;
 use evenkeel_qos::starvation::{Evict, Rules};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use super::super::check::Checker;
 use super::super::scalar::Span;
 use super::pressure::percent;
-use crate::shared::micros;
 
 section! {
     /// Containers that do not get the CPU they requested, although they want it: they are reported, and those who have
@@ -53,15 +54,6 @@ pub(crate) enum Who {
 }
 
 const AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
-
-/// The valid section.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct StarvationRules {
-    /// Whether anybody looks.
-    pub enabled: bool,
-    /// The rules.
-    pub rules: Rules,
-}
 
 /// Checks the section.
 pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Starvation) -> StarvationRules {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_enforce::shared::lock;
 use evenkeel_log::{LogError, Reader, Seq};
 use evenkeel_model::rollup::Rollup;
 use evenkeel_model::sample::Sample;
@@ -14,7 +15,7 @@ use jiff::Timestamp;
 use prost::Message as _;
 
 use super::{HEAD, Kind, Ring};
-use crate::shared::{Stats, lock};
+use crate::shared::Stats;
 
 /// Traffic older than this is not told, microseconds: three looks.
 const LOOKS: u64 = 30_000_000;

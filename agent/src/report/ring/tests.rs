@@ -125,7 +125,7 @@ fn damage_is_said_and_what_is_before_it_is_told() {
     let middle = file.metadata().unwrap().len() / 2;
     file.write_at(b"damage", middle).unwrap();
     let mut rig = Rig::open(dir.path(), 4 * MIB, 1..3);
-    let rows = rig.stats.damages.rows();
+    let rows = rig.stats.enforce.damages.rows();
     assert_eq!((rows.len(), rows[0].name), (1, "ring/*"));
     assert_eq!(rig.told(1100).0, 1100);
     // New seconds are kept behind it.

@@ -13,6 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use evenkeel_enforce::allocatable;
+use evenkeel_enforce::decisions::Draft;
+use evenkeel_enforce::shared::lock;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_proto::line;
 use evenkeel_proto::v1;
@@ -28,10 +31,9 @@ use super::backoff::Backoff;
 use super::canonical;
 use super::outbox::Outbox;
 use super::spool::{Renewed, SpoolError};
-use crate::config::Config;
-use crate::decisions::{DecisionLog, Draft};
-use crate::serve::admit;
-use crate::shared::{Context, lock};
+use crate::decisions::Decisions;
+use crate::overlay;
+use crate::shared::Context;
 use crate::trust::membership::NewCertificate;
 use token::Token;
 
@@ -55,7 +57,7 @@ struct Ended {
 pub(super) struct Client {
     context: Arc<Context>,
     outbox: Arc<Outbox>,
-    decisions: Arc<DecisionLog>,
+    decisions: Arc<Decisions>,
     address: String,
 }
 
@@ -82,7 +84,7 @@ struct Delivery {
     /// This run's own epoch, which never ends.
     current: bool,
     /// The configuration at the handshake, which told what this node has to give.
-    config: Arc<Config>,
+    config: Arc<evenkeel_enforce::config::Config>,
 }
 
 /// What to do next with an epoch.
@@ -99,7 +101,7 @@ impl Client {
     pub(super) fn new(
         context: Arc<Context>,
         outbox: Arc<Outbox>,
-        decisions: Arc<DecisionLog>,
+        decisions: Arc<Decisions>,
         address: String,
     ) -> Self {
         Self { context, outbox, decisions, address }
@@ -108,7 +110,7 @@ impl Client {
     /// Connects and delivers until the agent stops.
     pub(super) async fn run(self) {
         let mut backoff = Backoff::new();
-        while !self.context.stop.is_set() {
+        while !self.context.enforce.stop.is_set() {
             let mut greeted = false;
             let Err(error) = self.session(&mut greeted).await;
             if greeted {
@@ -166,7 +168,7 @@ impl Client {
             .input("epoch", format!("{old:016x}"))
             .input("new_epoch", format!("{new:016x}"))
             .input("frames", frames);
-        self.decisions.record(draft, &self.context.stats);
+        self.decisions.record(draft, &self.context.stats.enforce);
     }
 
     fn disconnected(&self, error: &anyhow::Error, was_connected: bool, wait: Duration) {
@@ -198,7 +200,7 @@ impl Client {
         let channel =
             endpoint.connect().await.with_context(|| format!("cannot connect to {}", self.address))?;
         let (requests, receiver) = mpsc::channel(4);
-        let (mut epoch, mut config) = (self.next_epoch(), self.context.live.now());
+        let (mut epoch, mut config) = (self.next_epoch(), self.context.enforce.live.now());
         // The first Hello is in the channel before the call: the server may wait for it before it answers.
         requests.send(self.hello(epoch)).await.context("the connection ended before it began")?;
         let mut client = IngestServiceClient::with_interceptor(channel.clone(), bearer);
@@ -212,7 +214,7 @@ impl Client {
             self.context.trust.membership.accept();
             let delivered = self.deliver(&mut connection, &mut delivery).await;
             delivered.map_err(|error| ended(epoch, error))?;
-            (epoch, config) = (self.next_epoch(), self.context.live.now());
+            (epoch, config) = (self.next_epoch(), self.context.enforce.live.now());
             self.send(&connection, self.hello(epoch)).await?;
         }
     }
@@ -234,20 +236,20 @@ impl Client {
         for entry in &mut word.entries {
             entry.cpu_request_milli = entry.cpu_request_milli.map(|milli| factor.physical(milli));
         }
-        self.context.overlays.take(word, Instant::now());
+        self.context.enforce.overlays.take(overlay::read(word, Instant::now()));
     }
 
     fn hello(&self, epoch: u64) -> v1::StreamRequest {
         let hello = v1::Hello {
             cluster: self.context.node.cluster.clone(),
             node: self.context.node.node.clone(),
-            boot_id: self.context.boot_id.clone(),
+            boot_id: self.context.enforce.boot_id.clone(),
             epoch,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             facts: Some(canonical::facts(
-                &self.context.facts,
+                &self.context.enforce.facts,
                 self.context.config.cpu_factor,
-                admit::stated(&self.context),
+                allocatable::stated(&self.context.enforce),
             )),
         };
         v1::StreamRequest { message: Some(Request::Hello(hello)) }
@@ -263,7 +265,7 @@ impl Client {
         &self,
         connection: &mut Connection,
         epoch: u64,
-        config: Arc<Config>,
+        config: Arc<evenkeel_enforce::config::Config>,
     ) -> anyhow::Result<Delivery> {
         loop {
             let message = tokio::time::timeout(PATIENCE, connection.responses.message()).await;
@@ -289,7 +291,11 @@ impl Client {
         }
     }
 
-    async fn resume(&self, resume: &v1::Resume, config: Arc<Config>) -> anyhow::Result<Delivery> {
+    async fn resume(
+        &self,
+        resume: &v1::Resume,
+        config: Arc<evenkeel_enforce::config::Config>,
+    ) -> anyhow::Result<Delivery> {
         let (epoch, last) = (resume.epoch, resume.last_seq);
         self.outbox.with_later(move |spool| spool.resume(epoch, last)).await?;
         self.arrived(epoch, last);
@@ -348,7 +354,7 @@ impl Client {
 
     /// Sends what the spool has and credits allow.
     async fn send_ready(&self, connection: &Connection, delivery: &mut Delivery) -> anyhow::Result<Next> {
-        if self.context.live.now().allocatable != delivery.config.allocatable {
+        if self.context.enforce.live.now().allocatable != delivery.config.allocatable {
             return Ok(Next::Greet);
         }
         while delivery.outstanding.len() < delivery.credits {
@@ -471,7 +477,7 @@ impl Client {
         .result(DecisionResult::Rejected)
         .input("epoch", format!("{epoch:016x}"))
         .input("sequence", sequence);
-        self.decisions.record(draft, &self.context.stats);
+        self.decisions.record(draft, &self.context.stats.enforce);
         self.outbox.want_key();
         if let Some(kept) = self.decisions.kept() {
             kept.lost(*epoch, *sequence, *sequence);

@@ -13,7 +13,9 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request as Call, Response as Answer, Status};
 
 use super::*;
+use crate::decisions::Decisions;
 use crate::report::frames::Framer;
+use crate::report::kept::Kept;
 use crate::report::spool::Spool;
 use crate::report::test_support::{configured, context, first_tick, tick};
 
@@ -202,7 +204,7 @@ impl Agent {
     }
 
     fn connect(&mut self) {
-        let decisions = Arc::new(DecisionLog::in_memory());
+        let decisions = Arc::new(Decisions::in_memory(Some(Kept::in_memory(1))));
         let address = self.context.config.stream.recommender.clone().unwrap();
         let client = Client::new(Arc::clone(&self.context), Arc::clone(&self.outbox), decisions, address);
         self.client = Some(tokio::spawn(client.run()));
@@ -348,7 +350,7 @@ async fn what_the_node_has_to_give_is_told_and_told_again_when_a_reload_changes_
         "[node.allocatable]\n\"example.com/x\" = 4\n[node.reserve]\ncpu = \"500m\"\n\"example.com/x\" = 1\n";
     let new = configured(tempfile::tempdir().unwrap().path(), 9, more);
     let written = serde_json::json!({"node": {"allocatable": {"example.com/x": 4}}});
-    agent.context.live.reload(new.config.clone(), &written);
+    agent.context.reload.take(&agent.context.enforce.live, new.config.clone(), &written);
     let told = || lock(&fake.state).allocatable.clone();
     while told().is_empty() {
         fake.reaches(9, agent.report(1)).await;

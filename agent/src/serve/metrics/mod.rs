@@ -25,13 +25,15 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use evenkeel_enforce::shared::lock;
+use evenkeel_enforce::stats::WriteStats;
 use evenkeel_model::sample::Field;
 use evenkeel_net::{Gate, Limits, Peer, Speech, called, is_own_name};
 use tokio::sync::Semaphore;
 
 use super::door::Door;
-use crate::report::Usage;
-use crate::shared::{Context, LiveBus, LiveTick, Stats, WriteStats, lock};
+use crate::report::LatestUse;
+use crate::shared::{Context, LiveBus, LiveTick, Stats};
 use crate::trust::Trusts;
 
 use page::{Kind, Page, seconds};
@@ -52,7 +54,7 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 struct Served {
     context: Arc<Context>,
     live: LiveBus,
-    usage: Usage,
+    usage: LatestUse,
     door: Door,
     scrapes: Arc<Semaphore>,
 }
@@ -65,7 +67,7 @@ pub(crate) async fn serve(
     address: SocketAddr,
     context: Arc<Context>,
     live: LiveBus,
-    usage: Usage,
+    usage: LatestUse,
 ) -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind(address).await.with_context(|| {
         format!("cannot serve metrics on {address}; change serve.metrics or free the port")
@@ -127,7 +129,7 @@ fn render(stats: &Stats, tick: Option<&LiveTick>, node: &str) -> String {
     writes(&mut page, stats);
     by_class(&mut page, stats);
     damages(&mut page, stats);
-    pressure::render(&mut page, &stats.pressure);
+    pressure::render(&mut page, &stats.enforce.pressure);
     own::process(&mut page);
     page.histogram(
         "evenkeel_agent_tick_lateness_seconds",
@@ -137,12 +139,12 @@ fn render(stats: &Stats, tick: Option<&LiveTick>, node: &str) -> String {
     page.histogram(
         "evenkeel_agent_time_to_right_seconds",
         "Time from noticing that a container may be wrong to having verified it.",
-        &stats.time_to_right,
+        &stats.enforce.time_to_right,
     );
     page.histogram(
         "evenkeel_agent_first_pid_to_right_score_seconds",
         "Time from the start of a container's first process to all of its processes verified at their score.",
-        &stats.first_pid_to_right,
+        &stats.enforce.first_pid_to_right,
     );
     if let Some(tick) = tick {
         classes(&mut page, tick, node);
@@ -240,97 +242,112 @@ fn agent(page: &mut Page, stats: &Stats) {
             "converge_passes_total",
             counter,
             "Passes over a container's processes.",
-            stats.converge_passes.get(),
+            stats.enforce.converge_passes.get(),
         ),
-        ("freezes_total", counter, "Containers frozen for a pass.", stats.freezes.get()),
-        ("processes_verified_total", counter, "Processes found right.", stats.processes_verified.get()),
-        ("process_events_total", counter, "Process events from the kernel.", stats.process_events.get()),
+        ("freezes_total", counter, "Containers frozen for a pass.", stats.enforce.freezes.get()),
+        (
+            "processes_verified_total",
+            counter,
+            "Processes found right.",
+            stats.enforce.processes_verified.get(),
+        ),
+        (
+            "process_events_total",
+            counter,
+            "Process events from the kernel.",
+            stats.enforce.process_events.get(),
+        ),
         (
             "process_events_overrun_total",
             counter,
             "Times the kernel dropped process events.",
-            stats.process_events_overrun.get(),
+            stats.enforce.process_events_overrun.get(),
         ),
         (
             "process_events_paused_total",
             counter,
             "Times process events were not read for five seconds, because there were too many.",
-            stats.process_events_paused.get(),
+            stats.enforce.process_events_paused.get(),
         ),
         (
             "process_events_shed_total",
             counter,
             "Execs of unknown processes not looked up, because there were too many at once.",
-            stats.process_events_shed.get(),
+            stats.enforce.process_events_shed.get(),
         ),
-        ("cgroup_events_total", counter, "Changes of the cgroup tree.", stats.cgroup_events.get()),
-        ("containers", gauge, "Containers known.", stats.containers.get()),
-        ("containers_converged", gauge, "Containers converged.", stats.containers_converged.get()),
+        ("cgroup_events_total", counter, "Changes of the cgroup tree.", stats.enforce.cgroup_events.get()),
+        ("containers", gauge, "Containers known.", stats.enforce.containers.get()),
+        ("containers_converged", gauge, "Containers converged.", stats.enforce.containers_converged.get()),
         (
             "containers_ineffective",
             gauge,
             "Containers of which some knob is without its effect.",
-            stats.containers_ineffective.get(),
+            stats.enforce.containers_ineffective.get(),
         ),
         (
             "containers_resized",
             gauge,
             "Containers whose requests follow a recommendation.",
-            stats.resized.get(),
+            stats.enforce.resized.get(),
         ),
         (
             "containers_contended",
             gauge,
             "Containers of which somebody else keeps rewriting some knob.",
-            stats.containers_contended.get(),
+            stats.enforce.containers_contended.get(),
         ),
         (
             "pods_not_admitted",
             gauge,
             "Pods of manifests whose requests do not fit beside the others'.",
-            stats.pods_not_admitted.get(),
+            stats.enforce.pods_not_admitted.get(),
         ),
         (
             "track_changes_deferred_total",
             counter,
             "Changes of the tracked set that had to wait for the sampler.",
-            stats.track_changes_deferred.get(),
+            stats.enforce.track_changes_deferred.get(),
         ),
-        ("sources", gauge, "Sources of containers known.", stats.sources.get()),
-        ("sources_healthy", gauge, "Sources of these that are healthy.", stats.sources_healthy.get()),
-        ("daemons", gauge, "Daemons found that the node cannot live without.", stats.daemons.get()),
+        ("sources", gauge, "Sources of containers known.", stats.enforce.sources.get()),
+        ("sources_healthy", gauge, "Sources of these that are healthy.", stats.enforce.sources_healthy.get()),
+        ("daemons", gauge, "Daemons found that the node cannot live without.", stats.enforce.daemons.get()),
         (
             "daemons_protected",
             gauge,
             "Of these, those at the score of infrastructure.",
-            stats.daemons_protected.get(),
+            stats.enforce.daemons_protected.get(),
         ),
-        ("node_overcommit_memory", gauge, "vm.overcommit_memory; 1 is wished.", stats.overcommit.get()),
-        ("node_swap_bytes", gauge, "Swap that is on.", stats.swap_bytes.get()),
+        (
+            "node_overcommit_memory",
+            gauge,
+            "vm.overcommit_memory; 1 is wished.",
+            stats.enforce.overcommit.get(),
+        ),
+        ("node_swap_bytes", gauge, "Swap that is on.", stats.enforce.swap_bytes.get()),
         (
             "workloads_cap_bytes",
             gauge,
             "Limit of the cgroup that holds all workloads; 0 where it is not set.",
-            stats.workloads_cap_bytes.get(),
+            stats.enforce.workloads_cap_bytes.get(),
         ),
         (
             "outside_workloads_bytes",
             gauge,
             "What everything outside that cgroup uses and cannot give back.",
-            stats.outside_workloads_bytes.get(),
+            stats.enforce.outside_workloads_bytes.get(),
         ),
-        ("decisions_total", counter, "Decisions recorded.", stats.decisions.get()),
+        ("decisions_total", counter, "Decisions recorded.", stats.enforce.decisions.get()),
         (
             "decisions_not_stored_total",
             counter,
             "Decisions that could not be written to disk.",
-            stats.decisions_not_stored.get(),
+            stats.enforce.decisions_not_stored.get(),
         ),
         (
             "decisions_not_streamed_total",
             counter,
             "Decisions dropped before they were streamed.",
-            stats.decisions_not_streamed.get(),
+            stats.enforce.decisions_not_streamed.get(),
         ),
         (
             "events_waiting",
@@ -348,13 +365,13 @@ fn agent(page: &mut Page, stats: &Stats) {
             "rests_ended_total",
             counter,
             "Containers whose rest was ended after an OOM kill.",
-            stats.rests_ended.get(),
+            stats.enforce.rests_ended.get(),
         ),
         (
             "rulings_carried_out_total",
             counter,
             "Rulings of the eviction policy that the agent carried out itself.",
-            stats.rulings_carried_out.get(),
+            stats.enforce.rulings_carried_out.get(),
         ),
         (
             "panics_total",
@@ -373,7 +390,7 @@ fn agent(page: &mut Page, stats: &Stats) {
 fn writes(page: &mut Page, stats: &Stats) {
     const NAME: &str = "evenkeel_agent_writes_total";
     page.family(NAME, Kind::Counter, "Writes to the kernel by knob and result.");
-    for (knob, writes) in stats.writes.iter() {
+    for (knob, writes) in stats.enforce.writes.iter() {
         let WriteStats { done, would, denied, rejected, gone, failed } = writes;
         let knob = knob.name();
         for (result, count) in [
@@ -392,7 +409,7 @@ fn writes(page: &mut Page, stats: &Stats) {
 fn damages(page: &mut Page, stats: &Stats) {
     const NAME: &str = "evenkeel_agent_state_entries_damaged_total";
     page.family(NAME, Kind::Counter, "Entries of state files that could not be read at start.");
-    for (file, entries) in stats.damages.counts() {
+    for (file, entries) in stats.enforce.damages.counts() {
         page.sample(NAME, &[("file", file.name())], entries);
     }
 }
@@ -402,10 +419,14 @@ fn by_class(page: &mut Page, stats: &Stats) {
         (
             "evenkeel_agent_oom_kills_total",
             "Processes of containers taken by the OOM killer.",
-            &stats.oom_kills,
+            &stats.enforce.oom_kills,
         ),
-        ("evenkeel_agent_evictions_total", "Rulings that a pod should go.", &stats.evictions),
-        ("evenkeel_agent_restarts_total", "Rulings that a container should start again.", &stats.restarts),
+        ("evenkeel_agent_evictions_total", "Rulings that a pod should go.", &stats.enforce.evictions),
+        (
+            "evenkeel_agent_restarts_total",
+            "Rulings that a container should start again.",
+            &stats.enforce.restarts,
+        ),
     ] {
         page.family(name, Kind::Counter, help);
         for (class, count) in [

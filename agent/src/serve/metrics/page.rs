@@ -2,9 +2,8 @@
 
 use std::fmt::{Display, Write};
 
+use evenkeel_enforce::stats::{HISTOGRAM_BOUNDS_USEC, Histogram};
 use evenkeel_model::shown;
-
-use crate::shared::{HISTOGRAM_BOUNDS_USEC, Histogram};
 
 /// What a family's numbers do.
 #[derive(Debug, Clone, Copy)]

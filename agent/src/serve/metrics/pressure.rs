@@ -1,9 +1,9 @@
 //! Pressure in metrics.
 
+use evenkeel_enforce::pressure::view::PressureStats;
 use evenkeel_qos::pressure::Rung;
 
 use super::page::{Kind, Page};
-use crate::pressure::view::PressureStats;
 
 /// Everything about pressure.
 pub(super) fn render(page: &mut Page, stats: &PressureStats) {

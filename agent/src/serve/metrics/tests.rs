@@ -14,7 +14,7 @@ fn a_page_has_each_family_once_and_escapes_labels() {
     let stats = Stats::default();
     stats.ticks.add(3);
     stats.tick_lateness.observe(300);
-    stats.writes.of(Knob::CpuWeight).denied.add(2);
+    stats.enforce.writes.of(Knob::CpuWeight).denied.add(2);
     let mut sample = Sample::with_interval_usec(1_000_000);
     sample.set(Field::CpuUsageUsec, 1_500_000);
     sample.set(Field::MemoryWorkingSetBytes, 4096);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use evenkeel_enforce::shared::SourceProblem;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -14,7 +15,6 @@ use super::super::answers::Unanswered;
 use super::info::Details;
 use super::v1::runtime_service_client::RuntimeServiceClient;
 use super::v1::{self, ContainerState, PodSandboxState};
-use crate::shared::SourceProblem;
 
 /// A reading call that is not answered within this has failed.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);

@@ -3,6 +3,7 @@
 //! A pod's annotations are its author's words and give no rights: they lower what the runtime says, and go above it
 //! only in namespaces the configuration trusts.
 
+use evenkeel_enforce::shared::SourceProblem;
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::units::{Bytes, CpuShares, Limit};
 use evenkeel_model::workload::{
@@ -16,7 +17,6 @@ use super::super::engines::{MAX_IMAGE, bounded};
 use super::super::{Terms, annotations, command_hash};
 use super::info::Details;
 use super::v1;
-use crate::shared::SourceProblem;
 
 /// Label under which the kubelet stores a container's name.
 const CONTAINER_NAME: &str = "io.kubernetes.container.name";

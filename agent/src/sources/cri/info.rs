@@ -6,11 +6,11 @@
 
 use std::collections::HashMap;
 
+use evenkeel_enforce::shared::SourceProblem;
 use serde::Deserialize;
 
 use super::super::slices;
 use super::v1::LinuxContainerResources;
-use crate::shared::SourceProblem;
 
 /// What is taken from a runtime's answer about one container or sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -14,12 +14,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use evenkeel_enforce::shared::{SourceProblem, SourceUpdate, UpdateSender};
 use evenkeel_model::workload::{SourceKind, Workload};
 use tokio::time::sleep_until;
 
 use super::answers::Answers;
 use super::{Terms, due};
-use crate::shared::{Rescan, SourceProblem, SourceUpdate, UpdateSender};
+use crate::shared::Rescan;
 use client::{Client, CriError};
 pub(crate) use client::{Stopped, stop_sandbox};
 use info::Details;
@@ -136,7 +137,7 @@ impl Cri {
         let mut listing = Listing::default();
         // When what is known is sent though answers are missing; `None` while there is nothing new.
         let mut send_at = None;
-        let bell = Arc::clone(&self.rescan);
+        let bell = self.rescan.clone();
         let mut rung = Box::pin(bell.notified());
         loop {
             let mut ask = true;

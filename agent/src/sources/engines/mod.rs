@@ -14,13 +14,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use evenkeel_enforce::shared::{SourceProblem, SourceUpdate, UpdateSender};
 use evenkeel_model::workload::{SourceKind, Workload};
 use futures::future::select_all;
 use tokio::time::sleep_until;
 
 use super::answers::Answers;
 use super::{SETTLE, Terms, due};
-use crate::shared::{Rescan, SourceProblem, SourceUpdate, UpdateSender};
+use crate::shared::Rescan;
 use record::Record;
 pub(in crate::sources) use record::{MAX_IMAGE, bounded};
 use tree::Named;
@@ -99,7 +100,7 @@ impl Engines {
         let mut walk_at = Instant::now();
         let mut earliest = walk_at;
         let mut send_at = None;
-        let bell = Arc::clone(&self.rescan);
+        let bell = self.rescan.clone();
         let mut rung = Box::pin(bell.notified());
         loop {
             let mut ask = true;

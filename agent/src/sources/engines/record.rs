@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use evenkeel_enforce::shared::SourceProblem;
 use evenkeel_model::units::{Bytes, CpuShares, MilliCpu};
 use evenkeel_model::workload::{
     CgroupBinding, ContainerKind, Managed, PodFacts, PodRef, Requested, ScorePolicy, SourceKind, Workload,
@@ -15,7 +16,6 @@ use serde::Deserialize;
 
 use super::super::{Terms, annotations, command_hash};
 use super::tree::{Named, is_name};
-use crate::shared::SourceProblem;
 
 /// Labels in all, and their bytes: more are left out, as the recommender would.
 const LABELS: (usize, usize) = (256, 16 << 10);

@@ -10,7 +10,7 @@ use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::shared::SourceProblem;
+use evenkeel_enforce::shared::SourceProblem;
 
 pub(super) const DOCKER: &str = "docker";
 pub(super) const PODMAN: &str = "podman";

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use evenkeel_enforce::shared::{SourceProblem, SourceUpdate, UpdateSender};
 use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::workload::{SourceKind, Workload};
 
-use crate::shared::{Rescan, SourceProblem, SourceUpdate, UpdateSender};
+use crate::shared::Rescan;
 
 /// Reading again without being asked: a safety net for file systems that report no changes.
 const PERIOD: Duration = Duration::from_secs(30);

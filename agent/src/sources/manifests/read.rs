@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use evenkeel_enforce::shared::SourceProblem;
 use evenkeel_model::pod::{Container, Pod, read_pods};
 use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::workload::{CgroupBinding, Requested, SourceKind, Workload};
 
 use super::super::engines::tree::{self, Named};
 use super::super::{annotations, command_hash};
-use crate::shared::SourceProblem;
 
 /// A manifest larger than this is refused; the API server's own limit for an object is 1.5 MiB.
 const MAX_BYTES: u64 = 8 << 20;

@@ -13,6 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use evenkeel_enforce::shared::{SourceProblem, SourceUpdate, UpdateSender, lock};
+use evenkeel_enforce::systemd::is_booted;
+use evenkeel_enforce::systemd::names::{Standing, standing};
 use evenkeel_host::cgroup::CgroupTree;
 use evenkeel_host::hierarchy::{Controller, Hierarchy};
 use evenkeel_model::workload::{Managed, Requested, SourceKind, Workload};
@@ -20,10 +23,7 @@ use tokio::sync::Notify;
 
 use self::section::Statement;
 use crate::config::sections::systemd::{Enabled, Units};
-use crate::shared::{SourceProblem, SourceUpdate, UpdateSender, lock};
 use crate::systemd::bus::{BusError, Change, Listed, Manager};
-use crate::systemd::is_booted;
-use crate::systemd::names::{Standing, standing};
 
 /// How the source is named in `status`.
 const ADDRESS: &str = "org.freedesktop.systemd1";
@@ -231,7 +231,10 @@ impl Source {
             return;
         }
         for controller in self.tree.iter().flat_map(|tree| missing(tree, path)) {
-            let remedy = crate::systemd::remedy(&Standing::Unit(workload.pod.name.clone()), Some(controller));
+            let remedy = evenkeel_enforce::systemd::remedy(
+                &Standing::Unit(workload.pod.name.clone()),
+                Some(controller),
+            );
             problems.push(SourceProblem {
                 what: format!("manage {} of {}", controller.name(), workload.pod.name),
                 where_: path.clone(),

@@ -6,11 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_enforce::shared::SourceProblem;
 use evenkeel_model::name::ResourceName;
 use evenkeel_model::quantity::Quantity;
 use evenkeel_model::requirements::{RequirementReason, Requirements};
-
-use crate::shared::SourceProblem;
 
 const SECTION: &str = "X-Evenkeel";
 

@@ -119,7 +119,7 @@ impl Node {
             dir.join("state")
         );
         let context = configured(dir, 1, &text);
-        private::directory(&context.config.state_dir).unwrap();
+        private::directory(&context.config.enforce.state_dir).unwrap();
         let membership = Membership::new(&context.config, &context.node);
         Self { membership, address, token, pair: dir.join("state/identity/node.pem") }
     }

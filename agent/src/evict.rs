@@ -1,0 +1,106 @@
+//! systemd and container runtimes as those who end and start what they run.
+//!
+//! Owned here: the calls, their time limits, and waiting for what they began. A connection is made for each task: tasks
+//! are seconds apart at least, and whoever was away is asked afresh.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use evenkeel_enforce::evict::{Deed, Hands, Runner};
+use evenkeel_qos::eviction::Remedy;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::sources::cri::{self, Stopped};
+use crate::systemd::bus::{BusError, Manager};
+
+/// One call to systemd.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A unit or pod that takes longer to end ends by itself; systemd and the runtime see to that.
+const ENDING: Duration = Duration::from_secs(15);
+/// Between two looks at a unit that ends or starts.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Asks systemd over the bus and runtimes over their sockets.
+pub(crate) struct Runners {
+    /// CRI sockets.
+    pub sockets: Vec<PathBuf>,
+}
+
+impl Hands for Runners {
+    fn carry_out(&mut self, runner: &Runner, remedy: Remedy, beat: &dyn Fn()) -> Result<Deed, String> {
+        let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
+        let runtime = runtime.map_err(|error| error.to_string())?;
+        let done = match runner {
+            Runner::Unit(unit) => unit_done(&runtime, unit, remedy, beat).map_err(|error| error.to_string()),
+            Runner::Sandbox(id) => sandbox_stopped(&runtime, &self.sockets, id, beat),
+        };
+        runtime.shutdown_background();
+        done
+    }
+}
+
+/// Stops or restarts a unit and waits until it is so.
+fn unit_done(runtime: &Runtime, unit: &str, remedy: Remedy, beat: &dyn Fn()) -> Result<Deed, BusError> {
+    let bounded = |call: std::pin::Pin<Box<dyn Future<Output = Result<String, BusError>> + '_>>| {
+        runtime.block_on(async { tokio::time::timeout(PATIENCE, call).await.unwrap_or(Err(BusError::Late)) })
+    };
+    let manager = runtime.block_on(Manager::connect(PATIENCE))?;
+    beat();
+    if remedy == Remedy::Restart {
+        let policy = bounded(Box::pin(manager.restart_policy(unit)))?;
+        if policy != "no" {
+            return Ok(Deed::Unneeded(format!("it has Restart={policy}, so systemd does it by itself")));
+        }
+    }
+    let wanted = match remedy {
+        Remedy::Restart => "active",
+        Remedy::Evict => "inactive",
+    };
+    bounded(Box::pin(async {
+        match remedy {
+            Remedy::Restart => manager.restart(unit).await?,
+            Remedy::Evict => manager.stop(unit).await?,
+        }
+        Ok(String::new())
+    }))?;
+    let until = Instant::now() + ENDING;
+    loop {
+        beat();
+        // A unit that was unloaded once it had stopped is stopped.
+        let state = match bounded(Box::pin(manager.active_state(unit))) {
+            Err(BusError::NoUnit(_)) if remedy == Remedy::Evict => "inactive".to_owned(),
+            other => other?,
+        };
+        let is_so = state == wanted || (remedy == Remedy::Evict && state == "failed");
+        if is_so || Instant::now() >= until {
+            return Ok(Deed::Done(format!("it is {state}")));
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Stops a pod at the runtime that knows it.
+fn sandbox_stopped(
+    runtime: &Runtime,
+    sockets: &[PathBuf],
+    id: &str,
+    beat: &dyn Fn(),
+) -> Result<Deed, String> {
+    let mut failures = Vec::new();
+    for socket in sockets {
+        beat();
+        let stop = |socket: &Path| runtime.block_on(cri::stop_sandbox(socket, id, ENDING));
+        match stop(socket) {
+            Ok(Stopped::Done) => {
+                return Ok(Deed::Done(format!("its containers are stopped at {}", socket.display())));
+            }
+            Ok(Stopped::Unknown) => {}
+            Err(why) => failures.push(format!("{}: {why}", socket.display())),
+        }
+    }
+    if failures.is_empty() {
+        Ok(Deed::Unneeded("no runtime knows it any more".into()))
+    } else {
+        Err(failures.join("; "))
+    }
+}

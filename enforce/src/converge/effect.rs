@@ -1,0 +1,353 @@
+//! Whether what a knob holds has its effect where it is: protection as far as every ancestor grants it, a weight where
+//! a sibling competes.
+//!
+//! Owned here: what is known of the families of cgroups around the containers, kept between audits, and the verdict on
+//! each knob. Not owned: the kernel's arithmetic ([`evenkeel_qos::effective`]); what is done about a verdict: nothing.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use evenkeel_host::hierarchy::Hierarchy;
+use evenkeel_host::knob::Setting;
+use evenkeel_host::snapshot::{Child, Family, HostReader};
+use evenkeel_host::write::CgroupRef;
+use evenkeel_model::decision::{DecisionKind, DecisionResult};
+use evenkeel_model::units::{Bytes, Limit};
+use evenkeel_qos::effective::{
+    Node, Path, ProtectionKnob, Verdict, WeightLevel, WeightVerdict, competition, effective,
+    protection_inputs, weight_inputs,
+};
+use evenkeel_qos::own::below;
+use evenkeel_qos::plan::Inputs;
+
+use super::board::Trouble;
+use super::container::Container;
+use super::env::thread_cpu_time;
+use super::knob::{self, KnobLoop};
+use crate::decisions::{Draft, now_usec};
+
+/// Families are read again after a change of the tree, but not sooner than this.
+const SETTLE: Duration = Duration::from_secs(1);
+/// Reading them all takes at most one part in so many of the CPU time of one processor,
+const COST: u32 = 200;
+/// unless that would put off what people wait to see for longer than this.
+const LONGEST: Duration = Duration::from_secs(60);
+/// Audit periods after which they are read again without any sign of a change, at the soonest,
+const PERIODS: u32 = 3;
+/// and the part of a processor's time that takes at most: what changes then changes in files somebody else writes.
+const QUIET_COST: u32 = 1000;
+/// They are read again within this time in any case.
+const QUIET_LONGEST: Duration = Duration::from_secs(300);
+
+/// Why a value that stands has no effect, or not all of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ineffective {
+    /// The ancestor that takes it away.
+    pub(super) by: String,
+    /// What holds, in words, where it is not nothing.
+    pub(super) what: String,
+    /// What a person can do.
+    pub(super) remedy: String,
+    /// When it was seen first, microseconds since 1970.
+    pub(super) since_usec: u64,
+    /// Looks that found it so.
+    pub(super) count: u32,
+    /// Every number of the verdict that told it last.
+    pub(super) inputs: Inputs,
+}
+
+impl Ineffective {
+    /// The sentence status and the decision log show.
+    pub(super) fn reason(&self) -> String {
+        format!("{}; {}", self.what, self.remedy)
+    }
+
+    /// As status shows it.
+    pub(crate) fn trouble(&self) -> Trouble {
+        Trouble {
+            count: self.count,
+            since_usec: self.since_usec,
+            by: self.by.clone(),
+            remedy: self.remedy.clone(),
+        }
+    }
+}
+
+/// What is known around the containers. One family for each parent on the path to a container.
+pub(super) struct Survey {
+    /// cgroup2 is mounted with `memory_recursiveprot`.
+    recursive: bool,
+    own: Vec<String>,
+    families: BTreeMap<(Hierarchy, String), Known>,
+    /// Grows when families were read again: verdicts of an earlier one are out of date.
+    pub(super) epoch: u64,
+    period: Duration,
+    /// When families are read again.
+    next: Instant,
+    /// When they were read last, and how long after that they are not read again, for what it cost.
+    last: (Instant, Duration),
+}
+
+/// One family, digested.
+#[derive(Debug, Default)]
+struct Known {
+    processes: usize,
+    /// By name.
+    children: Vec<Child>,
+    populated: usize,
+    min_claims: Bytes,
+    low_claims: Bytes,
+    /// Asked for since it was read.
+    is_used: bool,
+}
+
+impl Survey {
+    /// Knows nothing yet.
+    pub(super) fn new(recursive: bool, own: Vec<String>, audit_period: Duration, now: Instant) -> Self {
+        let period = audit_period * PERIODS;
+        let last = (now, Duration::ZERO);
+        Self { recursive, own, families: BTreeMap::new(), epoch: 1, period, next: now + period, last }
+    }
+
+    /// Cgroups came or went.
+    pub(super) fn tree_changed(&mut self, now: Instant) {
+        let (at, pause) = self.last;
+        self.next = self.next.min((now + SETTLE).max(at + pause));
+    }
+
+    /// When families are read again.
+    pub(super) fn due(&self) -> Option<Instant> {
+        (!self.families.is_empty()).then_some(self.next)
+    }
+
+    /// Reads families again if that is due; true when it did.
+    pub(super) fn refresh(&mut self, reader: &dyn HostReader, now: Instant) -> bool {
+        if self.families.is_empty() || now < self.next {
+            return false;
+        }
+        let known = std::mem::take(&mut self.families);
+        // The CPU's time, not the clock's: a thread that waits for a busy processor costs nothing meanwhile.
+        let start = thread_cpu_time();
+        for (key, _) in known.into_iter().filter(|(_, known)| known.is_used) {
+            let family = read(reader, &key);
+            self.families.insert(key, family);
+        }
+        let cost = thread_cpu_time().saturating_sub(start);
+        let pause = (cost * COST).min(LONGEST);
+        self.last = (now, pause);
+        self.next = now + self.period.max(pause).max((cost * QUIET_COST).min(QUIET_LONGEST));
+        self.epoch += 1;
+        true
+    }
+
+    /// Judges every knob of a container that stands; what is news becomes a decision.
+    pub(super) fn judge(&mut self, reader: &dyn HostReader, container: &mut Container) -> Vec<Draft> {
+        container.judged = self.epoch;
+        let mut drafts = Vec::new();
+        for index in 0..container.knobs.all.len() {
+            let Some(knob) = container.knobs.all.get_mut(index) else { break };
+            if knob.state != knob::State::Right {
+                continue;
+            }
+            let found = self.verdict(reader, knob);
+            let told = take_in(knob, found);
+            container.stale |= knob.ineffective.is_some() || told;
+            if told {
+                drafts.push(decision(&container.tracked.workload, knob));
+            }
+        }
+        drafts
+    }
+
+    fn verdict(&mut self, reader: &dyn HostReader, knob: &KnobLoop) -> Option<Found> {
+        let place = knob.place()?;
+        let protects = |value: Bytes| (!value.is_zero()).then_some(value);
+        match knob.wanted {
+            Setting::CpuWeight(_) | Setting::CpuShares(_) => self.weight(reader, place),
+            Setting::MemoryMin(Limit::Value(value)) => {
+                self.protection(reader, place, ProtectionKnob::Min, protects(value)?)
+            }
+            Setting::MemoryLow(Limit::Value(value)) => {
+                self.protection(reader, place, ProtectionKnob::Low, protects(value)?)
+            }
+            _ => None,
+        }
+    }
+
+    fn weight(&mut self, reader: &dyn HostReader, place: &CgroupRef) -> Option<Found> {
+        let mut levels = Vec::new();
+        for (parent, path, name) in levels_of(&place.path) {
+            let family = self.family(reader, place.hierarchy, parent);
+            let own = family.child(name).is_some_and(|child| child.is_populated);
+            // Threads of the kernel and daemons outside all cgroups are in the root.
+            let beside = if parent == "/" {
+                1
+            } else if place.hierarchy == Hierarchy::V2 {
+                0
+            } else {
+                family.processes
+            };
+            let siblings = family.populated - usize::from(own);
+            levels.push(WeightLevel {
+                path: path.to_owned(),
+                populated_siblings: u32::try_from(siblings).unwrap_or(u32::MAX),
+                processes_beside: u32::try_from(beside).unwrap_or(u32::MAX),
+                is_ours: path == place.path || self.owns(path),
+            });
+        }
+        match competition(&levels)? {
+            WeightVerdict::Granted(_) | WeightVerdict::Carried(_) => None,
+            WeightVerdict::Ineffective { ancestor, remedy } => {
+                let what = "it has no effect here".into();
+                Some(Found { by: ancestor, what, remedy, inputs: weight_inputs(&levels) })
+            }
+        }
+    }
+
+    fn protection(
+        &mut self,
+        reader: &dyn HostReader,
+        place: &CgroupRef,
+        knob: ProtectionKnob,
+        value: Bytes,
+    ) -> Option<Found> {
+        let mut nodes = Vec::new();
+        for (parent, path, name) in levels_of(&place.path) {
+            let family = self.family(reader, place.hierarchy, parent);
+            let child = family.child(name);
+            let is_leaf = path == place.path;
+            let setting = child.map_or(Bytes::ZERO, |child| child.setting(knob));
+            let claims = match knob {
+                ProtectionKnob::Min => family.min_claims,
+                ProtectionKnob::Low => family.low_claims,
+            };
+            nodes.push(Node {
+                path: path.to_owned(),
+                // What was just written is newer than what is known of the family.
+                setting: if is_leaf { value } else { setting },
+                usage: child.and_then(|child| child.memory_current).unwrap_or(Bytes::ZERO),
+                siblings_claim: claims.saturating_sub(child.map_or(Bytes::ZERO, |child| child.claim(knob))),
+            });
+        }
+        let path = Path { nodes: &nodes, recursive: self.recursive };
+        let protected = effective(knob, path);
+        let inputs = || protection_inputs(knob, path);
+        match protected.verdict {
+            Verdict::Granted => None,
+            Verdict::Partly { granted, by, remedy } => {
+                let what = format!("only {granted} of {value} hold: {by} grants no more");
+                Some(Found { by, what, remedy, inputs: inputs() })
+            }
+            Verdict::Ineffective { ancestor, remedy } => {
+                let what = format!("nothing of it holds: {ancestor} does not grant it");
+                Some(Found { by: ancestor, what, remedy, inputs: inputs() })
+            }
+        }
+    }
+
+    fn owns(&self, path: &str) -> bool {
+        self.own.iter().any(|root| root == path || below(root, path))
+    }
+
+    fn family(&mut self, reader: &dyn HostReader, hierarchy: Hierarchy, parent: &str) -> &Known {
+        let key = (hierarchy, parent.to_owned());
+        let known = self.families.entry(key).or_insert_with_key(|key| read(reader, key));
+        known.is_used = true;
+        known
+    }
+}
+
+impl Known {
+    fn child(&self, name: &str) -> Option<&Child> {
+        let at = self.children.binary_search_by(|child| child.name.as_str().cmp(name)).ok()?;
+        self.children.get(at)
+    }
+}
+
+/// What a child is promised and claims of it.
+trait Promised {
+    fn setting(&self, knob: ProtectionKnob) -> Bytes;
+    fn claim(&self, knob: ProtectionKnob) -> Bytes;
+}
+
+impl Promised for Child {
+    fn setting(&self, knob: ProtectionKnob) -> Bytes {
+        let held = match knob {
+            ProtectionKnob::Min => self.memory_min,
+            ProtectionKnob::Low => self.memory_low,
+        };
+        held.unwrap_or(Bytes::ZERO)
+    }
+
+    fn claim(&self, knob: ProtectionKnob) -> Bytes {
+        self.setting(knob).min(self.memory_current.unwrap_or(Bytes::ZERO))
+    }
+}
+
+/// What was found of one knob.
+struct Found {
+    by: String,
+    what: String,
+    remedy: String,
+    inputs: Inputs,
+}
+
+fn read(reader: &dyn HostReader, (hierarchy, parent): &(Hierarchy, String)) -> Known {
+    let found = reader.place(*hierarchy, parent).and_then(|place| reader.family(&place));
+    let Family { processes, mut children } = found.unwrap_or_default();
+    children.sort_by(|a, b| a.name.cmp(&b.name));
+    let sum = |knob| children.iter().fold(Bytes::ZERO, |sum, child| sum.saturating_add(child.claim(knob)));
+    Known {
+        processes,
+        populated: children.iter().filter(|child| child.is_populated).count(),
+        min_claims: sum(ProtectionKnob::Min),
+        low_claims: sum(ProtectionKnob::Low),
+        children,
+        is_used: true,
+    }
+}
+
+/// Parent, path and name of each cgroup on the way from the root to `path`, topmost first.
+fn levels_of(path: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
+    ends.filter_map(|end| {
+        let path = path.get(..end)?;
+        let (parent, name) = path.rsplit_once('/')?;
+        Some((if parent.is_empty() { "/" } else { parent }, path, name))
+    })
+}
+
+/// Takes in what was found of a knob; true when that is news.
+fn take_in(knob: &mut KnobLoop, found: Option<Found>) -> bool {
+    let Some(Found { by, what, remedy, inputs }) = found else { return knob.ineffective.take().is_some() };
+    match knob.ineffective.as_deref_mut() {
+        Some(known) => {
+            known.count = known.count.saturating_add(1);
+            let moved = known.by != by;
+            (known.by, known.what, known.remedy, known.inputs) = (by, what, remedy, inputs);
+            moved
+        }
+        None => {
+            let since_usec = now_usec();
+            let found = Ineffective { by, what, remedy, since_usec, count: 1, inputs };
+            knob.ineffective = Some(Box::new(found));
+            true
+        }
+    }
+}
+
+fn decision(workload: &evenkeel_model::workload::Workload, knob: &KnobLoop) -> Draft {
+    let value = Some(knob.wanted.to_string());
+    let (reason, found, result) = match &knob.ineffective {
+        Some(found) => (found.reason(), Some(found), DecisionResult::Unchanged),
+        None => ("it has its effect now".to_owned(), None, DecisionResult::Done),
+    };
+    let draft = Draft::of(workload, DecisionKind::Ineffective, reason)
+        .knob(knob.knob().name())
+        .values(value.clone(), value)
+        .result(result);
+    match found {
+        Some(found) => draft.inputs(found.inputs.iter()).input("by", &found.by),
+        None => draft,
+    }
+}

@@ -1,0 +1,254 @@
+//! Fair excess: weights follow who is active.
+//!
+//! Owned here: feeding the rule with the latest samples once a second, and handing its weights to containers and to the
+//! cgroups between. Not owned: the rule ([`evenkeel_qos::fair`]), writing ([`super::knob`]).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use evenkeel_host::knob::Setting;
+use evenkeel_model::sample::Field;
+use evenkeel_model::units::MilliCpu;
+use evenkeel_model::workload::{Requested, Workload};
+use evenkeel_qos::fair::{Allotment, Fair, Hysteresis, Layout, Member, MicroCpu, Shared};
+use evenkeel_qos::own::below;
+use evenkeel_qos::plan::Reason;
+use evenkeel_qos::rules::defaulted;
+
+use super::container::Container;
+use super::table::Table;
+use super::wake::Key;
+use crate::converge::rules::CpuRules;
+use crate::shared::{lock, micros};
+use crate::usage::Usage;
+
+/// How often samples are looked at: the sampler's own pace.
+const EVERY: Duration = Duration::from_secs(1);
+/// Samples older than this justify no new weight.
+const FRESH_USEC: u64 = 3_000_000;
+
+/// A container's part of the CPU in each version's terms.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    weight: (Setting, Arc<Reason>),
+    shares: (Setting, Arc<Reason>),
+}
+
+/// One level or two of competitors.
+struct Arena {
+    /// The subtree given to us; `None` for all that is outside of these.
+    root: Option<String>,
+    fair: Fair<Key, String>,
+}
+
+/// The mode's state.
+pub(super) struct FairMode {
+    arenas: Vec<Arena>,
+    usage: Usage,
+    next: Instant,
+    /// Time of the last tick that was looked at.
+    seen_usec: u64,
+    /// Counters of each container then, by slot.
+    counters: HashMap<u32, Counters>,
+    /// Parts of cgroups between an owned root and its containers.
+    pub(super) inner: BTreeMap<String, (Setting, Setting, Reason)>,
+}
+
+/// Of one container at one tick.
+#[derive(Debug, Clone, Copy)]
+struct Counters {
+    /// CPU time, microseconds.
+    usage: u64,
+    /// Time in which somebody in it waited for a CPU, microseconds; `None` where the kernel does not tell.
+    stalled: Option<u64>,
+}
+
+impl Counters {
+    /// CPU used since `before`, `interval` microseconds ago, and whether it waited for more. A tenth of the time without
+    /// a CPU is waiting for one; less is what any wake-up costs.
+    fn since(self, before: Self, interval: u64) -> (MicroCpu, bool) {
+        let used =
+            u128::from(self.usage.saturating_sub(before.usage)) * 1_000_000 / u128::from(interval.max(1));
+        let stalled = self.stalled.zip(before.stalled).map_or(0, |(now, before)| now.saturating_sub(before));
+        (MicroCpu::new(u64::try_from(used).unwrap_or(u64::MAX)), stalled > interval / 10)
+    }
+}
+
+/// What changed.
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    /// Containers with another weight.
+    pub(super) keys: Vec<Key>,
+    /// Cgroups above containers have other weights.
+    pub(super) inner: bool,
+}
+
+impl FairMode {
+    /// Everybody idle.
+    pub(super) fn new(rules: &CpuRules, own: &[String], usage: Usage, now: Instant) -> Self {
+        let rule = Hysteresis {
+            active_above: MilliCpu::new(u64::from(rules.fair_active_above_milli)),
+            idle_after_usec: micros(rules.fair_idle_after),
+        };
+        let flat = Arena { root: None, fair: Fair::new(Layout::Flat, rule) };
+        let owned = own
+            .iter()
+            .map(|root| Arena { root: Some(root.clone()), fair: Fair::new(Layout::TwoLevel, rule) });
+        Self {
+            arenas: owned.chain([flat]).collect(),
+            usage,
+            next: now,
+            seen_usec: 0,
+            counters: HashMap::new(),
+            inner: BTreeMap::new(),
+        }
+    }
+
+    /// When samples are looked at next.
+    pub(super) const fn due(&self) -> Instant {
+        self.next
+    }
+
+    /// Takes in the latest samples; gives containers whose weight is another one now their part.
+    pub(super) fn turn(
+        &mut self,
+        table: &mut Table,
+        capacity: MilliCpu,
+        now_usec: u64,
+        now: Instant,
+    ) -> Changed {
+        let mut changed = Changed::default();
+        if now < self.next {
+            return changed;
+        }
+        self.next = now + EVERY;
+        let used = self.used(now_usec);
+        for at in 0..self.arenas.len() {
+            let members = self.members(at, table, &used);
+            let Some(arena) = self.arenas.get_mut(at) else { break };
+            let Some(shared) = arena.fair.observe(now_usec, capacity, &members) else { continue };
+            self.hand_out(&shared, table, &mut changed);
+        }
+        changed
+    }
+
+    /// CPU use and whether it waited, by slot, since the tick before; nothing where there is no fresh tick.
+    fn used(&mut self, now_usec: u64) -> HashMap<u32, (MicroCpu, bool)> {
+        let latest = lock(&self.usage);
+        let time = latest.time_usec();
+        if time <= self.seen_usec || now_usec.saturating_sub(time) > FRESH_USEC {
+            return HashMap::new();
+        }
+        self.seen_usec = time;
+        let mut used = HashMap::with_capacity(self.counters.len());
+        let mut counters = HashMap::with_capacity(self.counters.len());
+        latest.each(&mut |slot, sample| {
+            let Some(usage) = sample.get(Field::CpuUsageUsec) else { return };
+            let now = Counters { usage, stalled: sample.get(Field::CpuPressureUsec) };
+            let before = self.counters.get(&slot).copied();
+            counters.insert(slot, now);
+            let interval = u64::from(sample.interval_usec());
+            if let Some(before) = before.filter(|_| interval > 0) {
+                used.insert(slot, now.since(before, interval));
+            }
+        });
+        self.counters = counters;
+        used
+    }
+
+    fn members(
+        &self,
+        at: usize,
+        table: &Table,
+        used: &HashMap<u32, (MicroCpu, bool)>,
+    ) -> Vec<Member<Key, String>> {
+        let Some(arena) = self.arenas.get(at) else { return Vec::new() };
+        let member = |(key, container): (Key, &Container)| {
+            let path = &container.tracked.cgroup;
+            let in_root = |other: &Arena| other.root.as_deref().is_some_and(|root| below(root, path));
+            let belongs = match &arena.root {
+                Some(_) => in_root(arena),
+                None => !self.arenas.iter().any(in_root),
+            };
+            let request = request_of(&container.tracked.workload);
+            if !belongs || container.unmanaged.is_some() || !container.has_weight() {
+                return None;
+            }
+            let fresh = used.get(&container.tracked.slot).copied();
+            Some(Member {
+                key,
+                parent: parent_in(arena.root.as_deref(), path),
+                request: request?,
+                used: fresh.map(|(used, _)| used),
+                waits: fresh.is_some_and(|(_, waits)| waits),
+            })
+        };
+        table.entries().filter_map(member).collect()
+    }
+
+    fn hand_out(&mut self, shared: &Shared<Key, String>, table: &mut Table, changed: &mut Changed) {
+        for (key, allotment) in &shared.members {
+            let Some(container) = table.get_mut(*key) else { continue };
+            // Directly below an owned root a container is its own parent: there it competes with the others.
+            let at = shared.parents.get(&*container.tracked.cgroup).unwrap_or(allotment);
+            if container.take_part(part(at)) {
+                changed.keys.push(*key);
+            }
+        }
+        for (path, allotment) in &shared.parents {
+            let Part { weight, shares } = part(allotment);
+            let value = (weight.0, shares.0, (*weight.1).clone());
+            let before = self.inner.insert(path.clone(), value);
+            changed.inner |= before.is_none_or(|before| (before.0, before.1) != (weight.0, shares.0));
+        }
+        if !shared.parents.is_empty() {
+            self.inner.retain(|path, _| shared.parents.contains_key(path) || !is_of(shared, path));
+        }
+    }
+}
+
+impl Part {
+    /// The value and reason for whichever of the two knobs this is.
+    pub(super) fn of(&self, wanted: Setting) -> Option<(Setting, Arc<Reason>)> {
+        match wanted {
+            Setting::CpuWeight(_) => Some(self.weight.clone()),
+            Setting::CpuShares(_) => Some(self.shares.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a path is a sibling of the parents just divided: one that is not among them any more has no part.
+fn is_of(shared: &Shared<Key, String>, path: &str) -> bool {
+    let above = |path: &str| path.rsplit_once('/').map(|(above, _)| above.to_owned());
+    let of = above(path);
+    shared.parents.keys().any(|parent| above(parent) == of)
+}
+
+fn part(allotment: &Allotment) -> Part {
+    let (weight, shares) = (allotment.weight_wish(), allotment.shares_wish());
+    Part {
+        weight: (Setting::CpuWeight(weight.value), Arc::new(weight.reason)),
+        shares: (Setting::CpuShares(shares.value), Arc::new(shares.reason)),
+    }
+}
+
+/// Whose child a container competes as: in an owned subtree the cgroup right below its root, else its own parent.
+fn parent_in(root: Option<&str>, path: &str) -> String {
+    let Some(root) = root else {
+        return path.rsplit_once('/').map_or("/", |(parent, _)| parent).to_owned();
+    };
+    let rest = path.get(root.len() + 1..).unwrap_or_default();
+    let first = rest.split('/').next().unwrap_or_default();
+    format!("{root}/{first}")
+}
+
+/// The CPU request a container's weight follows from; `None` where nothing is known.
+pub(super) fn request_of(workload: &Workload) -> Option<MilliCpu> {
+    match workload.requested {
+        Requested::Stated(resources) => Some(defaulted(resources).cpu_request.unwrap_or(MilliCpu::ZERO)),
+        Requested::Estimated(estimate) => estimate.resources.cpu_request,
+        Requested::Unknown => None,
+    }
+}

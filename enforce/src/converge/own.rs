@@ -1,0 +1,344 @@
+//! Subtrees given to the agent: their inner cgroups hold the sums of what lies below them.
+//!
+//! Owned here: which inner cgroups there are, the order in which they are written (controllers are given on from the
+//! top; protections grow from the top and shrink from the bottom), and refusing subtrees that are somebody else's. Not
+//! owned: the sums ([`evenkeel_qos::own`]), one knob ([`super::knob`]).
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use evenkeel_host::hierarchy::{Controller, Hierarchy};
+use evenkeel_host::knob::{Knob, Setting};
+use evenkeel_host::snapshot::HostReader;
+use evenkeel_host::write::{CgroupRef, Outcome, Target};
+use evenkeel_model::decision::{DecisionKind, DecisionResult};
+use evenkeel_model::units::{Bytes, Limit, MilliCpu};
+use evenkeel_qos::cpu::WeightConversion;
+use evenkeel_qos::own::{self, Current, Inner, Leaf, Rule, Value};
+use evenkeel_qos::plan::{Inputs, Reason};
+
+use super::board::{LET_ONE_OWN, NodeKnob};
+use super::container::{Container, Counters};
+use super::env::Env;
+use super::fair::request_of;
+use super::knob::{Event, KnobLoop, State};
+use super::knobs::Knobs;
+use crate::converge::rules::Switches;
+use crate::decisions::{Draft, result_of};
+
+/// Controllers given on inside: those of the knobs that are written below.
+const GIVEN: [Controller; 3] = [Controller::Cpu, Controller::Memory, Controller::Cpuset];
+
+/// One subtree.
+#[derive(Debug)]
+struct Root {
+    path: String,
+    /// Why nothing in it is written.
+    refused: Option<(String, String)>,
+}
+
+/// The subtrees given to us.
+pub(super) struct Owned {
+    roots: Vec<Root>,
+    inner: BTreeMap<String, Knobs>,
+    period: Duration,
+    next: Instant,
+    homes: Homes,
+}
+
+/// Which hierarchy each controller is in.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Homes {
+    /// Of the CPU controller.
+    pub(super) cpu: Option<Hierarchy>,
+    /// Of the memory controller.
+    pub(super) memory: Option<Hierarchy>,
+}
+
+/// What is wished of inner cgroups besides sums.
+pub(super) struct Wishes<'a> {
+    /// Which knobs are written.
+    pub(super) on: &'a Switches,
+    /// How requests become weights.
+    pub(super) conversion: WeightConversion,
+    /// What the machine has.
+    pub(super) cpu: MilliCpu,
+    /// Containers may be given processors of their own.
+    pub(super) cores: bool,
+    /// Weights and shares that come from somewhere else than requests: the fair mode.
+    pub(super) cpu_parts: &'a BTreeMap<String, (Setting, Setting, Reason)>,
+}
+
+impl Owned {
+    /// The configured subtrees; `refusal` says why one is somebody else's, with the remedy.
+    pub(super) fn new(
+        roots: &[String],
+        homes: Homes,
+        period: Duration,
+        now: Instant,
+        refusal: impl Fn(&str) -> Option<(String, String)>,
+    ) -> Self {
+        let root = |path: &String| Root { path: path.clone(), refused: refusal(path) };
+        Self { roots: roots.iter().map(root).collect(), inner: BTreeMap::new(), period, next: now, homes }
+    }
+
+    /// Subtrees in which nothing is written, each with the reason and the remedy.
+    pub(super) fn refused(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        self.roots.iter().filter_map(|root| {
+            let (why, remedy) = root.refused.as_ref()?;
+            Some((root.path.as_str(), why.as_str(), remedy.as_str()))
+        })
+    }
+
+    /// How the subtrees stand as a whole: `None` where none is configured; else the worst, why and the remedy.
+    pub(super) fn standing(&self) -> Option<NodeKnob> {
+        let shown =
+            |state, why: String, remedy: &str| NodeKnob { name: "own", state, why, remedy: remedy.into() };
+        if let Some((path, why, remedy)) = self.refused().next() {
+            return Some(shown("denied", format!("{path}: {why}"), remedy));
+        }
+        self.roots.first()?;
+        let all = self.inner.iter().flat_map(|(path, knobs)| knobs.all.iter().map(move |knob| (path, knob)));
+        let trouble = all.filter_map(|(path, knob)| {
+            let (state, why, remedy) = match &knob.state {
+                State::Denied { why, remedy } => ("denied", why.as_str(), remedy.as_deref().unwrap_or("")),
+                State::Rejected { why, remedy } => {
+                    ("unsupported", why.as_str(), remedy.as_deref().unwrap_or(""))
+                }
+                State::Contended => ("contended", "somebody else keeps rewriting it", LET_ONE_OWN),
+                _ => return None,
+            };
+            Some(shown(state, format!("{} of {path}: {why}", knob.knob()), remedy))
+        });
+        Some(trouble.into_iter().next().unwrap_or_else(|| shown("ok", String::new(), "")))
+    }
+
+    /// Sums may have changed.
+    pub(super) fn changed(&mut self, now: Instant) {
+        self.next = self.next.min(now);
+    }
+
+    /// When inner cgroups are looked at next.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.roots.iter().any(|root| root.refused.is_none()).then_some(self.next)
+    }
+
+    /// Brings inner cgroups to the sums of `containers`, if it is time.
+    pub(super) fn turn<'a>(
+        &mut self,
+        env: &mut Env<'_>,
+        wishes: &Wishes<'_>,
+        containers: impl Iterator<Item = &'a Container>,
+        stats: &Counters<'_>,
+        now: Instant,
+    ) -> Vec<Draft> {
+        if self.due().is_none_or(|due| now < due) {
+            return Vec::new();
+        }
+        self.next = now + self.period;
+        let leaves: Vec<Leaf> = containers.filter(|c| c.unmanaged.is_none()).map(leaf).collect();
+        let mut drafts = Vec::new();
+        let mut wanted: BTreeMap<String, Inner> = BTreeMap::new();
+        for root in self.roots.iter().filter(|root| root.refused.is_none()) {
+            // As the kubelet gives its own tier all that may be allocated.
+            let rule = Rule { conversion: wishes.conversion, root_request: wishes.cpu, node: wishes.cpu };
+            wanted.extend(own::inner(&root.path, rule, &leaves));
+        }
+        self.plan(env.reader, wishes, &wanted);
+        for (path, at) in self.order(&wanted) {
+            let Some(knob) = self.inner.get_mut(&path).and_then(|knobs| knobs.all.get_mut(at)) else {
+                continue;
+            };
+            let (event, outcome) = knob.turn(env);
+            if let Some(outcome) = &outcome {
+                stats.count(knob.knob(), outcome);
+            }
+            drafts.extend(event.and_then(|event| told(&path, knob, event)));
+        }
+        for (path, knobs) in self.inner.iter_mut().rev() {
+            for (knob, ours, original, outcome) in knobs.put_back(env) {
+                stats.count(knob, &outcome);
+                drafts.push(given_back(path, knob, ours, original, &outcome));
+            }
+        }
+        self.inner.retain(|_, knobs| !(knobs.all.is_empty() && knobs.withdrawn.is_empty()));
+        drafts
+    }
+
+    /// Every knob that is wished of inner cgroups.
+    pub(super) fn wished(&self) -> impl Iterator<Item = (&Target, Knob)> {
+        self.inner.values().flat_map(Knobs::wished)
+    }
+
+    /// Makes or renews the loops of every inner cgroup that is there.
+    fn plan(&mut self, reader: &dyn HostReader, wishes: &Wishes<'_>, wanted: &BTreeMap<String, Inner>) {
+        for path in wanted.keys() {
+            self.inner.entry(path.clone()).or_default();
+        }
+        let homes = self.homes;
+        for (path, knobs) in &mut self.inner {
+            let fresh = wanted.get(path).map_or_else(Vec::new, |inner| {
+                let place = |home: Option<Hierarchy>| home.and_then(|h| reader.place(h, path).ok());
+                loops(path, inner, wishes, place(homes.cpu), place(homes.memory), knobs)
+            });
+            knobs.replace(fresh);
+        }
+    }
+
+    /// Every loop of every inner cgroup, in the order in which they are written.
+    fn order(&self, wanted: &BTreeMap<String, Inner>) -> Vec<(String, usize)> {
+        let mut order: Vec<(String, usize)> = Vec::new();
+        let find = |path: &str, knob: Knob| {
+            self.inner.get(path).and_then(|knobs| knobs.all.iter().position(|k| k.knob() == knob))
+        };
+        // Paths sort before what lies below them.
+        for controller in GIVEN {
+            for path in wanted.keys() {
+                order.extend(find(path, Knob::SubtreeControl(controller)).map(|at| (path.clone(), at)));
+            }
+        }
+        let now: BTreeMap<String, Current> =
+            self.inner.iter().map(|(path, knobs)| (path.clone(), current(&knobs.all))).collect();
+        for step in own::steps(wanted, &now) {
+            let knob = match step.value {
+                Value::Min(_) => Knob::MemoryMin,
+                Value::Low(_) => Knob::MemoryLow,
+                Value::Weight(_) => Knob::CpuWeight,
+                Value::Shares(_) => Knob::CpuShares,
+            };
+            order.extend(find(&step.path, knob).map(|at| (step.path.clone(), at)));
+        }
+        // What holds already is looked at all the same.
+        for (path, knobs) in &self.inner {
+            for at in 0..knobs.all.len() {
+                if !order.iter().any(|(p, a)| p == path && *a == at) {
+                    order.push((path.clone(), at));
+                }
+            }
+        }
+        order
+    }
+}
+
+/// What a container counts as: the larger of what it is to hold and what it still holds, so that an ancestor never
+/// lets go of what a leaf has not.
+fn leaf(container: &Container) -> Leaf {
+    let held = |knob: Knob| {
+        let of = |setting: Setting| match setting {
+            Setting::MemoryMin(Limit::Value(v)) | Setting::MemoryLow(Limit::Value(v)) => v,
+            _ => Bytes::ZERO,
+        };
+        let found = container.knobs.all.iter().find(|k| k.knob() == knob);
+        found.map_or(Bytes::ZERO, |k| of(k.wanted).max(k.actual.map_or(Bytes::ZERO, of)))
+    };
+    Leaf {
+        path: container.tracked.cgroup.to_string(),
+        min: held(Knob::MemoryMin),
+        low: held(Knob::MemoryLow),
+        request: request_of(&container.tracked.workload).unwrap_or(MilliCpu::ZERO),
+    }
+}
+
+fn current(knobs: &[KnobLoop]) -> Current {
+    let value = |knob: Knob| {
+        let actual = knobs.iter().find(|k| k.knob() == knob).and_then(|k| k.actual)?;
+        match actual {
+            Setting::MemoryMin(Limit::Value(v)) | Setting::MemoryLow(Limit::Value(v)) => Some(v),
+            _ => None,
+        }
+    };
+    Current { min: value(Knob::MemoryMin), low: value(Knob::MemoryLow) }
+}
+
+fn loops(
+    path: &str,
+    inner: &Inner,
+    wishes: &Wishes<'_>,
+    cpu: Option<CgroupRef>,
+    memory: Option<CgroupRef>,
+    known: &Knobs,
+) -> Vec<KnobLoop> {
+    let mut all = Vec::new();
+    let on = wishes.on;
+    // Processors are confined as an option only.
+    let cpuset = cpu.as_ref().filter(|_| wishes.cores);
+    for (controller, place) in GIVEN.into_iter().zip([cpu.as_ref(), memory.as_ref(), cpuset]) {
+        if let Some(place) = place.filter(|place| place.hierarchy == Hierarchy::V2) {
+            let setting = Setting::SubtreeControl { controller, on: true };
+            all.push(KnobLoop::new(place.clone(), setting, given(controller)));
+        }
+    }
+    if let Some(place) = memory.filter(|place| place.hierarchy == Hierarchy::V2 && on.memory_protection) {
+        let knew = |knob: Knob| known.all.iter().any(|k| k.knob() == knob);
+        // Nothing is written where nothing is promised and never was.
+        if !inner.min.value.is_zero() || knew(Knob::MemoryMin) {
+            let setting = Setting::MemoryMin(Limit::Value(inner.min.value));
+            all.push(KnobLoop::new(place.clone(), setting, inner.min.reason.clone()));
+        }
+        if !inner.low.value.is_zero() || knew(Knob::MemoryLow) {
+            let setting = Setting::MemoryLow(Limit::Value(inner.low.value));
+            all.push(KnobLoop::new(place, setting, inner.low.reason.clone()));
+        }
+    }
+    if let Some(place) = cpu {
+        let (weight, shares, reason) = match wishes.cpu_parts.get(path) {
+            Some((weight, shares, reason)) => (*weight, *shares, reason.clone()),
+            None => (
+                Setting::CpuWeight(inner.weight.value),
+                Setting::CpuShares(inner.shares.value),
+                inner.weight.reason.clone(),
+            ),
+        };
+        if place.hierarchy == Hierarchy::V2 && on.cpu_weight {
+            all.push(KnobLoop::new(place, weight, reason));
+        } else if place.hierarchy != Hierarchy::V2 && on.cpu_shares {
+            all.push(KnobLoop::new(place, shares, reason));
+        }
+    }
+    all
+}
+
+fn given(controller: Controller) -> Reason {
+    let text = format!("containers below it have {} knobs", controller.name()).into();
+    Reason { text, inputs: Inputs::default() }
+}
+
+fn told(path: &str, knob: &KnobLoop, event: Event) -> Option<Draft> {
+    let (kind, reason, result) = match event.state {
+        State::Dirty | State::Doubted | State::Held { .. } => return None,
+        State::Right => (DecisionKind::Set, knob.reason.text.to_string(), DecisionResult::Done),
+        State::Would => (DecisionKind::Set, knob.reason.text.to_string(), DecisionResult::WouldDo),
+        State::Denied { why, remedy } => {
+            (DecisionKind::Denied, sentence(why, remedy), DecisionResult::Denied)
+        }
+        State::Rejected { why, remedy } => {
+            (DecisionKind::Denied, sentence(why, remedy), DecisionResult::Rejected)
+        }
+        State::Contended => {
+            let reason = "somebody else keeps rewriting it; it is left alone".to_owned();
+            (DecisionKind::Contended, reason, DecisionResult::Unchanged)
+        }
+    };
+    let draft = Draft::node(kind, reason)
+        .knob(knob.knob().name())
+        .values(event.old.map(|old| old.to_string()), Some(knob.wanted.to_string()))
+        .inputs(knob.reason.inputs.iter())
+        .input("cgroup", path)
+        .result(result);
+    Some(draft)
+}
+
+fn given_back(path: &str, knob: Knob, ours: Setting, original: Setting, outcome: &Outcome) -> Draft {
+    Draft::node(DecisionKind::Set, "no container below it needs it any more: what it held before is put back")
+        .knob(knob.name())
+        .values(Some(ours.to_string()), Some(original.to_string()))
+        .input("cgroup", path)
+        .result(result_of(outcome))
+}
+
+fn sentence(why: String, remedy: Option<String>) -> String {
+    match remedy {
+        Some(remedy) => format!("{why}; {remedy}"),
+        None => why,
+    }
+}

@@ -1,0 +1,490 @@
+//! The table of containers: from a merged list and a plan to containers with loops, and to changes of the tracked set.
+//!
+//! Owned here: which containers are kept, made new or dropped when the desired state changes; slots. Not owned:
+//! turns ([`super`]), merging ([`crate::reconcile`]).
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::Instant;
+
+use evenkeel_host::knob::{Knob, Setting};
+use evenkeel_host::snapshot::{CgroupFacts, HostReader};
+use evenkeel_model::decision::{DecisionKind, DecisionResult};
+use evenkeel_model::node::NodeFacts;
+use evenkeel_model::qos_class::QosClass;
+use evenkeel_model::workload::{Requested, ScorePolicy, SourceKind, Workload};
+use evenkeel_qos::config::PlanConfig;
+use evenkeel_qos::cores::{Allocation, apply, wanted};
+use evenkeel_qos::cpu::{WeightConversion, shares_from_milli};
+use evenkeel_qos::own::{below, leaf_weight};
+use evenkeel_qos::plan::{ContainerPlan, Standing, plan};
+
+use super::container::{Container, Scores};
+use super::fair::request_of;
+use super::incomplete::Incomplete;
+use super::knob::KnobLoop;
+use super::knobs::Knobs;
+use super::members::Target;
+use super::score::ScoreLoop;
+use super::wake::Key;
+use super::wishes::{self, place_of};
+use crate::converge::rules::Switches;
+use crate::decisions::Draft;
+use crate::reconcile::Bound;
+use crate::shared::{TrackChange, Tracked};
+use crate::stats::Stats;
+
+/// Shares from which the three conversions give weights far enough apart to be told from each other.
+const TELLING_SHARES: u32 = 100;
+
+/// What planning needs besides the containers.
+pub(super) struct Rules {
+    pub(super) facts: NodeFacts,
+    pub(super) plan: PlanConfig,
+    pub(super) switches: Switches,
+    pub(super) score: ScorePolicy,
+    /// Subtrees given to us.
+    pub(super) own: Vec<String>,
+    /// Who has processors of its own; `None` while nobody has.
+    pub(super) allocation: Option<Allocation>,
+    /// When the agent started, clock ticks since boot.
+    pub(super) agent_started: u64,
+    /// The conversion of weights is to be read from a container the runtime made.
+    pub(super) detect_weight: bool,
+}
+
+/// Every container, by a number that is never reused.
+pub(super) struct Table {
+    /// Boxed: nodes that were filled in ascending order are half empty.
+    containers: BTreeMap<Key, Box<Container>>,
+    by_id: HashMap<String, Key>,
+    next_key: Key,
+    next_slot: u32,
+    incomplete: Incomplete,
+    /// Changes the sampler has not taken yet.
+    pending: VecDeque<TrackChange>,
+    changes: Option<SyncSender<TrackChange>>,
+}
+
+/// What applying a desired state did.
+#[derive(Debug, Default)]
+pub(super) struct Applied {
+    /// Containers that are new or wish something else.
+    pub(super) changed: Vec<Key>,
+    /// Containers that are no more.
+    pub(super) removed: Vec<(Key, Box<Container>)>,
+    /// Decisions made.
+    pub(super) drafts: Vec<Draft>,
+    /// Bindings whose cgroup vanished between resolving and reading.
+    pub(super) vanished: Vec<Arc<Workload>>,
+}
+
+impl Table {
+    /// An empty table that tells `changes` what is tracked; without it nobody samples.
+    pub(super) fn new(changes: Option<SyncSender<TrackChange>>) -> Self {
+        Self {
+            containers: BTreeMap::new(),
+            by_id: HashMap::new(),
+            next_key: 1,
+            next_slot: 1,
+            incomplete: Incomplete::default(),
+            pending: VecDeque::new(),
+            changes,
+        }
+    }
+
+    /// Brings the table to the desired state.
+    pub(super) fn apply(&mut self, reader: &dyn HostReader, rules: &mut Rules, bound: Vec<Bound>) -> Applied {
+        let mut applied = Applied::default();
+        let wanted: HashSet<&str> = bound.iter().map(|bound| bound.workload.id.as_str()).collect();
+        let stale: Vec<Key> =
+            self.by_id.iter().filter(|(id, _)| !wanted.contains(id.as_str())).map(|(_, key)| *key).collect();
+        for key in stale {
+            self.drop_container(key, "no source reports it any more", &mut applied);
+        }
+        for key in self.incomplete.changed(reader, Instant::now()) {
+            self.drop_container(key, "its cgroup was made in another hierarchy too", &mut applied);
+        }
+        for bound in bound {
+            self.apply_one(reader, rules, bound, &mut applied);
+        }
+        applied
+    }
+
+    fn apply_one(&mut self, reader: &dyn HostReader, rules: &mut Rules, bound: Bound, applied: &mut Applied) {
+        if let Some(&key) = self.by_id.get(&bound.workload.id)
+            && let Some(container) = self.containers.get_mut(&key)
+        {
+            if *container.tracked.cgroup == *bound.path {
+                if container.tracked.workload != bound.workload {
+                    self.replan(reader, rules, key, bound.workload, applied);
+                }
+                return;
+            }
+            self.drop_container(key, "it moved to another cgroup", applied);
+        }
+        let facts = match reader.cgroup(&bound.path) {
+            Ok(facts) => facts,
+            Err(error) => {
+                if !error.is_gone() {
+                    tracing::warn!(cgroup = %bound.path, %error, "a container's cgroup cannot be read; trying again");
+                }
+                applied.vanished.push(bound.workload);
+                return;
+            }
+        };
+        detect_weight(rules, &bound.workload, &facts);
+        self.insert(reader, rules, bound, &facts, applied);
+    }
+
+    fn insert(
+        &mut self,
+        reader: &dyn HostReader,
+        rules: &Rules,
+        bound: Bound,
+        facts: &CgroupFacts,
+        applied: &mut Applied,
+    ) {
+        let Some(processes_at) = facts.processes_at().cloned() else { return };
+        let Some(planned) = plan_one(rules, &bound.workload, facts) else { return };
+        let workload = bound.workload;
+        let knobs = rules.knobs(&workload, &planned, facts);
+        let tracked = self.track(&workload, &planned, &facts.path, processes_at.inode);
+        let key = self.next_key;
+        self.next_key += 1;
+        applied.drafts.push(
+            Draft::of(&workload, DecisionKind::Found, format!("found by {}", source_name(workload.source)))
+                .input("cgroup", &facts.path)
+                .input("inode", processes_at.inode),
+        );
+        applied.drafts.push(classified(&workload, &planned));
+        let container = Box::new(Container {
+            freezer: place_of(facts, Knob::FreezerState).or_else(|| place_of(facts, Knob::CgroupFreeze)),
+            cores: cores_of(&planned, &workload, facts),
+            cpuset: place_of(facts, Knob::CpusetCpus),
+            memory: place_of(facts, Knob::MemoryLimit).or_else(|| place_of(facts, Knob::MemoryMax)),
+            cpu: place_of(facts, Knob::CpuShares).or_else(|| place_of(facts, Knob::CpuWeight)),
+            unmanaged: unmanaged(&planned),
+            scores: scores(rules, &workload, &planned),
+            knobs: Knobs::new(knobs),
+            generation: 1,
+            verified_at_usec: None,
+            processes: 0,
+            agent_started: Some(rules.agent_started),
+            noticed: Some(Instant::now()),
+            whole: true,
+            judged: 0,
+            stale: true,
+            dynamic: None,
+            part: None,
+            processes_at,
+            tracked,
+        });
+        self.incomplete.found(reader, key, facts, Instant::now());
+        self.by_id.insert(workload.id.clone(), key);
+        self.containers.insert(key, container);
+        applied.changed.push(key);
+    }
+
+    /// The same cgroup wishes something else: loops keep what they know, the generation grows.
+    fn replan(
+        &mut self,
+        reader: &dyn HostReader,
+        rules: &Rules,
+        key: Key,
+        workload: Arc<Workload>,
+        applied: &mut Applied,
+    ) {
+        let Some(path) = self.containers.get(&key).map(|container| Arc::clone(&container.tracked.cgroup))
+        else {
+            return;
+        };
+        let Ok(facts) = reader.cgroup(&path) else { return };
+        let Some(planned) = plan_one(rules, &workload, &facts) else { return };
+        let fresh_knobs = rules.knobs(&workload, &planned, &facts);
+        let Some(container) = self.containers.get_mut(&key) else { return };
+        let tracked = Tracked {
+            // Its counters go on.
+            slot: container.tracked.slot,
+            workload: Arc::clone(&workload),
+            classes: planned.classes,
+            cgroup: path,
+            inode: container.processes_at.inode,
+        };
+        container.tracked = Arc::new(tracked);
+        self.pending.push_back(TrackChange::Added(Arc::clone(&container.tracked)));
+        container.cores = cores_of(&planned, &workload, &facts);
+        container.unmanaged = unmanaged(&planned);
+        let fresh = scores(rules, &workload, &planned);
+        match (container.scores.as_mut(), fresh) {
+            (Some(had), Some(wish)) => {
+                had.looper.retarget(wish.looper.target());
+                had.reason = wish.reason;
+                had.retry();
+            }
+            (_, wish) => container.scores = wish,
+        }
+        if planned.classes.memory != Some(QosClass::Burstable) {
+            container.dynamic = None;
+        }
+        container.keep_score();
+        container.knobs.replace(fresh_knobs);
+        container.keep_part();
+        container.whole = true;
+        container.judged = 0;
+        container.stale = true;
+        container.generation += 1;
+        container.noticed = Some(Instant::now());
+        applied.drafts.push(classified(&workload, &planned));
+        applied.changed.push(key);
+    }
+
+    /// Plans every container anew, after the rules changed.
+    pub(super) fn replan_all(&mut self, reader: &dyn HostReader, rules: &Rules) -> Applied {
+        let mut applied = Applied::default();
+        let keys: Vec<Key> = self.containers.keys().copied().collect();
+        for key in keys {
+            if let Some(workload) = self.containers.get(&key).map(|c| Arc::clone(&c.tracked.workload)) {
+                self.replan(reader, rules, key, workload, &mut applied);
+            }
+        }
+        applied
+    }
+
+    /// Takes new wishes for every container whose requirements are as before: something around them changed. Keys of
+    /// those that wish something else now.
+    pub(super) fn renew(&mut self, reader: &dyn HostReader, rules: &Rules) -> Vec<Key> {
+        let mut changed = Vec::new();
+        for (key, container) in &mut self.containers {
+            let Ok(facts) = reader.cgroup(&container.tracked.cgroup) else { continue };
+            let workload = &container.tracked.workload;
+            let Some(planned) = plan_one(rules, workload, &facts) else { continue };
+            let fresh = rules.knobs(workload, &planned, &facts);
+            let same = fresh.len() == container.knobs.all.len()
+                && fresh.iter().all(|wish| container.knobs.all.iter().any(|had| had.wanted == wish.wanted));
+            if same {
+                continue;
+            }
+            container.knobs.replace(fresh);
+            container.keep_part();
+            container.generation += 1;
+            (container.judged, container.whole, container.stale) = (0, true, true);
+            changed.push(*key);
+        }
+        changed
+    }
+
+    /// When a container whose cgroup was not made in every hierarchy is looked at again.
+    pub(super) fn incomplete_due(&self) -> Option<Instant> {
+        self.incomplete.due()
+    }
+
+    /// A container's cgroup is gone, whatever the sources still say.
+    pub(super) fn gone(&mut self, key: Key) -> Applied {
+        let mut applied = Applied::default();
+        self.drop_container(key, "its cgroup is gone", &mut applied);
+        applied
+    }
+
+    fn drop_container(&mut self, key: Key, why: &str, applied: &mut Applied) {
+        let Some(container) = self.containers.remove(&key) else { return };
+        self.incomplete.forget(key);
+        let workload = &container.tracked.workload;
+        if self.by_id.get(&workload.id) == Some(&key) {
+            self.by_id.remove(&workload.id);
+        }
+        self.pending.push_back(TrackChange::Removed { slot: container.tracked.slot });
+        let draft = Draft::of(workload, DecisionKind::Gone, why)
+            .input("cgroup", &container.tracked.cgroup)
+            .result(DecisionResult::Gone);
+        applied.drafts.push(draft);
+        applied.removed.push((key, container));
+    }
+
+    fn track(
+        &mut self,
+        workload: &Arc<Workload>,
+        plan: &ContainerPlan,
+        path: &str,
+        inode: u64,
+    ) -> Arc<Tracked> {
+        let slot = self.next_slot;
+        self.next_slot = self.next_slot.saturating_add(1);
+        let tracked = Arc::new(Tracked {
+            slot,
+            workload: Arc::clone(workload),
+            classes: plan.classes,
+            cgroup: path.into(),
+            inode,
+        });
+        self.pending.push_back(TrackChange::Added(Arc::clone(&tracked)));
+        tracked
+    }
+
+    /// Hands pending changes to the sampler; what it has no room for waits for the next pass.
+    pub(super) fn hand_over(&mut self, stats: &Stats) {
+        let Some(changes) = &self.changes else {
+            self.pending.clear();
+            return;
+        };
+        while let Some(change) = self.pending.pop_front() {
+            match changes.try_send(change) {
+                Ok(()) => {}
+                Err(TrySendError::Full(change)) => {
+                    stats.track_changes_deferred.add(1);
+                    self.pending.push_front(change);
+                    return;
+                }
+                // Nobody samples any more: the agent is ending.
+                Err(TrySendError::Disconnected(_)) => {
+                    self.pending.clear();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// One container.
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Container> {
+        self.containers.get_mut(&key).map(AsMut::as_mut)
+    }
+
+    /// One container.
+    pub(super) fn by_id(&self, id: &str) -> Option<&Container> {
+        self.by_id.get(id).and_then(|key| self.get(*key))
+    }
+
+    /// One container.
+    pub(super) fn get(&self, key: Key) -> Option<&Container> {
+        self.containers.get(&key).map(AsRef::as_ref)
+    }
+
+    /// Keys after `key`, round and round: the order of audits.
+    pub(super) fn after(&self, key: Key) -> Option<Key> {
+        let next = self.containers.range(key + 1..).next().or_else(|| self.containers.iter().next());
+        next.map(|(key, _)| *key)
+    }
+
+    /// Keys of the containers of which something holds.
+    pub(super) fn keys_of(&self, holds: impl Fn(&Container) -> bool) -> Vec<Key> {
+        self.containers.iter().filter(|(_, container)| holds(container)).map(|(key, _)| *key).collect()
+    }
+
+    /// Every container's key.
+    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
+        self.containers.keys().copied()
+    }
+
+    /// Every container with its key.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (Key, &Container)> {
+        self.containers.iter().map(|(key, container)| (*key, container.as_ref()))
+    }
+
+    /// Every container, to be changed.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut Container)> {
+        self.containers.iter_mut().map(|(key, container)| (*key, container.as_mut()))
+    }
+
+    /// Every container.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Container> {
+        self.containers.values().map(AsRef::as_ref)
+    }
+
+    /// Number of containers.
+    pub(super) fn len(&self) -> usize {
+        self.containers.len()
+    }
+}
+
+fn plan_one(rules: &Rules, workload: &Workload, facts: &CgroupFacts) -> Option<ContainerPlan> {
+    // An idle cgroup takes no weight, so the planner must know whether the kernel has the knob.
+    let can_idle = place_of(facts, Knob::CpuIdle).is_some();
+    let config =
+        PlanConfig { cpu_idle_best_effort: rules.plan.cpu_idle_best_effort && can_idle, ..rules.plan };
+    let mut planned = plan(&rules.facts, &config, std::slice::from_ref(workload));
+    if let Some(allocation) = &rules.allocation {
+        apply(&mut planned, allocation);
+    }
+    planned.containers.into_iter().next()
+}
+
+/// How many processors of its own a container asks for, where its cgroup can be confined to them.
+fn cores_of(planned: &ContainerPlan, workload: &Workload, facts: &CgroupFacts) -> Option<usize> {
+    wanted(planned, &workload.requested).filter(|_| place_of(facts, Knob::CpusetCpus).is_some())
+}
+
+impl Rules {
+    fn knobs(&self, workload: &Workload, planned: &ContainerPlan, facts: &CgroupFacts) -> Vec<KnobLoop> {
+        let alone = self.allocation.as_ref().is_some_and(|a| a.exclusive.contains_key(&workload.id));
+        if !self.own.iter().any(|root| below(root, &facts.path)) {
+            return wishes::knobs(&self.switches, workload, &planned.wishes, facts, (false, alone));
+        }
+        // Every sibling is ours there, so weights need not compare with what a runtime wrote.
+        let mut wishes = planned.wishes.clone();
+        let request = request_of(workload).filter(|_| wishes.cpu_weight.is_some());
+        wishes.cpu_weight = request.map(|request| leaf_weight(request, self.facts.cpu_milli));
+        wishes::knobs(&self.switches, workload, &wishes, facts, (true, alone))
+    }
+}
+
+fn unmanaged(planned: &ContainerPlan) -> Option<String> {
+    match &planned.standing {
+        Standing::Planned if planned.wishes.is_empty() => Some("every knob that applies to it is off".into()),
+        Standing::Planned => None,
+        Standing::Unmanaged(why) | Standing::Unclassified(why) => Some(why.clone()),
+    }
+}
+
+fn scores(rules: &Rules, workload: &Workload, planned: &ContainerPlan) -> Option<Scores> {
+    let wish = planned.wishes.oom_score_adj.clone()?;
+    let policy = match (rules.score, workload.score_policy) {
+        (ScorePolicy::Respect, ScorePolicy::Respect) => ScorePolicy::Respect,
+        _ => ScorePolicy::Pin,
+    };
+    Some(Scores::new(ScoreLoop::new(Target { score: wish.value, policy }), wish.reason))
+}
+
+fn classified(workload: &Workload, planned: &ContainerPlan) -> Draft {
+    let reason = match &planned.standing {
+        Standing::Unmanaged(why) | Standing::Unclassified(why) => why.clone(),
+        Standing::Planned => planned.class_reason.text.to_string(),
+    };
+    let class = planned.qos_class.map_or("none", |class| class.as_str());
+    Draft::of(workload, DecisionKind::Classified, reason)
+        .values(None, Some(class.to_owned()))
+        .inputs(planned.class_reason.inputs.iter())
+        .input("estimated", planned.estimated)
+}
+
+/// The source's name in output.
+pub fn source_name(source: SourceKind) -> &'static str {
+    match source {
+        SourceKind::Manifests => "manifests",
+        SourceKind::Cri => "cri",
+        SourceKind::Systemd => "systemd",
+        SourceKind::Kubernetes => "kubernetes",
+        SourceKind::Names => "names",
+    }
+}
+
+/// Reads which conversion the runtime uses off a container that it made: its shares are known from the runtime's
+/// record, its weight from the kernel. Only once, and only where exactly one conversion explains it.
+fn detect_weight(rules: &mut Rules, workload: &Workload, facts: &CgroupFacts) {
+    if !rules.detect_weight {
+        return;
+    }
+    let Requested::Estimated(estimate) = workload.requested else { return };
+    let Some(Setting::CpuWeight(weight)) = facts.value(Knob::CpuWeight) else { return };
+    let Some(shares) = estimate.resources.cpu_request.map(shares_from_milli) else { return };
+    if shares.get() < TELLING_SHARES {
+        return;
+    }
+    let all = [WeightConversion::Linear, WeightConversion::Quadratic, WeightConversion::Systemd];
+    let mut fitting = all.into_iter().filter(|conversion| conversion.weight_from_shares(shares) == weight);
+    if let (Some(conversion), None) = (fitting.next(), fitting.next()) {
+        rules.detect_weight = false;
+        tracing::info!(%conversion, container = %workload.id, %weight, %shares, "the runtime's conversion of CPU weight");
+        rules.plan.cpu_weight = conversion;
+    }
+}
