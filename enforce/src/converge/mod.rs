@@ -2,7 +2,7 @@
 //!
 //! It wakes for a source's snapshot, for process and cgroup events, and for audits, which are spread evenly over
 //! the audit period. Owned here: the loop and the order of its work. Not owned: how one container converges
-//! ([`container`]), what is desired ([`crate::reconcile`]), what is shown ([`board`]).
+//! (`container`), what is desired ([`crate::reconcile`]), what is shown ([`board`]).
 
 mod admit;
 mod audit;

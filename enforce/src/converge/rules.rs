@@ -26,7 +26,7 @@ pub struct Converge {
 /// When a container whose scores are wrong is frozen for one pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FreezeWhen {
-    /// As soon as its processes are seen forking, and after [`FreezeWhen::DEFAULT_PASSES`] dirty passes anyway.
+    /// As soon as its processes are seen forking, and after `FreezeWhen::DEFAULT_PASSES` dirty passes anyway.
     Forking,
     /// After so many passes that found wrong scores.
     AfterPasses(u32),

@@ -2,7 +2,7 @@
 //!
 //! Owned here: numbering (growing by one, also across restarts), the bounded log on disk, a small ring in memory
 //! that keeps answering when the disk does not, and the ways out: live watchers, the stream's queue, and for what
-//! must arrive ([`kept`]) a file of its own. Not owned: what is decided.
+//! must arrive a keeper of its own ([`KeepsDecisions`]). Not owned: what is decided.
 
 mod draft;
 

@@ -99,7 +99,7 @@ pub struct NodeLoop {
 
 impl NodeLoop {
     /// A loop that has looked at nothing yet, with a writer of its own. `give_back_memory` is called every
-    /// [`GIVE_BACK`]: it gives memory that is free back to the kernel.
+    /// `GIVE_BACK`: it gives memory that is free back to the kernel.
     ///
     /// # Errors
     /// When our own process is not found in procfs.

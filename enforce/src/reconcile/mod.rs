@@ -1,7 +1,7 @@
 //! The one desired state: what every source last said, merged into one list of containers bound to cgroups.
 //!
 //! Owned here: precedence between sources, conflicts by name, exclusion by configuration. Not owned: rules
-//! (`qos::plan`), the kernel ([`bind`] only asks where a unit's cgroup is).
+//! (`qos::plan`), the kernel (`bind` only asks where a unit's cgroup is).
 
 pub(crate) mod bind;
 mod merge;

@@ -2,7 +2,7 @@
 //!
 //! Processes one by one, never cgroups as a whole: a runtime's unit holds shims beside the runtime, and a container
 //! that its runtime gives no score would inherit the shim's. Owned here: the score of these processes. Not owned:
-//! who they are ([`find`]), the agent's own process ([`protect_ourselves`] sets it once, at start).
+//! who they are (`find`), the agent's own process ([`protect_ourselves`] sets it once, at start).
 
 mod find;
 
