@@ -1,18 +1,18 @@
-//! The node daemon: finds containers, gives them score, CPU and memory by their requests, relieves pressure, samples
-//! them every second, streams what it saw, and answers on a socket.
+//! The node daemon: finds containers, hands them to enforcement, samples them every second, streams what it saw, and
+//! answers on a socket.
 //!
-//! Owned here: threads, the desired state, the decision log, everything that touches the node. Not owned: rules
-//! (`evenkeel-qos`), kernel files (`evenkeel-host`), durable logs (`evenkeel-log`), the wire (`evenkeel-proto`).
+//! Owned here: whatever talks to others: sources of containers, systemd's bus, the stream, what is served; the sampler; files of
+//! configuration; the life of all threads. Not owned: the desired state, decisions and every write (`evenkeel-enforce`),
+//! durable logs (`evenkeel-log`), the wire (`evenkeel-proto`).
 //!
 //! ```text
-//! sources (async) -> SourceUpdate -> converge thread (reconcile, converge, decisions) -> writes
+//! sources (async) -> SourceUpdate -> evenkeel-enforce: converge thread and its neighbours
 //!                                        | TrackChange
 //!                                        v
 //!                    sample thread -> Tick -> report thread -> spool -> stream client (async)
 //!                                                    | LiveTick
 //!                                                    v
 //!                                                serve (async): gRPC, /metrics
-//! roster (from converge) -> pressure thread -> worker -> holds; oom thread -> decisions; node thread -> daemons, cap
 //! ```
 
 mod allocator;

@@ -1,4 +1,4 @@
-//! The converge thread: the one reconciler, and the only one that writes.
+//! The converge thread: the one reconciler of standing settings.
 //!
 //! It wakes for a source's snapshot, for process and cgroup events, and for audits, which are spread evenly over
 //! the audit period. Owned here: the loop and the order of its work. Not owned: how one container converges
