@@ -1,12 +1,13 @@
 //! The nouns of Evenkeel: what the programs and the pure sciences talk about.
 //!
-//! Owned here: quantities, resource names and types, requirements, pods, nodes, QoS classes, workloads as found
+//! Owned here: quantities, resource names and types, requirements, selectors, pods, nodes, QoS classes, workloads as found
 //! on a node, samples, usage records, decisions. Not owned: any rule about them (`qos`, `rightsizing`,
 //! `capacity`), any wire form (`proto`), any file, clock or log. This crate depends on nothing of ours.
 
 pub mod decision;
 pub mod name;
 pub mod node;
+pub mod null;
 pub mod panic;
 pub mod pod;
 pub mod qos_class;
@@ -16,6 +17,7 @@ pub mod requirements;
 pub mod resource_type;
 pub mod rollup;
 pub mod sample;
+pub mod selector;
 pub mod shown;
 pub mod traffic;
 pub mod units;

@@ -5,4 +5,5 @@ mod pods;
 mod quantity;
 mod quantity_properties;
 mod requirements;
+mod selectors;
 mod usage;

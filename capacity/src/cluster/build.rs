@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::pod::{Effect, Pod, Taint, claim_key};
 use super::resources::{ResourceNames, amounts};
-use super::selector::{Selector, SelectorError, equalities, requirements};
+use super::selector::{Selector, SelectorError, equalities};
 use super::storage::{self, Storage};
 use super::symbols::{Labels, Symbol, Symbols};
 use super::{Cluster, Group, Known, Node, NodeIndex, Placed, Uid, compile};
@@ -300,7 +300,7 @@ impl Builder {
         let namespace = symbols.intern(written.metadata.namespace_or_default());
         let manager = Some((symbols.intern(kind), symbols.intern(&written.metadata.name)));
         if let Some(selector) = &written.spec.selector {
-            let selector = requirements(selector, symbols)?;
+            let selector = selector.requirements(|word| symbols.intern(word))?;
             self.cluster.groups.push(Group { namespace, manager, selector });
         }
         Ok(())

@@ -175,7 +175,7 @@ impl Cluster {
         let (Some(manager), Some(selector)) = (pod.manager, &written.own_group) else { return Ok(()) };
         let known = |group: &Group| group.namespace == pod.namespace && group.manager == Some(manager);
         if !self.groups.iter().any(known) {
-            let selector = selector::requirements(selector, &mut self.symbols)?;
+            let selector = selector.requirements(|word| self.symbols.intern(word))?;
             self.groups.push(Group { namespace: pod.namespace, manager: Some(manager), selector });
         }
         Ok(())

@@ -1,109 +1,23 @@
-//! Selectors ready to be asked.
+//! Selectors as numbers, ready to be asked.
 
 use std::sync::Arc;
+
+pub use evenkeel_model::selector::SelectorError;
+use evenkeel_model::selector::{self, Condition};
 
 use super::symbols::{Labels, Symbol, Symbols};
 use crate::object;
 
-/// Why a selector cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SelectorError {
-    /// An operator nobody knows.
-    #[error("\"{0}\" is not an operator: In, NotIn, Exists, DoesNotExist, for nodes also Gt and Lt")]
-    Operator(String),
-    /// Too many or too few values for the operator.
-    #[error("operator {operator} of {key} takes {wanted}")]
-    Values {
-        /// The operator.
-        operator: String,
-        /// The label.
-        key: String,
-        /// What it takes.
-        wanted: &'static str,
-    },
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Operator {
-    In(Box<[Symbol]>),
-    NotIn(Box<[Symbol]>),
-    Exists,
-    DoesNotExist,
-    Above(i64),
-    Below(i64),
-    /// `Gt` or `Lt` of what is not a number: never holds.
-    Never,
-}
-
 /// One requirement of labels.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Requirement {
-    key: Symbol,
-    operator: Operator,
+pub type Requirement = selector::Requirement<Symbol>;
+
+fn holds(requirement: &Requirement, value: Option<Symbol>, symbols: &Symbols) -> bool {
+    requirement.condition().holds(value, |value| symbols.word(value).parse().ok())
 }
 
-impl Requirement {
-    /// Compiles one as written.
-    ///
-    /// # Errors
-    /// [`SelectorError`] by operator or number of values.
-    pub fn new(written: &object::Requirement, symbols: &mut Symbols) -> Result<Self, SelectorError> {
-        let values =
-            |symbols: &mut Symbols| written.values.iter().map(|value| symbols.intern(value)).collect();
-        let wrong = |wanted| SelectorError::Values {
-            operator: written.operator.clone(),
-            key: written.key.clone(),
-            wanted,
-        };
-        let operator = match (written.operator.as_str(), written.values.as_slice()) {
-            ("In" | "NotIn", []) => return Err(wrong("at least one value")),
-            ("In", _) => Operator::In(values(symbols)),
-            ("NotIn", _) => Operator::NotIn(values(symbols)),
-            ("Exists", []) => Operator::Exists,
-            ("DoesNotExist", []) => Operator::DoesNotExist,
-            ("Exists" | "DoesNotExist", _) => return Err(wrong("no value")),
-            ("Gt", [value]) => value.parse().map_or(Operator::Never, Operator::Above),
-            ("Lt", [value]) => value.parse().map_or(Operator::Never, Operator::Below),
-            ("Gt" | "Lt", _) => return Err(wrong("one value")),
-            (other, _) => return Err(SelectorError::Operator(other.to_owned())),
-        };
-        Ok(Self { key: symbols.intern(&written.key), operator })
-    }
-
-    /// The label must have this value.
-    pub fn equal(key: Symbol, value: Symbol) -> Self {
-        Self { key, operator: Operator::In([value].into()) }
-    }
-
-    /// The label must not have this value.
-    pub fn unequal(key: Symbol, value: Symbol) -> Self {
-        Self { key, operator: Operator::NotIn([value].into()) }
-    }
-
-    /// Whether a thing with this value of the label (`None` = without the label) fits.
-    pub fn holds(&self, value: Option<Symbol>, symbols: &Symbols) -> bool {
-        match (&self.operator, value) {
-            (Operator::In(values), Some(value)) => values.contains(&value),
-            (Operator::NotIn(values), Some(value)) => !values.contains(&value),
-            (Operator::NotIn(_) | Operator::DoesNotExist, None) | (Operator::Exists, Some(_)) => true,
-            (Operator::Above(bound), Some(value)) => number(value, symbols).is_some_and(|n| n > *bound),
-            (Operator::Below(bound), Some(value)) => number(value, symbols).is_some_and(|n| n < *bound),
-            _ => false,
-        }
-    }
-
-    /// The label it asks.
-    pub fn key(&self) -> Symbol {
-        self.key
-    }
-
-    fn matches(&self, labels: &Labels, symbols: &Symbols) -> bool {
-        self.holds(labels.get(self.key), symbols)
-    }
-}
-
-fn number(value: Symbol, symbols: &Symbols) -> Option<i64> {
-    symbols.word(value).parse().ok()
+/// Whether a thing with these labels fulfils a requirement.
+pub fn matches(requirement: &Requirement, labels: &Labels, symbols: &Symbols) -> bool {
+    holds(requirement, labels.get(*requirement.key()), symbols)
 }
 
 /// Selects by labels: every requirement must hold. Cheap to clone.
@@ -125,7 +39,7 @@ impl Selector {
         symbols: &mut Symbols,
     ) -> Result<Self, SelectorError> {
         let Some(written) = written else { return Ok(Self::Nothing) };
-        Ok(Self::All(requirements(written, symbols)?.into()))
+        Ok(Self::All(written.requirements(|word| symbols.intern(word))?.into()))
     }
 
     /// The same with further requirements.
@@ -146,35 +60,14 @@ impl Selector {
     pub fn matches(&self, labels: &Labels, symbols: &Symbols) -> bool {
         match self {
             Self::Nothing => false,
-            Self::All(all) => all.iter().all(|requirement| requirement.matches(labels, symbols)),
+            Self::All(all) => all.iter().all(|requirement| matches(requirement, labels, symbols)),
         }
     }
 }
 
-/// All requirements of a label selector.
-///
-/// # Errors
-/// [`SelectorError`].
-pub fn requirements(
-    written: &object::LabelSelector,
-    symbols: &mut Symbols,
-) -> Result<Vec<Requirement>, SelectorError> {
-    let mut all = equalities(&written.match_labels, symbols);
-    for requirement in &written.match_expressions {
-        all.push(Requirement::new(requirement, symbols)?);
-    }
-    Ok(all)
-}
-
 /// Labels that must be equal.
 pub fn equalities(labels: &object::StringMap, symbols: &mut Symbols) -> Vec<Requirement> {
-    labels
-        .iter()
-        .map(|(key, value)| {
-            let (key, value) = (symbols.intern(key), symbols.intern(value));
-            Requirement::equal(key, value)
-        })
-        .collect()
+    selector::equalities(labels, |word| symbols.intern(word))
 }
 
 /// One alternative of a node selector.
@@ -190,8 +83,8 @@ impl NodeTerm {
     /// # Errors
     /// [`SelectorError`].
     pub fn new(written: &object::NodeSelectorTerm, symbols: &mut Symbols) -> Result<Self, SelectorError> {
-        let mut compile = |all: &[object::Requirement]| -> Result<Box<[Requirement]>, SelectorError> {
-            all.iter().map(|requirement| Requirement::new(requirement, symbols)).collect()
+        let mut compile = |all: &[object::SelectorRequirement]| -> Result<Box<[Requirement]>, SelectorError> {
+            all.iter().map(|written| Requirement::of_nodes(written, |word| symbols.intern(word))).collect()
         };
         Ok(Self { labels: compile(&written.match_expressions)?, names: compile(&written.match_fields)? })
     }
@@ -200,14 +93,14 @@ impl NodeTerm {
     pub fn matches(&self, name: Symbol, labels: &Labels, symbols: &Symbols) -> bool {
         let empty = self.labels.is_empty() && self.names.is_empty();
         !empty
-            && self.names.iter().all(|requirement| requirement.holds(Some(name), symbols))
-            && self.labels.iter().all(|requirement| requirement.matches(labels, symbols))
+            && self.names.iter().all(|requirement| holds(requirement, Some(name), symbols))
+            && self.labels.iter().all(|requirement| matches(requirement, labels, symbols))
     }
 
     /// Names of nodes the term is restricted to: those that every `metadata.name In` of it lists; `None` = by no name.
     pub fn node_names(&self) -> Option<Vec<Symbol>> {
-        let mut lists = self.names.iter().filter_map(|requirement| match &requirement.operator {
-            Operator::In(names) => Some(names),
+        let mut lists = self.names.iter().filter_map(|requirement| match requirement.condition() {
+            Condition::In(names) => Some(names),
             _ => None,
         });
         let mut names = lists.next()?.to_vec();

@@ -7,13 +7,16 @@ mod node;
 mod pod;
 mod policy;
 mod relevant;
-mod selector;
 mod storage;
 mod types;
 
 use std::collections::BTreeMap;
 
+pub(crate) use evenkeel_model::null::null_is_default;
 use evenkeel_model::quantity::Quantity;
+pub use evenkeel_model::selector::{
+    LabelSelector, NodeSelector, NodeSelectorTerm, PreferredTerm, SelectorRequirement,
+};
 use serde::{Deserialize, Serialize};
 
 pub use node::{NOT_REPORTED, Node, NodeCondition, NodeImage, NodeSpec, NodeStatus, Taint};
@@ -26,21 +29,11 @@ pub use policy::{
     DisruptionBudget, LimitRange, LimitRangeItem, Overhead, PriorityClass, ResourceQuota, RuntimeClass,
     RuntimeScheduling, ScopeRequirement,
 };
-pub use selector::{LabelSelector, NodeSelector, NodeSelectorTerm, PreferredTerm, Requirement};
 pub use storage::{
     ClaimSpec, CsiDriver, CsiNode, PersistentVolume, PersistentVolumeClaim, StorageCapacity, StorageClass,
     VolumeAttachment, VolumeSpec,
 };
 pub(crate) use storage::{ZONE_LABELS, zone_labels};
-
-/// Reads an explicit nothing as the default, as Kubernetes does.
-pub(crate) fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Option::deserialize(deserializer).map(Option::unwrap_or_default)
-}
 
 /// Annotations that anything here asks for; others may be large, and are not kept.
 pub const ANNOTATIONS: [&str; 6] = [

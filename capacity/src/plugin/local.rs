@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::reason::Rejection;
-use crate::cluster::selector::NodeTerm;
+use crate::cluster::selector::{self, NodeTerm};
 use crate::cluster::{Cluster, Effect, Node, NodeIndex, Pod, Symbol, Taint, Toleration};
 use crate::profile::{Filter, Profile, Version};
 
@@ -153,10 +153,8 @@ pub(crate) fn unborne_taint(pod: &Pod, node: &Node) -> Option<Taint> {
 /// Whether node selector and required node affinity admit a node.
 pub(super) fn admits(cluster: &Cluster, pod: &Pod, node: &Node) -> bool {
     let symbols = &cluster.symbols;
-    let selected = pod
-        .node_selector
-        .iter()
-        .all(|requirement| requirement.holds(node.labels.get(requirement.key()), symbols));
+    let selected =
+        pod.node_selector.iter().all(|requirement| selector::matches(requirement, &node.labels, symbols));
     selected && pod.node_terms.as_ref().is_none_or(|terms| terms.matches(node.name, &node.labels, symbols))
 }
 

@@ -3,7 +3,6 @@
 //! Owned here: what each option means, the order in which they act, the form of the answer. Not owned: where snapshots
 //! and pods are read from, how options are written on a command line, words for people.
 
-mod labels;
 mod options;
 mod recommended;
 mod required;
@@ -15,7 +14,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_model::resource_type::ResourceTypes;
 use serde::Serialize;
 
-pub use labels::requirements as label_requirements;
 pub use options::Options;
 pub use recommended::Recommendations;
 pub use required::{Required, RequiredClaims};
@@ -324,8 +322,7 @@ fn check_reserve(options: &Options, cluster: &Cluster) -> Result<(), QuestionErr
 
 fn label_selector(text: &str, cluster: &mut Cluster) -> Result<Selector, QuestionError> {
     let wrong = |why| QuestionError::new("nodes", why, "give labels such as pool=a,!gpu or zone in (x,y)");
-    let match_expressions = labels::requirements(text).map_err(wrong)?;
-    let written = LabelSelector { match_expressions, ..LabelSelector::default() };
+    let written = LabelSelector::parse(text).map_err(wrong)?;
     Selector::new(Some(&written), &mut cluster.symbols).map_err(|error| wrong(error.to_string()))
 }
 

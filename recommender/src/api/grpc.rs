@@ -5,10 +5,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use evenkeel_capacity::object::Requirement;
-use evenkeel_capacity::question::label_requirements;
 use evenkeel_model::panic::{MAX_REASON, Panic};
 use evenkeel_model::pod::{Pod, ReadError};
+use evenkeel_model::selector::{LabelSelector, Selector};
 use evenkeel_proto::v1::{
     self, recommender_service_server::RecommenderService,
     recommender_service_watch_usage_response::Event as UsageEvent,
@@ -95,15 +94,17 @@ impl Api {
     }
 }
 
-/// The requirements of a selector as people write it; none of an empty one.
+/// A selector as people type it; an empty one selects everything.
 ///
 /// # Errors
 /// With the part that cannot be read.
-pub(super) fn selector_of(text: &str) -> Result<Vec<Requirement>, String> {
+pub(super) fn selector_of(text: &str) -> Result<Selector, String> {
     if text.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Selector::default());
     }
-    label_requirements(text).map_err(|why| format!("selector: {why}; write app=web,tier in (a,b),!canary"))
+    let selector =
+        LabelSelector::parse(text).and_then(|written| Selector::new(&written).map_err(|e| e.to_string()));
+    selector.map_err(|why| format!("selector: {why}; write app=web,tier in (a,b),!canary"))
 }
 
 fn no_turn(why: NoTurn) -> Status {
@@ -168,7 +169,7 @@ impl RecommenderService for Api {
         let v1::ListRecommendationsRequest { namespace, rules, selector } = request.into_inner();
         identity.may(Role::View, &namespace).await?;
         let selector = selector_of(&selector).map_err(Status::invalid_argument)?;
-        if self.late.context.get().is_none() && selector.is_empty() {
+        if self.late.context.get().is_none() && selector.is_everything() {
             let recommendations = self.late.stored.all(&namespace, self.late.clock.now_usec());
             let response =
                 v1::ListRecommendationsResponse { recommendations, loading: true, ..Default::default() };

@@ -395,7 +395,7 @@ async fn recommendations(From(site): From<Site>, request: Request) -> Result<Jso
         remedy: "write labels as kubectl takes them",
     })?;
     let found = match site.context.get() {
-        None if selector.is_empty() => site.stored.all(&namespace, site.clock.now_usec()),
+        None if selector.is_everything() => site.stored.all(&namespace, site.clock.now_usec()),
         // Labels are known of what was read back.
         _ => site.ask_desk(PLACE, move |desk| list::selected(desk, &namespace, &selector, &[])).await?,
     };

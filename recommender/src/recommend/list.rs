@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use evenkeel_capacity::object::Requirement;
 use evenkeel_model::qos_class::QosClass;
+use evenkeel_model::selector::Selector;
 use evenkeel_model::units::{Bytes, MilliCpu};
 use evenkeel_model::workload::ContainerResources;
 use evenkeel_proto::v1;
@@ -101,21 +101,22 @@ pub fn recommend(desk: &Desk<'_>, line: &Line, rules: &[Chosen]) -> (Vec<v1::Rec
 
 /// Recommendations for every workload's container, in the order of their names.
 pub fn all(desk: &Desk<'_>, namespace: &str, rules: &[Chosen]) -> Vec<v1::Recommendation> {
-    selected(desk, namespace, &[], rules)
+    selected(desk, namespace, &Selector::default(), rules)
 }
 
 /// The same of workloads whose pods have these labels; of what does not run nobody knows any.
 pub fn selected(
     desk: &Desk<'_>,
     namespace: &str,
-    selector: &[Requirement],
+    selector: &Selector,
     rules: &[Chosen],
 ) -> Vec<v1::Recommendation> {
     let lines = lines(desk.state, namespace);
-    let label = |line: &Line, key: &str| line.identity.as_ref()?.labels.get(key).cloned();
     let is_selected = |line: &&Line| {
-        let holds = |r: &Requirement| r.holds(label(line, &r.key).as_deref());
-        selector.is_empty() || line.identity.is_some() && selector.iter().all(holds)
+        let matches = |identity: &Arc<v1::ContainerIdentity>| {
+            selector.matches(|key| identity.labels.get(key).map(String::as_str))
+        };
+        selector.is_everything() || line.identity.as_ref().is_some_and(matches)
     };
     lines
         .iter()

@@ -16,6 +16,7 @@ mod selector;
 #[cfg(test)]
 mod tests;
 
+use evenkeel_model::selector::Selector;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -23,7 +24,6 @@ pub use error::PolicyError;
 pub use read::{
     API_VERSION, KINDS, MAX_POLICY_BYTES, find, is_policy, merged, objects, read, read_all, read_object,
 };
-pub use selector::{Operator, Requirement, Selector};
 
 use crate::Resource;
 

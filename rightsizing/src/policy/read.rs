@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::fields::At;
 use super::{
-    Bounds, ContainerPolicy, Goals, InitialResources, LimitsMode, Policy, PolicyError, Selector, UpdateMode,
+    Bounds, ContainerPolicy, Goals, InitialResources, LimitsMode, Policy, PolicyError, UpdateMode, selector,
 };
 
 /// `apiVersion` of a policy.
@@ -141,7 +141,7 @@ pub fn read_object(object: &Value) -> Result<Policy, PolicyError> {
         namespace: namespace.unwrap_or_else(|| "default".to_owned()),
         name,
         created,
-        selector: Selector::read(&target)?,
+        selector: selector::read(&target)?,
         mode: mode.unwrap_or_default(),
         containers,
         limits,

@@ -1,137 +1,51 @@
-//! Owns the label selector: Kubernetes' `matchLabels` and `matchExpressions`, all of which must hold.
+//! Owns reading a policy's target: Kubernetes' label selector, none of whose requirements contradict each other.
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
+use evenkeel_model::selector::{LabelSelector, Requirement, Selector, SelectorError, SelectorRequirement};
 use serde_json::Value;
 
 use super::PolicyError;
 use super::fields::At;
 
-/// How a label is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Operator {
-    /// It is there, with one of the values.
-    In,
-    /// It is not there, or with none of the values.
-    NotIn,
-    /// It is there.
-    Exists,
-    /// It is not there.
-    DoesNotExist,
-}
-
-/// One condition on one label.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Requirement {
-    /// Key of the label.
-    pub key: String,
-    /// How it is compared.
-    pub operator: Operator,
-    /// With what; empty where the operator takes none.
-    pub values: Vec<String>,
-}
-
-impl Requirement {
-    fn holds(&self, value: Option<&str>) -> bool {
-        let listed = || value.is_some_and(|value| self.values.iter().any(|v| v == value));
-        match self.operator {
-            Operator::In => listed(),
-            Operator::NotIn => !listed(),
-            Operator::Exists => value.is_some(),
-            Operator::DoesNotExist => value.is_none(),
+/// Reads a target; one that can select nothing is an error.
+pub(super) fn read(at: &At<'_>) -> Result<Selector, PolicyError> {
+    at.only(&["matchLabels", "matchExpressions"])?;
+    let mut written = LabelSelector::default();
+    if let Some(labels) = at.get("matchLabels")? {
+        match_labels(&labels, &mut written)?;
+    }
+    if let Some(list) = at.get("matchExpressions")? {
+        for item in list.items()? {
+            written.match_expressions.push(expression(&item)?);
         }
+    }
+    let selector = Selector::new(&written)
+        .map_err(|error| at.error(error.to_string(), "write a label selector as Kubernetes defines it"))?;
+    match selector.contradiction() {
+        Some(key) => Err(at.error(
+            format!("it selects nothing: what it asks of label {key:?} contradicts itself"),
+            "keep requirements that one pod can fulfil together",
+        )),
+        None => Ok(selector),
     }
 }
 
-/// Which pods: those for which every requirement holds. Without any, all pods of the namespace.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Selector {
-    requirements: Vec<Requirement>,
-}
-
-impl Selector {
-    /// The requirements; those of `matchLabels` first.
-    pub fn requirements(&self) -> &[Requirement] {
-        &self.requirements
-    }
-
-    /// Whether a pod of these labels is selected.
-    pub fn matches<'a>(&self, labels: impl Fn(&str) -> Option<&'a str>) -> bool {
-        self.requirements.iter().all(|r| r.holds(labels(&r.key)))
-    }
-
-    /// A label that every selected pod has with this one value, where there is one: what an index may look by.
-    pub fn one_label(&self) -> Option<(&str, &str)> {
-        self.requirements.iter().find_map(|r| match (r.operator, r.values.as_slice()) {
-            (Operator::In, [value]) => Some((r.key.as_str(), value.as_str())),
-            _ => None,
-        })
-    }
-
-    /// The key about which requirements contradict each other, so that no pod at all can be selected.
-    pub fn contradiction(&self) -> Option<&str> {
-        let mut by_key: BTreeMap<&str, Vec<&Requirement>> = BTreeMap::new();
-        for requirement in &self.requirements {
-            by_key.entry(&requirement.key).or_default().push(requirement);
-        }
-        let impossible = |all: &[&Requirement]| {
-            let mut candidates = all.iter().filter(|r| r.operator == Operator::In).flat_map(|r| &r.values);
-            let some_value = candidates.any(|value| all.iter().all(|r| r.holds(Some(value))));
-            let has_list = all.iter().any(|r| r.operator == Operator::In);
-            // Without a list of values there is always a further value that nothing excludes.
-            let present =
-                if has_list { some_value } else { all.iter().all(|r| r.operator != Operator::DoesNotExist) };
-            let absent = all.iter().all(|r| r.holds(None));
-            !present && !absent
-        };
-        by_key.into_iter().find(|(_, all)| impossible(all)).map(|(key, _)| key)
-    }
-
-    pub(super) fn read(at: &At<'_>) -> Result<Self, PolicyError> {
-        at.only(&["matchLabels", "matchExpressions"])?;
-        let mut requirements = Vec::new();
-        if let Some(labels) = at.get("matchLabels")? {
-            requirements.extend(labels_of(&labels)?);
-        }
-        if let Some(list) = at.get("matchExpressions")? {
-            for item in list.items()? {
-                requirements.push(expression(&item)?);
-            }
-        }
-        let selector = Self { requirements };
-        match selector.contradiction() {
-            Some(key) => Err(at.error(
-                format!("it selects nothing: what it asks of label {key:?} contradicts itself"),
-                "keep requirements that one pod can fulfil together",
-            )),
-            None => Ok(selector),
-        }
-    }
-}
-
-/// A map, or the document's list of `{key, value}`.
-fn labels_of(at: &At<'_>) -> Result<Vec<Requirement>, PolicyError> {
-    let one = |key: &str, value: &str| Requirement {
-        key: key.to_owned(),
-        operator: Operator::In,
-        values: vec![value.to_owned()],
-    };
+/// A map, or the document's list of `{key, value}`, in which a key may come again.
+fn match_labels(at: &At<'_>, written: &mut LabelSelector) -> Result<(), PolicyError> {
     if at.value.is_array() {
-        let read = |item: At<'_>| {
+        for item in at.items()? {
             item.only(&["key", "value"])?;
-            let key = item.required("key", "write the label's key")?;
-            let value = item.required("value", "write the label's value")?;
-            Ok(one(key.text()?, label_value(&value)?))
-        };
-        return at.items()?.into_iter().map(read).collect();
+            let key = item.required("key", "write the label's key")?.text()?.to_owned();
+            let value = label_value(&item.required("value", "write the label's value")?)?;
+            let (operator, values) = ("In".to_owned(), vec![value.to_owned()]);
+            written.match_expressions.push(SelectorRequirement { key, operator, values });
+        }
+        return Ok(());
     }
-    let mut all = Vec::new();
     for key in at.map()?.keys() {
-        let value = at.required(key, "write the label's value")?;
-        all.push(one(key, label_value(&value)?));
+        let value = label_value(&at.required(key, "write the label's value")?)?;
+        written.match_labels.insert(key.clone(), value.to_owned());
     }
-    Ok(all)
+    Ok(())
 }
 
 /// A label may have an empty value, but it is a string.
@@ -139,25 +53,30 @@ fn label_value<'a>(at: &At<'a>) -> Result<&'a str, PolicyError> {
     at.value.as_str().ok_or_else(|| at.error("a label's value is a string", "put it in quotes"))
 }
 
-fn expression(at: &At<'_>) -> Result<Requirement, PolicyError> {
+fn expression(at: &At<'_>) -> Result<SelectorRequirement, PolicyError> {
+    const OPERATORS: &str = "write In, NotIn, Exists or DoesNotExist";
     at.only(&["key", "operator", "values"])?;
     let key = at.required("key", "write the label's key")?.text()?.to_owned();
-    let operator = at.required("operator", "write In, NotIn, Exists or DoesNotExist")?;
-    let operator: Operator = operator.word("In, NotIn, Exists or DoesNotExist")?;
+    let operator = at.required("operator", OPERATORS)?;
     let values = at.get("values")?;
-    let count = values.as_ref().and_then(|v| v.value.as_array()).map_or(0, Vec::len);
-    let takes = matches!(operator, Operator::In | Operator::NotIn);
-    if takes != (count > 0) {
-        let why =
-            if takes { "it selects nothing: no value is given" } else { "this operator takes no values" };
-        let at = values.unwrap_or_else(|| At { path: format!("{}.values", at.path), value: &Value::Null });
-        return Err(at.error(why, if takes { "list at least one" } else { "leave values away" }));
-    }
-    let values = match values {
-        Some(list) => {
-            list.items()?.iter().map(|v| label_value(v).map(str::to_owned)).collect::<Result<_, _>>()?
-        }
-        None => Vec::new(),
+    let listed = values.as_ref().map(At::items).transpose()?.unwrap_or_default();
+    let written = SelectorRequirement {
+        key,
+        operator: operator.text()?.to_owned(),
+        values: listed.iter().map(|v| label_value(v).map(str::to_owned)).collect::<Result<_, _>>()?,
     };
-    Ok(Requirement { key, operator, values })
+    match Requirement::of_labels(&written, str::to_owned) {
+        Ok(_) => Ok(written),
+        Err(SelectorError::Operator(other)) => {
+            Err(operator.error(format!("{other:?} is none of its words"), OPERATORS))
+        }
+        Err(SelectorError::Values { .. }) => {
+            let (why, remedy) = match listed.as_slice() {
+                [] => ("it selects nothing: no value is given", "list at least one"),
+                _ => ("this operator takes no values", "leave values away"),
+            };
+            let absent = At { path: format!("{}.values", at.path), value: &Value::Null };
+            Err(values.unwrap_or(absent).error(why, remedy))
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::errors::Faults;
 use super::names::{label_value, qualified};
-use crate::object::{LabelSelector, NodeSelectorTerm, Requirement};
+use crate::object::{LabelSelector, NodeSelectorTerm, SelectorRequirement};
 
 /// Labels of an object, or of a selector that names values.
 pub(super) fn labels<'a>(
@@ -32,7 +32,7 @@ pub(super) fn of_nodes(term: &NodeSelectorTerm, path: &str, faults: &mut Faults)
     }
 }
 
-fn requirement(written: &Requirement, path: &str, of_nodes: bool, faults: &mut Faults) {
+fn requirement(written: &SelectorRequirement, path: &str, of_nodes: bool, faults: &mut Faults) {
     let values = format!("{path}.values");
     match written.operator.as_str() {
         "In" | "NotIn" if written.values.is_empty() => {

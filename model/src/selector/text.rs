@@ -1,14 +1,17 @@
-//! Label selectors as people write them on a command line.
+//! Owns label selectors as people type them on a command line.
 
-use crate::object::Requirement;
+use super::{LabelSelector, SelectorRequirement};
 
-/// The requirements of a text such as `pool=a,zone in (x,y),!gpu`: `a=b`, `a==b`, `a!=b`, `a in (b,c)`,
-/// `a notin (b,c)`, `a`, `!a`, joined by commas.
-///
-/// # Errors
-/// With the part that is none of these.
-pub fn requirements(text: &str) -> Result<Vec<Requirement>, String> {
-    parts(text).into_iter().map(|part| requirement(part.trim())).collect()
+impl LabelSelector {
+    /// Reads a text such as `pool=a,zone in (x,y),!gpu`: `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`, `a`, `!a`,
+    /// joined by commas.
+    ///
+    /// # Errors
+    /// With the part that is none of these.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let requirements = parts(text).into_iter().map(|part| requirement(part.trim()));
+        Ok(Self { match_expressions: requirements.collect::<Result<_, _>>()?, ..Self::default() })
+    }
 }
 
 /// What is between commas, those inside of brackets left alone.
@@ -21,7 +24,7 @@ fn parts(text: &str) -> Vec<&str> {
     .collect()
 }
 
-fn requirement(part: &str) -> Result<Requirement, String> {
+fn requirement(part: &str) -> Result<SelectorRequirement, String> {
     let (key, operator, values) = split(part)?;
     let (key, values) = (key.trim(), values.into_iter().map(str::trim).collect::<Vec<_>>());
     let is_label = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
@@ -29,7 +32,7 @@ fn requirement(part: &str) -> Result<Requirement, String> {
         return Err(format!("{part:?} selects no label"));
     }
     let values = values.into_iter().map(str::to_owned).collect();
-    Ok(Requirement { key: key.to_owned(), operator: operator.to_owned(), values })
+    Ok(SelectorRequirement { key: key.to_owned(), operator: operator.to_owned(), values })
 }
 
 /// Key, operator and values as written.
@@ -68,13 +71,13 @@ mod tests {
             ("zone notin (x)", "zone NotIn x"),
             ("example.com/pool=", "example.com/pool In "),
         ] {
-            let got = requirements(text).unwrap();
+            let got = LabelSelector::parse(text).unwrap().match_expressions;
             let got: Vec<String> =
                 got.iter().map(|r| format!("{} {} {}", r.key, r.operator, r.values.join(" "))).collect();
             assert_eq!(got.join("; "), want, "{text}");
         }
         for text in ["", "a,,b", "zone in x", "zone in (x", "zone of (x)", "a b", "=a", "a=b=c"] {
-            assert!(requirements(text).is_err(), "{text}");
+            assert!(LabelSelector::parse(text).is_err(), "{text}");
         }
     }
 }

@@ -1,48 +1,44 @@
-//! Selectors as written.
+//! Owns label selectors and node selectors as Kubernetes writes them. Whether labels fulfil them is decided in
+//! `requirement.rs` alone; selectors as people type them on a command line are read in `text.rs`.
+//!
+//! Not owned: the words in which the API server refuses one, and what each selector selects.
+
+mod requirement;
+mod text;
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::StringMap;
+pub use requirement::{Condition, Requirement, Selector, SelectorError, equalities};
 
-/// One requirement of labels (or fields).
+use crate::null::null_is_default;
+
+/// A requirement of one label (or field), as written.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Requirement {
-    /// Label.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
+pub struct SelectorRequirement {
+    /// Key of the label.
+    #[serde(deserialize_with = "null_is_default")]
     pub key: String,
     /// `In`, `NotIn`, `Exists`, `DoesNotExist`; for nodes also `Gt` and `Lt`.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
+    #[serde(deserialize_with = "null_is_default")]
     pub operator: String,
-    /// Values.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
+    /// Values; none for `Exists` and `DoesNotExist`.
+    #[serde(deserialize_with = "null_is_default")]
     pub values: Vec<String>,
 }
 
-impl Requirement {
-    /// Whether a label of this value, or its absence, meets a requirement of labels.
-    pub fn holds(&self, value: Option<&str>) -> bool {
-        let listed = || value.is_some_and(|value| self.values.iter().any(|known| known == value));
-        match self.operator.as_str() {
-            "In" => listed(),
-            "NotIn" => !listed(),
-            "Exists" => value.is_some(),
-            "DoesNotExist" => value.is_none(),
-            _ => false,
-        }
-    }
-}
-
-/// Selects objects by label; all parts must hold.
+/// Selects objects by label; all parts must hold, and an empty one selects everything.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
     /// Labels that must be equal.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub match_labels: StringMap,
+    #[serde(deserialize_with = "null_is_default")]
+    pub match_labels: BTreeMap<String, String>,
     /// Further requirements.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub match_expressions: Vec<Requirement>,
+    #[serde(deserialize_with = "null_is_default")]
+    pub match_expressions: Vec<SelectorRequirement>,
 }
 
 /// Selects nodes: any term may hold.
@@ -50,7 +46,7 @@ pub struct LabelSelector {
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelector {
     /// Alternatives; none selects nothing.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
+    #[serde(deserialize_with = "null_is_default")]
     pub node_selector_terms: Vec<NodeSelectorTerm>,
 }
 
@@ -59,11 +55,11 @@ pub struct NodeSelector {
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorTerm {
     /// By label.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub match_expressions: Vec<Requirement>,
+    #[serde(deserialize_with = "null_is_default")]
+    pub match_expressions: Vec<SelectorRequirement>,
     /// By field; only `metadata.name`.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub match_fields: Vec<Requirement>,
+    #[serde(deserialize_with = "null_is_default")]
+    pub match_fields: Vec<SelectorRequirement>,
 }
 
 /// A preference among nodes.
