@@ -1,4 +1,4 @@
-//! What a pod asks for is one truth: `model` says it for nodes and people, this crate as numbers for placing.
+//! What a pod asks for is one truth: the rules are `model`'s, and this crate's numbers for placing are those they give.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

@@ -17,7 +17,7 @@ use evenkeel_log::{private, sealed};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::name::ResourceName;
 use evenkeel_model::quantity::Quantity;
-use evenkeel_model::requirements::ResourceList;
+use evenkeel_model::requirements::{ResourceList, ResourceSum as _};
 use evenkeel_model::workload::{Managed, SourceKind, Workload};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -13,7 +13,7 @@ use evenkeel_model::name::ResourceName;
 use evenkeel_model::node::NodeFacts;
 use evenkeel_model::pod::Pod;
 use evenkeel_model::quantity::{Format, Quantity};
-use evenkeel_model::requirements::ResourceList;
+use evenkeel_model::requirements::{ResourceList, ResourceSum as _};
 use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::workload::{ContainerKind, ContainerResources, Requested, Workload};
 use evenkeel_qos::rules::defaulted;

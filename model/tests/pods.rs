@@ -181,6 +181,11 @@ fn pod_level_resources_replace_the_sum_of_the_containers() {
     };
     assert_eq!(level("{limits: {cpu: 2}}", "{}"), "cpu=2", "the limit where the containers say nothing");
     assert_eq!(level("{limits: {cpu: 2}}", "{requests: {cpu: 1}}"), "cpu=1", "else their sum");
+    assert_eq!(
+        level("{limits: {hugepages-2Mi: 8Mi}}", "{limits: {memory: 1Gi, hugepages-2Mi: 2Mi}}"),
+        "hugepages-2Mi=8Mi, memory=1Gi",
+        "huge pages are not overcommitted: the limit, whatever the containers say"
+    );
     assert_eq!(level("{requests: {example.com/a: 2}}", "{}"), "", "not for a pod as a whole");
 }
 

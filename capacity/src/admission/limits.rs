@@ -1,6 +1,8 @@
 //! Limit ranges: defaults of containers, bounds of containers and pods.
 
+use evenkeel_model::pod::effective;
 use evenkeel_model::quantity::Quantity;
+use evenkeel_model::requirements::ResourceSum;
 
 use crate::object::{Container, LimitRange, LimitRangeItem, Pod, Requirements, ResourceList};
 
@@ -29,15 +31,12 @@ pub(super) fn fill(ranges: &[&LimitRange], pod: &mut Pod, changes: &mut Vec<Stri
 pub(super) fn default_requests(pod: &mut Pod) {
     for container in pod.spec.init_containers.iter_mut().chain(&mut pod.spec.containers) {
         let Requirements { requests, limits } = &mut container.resources;
-        for (name, limit) in limits {
-            requests.entry(name.clone()).or_insert(*limit);
-        }
+        requests.fill_from(limits);
     }
-    let asked = aggregate(pod, |container| &container.resources.requests);
+    let mut asked = aggregate(pod, |container| &container.resources.requests);
+    asked.retain(|name, _| matches!(name.as_str(), "cpu" | "memory"));
     if let Some(Requirements { requests, limits }) = &mut pod.spec.resources {
-        for (name, limit) in limits {
-            requests.entry(name.clone()).or_insert(asked.get(name).copied().unwrap_or(*limit));
-        }
+        effective::default_pod_requests(requests, limits, &asked);
     }
 }
 
@@ -69,9 +68,7 @@ fn of_kind<'a>(range: &'a LimitRange, kind: &'a str) -> impl Iterator<Item = &'a
 fn defaults(item: &LimitRangeItem) -> (ResourceList, ResourceList) {
     let or = |list: &ResourceList, other: &ResourceList| {
         let mut list = list.clone();
-        for (name, value) in other {
-            list.entry(name.clone()).or_insert(*value);
-        }
+        list.fill_from(other);
         list
     };
     let limits = or(&item.default_limit, &item.max);
@@ -151,46 +148,15 @@ fn bounds(item: &LimitRangeItem, kind: &str, resources: &Requirements, wrong: &m
 
 /// Requests and limits of a pod as a whole, as limit ranges count them: what its containers ask for, or what the pod says.
 fn whole(pod: &Pod) -> Requirements {
-    let with = |mut sum: ResourceList, said: Option<&ResourceList>| {
-        sum.extend(said.into_iter().flatten().map(|(name, amount)| (name.clone(), *amount)));
-        sum
-    };
-    let said = pod.spec.resources.as_ref();
-    Requirements {
-        requests: with(aggregate(pod, |c| &c.resources.requests), said.map(|said| &said.requests)),
-        limits: with(aggregate(pod, |c| &c.resources.limits), said.map(|said| &said.limits)),
-    }
+    let Requirements { mut requests, mut limits } = pod.spec.resources.clone().unwrap_or_default();
+    requests.fill_from(&aggregate(pod, |container| &container.resources.requests));
+    limits.fill_from(&aggregate(pod, |container| &container.resources.limits));
+    Requirements { requests, limits }
 }
 
 /// What a pod's containers ask for at its busiest moment: sidecars run beside what comes after them.
 pub(super) fn aggregate(pod: &Pod, list: fn(&Container) -> &ResourceList) -> ResourceList {
-    let add = |sum: &mut ResourceList, list: &ResourceList| {
-        for (name, value) in list {
-            sum.entry(name.clone()).and_modify(|slot| *slot = slot.saturating_add(*value)).or_insert(*value);
-        }
-    };
-    let raise = |sum: &mut ResourceList, list: &ResourceList| {
-        for (name, value) in list {
-            let slot = sum.entry(name.clone()).or_insert(*value);
-            if slot.nano() < value.nano() {
-                *slot = *value;
-            }
-        }
-    };
-    let (mut running, mut sidecars, mut peak) =
-        (ResourceList::new(), ResourceList::new(), ResourceList::new());
-    pod.spec.containers.iter().for_each(|container| add(&mut running, list(container)));
-    for container in &pod.spec.init_containers {
-        let mut moment = sidecars.clone();
-        add(&mut moment, list(container));
-        if container.is_sidecar() {
-            add(&mut running, list(container));
-            sidecars.clone_from(&moment);
-        }
-        raise(&mut peak, &moment);
-    }
-    raise(&mut running, &peak);
-    running
+    effective::busiest_moment(pod.spec.by_kind().map(|(kind, container)| (kind, list(container).clone())))
 }
 
 /// A pod of the largest size allowed.

@@ -1,6 +1,8 @@
 //! Amounts of resources as whole numbers: thousandths of a core, bytes, pieces.
 
+use evenkeel_model::pod::effective;
 use evenkeel_model::quantity::Quantity;
+use evenkeel_model::requirements::ResourceSum;
 
 use super::symbols::{Symbol, Symbols};
 use crate::object::{Container, Pod, Requirements, ResourceList};
@@ -93,11 +95,15 @@ pub struct PodRequests {
 
 /// Sums in thousand-millionths, as exact as quantities are: they are rounded once, at the end, as the scheduler does.
 #[derive(Clone, Default)]
-struct Sum(Vec<i128>);
+struct Sum(Vec<Option<i128>>);
 
 impl Sum {
+    fn get(&self, index: ResourceIndex) -> Option<i128> {
+        self.0.get(index).copied().flatten()
+    }
+
     fn at(&self, index: ResourceIndex) -> i64 {
-        rounded(index, self.0.get(index).copied().unwrap_or(0))
+        rounded(index, self.get(index).unwrap_or(0))
     }
 
     fn positive(&self) -> Box<[(ResourceIndex, i64)]> {
@@ -105,28 +111,49 @@ impl Sum {
         all.filter(|(_, amount)| *amount > 0).collect()
     }
 
-    fn slot(&mut self, index: ResourceIndex) -> &mut i128 {
+    fn slot(&mut self, index: ResourceIndex) -> &mut Option<i128> {
         if self.0.len() <= index {
-            self.0.resize(index + 1, 0);
+            self.0.resize(index + 1, None);
         }
         &mut self.0[index]
     }
 
-    fn raise(&mut self, index: ResourceIndex, by: i128) {
-        let slot = self.slot(index);
-        *slot = slot.saturating_add(by);
-    }
-
-    fn add(&mut self, other: &Self) {
+    /// Of another sum's amounts, each with the own one where there is one.
+    fn merge(&mut self, other: &Self, merged: impl Fn(Option<i128>, i128) -> i128) {
         for (index, amount) in other.0.iter().enumerate() {
-            self.raise(index, *amount);
+            let Some(amount) = amount else { continue };
+            let slot = self.slot(index);
+            *slot = Some(merged(*slot, *amount));
         }
     }
 
+    fn cpu_and_memory(&self) -> Self {
+        Self([CPU, MEMORY].map(|index| self.get(index)).into())
+    }
+}
+
+impl ResourceSum for Sum {
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.merge(other, |own, amount| own.unwrap_or(0).saturating_add(amount));
+    }
+
     fn raise_to(&mut self, other: &Self) {
-        for (index, amount) in other.0.iter().enumerate() {
-            let slot = self.slot(index);
-            *slot = (*slot).max(*amount);
+        self.merge(other, |own, amount| own.map_or(amount, |own| own.max(amount)));
+    }
+
+    fn fill_from(&mut self, other: &Self) {
+        self.merge(other, |own, amount| own.unwrap_or(amount));
+    }
+
+    fn add_to_nonzero(&mut self, other: &Self) {
+        for (index, slot) in self.0.iter_mut().enumerate() {
+            if let Some(own) = slot.as_mut().filter(|own| **own != 0) {
+                *own = own.saturating_add(other.get(index).unwrap_or(0));
+            }
         }
     }
 }
@@ -138,25 +165,19 @@ fn rounded(index: ResourceIndex, nano: i128) -> i64 {
     i64::try_from(up).unwrap_or(if up < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// The effective requests of a pod (component-helpers `resource/helpers.go`, `PodRequests`): the busiest moment of
-/// its life, or what the pod asks as a whole, and its overhead.
+/// The effective requests of a pod ([`evenkeel_model::pod::effective`]), and what the scores make of them.
 pub fn pod_requests(pod: &Pod, names: &mut ResourceNames, symbols: &mut Symbols) -> PodRequests {
     let mut containers =
-        |scored: [bool; 2]| aggregate(pod, &mut |own| container_requests(pod, own, scored, names, symbols));
+        |scored: [bool; 2]| aggregate(pod, |own| container_requests(pod, own, scored, names, symbols));
     let (plain, counted) = (containers([false; 2]), containers([true; 2]));
     let as_a_whole = containers([CPU, MEMORY].map(|resource| is_missing(pod, resource)));
     let whole = whole_requests(pod, &plain, names, symbols);
-    let overhead: Vec<_> =
-        pod.spec.overhead.iter().map(|(name, amount)| (names.index(name, symbols), amount.nano())).collect();
-    let finish = |mut sum: Sum, whole: &[(ResourceIndex, i128)]| {
-        whole.iter().for_each(|(index, amount)| *sum.slot(*index) = *amount);
-        overhead.iter().for_each(|(index, amount)| sum.raise(*index, *amount));
-        sum
-    };
-    let counted_on_node = if whole.is_empty() { counted.clone() } else { as_a_whole };
-    let (scored, by_containers) = (finish(counted_on_node, &whole), finish(counted, &[]));
+    let overhead = sum(named(&pod.spec.overhead), names, symbols);
+    let counted_on_node = if whole.is_empty() { &counted } else { &as_a_whole };
+    let scored = effective::pod_requests(counted_on_node, whole.clone(), &overhead);
+    let by_containers = effective::pod_requests(&counted, Sum::default(), &overhead);
     PodRequests {
-        plain: finish(plain, &whole).positive(),
+        plain: effective::pod_requests(&plain, whole, &overhead).positive(),
         scored: [scored.at(CPU), scored.at(MEMORY)],
         scored_alone: [by_containers.at(CPU), by_containers.at(MEMORY)],
     }
@@ -166,31 +187,33 @@ pub fn pod_requests(pod: &Pod, names: &mut ResourceNames, symbols: &mut Symbols)
 /// default for its containers (`types.go`, `getNonMissingContainerRequests`).
 fn is_missing(pod: &Pod, resource: ResourceIndex) -> bool {
     let name = if resource == CPU { "cpu" } else { "memory" };
-    let own =
-        pod.spec.containers.iter().chain(&pod.spec.init_containers).map(|container| &container.resources);
+    let own = pod.spec.by_kind().map(|(_, container)| &container.resources);
     let mut all = own.chain(&pod.spec.resources);
     !all.any(|written| defaulted(written).any(|(known, _)| known == name))
         && !pod.spec.overhead.contains_key(name)
 }
 
-/// What the pod asks for as a whole. A request that is not given defaults, beside a limit, to the sum of the containers,
-/// or to the limit where no container names the resource (`pkg/apis/core/v1/defaults.go`, `defaultPodRequests`).
-fn whole_requests(
-    pod: &Pod,
-    containers: &Sum,
+fn named(list: &ResourceList) -> impl Iterator<Item = (&str, Quantity)> {
+    list.iter().map(|(name, quantity)| (name.as_str(), *quantity))
+}
+
+fn sum<'a>(
+    list: impl Iterator<Item = (&'a str, Quantity)>,
     names: &mut ResourceNames,
     symbols: &mut Symbols,
-) -> Vec<(ResourceIndex, i128)> {
-    let Some(whole) = &pod.spec.resources else { return Vec::new() };
-    let all = || pod.spec.containers.iter().chain(&pod.spec.init_containers);
-    let named = |name: &str| all().any(|own| defaulted(&own.resources).any(|(known, _)| known == name));
-    let defaulted = defaulted(whole).filter(|(name, _)| is_pod_level(name));
-    let one = |(name, amount): (&str, Quantity)| {
-        let index = names.index(name, symbols);
-        let own = !whole.requests.contains_key(name) && named(name);
-        (index, if own { containers.0.get(index).copied().unwrap_or(0) } else { amount.nano() })
-    };
-    defaulted.map(one).collect()
+) -> Sum {
+    let mut sum = Sum::default();
+    list.for_each(|(name, quantity)| *sum.slot(names.index(name, symbols)) = Some(quantity.nano()));
+    sum
+}
+
+/// What the pod asks for as a whole, with the defaults filled in.
+fn whole_requests(pod: &Pod, of_containers: &Sum, names: &mut ResourceNames, symbols: &mut Symbols) -> Sum {
+    let Some(Requirements { requests, limits }) = &pod.spec.resources else { return Sum::default() };
+    let mut pod_level = |list| sum(named(list).filter(|(name, _)| is_pod_level(name)), names, symbols);
+    let (mut requests, limits) = (pod_level(requests), pod_level(limits));
+    effective::default_pod_requests(&mut requests, &limits, &of_containers.cpu_and_memory());
+    requests
 }
 
 /// The effective limits of a pod, by the same rules; a container without one adds nothing.
@@ -199,25 +222,11 @@ pub fn pod_limits(
     names: &mut ResourceNames,
     symbols: &mut Symbols,
 ) -> Box<[(ResourceIndex, i64)]> {
-    let mut sum = aggregate(pod, &mut |container| {
-        let mut sum = Sum::default();
-        for (name, quantity) in &container.resources.limits {
-            *sum.slot(names.index(name, symbols)) = quantity.nano();
-        }
-        sum
-    });
-    for (name, quantity) in pod.spec.resources.iter().flat_map(|whole| &whole.limits) {
-        if is_pod_level(name) {
-            *sum.slot(names.index(name, symbols)) = quantity.nano();
-        }
-    }
-    for (name, quantity) in &pod.spec.overhead {
-        let slot = sum.slot(names.index(name, symbols));
-        if *slot > 0 {
-            *slot = slot.saturating_add(quantity.nano());
-        }
-    }
-    sum.positive()
+    let of_containers = aggregate(pod, |container| sum(named(&container.resources.limits), names, symbols));
+    let pod_level = pod.spec.resources.iter().flat_map(|whole| named(&whole.limits));
+    let pod_level = sum(pod_level.filter(|(name, _)| is_pod_level(name)), names, symbols);
+    let overhead = sum(named(&pod.spec.overhead), names, symbols);
+    effective::pod_limits(&of_containers, pod_level, &overhead).positive()
 }
 
 /// Resources that may be asked for by the pod as a whole.
@@ -227,30 +236,12 @@ fn is_pod_level(name: &str) -> bool {
 
 /// Requests, where one that is not given defaults to the limit.
 fn defaulted(written: &Requirements) -> impl Iterator<Item = (&str, Quantity)> {
-    let requests = written.requests.iter().map(|(name, quantity)| (name.as_str(), *quantity));
-    let limits = written.limits.iter().filter(|(name, _)| !written.requests.contains_key(*name));
-    requests.chain(limits.map(|(name, quantity)| (name.as_str(), *quantity)))
+    let limits = named(&written.limits).filter(|(name, _)| !written.requests.contains_key(*name));
+    named(&written.requests).chain(limits)
 }
 
-fn aggregate(pod: &Pod, requests: &mut impl FnMut(&Container) -> Sum) -> Sum {
-    let (mut running, mut sidecars, mut peak) = (Sum::default(), Sum::default(), Sum::default());
-    for container in &pod.spec.containers {
-        running.add(&requests(container));
-    }
-    for container in &pod.spec.init_containers {
-        let own = requests(container);
-        if container.is_sidecar() {
-            running.add(&own);
-            sidecars.add(&own);
-            peak.raise_to(&sidecars);
-        } else {
-            let mut moment = sidecars.clone();
-            moment.add(&own);
-            peak.raise_to(&moment);
-        }
-    }
-    running.raise_to(&peak);
-    running
+fn aggregate(pod: &Pod, mut amounts: impl FnMut(&Container) -> Sum) -> Sum {
+    effective::busiest_moment(pod.spec.by_kind().map(|(kind, container)| (kind, amounts(container))))
 }
 
 fn container_requests(
@@ -260,17 +251,13 @@ fn container_requests(
     names: &mut ResourceNames,
     symbols: &mut Symbols,
 ) -> Sum {
-    let mut sum = Sum::default();
     let status = running_status(pod, container);
     // A resize the node can never grant does not count; until it is granted the larger of asked, granted and in force.
-    if status.is_none() || !pod.status.is_resize_infeasible() {
-        for (name, quantity) in defaulted(&container.resources) {
-            *sum.slot(names.index(name, symbols)) = quantity.nano();
-        }
-    }
+    let counts = status.is_none() || !pod.status.is_resize_infeasible();
+    let mut sum = sum(defaulted(&container.resources).filter(|_| counts), names, symbols);
     for (name, quantity) in status.into_iter().flatten() {
         let slot = sum.slot(names.index(name, symbols));
-        *slot = (*slot).max(quantity.nano());
+        *slot = (*slot).max(Some(quantity.nano()));
     }
     let given = |name: &str| defaulted(&container.resources).any(|(given, _)| given == name);
     for (index, name, default) in [
@@ -278,7 +265,7 @@ fn container_requests(
         (MEMORY, "memory", i128::from(DEFAULT_MEMORY_BYTES) * 1_000_000_000),
     ] {
         if scored[index] && !given(name) {
-            *sum.slot(index) = default;
+            *sum.slot(index) = Some(default);
         }
     }
     sum

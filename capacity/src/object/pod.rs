@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use evenkeel_model::workload::ContainerKind;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -84,6 +85,17 @@ pub struct PodSpec {
     /// Claims on devices.
     #[serde(deserialize_with = "crate::object::null_is_default")]
     pub resource_claims: Vec<DeviceClaim>,
+}
+
+impl PodSpec {
+    /// Init containers and sidecars in their order, then the ordinary containers, each with what part of the pod it is.
+    pub fn by_kind(&self) -> impl Iterator<Item = (ContainerKind, &Container)> {
+        let init = |container: &Container| {
+            if container.is_sidecar() { ContainerKind::Sidecar } else { ContainerKind::Init }
+        };
+        let before = self.init_containers.iter().map(move |container| (init(container), container));
+        before.chain(self.containers.iter().map(|container| (ContainerKind::Regular, container)))
+    }
 }
 
 /// A claim on devices (dynamic resource allocation).

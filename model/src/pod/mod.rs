@@ -4,7 +4,7 @@
 //! pod and its containers in `check.rs`. Placement (affinity, tolerations, volumes) belongs to the simulator.
 
 mod check;
-mod effective;
+pub mod effective;
 mod read;
 
 use std::collections::BTreeMap;

@@ -13,7 +13,7 @@ use crate::quantity::Quantity;
 /// twice (`cpu` and `kubernetes.io/cpu` are the same) is an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub struct ResourceList(BTreeMap<ResourceName, Quantity>);
+pub struct ResourceList(pub(super) BTreeMap<ResourceName, Quantity>);
 
 /// A resource type named twice in one list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,23 +95,6 @@ impl ResourceList {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    /// Adds another list, type by type, capped at the range of a quantity.
-    pub fn add(&mut self, other: &Self) {
-        for (name, amount) in other.iter() {
-            let sum = self.get_or_zero(name).saturating_add(amount);
-            self.set(name.clone(), sum);
-        }
-    }
-
-    /// Raises each amount to that of another list where that is larger.
-    pub fn raise_to(&mut self, other: &Self) {
-        for (name, amount) in other.iter() {
-            if self.get(name).is_none_or(|own| own < amount) {
-                self.set(name.clone(), amount);
-            }
-        }
     }
 }
 

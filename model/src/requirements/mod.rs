@@ -1,14 +1,16 @@
 //! Owns what a container or pod asks for: requests, limits, their defaulting and the rules they must keep.
 //!
-//! Lists are in `list.rs`, the rules in `check.rs`.
+//! Lists are in `list.rs`, their sums in `sum.rs`, the rules in `check.rs`.
 
 mod check;
 mod list;
+mod sum;
 
 use serde::{Deserialize, Serialize};
 
 pub use check::{RequirementError, RequirementReason, check_total};
 pub use list::{DuplicateResource, ResourceList};
+pub use sum::ResourceSum;
 
 use crate::resource_type::ResourceTypes;
 
@@ -35,11 +37,7 @@ impl Requirements {
     #[must_use]
     pub fn defaulted(&self) -> Self {
         let mut filled = self.clone();
-        for (name, limit) in self.limits.iter() {
-            if filled.requests.get(name).is_none() {
-                filled.requests.set(name.clone(), limit);
-            }
-        }
+        filled.requests.fill_from(&self.limits);
         filled
     }
 
