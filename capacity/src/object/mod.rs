@@ -3,6 +3,25 @@
 //! Owned here: the shapes of the objects and reading them one by one. Unknown fields are skipped, as Kubernetes itself
 //! does for fields of later versions. Not owned: what the fields mean for scheduling ([`crate::cluster`]).
 
+/// Kubernetes' objects: a field that is absent or null is its type's default. Those whose lists are mostly about something
+/// else ([`relevant`]) say so field by field instead.
+macro_rules! objects {
+    ($($(#[$about:meta])* pub struct $name:ident {
+        $($(#[$about_field:meta])* pub $field:ident: $type:ty,)*
+    })*) => {$(
+        $(#[$about])*
+        #[derive(Debug, Clone, Default, serde::Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        pub struct $name {
+            $(
+                $(#[$about_field])*
+                #[serde(deserialize_with = "crate::object::null_is_default")]
+                pub $field: $type,
+            )*
+        }
+    )*};
+}
+
 mod node;
 mod pod;
 mod policy;
@@ -83,18 +102,17 @@ pub struct Metadata {
     pub owner_references: Vec<OwnerReference>,
 }
 
-/// One owner of an object.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct OwnerReference {
-    /// Kind, such as `DaemonSet`.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub kind: String,
-    /// Name.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub name: String,
-    /// True for the one that manages the object.
-    pub controller: bool,
+objects! {
+    /// One owner of an object.
+    #[derive(Serialize)]
+    pub struct OwnerReference {
+        /// Kind, such as `DaemonSet`.
+        pub kind: String,
+        /// Name.
+        pub name: String,
+        /// True for the one that manages the object.
+        pub controller: bool,
+    }
 }
 
 impl Metadata {
@@ -109,50 +127,40 @@ impl Metadata {
     }
 }
 
-/// A namespace.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Namespace {
-    /// Name, labels, annotations.
-    pub metadata: Metadata,
-}
+objects! {
+    /// A namespace.
+    pub struct Namespace {
+        /// Name, labels, annotations.
+        pub metadata: Metadata,
+    }
 
-/// A service: its selector takes part in the default spread constraints.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Service {
-    /// Name and namespace.
-    pub metadata: Metadata,
-    /// Selector.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub spec: ServiceSpec,
-}
+    /// A service: its selector takes part in the default spread constraints.
+    pub struct Service {
+        /// Name and namespace.
+        pub metadata: Metadata,
+        /// Selector.
+        pub spec: ServiceSpec,
+    }
 
-/// A service's or replication controller's selector: labels that must be equal.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ServiceSpec {
-    /// Labels; none selects nothing.
-    pub selector: Option<StringMap>,
-}
+    /// A service's or replication controller's selector: labels that must be equal.
+    pub struct ServiceSpec {
+        /// Labels; none selects nothing.
+        pub selector: Option<StringMap>,
+    }
 
-/// A replica set or stateful set: its selector takes part in the default spread constraints.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ReplicaSet {
-    /// Name and namespace.
-    pub metadata: Metadata,
-    /// Selector.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub spec: ReplicaSetSpec,
-}
+    /// A replica set or stateful set: its selector takes part in the default spread constraints.
+    pub struct ReplicaSet {
+        /// Name and namespace.
+        pub metadata: Metadata,
+        /// Selector.
+        pub spec: ReplicaSetSpec,
+    }
 
-/// Selector of a replica set.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ReplicaSetSpec {
-    /// Which pods are its own.
-    pub selector: Option<LabelSelector>,
+    /// Selector of a replica set.
+    pub struct ReplicaSetSpec {
+        /// Which pods are its own.
+        pub selector: Option<LabelSelector>,
+    }
 }
 
 /// One object of a kind that is understood.

@@ -14,6 +14,7 @@ use super::{LabelSelector, Metadata, NodeSelector, PreferredTerm, ResourceList, 
 #[serde(rename_all = "camelCase", default)]
 pub struct Pod {
     /// Name, namespace, labels.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
     pub metadata: Metadata,
     /// What it asks for.
     #[serde(deserialize_with = "crate::object::null_is_default")]
@@ -79,6 +80,7 @@ pub struct PodSpec {
     #[serde(deserialize_with = "crate::object::null_is_default")]
     pub scheduling_gates: Vec<SchedulingGate>,
     /// Runs in the node's network: container ports are host ports then.
+    #[serde(deserialize_with = "crate::object::null_is_default")]
     pub host_network: bool,
     /// Runtime class, which may bring overhead, a node selector and tolerations.
     pub runtime_class_name: Option<String>,
@@ -98,22 +100,20 @@ impl PodSpec {
     }
 }
 
-/// A claim on devices (dynamic resource allocation).
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct DeviceClaim {
-    /// Name in the pod.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub name: String,
-}
+objects! {
+    /// A claim on devices (dynamic resource allocation).
+    #[derive(Serialize)]
+    pub struct DeviceClaim {
+        /// Name in the pod.
+        pub name: String,
+    }
 
-/// Something a pod waits for before it is scheduled.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct SchedulingGate {
-    /// Name.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub name: String,
+    /// Something a pod waits for before it is scheduled.
+    #[derive(Serialize)]
+    pub struct SchedulingGate {
+        /// Name.
+        pub name: String,
+    }
 }
 
 /// Where a pod stands.
@@ -144,16 +144,16 @@ impl PodStatus {
     }
 }
 
-/// A condition of a pod.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PodCondition {
-    /// Which.
-    #[serde(rename = "type", deserialize_with = "crate::object::null_is_default")]
-    pub kind: String,
-    /// Why, in one word.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub reason: String,
+objects! {
+    /// A condition of a pod.
+    #[derive(Serialize)]
+    pub struct PodCondition {
+        /// Which.
+        #[serde(rename = "type")]
+        pub kind: String,
+        /// Why, in one word.
+        pub reason: String,
+    }
 }
 
 impl Matters for PodCondition {
@@ -162,18 +162,17 @@ impl Matters for PodCondition {
     }
 }
 
-/// What a running container has.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ContainerStatus {
-    /// Container.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub name: String,
-    /// Requests the node admitted.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub allocated_resources: ResourceList,
-    /// Requests in force.
-    pub resources: Option<Requirements>,
+objects! {
+    /// What a running container has.
+    #[derive(Serialize)]
+    pub struct ContainerStatus {
+        /// Container.
+        pub name: String,
+        /// Requests the node admitted.
+        pub allocated_resources: ResourceList,
+        /// Requests in force.
+        pub resources: Option<Requirements>,
+    }
 }
 
 impl Matters for ContainerStatus {
@@ -182,25 +181,21 @@ impl Matters for ContainerStatus {
     }
 }
 
-/// A container.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Container {
-    /// Name.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub name: String,
-    /// Image reference.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub image: String,
-    /// Requests and limits.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub resources: Requirements,
-    /// Ports.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub ports: Vec<ContainerPort>,
-    /// `Always` makes an init container a sidecar.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub restart_policy: String,
+objects! {
+    /// A container.
+    #[derive(Serialize)]
+    pub struct Container {
+        /// Name.
+        pub name: String,
+        /// Image reference.
+        pub image: String,
+        /// Requests and limits.
+        pub resources: Requirements,
+        /// Ports.
+        pub ports: Vec<ContainerPort>,
+        /// `Always` makes an init container a sidecar.
+        pub restart_policy: String,
+    }
 }
 
 impl Container {
@@ -210,184 +205,149 @@ impl Container {
     }
 }
 
-/// Requests and limits.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, PartialEq, Eq)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Requirements {
-    /// Requests.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub requests: ResourceList,
-    /// Limits.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub limits: ResourceList,
-}
+objects! {
+    /// Requests and limits.
+    #[derive(Serialize, PartialEq, Eq)]
+    pub struct Requirements {
+        /// Requests.
+        pub requests: ResourceList,
+        /// Limits.
+        pub limits: ResourceList,
+    }
 
-/// A port of a container.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ContainerPort {
-    /// Port on the node; 0 = none.
-    pub host_port: i32,
-    /// Port in the container.
-    pub container_port: i32,
-    /// `TCP` (default), `UDP`, `SCTP`.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub protocol: String,
-    /// Address on the node; empty = all.
-    #[serde(rename = "hostIP", deserialize_with = "crate::object::null_is_default")]
-    pub host_ip: String,
-}
+    /// A port of a container.
+    #[derive(Serialize)]
+    pub struct ContainerPort {
+        /// Port on the node; 0 = none.
+        pub host_port: i32,
+        /// Port in the container.
+        pub container_port: i32,
+        /// `TCP` (default), `UDP`, `SCTP`.
+        pub protocol: String,
+        /// Address on the node; empty = all.
+        #[serde(rename = "hostIP")]
+        pub host_ip: String,
+    }
 
-/// A taint that is borne.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, PartialEq, Eq, Hash)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Toleration {
-    /// Key; empty with `Exists` = every taint.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub key: String,
-    /// `Equal` (default) or `Exists`.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub operator: String,
-    /// Value.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub value: String,
-    /// Effect; empty = every.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub effect: String,
-    /// How long a taint with effect `NoExecute` is borne, seconds; none = for ever.
-    pub toleration_seconds: Option<i64>,
-}
+    /// A taint that is borne.
+    #[derive(Serialize, PartialEq, Eq, Hash)]
+    pub struct Toleration {
+        /// Key; empty with `Exists` = every taint.
+        pub key: String,
+        /// `Equal` (default) or `Exists`.
+        pub operator: String,
+        /// Value.
+        pub value: String,
+        /// Effect; empty = every.
+        pub effect: String,
+        /// How long a taint with effect `NoExecute` is borne, seconds; none = for ever.
+        pub toleration_seconds: Option<i64>,
+    }
 
-/// How pods of one kind are spread over a topology.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, PartialEq, Eq, Hash)]
-#[serde(rename_all = "camelCase", default)]
-pub struct SpreadConstraint {
-    /// Most by which one domain may exceed the fullest minimum.
-    pub max_skew: i64,
-    /// Node label that names the domain.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub topology_key: String,
-    /// `DoNotSchedule` or `ScheduleAnyway`.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub when_unsatisfiable: String,
-    /// Which pods count.
-    pub label_selector: Option<LabelSelector>,
-    /// Fewer domains count as an empty one more.
-    pub min_domains: Option<i64>,
-    /// `Honor` (default): only nodes the pod's affinity admits count; or `Ignore`.
-    pub node_affinity_policy: Option<String>,
-    /// `Ignore` (default): tainted nodes count; or `Honor`.
-    pub node_taints_policy: Option<String>,
-    /// Labels whose value must be the pod's own.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub match_label_keys: Vec<String>,
-}
+    /// How pods of one kind are spread over a topology.
+    #[derive(Serialize, PartialEq, Eq, Hash)]
+    pub struct SpreadConstraint {
+        /// Most by which one domain may exceed the fullest minimum.
+        pub max_skew: i64,
+        /// Node label that names the domain.
+        pub topology_key: String,
+        /// `DoNotSchedule` or `ScheduleAnyway`.
+        pub when_unsatisfiable: String,
+        /// Which pods count.
+        pub label_selector: Option<LabelSelector>,
+        /// Fewer domains count as an empty one more.
+        pub min_domains: Option<i64>,
+        /// `Honor` (default): only nodes the pod's affinity admits count; or `Ignore`.
+        pub node_affinity_policy: Option<String>,
+        /// `Ignore` (default): tainted nodes count; or `Honor`.
+        pub node_taints_policy: Option<String>,
+        /// Labels whose value must be the pod's own.
+        pub match_label_keys: Vec<String>,
+    }
 
-/// Affinity of a pod.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Affinity {
-    /// To nodes.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub node_affinity: NodeAffinity,
-    /// To pods.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub pod_affinity: PodAffinity,
-    /// Away from pods.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub pod_anti_affinity: PodAffinity,
-}
+    /// Affinity of a pod.
+    #[derive(Serialize)]
+    pub struct Affinity {
+        /// To nodes.
+        pub node_affinity: NodeAffinity,
+        /// To pods.
+        pub pod_affinity: PodAffinity,
+        /// Away from pods.
+        pub pod_anti_affinity: PodAffinity,
+    }
 
-/// Affinity to nodes.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(default)]
-pub struct NodeAffinity {
-    /// Must hold.
-    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
-    pub required: Option<NodeSelector>,
-    /// Should hold.
-    #[serde(
-        rename = "preferredDuringSchedulingIgnoredDuringExecution",
-        deserialize_with = "crate::object::null_is_default"
-    )]
-    pub preferred: Vec<PreferredTerm>,
-}
+    /// Affinity to nodes.
+    #[derive(Serialize)]
+    pub struct NodeAffinity {
+        /// Must hold.
+        #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+        pub required: Option<NodeSelector>,
+        /// Should hold.
+        #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+        pub preferred: Vec<PreferredTerm>,
+    }
 
-/// Affinity to (or away from) pods.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(default)]
-pub struct PodAffinity {
-    /// Must hold.
-    #[serde(
-        rename = "requiredDuringSchedulingIgnoredDuringExecution",
-        deserialize_with = "crate::object::null_is_default"
-    )]
-    pub required: Vec<PodAffinityTerm>,
-    /// Should hold.
-    #[serde(
-        rename = "preferredDuringSchedulingIgnoredDuringExecution",
-        deserialize_with = "crate::object::null_is_default"
-    )]
-    pub preferred: Vec<WeightedPodAffinityTerm>,
-}
+    /// Affinity to (or away from) pods.
+    #[derive(Serialize)]
+    pub struct PodAffinity {
+        /// Must hold.
+        #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+        pub required: Vec<PodAffinityTerm>,
+        /// Should hold.
+        #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+        pub preferred: Vec<WeightedPodAffinityTerm>,
+    }
 
-/// Which pods, in which topology.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PodAffinityTerm {
-    /// Pods; none selects nothing.
-    pub label_selector: Option<LabelSelector>,
-    /// Node label that names the domain.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub topology_key: String,
-    /// Namespaces by name.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub namespaces: Vec<String>,
-    /// Namespaces by label; an empty selector selects all.
-    pub namespace_selector: Option<LabelSelector>,
-    /// Labels whose value must be the pod's own.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub match_label_keys: Vec<String>,
-    /// Labels whose value must not be the pod's own.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub mismatch_label_keys: Vec<String>,
-}
+    /// Which pods, in which topology.
+    #[derive(Serialize)]
+    pub struct PodAffinityTerm {
+        /// Pods; none selects nothing.
+        pub label_selector: Option<LabelSelector>,
+        /// Node label that names the domain.
+        pub topology_key: String,
+        /// Namespaces by name.
+        pub namespaces: Vec<String>,
+        /// Namespaces by label; an empty selector selects all.
+        pub namespace_selector: Option<LabelSelector>,
+        /// Labels whose value must be the pod's own.
+        pub match_label_keys: Vec<String>,
+        /// Labels whose value must not be the pod's own.
+        pub mismatch_label_keys: Vec<String>,
+    }
 
-/// A preference for (or against) pods.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct WeightedPodAffinityTerm {
-    /// 1 to 100.
-    pub weight: i64,
-    /// Which.
-    pub pod_affinity_term: PodAffinityTerm,
-}
+    /// A preference for (or against) pods.
+    #[derive(Serialize)]
+    pub struct WeightedPodAffinityTerm {
+        /// 1 to 100.
+        pub weight: i64,
+        /// Which.
+        pub pod_affinity_term: PodAffinityTerm,
+    }
 
-/// A volume of a pod; kinds that do not matter for scheduling have no field here.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Volume {
-    /// Name in the pod.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub name: String,
-    /// A claim.
-    pub persistent_volume_claim: Option<ClaimVolume>,
-    /// A claim made for the pod.
-    pub ephemeral: Option<Box<EphemeralVolume>>,
-    /// A disk of Google's.
-    pub gce_persistent_disk: Option<Box<HostDisk>>,
-    /// A disk of Amazon's.
-    pub aws_elastic_block_store: Option<Box<HostDisk>>,
-    /// A disk of Microsoft's.
-    pub azure_disk: Option<Box<HostDisk>>,
-    /// A disk of OpenStack's.
-    pub cinder: Option<Box<HostDisk>>,
-    /// A block device over iSCSI.
-    pub iscsi: Option<Box<HostDisk>>,
-    /// A Ceph block device.
-    pub rbd: Option<Box<HostDisk>>,
-    /// An image as a volume.
-    pub image: Option<ImageVolume>,
+    /// A volume of a pod; kinds that do not matter for scheduling have no field here.
+    #[derive(Serialize)]
+    pub struct Volume {
+        /// Name in the pod.
+        pub name: String,
+        /// A claim.
+        pub persistent_volume_claim: Option<ClaimVolume>,
+        /// A claim made for the pod.
+        pub ephemeral: Option<Box<EphemeralVolume>>,
+        /// A disk of Google's.
+        pub gce_persistent_disk: Option<Box<HostDisk>>,
+        /// A disk of Amazon's.
+        pub aws_elastic_block_store: Option<Box<HostDisk>>,
+        /// A disk of Microsoft's.
+        pub azure_disk: Option<Box<HostDisk>>,
+        /// A disk of OpenStack's.
+        pub cinder: Option<Box<HostDisk>>,
+        /// A block device over iSCSI.
+        pub iscsi: Option<Box<HostDisk>>,
+        /// A Ceph block device.
+        pub rbd: Option<Box<HostDisk>>,
+        /// An image as a volume.
+        pub image: Option<ImageVolume>,
+    }
 }
 
 impl Matters for Volume {
@@ -408,65 +368,56 @@ impl Matters for Volume {
     }
 }
 
-/// A claim by name.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ClaimVolume {
-    /// Name of the claim.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub claim_name: String,
-}
+objects! {
+    /// A claim by name.
+    #[derive(Serialize)]
+    pub struct ClaimVolume {
+        /// Name of the claim.
+        pub claim_name: String,
+    }
 
-/// A claim made for one pod.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct EphemeralVolume {
-    /// The claim's template.
-    pub volume_claim_template: ClaimTemplate,
-}
+    /// A claim made for one pod.
+    #[derive(Serialize)]
+    pub struct EphemeralVolume {
+        /// The claim's template.
+        pub volume_claim_template: ClaimTemplate,
+    }
 
-/// Template of a claim.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ClaimTemplate {
-    /// What it asks for.
-    pub spec: super::storage::ClaimSpec,
-}
+    /// Template of a claim.
+    #[derive(Serialize)]
+    pub struct ClaimTemplate {
+        /// What it asks for.
+        pub spec: super::storage::ClaimSpec,
+    }
 
-/// An image as a volume.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ImageVolume {
-    /// Image reference.
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub reference: String,
-}
+    /// An image as a volume.
+    #[derive(Serialize)]
+    pub struct ImageVolume {
+        /// Image reference.
+        pub reference: String,
+    }
 
-/// A disk named in the pod itself; each kind uses some of the fields.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, PartialEq, Eq, Hash)]
-#[serde(rename_all = "camelCase", default)]
-pub struct HostDisk {
-    /// Name of the disk (GCE).
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub pd_name: String,
-    /// Address of the disk (Azure).
-    #[serde(rename = "diskURI", deserialize_with = "crate::object::null_is_default")]
-    pub disk_uri: String,
-    /// Id of the volume (EBS, Cinder).
-    #[serde(rename = "volumeID", deserialize_with = "crate::object::null_is_default")]
-    pub volume_id: String,
-    /// Qualified name (iSCSI).
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub iqn: String,
-    /// Monitors (RBD).
-    #[serde(rename = "monitors", deserialize_with = "crate::object::null_is_default")]
-    pub monitors: Vec<String>,
-    /// Pool (RBD).
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub pool: String,
-    /// Image (RBD).
-    #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub image: String,
-    /// Not written through this mount.
-    pub read_only: bool,
+    /// A disk named in the pod itself; each kind uses some of the fields.
+    #[derive(Serialize, PartialEq, Eq, Hash)]
+    pub struct HostDisk {
+        /// Name of the disk (GCE).
+        pub pd_name: String,
+        /// Address of the disk (Azure).
+        #[serde(rename = "diskURI")]
+        pub disk_uri: String,
+        /// Id of the volume (EBS, Cinder).
+        #[serde(rename = "volumeID")]
+        pub volume_id: String,
+        /// Qualified name (iSCSI).
+        pub iqn: String,
+        /// Monitors (RBD).
+        #[serde(rename = "monitors")]
+        pub monitors: Vec<String>,
+        /// Pool (RBD).
+        pub pool: String,
+        /// Image (RBD).
+        pub image: String,
+        /// Not written through this mount.
+        pub read_only: bool,
+    }
 }
