@@ -4,8 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_capacity::admission::admit;
 use evenkeel_capacity::cluster::Symbols;
 use evenkeel_capacity::cluster::resources::{ResourceNames, amount, pod_limits, pod_requests};
+use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::object;
 use evenkeel_model::pod::read_pods;
 use evenkeel_model::requirements::ResourceList;
@@ -70,6 +72,53 @@ proptest! {
         };
         prop_assert_eq!(named(&requests), as_numbers(&told.effective_requests()));
         prop_assert_eq!(named(&limits), as_numbers(&told.effective_limits()));
+    }
+}
+
+/// Requests and limits of CPU, memory and huge pages, few enough that rules between them are kept and broken alike.
+fn few() -> impl Strategy<Value = Value> {
+    let amounts = [
+        ("cpu", ["1", "2", "3"]),
+        ("memory", ["1Gi", "2Gi", "3Gi"]),
+        ("hugepages-2Mi", ["2Mi", "3Mi", "4Mi"]),
+    ];
+    let one = prop::sample::select(amounts.to_vec())
+        .prop_flat_map(|(name, amounts)| (Just(name), prop::sample::select(amounts.to_vec())));
+    let list = prop::collection::vec(one, 0..3).prop_map(|all| {
+        all.into_iter()
+            .map(|(name, amount)| (name.to_owned(), json!(amount)))
+            .collect::<serde_json::Map<_, _>>()
+    });
+    (list.clone(), list).prop_map(|(requests, limits)| json!({"requests": requests, "limits": limits}))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn model_and_capacity_refuse_the_same_requests_and_limits(
+        containers in prop::collection::vec(few(), 1..3),
+        init in prop::collection::vec((few(), any::<bool>()), 0..2),
+        whole in prop::option::of(few()),
+    ) {
+        let named = |name: &str, resources: &Value| json!({"name": name, "resources": resources});
+        let containers: Vec<Value> =
+            containers.iter().enumerate().map(|(at, own)| named(&format!("c{at}"), own)).collect();
+        let init: Vec<Value> = init.iter().enumerate().map(|(at, (own, sidecar))| {
+            let mut container = named(&format!("i{at}"), own);
+            if *sidecar {
+                container["restartPolicy"] = "Always".into();
+            }
+            container
+        }).collect();
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+            "spec": {"containers": containers, "initContainers": init, "resources": whole},
+        });
+        let broken = read_pods(&pod.to_string(), "test").unwrap()[0].check();
+        let (cluster, _) = Loader::new().finish();
+        let admitted = admit(&cluster, serde_json::from_value(pod).unwrap());
+        let refused = admitted.refused.map(|refusal| refusal.why);
+        prop_assert_eq!(broken.is_empty(), refused.is_none(), "{:?} {:?}", broken, refused);
     }
 }
 

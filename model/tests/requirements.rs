@@ -77,7 +77,7 @@ fn broken_rules_name_field_value_reason_and_remedy() {
              lower the request or raise the limit",
         ]
     );
-    let names = r#"{"requests": {"foo": 1, "hugepages-2Mi": "2Mi", "example.com/a": 1}, "limits": {"kubernetes.io/hadoop": 1}}"#;
+    let names = r#"{"requests": {"foo": 1, "example.com/a": 1}, "limits": {"kubernetes.io/hadoop": 1, "hugepages-2Mi": "2Mi", "cpu": 1}}"#;
     assert_eq!(
         texts(&requirements(names).check("x")),
         [
@@ -114,9 +114,19 @@ fn a_pod_bounds_its_containers() {
     assert_eq!(
         check("{limits: {memory: 512Mi, cpu: 4}}"),
         [
-            "spec.resources.limits.memory = 512Mi: the pod's limit is below the 1Gi its containers are allowed together; \
-             raise the pod's limit or lower those of its containers"
+            "spec.resources.limits.memory = 512Mi: the pod's limit is below the 1Gi its containers request together; \
+             raise the pod's limit or lower the requests of its containers"
         ]
+    );
+    assert_eq!(check("{limits: {cpu: 3}}"), none, "together they may be allowed more");
+    assert_eq!(
+        check("{requests: {cpu: 2}, limits: {cpu: 2, memory: 512Mi}}"),
+        check("{limits: {memory: 512Mi}}"),
+    );
+    assert_eq!(
+        check("{requests: {memory: 1Gi}, limits: {cpu: 1500m, memory: 1Gi}}").len(),
+        1,
+        "a limit below what the containers request by default"
     );
     assert_eq!(
         check("{requests: {example.com/seat: 1}}"),
@@ -126,6 +136,25 @@ fn a_pod_bounds_its_containers() {
         ]
     );
     assert_eq!(check("{requests: {cpu: 5}, limits: {cpu: 4}}").len(), 1);
+}
+
+#[test]
+fn huge_pages_are_whole_limited_and_beside_cpu_or_memory() {
+    for (resources, want) in [
+        (r#"{"limits": {"hugepages-2Mi": "4Mi", "memory": "1Gi"}}"#, None),
+        (r#"{"requests": {"hugepages-2Mi": "4Mi", "cpu": 1}, "limits": {"hugepages-2Mi": "4Mi"}}"#, None),
+        (r#"{"requests": {"hugepages-2Mi": "4Mi", "cpu": 1}}"#, Some("not overcommitted")),
+        (
+            r#"{"requests": {"hugepages-2Mi": "2Mi", "cpu": 1}, "limits": {"hugepages-2Mi": "4Mi"}}"#,
+            Some("not overcommitted"),
+        ),
+        (r#"{"limits": {"hugepages-2Mi": "3Mi", "memory": "1Gi"}}"#, Some("no whole number of pages")),
+        (r#"{"limits": {"hugepages-2Mi": "4Mi"}}"#, Some("without CPU and memory")),
+    ] {
+        let told = texts(&requirements(resources).check("r"));
+        assert_eq!(told.len(), usize::from(want.is_some()), "{resources}: {told:?}");
+        assert!(want.is_none_or(|want| told[0].contains(want)), "{resources}: {told:?}");
+    }
 }
 
 #[test]

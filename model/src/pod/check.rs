@@ -1,6 +1,7 @@
 //! Owns the rules between a pod and its containers.
 
 use super::Pod;
+use crate::name::ResourceName;
 use crate::quantity::Quantity;
 use crate::requirements::{RequirementError, RequirementReason, Requirements, ResourceList};
 
@@ -31,6 +32,11 @@ impl Pod {
 
     fn check_pod_level(&self, resources: &Requirements) -> Vec<RequirementError> {
         let mut errors = resources.check("spec.resources");
+        let requested = self.container_requests();
+        if !resources.limits.is_empty() && (requested.cpu().is_some() || requested.memory().is_some()) {
+            // The pod requests them by default, too.
+            errors.retain(|error| error.reason != RequirementReason::HugePagesAlone);
+        }
         let mut error = |list: &str, name, value, reason| {
             errors.push(RequirementError { path: format!("spec.resources.{list}.{name}"), value, reason });
         };
@@ -39,21 +45,31 @@ impl Pod {
                 error(list, name, value, RequirementReason::NotPodLevel);
             }
         }
-        let requested = self.container_requests();
-        let filled = resources.defaulted();
-        for (name, value) in filled.requests.iter() {
+        for (name, value) in resources.requests.iter() {
             let sum = requested.get_or_zero(name);
-            if value < sum && resources.requests.get(name).is_some() {
+            if value < sum {
                 error("requests", name, value, RequirementReason::PodRequestBelowContainers { sum });
             }
         }
-        let allowed = self.container_limits();
         for (name, value) in resources.limits.iter() {
-            let sum: Quantity = allowed.get_or_zero(name).max(requested.get_or_zero(name));
-            if value < sum {
+            let sum = requested.get_or_zero(name);
+            let limit = self.largest_limit(name);
+            if value < sum && resources.requests.get(name).is_none() {
                 error("limits", name, value, RequirementReason::PodLimitBelowContainers { sum });
+            } else if value < limit {
+                error("limits", name, value, RequirementReason::PodLimitBelowContainer { limit });
             }
         }
         errors
+    }
+
+    /// The largest limit of an ordinary container. Together containers may be allowed more than their pod, except of huge
+    /// pages, which they request.
+    fn largest_limit(&self, name: &ResourceName) -> Quantity {
+        self.containers
+            .iter()
+            .map(|container| container.resources.limits.get_or_zero(name))
+            .max()
+            .unwrap_or_default()
     }
 }

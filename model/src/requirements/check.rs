@@ -35,11 +35,22 @@ pub enum RequirementReason {
         /// What the containers ask for.
         sum: Quantity,
     },
-    /// A pod's limit below the sum of its containers' limits.
+    /// A pod's limit below what its containers request together.
     PodLimitBelowContainers {
-        /// What the containers are allowed.
+        /// What the containers ask for.
         sum: Quantity,
     },
+    /// A pod's limit below that of one of its containers.
+    PodLimitBelowContainer {
+        /// What that container is allowed.
+        limit: Quantity,
+    },
+    /// Huge pages whose request is not their limit.
+    HugePagesOvercommitted,
+    /// Part of a huge page.
+    HugePagesDivided,
+    /// Huge pages and neither CPU nor memory.
+    HugePagesAlone,
     /// A resource that cannot be set for the pod as a whole.
     NotPodLevel,
     /// A type that Kubernetes does not define, in its namespace or without any.
@@ -63,7 +74,15 @@ impl RequirementReason {
             Self::PodRequestBelowContainers { .. } => {
                 "raise the pod's request or lower those of its containers"
             }
-            Self::PodLimitBelowContainers { .. } => "raise the pod's limit or lower those of its containers",
+            Self::PodLimitBelowContainers { .. } => {
+                "raise the pod's limit or lower the requests of its containers"
+            }
+            Self::PodLimitBelowContainer { .. } => "raise the pod's limit or lower that of the container",
+            Self::HugePagesOvercommitted => {
+                "write the same limit and request: huge pages are not overcommitted"
+            }
+            Self::HugePagesDivided => "write a multiple of the size of a page",
+            Self::HugePagesAlone => "request CPU or memory, too",
             Self::Reserved => "put a type of your own under a domain of your own, such as example.com/",
             Self::NotPodLevel => "set it on the containers: a pod takes cpu, memory and hugepages-* only",
             Self::AboveTotal { .. } => "place fewer pods on the node or lower their requests",
@@ -81,8 +100,14 @@ impl fmt::Display for RequirementReason {
                 write!(f, "the pod's request is below the {sum} its containers request together")
             }
             Self::PodLimitBelowContainers { sum } => {
-                write!(f, "the pod's limit is below the {sum} its containers are allowed together")
+                write!(f, "the pod's limit is below the {sum} its containers request together")
             }
+            Self::PodLimitBelowContainer { limit } => {
+                write!(f, "the pod's limit is below the {limit} that one of its containers is allowed")
+            }
+            Self::HugePagesOvercommitted => f.write_str("the request of huge pages is not their limit"),
+            Self::HugePagesDivided => f.write_str("the amount is no whole number of pages"),
+            Self::HugePagesAlone => f.write_str("huge pages are requested without CPU and memory"),
             Self::Reserved => f.write_str("Kubernetes defines no such type, and its namespace is reserved"),
             Self::NotPodLevel => f.write_str("this resource cannot be set for the pod as a whole"),
             Self::AboveTotal { total } => {
@@ -103,12 +128,13 @@ impl Requirements {
         check_not_negative(&self.limits, &format!("{path}.limits"), &mut errors);
         check_names(&self.requests, &format!("{path}.requests"), &mut errors);
         check_names(&self.limits, &format!("{path}.limits"), &mut errors);
-        for (name, value) in self.requests.iter() {
+        for (name, value) in self.requests.iter().filter(|(name, _)| !name.is_hugepages()) {
             if let Some(limit) = self.limits.get(name).filter(|limit| value > *limit) {
                 let reason = RequirementReason::RequestAboveLimit { limit };
                 errors.push(RequirementError { path: format!("{path}.requests.{name}"), value, reason });
             }
         }
+        check_hugepages(self, path, &mut errors);
         errors
     }
 }
@@ -125,6 +151,29 @@ fn check_names(list: &ResourceList, path: &str, errors: &mut Vec<RequirementErro
             value,
             reason: RequirementReason::Reserved,
         });
+    }
+}
+
+/// Adds an error for each amount of huge pages that Kubernetes would not take.
+fn check_hugepages(resources: &Requirements, path: &str, errors: &mut Vec<RequirementError>) {
+    let has_others = || {
+        let mut names = [&resources.requests, &resources.limits].into_iter().flat_map(ResourceList::iter);
+        names.any(|(name, _)| [ResourceName::CPU, ResourceName::MEMORY].contains(name))
+    };
+    for (list, amounts) in [("requests", &resources.requests), ("limits", &resources.limits)] {
+        for (name, value) in amounts.iter().filter(|(name, _)| name.is_hugepages()) {
+            let size = name.hugepage_size().map_or(0, Quantity::nano);
+            let reason = if size == 0 || value.nano() % size != 0 {
+                RequirementReason::HugePagesDivided
+            } else if list == "requests" && resources.limits.get(name) != Some(value) {
+                RequirementReason::HugePagesOvercommitted
+            } else if !has_others() {
+                RequirementReason::HugePagesAlone
+            } else {
+                continue;
+            };
+            errors.push(RequirementError { path: format!("{path}.{list}.{name}"), value, reason });
+        }
     }
 }
 

@@ -64,19 +64,22 @@ pub fn read_pods(text: &str, source_name: &str) -> Result<Vec<Pod>, ReadError> {
     Ok(objects.pods)
 }
 
-/// Reads the one pod of a text of at most [`MAX_POD_BYTES`] that came from somebody else: what it costs is bounded.
+/// Reads the one pod of a text of at most [`MAX_POD_BYTES`] that came from somebody else: what it costs is bounded, and
+/// it keeps the rules of requests and limits ([`Pod::check`]), as every pod does that Kubernetes takes.
 ///
 /// # Errors
 /// [`ReadError`], also when there are several.
 pub fn read_pod(text: &str, source_name: &str) -> Result<Pod, ReadError> {
+    let invalid = |text| Err(whole_source(source_name, ReadReason::Invalid(text)));
     check_pod_text(text, source_name)?;
     let mut pods = read_pods(text, source_name)?;
-    match (pods.pop(), pods.len()) {
-        (Some(pod), 0) => Ok(pod),
-        (_, others) => {
-            let text = format!("there are {} pods; give one at a time", others + 1);
-            Err(whole_source(source_name, ReadReason::Invalid(text)))
-        }
+    let pod = match (pods.pop(), pods.len()) {
+        (Some(pod), 0) => pod,
+        (_, others) => return invalid(format!("there are {} pods; give one at a time", others + 1)),
+    };
+    match pod.check().as_slice() {
+        [] => Ok(pod),
+        errors => invalid(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
     }
 }
 
