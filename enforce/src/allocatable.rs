@@ -287,6 +287,23 @@ mod tests {
         }
     }
 
+    /// The other questions are asked about the same pods in the recommender's `tests/same_pods.rs`.
+    #[test]
+    fn pods_as_people_write_them_ask_for_what_kubernetes_counts() {
+        let pods = read_pods(include_str!("../../../model/tests/written.yaml"), "written.yaml").unwrap();
+        let expected = |pod: &Pod| pod.metadata.annotations.get("expected/requests").cloned();
+        let counted: Vec<_> = pods.iter().filter_map(|pod| Some((pod, expected(pod)?))).collect();
+        assert_eq!(counted.len(), 10);
+        for (pod, expected) in counted {
+            let mut want: Vec<_> = expected.split(", ").map(|part| part.split_once('=').unwrap()).collect();
+            want.push(("pods", "1"));
+            let asked = asked(pod, &ResourceTypes::predefined());
+            let asked: ResourceList =
+                asked.iter().filter(|(_, amount)| !amount.is_zero()).map(|(n, q)| (n.clone(), q)).collect();
+            assert_eq!(asked, list(&want), "{}", pod.metadata.name);
+        }
+    }
+
     #[test]
     fn types_say_what_counts_for_who_says_nothing() {
         let definitions = r#"{"example.com/seat": {"units": "", "defaultRequest": 1, "quantization": 2}}"#;
