@@ -290,7 +290,7 @@ mod tests {
     /// The other questions are asked about the same pods in the recommender's `tests/same_pods.rs`.
     #[test]
     fn pods_as_people_write_them_ask_for_what_kubernetes_counts() {
-        let pods = read_pods(include_str!("../../../model/tests/written.yaml"), "written.yaml").unwrap();
+        let pods = read_pods(include_str!("../../model/tests/written.yaml"), "written.yaml").unwrap();
         let expected = |pod: &Pod| pod.metadata.annotations.get("expected/requests").cloned();
         let counted: Vec<_> = pods.iter().filter_map(|pod| Some((pod, expected(pod)?))).collect();
         assert_eq!(counted.len(), 10);
