@@ -5,7 +5,6 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use figment::value::Value;
 
 use crate::config::Flag;
 
@@ -13,7 +12,7 @@ use crate::config::Flag;
 /// the OOM killer has to, samples every second, streamed to a recommender.
 ///
 /// Without a configuration it is a dry run: it finds containers, samples them and shows what it would set, and writes
-/// nothing. To enforce, set mode = "enforce" in /etc/evenkeel/agent.toml, or EVENKEEL_MODE=enforce.
+/// nothing. To enforce, set mode = "enforce" in /etc/evenkeel/agent.toml, or EVENKEEL_AGENT_MODE=enforce.
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel-agent", version, args_conflicts_with_subcommands = false)]
 pub(crate) struct Args {
@@ -121,18 +120,16 @@ pub(crate) enum LogFormat {
 impl Args {
     /// The configuration keys that flags set.
     pub(crate) fn flags(&self) -> Vec<Flag> {
-        let text = |name, key, value: &Option<String>| {
-            value.as_ref().map(|value| flag(name, key, Value::from(value.as_str())))
-        };
+        let text = |name, key, value: &Option<String>| value.as_ref().map(|value| flag(name, key, value));
         let path = |name, key, value: &Option<PathBuf>| {
-            value.as_ref().map(|value| flag(name, key, Value::from(value.to_string_lossy().into_owned())))
+            value.as_ref().map(|value| flag(name, key, &value.to_string_lossy()))
         };
-        let switch = |name, key, on: bool, value: Value| on.then(|| flag(name, key, value));
+        let switch = |name, key, on: bool, value| on.then(|| flag(name, key, value));
         let default_mode = text("--default-mode", "mode", &self.default_mode);
         [
             default_mode.map(|mode| Flag { is_default: true, ..mode }),
-            switch("--dry-run", "mode", self.dry_run, Value::from("dry-run")),
-            switch("--strict", "strict", self.strict, Value::from(true)),
+            switch("--dry-run", "mode", self.dry_run, "dry-run"),
+            switch("--strict", "strict", self.strict, "true"),
             text("--cluster", "node.cluster", &self.cluster),
             text("--node-name", "node.name", &self.node_name),
             text("--rules", "rules", &self.rules),
@@ -148,8 +145,8 @@ impl Args {
     }
 }
 
-fn flag(name: &'static str, key: &'static str, value: Value) -> Flag {
-    Flag { name, key, value, is_default: false }
+fn flag(name: &str, key: &str, value: &str) -> Flag {
+    Flag { name: name.to_owned(), key: key.to_owned(), value: value.to_owned(), is_default: false }
 }
 
 #[cfg(test)]
@@ -161,7 +158,7 @@ mod tests {
     fn the_command_line_is_well_formed() {
         Args::command().debug_assert();
         let args = Args::parse_from(["evenkeel-agent", "config", "show", "--dry-run", "--cluster", "a"]);
-        let keys: Vec<&str> = args.flags().iter().map(|flag| flag.key).collect();
+        let keys: Vec<String> = args.flags().into_iter().map(|flag| flag.key).collect();
         assert_eq!(keys, ["mode", "node.cluster"]);
     }
 }

@@ -78,12 +78,12 @@ fn dispatch(args: &Args) -> Result<bool, Failure> {
             print(args, &config::toml(&raw), || config::json(&raw))?;
         }
         Some(Command::Config { action: ConfigAction::Schema }) => {
-            let schema = config::schema();
+            let schema = config::schema::<config::Raw>();
             print(args, &format!("{schema:#}\n"), || schema.clone())?;
         }
         Some(Command::Config { action: ConfigAction::Show }) => {
             let (_, loaded) = read()?;
-            print(args, &config::toml(&loaded.raw), || config::json(&loaded.raw))?;
+            print(args, &config::toml(&loaded.value), || config::json(&loaded.value))?;
         }
         Some(Command::Config { action: ConfigAction::Validate }) => {
             let (_, loaded) = read()?;
@@ -98,10 +98,10 @@ fn dispatch(args: &Args) -> Result<bool, Failure> {
         Some(Command::Guardian) => guardian::run(&config::from_environment_alone()?.enforce)?,
         None if args.once => {
             let (config, loaded) = read()?;
-            return Ok(once::run(config, config::json(&loaded.raw), args.output)?);
+            return Ok(once::run(config, config::json(&loaded.value), args.output)?);
         }
         None => {
-            let read = || read().map(|(config, loaded)| (config, config::json(&loaded.raw)));
+            let read = || read().map(|(config, loaded)| (config, config::json(&loaded.value)));
             let (config, written) = read()?;
             run::daemon(config, written, &read)?;
         }

@@ -148,7 +148,7 @@ fn show_rehearsal(config: &Config, board: &Board) {
     } else {
         (
             "dry run: nothing is written, because no configuration names a mode",
-            "set mode = \"enforce\" in /etc/evenkeel/agent.toml, or EVENKEEL_MODE=enforce",
+            "set mode = \"enforce\" in /etc/evenkeel/agent.toml, or EVENKEEL_AGENT_MODE=enforce",
         )
     };
     tracing::warn!(remedy, "{why}");

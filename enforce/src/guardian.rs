@@ -27,8 +27,8 @@ pub fn start(config: &Config, journal: &mut Journal, transients: &Transients) ->
     let program = std::env::current_exe().context("cannot find this program's file")?;
     let mut child = Command::new(program)
         .arg("guardian")
-        .env("EVENKEEL_ROOTS__PROC", &config.roots.proc)
-        .env("EVENKEEL_ROOTS__CGROUP", &config.roots.cgroup)
+        .env("EVENKEEL_AGENT_ROOTS__PROC", &config.roots.proc)
+        .env("EVENKEEL_AGENT_ROOTS__CGROUP", &config.roots.cgroup)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()

@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 
 use crate::audit::{Audit, AuditError, Said};
 use crate::config::{Config, InForce, Sources, load, values};
-use crate::serve::{tell, tell_former};
+use crate::serve::{tell, tell_warnings};
 
 /// What the files of the configuration said when they were read last, by key.
 #[derive(Debug, Clone, Default)]
@@ -79,7 +79,7 @@ fn reload(live: &InForce, sources: &Sources, in_files: &mut InFiles, audit: &Aud
             return "the configuration on disk is wrong; the one before is in force".to_owned();
         }
     };
-    tell_former(&config);
+    tell_warnings(&config);
     if let Err(error) = in_files.recorded(&now, audit) {
         let why = error.told();
         error!(why, "the new configuration is not in force, but for panic = true; send SIGHUP again");
@@ -120,8 +120,8 @@ mod tests {
     #[test]
     fn a_configuration_comes_in_force_with_an_entry_or_not_at_all_but_for_the_panic_switch() {
         let dir = tempfile::tempdir().unwrap();
-        let (file, part) = (dir.path().join("r.toml"), dir.path().join("conf.d/recommender-more.toml"));
-        fs::create_dir(dir.path().join("conf.d")).unwrap();
+        let (file, part) = (dir.path().join("settings.toml"), dir.path().join("recommender.d/more.toml"));
+        fs::create_dir(dir.path().join("recommender.d")).unwrap();
         fs::write(&file, "[serve]\ndrain = \"7s\"\n").unwrap();
         let sources = Sources { file: Some(file.clone()), flags: Vec::new() };
         let live = InForce::new(&load(&sources).unwrap());

@@ -77,7 +77,7 @@ pub fn logging(filter: &str) -> anyhow::Result<()> {
 /// When an address or the state directory cannot be had, or a server fails.
 pub fn run(config: &Config, sources: &Sources) -> anyhow::Result<()> {
     unblock_signals()?;
-    tell_former(config);
+    tell_warnings(config);
     let in_files = InFiles::read(sources);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.serve.workers)
@@ -550,10 +550,10 @@ fn unblock_signals() -> anyhow::Result<()> {
     ours.thread_unblock().context("cannot unblock SIGTERM, SIGINT and SIGHUP")
 }
 
-/// Says which keys were given under the name they had in former releases.
-pub(crate) fn tell_former(config: &Config) {
-    for key in &config.former {
-        warn!(key, "this key is called objects now, and is read beside it; rename it");
+/// Logs what a person should know of the configuration.
+pub(crate) fn tell_warnings(config: &Config) {
+    for warning in &config.warnings {
+        warn!("configuration: {warning}");
     }
 }
 

@@ -12,10 +12,11 @@ use serde_json::Value;
 const PURE: [&str; 4] = ["model", "qos", "rightsizing", "capacity"];
 const PURE_MAY_USE: [&str; 5] = ["serde", "serde-saphyr", "serde_json", "serde_path_to_error", "thiserror"];
 /// What each library may depend on of ours. Programs may depend on every library.
-const LIBRARIES: [(&str, &[&str]); 10] = [
+const LIBRARIES: [(&str, &[&str]); 11] = [
     ("model", &[]),
     ("log", &[]),
     ("net", &[]),
+    ("settings", &["model"]),
     ("qos", &["model"]),
     ("rightsizing", &["model"]),
     ("capacity", &["model"]),

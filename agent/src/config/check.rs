@@ -13,13 +13,12 @@ use evenkeel_qos::config::{KnobSwitches, PlanConfig};
 use evenkeel_qos::cpu::WeightConversion;
 use evenkeel_qos::rules::RuleSet;
 
-use super::error::ConfigError;
-use super::load::Loaded;
 use super::raw;
 use super::sections::cpu::Conversion;
 use super::sections::memory::{MemoryRules, OomScope};
 use super::sections::{admission, cpu, daemons, knobs, memory, node, node_memory, own, systemd};
 use super::sections::{eviction, oom, overlay, pressure, ring, starvation, trust};
+use super::{ConfigError, Loaded};
 use crate::trust::membership::Joining;
 
 use crate::sources::systemd::is_wanted;
@@ -42,7 +41,7 @@ const SPOOL: (u64, u64) = (1 << 20, 1 << 40);
 /// Everything that is wrong, each with its place.
 pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
     let mut c = Checker { loaded, errors: Vec::new() };
-    let raw = &loaded.raw;
+    let raw = &loaded.value;
     let kubelet_rules = matches!(raw.rules, raw::Rules::Kubelet);
     // In this order, which is the one in which errors are told.
     let cluster = c.name("node.cluster", &raw.node.cluster).unwrap_or_default();

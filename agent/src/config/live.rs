@@ -51,16 +51,15 @@ impl Reload {
 #[cfg(test)]
 mod tests {
     use super::super::check::check;
-    use super::super::load::load_files;
-    use super::super::render::json;
+    use super::super::{json, load};
     use super::*;
 
     fn read(text: &str) -> (Config, Value) {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("agent.toml");
         std::fs::write(&file, text).unwrap();
-        let loaded = load_files(&[file], [], &[]).unwrap();
-        (check(&loaded).unwrap(), json(&loaded.raw))
+        let loaded = load(Some(&file), [], &[]).unwrap();
+        (check(&loaded).unwrap(), json(&loaded.value))
     }
 
     fn started(text: &str) -> (InForce, Reload) {

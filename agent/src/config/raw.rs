@@ -173,12 +173,12 @@ section! {
     /// How processes are brought to their score.
     Converge {
         /// Every container is looked at once in this time, whatever events say. Default: the kubelet's housekeeping.
-        audit_period: Span = Span::seconds(10),
+        audit_period: Span = Span::from_secs(10),
         /// "when-forking" freezes a container for one pass when its processes are seen forking while scores are
         /// wrong, "after-3-passes" only when so many passes found new wrong ones, "never" not at all.
         freeze: Freeze = Freeze::default(),
         /// Longest time a container is held frozen. Default: twice the longest seen on a loaded two-core machine.
-        freeze_max: Span = Span::millis(500),
+        freeze_max: Span = Span::from_millis(500),
         /// "respect" leaves a process that raised its own score, unless its pod's annotation says "pin"; "pin" puts
         /// every such process back.
         score: Policy = Policy::Respect,
@@ -191,7 +191,7 @@ section! {
     /// The sampler.
     Sample {
         /// Time between ticks.
-        interval: Span = Span::seconds(1),
+        interval: Span = Span::from_secs(1),
     }
 }
 
@@ -223,7 +223,7 @@ section! {
         /// Stream over a network without encryption (http:// off loopback).
         insecure: bool = false,
         /// Bound of the spool on disk. Default: half a day of a hundred busy containers.
-        spool_bytes: Size = Size::mebi(64),
+        spool_bytes: Size = Size::from_mib(64),
     }
 }
 

@@ -6,9 +6,8 @@ use evenkeel_enforce::config::Mode;
 use evenkeel_enforce::converge::rules::FreezeWhen;
 
 use super::check::check;
-use super::load::{Flag, Loaded, load};
 use super::raw::Raw;
-use super::toml;
+use super::{Flag, Loaded, load, toml};
 
 fn with_file(text: &str) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
@@ -25,7 +24,7 @@ fn env(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 fn said(text: &str, vars: &[(&str, &str)]) -> String {
     let (dir, path) = with_file(text);
     let errors = match load(Some(&path), env(vars), &[]) {
-        Err(error) => vec![error],
+        Err(errors) => errors.0,
         Ok(loaded) => check(&loaded).unwrap_err(),
     };
     let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -40,8 +39,11 @@ fn errors_name_place_key_reason_and_remedy() {
     insta::assert_snapshot!(said("[sample]\ninterval = \"1ms\"\n[converge]\nfreeze = \"often\"", &[]));
     insta::assert_snapshot!(said("mode = \"on\"", &[]));
     insta::assert_snapshot!(said("[node\n", &[]));
-    insta::assert_snapshot!(said("", &[("EVENKEEL_SAMPLE__INTERVL", "2s")]));
-    insta::assert_snapshot!(said("", &[("EVENKEEL_SERVE__METRICS", "9523"), ("EVENKEEL_NODE__NAME", "123")]));
+    insta::assert_snapshot!(said("", &[("EVENKEEL_AGENT_SAMPLE__INTERVL", "2s")]));
+    insta::assert_snapshot!(said(
+        "",
+        &[("EVENKEEL_AGENT_SERVE__METRICS", "9523"), ("EVENKEEL_AGENT_NODE__NAME", "123")]
+    ));
     insta::assert_snapshot!(said("[manage]\ndeny = [\"system.slice\"]", &[]));
 }
 
@@ -105,8 +107,8 @@ fn what_contradicts_itself_about_the_node_is_refused_by_key() {
     let loaded = load(Some(&path), [], &[]).unwrap();
     let config = check(&loaded).unwrap();
     assert_eq!((config.enforce.allocatable.stated.len(), config.cpu_factor.milli()), (2, 1250));
-    let (_dir, again) = with_file(&toml(&loaded.raw));
-    assert_eq!(load(Some(&again), [], &[]).unwrap().raw, loaded.raw);
+    let (_dir, again) = with_file(&toml(&loaded.value));
+    assert_eq!(load(Some(&again), [], &[]).unwrap().value, loaded.value);
 }
 
 #[test]
@@ -121,7 +123,8 @@ fn flags_win_over_environment_over_files_over_defaults() {
         ("EVENKEEL_AGENT", "x"),
         ("HOME", "/"),
     ];
-    let flags = [Flag { name: "--dry-run", key: "mode", value: "dry-run".into(), is_default: false }];
+    let flags =
+        [Flag { name: "--dry-run".into(), key: "mode".into(), value: "dry-run".into(), is_default: false }];
     let loaded = load(Some(&path), env(&vars), &flags).unwrap();
     let config = check(&loaded).unwrap();
     assert_eq!((config.cluster.as_str(), config.node_name.as_deref()), ("drop-in", Some("env")));
@@ -133,7 +136,12 @@ fn flags_win_over_environment_over_files_over_defaults() {
 fn a_start_by_hand_is_a_dry_run_and_a_unit_says_enforce() {
     let mode = |text: &str, vars: &[(&str, &str)], unit: bool| {
         let (_dir, path) = with_file(text);
-        let flag = Flag { name: "--default-mode", key: "mode", value: "enforce".into(), is_default: true };
+        let flag = Flag {
+            name: "--default-mode".into(),
+            key: "mode".into(),
+            value: "enforce".into(),
+            is_default: true,
+        };
         let flags: Vec<Flag> = unit.then_some(flag).into_iter().collect();
         let config = check(&load(Some(&path), env(vars), &flags).unwrap()).unwrap();
         (config.enforce.mode, config.enforce.mode_is_set)
@@ -160,7 +168,7 @@ fn the_default_file_reads_back_as_the_defaults() {
     let text = toml(&Raw::default());
     insta::assert_snapshot!(text);
     let (_dir, path) = with_file(&text);
-    assert_eq!(load(Some(&path), [], &[]).unwrap().raw, Raw::default());
+    assert_eq!(load(Some(&path), [], &[]).unwrap().value, Raw::default());
     assert!(check(&Loaded::of(Raw::default())).is_ok());
 }
 

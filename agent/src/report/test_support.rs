@@ -103,6 +103,6 @@ pub(crate) fn configured(dir: &std::path::Path, epoch: u64, text: &str) -> Arc<C
         stop: Stop::default(),
         overlays: Overlays::default(),
     };
-    let reload = Reload::new(crate::config::json(&loaded.raw));
+    let reload = Reload::new(crate::config::json(&loaded.value));
     Arc::new(Context { config, enforce: Arc::new(enforce), reload, node, epoch, stats, trust })
 }

@@ -8,10 +8,10 @@ mod tokens;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, Sources, load};
+use evenkeel_settings as settings;
 
 pub use ca::{CaAction, ca};
 pub use kubernetes::KubernetesArgs;
@@ -32,7 +32,7 @@ pub struct Cli {
 /// Flags, which go over the environment, which goes over the files.
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// Configuration file [default: /etc/evenkeel/recommender.toml, where it exists]; conf.d beside it is read too
+    /// Configuration file [default: /etc/evenkeel/recommender.toml, where it exists]; recommender.d/*.toml beside it are read too
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// Directory of everything kept
@@ -121,43 +121,21 @@ impl Flags {
 /// When the configuration is not valid.
 pub fn config(action: ConfigAction, sources: &Sources) -> anyhow::Result<String> {
     Ok(match action {
-        ConfigAction::Default => shown(&Config::default())?,
-        ConfigAction::Schema => serde_json::to_string_pretty(&schemars::schema_for!(Config))?,
+        ConfigAction::Default => settings::toml(&Config::default()),
+        ConfigAction::Schema => serde_json::to_string_pretty(&settings::schema::<Config>())?,
         ConfigAction::Validate => {
-            let former = load(sources)?.former;
-            let former = former.iter().map(|key| format!("; {key} is called objects now: rename it"));
-            format!("the configuration is valid{}", former.collect::<String>())
+            let config = load(sources)?;
+            let files: Vec<String> = config.files.iter().map(|file| file.display().to_string()).collect();
+            let read = if files.is_empty() {
+                "no file was read".to_owned()
+            } else {
+                format!("read {}", files.join(", "))
+            };
+            let warnings = config.warnings.iter().map(|warning| format!("\nwarning: {warning}"));
+            format!("the configuration is valid; {read}{}", warnings.collect::<String>())
         }
-        ConfigAction::Show => shown(&load(sources)?)?,
+        ConfigAction::Show => settings::toml(&load(sources)?),
     })
-}
-
-/// The configuration as TOML: its tables are two levels deep and hold plain values, apart from the list of tiers.
-fn shown(config: &Config) -> anyhow::Result<String> {
-    let value = serde_json::to_value(config).context("the configuration cannot be shown")?;
-    let mut text = String::new();
-    let empty = serde_json::Map::new();
-    let top = value.as_object().unwrap_or(&empty);
-    for (key, value) in top.iter().filter(|(_, v)| !v.is_object()) {
-        text.push_str(&format!("{key} = {value}\n"));
-    }
-    for (section, values) in top.iter().filter_map(|(k, v)| Some((k, v.as_object()?))) {
-        text.push_str(&format!("\n[{section}]\n"));
-        // What is not set has no form in TOML.
-        for (key, value) in values.iter().filter(|(_, v)| !(v.is_array() || v.is_null())) {
-            text.push_str(&format!("{key} = {value}\n"));
-        }
-        // An empty list of tables can only be left away.
-        for (key, list) in values.iter().filter_map(|(k, v)| Some((k, v.as_array()?))) {
-            for table in list.iter().filter_map(|v| v.as_object()) {
-                text.push_str(&format!("\n[[{section}.{key}]]\n"));
-                for (key, value) in table {
-                    text.push_str(&format!("{key} = {value}\n"));
-                }
-            }
-        }
-    }
-    Ok(text)
 }
 
 #[cfg(test)]
@@ -168,8 +146,9 @@ mod tests {
     fn the_default_shown_reads_back_as_the_default() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("shown.toml");
-        std::fs::write(&file, shown(&Config::default()).unwrap()).unwrap();
-        assert_eq!(load(&Sources { file: Some(file), flags: Vec::new() }).unwrap(), Config::default());
+        std::fs::write(&file, settings::toml(&Config::default())).unwrap();
+        let sources = Sources { file: Some(file.clone()), flags: Vec::new() };
+        assert_eq!(load(&sources).unwrap(), Config { files: vec![file], ..Config::default() });
     }
 
     #[test]

@@ -26,6 +26,6 @@ impl AuditSection {
     /// What is wrong: a key of the section, and what.
     pub(super) fn problems(&self) -> Vec<(&'static str, String)> {
         let fits = (8 << 20..=64 << 30).contains(&self.max_bytes.get());
-        if fits { Vec::new() } else { vec![("audit.max_bytes", "must be 8MiB to 64GiB".to_owned())] }
+        if fits { Vec::new() } else { vec![("audit.max_bytes", "must be 8Mi to 64Gi".to_owned())] }
     }
 }

@@ -90,7 +90,7 @@ impl CapacitySection {
             ((1..=64).contains(&self.workers), "capacity.workers", "must be 1 to 64"),
             (self.queue <= 1000, "capacity.queue", "must be at most 1000"),
             (self.timeout.get().as_millis() > 0, "capacity.timeout", "must not be 0"),
-            (self.max_snapshot.get() >= 1 << 16, "capacity.max_snapshot", "must be at least 64KiB"),
+            (self.max_snapshot.get() >= 1 << 16, "capacity.max_snapshot", "must be at least 64Ki"),
             ((3..=100_000).contains(&self.points), "capacity.points", "must be 3 to 100000"),
             (self.watch.len() <= WATCHES, "capacity.watch", "must be at most 100 questions"),
             (names.len() == self.watch.len(), "capacity.watch", "names a question twice"),

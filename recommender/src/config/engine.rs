@@ -149,7 +149,7 @@ impl EngineSection {
             (self.token.is_none() || self.user.is_none(), "token", "and user exclude each other"),
             (self.user.is_some() == self.password.is_some(), "user", "and password go together"),
             (self.queue > 0, "queue", "must not be 0"),
-            (self.max_answer.get() >= 64 << 10, "max_answer", "must be at least 64KiB"),
+            (self.max_answer.get() >= 64 << 10, "max_answer", "must be at least 64Ki"),
             (self.timeout >= Span::from_millis(100), "timeout", "must be at least 100ms"),
             (!influx || self.write_url.is_none(), "write_url", "is for kind prometheus"),
             (influx || self.retention_policy.is_none(), "retention_policy", "is for kind influxdb"),

@@ -67,7 +67,8 @@ fn taken_over(running: &Config, new: &Config) -> Config {
     next.capacity.timeout = new.capacity.timeout;
     next.capacity.trend_window = new.capacity.trend_window;
     next.objects.clone_from(&new.objects);
-    next.former.clone_from(&new.former);
+    next.files.clone_from(&new.files);
+    next.warnings.clone_from(&new.warnings);
     next.panic = new.panic;
     next.panic_file.clone_from(&new.panic_file);
     next.policies.clone_from(&new.policies);
@@ -88,7 +89,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("recommender.toml");
         std::fs::write(&file, text).unwrap();
-        super::super::load(&super::super::Sources { file: Some(file), flags: Vec::new() }).unwrap()
+        let read =
+            super::super::load(&super::super::Sources { file: Some(file), flags: Vec::new() }).unwrap();
+        Config { files: Vec::new(), ..read }
     }
 
     #[test]

@@ -1,112 +1,72 @@
-//! Reading the configuration from files, environment and flags.
+//! Reading the configuration: its sources, keys under former names, and the checks of all sections.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use figment::providers::{Env, Format, Serialized, Toml};
-use figment::{Figment, Profile};
+use evenkeel_settings::{self as settings, ConfigError, ConfigErrors, Flag, Loaded, Program};
 
 use super::Config;
-
-/// The file read where no other is named; it may be missing.
-pub const DEFAULT_FILE: &str = "/etc/evenkeel/recommender.toml";
-
-/// Environment variables outside a section that are read too.
-const PLAIN_VARIABLES: [&str; 6] = ["state_dir", "policies", "objects", "panic", "panic_file", "insecure"];
 
 /// Where the configuration is read from.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// A file that must be there; [`DEFAULT_FILE`], which may be missing, without.
+    /// A file that must be there; [`Program::RECOMMENDER`]'s, which may be missing, without.
     pub file: Option<PathBuf>,
     /// Values given on the command line, by key such as `serve.grpc`.
     pub flags: Vec<(String, String)>,
 }
 
-/// The configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// A file cannot be read.
-    #[error("cannot read configuration {}; name an existing file with --config", path.display())]
-    Read {
-        /// The file or directory.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// A key or value is wrong.
-    #[error("configuration: {what}; `evenkeel-recommender config default` shows every key with its default")]
-    Invalid {
-        /// Where (key and source) and what.
-        what: String,
-    },
-}
-
 /// Reads, merges and checks.
 ///
 /// # Errors
-/// [`ConfigError`] naming file, key and what is wrong with it.
-pub fn load(sources: &Sources) -> Result<Config, ConfigError> {
-    let mut figment = Figment::from(Serialized::defaults(Config::default()));
-    for path in files(sources)? {
-        figment = figment.merge(Toml::file_exact(path));
+/// Everything that is wrong, each with file and line, variable or flag, key, reason and remedy.
+pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
+    let flags = sources.flags.iter().map(|(key, value)| Flag {
+        name: format!("--set {key}"),
+        key: key.clone(),
+        value: value.clone(),
+        is_default: false,
+    });
+    let env = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+    let flags: Vec<Flag> = flags.collect();
+    let loaded = settings::load::<Config>(Program::RECOMMENDER, sources.file.as_deref(), env, &flags)?;
+    let problems = problems(&loaded);
+    if !problems.is_empty() {
+        return Err(ConfigErrors(problems));
     }
-    figment = figment.merge(
-        Env::prefixed("EVENKEEL_")
-            .filter(|key| key.as_str().contains("__") || PLAIN_VARIABLES.iter().any(|plain| key == *plain))
-            .split("__"),
-    );
-    for (key, value) in &sources.flags {
-        let given = value.parse::<figment::value::Value>();
-        let value = given.unwrap_or_else(|never| match never {});
-        figment = figment.merge(Serialized::from(value, Profile::Default).key(key));
-    }
-    let mut config: Config =
-        figment.extract().map_err(|errors| ConfigError::Invalid { what: shown(errors) })?;
+    let mut config = loaded.value;
+    config.files = loaded.files;
+    config.warnings = loaded.warnings;
     take_former(&mut config);
-    let problems = config.problems();
-    if problems.is_empty() {
-        return Ok(config);
-    }
-    let all: Vec<String> = problems.iter().map(|(key, what)| format!("{key} {what}")).collect();
-    Err(ConfigError::Invalid { what: all.join("; ") })
+    Ok(config)
+}
+
+fn problems(loaded: &Loaded<Config>) -> Vec<ConfigError> {
+    let problem = |(key, reason): (&str, String)| ConfigError {
+        place: loaded.place(key),
+        key: Some(key.to_owned()),
+        reason,
+        remedy: String::new(),
+    };
+    loaded.value.problems().into_iter().map(problem).collect()
 }
 
 /// What each file says, by key; one that cannot be read says nothing.
 pub(crate) fn values(sources: &Sources) -> BTreeMap<PathBuf, BTreeMap<String, String>> {
-    let read = |path: PathBuf| {
-        let read = Figment::from(Toml::file_exact(&path)).extract::<serde_json::Value>();
-        let mut values = BTreeMap::new();
-        flatten("", &read.unwrap_or_default(), &mut values);
-        (path, values)
-    };
-    files(sources).unwrap_or_default().into_iter().map(read).collect()
-}
-
-fn flatten(key: &str, value: &serde_json::Value, into: &mut BTreeMap<String, String>) {
-    match value {
-        serde_json::Value::Object(table) => {
-            let dot = if key.is_empty() { "" } else { "." };
-            table.iter().for_each(|(name, value)| flatten(&format!("{key}{dot}{name}"), value, into));
-        }
-        serde_json::Value::Null => {}
-        value => drop(into.insert(key.to_owned(), value.to_string())),
-    }
+    let found = settings::Sources::find(Program::RECOMMENDER, sources.file.as_deref());
+    settings::by_file(&found.map(|found| found.files).unwrap_or_default())
 }
 
 /// Values given under the name that a key had in former releases count beside those under its present one.
 fn take_former(config: &mut Config) {
-    let Config { objects, recommend, capacity, former, .. } = config;
+    let Config { objects, recommend, capacity, warnings, .. } = config;
     for (key, given) in
         [("recommend.objects", &mut recommend.objects), ("capacity.objects", &mut capacity.objects)]
     {
+        if !given.is_empty() {
+            warnings.push(format!("{key} is called objects now, and is read beside it; rename it"));
+        }
         for path in given.drain(..) {
-            if !former.contains(&key) {
-                former.push(key);
-            }
             if !objects.contains(&path) {
                 objects.push(path);
             }
@@ -114,64 +74,19 @@ fn take_former(config: &mut Config) {
     }
 }
 
-/// The files in the order they are read.
-fn files(sources: &Sources) -> Result<Vec<PathBuf>, ConfigError> {
-    let main = sources.file.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
-    let mut found = Vec::new();
-    match fs::metadata(&main) {
-        Ok(_) => found.push(main.clone()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound && sources.file.is_none() => {}
-        Err(source) => return Err(ConfigError::Read { path: main, source }),
-    }
-    let parts = main.parent().unwrap_or(Path::new("/")).join("conf.d");
-    match fs::read_dir(&parts) {
-        Ok(entries) => {
-            let mut names: Vec<PathBuf> = entries
-                .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-                .filter(|path| is_part(path))
-                .collect();
-            names.sort();
-            found.extend(names);
-        }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        Err(source) => return Err(ConfigError::Read { path: parts, source }),
-    }
-    Ok(found)
-}
-
-/// Whether a file of `conf.d` is this program's: `recommender.toml` or `recommender-<anything>.toml`, possibly behind
-/// a number (`10-recommender.toml`); the directory is shared with the agent.
-fn is_part(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name.strip_suffix(".toml").is_some_and(|stem| stem.split(['-', '.']).any(|word| word == "recommender"))
-}
-
-fn shown(errors: figment::Error) -> String {
-    let all: Vec<String> = errors
-        .into_iter()
-        .map(|error| {
-            let key = error.path.join(".");
-            let source = error.metadata.as_ref().map(|m| match &m.source {
-                Some(source) => format!(" in {source}"),
-                None => format!(" in {}", m.name),
-            });
-            let at = if key.is_empty() { String::new() } else { format!("{key}: ") };
-            format!("{at}{}{}", error.kind, source.unwrap_or_default())
-        })
-        .collect();
-    all.join("; ")
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs;
 
-    fn with(text: &str, flags: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    use super::*;
+    use crate::config::Span;
+
+    fn with(text: &str, flags: &[(&str, &str)]) -> Result<Config, ConfigErrors> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("recommender.toml");
         fs::write(&file, text).unwrap();
         let flags = flags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        load(&Sources { file: Some(file), flags })
+        load(&Sources { file: Some(file), flags }).map(|config| Config { files: Vec::new(), ..config })
     }
 
     #[test]
@@ -188,7 +103,7 @@ mod tests {
         let config = with(text, &[("serve.grpc", "127.0.0.1:2"), ("state_dir", "/b")]).unwrap();
         assert_eq!(config.serve.grpc.unwrap().port(), 2);
         assert_eq!((config.serve.workers, config.state_dir), (3, PathBuf::from("/b")));
-        assert_eq!(config.log.sync_interval, super::super::Span::from_millis(50));
+        assert_eq!(config.log.sync_interval, Span::from_millis(50));
     }
 
     #[test]
@@ -197,22 +112,26 @@ mod tests {
             "objects = ['/a', '/b']\n[recommend]\nobjects = ['/b', '/c']\n[capacity]\nobjects = ['/d']\n";
         let config = with(text, &[]).unwrap();
         assert_eq!(config.objects, ["/a", "/b", "/c", "/d"].map(PathBuf::from));
-        assert_eq!(config.former, ["recommend.objects", "capacity.objects"]);
+        let told: Vec<&str> = config.warnings.iter().filter_map(|told| told.split(' ').next()).collect();
+        assert_eq!(told, ["recommend.objects", "capacity.objects"]);
         assert_eq!((config.recommend.objects.len(), config.capacity.objects.len()), (0, 0));
         let present = with("objects = []\n", &[]).unwrap();
-        assert_eq!((present.objects.len(), present.former.len()), (0, 0));
+        assert_eq!((present.objects.len(), present.warnings.len()), (0, 0));
     }
 
     #[test]
-    fn what_is_wrong_names_key_and_place() {
+    fn what_is_wrong_names_line_key_and_remedy() {
         let table = [
-            ("[serve]\ngrcp = '1'\n", "grcp"),
-            ("serv = 1\n", "serv"),
-            ("[serve]\ngrpc = 'here'\n", "serve.grpc"),
-            ("[log]\nsync_interval = '1s'\n", "log.sync_interval"),
+            (
+                "[serve]\ngrcp = '1'\n",
+                "recommender.toml:2: serve.grcp: this key is not known; did you mean \"grpc\"?",
+            ),
+            ("serv = 1\n", "recommender.toml:1: serv: this key is not known; did you mean \"serve\"?"),
+            ("[serve]\ngrpc = 'here'\n", "recommender.toml:2: serve.grpc"),
+            ("[log]\nsync_interval = '1s'\n", "recommender.toml:2: log.sync_interval"),
             ("[log]\nsync_interval = '1 week'\n", "1 week"),
             ("[ingest]\ncredits = -1\n", "ingest.credits"),
-            ("[serve\n", "recommender.toml"),
+            ("\n[serve\n", "recommender.toml:2: the file is not TOML"),
             ("[serve]\nsocket = ''\n", "serve.socket"),
             ("[serve]\nsocket = 'run/x.sock'\n", "absolute"),
             ("[serve]\ngrpc = '0.0.0.0:1'\n", "insecure = true"),
@@ -246,13 +165,5 @@ mod tests {
     fn a_named_file_that_is_missing_is_an_error() {
         let sources = Sources { file: Some("/nowhere/recommender.toml".into()), flags: Vec::new() };
         assert!(load(&sources).unwrap_err().to_string().contains("/nowhere/recommender.toml"));
-    }
-
-    #[test]
-    fn parts_are_told_apart_by_name() {
-        for (name, want) in [("recommender.toml", true), ("10-recommender.toml", true), ("agent.toml", false)]
-        {
-            assert_eq!(is_part(Path::new(name)), want, "{name}");
-        }
     }
 }

@@ -1,8 +1,7 @@
 //! Owns the configuration: its values, defaults (each in one place, with unit and origin), checks and sources.
 //!
-//! Flags go over environment, environment over files (`recommender.toml`, then `recommender.toml`'s `conf.d/*.toml` in
-//! the order of their names). An unknown key is an error. Reading is in `load.rs`, the units in `units.rs`, the engines
-//! outside in `engine.rs`.
+//! Flags go over environment, environment over files (`recommender.toml`, then `recommender.d/*.toml` in the order of
+//! their names). An unknown key is an error. Merging, units and the form of errors are `evenkeel-settings`'.
 
 mod access;
 mod acting;
@@ -15,7 +14,6 @@ mod load;
 mod node_name;
 mod recommend;
 mod tls;
-mod units;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -31,14 +29,14 @@ pub use acting::ActingSection;
 pub use audit::AuditSection;
 pub use capacity::{CapacitySection, WatchSection};
 pub use engine::{EngineKind, EngineSection, HeaderValue, SecretFrom};
+pub use evenkeel_settings::{ConfigError, ConfigErrors, Size, Span};
 pub use kubernetes::KubernetesSection;
 pub use live::InForce;
 pub(crate) use load::values;
-pub use load::{ConfigError, DEFAULT_FILE, Sources, load};
+pub use load::{Sources, load};
 pub use node_name::NodeNameSection;
 pub use recommend::{GoalsSection, LimitRangeSection, Recommend, ScopeSection, TierSection};
 pub use tls::TlsSection;
-pub use units::{Size, Span, UnitError};
 
 /// Everything that can be configured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -91,10 +89,14 @@ pub struct Config {
     pub acting: ActingSection,
     /// How many more pods fit.
     pub capacity: CapacitySection,
-    /// Former names of keys under which values were given.
+    /// Files that were read, in order.
     #[serde(skip)]
     #[schemars(skip)]
-    pub former: Vec<&'static str>,
+    pub files: Vec<PathBuf>,
+    /// What a person should know: values given under former names, files that are not read.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub warnings: Vec<String>,
 }
 
 /// The socket, addresses and limits of the interfaces.
@@ -213,7 +215,8 @@ impl Default for Config {
             state_dir: PathBuf::from("/var/lib/evenkeel/recommender"),
             policies: vec![PathBuf::from("/etc/evenkeel/policies")],
             objects: vec![PathBuf::from("/etc/evenkeel/objects")],
-            former: Vec::new(),
+            files: Vec::new(),
+            warnings: Vec::new(),
             panic: false,
             panic_file: PathBuf::from("/etc/evenkeel/panic"),
             insecure: false,
@@ -344,7 +347,7 @@ impl Config {
         if let Some(open) = self.plaintext().filter(|_| !self.insecure) {
             check(false, "insecure", &format!("is false, and {open}"));
         }
-        check(self.serve.max_body.get() >= 1024, "serve.max_body", "must be at least 1KiB");
+        check(self.serve.max_body.get() >= 1024, "serve.max_body", "must be at least 1Ki");
         check(
             (2..=100_000).contains(&self.serve.max_connections),
             "serve.max_connections",
@@ -352,7 +355,7 @@ impl Config {
         );
         check(self.serve.metric_rows <= 100_000, "serve.metric_rows", "must be at most 100000");
         check(self.serve.request_timeout.get().as_millis() > 0, "serve.request_timeout", "must not be 0");
-        check(log.segment_bytes.get() >= 1 << 16, "log.segment_bytes", "must be at least 64KiB");
+        check(log.segment_bytes.get() >= 1 << 16, "log.segment_bytes", "must be at least 64Ki");
         check(
             log.max_bytes.get() / 2 >= log.segment_bytes.get(),
             "log.max_bytes",
@@ -383,7 +386,7 @@ impl Config {
         check(
             (1 << 16..=48 << 20).contains(&self.ingest.max_message.get()),
             "ingest.max_message",
-            "must be 64KiB to 48MiB",
+            "must be 64Ki to 48Mi",
         );
         check(self.access.requests_per_second > 0, "access.requests_per_second", "must not be 0");
         check(self.ingest.max_streams > 0, "ingest.max_streams", "must not be 0");
@@ -407,7 +410,7 @@ impl Config {
             "retention.days",
             "must be at least retention.hours",
         );
-        check(self.retention.bytes.get() >= 1 << 20, "retention.bytes", "must be at least 1MiB");
+        check(self.retention.bytes.get() >= 1 << 20, "retention.bytes", "must be at least 1Mi");
         check(self.history.max_series > 0, "history.max_series", "must not be 0");
         found.extend(self.audit.problems());
         found.extend(self.recommend.problems());

@@ -38,12 +38,12 @@ section! {
         /// Where the kubelet keeps the state of its CPU manager, if there is one.
         kubelet_dir: PathBuf = "/var/lib/kubelet".into(),
         /// Length of a quota's period. Default: the kernel's and the kubelet's.
-        period: Span = Span::millis(100),
+        period: Span = Span::from_millis(100),
         /// Fair mode: a container that uses more than this many thousandths of a core is active. Default: a hundredth
         /// of a core, more than a server uses that waits.
         fair_active_above_milli: u32 = 10,
         /// Fair mode: a container that used less for so long is idle. Default: long enough not to follow every pause.
-        fair_idle_after: Span = Span::seconds(10),
+        fair_idle_after: Span = Span::from_secs(10),
     }
 }
 

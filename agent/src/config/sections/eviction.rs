@@ -28,7 +28,7 @@ section! {
         burstable_restarts: u32 = 3,
         /// The window in which restarts of a Burstable container are counted. Default: as long as a back-off of
         /// container restarts in Kubernetes lasts at least until it is reset.
-        burstable_window: Span = Span::seconds(600),
+        burstable_window: Span = Span::from_secs(600),
         /// Of a Guaranteed container, as for BestEffort. Default: the proposal's.
         guaranteed: Offer = Offer::Restart,
         /// "offer": whoever runs the pod is told. "act": the agent stops and restarts services through systemd, and stops
@@ -36,7 +36,7 @@ section! {
         /// runtime, which cannot start a stopped container again. "dry-run": it says what it would do.
         carry_out: CarryOut = CarryOut::Offer,
         /// Shortest time between two of these deeds. Default: the kubelet's between two evictions.
-        pause: Span = Span::seconds(10),
+        pause: Span = Span::from_secs(10),
         /// Pods of a group (of one controller or template unit) that an eviction must leave, where the annotation
         /// evenkeel.dev/min-available of the pod's manifest says nothing.
         min_available: u32 = 0,

@@ -20,7 +20,7 @@ section! {
         cgroup: String = String::new(),
         /// Memory kept for everything outside of it until that has been measured. Default: what a small node's daemons
         /// use with a runtime and a kubelet.
-        reserve: Size = Size::mebi(512),
+        reserve: Size = Size::from_mib(512),
         /// Added to the measured 99th percentile of what is used outside, in percent (0 to 1000).
         margin_percent: u16 = 10,
     }

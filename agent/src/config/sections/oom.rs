@@ -18,7 +18,7 @@ section! {
     Oom {
         /// Length of the samples told with a kill and with each step against pressure, at most 60s; "0s" tells none. Default: what
         /// the agent has in memory, enough to see whether memory grew slowly or at once.
-        history: Span = Span::seconds(60),
+        history: Span = Span::from_secs(60),
     }
 }
 

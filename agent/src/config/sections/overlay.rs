@@ -31,14 +31,14 @@ section! {
         /// No request is brought above this part of the node, percent.
         most_percent: u32 = 80,
         /// Time between the proof that a step took effect and the next one, on the whole node.
-        pause: Span = Span::seconds(10),
+        pause: Span = Span::from_secs(10),
         /// How long a step may take until every process is verified; then it is undone.
-        patience: Span = Span::seconds(60),
+        patience: Span = Span::from_secs(60),
         /// How long a container rests after a step that was undone.
-        rest: Span = Span::seconds(600),
+        rest: Span = Span::from_secs(600),
         /// What arrived longer ago than this ends, whatever the recommender said, and what was in force longer ago than
         /// this when the agent starts again; not while the panic switch is on.
-        oldest: Span = Span::seconds(300),
+        oldest: Span = Span::from_secs(300),
     }
 }
 

@@ -20,19 +20,19 @@ section! {
         enabled: bool = true,
         /// Available memory below which a kill is possible. Default: the kubelet's hard eviction threshold
         /// (memory.available<100Mi).
-        kill_below: Size = Size::mebi(100),
+        kill_below: Size = Size::from_mib(100),
         /// How long milder steps must have been in vain before a kill. Default: the kernel frees what it can in less.
-        kill_after: Span = Span::seconds(2),
+        kill_after: Span = Span::from_secs(2),
         /// Time between two kills. Default: oomd's delay after a kill (post_action_delay).
-        kill_cool_down: Span = Span::seconds(15),
+        kill_cool_down: Span = Span::from_secs(15),
         /// How long a container may be frozen. Default: the patience of usual liveness probes (period 10s).
-        freeze_at_most: Span = Span::seconds(8),
+        freeze_at_most: Span = Span::from_secs(8),
         /// Part of a container's memory that one step takes, percent. Default: ten steps to nothing.
         step_percent: u32 = 10,
         /// Part of memory that must stay available when something is undone, percent; more than where warning ends.
         reserve_percent: u32 = 15,
         /// Percentages of available memory are of this much at most: five percent of a terabyte is no shortage.
-        available_of_at_most: Size = Size::mebi(64 << 10),
+        available_of_at_most: Size = Size::from_mib(64 << 10),
         /// The look ahead counts only while less than this part of memory is available, percent.
         look_ahead_below_percent: u32 = 50,
         /// Time spent waiting for memory counts only while less than this part of memory is available, percent: whoever
@@ -40,15 +40,15 @@ section! {
         /// time spent at such limits does not count in any case. Default: where the warning begins.
         stall_below_percent: u32 = 10,
         /// Time below a grade's way out before the grade ends.
-        calm_after: Span = Span::seconds(3),
+        calm_after: Span = Span::from_secs(3),
         /// Time after undoing a step before the same is done to the same container again.
-        redo_after: Span = Span::seconds(5),
+        redo_after: Span = Span::from_secs(5),
         /// Returns within this time count towards escalation.
-        retrigger_window: Span = Span::seconds(600),
+        retrigger_window: Span = Span::from_secs(600),
         /// So many returns take a container one step higher.
         retriggers: u32 = 3,
         /// Window of the kernel's triggers; two seconds or a multiple where shorter ones are not permitted.
-        window: Span = Span::seconds(1),
+        window: Span = Span::from_secs(1),
         /// Which steps may be taken.
         steps: Steps = Steps::default(),
         /// When memory is reclaimed.
@@ -99,11 +99,11 @@ macro_rules! grade {
                 /// It ends above this.
                 available_leave_percent: u32 = $available_leave,
                 /// Memory would be used up within this time at the rate of the last second; "0s" does not look ahead.
-                exhaustion: Span = Span::seconds($exhaustion),
+                exhaustion: Span = Span::from_secs($exhaustion),
                 /// How long a threshold is passed before it counts; a look ahead counts at once.
-                dwell: Span = Span::millis($dwell),
+                dwell: Span = Span::from_millis($dwell),
                 /// Time between two steps.
-                cool_down: Span = Span::millis($cool_down),
+                cool_down: Span = Span::from_millis($cool_down),
             }
         }
 

@@ -14,7 +14,7 @@ section! {
     Ring {
         /// Bound on disk; the oldest seconds go first. "0" keeps none. Default: an hour of 1,000 busy containers, a day and more
         /// of a small node.
-        bytes: Size = Size::mebi(64),
+        bytes: Size = Size::from_mib(64),
     }
 }
 

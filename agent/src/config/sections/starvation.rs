@@ -24,7 +24,7 @@ section! {
         /// the worst "offender".
         evict: Who = Who::Off,
         /// How long a container starves before it counts. Default: three samples of a usual metrics pipeline (10s each).
-        after: Span = Span::seconds(30),
+        after: Span = Span::from_secs(30),
         /// Below this part of its request a container may starve, percent.
         below_percent: u32 = 90,
         /// Part of the time in which some of it wait for CPU, percent (cpu.pressure; v2).
@@ -33,9 +33,9 @@ section! {
         /// CPU pressure per container (v1) this is what stands for it.
         busy_percent: u32 = 95,
         /// Time between two steps, and how long nobody starves before a step is undone.
-        dwell: Span = Span::seconds(10),
+        dwell: Span = Span::from_secs(10),
         /// How long everybody must be squeezed in vain before the eviction policy is asked.
-        evict_after: Span = Span::seconds(60),
+        evict_after: Span = Span::from_secs(60),
         /// Thousandths of a core that a squeezed container keeps in any case.
         floor_milli: u32 = 50,
     }

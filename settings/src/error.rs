@@ -2,19 +2,20 @@
 
 use std::fmt;
 
-use figment::Source;
 use figment::error::Kind;
+
+use crate::locate::{located, place_of};
 
 /// Something in the configuration that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ConfigError {
-    /// File, environment variable or flag.
+pub struct ConfigError {
+    /// File and line, environment variable or flag.
     pub place: String,
     /// Dotted key; `None` where the place as a whole does not read.
     pub key: Option<String>,
     /// What is wrong.
     pub reason: String,
-    /// What a person can do.
+    /// What a person can do; empty where the reason says it.
     pub remedy: String,
 }
 
@@ -26,13 +27,38 @@ impl fmt::Display for ConfigError {
         if let Some(key) = &self.key {
             write!(f, "{key}: ")?;
         }
-        write!(f, "{}; {}", self.reason, self.remedy)
+        f.write_str(&self.reason)?;
+        if self.remedy.is_empty() { Ok(()) } else { write!(f, "; {}", self.remedy) }
     }
 }
 
+/// Everything that is wrong with a configuration, a line each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl std::error::Error for ConfigErrors {}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.0.iter().enumerate() {
+            let between = if index == 0 { "" } else { "\n" };
+            write!(f, "{between}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl From<ConfigError> for ConfigErrors {
+    fn from(error: ConfigError) -> Self {
+        Self(vec![error])
+    }
+}
+
+const DEFAULT_REMEDY: &str = "correct the value or remove it to take the default";
+
 impl ConfigError {
-    /// From what merging or deserialising said.
-    pub(super) fn from_figment(error: figment::Error) -> Self {
+    /// From an error of merging or deserialising.
+    pub(crate) fn from_figment(error: &figment::Error) -> Self {
         let mut path = error.path.clone();
         let (reason, remedy) = match &error.kind {
             Kind::UnknownField(name, expected) => {
@@ -47,24 +73,12 @@ impl ConfigError {
             Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
                 (format!("found {found}"), format!("give {expected}"))
             }
-            Kind::Message(text) => {
-                (text.trim().replace('\n', " "), "correct the value or remove it to take the default".into())
-            }
-            other => (other.to_string(), "correct the value or remove it to take the default".into()),
+            Kind::MissingField(name) => (format!("the key {name} is missing"), "add it".to_owned()),
+            Kind::Message(text) => (text.trim().replace('\n', " "), DEFAULT_REMEDY.to_owned()),
+            other => (other.to_string(), DEFAULT_REMEDY.to_owned()),
         };
         let key = Some(path.join(".")).filter(|key| !key.is_empty());
-        Self { place: place_of(error.metadata.as_ref()), key, reason, remedy }
-    }
-}
-
-/// File, variable or flag a value came from.
-pub(super) fn place_of(metadata: Option<&figment::Metadata>) -> String {
-    match metadata {
-        Some(metadata) => match &metadata.source {
-            Some(Source::File(path)) => path.display().to_string(),
-            _ => metadata.name.to_string(),
-        },
-        None => "configuration".to_owned(),
+        Self { place: located(place_of(error.metadata.as_ref()), &path), key, reason, remedy }
     }
 }
 

@@ -1,0 +1,17 @@
+//! Configuration of both daemons: files, environment and flags merged once, units, errors, rendering.
+//!
+//! Owned here: which files and variables a program reads and in which order, durations and sizes, an error's form, the
+//! configuration as TOML and JSON schema. Not owned: keys, their defaults, and what values must be: those are each program's.
+
+mod error;
+mod files;
+mod load;
+mod locate;
+mod render;
+mod units;
+
+pub use error::{ConfigError, ConfigErrors};
+pub use files::{Program, Sources};
+pub use load::{Flag, Loaded, by_file, load, load_files};
+pub use render::{json, schema, toml};
+pub use units::{Size, Span, UnitError};
