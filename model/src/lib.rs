@@ -1,10 +1,11 @@
 //! The nouns of Evenkeel: what the programs and the pure sciences talk about.
 //!
 //! Owned here: quantities, resource names and types, requirements, selectors, pods, nodes, QoS classes, workloads as found
-//! on a node, samples, usage records, decisions. Not owned: any rule about them (`qos`, `rightsizing`,
+//! on a node, keys, samples, usage records, decisions. Not owned: any rule about them (`qos`, `rightsizing`,
 //! `capacity`), any wire form (`proto`), any file, clock or log. This crate depends on nothing of ours.
 
 pub mod decision;
+pub mod key;
 pub mod name;
 pub mod node;
 pub mod null;

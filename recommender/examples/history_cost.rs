@@ -11,14 +11,15 @@
 
 use std::time::{Duration, Instant};
 
+use evenkeel_model::key::ContainerKey;
 use evenkeel_proto::frame::synth::{Load, Synth};
 use evenkeel_proto::frame::{Encoder, KEY_EVERY};
 use evenkeel_proto::v1;
 use evenkeel_recommender::config::{Config, Size};
 use evenkeel_recommender::history::exchange::{Batch, DayOf, HourOf};
-use evenkeel_recommender::history::{Of, Subject, View};
-use evenkeel_recommender::ingest::Key;
+use evenkeel_recommender::history::{Of, View};
 use evenkeel_recommender::ingest::store::{Outcome, Store};
+use evenkeel_recommender::key::{StreamKey, Subject};
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::histogram::Histogram;
 use evenkeel_rightsizing::history::{Day, History, Hour, Scope};
@@ -67,7 +68,7 @@ fn disk(config: &Config, load: Load, containers: u32, days: u64) {
     config.log.max_bytes = Size::from_mib(64 << 10);
     config.ingest.max_containers_per_node = containers as usize + 1;
     let (mut store, _) = Store::open(&config).unwrap();
-    let key = Key { cluster: "bench".into(), node: "node".into(), epoch: 1 };
+    let key = StreamKey { cluster: "bench".into(), node: "node".into(), epoch: 1 };
     let hello = v1::Hello { cluster: "bench".into(), node: "node".into(), epoch: 1, ..v1::Hello::default() };
     let mut synth = Synth::new(7, containers, load);
     let mut encoder = Encoder::new();
@@ -187,12 +188,7 @@ fn subjects(slot: u32) -> Vec<Subject> {
     let s = |text: &str| text.to_owned();
     let (image, tag) = identity.image.rsplit_once(':').unwrap();
     let (container, namespace) = (s("main"), identity.namespace.clone());
-    let own = Subject::Own {
-        cluster: s("bench"),
-        namespace: namespace.clone(),
-        workload: identity.workload.clone(),
-        container: container.clone(),
-    };
+    let own = Subject::Own(ContainerKey::new("bench", &*namespace, &*identity.workload, &*container));
     let command = Subject::Command { container, image: s(image), tag: s(tag), hash: u64::from(slot) };
     let spaced = Subject::NamespaceImageTag { cluster: s("bench"), namespace, image: s(image), tag: s(tag) };
     let tagged = Subject::ImageTag { image: s(image), tag: s(tag) };

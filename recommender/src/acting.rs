@@ -9,15 +9,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_model::key::ContainerKey;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::evidence::Evidence;
 
 use crate::api::Context;
 use crate::config::ActingSection;
-use crate::ingest::record::Key;
 use crate::ingest::service::Words;
-use crate::state::stream::NodeKey;
+use crate::key::{NodeKey, StreamKey};
 
 /// A message holds for so many intervals: two may be lost before a node goes back to what was asked for.
 const HOLDS: u32 = 3;
@@ -42,7 +42,7 @@ impl Words for Acting {
         (self.0.stored.meant().version, panic_usec)
     }
 
-    fn word(&self, key: &Key) -> v1::Overlay {
+    fn word(&self, key: &StreamKey) -> v1::Overlay {
         word(&self.0, key)
     }
 }
@@ -55,26 +55,44 @@ pub(crate) struct Meant {
     version: u64,
     /// When it was made, microseconds since 1970.
     made_usec: u64,
-    /// In the order of cluster, namespace, workload and container.
+    /// In the order of their keys.
     entries: Vec<Entry>,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 struct Entry {
-    cluster: String,
-    told: v1::OverlayEntry,
+    of: ContainerKey,
+    told: Told,
     /// How old the older of its recommendations was then, seconds.
     age_seconds: u64,
 }
 
+/// What is told of a container.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Told {
+    policy: String,
+    rule: String,
+    cpu_milli: Option<u64>,
+    memory_bytes: Option<u64>,
+}
+
 impl Entry {
-    fn names(&self) -> (&str, &str, &str, &str) {
-        (&self.cluster, &self.told.namespace, &self.told.workload, &self.told.container)
+    fn message(&self) -> v1::OverlayEntry {
+        let (ContainerKey { namespace, workload, container, .. }, told) = (&self.of, &self.told);
+        v1::OverlayEntry {
+            policy: told.policy.clone(),
+            rule: told.rule.clone(),
+            cpu_request_milli: told.cpu_milli,
+            memory_request_bytes: told.memory_bytes,
+            namespace: namespace.clone(),
+            workload: workload.clone(),
+            container: container.clone(),
+        }
     }
 }
 
 impl Meant {
-    /// Of all recommendations in the order of cluster, namespace, workload, container and resource.
+    /// Of all recommendations in the order of container and resource.
     pub(crate) fn of<'a>(
         before: &Self,
         all: impl Iterator<Item = &'a v1::Recommendation>,
@@ -83,39 +101,31 @@ impl Meant {
     ) -> Self {
         let mut entries: Vec<Entry> = Vec::new();
         for r in all.filter(|r| acting.enabled && is_meant(r, acting)) {
-            let names = (&*r.cluster, &*r.namespace, &*r.workload, &*r.container);
-            if entries.last().is_none_or(|last| last.names() != names) {
-                let told = v1::OverlayEntry {
-                    policy: r.policy.clone(),
-                    rule: r.rule.clone(),
-                    cpu_request_milli: None,
-                    memory_request_bytes: None,
-                    namespace: r.namespace.clone(),
-                    workload: r.workload.clone(),
-                    container: r.container.clone(),
-                };
-                entries.push(Entry { cluster: r.cluster.clone(), told, age_seconds: 0 });
+            let of = ContainerKey::from(r);
+            if entries.last().is_none_or(|last| last.of != of) {
+                let told = Told { policy: r.policy.clone(), rule: r.rule.clone(), ..Told::default() };
+                entries.push(Entry { of, told, age_seconds: 0 });
             }
             let Some(Entry { told, age_seconds, .. }) = entries.last_mut() else { continue };
             match r.resource == Resource::Cpu.as_str() {
-                true => told.cpu_request_milli = r.request,
-                false => told.memory_request_bytes = r.request,
+                true => told.cpu_milli = r.request,
+                false => told.memory_bytes = r.request,
             }
             *age_seconds = r.age_seconds.max(*age_seconds);
         }
-        let told = |(a, b): (&Entry, &Entry)| a.cluster == b.cluster && a.told == b.told;
+        let told = |(a, b): (&Entry, &Entry)| a.of == b.of && a.told == b.told;
         let same = before.entries.len() == entries.len() && before.entries.iter().zip(&entries).all(told);
         Self { version: before.version + u64::from(!same), made_usec, entries }
     }
 
     /// Place of a container's entry.
-    fn find(&self, names: (&str, &str, &str, &str)) -> Option<usize> {
-        self.entries.binary_search_by(|entry| entry.names().cmp(&names)).ok()
+    fn find(&self, names: [&str; 4]) -> Option<usize> {
+        self.entries.binary_search_by(|entry| entry.of.names().cmp(&names)).ok()
     }
 }
 
 /// The word for one node.
-fn word(context: &Context, key: &Key) -> v1::Overlay {
+fn word(context: &Context, key: &StreamKey) -> v1::Overlay {
     let config = context.config.now();
     let acting = &config.acting;
     let valid = acting.interval.get().saturating_mul(HOLDS).as_secs().max(1);
@@ -127,7 +137,7 @@ fn word(context: &Context, key: &Key) -> v1::Overlay {
         let stream = state.nodes.get(&name).and_then(|node| state.current(&name, node));
         let slots = stream.into_iter().flat_map(|stream| stream.slots.iter());
         let place =
-            |i: &v1::ContainerIdentity| meant.find((&key.cluster, &i.namespace, &i.workload, &i.container));
+            |i: &v1::ContainerIdentity| meant.find([&key.cluster, &i.namespace, &i.workload, &i.container]);
         // Nobody is told of what nobody acts on: then there is nothing to search.
         let slots = slots.filter(|_| !(state.panic.on || meant.entries.is_empty()));
         (state.panic.clone(), slots.filter_map(|slot| place(&slot.identity)).collect::<BTreeSet<_>>())
@@ -141,7 +151,7 @@ fn word(context: &Context, key: &Key) -> v1::Overlay {
         panic_reason: if panic.on { panic.reason } else { String::new() },
         made_usec: now_usec,
         valid_seconds: u32::try_from(valid).unwrap_or(u32::MAX),
-        entries: entries.filter(young).map(|entry| entry.told.clone()).collect(),
+        entries: entries.filter(young).map(Entry::message).collect(),
     }
 }
 
@@ -212,8 +222,8 @@ mod tests {
         let made = |before: &Meant, all: &[v1::Recommendation]| Meant::of(before, all.iter(), &acting, 5);
         let first = made(&Meant::default(), &all(100, 0));
         let of = |meant: &Meant, workload: &str| {
-            let told = &meant.entries[meant.find(("c", "n", workload, "main"))?].told;
-            Some((told.cpu_request_milli, told.memory_request_bytes))
+            let told = &meant.entries[meant.find(["c", "n", workload, "main"])?].told;
+            Some((told.cpu_milli, told.memory_bytes))
         };
         assert_eq!(of(&first, "web"), Some((Some(100), Some(9))));
         assert_eq!(of(&first, "db"), Some((None, Some(7))));

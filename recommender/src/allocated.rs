@@ -18,11 +18,11 @@ use evenkeel_proto::v1;
 use crate::api::Context;
 use crate::capacity::reported;
 use crate::config::CapacitySection;
+use crate::key::NodeKey;
 use crate::pace::Pace;
 use crate::recommend::stored::Kept;
 use crate::state::State;
 use crate::state::slots::memory_of;
-use crate::state::stream::NodeKey;
 
 /// Sums that are asked for by people are no older than this, microseconds: agents report each second.
 pub(crate) const AT_MOST_USEC: u64 = 1_000_000;

@@ -22,6 +22,7 @@ pub mod engines;
 pub mod history;
 pub mod identity;
 pub mod ingest;
+pub mod key;
 mod listen;
 mod pace;
 pub mod policy;

@@ -11,9 +11,9 @@ use evenkeel_model::sample::{Field, Sample};
 use evenkeel_proto::frame::Encoder;
 use evenkeel_proto::v1;
 use evenkeel_recommender::config::Config;
-use evenkeel_recommender::ingest::Key;
 use evenkeel_recommender::ingest::store::{Outcome, Store};
-use evenkeel_recommender::state::history::{History as _, Select, SeriesId};
+use evenkeel_recommender::key::{SeriesId, StreamKey};
+use evenkeel_recommender::state::history::{History as _, Select};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -51,7 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// One run of an agent, with what it has not delivered.
 struct Run {
-    key: Key,
+    key: StreamKey,
     encoder: Encoder,
     /// Slot of each pod that was announced.
     slots: BTreeMap<usize, u32>,
@@ -66,7 +66,7 @@ impl Run {
         // Epochs are random: a later one may be a smaller number.
         let epoch = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         Self {
-            key: Key { cluster: "c".into(), node: format!("n{node}"), epoch },
+            key: StreamKey { cluster: "c".into(), node: format!("n{node}"), epoch },
             encoder: Encoder::new(),
             slots: BTreeMap::new(),
             next_slot: 1,
@@ -110,7 +110,7 @@ impl Run {
 
     /// Delivers everything that waits.
     fn deliver(&mut self, store: &mut Store, now: u64) {
-        let Key { cluster, node, epoch } = self.key.clone();
+        let StreamKey { cluster, node, epoch } = self.key.clone();
         let facts =
             Some(v1::NodeFacts { memory_bytes: 8 << 30, cpu_milli: 4000, ..v1::NodeFacts::default() });
         let hello = v1::Hello { cluster, node, epoch, facts, ..v1::Hello::default() };

@@ -13,9 +13,8 @@ use evenkeel_proto::frame::Encoder;
 use evenkeel_proto::v1;
 use evenkeel_recommender::config::Config;
 use evenkeel_recommender::history::{Of, View};
-use evenkeel_recommender::ingest::Key;
 use evenkeel_recommender::ingest::store::{Outcome, Store};
-use evenkeel_recommender::state::image::Image;
+use evenkeel_recommender::key::{Image, StreamKey};
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::history::{History, Scope};
 
@@ -23,8 +22,8 @@ const CHECKPOINT: &[u8] = include_bytes!("data/checkpoint.v1");
 const START_USEC: u64 = 1_700_049_600_000_000;
 const TICKS: u64 = 900;
 
-fn key() -> Key {
-    Key { cluster: "c".into(), node: "n".into(), epoch: 1 }
+fn key() -> StreamKey {
+    StreamKey { cluster: "c".into(), node: "n".into(), epoch: 1 }
 }
 
 /// Minutes, their least mean and greatest peak, and hours, of one container's resource.

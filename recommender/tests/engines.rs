@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use evenkeel_model::key::ContainerKey;
 use evenkeel_model::rollup::Aggregate;
 use evenkeel_recommender::config::{EngineKind, EngineSection, HeaderValue, SecretFrom, Size, Span};
 use evenkeel_recommender::engines::worker::{self, Queue};
 use evenkeel_recommender::engines::{Counters, open};
-use evenkeel_recommender::history::Subject;
 use evenkeel_recommender::history::exchange::{Batch, Coverage, EngineError, MinuteOf};
+use evenkeel_recommender::key::Subject;
 
 /// Longer than anything here takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -113,12 +114,7 @@ fn says(status: u16, text: &str) -> Reply {
 fn minutes(count: u32) -> Batch {
     let one = Aggregate { count: 1, sum: 5, min: 5, max: 5 };
     let minute = |minute| MinuteOf {
-        subject: Subject::Own {
-            cluster: "c".into(),
-            namespace: "n".into(),
-            workload: "w".into(),
-            container: "main".into(),
-        },
+        subject: Subject::Own(ContainerKey::new("c", "n", "w", "main")),
         replica: "w-1".into(),
         image: None,
         tag: None,

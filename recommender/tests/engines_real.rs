@@ -11,14 +11,15 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use evenkeel_model::key::ContainerKey;
 use evenkeel_model::rollup::Aggregate;
 use evenkeel_recommender::config::{EngineKind, EngineSection, SecretFrom, Span};
 use evenkeel_recommender::engines::worker::{self, Queue};
 use evenkeel_recommender::engines::{Counters, open};
-use evenkeel_recommender::history::Subject;
 use evenkeel_recommender::history::exchange::{
     Batch, Coverage, DayOf, EngineError, EventOf, HourOf, MinuteOf, PartOf,
 };
+use evenkeel_recommender::key::Subject;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::histogram::Histogram;
 use evenkeel_rightsizing::history::{Cause, Day, Event, Hour};
@@ -36,12 +37,7 @@ fn today() -> u32 {
 }
 
 fn own(workload: &str) -> Subject {
-    Subject::Own {
-        cluster: "north".into(),
-        namespace: "shop".into(),
-        workload: workload.into(),
-        container: "main".into(),
-    }
+    Subject::Own(ContainerKey::new("north", "shop", workload, "main"))
 }
 
 /// Numbers that look like chance and are the same in every run.
@@ -422,7 +418,7 @@ fn taken_over(from: Product, to: Product) {
     let usage = fresh.usage();
     let mut want: BTreeMap<String, u64> = BTreeMap::new();
     for minute in &given.minutes {
-        let Subject::Own { workload, .. } = &minute.subject else { continue };
+        let Subject::Own(ContainerKey { workload, .. }) = &minute.subject else { continue };
         *want.entry(workload.clone()).or_default() += minute.memory_bytes.count;
     }
     assert_eq!(usage, want);

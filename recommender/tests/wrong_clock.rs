@@ -16,8 +16,8 @@ use evenkeel_proto::frame::Encoder;
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
 use evenkeel_recommender::config::Config;
-use evenkeel_recommender::ingest::Key;
 use evenkeel_recommender::ingest::store::{Outcome, Store};
+use evenkeel_recommender::key::StreamKey;
 
 const SECOND: u64 = 1_000_000;
 const MINUTE: u64 = 60 * SECOND;
@@ -92,7 +92,7 @@ fn shim(dir: &Path) -> PathBuf {
 fn history(dir: &Path, until: u64) {
     let config = Config { state_dir: dir.to_owned(), ..Config::default() };
     let (mut store, _) = Store::open(&config).unwrap();
-    let key = Key { cluster: "test".into(), node: "node-1".into(), epoch: 7 };
+    let key = StreamKey { cluster: "test".into(), node: "node-1".into(), epoch: 7 };
     let (cluster, node, epoch) = (key.cluster.clone(), key.node.clone(), key.epoch);
     let begin = until - 30 * 60 * MINUTE;
     store.hello(begin, &v1::Hello { cluster, node, epoch, ..v1::Hello::default() }).unwrap();

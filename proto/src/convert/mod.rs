@@ -7,6 +7,7 @@ mod amounts;
 mod command;
 mod decision;
 mod identity;
+mod key;
 mod sample;
 #[cfg(test)]
 mod tests;

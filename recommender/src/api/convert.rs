@@ -4,16 +4,15 @@ use evenkeel_proto::v1;
 use serde_json::{Map, Value, json};
 
 use crate::allocated::Allocated;
-use crate::ingest::Key;
+use crate::key::{NodeKey, StreamKey};
 use crate::recommend::pod::{ContainerAdvice, PodAdvice};
 use crate::recommend::usage::Usage;
 use crate::recommend::{class_on_the_wire, mode};
 use crate::state::State;
 use crate::state::slots::Slot;
-use crate::state::stream::NodeKey;
 
 /// A container's latest second; nothing before its first.
-pub(crate) fn live(key: &Key, slot: &Slot) -> Option<v1::ContainerUsage> {
+pub(crate) fn live(key: &StreamKey, slot: &Slot) -> Option<v1::ContainerUsage> {
     let (time_usec, sample) = slot.latest?;
     Some(v1::ContainerUsage {
         cluster: key.cluster.clone(),

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 use tonic::Status;
 
 use super::Context;
-use crate::recommend::stored::place;
+use crate::recommend::stored::{Place, place};
 use crate::serve::ended;
 
 /// What a watcher was told of a recommendation: the values and what they rest on, not their age.
@@ -84,8 +84,6 @@ fn changes(
     });
     events
 }
-
-type Place = (String, String, String, String, String);
 
 #[cfg(test)]
 mod tests {

@@ -21,8 +21,8 @@ use evenkeel_proto::v1;
 use serde_json::{Map, Value, json};
 
 use crate::config::CapacitySection;
+use crate::key::NodeKey;
 use crate::state::State;
-use crate::state::stream::NodeKey;
 
 /// Samples of containers this much older than their node's newest do not count as its use.
 pub(crate) const STALE_USEC: u64 = 60_000_000;

@@ -5,18 +5,16 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use evenkeel_model::key::ContainerKey;
 use evenkeel_proto::v1;
 
 use super::{TooLarge, encode};
 use crate::config::Config;
-use crate::history::Subject;
-use crate::ingest::Key;
 use crate::ingest::record::{Entry, Taken};
 use crate::ingest::store::Store;
+use crate::key::{Image, NodeKey, SeriesKey, StreamKey, Subject};
 use crate::serve::tell_report;
-use crate::state::history::{Bounds, History as _, SeriesKey};
-use crate::state::image::Image;
-use crate::state::stream::NodeKey;
+use crate::state::history::{Bounds, History as _};
 use crate::state::{Event, Limits, State};
 
 const NOON: u64 = 1_700_049_600_000_000;
@@ -24,8 +22,8 @@ const MEGABYTE: usize = 1 << 20;
 /// Series that may be known: 512 bytes of names for each.
 const SERIES: usize = 1_000;
 
-fn key() -> Key {
-    Key { cluster: "c".into(), node: "n".into(), epoch: 1 }
+fn key() -> StreamKey {
+    StreamKey { cluster: "c".into(), node: "n".into(), epoch: 1 }
 }
 
 fn identity(pod: &str) -> v1::ContainerIdentity {
@@ -83,10 +81,8 @@ fn filled() -> Vec<u8> {
         let id = state.past.subject(Subject::Image { image: name.clone() }, None, minute).unwrap();
         state.past.get_mut(id).unwrap().since = Some(minute);
         let image = Some(Image { name, tag: "1".into() });
-        let word = |word: &str| word.to_owned();
-        let (cluster, namespace, workload, container) =
-            (word("c"), word("shop"), word("job/x"), word("main"));
-        state.history.series(&SeriesKey { cluster, namespace, workload, container, image });
+        let of = ContainerKey::new("c", "shop", "job/x", "main");
+        state.history.series(&SeriesKey { of, image });
     }
     encode(&state).finish(&[])
 }

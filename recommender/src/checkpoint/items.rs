@@ -13,18 +13,18 @@ use crate::history::past::Held;
 use crate::history::peers::{NO_CAPS, Peers};
 use crate::history::replica::Replica;
 use crate::history::sealed::{OpenDay, OpenHour};
-use crate::ingest::record::Key;
+use crate::key::{Image, NodeKey, SeriesKey, StreamKey};
 use crate::state::belief::Dropped;
 use crate::state::buffer::Buffer;
 use crate::state::clock::{Clock, Witness};
 use crate::state::follow::RestoredSlot;
-use crate::state::history::{History, Requested, SeriesKey};
-use crate::state::image::Image;
+use crate::state::history::{History, Requested};
 use crate::state::minute::Entry;
 use crate::state::seconds::Seconds;
 use crate::state::slots::Slot;
-use crate::state::stream::{Hourly, Names, Node, NodeKey, Stream};
+use crate::state::stream::{Hourly, Names, Node, Stream};
 use crate::state::{Counters, Event, PanicSwitch, State};
+use evenkeel_model::key::ContainerKey;
 use evenkeel_model::panic::reason;
 use evenkeel_model::rollup::{Aggregate, Rollup};
 
@@ -38,11 +38,12 @@ pub(super) fn export(state: &State, mut write: impl FnMut(Kind)) {
         write(Kind::Node(node_item(key, node)));
     }
     for (_, series) in state.history.all() {
+        let of = &series.key.of;
         write(Kind::Series(SeriesItem {
-            cluster: series.key.cluster.clone(),
-            namespace: series.key.namespace.clone(),
-            workload: series.key.workload.clone(),
-            container: series.key.container.clone(),
+            cluster: of.cluster.clone(),
+            namespace: of.namespace.clone(),
+            workload: of.workload.clone(),
+            container: of.container.clone(),
             image: series.key.image.as_ref().map(|i| i.name.clone()),
             image_tag: series.key.image.as_ref().map(|i| i.tag.clone()),
             cpu_request: series.requested.cpu_milli,
@@ -276,7 +277,7 @@ fn slot_item(slot: &Slot, buffer: Option<&Buffer>) -> SlotItem {
 /// Puts items back into an empty state.
 pub(super) struct Importer<'a> {
     state: &'a mut State,
-    stream: Option<(u64, Key)>,
+    stream: Option<(u64, StreamKey)>,
     files: Vec<(u32, u32, u64)>,
     /// What the writer of the checkpoint had counted.
     counted: Counters,
@@ -448,10 +449,12 @@ impl<'a> Importer<'a> {
 
     fn series(&mut self, item: SeriesItem) -> Result<(), &'static str> {
         let key = SeriesKey {
-            cluster: item.cluster,
-            namespace: item.namespace,
-            workload: item.workload,
-            container: item.container,
+            of: ContainerKey {
+                cluster: item.cluster,
+                namespace: item.namespace,
+                workload: item.workload,
+                container: item.container,
+            },
             image: item.image.zip(item.image_tag).map(|(name, tag)| Image { name, tag }),
         };
         let id = self.state.history.series(&key);

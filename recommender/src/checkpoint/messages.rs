@@ -1,9 +1,8 @@
 //! Owns the items of a checkpoint as they are written: a field's number keeps its meaning for good.
 
+use crate::key::StreamKey;
 use evenkeel_proto::v1;
 use prost::Message;
-
-use crate::ingest::record::Key;
 
 /// One item; a checkpoint is a sequence of them. A slot belongs to the stream before it.
 #[derive(Clone, PartialEq, Message)]
@@ -128,7 +127,7 @@ pub(super) struct NodeItem {
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct StreamItem {
     #[prost(message, required, tag = "1")]
-    pub(super) key: Key,
+    pub(super) key: StreamKey,
     #[prost(uint64, tag = "2")]
     pub(super) last: u64,
     #[prost(uint64, tag = "3")]

@@ -1,12 +1,13 @@
 //! Owns what rows mean: values of the history into rows and back, without loss.
 
+use evenkeel_model::key::ContainerKey;
 use evenkeel_model::rollup::Aggregate;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::history::{Cause, Day, Event, Hour, Scope};
 
 use super::row::{Labels, Row, Table};
-use crate::history::Subject;
 use crate::history::exchange::{Batch, DayOf, EventOf, HourOf, MinuteOf, PartOf};
+use crate::key::Subject;
 
 /// Labels that are read; others, which relays add, are passed over.
 pub(crate) const LABELS: [&str; 10] =
@@ -197,7 +198,7 @@ fn of_subject(subject: &Subject) -> Labels {
     let mut labels = Labels::new();
     let mut set = |pairs: &[(&str, &String)]| pairs.iter().for_each(|(n, v)| put(&mut labels, n, v));
     match subject {
-        Subject::Own { cluster, namespace, workload, container } => {
+        Subject::Own(ContainerKey { cluster, namespace, workload, container }) => {
             set(&[
                 ("cluster", cluster),
                 ("namespace", namespace),
@@ -220,12 +221,12 @@ fn of_subject(subject: &Subject) -> Labels {
 
 /// A container of a workload; nothing without a container's name, which every one has.
 fn own(labels: &Labels) -> Option<Subject> {
-    Some(Subject::Own {
+    Some(Subject::Own(ContainerKey {
         cluster: text(labels, "cluster"),
         namespace: text(labels, "namespace"),
         workload: text(labels, "workload"),
         container: labels.get("container").cloned()?,
-    })
+    }))
 }
 
 fn subject(labels: &Labels) -> Option<Subject> {

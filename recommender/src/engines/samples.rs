@@ -1,13 +1,13 @@
 //! Values of the history as tests need them: of every kind and scope, odd names and numbers among them.
 
+use crate::history::exchange::{Batch, DayOf, EventOf, HourOf, MinuteOf, PartOf};
+use crate::key::Subject;
+use evenkeel_model::key::ContainerKey;
 use evenkeel_model::rollup::Aggregate;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::histogram::Histogram;
 use evenkeel_rightsizing::history::{Cause, Day, Event, Hour};
 use proptest::prelude::*;
-
-use crate::history::Subject;
-use crate::history::exchange::{Batch, DayOf, EventOf, HourOf, MinuteOf, PartOf};
 
 /// Numbers that survive a double.
 fn number() -> impl Strategy<Value = u64> {
@@ -21,7 +21,9 @@ fn name() -> impl Strategy<Value = String> {
 
 fn own() -> impl Strategy<Value = Subject> {
     (prop_oneof![Just(String::new()), name()], name(), name(), name()).prop_map(
-        |(cluster, namespace, workload, container)| Subject::Own { cluster, namespace, workload, container },
+        |(cluster, namespace, workload, container)| {
+            Subject::Own(ContainerKey { cluster, namespace, workload, container })
+        },
     )
 }
 

@@ -3,7 +3,7 @@
 use super::files::{BATCH_HEADER, HEADER};
 use super::item::{Item, Items};
 use super::past::SubjectId;
-use crate::state::history::SeriesId;
+use crate::key::SeriesId;
 
 /// What reading back found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,11 +5,10 @@
 //! which whoever reads merges: sums add, peaks take the greater, histograms merge. A value may be written twice after a
 //! crash, with the same content: engines key by name and time and keep the last.
 
+use crate::key::Subject;
 use evenkeel_model::rollup::Aggregate;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::history::{Day, Event, Hour};
-
-use super::Subject;
 
 /// A minute of one container, both resources.
 #[derive(Debug, Clone, PartialEq, Eq)]

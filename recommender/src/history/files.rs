@@ -21,17 +21,15 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use evenkeel_log::private;
-
-use super::Subject;
 use super::batch::{Found, Names, batches};
 use super::failure::HistoryError;
 use super::item::{Item, put_item};
 use super::minute_files::{Extent, MAX_EXTENT, MinuteFiles};
 use super::past::SubjectId;
 use super::sealed::{Sealed, SealedKind};
+use crate::key::{SeriesId, SeriesKey, Subject};
 use crate::state::buffer::Block;
-use crate::state::history::{SeriesId, SeriesKey};
+use evenkeel_log::private;
 
 const MAGIC: [u8; 8] = *b"EVKEELHI";
 /// Format version of all three kinds.

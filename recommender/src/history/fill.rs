@@ -1,10 +1,6 @@
 //! Owns both ways of the exchange with engines outside: what is sealed as plain values, and plain values taken in where
 //! there is nothing of their time.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
-
-use super::Subject;
 use super::codec::decode_minutes;
 use super::exchange::{Batch, DayOf, EventOf, HourOf, MinuteOf, PartOf};
 use super::files::Outgoing;
@@ -14,9 +10,11 @@ use super::replica::{Replica, pod_id};
 use super::sealed::{
     SealedKind, at, decode_day, decode_event, decode_hour, encode_day, encode_event, encode_hour,
 };
+use crate::key::{Image, SeriesId, SeriesKey, Subject};
 use crate::state::State;
-use crate::state::history::{Fresh, History, SeriesId, SeriesKey};
-use crate::state::image::Image;
+use crate::state::history::{Fresh, History};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 /// Plain values of what goes to files.
 pub(crate) fn batch_of(outgoing: &Outgoing) -> Batch {
@@ -67,10 +65,10 @@ pub(crate) fn parts(state: &State, turned: u32, now: u32) -> Batch {
 }
 
 fn minute_of(key: &SeriesKey, pod: &str, kept: &Kept) -> MinuteOf {
-    let SeriesKey { cluster, namespace, workload, container, image } = key.clone();
+    let SeriesKey { of, image } = key.clone();
     let (image, tag) = image.map(|i| (i.name, i.tag)).unzip();
     MinuteOf {
-        subject: Subject::Own { cluster, namespace, workload, container },
+        subject: Subject::Own(of),
         replica: pod.to_owned(),
         image,
         tag,
@@ -192,11 +190,9 @@ fn settle(state: &mut State) {
 fn fill_minutes(state: &mut State, engine: usize, minutes: &[MinuteOf]) -> u64 {
     let mut hours: BTreeMap<(SeriesKey, &str, u32), Vec<Kept>> = BTreeMap::new();
     for minute in minutes {
-        let Subject::Own { cluster, namespace, workload, container } = minute.subject.clone() else {
-            continue;
-        };
+        let Subject::Own(of) = minute.subject.clone() else { continue };
         let image = minute.image.clone().zip(minute.tag.clone()).map(|(name, tag)| Image { name, tag });
-        let key = SeriesKey { cluster, namespace, workload, container, image };
+        let key = SeriesKey { of, image };
         let samples = minute.cpu_micro.count.max(minute.memory_bytes.count);
         let kept = Kept {
             minute: minute.minute,

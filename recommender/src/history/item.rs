@@ -12,11 +12,9 @@
 //! Numbers are varints (seven bits per byte, lowest first); names and bytes follow their length. A name precedes what
 //! uses its number within the same file.
 
+use crate::key::{Image, SeriesKey, Subject};
+use evenkeel_model::key::ContainerKey;
 use evenkeel_rightsizing::Resource;
-
-use super::Subject;
-use crate::state::history::SeriesKey;
-use crate::state::image::Image;
 
 /// One item.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +59,7 @@ pub(crate) fn put_item(out: &mut Vec<u8>, item: &Item<'_>) {
             out.push(2);
             put_varint(out, u64::from(*number));
             let (image, tag) = key.image.as_ref().map_or(("", ""), |i| (i.name.as_str(), i.tag.as_str()));
-            for name in [&key.cluster, &key.namespace, &key.workload, &key.container, image, tag] {
+            for name in key.of.names().into_iter().chain([image, tag]) {
                 put_bytes(out, name.as_bytes());
             }
         }
@@ -94,9 +92,7 @@ pub(crate) fn put_item(out: &mut Vec<u8>, item: &Item<'_>) {
 /// Appends a subject: its scope, then its names.
 pub(crate) fn put_subject(out: &mut Vec<u8>, key: &Subject) {
     let (scope, names, hash): (u8, Vec<&str>, Option<u64>) = match key {
-        Subject::Own { cluster, namespace, workload, container } => {
-            (1, vec![cluster, namespace, workload, container], None)
-        }
+        Subject::Own(of) => (1, of.names().into(), None),
         Subject::Command { container, image, tag, hash } => (2, vec![container, image, tag], Some(*hash)),
         Subject::NamespaceImageTag { cluster, namespace, image, tag } => {
             (3, vec![cluster, namespace, image, tag], None)
@@ -161,12 +157,7 @@ impl<'a> Items<'a> {
     /// A subject alone.
     pub(crate) fn subject(&mut self) -> Option<Subject> {
         Some(match self.byte()? {
-            1 => Subject::Own {
-                cluster: self.name()?,
-                namespace: self.name()?,
-                workload: self.name()?,
-                container: self.name()?,
-            },
+            1 => Subject::Own(self.container()?),
             2 => {
                 let (container, image, tag) = (self.name()?, self.name()?, self.name()?);
                 let (hash, rest) = self.0.split_first_chunk::<8>()?;
@@ -185,6 +176,15 @@ impl<'a> Items<'a> {
         })
     }
 
+    fn container(&mut self) -> Option<ContainerKey> {
+        Some(ContainerKey {
+            cluster: self.name()?,
+            namespace: self.name()?,
+            workload: self.name()?,
+            container: self.name()?,
+        })
+    }
+
     fn item(&mut self) -> Option<Item<'a>> {
         let kind = self.byte()?;
         let resource = if kind % 2 == 0 { Resource::Cpu } else { Resource::Memory };
@@ -192,11 +192,10 @@ impl<'a> Items<'a> {
         Some(match kind {
             1 => Item::Subject { number, key: self.subject()? },
             2 => {
-                let (cluster, namespace) = (self.name()?, self.name()?);
-                let (workload, container) = (self.name()?, self.name()?);
+                let of = self.container()?;
                 let (name, tag) = (self.name()?, self.name()?);
                 let image = (!name.is_empty()).then_some(Image { name, tag });
-                Item::Series { number, key: SeriesKey { cluster, namespace, workload, container, image } }
+                Item::Series { number, key: SeriesKey { of, image } }
             }
             3 => Item::Minutes {
                 series: number,
@@ -233,19 +232,9 @@ mod tests {
     fn items_come_back_and_a_cut_is_noticed() {
         let s = |text: &str| text.to_owned();
         let image = Some(Image { name: s("docker.io/library/web"), tag: s("1") });
-        let key = SeriesKey {
-            cluster: s("c"),
-            namespace: s("n"),
-            workload: s("deployment/ä"),
-            container: s("main"),
-            image,
-        };
-        let own = Subject::Own {
-            cluster: s("c"),
-            namespace: s("n"),
-            workload: s("deployment/ä"),
-            container: s("main"),
-        };
+        let of = ContainerKey::new("c", "n", "deployment/ä", "main");
+        let key = SeriesKey { of: of.clone(), image };
+        let own = Subject::Own(of);
         let command =
             Subject::Command { container: s("main"), image: s("i"), tag: s("t"), hash: u64::MAX - 7 };
         let spaced =

@@ -12,7 +12,6 @@ mod failure;
 pub(crate) mod files;
 pub(crate) mod fill;
 pub(crate) mod item;
-mod key;
 pub(crate) mod minute;
 pub(crate) mod minute_files;
 mod packed;
@@ -24,7 +23,6 @@ mod shared;
 mod view;
 
 pub use failure::HistoryError;
-pub use key::Subject;
 pub use past::Past;
 pub use shared::Shared;
 pub use view::{Of, View};

@@ -7,13 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use evenkeel_model::rollup::{Aggregate, Rollup};
-use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::histogram::Histogram;
-use evenkeel_rightsizing::history::{Day, Event};
-use tracing::warn;
-
-use super::Subject;
 use super::codec::encode_parts;
 use super::minute::Kept;
 use super::packed::Packed;
@@ -22,7 +15,13 @@ use super::replica::{Fold, Part, Replica};
 use super::sealed::{
     OpenDay, OpenHour, Sealed, SealedKind, at, decode_event, encode_event, encode_hour, hour_of,
 };
+use crate::key::Subject;
 use crate::state::bounds::subject_bytes;
+use evenkeel_model::rollup::{Aggregate, Rollup};
+use evenkeel_rightsizing::Resource;
+use evenkeel_rightsizing::histogram::Histogram;
+use evenkeel_rightsizing::history::{Day, Event};
+use tracing::warn;
 
 /// Minutes after which an hour that ended, or was last touched, is sealed: longer than a reconnect takes.
 const HOUR_GRACE: u32 = 6;

@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
+use evenkeel_model::key::ContainerKey;
 use evenkeel_model::rollup::Rollup;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::histogram::{Histogram, Tally};
 use evenkeel_rightsizing::history::{Day, Event, History, Hour, Minute, Running, Scope};
 use evenkeel_rightsizing::usage::Second;
 
+use super::Shared;
 use super::minute::Kept;
 use super::packed::Packed;
 use super::past::{Held, SubjectId};
 use super::sealed::{at, decode_day_into, decode_hour_into, hour_of, merge_day, merge_hour};
 use super::shared::{CROWD, Key, Known};
-use super::{Shared, Subject};
+use crate::key::{Image, SeriesId, SeriesKey, Subject};
 use crate::state::State;
-use crate::state::history::{SeriesId, SeriesKey};
-use crate::state::image::Image;
 use crate::state::minute::of_resource;
 use crate::state::slots::Slot;
 
@@ -94,13 +94,9 @@ impl<'a> View<'a> {
         let mut found: Vec<SubjectId> = clusters
             .into_iter()
             .filter_map(|cluster| {
-                let names = SeriesKey {
-                    cluster: cluster.to_owned(),
-                    namespace: self.of.namespace.to_owned(),
-                    workload: self.of.workload.to_owned(),
-                    container: self.of.container.to_owned(),
-                    image: self.of.image.cloned(),
-                };
+                let Of { namespace, workload, container, image, .. } = self.of;
+                let of = ContainerKey::new(cluster, namespace, workload, container);
+                let names = SeriesKey { of, image: image.cloned() };
                 let all = Subject::all(&names, self.of.command);
                 let wanted = all.into_iter().flatten().find(|subject| subject.scope() == scope)?;
                 self.state.past.find(&wanted)
@@ -119,7 +115,7 @@ impl<'a> View<'a> {
     /// The series of a scope, whose minutes are its own.
     fn series(&self, scope: Scope) -> Vec<SeriesId> {
         let of = &self.of;
-        let own = |key: &SeriesKey| {
+        let own = |SeriesKey { of: key, .. }: &SeriesKey| {
             of.cluster.is_none_or(|cluster| cluster == key.cluster)
                 && (of.namespace, of.workload, of.container)
                     == (key.namespace.as_str(), key.workload.as_str(), key.container.as_str())
@@ -135,7 +131,7 @@ impl<'a> View<'a> {
             Scope::ImageTag => of_image(true).collect(),
             Scope::NamespaceImageTag => of_image(true)
                 .filter(|id| {
-                    let key = history.get(*id).map(|s| &s.key);
+                    let key = history.get(*id).map(|s| &s.key.of);
                     key.is_some_and(|key| {
                         key.namespace == of.namespace
                             && of.cluster.is_none_or(|cluster| cluster == key.cluster)
@@ -147,7 +143,7 @@ impl<'a> View<'a> {
             // A series does not know its command: it counts where one of its containers that are followed has it.
             Scope::Command => of_image(true)
                 .filter(|id| {
-                    let same = history.get(*id).is_some_and(|s| s.key.container == of.container);
+                    let same = history.get(*id).is_some_and(|s| s.key.of.container == of.container);
                     same && self
                         .state
                         .followed_of(*id)

@@ -10,7 +10,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::outcome::Mark;
-use super::record::{Entry, Key};
+use super::record::Entry;
+use crate::key::StreamKey;
 
 /// Bytes of records that may wait: half a minute of 300,000 busy containers.
 const MOST_BYTES: usize = 128 << 20;
@@ -30,7 +31,7 @@ pub(crate) struct Logged {
 /// A frame that turned out to be unreadable when it was counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unreadable {
-    pub(crate) key: Key,
+    pub(crate) key: StreamKey,
     pub(crate) sequence: u64,
     pub(crate) mark: Mark,
     pub(crate) why: String,
@@ -178,7 +179,7 @@ mod tests {
     use super::*;
 
     fn record(seq: u64, bytes: usize) -> Logged {
-        let key = Key { cluster: "c".into(), node: "n".into(), epoch: 1 };
+        let key = StreamKey { cluster: "c".into(), node: "n".into(), epoch: 1 };
         Logged { seq, mark: Mark(seq), received_usec: 0, entry: Entry::Retired(key), bytes }
     }
 

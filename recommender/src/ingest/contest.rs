@@ -1,10 +1,9 @@
 //! Owns when it is worth an alarm that two connections wanted to speak for one node: once is a restart, again and again is
 //! two agents with one name, or a network that breaks.
 
+use crate::key::NodeKey;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-
-use crate::state::stream::NodeKey;
 
 /// Contests within [`SPAN`] that are an alarm.
 const ALARM: u32 = 3;

@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 
-use super::record::{Entry, Key};
+use super::record::Entry;
 use super::stream_state::{Position, Range};
+use crate::key::StreamKey;
 use crate::state::stream::Stream;
 
 /// The head of one stream.
@@ -20,7 +21,7 @@ pub(crate) struct Head {
 
 /// The heads of streams, those that spoke lately at least.
 #[derive(Debug, Default)]
-pub(crate) struct Heads(HashMap<Key, Head>);
+pub(crate) struct Heads(HashMap<StreamKey, Head>);
 
 impl Head {
     /// As the state has it.
@@ -31,7 +32,7 @@ impl Head {
 
 impl Heads {
     /// One stream's, where it is known here.
-    pub(crate) fn get(&self, key: &Key) -> Option<&Head> {
+    pub(crate) fn get(&self, key: &StreamKey) -> Option<&Head> {
         self.0.get(key)
     }
 
@@ -41,17 +42,17 @@ impl Heads {
     }
 
     /// A stream is known from now on.
-    pub(crate) fn know(&mut self, key: &Key, head: Head) {
+    pub(crate) fn know(&mut self, key: &StreamKey, head: Head) {
         self.0.insert(key.clone(), head);
     }
 
     /// A stream is not known any more.
-    pub(crate) fn forget(&mut self, key: &Key) {
+    pub(crate) fn forget(&mut self, key: &StreamKey) {
         self.0.remove(key);
     }
 
     /// Forgets all of which the question says no.
-    pub(crate) fn retain(&mut self, is_kept: impl Fn(&Key) -> bool) {
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&StreamKey) -> bool) {
         self.0.retain(|key, _| is_kept(key));
     }
 
@@ -62,7 +63,7 @@ impl Heads {
             Entry::Lost(lost) => (&lost.key, Some(Range { first: lost.first, sequence: lost.last })),
             Entry::Announced(announced) => (&announced.key, None),
             Entry::Owned(owned) => (&owned.key, None),
-            Entry::Opened(hello) => return self.seen(&Key::of(hello), received_usec),
+            Entry::Opened(hello) => return self.seen(&StreamKey::of(hello), received_usec),
             Entry::Panic(_) | Entry::Retired(_) => return,
         };
         self.seen(key, received_usec);
@@ -75,7 +76,7 @@ impl Heads {
         }
     }
 
-    fn seen(&mut self, key: &Key, received_usec: u64) {
+    fn seen(&mut self, key: &StreamKey, received_usec: u64) {
         if let Some(head) = self.0.get_mut(key) {
             head.seen_usec = received_usec;
         }

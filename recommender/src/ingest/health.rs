@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 use super::contest::Contests;
-use super::record::Key;
 use crate::engines::Counters;
+use crate::key::{NodeKey, StreamKey};
 use crate::state::clock::Doubt;
-use crate::state::stream::NodeKey;
 
 /// Counters and trouble; one instance per process, written by the ingest threads.
 #[derive(Debug)]
@@ -127,7 +126,7 @@ impl Health {
     }
 
     /// Whether a connection for this stream is open.
-    pub fn is_connected(&self, key: &Key) -> bool {
+    pub fn is_connected(&self, key: &StreamKey) -> bool {
         let connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         connected.get(&NodeKey::of(key)).is_some_and(|epochs| epochs.contains(&key.epoch))
     }
@@ -181,7 +180,7 @@ impl Health {
         })
     }
 
-    pub(crate) fn set_connected(&self, key: &Key, open: bool) {
+    pub(crate) fn set_connected(&self, key: &StreamKey, open: bool) {
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         if open {
             connected.entry(NodeKey::of(key)).or_default().insert(key.epoch);

@@ -36,5 +36,4 @@ mod shared;
 pub mod store;
 pub mod stream_state;
 
-pub use record::Key;
 pub use store::{Mark, SharedState};

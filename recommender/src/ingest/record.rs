@@ -3,6 +3,7 @@
 //! A record is one byte of format version and a protobuf message, so that fields can be added. Each names its stream in
 //! full: a log whose checkpoint is lost can still be read.
 
+use crate::key::StreamKey;
 use evenkeel_proto::v1;
 use prost::Message;
 
@@ -36,7 +37,7 @@ pub(crate) enum Entry {
     Panic(Panic),
     /// A silent stream's containers were dropped.
     #[prost(message, tag = "6")]
-    Retired(Key),
+    Retired(StreamKey),
     /// Slots were announced again, outside the numbered frames.
     #[prost(message, tag = "7")]
     Announced(Taken),
@@ -48,30 +49,16 @@ pub(crate) enum Entry {
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Owned {
     #[prost(message, required, tag = "1")]
-    pub(crate) key: Key,
+    pub(crate) key: StreamKey,
     /// As `Identity::owner` has it.
     #[prost(string, tag = "2")]
     pub(crate) owner: String,
 }
 
-/// A stream.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Message)]
-pub struct Key {
-    /// Cluster name.
-    #[prost(string, tag = "1")]
-    pub cluster: String,
-    /// Node name.
-    #[prost(string, tag = "2")]
-    pub node: String,
-    /// Epoch of the agent.
-    #[prost(fixed64, tag = "3")]
-    pub epoch: u64,
-}
-
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Taken {
     #[prost(message, required, tag = "1")]
-    pub(crate) key: Key,
+    pub(crate) key: StreamKey,
     #[prost(message, required, tag = "2")]
     pub(crate) frame: v1::Frame,
 }
@@ -79,7 +66,7 @@ pub(crate) struct Taken {
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Lost {
     #[prost(message, required, tag = "1")]
-    pub(crate) key: Key,
+    pub(crate) key: StreamKey,
     #[prost(uint64, tag = "2")]
     pub(crate) first: u64,
     #[prost(uint64, tag = "3")]
@@ -124,18 +111,6 @@ impl Entry {
     }
 }
 
-impl Key {
-    /// The stream a greeting opens.
-    pub fn of(hello: &v1::Hello) -> Self {
-        Self { cluster: hello.cluster.clone(), node: hello.node.clone(), epoch: hello.epoch }
-    }
-
-    /// Stands for the node where its name is too long to keep: the same in every run.
-    pub(crate) fn node_number(&self) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c(self.cluster.as_bytes()), self.node.as_bytes())
-    }
-}
-
 impl LogRecord {
     pub(crate) fn new(received_usec: u64, entry: Entry) -> Self {
         Self { received_usec, entry: Some(entry) }
@@ -165,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back_and_damage_is_an_error() {
-        let key = Key { cluster: "c".into(), node: "n".into(), epoch: 9 };
+        let key = StreamKey { cluster: "c".into(), node: "n".into(), epoch: 9 };
         let frame = v1::Frame { sequence: 3, samples: vec![1, 2, 3].into(), ..v1::Frame::default() };
         let entry = Entry::Taken(Taken { key, frame });
         let mut buffer = vec![7; 3];

@@ -4,16 +4,15 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use super::store::{Outcome, Store};
+use crate::config::{Config, Size, Span};
+use crate::history::{Of, View};
+use crate::key::StreamKey;
 use evenkeel_model::sample::{Field, Sample};
 use evenkeel_proto::frame::Encoder;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::history::{History as _, Scope};
-
-use super::record::Key;
-use super::store::{Outcome, Store};
-use crate::config::{Config, Size, Span};
-use crate::history::{Of, View};
 
 const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;
@@ -31,7 +30,7 @@ struct Fed {
 impl Fed {
     fn new(config: &Config) -> Self {
         let (mut store, _) = Store::open(config).unwrap();
-        let Key { cluster, node, epoch } = key();
+        let StreamKey { cluster, node, epoch } = key();
         store.hello(FIRST * DAY, &v1::Hello { cluster, node, epoch, ..v1::Hello::default() }).unwrap();
         Self { store, encoder: Encoder::new(), sequence: 0 }
     }
@@ -92,8 +91,8 @@ impl Fed {
     }
 }
 
-fn key() -> Key {
-    Key { cluster: "c".into(), node: "n".into(), epoch: 1 }
+fn key() -> StreamKey {
+    StreamKey { cluster: "c".into(), node: "n".into(), epoch: 1 }
 }
 
 fn config(dir: &Path, hours: u64, days: u64) -> Config {
@@ -250,7 +249,7 @@ fn a_store_with_a_time_that_never_was_is_right_again_with_the_first_frame() {
     let before = [files(&config, "minutes"), files(&config, "hours"), files(&config, "days")];
     fed.store = Store::open(&Config { state_dir: dir.path().join("other"), ..config.clone() }).unwrap().0;
     fed.store = Store::open(&config).unwrap().0;
-    let Key { cluster, node, epoch } = key();
+    let StreamKey { cluster, node, epoch } = key();
     fed.store.hello(now, &v1::Hello { cluster, node, epoch, ..v1::Hello::default() }).unwrap();
     fed.store.checkpoint().unwrap();
     assert_eq!(before, [files(&config, "minutes"), files(&config, "hours"), files(&config, "days")]);

@@ -24,13 +24,12 @@ use tracing::{debug, info};
 use super::engine::{Command, ConnectionId, Engine, Reply};
 use super::health::count;
 use super::quota::{Place, Quota, Quotas, Streams, lock};
-use super::record::Key;
 use super::store::Mark;
 use crate::config::Ingest;
 use crate::identity::{Access, Identity, Refusal};
+use crate::key::{NodeKey, StreamKey};
 use crate::serve::ended;
 use crate::state::belief::Dropped;
-use crate::state::stream::NodeKey;
 
 /// Longest cluster, node or version name accepted: a DNS subdomain (RFC 1123).
 const MAX_NAME: usize = 253;
@@ -51,7 +50,7 @@ pub(crate) trait Words: Send + Sync {
     /// Differs when there may be something new to tell.
     fn version(&self) -> (u64, u64);
     /// What the node of a stream is told.
-    fn word(&self, key: &Key) -> v1::Overlay;
+    fn word(&self, key: &StreamKey) -> v1::Overlay;
 }
 
 /// `IngestService`.
@@ -147,7 +146,7 @@ struct Connection {
     /// Who sends.
     identity: Identity,
     limit: usize,
-    key: Option<Arc<Key>>,
+    key: Option<Arc<StreamKey>>,
     /// Answers in order, each to be said once its mark is durable.
     waiting: VecDeque<(Mark, v1::StreamResponse)>,
     /// Messages handed over and not answered yet.
@@ -252,7 +251,7 @@ impl Connection {
                     info!(why = refusal.why, "an agent was refused");
                     count(&self.engine.health().violations, 1);
                 })?;
-                let key = Arc::new(Key::of(&hello));
+                let key = Arc::new(StreamKey::of(&hello));
                 if self.key.as_ref() != Some(&key) {
                     info!(cluster = key.cluster, node = key.node, epoch = key.epoch, "agent connected");
                 }

@@ -23,7 +23,7 @@ use evenkeel_proto::v1;
 use super::backlog::{Backlog, Logged};
 use super::heads::{Head, Heads};
 pub use super::outcome::{Greeting, Mark, OpenReport, Outcome, StoreError};
-use super::record::{self, Entry, Key, LogRecord, Lost, Owned, RecordError, Taken};
+use super::record::{self, Entry, LogRecord, Lost, Owned, RecordError, Taken};
 use super::room::Room;
 use super::save::{load_state, save_in_room};
 pub use super::shared::SharedState;
@@ -31,8 +31,8 @@ use super::stream_state::{Range, Verdict};
 use crate::config::Config;
 use crate::history::exchange::Batch;
 use crate::identity::OWN;
+use crate::key::{NodeKey, StreamKey};
 use crate::state::Applied;
-use crate::state::stream::NodeKey;
 
 /// Room a record needs besides its frame: names and lengths.
 const RECORD_SLACK: u64 = 256 << 10;
@@ -163,7 +163,7 @@ impl Store {
     }
 
     /// A stream that the state has forgotten begins anew: nobody owns it, and nothing of it was taken.
-    fn forget_as_the_state_did(&mut self, key: &Key) {
+    fn forget_as_the_state_did(&mut self, key: &StreamKey) {
         let newest = self.newest;
         let is_counted = self.backlog.as_ref().is_none_or(|b| b.is_counted(newest, Duration::ZERO));
         if is_counted && self.state.read().stream(key).is_none() {
@@ -172,7 +172,7 @@ impl Store {
     }
 
     /// Where a stream stands in the log; at the beginning where nothing is known of it.
-    fn head(&mut self, key: &Key) -> Result<Head, StoreError> {
+    fn head(&mut self, key: &StreamKey) -> Result<Head, StoreError> {
         if let Some(head) = self.heads.get(key) {
             return Ok(head.clone());
         }
@@ -191,7 +191,7 @@ impl Store {
     ///
     /// # Errors
     /// When the log cannot take the record; nothing was changed and the call may be repeated.
-    pub fn claim(&mut self, now_usec: u64, key: &Key, owner: &str) -> Result<bool, StoreError> {
+    pub fn claim(&mut self, now_usec: u64, key: &StreamKey, owner: &str) -> Result<bool, StoreError> {
         self.forget_as_the_state_did(key);
         let before = self.head(key)?.owner;
         let may = may_go_on(&before, owner);
@@ -206,7 +206,7 @@ impl Store {
     /// # Errors
     /// When the log cannot take the record; nothing was changed and the call may be repeated.
     pub fn hello(&mut self, now_usec: u64, hello: &v1::Hello) -> Result<Greeting, StoreError> {
-        let key = Key::of(hello);
+        let key = StreamKey::of(hello);
         self.forget_as_the_state_did(&key);
         let last = self.head(&key)?.position.last;
         let news = {
@@ -232,7 +232,7 @@ impl Store {
     pub fn take(
         &mut self,
         now_usec: u64,
-        key: &Key,
+        key: &StreamKey,
         frame: &v1::Frame,
         resumed: bool,
     ) -> Result<Outcome, StoreError> {
@@ -276,7 +276,12 @@ impl Store {
     }
 
     /// Takes slots announced outside the numbered frames. It may be repeated and changes no second.
-    fn announce_again(&mut self, now_usec: u64, key: &Key, frame: &v1::Frame) -> Result<Outcome, StoreError> {
+    fn announce_again(
+        &mut self,
+        now_usec: u64,
+        key: &StreamKey,
+        frame: &v1::Frame,
+    ) -> Result<Outcome, StoreError> {
         let numbered = frame.replaces_first > 0 || !frame.samples.is_empty() || !frame.gone.is_empty();
         if numbered || !frame.decisions.is_empty() {
             let why = "a frame without a number has more than announcements; number it from 1".to_owned();
@@ -307,7 +312,7 @@ impl Store {
     pub fn retire_idle(&mut self, now_usec: u64, quiet: Duration) -> Result<usize, StoreError> {
         let forget = u32::try_from(self.config.ingest.forget_after.minutes()).unwrap_or(u32::MAX);
         let quiet = u32::try_from(quiet.as_secs() / 60).unwrap_or(u32::MAX);
-        let idle: Vec<Key> = {
+        let idle: Vec<StreamKey> = {
             let state = self.state.read();
             let now = state.clock.listened.saturating_add(quiet);
             let idle =

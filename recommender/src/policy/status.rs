@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use evenkeel_model::key::{ContainerKey, WorkloadKey};
 use evenkeel_model::quantity::Quantity;
 use evenkeel_proto::v1;
 use serde_json::{Map, Value, json};
@@ -53,7 +54,7 @@ fn condition(kind: &str, holds: bool, reason: &str, message: &str) -> Value {
 /// What a pass has seen of one policy.
 #[derive(Debug, Default)]
 struct Seen {
-    workloads: BTreeSet<(String, String)>,
+    workloads: BTreeSet<WorkloadKey>,
     /// By container and resource: the greatest of its workloads, since one recommendation has to do for all.
     containers: BTreeMap<String, BTreeMap<String, v1::Recommendation>>,
     /// Places of other policies that select the same containers, and how many.
@@ -77,7 +78,7 @@ impl Pass {
         }
         let Some(seen) = selecting.first().map(|at| self.by_policy.entry(*at).or_default()) else { return };
         for r in recommendations {
-            seen.workloads.insert((r.cluster.clone(), r.workload.clone()));
+            seen.workloads.insert(ContainerKey::from(r).workload_key());
             let by_resource = seen.containers.entry(r.container.clone()).or_default();
             match by_resource.get(&r.resource) {
                 Some(before) if before.request >= r.request => {}

@@ -21,8 +21,8 @@ use super::stored::Kept;
 use super::times::Times;
 use crate::config::Recommend;
 use crate::history::{Of, Shared, View};
+use crate::key::Image;
 use crate::state::State;
-use crate::state::image::Image;
 
 /// Answers kept at once, about 1 KiB each; when there are more, those that are no longer fresh go first, then all.
 const KEPT: usize = 100_000;

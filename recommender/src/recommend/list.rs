@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use evenkeel_model::key::ContainerKey;
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::selector::Selector;
 use evenkeel_model::units::{Bytes, MilliCpu};
@@ -13,9 +14,10 @@ use evenkeel_qos::rules::{PodShape, pod_class};
 use super::advice::{Amounts, Asked};
 use super::rules::Chosen;
 use super::{Desk, Now};
+use crate::key::SeriesId;
 use crate::policy::Governing;
 use crate::state::State;
-use crate::state::history::{Series, SeriesId, SeriesKey};
+use crate::state::history::Series;
 
 /// One workload's container.
 #[derive(Debug, Clone)]
@@ -37,14 +39,14 @@ pub fn lines(state: &State, namespace: &str) -> Vec<Line> {
 pub(super) fn line(state: &State, id: SeriesId, series: &Series) -> Line {
     let identity = state.live_of(id).next().map(|(_, slot)| Arc::clone(&slot.identity));
     let limits = identity.as_ref().and_then(|i| i.requested);
-    let key = &series.key;
+    let key = &series.key.of;
     Line {
         asked: Asked {
             cluster: Some(key.cluster.clone()),
             namespace: key.namespace.clone(),
             workload: key.workload.clone(),
             container: key.container.clone(),
-            image: key.image.clone(),
+            image: series.key.image.clone(),
             command: identity.as_ref().and_then(|i| i.command_hash),
         },
         now: Now {
@@ -65,7 +67,7 @@ fn newest_by_container<'a>(
     type Place<'a> = (&'a str, &'a str, &'a str, &'a str);
     let mut newest: BTreeMap<Place<'a>, (SeriesId, &'a Series)> = BTreeMap::new();
     for (id, series) in state.history.all() {
-        let SeriesKey { cluster, namespace: space, workload, container, .. } = &series.key;
+        let ContainerKey { cluster, namespace: space, workload, container } = &series.key.of;
         if !namespace.is_empty() && namespace != space {
             continue;
         }

@@ -16,8 +16,8 @@ use serde_json::{Map, Value};
 use super::advice::Asked;
 use super::rules::Chosen;
 use super::{Desk, Now};
+use crate::key::Image;
 use crate::policy::Governing;
-use crate::state::image::Image;
 
 /// The advice for one container of a pod.
 #[derive(Debug, Clone, PartialEq)]

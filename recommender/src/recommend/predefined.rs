@@ -2,6 +2,7 @@
 //!
 //! They come from a file people can edit (`recommend.predefined`); without one, from the copy built in.
 
+use crate::key::Image;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -11,8 +12,6 @@ use evenkeel_rightsizing::Resource;
 use figment::Figment;
 use figment::providers::{Format, Toml};
 use serde::Deserialize;
-
-use crate::state::image::Image;
 
 /// Tier of an answer that rests on these values.
 pub const TIER: &str = "predefined";

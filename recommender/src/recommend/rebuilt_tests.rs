@@ -8,8 +8,8 @@ use super::tests::{DAY, Feed, HOUR, MINUTE, Site, chosen, empty};
 use crate::history::exchange::Batch;
 use crate::history::files::Outgoing;
 use crate::history::fill;
+use crate::key::Image;
 use crate::state::State;
-use crate::state::image::Image;
 
 /// What an engine has: everything that was offered to it.
 #[derive(Default)]

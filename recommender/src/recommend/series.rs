@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_model::key::ContainerKey;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::forecast;
 use evenkeel_rightsizing::histogram::Histogram;
@@ -13,8 +14,8 @@ use evenkeel_rightsizing::history::{History as _, Scope};
 
 use super::usage::{Question, of_all};
 use crate::history::View;
+use crate::key::{SeriesId, SeriesKey};
 use crate::state::State;
-use crate::state::history::{SeriesId, SeriesKey};
 use crate::state::minute::of_resource;
 
 /// Values of one piece.
@@ -100,7 +101,7 @@ pub fn places(state: &State, asked: &Asked) -> Vec<Place> {
     let is_one = state.clusters().len() <= 1;
     let mut places: BTreeMap<String, Place> = BTreeMap::new();
     for (_, series) in state.history.all().filter(|(_, series)| asked.whose.wants(&series.key)) {
-        let SeriesKey { cluster, namespace, workload, container, .. } = &series.key;
+        let ContainerKey { cluster, namespace, workload, container } = &series.key.of;
         let name = match is_one {
             true => format!("{namespace}/{workload}/{container}"),
             false => format!("{cluster}/{namespace}/{workload}/{container}"),
@@ -124,8 +125,9 @@ impl Place {
         let to = if asked.to == 0 { now } else { asked.to.min(now) };
         let Some(from) = self.next.take() else { return Vec::new() };
         let ids = || {
-            let of = |key: &SeriesKey| key.cluster == self.key.cluster && key.container == self.key.container;
-            state.history.of_workload(&self.key.namespace, &self.key.workload, of)
+            let whose = &self.key.of;
+            let of = |key: &SeriesKey| key.of.cluster == whose.cluster && key.of.container == whose.container;
+            state.history.of_workload(&whose.namespace, &whose.workload, of)
         };
         let values = match asked.step {
             Step::Second => return seconds(state, &ids(), asked, to),
@@ -147,7 +149,7 @@ impl Place {
 
     /// Hours and days.
     fn rollups(&self, state: &State, asked: &Asked, from: u64, to: u64) -> Vec<(u64, u64)> {
-        let view = View::new(state, of_all(&self.key, Some(&self.key.cluster)), asked.resource);
+        let view = View::new(state, of_all(&self.key, Some(&self.key.of.cluster)), asked.resource);
         let step = asked.step.seconds();
         let (first, mut values) = (from.div_ceil(step), Vec::new());
         let mut take = |number: u64, heights: &Histogram, peak: u64| {

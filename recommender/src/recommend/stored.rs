@@ -14,6 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use evenkeel_log::private;
+use evenkeel_model::key::ContainerKey;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::evidence::Evidence;
@@ -36,13 +37,12 @@ const HEADER: usize = 24;
 /// How often what is kept is written.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 
-/// Cluster, namespace, workload, container, resource.
-type Place = (String, String, String, String, String);
+/// A container, and the name of a resource.
+pub(crate) type Place = (ContainerKey, String);
 
-/// Whose a recommendation is.
+/// Whose a recommendation is, and of what.
 pub(crate) fn place(r: &v1::Recommendation) -> Place {
-    let of = |text: &String| text.clone();
-    (of(&r.cluster), of(&r.namespace), of(&r.workload), of(&r.container), of(&r.resource))
+    (r.into(), r.resource.clone())
 }
 
 /// What is kept.
@@ -80,11 +80,9 @@ impl Kept {
     /// on from where the one before was. A value that stood in because the rule knew nothing is none of its own.
     pub(super) fn said(&self, asked: &Asked, rule: &Chosen) -> Amounts {
         Resource::ALL.map(|resource| {
-            let name = |text: &String| text.clone();
-            let of = resource.as_str().to_owned();
-            let (workload, container) = (name(&asked.workload), name(&asked.container));
-            let place = (name(asked.cluster.as_ref()?), name(&asked.namespace), workload, container, of);
-            let said = self.all.get(&place)?;
+            let cluster = asked.cluster.as_deref()?;
+            let key = ContainerKey::new(cluster, &*asked.namespace, &*asked.workload, &*asked.container);
+            let said = self.all.get(&(key, resource.as_str().to_owned()))?;
             said.raw.filter(|_| said.rule_crc32c == rule.checksum() && said.tier != predefined::TIER)
         })
     }
@@ -292,10 +290,10 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::key::Image;
     use crate::recommend::advice::Advisor;
     use crate::recommend::rules;
     use crate::state::history::Bounds;
-    use crate::state::image::Image;
     use crate::state::{Limits, State};
 
     fn recommendation(workload: &str, request: u64) -> v1::Recommendation {

@@ -15,7 +15,8 @@ use super::usage::Question;
 use super::*;
 use crate::checkpoint;
 use crate::config::Config;
-use crate::ingest::record::{Entry as LogEntry, Key, Taken};
+use crate::ingest::record::{Entry as LogEntry, Taken};
+use crate::key::StreamKey;
 use crate::state::history::Bounds;
 use crate::state::{Limits, State};
 
@@ -86,7 +87,7 @@ impl Feed {
         self.sequence += 1;
         let frame =
             v1::Frame { sequence: self.sequence, samples: samples.into(), announced, ..v1::Frame::default() };
-        let key = Key { cluster: "c".into(), node: "n".into(), epoch: 1 };
+        let key = StreamKey { cluster: "c".into(), node: "n".into(), epoch: 1 };
         self.state.apply(self.now, LogEntry::Taken(Taken { key, frame }));
     }
 

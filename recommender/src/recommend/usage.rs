@@ -20,8 +20,9 @@ use super::Desk;
 use super::coverage::{self, Coverage};
 use crate::history::minute::Kept;
 use crate::history::{Of, View};
+use crate::key::{SeriesId, SeriesKey};
 use crate::state::State;
-use crate::state::history::{Series, SeriesId, SeriesKey};
+use crate::state::history::Series;
 use crate::state::minute::{Entry, MINUTE_USEC};
 use crate::state::slots::{Moment, Slot};
 use crate::state::traffic::Sum;
@@ -60,9 +61,9 @@ pub struct Usage {
 impl Question {
     pub(super) fn wants(&self, key: &SeriesKey) -> bool {
         let same = |asked: &str, is: &str| asked.is_empty() || asked == is;
-        same(&self.namespace, &key.namespace)
-            && same(&self.workload, &key.workload)
-            && same(&self.container, &key.container)
+        same(&self.namespace, &key.of.namespace)
+            && same(&self.workload, &key.of.workload)
+            && same(&self.container, &key.of.container)
     }
 }
 
@@ -72,7 +73,7 @@ pub fn query(desk: &Desk<'_>, question: &Question) -> Vec<Usage> {
     type Place<'a> = (&'a str, &'a str, &'a str);
     let mut found: BTreeMap<Place<'_>, Vec<(SeriesId, &Series)>> = BTreeMap::new();
     for (id, series) in state.history.all().filter(|(_, s)| question.wants(&s.key)) {
-        let key = &series.key;
+        let key = &series.key.of;
         found.entry((&key.namespace, &key.workload, &key.container)).or_default().push((id, series));
     }
     let wanted = found.into_iter().take_while(|_| desk.wanted.is_wanted());
@@ -194,7 +195,7 @@ fn heights(
     resource: Resource,
     from_hour: u32,
 ) -> (Histogram, u64) {
-    let clusters: BTreeSet<&str> = all.iter().map(|(_, series)| series.key.cluster.as_str()).collect();
+    let clusters: BTreeSet<&str> = all.iter().map(|(_, series)| series.key.of.cluster.as_str()).collect();
     let (mut heights, mut peak) = (Tally::default(), 0);
     let Some((_, Series { key, .. })) = all.first() else { return Default::default() };
     for cluster in clusters {
@@ -247,9 +248,9 @@ fn foretell(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)], r
 pub(super) const fn of_all<'a>(key: &'a SeriesKey, cluster: Option<&'a str>) -> Of<'a> {
     Of {
         cluster,
-        namespace: key.namespace.as_str(),
-        workload: key.workload.as_str(),
-        container: key.container.as_str(),
+        namespace: key.of.namespace.as_str(),
+        workload: key.of.workload.as_str(),
+        container: key.of.container.as_str(),
         image: None,
         command: None,
     }

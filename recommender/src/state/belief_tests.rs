@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use evenkeel_model::key::ContainerKey;
 use evenkeel_proto::frame::Encoder;
 use evenkeel_rightsizing::histogram::Histogram;
 use proptest::prelude::*;
 
 use super::*;
-use crate::history::Subject;
 use crate::history::peers::{FACTOR, MANY};
+use crate::key::Subject;
 
 /// An hour begins.
 const START: u64 = 1_700_049_600_000_000;
@@ -91,12 +92,7 @@ fn state() -> State {
 
 /// Heights of CPU and memory of the workload's open day.
 fn day(state: &State) -> [Histogram; 2] {
-    let own = Subject::Own {
-        cluster: "c".into(),
-        namespace: "shop".into(),
-        workload: "deployment/web".into(),
-        container: "main".into(),
-    };
+    let own = Subject::Own(ContainerKey::new("c", "shop", "deployment/web", "main"));
     let held = state.past.find(&own).and_then(|id| state.past.get(id)).unwrap();
     held.open_days[0].all.clone()
 }

@@ -1,13 +1,12 @@
 //! Owns how large one thing may be that a node tells, in bytes: what is larger is cut or refused, and counted.
 
+use crate::key::{SeriesKey, Subject};
+use evenkeel_model::key::ContainerKey;
 use std::collections::BTreeMap;
 
 use evenkeel_proto::convert::amounts_from_wire;
 use evenkeel_proto::v1;
 use prost::Message as _;
-
-use super::history::SeriesKey;
-use crate::history::Subject;
 
 /// Most bytes of names in one container's identity; a longer one is not followed. Names of Kubernetes have up to 253, image
 /// references up to 500 or so.
@@ -33,18 +32,19 @@ pub(crate) const NAME_BYTES_EACH: usize = 512;
 
 /// Bytes of the names of a series.
 pub(crate) fn series_bytes(key: &SeriesKey) -> usize {
-    let SeriesKey { cluster, namespace, workload, container, image } = key;
-    let image = image.as_ref().map_or(0, |image| image.name.len() + image.tag.len());
-    [cluster, namespace, workload, container].into_iter().map(String::len).sum::<usize>() + image
+    let image = key.image.as_ref().map_or(0, |image| image.name.len() + image.tag.len());
+    container_bytes(&key.of) + image
+}
+
+fn container_bytes(key: &ContainerKey) -> usize {
+    key.names().into_iter().map(str::len).sum()
 }
 
 /// Bytes of the names of a subject.
 pub(crate) fn subject_bytes(subject: &Subject) -> usize {
     let bytes = |names: &[&String]| names.iter().map(|name| name.len()).sum();
     match subject {
-        Subject::Own { cluster, namespace, workload, container } => {
-            bytes(&[cluster, namespace, workload, container])
-        }
+        Subject::Own(of) => container_bytes(of),
         Subject::Command { container, image, tag, hash: _ } => bytes(&[container, image, tag]),
         Subject::NamespaceImageTag { cluster, namespace, image, tag } => {
             bytes(&[cluster, namespace, image, tag])

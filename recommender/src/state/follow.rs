@@ -2,24 +2,22 @@
 
 use std::sync::Arc;
 
+use evenkeel_model::key::ContainerKey;
 use evenkeel_model::rollup::Rollup;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::history::{Cause, Event as PastEvent};
 
 use super::belief::Reason;
 use super::buffer::Buffer;
-use super::history::{History, Requested, SeriesId, SeriesKey};
-use super::image::Image;
+use super::history::{History, Requested};
 use super::minute::MINUTE_USEC;
 use super::seconds::Seconds;
 use super::slots::{Slot, memory_of};
-use super::stream::NodeKey;
 use super::{Limits, State, absorb_hour, bounds, minute_of};
-use crate::history::Subject;
 use crate::history::past::Subjects;
 use crate::history::peers::Caps;
 use crate::history::replica::Replica;
-use crate::ingest::record::Key;
+use crate::key::{Image, NodeKey, SeriesId, SeriesKey, StreamKey, Subject};
 
 /// Kills and evictions counted of the containers of one workload in an hour. One more says nothing new: a rule asks
 /// whether the request was enough. The kubelet restarts a container that fails at most thirteen times an hour once its
@@ -33,7 +31,7 @@ impl State {
     pub(super) fn announce(
         &mut self,
         id: u64,
-        key: &Key,
+        key: &StreamKey,
         received_usec: u64,
         announcement: v1::Announcement,
     ) {
@@ -89,7 +87,7 @@ impl State {
         }
     }
 
-    fn refuse_container(&mut self, key: &Key, reason: Reason) {
+    fn refuse_container(&mut self, key: &StreamKey, reason: Reason) {
         self.counters.refused_containers += 1;
         let node = self.nodes.entry(NodeKey::of(key)).or_default();
         node.refused += 1;
@@ -97,7 +95,7 @@ impl State {
     }
 
     /// The series of a container; nothing where its name is new and its node brought too many.
-    fn name(&mut self, key: &Key, identity: &v1::ContainerIdentity) -> Option<SeriesId> {
+    fn name(&mut self, key: &StreamKey, identity: &v1::ContainerIdentity) -> Option<SeriesId> {
         let name = series_key(key, identity);
         if let Some(id) = self.history.find(&name) {
             return Some(id);
@@ -131,7 +129,7 @@ impl State {
     }
 
     /// The subjects a container belongs to.
-    fn subjects(&mut self, key: &Key, identity: &v1::ContainerIdentity) -> Subjects {
+    fn subjects(&mut self, key: &StreamKey, identity: &v1::ContainerIdentity) -> Subjects {
         let names = series_key(key, identity);
         let (origin, minute) = (Some(key.node_number()), self.clock.now());
         Subject::all(&names, identity.command_hash)
@@ -213,7 +211,7 @@ impl State {
     }
 
     /// Puts a followed container back as it was written to a checkpoint.
-    pub(crate) fn restore_slot(&mut self, id: u64, key: &Key, restored: RestoredSlot) {
+    pub(crate) fn restore_slot(&mut self, id: u64, key: &StreamKey, restored: RestoredSlot) {
         let RestoredSlot { number, mut identity, open, samples, seconds, hour, buffer, caps } = restored;
         // Earlier releases took in what is too large.
         self.counters.dropped_labels += u64::from(bounds::cut_labels(&mut identity));
@@ -276,13 +274,15 @@ pub(crate) struct RestoredSlot {
     pub(crate) caps: Option<Caps>,
 }
 
-fn series_key(key: &Key, identity: &v1::ContainerIdentity) -> SeriesKey {
+fn series_key(key: &StreamKey, identity: &v1::ContainerIdentity) -> SeriesKey {
     let or = |name: &str, other: &str| if name.is_empty() { other.to_owned() } else { name.to_owned() };
     SeriesKey {
-        cluster: key.cluster.clone(),
-        namespace: or(&identity.namespace, "default"),
-        workload: or(&identity.workload, &identity.pod),
-        container: identity.container.clone(),
+        of: ContainerKey {
+            cluster: key.cluster.clone(),
+            namespace: or(&identity.namespace, "default"),
+            workload: or(&identity.workload, &identity.pod),
+            container: identity.container.clone(),
+        },
         image: Image::parse(&identity.image),
     }
 }

@@ -13,30 +13,11 @@ use tracing::warn;
 
 use super::bounds::{NAME_BYTES_EACH, series_bytes};
 use super::buffer::{Block, Buffer};
-use super::image::Image;
 use super::minute::Entry;
 use crate::history::codec::{decode_minutes, encode_minutes};
 use crate::history::minute::Kept;
 use crate::history::minute_files::{Extent, MinuteFiles};
-
-/// Who a series belongs to.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SeriesKey {
-    /// Cluster.
-    pub cluster: String,
-    /// Namespace of the pods.
-    pub namespace: String,
-    /// Controller, or pod where there is none.
-    pub workload: String,
-    /// Container name.
-    pub container: String,
-    /// Image, where known.
-    pub image: Option<Image>,
-}
-
-/// Number of a series while the program runs; not kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SeriesId(u64);
+use crate::key::{ReplicaKey, SeriesId, SeriesKey};
 
 /// What was asked for by the containers of a series, as last announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -96,9 +77,6 @@ impl Bounds {
         self.of_node.saturating_mul(NAME_BYTES_EACH)
     }
 }
-
-/// A container of a series: stream and slot.
-pub type ReplicaKey = (u64, u32);
 
 /// The past, as rules and questions see it.
 pub trait History {
@@ -432,7 +410,7 @@ impl Minutes {
                 self.by_image.remove(&image.name);
             }
         }
-        let place = (series.key.namespace.clone(), series.key.workload.clone());
+        let place = (series.key.of.namespace.clone(), series.key.of.workload.clone());
         if let Some(ids) = self.by_workload.get_mut(&place) {
             ids.retain(|other| *other != id);
             if ids.is_empty() {
@@ -559,7 +537,7 @@ impl Minutes {
         let id = SeriesId(self.next);
         self.next += 1;
         self.by_key.insert(key.clone(), id);
-        let place = (key.namespace.clone(), key.workload.clone());
+        let place = (key.of.namespace.clone(), key.of.workload.clone());
         self.by_workload.entry(place).or_default().push(id);
         if let Some(image) = &key.image {
             self.by_image.entry(image.name.clone()).or_default().push(id);
@@ -641,15 +619,11 @@ fn seal(dirty: &mut Vec<SeriesId>, id: SeriesId, series: &mut Series, buffer: &B
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::Image;
+    use evenkeel_model::key::ContainerKey;
 
     fn key(workload: &str, image: &str) -> SeriesKey {
-        SeriesKey {
-            cluster: "c".into(),
-            namespace: "n".into(),
-            workload: workload.into(),
-            container: "main".into(),
-            image: Image::parse(image),
-        }
+        SeriesKey { of: ContainerKey::new("c", "n", workload, "main"), image: Image::parse(image) }
     }
 
     fn rollup(value: u64) -> Rollup {
@@ -715,6 +689,6 @@ mod tests {
         let pending = history.pending();
         history.written(pending.into_iter().map(|(id, blocks)| (id, blocks.len(), Vec::new())).collect());
         history.prune(400);
-        assert_eq!(history.all().map(|(_, s)| s.key.workload.as_str()).collect::<Vec<_>>(), ["new"]);
+        assert_eq!(history.all().map(|(_, s)| s.key.of.workload.as_str()).collect::<Vec<_>>(), ["new"]);
     }
 }

@@ -10,10 +10,9 @@
 //! `ingest.forget_after` drops slots for good.
 
 use super::State;
-use super::history::SeriesId;
 use super::slots::Slot;
-use super::stream::{NodeKey, Stream};
-use crate::ingest::record::Key;
+use super::stream::Stream;
+use crate::key::{NodeKey, SeriesId, StreamKey};
 
 /// Epochs of a node, besides the newest, whose slots are kept.
 const EARLIER: usize = 64;
@@ -49,7 +48,7 @@ impl State {
     }
 
     /// A frame of samples of this stream was read; `time_usec` is the time in it.
-    pub(super) fn delivered(&mut self, id: u64, key: &Key, received_usec: u64, time_usec: u64) {
+    pub(super) fn delivered(&mut self, id: u64, key: &StreamKey, received_usec: u64, time_usec: u64) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if stream.began_usec == 0 {
             stream.began_usec = time_usec.min(received_usec).max(1);
@@ -60,7 +59,7 @@ impl State {
         let (began, name) = (stream.began_usec, NodeKey::of(key));
         let epoch = self.nodes.get(&name).map_or(0, |node| node.epoch);
         if epoch != key.epoch {
-            let before = self.by_key.get(&Key { epoch, ..key.clone() }).copied();
+            let before = self.by_key.get(&StreamKey { epoch, ..key.clone() }).copied();
             if let Some((before, newest)) = before.and_then(|id| Some((id, self.streams.get(&id)?))) {
                 let silent = self.clock.listened.saturating_sub(newest.heard) > self.limits.gone_minutes;
                 if !silent && (id < before || began < newest.began_usec) {
@@ -112,7 +111,7 @@ impl State {
     }
 
     /// Whether a stream may have one more container; makes room by dropping slots that do not count.
-    pub(super) fn has_room(&mut self, id: u64, key: &Key) -> bool {
+    pub(super) fn has_room(&mut self, id: u64, key: &StreamKey) -> bool {
         let Some(stream) = self.streams.get(&id) else { return false };
         let (own, counts) = (stream.slots.len(), stream.counts);
         let replaced = if counts {
@@ -120,7 +119,7 @@ impl State {
         } else {
             // They take the places of the node's containers of the epoch before.
             let newest = self.nodes.get(&NodeKey::of(key)).map_or(0, |node| node.epoch);
-            let newest = self.stream(&Key { epoch: newest, ..key.clone() });
+            let newest = self.stream(&StreamKey { epoch: newest, ..key.clone() });
             newest.filter(|stream| stream.counts).map_or(0, |stream| stream.slots.len())
         };
         if own >= self.limits.per_node

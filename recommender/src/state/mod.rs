@@ -30,7 +30,6 @@ pub(crate) mod buffer;
 pub mod clock;
 pub(crate) mod follow;
 pub mod history;
-pub mod image;
 pub(crate) mod live;
 pub mod minute;
 #[cfg(test)]
@@ -54,15 +53,16 @@ use evenkeel_proto::v1;
 use crate::history::fill::Filling;
 use crate::history::past::{Past, PastBounds, Subjects};
 use crate::history::replica::{Fold, Replica};
-use crate::ingest::record::{Entry as LogEntry, Key, Lost, Owned, Panic, Taken};
+use crate::ingest::record::{Entry as LogEntry, Lost, Owned, Panic, Taken};
 use crate::ingest::stream_state::Range;
+use crate::key::{NodeKey, StreamKey};
 use belief::{Means, Reason};
 use clock::Clock;
 use history::{Bounds, History, Minutes};
 use minute::MINUTE_USEC;
 use repeats::Repeats;
 use slots::Slot;
-use stream::{Node, NodeKey, Staging, Stream};
+use stream::{Node, Staging, Stream};
 
 /// Samples dated further ahead of their reception are not counted: they would push the whole history out.
 const MAX_AHEAD_MINUTES: u64 = 24 * 60;
@@ -172,7 +172,7 @@ pub struct State {
     /// Last record of the log in this state; 0 = none.
     pub(crate) applied: u64,
     pub(crate) streams: BTreeMap<u64, Stream>,
-    by_key: HashMap<Key, u64>,
+    by_key: HashMap<StreamKey, u64>,
     next_stream: u64,
     /// Nodes by name.
     pub(crate) nodes: BTreeMap<NodeKey, Node>,
@@ -236,7 +236,7 @@ impl State {
     }
 
     /// One stream.
-    pub fn stream(&self, key: &Key) -> Option<&Stream> {
+    pub fn stream(&self, key: &StreamKey) -> Option<&Stream> {
         self.by_key.get(key).and_then(|id| self.streams.get(id))
     }
 
@@ -275,7 +275,7 @@ impl State {
 
     /// The stream of a node's newest epoch.
     pub fn current(&self, key: &NodeKey, node: &Node) -> Option<&Stream> {
-        let key = Key { cluster: key.cluster.clone(), node: key.node.clone(), epoch: node.epoch };
+        let key = StreamKey { cluster: key.cluster.clone(), node: key.node.clone(), epoch: node.epoch };
         self.stream(&key)
     }
 
@@ -345,7 +345,7 @@ impl State {
     }
 
     fn open(&mut self, received_usec: u64, hello: v1::Hello) {
-        let key = Key::of(&hello);
+        let key = StreamKey::of(&hello);
         let id = self.stream_id(&key);
         self.seen(id, received_usec);
         let node = self.nodes.entry(NodeKey::of(&key)).or_default();
@@ -367,7 +367,7 @@ impl State {
     }
 
     /// The stream of a key, made if need be.
-    pub(crate) fn stream_id(&mut self, key: &Key) -> u64 {
+    pub(crate) fn stream_id(&mut self, key: &StreamKey) -> u64 {
         if let Some(id) = self.by_key.get(key) {
             return *id;
         }
@@ -382,8 +382,8 @@ impl State {
     }
 
     /// Forgets a stream for a new one: of a node with many its own, so that it costs nobody else's.
-    fn forget_idlest(&mut self, new: &Key) {
-        let is_own = |key: &Key| key.cluster == new.cluster && key.node == new.node;
+    fn forget_idlest(&mut self, new: &StreamKey) {
+        let is_own = |key: &StreamKey| key.cluster == new.cluster && key.node == new.node;
         let own = self.streams.values().filter(|stream| is_own(&stream.key)).count();
         let may_go = self.streams.values().filter(|stream| own < EPOCHS_OF_NODE || is_own(&stream.key));
         let Some(key) = may_go.min_by_key(|stream| stream.last_seen_usec).map(|s| s.key.clone()) else {
@@ -394,7 +394,7 @@ impl State {
             self.streams.remove(&id);
         }
         self.counters.forgotten += 1;
-        let same = |k: &Key| k.cluster == key.cluster && k.node == key.node;
+        let same = |k: &StreamKey| k.cluster == key.cluster && k.node == key.node;
         if !self.by_key.keys().any(same) {
             self.nodes.remove(&NodeKey::of(&key));
             self.measure_nodes();
@@ -410,7 +410,7 @@ impl State {
         node.last_seen_usec = received_usec;
     }
 
-    fn lose(&mut self, received_usec: u64, key: &Key, first: u64, last: u64) {
+    fn lose(&mut self, received_usec: u64, key: &StreamKey, first: u64, last: u64) {
         let id = self.stream_id(key);
         self.seen(id, received_usec);
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -419,13 +419,13 @@ impl State {
         self.missing(key, lost);
     }
 
-    fn missing(&mut self, key: &Key, lost: u64) {
+    fn missing(&mut self, key: &StreamKey, lost: u64) {
         self.counters.lost = self.counters.lost.saturating_add(lost);
         let node = self.nodes.entry(NodeKey::of(key)).or_default();
         node.gaps = node.gaps.saturating_add(lost);
     }
 
-    fn take(&mut self, received_usec: u64, key: &Key, frame: v1::Frame) -> Applied {
+    fn take(&mut self, received_usec: u64, key: &StreamKey, frame: v1::Frame) -> Applied {
         let Some(range) = Range::new(frame.sequence, frame.replaces_first) else {
             return Applied::Unreadable("its sequence numbers contradict each other".to_owned());
         };
@@ -470,7 +470,7 @@ impl State {
         }
     }
 
-    fn samples(&mut self, id: u64, key: &Key, received_usec: u64, bytes: &[u8]) -> Applied {
+    fn samples(&mut self, id: u64, key: &StreamKey, received_usec: u64, bytes: &[u8]) -> Applied {
         if bytes.is_empty() {
             return Applied::Done;
         }
@@ -589,7 +589,7 @@ impl State {
         Applied::Done
     }
 
-    fn count(&mut self, key: &Key, newest_usec: u64, samples: u64) {
+    fn count(&mut self, key: &StreamKey, newest_usec: u64, samples: u64) {
         self.counters.samples += samples;
         let node = self.nodes.entry(NodeKey::of(key)).or_default();
         node.frames += 1;
@@ -600,7 +600,7 @@ impl State {
         }
     }
 
-    fn decided(&mut self, id: u64, key: &Key, told_usec: u64, decisions: Vec<v1::Decision>) {
+    fn decided(&mut self, id: u64, key: &StreamKey, told_usec: u64, decisions: Vec<v1::Decision>) {
         let mut floods = false;
         for mut decision in decisions {
             let node = NodeKey::of(key);
@@ -639,7 +639,7 @@ impl State {
         self.events.push_back(event);
     }
 
-    fn retire(&mut self, key: &Key) {
+    fn retire(&mut self, key: &StreamKey) {
         let Some(id) = self.by_key.get(key).copied() else { return };
         self.drop_slots(id);
         self.history.prune(self.clock.horizon());

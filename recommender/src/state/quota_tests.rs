@@ -2,12 +2,10 @@
 
 use std::fs;
 
-use evenkeel_proto::frame::Encoder;
-
-use super::history::SeriesKey;
-use super::image::Image;
 use super::*;
-use crate::history::Subject;
+use crate::key::{Image, SeriesKey, Subject};
+use evenkeel_model::key::ContainerKey;
+use evenkeel_proto::frame::Encoder;
 
 const START: u64 = 1_700_049_600_000_000;
 const MINUTE: u64 = 60_000_000;
@@ -121,13 +119,8 @@ fn idle_history_of_others_stays_when_one_node_brings_ever_new_names() {
         announce(&mut state, "evil", time, Vec::new(), (0..50).collect());
     }
     let there = |state: &State, workload: &str| {
-        let key = SeriesKey {
-            cluster: "c".into(),
-            namespace: "shop".into(),
-            workload: workload.into(),
-            container: "main".into(),
-            image: Image::parse("web:1"),
-        };
+        let of = ContainerKey::new("c", "shop", workload, "main");
+        let key = SeriesKey { of, image: Image::parse("web:1") };
         state.history.find(&key).is_some()
     };
     let lost = jobs.iter().filter(|job| !there(&state, job)).count();
@@ -157,13 +150,8 @@ fn wordy(slot: u32, workload: String, bytes: usize) -> v1::Announcement {
 
 /// Workloads whose series and own subject are known.
 fn known(state: &State, workloads: &[String]) -> (usize, usize) {
-    let subject = |workload: &String| Subject::Own {
-        cluster: "c".into(),
-        namespace: "shop".into(),
-        workload: workload.clone(),
-        container: "main".into(),
-    };
-    let series = state.history.all().filter(|(_, series)| workloads.contains(&series.key.workload));
+    let subject = |workload: &String| Subject::Own(ContainerKey::new("c", "shop", workload.as_str(), "main"));
+    let series = state.history.all().filter(|(_, series)| workloads.contains(&series.key.of.workload));
     let subjects = workloads.iter().filter(|workload| state.past.find(&subject(workload)).is_some());
     (series.count(), subjects.count())
 }

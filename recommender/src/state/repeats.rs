@@ -3,9 +3,8 @@
 //! An agent sends kills and rulings until it knows that they arrived, also in frames of a later run, and so perhaps
 //! twice. It keeps a bounded number of them; remembering as many of each node is enough to count each once.
 
+use crate::key::NodeKey;
 use std::collections::{BTreeMap, VecDeque};
-
-use super::stream::NodeKey;
 
 /// As many as an agent keeps.
 const REMEMBERED: usize = 1024;

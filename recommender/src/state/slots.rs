@@ -4,16 +4,15 @@
 
 use std::sync::Arc;
 
-use evenkeel_model::rollup::Rollup;
-use evenkeel_model::sample::{Field, Sample};
-use evenkeel_proto::v1;
-
-use super::history::SeriesId;
 use super::seconds::Seconds;
 use super::traffic::Looks;
 use crate::history::past::Subjects;
 use crate::history::peers::{Caps, NO_CAPS};
 use crate::history::replica::{Fold, Part, Replica, pod_id};
+use crate::key::SeriesId;
+use evenkeel_model::rollup::Rollup;
+use evenkeel_model::sample::{Field, Sample};
+use evenkeel_proto::v1;
 
 /// A container was running so long before its first and after its last sample: folded minutes, and a clock that is set.
 const RAN_USEC: u64 = 3_600_000_000;
@@ -333,19 +332,19 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_model::key::ContainerKey;
     use evenkeel_rightsizing::Resource;
     use evenkeel_rightsizing::histogram::Histogram;
 
     use super::*;
     use std::time::Duration;
 
-    use crate::state::history::{Bounds, History, Minutes, SeriesKey};
+    use crate::key::SeriesKey;
+    use crate::state::history::{Bounds, History, Minutes};
 
     fn slot(number: u32) -> Slot {
         let mut history = Minutes::new(Bounds { series: 1, retention_minutes: 1, of_node: 1 });
-        let (cluster, namespace) = (String::new(), String::new());
-        let (workload, container) = (String::new(), String::new());
-        let id = history.series(&SeriesKey { cluster, namespace, workload, container, image: None });
+        let id = history.series(&SeriesKey { of: ContainerKey::default(), image: None });
         Slot::new(number, Arc::default(), id, Subjects::default())
     }
 

@@ -7,23 +7,8 @@ use evenkeel_proto::v1;
 
 use super::belief::Dropped;
 use super::slots::Slots;
-use crate::ingest::record::Key;
 use crate::ingest::stream_state::Position;
-
-/// A node of a cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeKey {
-    /// Cluster name.
-    pub cluster: String,
-    /// Node name.
-    pub node: String,
-}
-
-impl NodeKey {
-    pub(crate) fn of(key: &Key) -> Self {
-        Self { cluster: key.cluster.clone(), node: key.node.clone() }
-    }
-}
+use crate::key::StreamKey;
 
 /// What is known of a node over all its epochs.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -105,7 +90,7 @@ impl Hourly {
 #[derive(Debug, Clone)]
 pub struct Stream {
     /// Which it is.
-    pub key: Key,
+    pub key: StreamKey,
     /// How far it has been taken.
     pub position: Position,
     /// Memory of the codec.
@@ -125,7 +110,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(key: Key) -> Self {
+    pub(crate) fn new(key: StreamKey) -> Self {
         Self {
             key,
             position: Position::default(),

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::*;
+use crate::history::{Of, View};
+use crate::key::Image;
 use evenkeel_proto::frame::Encoder;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::history::{Cause, History as _, Scope};
-
-use super::image::Image;
-use super::*;
-use crate::history::{Of, View};
 
 /// Noon of a day.
 const NOON: u64 = 1_700_049_600_000_000;

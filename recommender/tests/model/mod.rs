@@ -6,7 +6,7 @@ use std::time::Duration;
 use evenkeel_model::sample::{Field, Sample};
 use evenkeel_proto::frame::{Encoder, Folder};
 use evenkeel_proto::v1;
-use evenkeel_recommender::ingest::Key;
+use evenkeel_recommender::key::StreamKey;
 use evenkeel_recommender::state::State;
 
 pub(crate) const SLOTS: [u32; 2] = [3, 8];
@@ -16,7 +16,7 @@ pub(crate) const START_USEC: u64 = 1_700_000_000_000_000;
 
 /// What the agent keeps of one epoch.
 pub(crate) struct Epoch {
-    pub(crate) key: Key,
+    pub(crate) key: StreamKey,
     pub(crate) encoder: Encoder,
     pub(crate) needs_key: bool,
     pub(crate) ticks: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Epoch {
 impl Epoch {
     pub(crate) fn new(number: u64) -> Self {
         Self {
-            key: Key { cluster: "c".into(), node: "n".into(), epoch: number },
+            key: StreamKey { cluster: "c".into(), node: "n".into(), epoch: number },
             encoder: Encoder::new(),
             needs_key: true,
             ticks: 0,
@@ -61,7 +61,7 @@ impl Epoch {
     }
 
     pub(crate) fn hello(&self) -> v1::Hello {
-        let Key { cluster, node, epoch } = self.key.clone();
+        let StreamKey { cluster, node, epoch } = self.key.clone();
         v1::Hello { cluster, node, epoch, version: "test".into(), ..v1::Hello::default() }
     }
 
@@ -144,14 +144,14 @@ impl Epoch {
 }
 
 /// Samples counted for one container, by minute.
-pub(crate) fn counted(state: &State, key: &Key, slot: u32) -> BTreeMap<u64, u64> {
+pub(crate) fn counted(state: &State, key: &StreamKey, slot: u32) -> BTreeMap<u64, u64> {
     use evenkeel_recommender::state::history::{History, Select};
     use evenkeel_rightsizing::Resource;
     let mut counted: BTreeMap<u64, u64> = BTreeMap::new();
     let workload = format!("epoch-{}", key.epoch);
     let container = format!("slot-{slot}");
     let series =
-        state.history.all().filter(|(_, s)| s.key.workload == workload && s.key.container == container);
+        state.history.all().filter(|(_, s)| s.key.of.workload == workload && s.key.of.container == container);
     for (id, _) in series {
         for entry in state.history.entries(Select::One(id), Resource::Memory, 0) {
             *counted.entry(u64::from(entry.minute)).or_default() += u64::from(entry.count);
@@ -166,7 +166,7 @@ pub(crate) fn counted(state: &State, key: &Key, slot: u32) -> BTreeMap<u64, u64>
 }
 
 /// Milliseconds in the memory histograms of one container: of its hours, and of its days.
-pub(crate) fn weighed(state: &State, key: &Key, slot: u32) -> [u64; 2] {
+pub(crate) fn weighed(state: &State, key: &StreamKey, slot: u32) -> [u64; 2] {
     use evenkeel_recommender::history::{Of, View};
     use evenkeel_rightsizing::Resource;
     use evenkeel_rightsizing::history::{History, Scope};

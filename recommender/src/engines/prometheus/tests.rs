@@ -10,6 +10,7 @@ use crate::engines::failure::Failure;
 use crate::engines::row::{Faults, Labels, Row, Table};
 use crate::engines::samples::{batch, sorted};
 use crate::history::exchange::Batch;
+use evenkeel_model::key::ContainerKey;
 
 /// All time the tests know.
 const SPAN: (u64, u64) = (0, 30_000_000 * 60_000);
@@ -111,12 +112,7 @@ fn a_histogram_of_which_an_entry_is_missing_is_incomplete() {
     let mut all = evenkeel_rightsizing::histogram::Histogram::new();
     (0..100).for_each(|value| all.add(value, 1000));
     hour.hours.push(crate::history::exchange::HourOf {
-        subject: crate::history::Subject::Own {
-            cluster: "c".into(),
-            namespace: "n".into(),
-            workload: "w".into(),
-            container: "main".into(),
-        },
+        subject: crate::key::Subject::Own(ContainerKey::new("c", "n", "w", "main")),
         resource: evenkeel_rightsizing::Resource::Cpu,
         hour: evenkeel_rightsizing::history::Hour { hour: 483_333, all, ..Default::default() },
     });

@@ -9,7 +9,8 @@ use tracing::{info, warn};
 
 use super::{Shared, Tick};
 use crate::ingest::backlog::{Backlog, Logged, Unreadable};
-use crate::ingest::record::{Entry, Key};
+use crate::ingest::record::Entry;
+use crate::key::StreamKey;
 use crate::state::Applied;
 
 /// Counts records until no more come.
@@ -44,7 +45,7 @@ fn count(shared: &Shared, live: &broadcast::Sender<Tick>, record: Logged) -> Opt
 }
 
 /// Gives the newest samples of a stream to watchers, if there are any.
-fn show(shared: &Shared, live: &broadcast::Sender<Tick>, key: Key) {
+fn show(shared: &Shared, live: &broadcast::Sender<Tick>, key: StreamKey) {
     if live.receiver_count() == 0 {
         return;
     }

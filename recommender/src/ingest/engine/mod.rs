@@ -31,11 +31,11 @@ use tracing::error;
 
 use super::backlog::Backlog;
 use super::health::Health;
-use super::record::Key;
 use super::room::Room;
 use super::store::{Mark, SharedState, Store};
 use crate::clock::WallClock;
 use crate::config::Config;
+use crate::key::StreamKey;
 use count::count_loop;
 use disk::{checkpoint_loop, sync_loop};
 use rivals::Rivals;
@@ -59,7 +59,7 @@ pub(crate) struct ConnectionId(pub(crate) u64);
 pub(crate) enum Command {
     Hello { from: ConnectionId, hello: v1::Hello, owner: String, replies: mpsc::UnboundedSender<Reply> },
     Alive { from: ConnectionId },
-    Frames { from: ConnectionId, key: Arc<Key>, frames: Vec<v1::Frame> },
+    Frames { from: ConnectionId, key: Arc<StreamKey>, frames: Vec<v1::Frame> },
     Closed { from: ConnectionId },
     SetPanic { switch: Panic, reason: String, done: oneshot::Sender<Mark> },
 }
@@ -81,7 +81,7 @@ pub(crate) enum Reply {
 #[derive(Debug, Clone)]
 pub struct Tick {
     /// The stream they came from.
-    pub key: Arc<Key>,
+    pub key: Arc<StreamKey>,
     /// One per container.
     pub usage: Arc<Vec<v1::ContainerUsage>>,
 }

@@ -10,7 +10,7 @@ use evenkeel_proto::v1;
 use tokio::sync::mpsc;
 
 use super::{ConnectionId, Reply};
-use crate::state::stream::NodeKey;
+use crate::key::NodeKey;
 
 /// How long an older connection may take to show that it lives: several times a long round trip and a pause of the agent.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);

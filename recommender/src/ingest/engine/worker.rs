@@ -21,10 +21,9 @@ use super::{Command, ConnectionId, RETRY, Reply, Shared, chain, raise};
 use crate::clock::WallClock;
 use crate::ingest::backlog::Unreadable;
 use crate::ingest::health::count;
-use crate::ingest::record::Key;
 use crate::ingest::room::is_full_disk;
 use crate::ingest::store::{Mark, Outcome, Store, StoreError, unreadable};
-use crate::state::stream::NodeKey;
+use crate::key::{NodeKey, StreamKey};
 
 /// Messages handled between two flushes.
 const BATCH: usize = 64;
@@ -47,7 +46,7 @@ pub(super) struct Ingest {
     pub(super) wake_sync: SyncSender<()>,
     pub(super) wake_checkpoint: SyncSender<()>,
     /// Which connection a stream belongs to, and whether its next frame is the first after the greeting.
-    pub(super) owners: HashMap<Key, (ConnectionId, bool)>,
+    pub(super) owners: HashMap<StreamKey, (ConnectionId, bool)>,
     pub(super) connections: HashMap<ConnectionId, mpsc::UnboundedSender<Reply>>,
     pub(super) rivals: Rivals,
     pub(super) clock: WallClock,
@@ -142,7 +141,7 @@ impl Ingest {
 
     /// Somebody speaks for a node; where an older connection of another run does, that is asked first whether it lives.
     fn hello(&mut self, greeted: Greeted) {
-        let (key, node) = (Key::of(&greeted.hello), NodeKey::of(&Key::of(&greeted.hello)));
+        let (key, node) = (StreamKey::of(&greeted.hello), NodeKey::of(&StreamKey::of(&greeted.hello)));
         let older = self.rivals.holder(&node).filter(|older| *older != greeted.from);
         // The same run on a new connection has given the old one up.
         let is_same_run =
@@ -194,7 +193,7 @@ impl Ingest {
 
     fn greet(&mut self, greeted: Greeted) {
         let Greeted { from, hello, owner, replies } = greeted;
-        let (key, now) = (Key::of(&hello), self.clock.now_usec());
+        let (key, now) = (StreamKey::of(&hello), self.clock.now_usec());
         let Some(is_own) = self.persist("greet", |store| store.claim(now, &key, &owner)) else { return };
         if !is_own {
             count(&self.shared.health.violations, 1);
@@ -224,7 +223,7 @@ impl Ingest {
         self.say(from, greeting.mark, message);
     }
 
-    fn frames(&mut self, from: ConnectionId, key: &Arc<Key>, frames: Vec<v1::Frame>) {
+    fn frames(&mut self, from: ConnectionId, key: &Arc<StreamKey>, frames: Vec<v1::Frame>) {
         if !self.owners.get(&**key).is_some_and(|(owner, _)| *owner == from) {
             // The stream was taken over; the connection has been told.
             return;
@@ -272,7 +271,7 @@ impl Ingest {
         self.acknowledge(from, key, acknowledged);
     }
 
-    fn refuse_frame(&self, to: Option<ConnectionId>, key: &Key, mark: Mark, refused: v1::Refused) {
+    fn refuse_frame(&self, to: Option<ConnectionId>, key: &StreamKey, mark: Mark, refused: v1::Refused) {
         count(&self.shared.health.refused, 1);
         let (sequence, why) = (refused.sequence, &refused.why);
         warn!(node = key.node, epoch = key.epoch, sequence, why, "frame refused");
@@ -296,7 +295,7 @@ impl Ingest {
         }
     }
 
-    fn acknowledge(&self, to: ConnectionId, key: &Key, upto: Option<(Mark, u64)>) {
+    fn acknowledge(&self, to: ConnectionId, key: &StreamKey, upto: Option<(Mark, u64)>) {
         if let Some((mark, last_seq)) = upto {
             let ack = v1::Ack { epoch: key.epoch, last_seq };
             self.say(to, mark, v1::stream_response::Message::Ack(ack));

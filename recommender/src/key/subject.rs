@@ -4,26 +4,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use evenkeel_model::key::ContainerKey;
 use evenkeel_rightsizing::history::Scope;
 
-use crate::state::history::SeriesKey;
-use crate::state::image::Image;
+use super::{Image, SeriesKey};
 
 /// Whose history it is: the containers of one [`Scope`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "scope", rename_all = "kebab-case")]
 pub enum Subject {
     /// One container of a workload.
-    Own {
-        /// Cluster.
-        cluster: String,
-        /// Namespace of the pods.
-        namespace: String,
-        /// Controller, or pod where there is none.
-        workload: String,
-        /// Container name.
-        container: String,
-    },
+    Own(ContainerKey),
     /// Containers of the same name and image that run the same command with the same arguments.
     Command {
         /// Container name.
@@ -64,7 +55,7 @@ impl Subject {
     /// Its scope.
     pub const fn scope(&self) -> Scope {
         match self {
-            Self::Own { .. } => Scope::Own,
+            Self::Own(_) => Scope::Own,
             Self::Command { .. } => Scope::Command,
             Self::NamespaceImageTag { .. } => Scope::NamespaceImageTag,
             Self::ImageTag { .. } => Scope::ImageTag,
@@ -74,14 +65,10 @@ impl Subject {
 
     /// The subjects a container belongs to, its own first; without an image only that, without a hash none of its command.
     pub(crate) fn all(names: &SeriesKey, command: Option<u64>) -> [Option<Self>; 5] {
-        let SeriesKey { cluster, namespace, workload, container, image } = names.clone();
-        let own = Self::Own {
-            cluster: cluster.clone(),
-            namespace: namespace.clone(),
-            workload,
-            container: container.clone(),
-        };
+        let SeriesKey { of, image } = names.clone();
+        let own = Self::Own(of.clone());
         let Some(Image { name: image, tag }) = image else { return [Some(own), None, None, None, None] };
+        let ContainerKey { cluster, namespace, container, .. } = of;
         let command =
             command.map(|hash| Self::Command { container, image: image.clone(), tag: tag.clone(), hash });
         let spaced = Self::NamespaceImageTag { cluster, namespace, image: image.clone(), tag: tag.clone() };
