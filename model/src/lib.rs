@@ -4,6 +4,7 @@
 //! on a node, keys, samples, usage records, decisions. Not owned: any rule about them (`qos`, `rightsizing`,
 //! `capacity`), any wire form (`proto`), any file, clock or log. This crate depends on nothing of ours.
 
+pub mod causes;
 pub mod decision;
 pub mod key;
 pub mod name;

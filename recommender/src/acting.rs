@@ -13,11 +13,11 @@ use evenkeel_model::key::ContainerKey;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::evidence::Evidence;
+use evenkeel_store::key::{NodeKey, StreamKey};
 
 use crate::api::Context;
 use crate::config::ActingSection;
 use crate::ingest::service::Words;
-use crate::key::{NodeKey, StreamKey};
 
 /// A message holds for so many intervals: two may be lost before a node goes back to what was asked for.
 const HOLDS: u32 = 3;
@@ -134,7 +134,7 @@ fn word(context: &Context, key: &StreamKey) -> v1::Overlay {
     let (panic, places) = {
         let state = context.engine.state().read();
         let name = NodeKey::of(key);
-        let stream = state.nodes.get(&name).and_then(|node| state.current(&name, node));
+        let stream = state.node(&name).and_then(|node| state.current(&name, node));
         let slots = stream.into_iter().flat_map(|stream| stream.slots.iter());
         let place =
             |i: &v1::ContainerIdentity| meant.find([&key.cluster, &i.namespace, &i.workload, &i.container]);

@@ -14,15 +14,15 @@ use evenkeel_model::quantity::Quantity;
 use evenkeel_model::requirements::ResourceList;
 use evenkeel_proto::convert::amounts_from_wire;
 use evenkeel_proto::v1;
+use evenkeel_store::key::NodeKey;
+use evenkeel_store::pace::Pace;
+use evenkeel_store::state::State;
+use evenkeel_store::state::slots::memory_of;
 
 use crate::api::Context;
 use crate::capacity::reported;
 use crate::config::CapacitySection;
-use crate::key::NodeKey;
-use crate::pace::Pace;
 use crate::recommend::stored::Kept;
-use crate::state::State;
-use crate::state::slots::memory_of;
 
 /// Sums that are asked for by people are no older than this, microseconds: agents report each second.
 pub(crate) const AT_MOST_USEC: u64 = 1_000_000;
@@ -109,7 +109,7 @@ fn gather(context: &Context, rules: &CapacitySection) -> Vec<OnNode> {
 
 /// A node's containers; nothing of one that is gone.
 fn on_node(state: &State, key: NodeKey, rules: &CapacitySection) -> Option<OnNode> {
-    let node = state.nodes.get(&key)?;
+    let node = state.node(&key)?;
     let stream = state.current(&key, node);
     if stream.is_some_and(|stream| !stream.counts) {
         return None;

@@ -115,7 +115,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::clock::WallClock;
+    use evenkeel_store::clock::WallClock;
 
     #[test]
     fn a_configuration_comes_in_force_with_an_entry_or_not_at_all_but_for_the_panic_switch() {

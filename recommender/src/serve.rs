@@ -19,6 +19,12 @@ use evenkeel_proto::v1::enroll_service_server::EnrollServiceServer;
 use evenkeel_proto::v1::ingest_service_server::{IngestService, IngestServiceServer};
 use evenkeel_proto::v1::policy_service_server::PolicyServiceServer;
 use evenkeel_proto::v1::recommender_service_server::RecommenderServiceServer;
+use evenkeel_store::clock::WallClock;
+use evenkeel_store::ingest::engine::Engine;
+use evenkeel_store::ingest::health::Health;
+use evenkeel_store::ingest::outside::Outside;
+use evenkeel_store::ingest::report::tell_report;
+use evenkeel_store::ingest::store::Store;
 use nix::sys::signal::{SigSet, Signal};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
@@ -36,15 +42,9 @@ use crate::api::ready::{Own, Readiness};
 use crate::audit::{Audit, Object, Outcome, Recorder, Ticket};
 use crate::authority::Authority;
 use crate::authority::service::{Enrollment, MAX_MESSAGE};
-use crate::checkpoint::TooLarge;
-use crate::clock::WallClock;
 use crate::config::{Config, InForce, Sources};
 use crate::identity::{Access, Door, Kubernetes};
-use crate::ingest::engine::Engine;
-use crate::ingest::health::Health;
-use crate::ingest::outside::Outside;
 use crate::ingest::service::Ingestion;
-use crate::ingest::store::{OpenReport, Store};
 use crate::listen::{Gates, Listeners};
 use crate::policy::panic;
 use crate::recommend::stored::Stored;
@@ -214,10 +214,10 @@ impl Recommender {
         info!(at, state_dir = %config.state_dir.display(), "reading back what was acknowledged");
 
         let to_open = config.clone();
-        let (store, report) = tokio::task::spawn_blocking(move || Store::open(&to_open)).await??;
+        let (store, report) = tokio::task::spawn_blocking(move || Store::open(&to_open.store())).await??;
         tell_report(&report);
-        let outside = Outside::start(&config, &store.state(), clock.now_usec())?;
-        let (engine, threads) = Engine::start(store, &config, clock)?;
+        let outside = Outside::start(&config.store(), &store.state(), clock.now_usec())?;
+        let (engine, threads) = Engine::start(store, &config.store(), clock)?;
         let health = Arc::clone(engine.health());
         health.set_engines(outside.counts());
         let context =
@@ -481,66 +481,6 @@ fn rpc(
             .serve_with_incoming_shutdown(incoming, ended(stopped))
             .await
     })
-}
-
-/// Tells the log what a store found when it was opened.
-pub(crate) fn tell_report(report: &OpenReport) {
-    for damage in &report.log_damage {
-        warn!(damage, "a part of the ingest log was not recovered");
-    }
-    if let Some(damage) = &report.checkpoint_damage {
-        warn!(damage, "starting without the checkpoint: history from before the log is lost");
-    }
-    if let Some(error) = &report.no_room {
-        warn!(
-            error,
-            "no room can be kept on the disk for a checkpoint: when the log has filled it, it cannot be trimmed"
-        );
-    }
-    let TooLarge { labels, decisions, containers, series, subjects } = report.too_large;
-    if labels + decisions + containers + series + subjects > 0 {
-        warn!(
-            containers_without_labels = labels,
-            cut_decisions = decisions,
-            dropped_containers = containers,
-            dropped_series = series,
-            dropped_subjects = subjects,
-            "the store held more than is kept: labels over 16 KiB were dropped, decisions over 4 KiB \
-             cut, containers with names over 4 KiB dropped, and names of workloads, commands and images over 512 bytes for \
-             each of history.max_series together; raise history.max_series to keep more of these"
-        );
-    }
-    for damage in &report.history_damage {
-        warn!(damage, "a part of the history was not recovered; it is a gap");
-    }
-    let day = |days: u32| {
-        let at = jiff::Timestamp::from_second(i64::from(days) * 86_400);
-        at.map(|at| at.strftime("%Y-%m-%d").to_string()).unwrap_or_default()
-    };
-    let coverage = &report.coverage;
-    info!(
-        bytes = report.history_bytes,
-        subjects = coverage.subjects,
-        hours_from = coverage.hours.map(|(first, _)| day(first / 24)),
-        hours_to = coverage.hours.map(|(_, last)| day(last / 24)),
-        missing_hours = coverage.missing_hours,
-        days_from = coverage.days.map(|(first, _)| day(first)),
-        days_to = coverage.days.map(|(_, last)| day(last)),
-        missing_days = coverage.missing_days,
-        "history read back; what is missing stays a gap"
-    );
-    if report.missing_records > 0 {
-        warn!(records = report.missing_records, "records between the checkpoint and the log are missing");
-    }
-    info!(
-        checkpoint_bytes = report.checkpoint_bytes,
-        records = report.records,
-        frames = report.frames,
-        samples = report.samples,
-        unreadable = report.unreadable,
-        millis = report.millis,
-        "read back what was acknowledged"
-    );
 }
 
 /// Lets the signals through that end the process or reload: a parent that blocked them has left that to its children

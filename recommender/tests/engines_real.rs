@@ -14,15 +14,15 @@ use std::time::{Duration, Instant, SystemTime};
 use evenkeel_model::key::ContainerKey;
 use evenkeel_model::rollup::Aggregate;
 use evenkeel_recommender::config::{EngineKind, EngineSection, SecretFrom, Span};
-use evenkeel_recommender::engines::worker::{self, Queue};
-use evenkeel_recommender::engines::{Counters, open};
-use evenkeel_recommender::history::exchange::{
-    Batch, Coverage, DayOf, EngineError, EventOf, HourOf, MinuteOf, PartOf,
-};
-use evenkeel_recommender::key::Subject;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::histogram::Histogram;
 use evenkeel_rightsizing::history::{Cause, Day, Event, Hour};
+use evenkeel_store::engines::worker::{self, Queue};
+use evenkeel_store::engines::{Counters, open};
+use evenkeel_store::history::exchange::{
+    Batch, Coverage, DayOf, EngineError, EventOf, HourOf, MinuteOf, PartOf,
+};
+use evenkeel_store::key::Subject;
 use products::program::Program;
 use products::{Product, Running, is_here};
 

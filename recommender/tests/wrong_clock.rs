@@ -15,9 +15,9 @@ use evenkeel_model::sample::{Field, Sample};
 use evenkeel_proto::frame::Encoder;
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
-use evenkeel_recommender::config::Config;
-use evenkeel_recommender::ingest::store::{Outcome, Store};
-use evenkeel_recommender::key::StreamKey;
+use evenkeel_store::config::Settings;
+use evenkeel_store::ingest::store::{Outcome, Store};
+use evenkeel_store::key::StreamKey;
 
 const SECOND: u64 = 1_000_000;
 const MINUTE: u64 = 60 * SECOND;
@@ -90,7 +90,7 @@ fn shim(dir: &Path) -> PathBuf {
 
 /// Thirty hours of a node until now, a frame a minute, in files.
 fn history(dir: &Path, until: u64) {
-    let config = Config { state_dir: dir.to_owned(), ..Config::default() };
+    let config = Settings::at(dir);
     let (mut store, _) = Store::open(&config).unwrap();
     let key = StreamKey { cluster: "test".into(), node: "node-1".into(), epoch: 7 };
     let (cluster, node, epoch) = (key.cluster.clone(), key.node.clone(), key.epoch);

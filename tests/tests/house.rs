@@ -12,7 +12,7 @@ use serde_json::Value;
 const PURE: [&str; 4] = ["model", "qos", "rightsizing", "capacity"];
 const PURE_MAY_USE: [&str; 5] = ["serde", "serde-saphyr", "serde_json", "serde_path_to_error", "thiserror"];
 /// What each library may depend on of ours. Programs may depend on every library.
-const LIBRARIES: [(&str, &[&str]); 11] = [
+const LIBRARIES: [(&str, &[&str]); 12] = [
     ("model", &[]),
     ("log", &[]),
     ("net", &[]),
@@ -24,6 +24,7 @@ const LIBRARIES: [(&str, &[&str]); 11] = [
     ("proto", &["model"]),
     ("kubernetes", &[]),
     ("enforce", &["model", "qos", "host", "log"]),
+    ("store", &["model", "settings", "rightsizing", "log", "proto"]),
 ];
 /// What the crate that writes to the kernel must not have, also not through another one: a network, an async runtime, the
 /// wire, a bus. Sources and the stream reach it by types and narrow traits.
@@ -41,7 +42,9 @@ const ENFORCE_WITHOUT: [&str; 11] = [
     "zbus",
 ];
 /// Libraries that a program does not have, although it could.
-const WITHOUT: [(&str, &str); 1] = [("agent", "kubernetes")];
+const WITHOUT: [(&str, &str); 2] = [("agent", "kubernetes"), ("agent", "store")];
+/// What the store never has in its manifest: it serves nobody and reads no command line.
+const NOT_OF_STORE: [&str; 6] = ["axum", "clap", "figment", "hyper", "tonic", "tonic-health"];
 const PROGRAMS: [&str; 5] = ["agent", "recommender", "cli", "tests", "fuzz"];
 /// Standard modules that reach out of the process.
 const OUTSIDE: [&str; 5] = ["env", "fs", "net", "process", "thread"];
@@ -164,6 +167,17 @@ fn enforcement_has_no_network_and_no_async_runtime() -> Result<()> {
         .map(|name| format!("enforce depends on {name}"))
         .collect();
     assert_none("enforce decides and writes; whoever talks to others is in the agent", &broken);
+    Ok(())
+}
+
+#[test]
+fn the_store_serves_nobody() -> Result<()> {
+    let manifests = manifests()?;
+    let store = manifests.get("store").context("no crate store")?;
+    let is_server = |dependency: &&Dependency| NOT_OF_STORE.contains(&dependency.name.as_str());
+    let broken: Vec<String> =
+        store.iter().filter(is_server).map(|server| format!("store uses {}", server.name)).collect();
+    assert_none("what serves, answers and acts is in recommender/", &broken);
     Ok(())
 }
 

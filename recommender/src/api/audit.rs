@@ -2,6 +2,7 @@
 
 use axum::extract::{Request, State as From};
 use axum::http::StatusCode;
+use evenkeel_model::causes::chain;
 use evenkeel_proto::v1;
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -9,7 +10,6 @@ use serde::Deserialize;
 use super::http::{Json, Problem, Site, allowed, parameters};
 use crate::audit::service::{Unanswered, filter, list, page};
 use crate::identity::{Identity, Role};
-use crate::ingest::engine::chain;
 
 const PLACE: &str = "/api/v1/audit";
 

@@ -1,29 +1,14 @@
 //! Owns the translation of the state to the messages and JSON forms of the interfaces.
 
 use evenkeel_proto::v1;
+use evenkeel_store::key::NodeKey;
+use evenkeel_store::state::State;
 use serde_json::{Map, Value, json};
 
 use crate::allocated::Allocated;
-use crate::key::{NodeKey, StreamKey};
 use crate::recommend::pod::{ContainerAdvice, PodAdvice};
 use crate::recommend::usage::Usage;
 use crate::recommend::{class_on_the_wire, mode};
-use crate::state::State;
-use crate::state::slots::Slot;
-
-/// A container's latest second; nothing before its first.
-pub(crate) fn live(key: &StreamKey, slot: &Slot) -> Option<v1::ContainerUsage> {
-    let (time_usec, sample) = slot.latest?;
-    Some(v1::ContainerUsage {
-        cluster: key.cluster.clone(),
-        node: key.node.clone(),
-        identity: Some((*slot.identity).clone()),
-        time_usec,
-        sample: Some((&sample).into()),
-        cpu_milli: slot.cpu_milli,
-        traffic: slot.traffic.as_ref().map(|looks| v1::Traffic::of(0, looks.last())),
-    })
-}
 
 /// The latest seconds of the containers of all nodes (or of one) that are in their node's newest second.
 pub(crate) fn live_now(state: &State, node: &str) -> Vec<v1::ContainerUsage> {
@@ -32,7 +17,7 @@ pub(crate) fn live_now(state: &State, node: &str) -> Vec<v1::ContainerUsage> {
         let Some(stream) = state.current(key, known) else { continue };
         let newest = stream.slots.iter().filter_map(|slot| slot.latest.map(|(time, _)| time)).max();
         let slots = stream.slots.iter().filter(|slot| slot.latest.map(|(time, _)| time) == newest);
-        out.extend(slots.filter_map(|slot| live(&stream.key, slot)));
+        out.extend(slots.filter_map(|slot| slot.usage(&stream.key)));
     }
     out
 }

@@ -5,6 +5,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use evenkeel_model::causes::chain;
 use evenkeel_model::panic::{MAX_REASON, Panic};
 use evenkeel_model::pod::{Pod, ReadError};
 use evenkeel_model::selector::{LabelSelector, Selector};
@@ -22,7 +23,6 @@ use super::{Context, Late, convert, series, watch as watching};
 use crate::allocated::AT_MOST_USEC;
 use crate::audit::{Outcome, Ticket};
 use crate::identity::{Identity, Role};
-use crate::ingest::engine::chain;
 use crate::policy::panic;
 use crate::recommend::usage::{self, Question};
 use crate::recommend::{Desk, kept, list, pod};

@@ -14,9 +14,12 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use evenkeel_model::causes::chain;
 use evenkeel_model::shown;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::policy::API_VERSION;
+use evenkeel_store::clock::WallClock;
+use evenkeel_store::state::State;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -28,15 +31,12 @@ use super::series::{self, SeriesQuery};
 use super::{Context, Late, convert, metrics, policies};
 use crate::allocated::AT_MOST_USEC;
 use crate::audit::{Object, Ticket, Why, watch};
-use crate::clock::WallClock;
 use crate::config::Span;
 use crate::identity::{Access, Identity, Role, forbidden, guard};
-use crate::ingest::engine::chain;
 use crate::policy::{ChangeError, Outcome};
 use crate::recommend::stored::Stored;
 use crate::recommend::usage::{self, Question};
 use crate::recommend::{Desk, kept, list, pod};
-use crate::state::State;
 use crate::turns::{NoTurn, Waiting};
 
 /// Requests with large bodies at once; with serve.max_body, 2 MiB, they take 64 MiB. Small ones are as many as connections.
@@ -680,7 +680,7 @@ async fn readyz(From(site): From<Site>, request: Request) -> Response {
     let may_see = identity.sees_reasons().await;
     let verbose =
         request.uri().query().is_some_and(|query| query.split('&').any(|p| p.starts_with("verbose")));
-    let idle = crate::ingest::health::Health::default();
+    let idle = evenkeel_store::ingest::health::Health::default();
     let health = site.context.get().map(|context| Arc::clone(context.engine.health()));
     let mut checks = site.readiness.checks(health.as_deref().unwrap_or(&idle), site.clock.now_usec());
     if let Some(context) = site.context.get() {

@@ -5,13 +5,14 @@ mod rows;
 use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 
+use evenkeel_store::ingest::health::{Health, read};
+use evenkeel_store::state::State;
+use evenkeel_store::state::belief::Dropped;
+
 use super::Context;
 use crate::capacity::pool::Counters;
 use crate::capacity::watch::{Line, Unanswered};
-use crate::ingest::health::{Health, read};
 use crate::recommend::times::BOUNDS_USEC;
-use crate::state::State;
-use crate::state::belief::Dropped;
 
 pub(crate) use rows::rows;
 

@@ -17,16 +17,17 @@ use std::sync::{Arc, OnceLock};
 use anyhow::Context as _;
 use evenkeel_model::pod::Pod;
 use evenkeel_model::resource_type::ResourceTypes;
+use evenkeel_store::clock::WallClock;
+use evenkeel_store::ingest::engine::Engine;
+use evenkeel_store::state::State;
 use tokio::sync::Semaphore;
 
 use self::ready::Readiness;
 use crate::allocated::Latest;
 use crate::capacity::pool::Pool;
 use crate::capacity::watch::Watched;
-use crate::clock::WallClock;
 use crate::config::InForce;
 use crate::identity::Access;
-use crate::ingest::engine::Engine;
 use crate::listen::Gates;
 use crate::policy::{Policies, Set};
 use crate::recommend::Desk;
@@ -34,7 +35,6 @@ use crate::recommend::advice::{Advisor, largest_node};
 use crate::recommend::pod::{self, PodAdvice};
 use crate::recommend::rules::{self, Chosen};
 use crate::recommend::stored::{Kept, Stored};
-use crate::state::State;
 use crate::turns::{Turns, Wanted};
 
 /// What every interface needs.

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use evenkeel_model::causes::chain;
 use evenkeel_proto::v1::{self, policy_service_server::PolicyService};
 use evenkeel_rightsizing::policy::{Policy, PolicyError, read};
 use serde_json::Value;
@@ -13,7 +14,6 @@ use super::Context;
 use super::grpc::Api;
 use crate::audit::{Object, Ticket};
 use crate::identity::{Identity, Role};
-use crate::ingest::engine::chain;
 use crate::policy::bounds::{self, BoundKey};
 use crate::policy::{ChangeError, Governing, Outcome};
 use crate::recommend::list;

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use evenkeel_net::fingerprint;
 use evenkeel_net::tls::{Certificate, Tls, certificates};
+use evenkeel_store::clock::WallClock;
+use evenkeel_store::ingest::health::Health;
 
 use crate::audit::{Audit, Said};
 use crate::authority::{Authority, Server};
-use crate::clock::WallClock;
 use crate::config::Config;
 use crate::identity::{Kubernetes, Tokens};
-use crate::ingest::health::Health;
 
 /// Where the process is in its life, and what of its surroundings should not stay as it is.
 #[derive(Debug)]

@@ -10,13 +10,13 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use evenkeel_log::{Seq, private};
+use evenkeel_store::clock::WallClock;
 use nix::unistd::{Gid, Uid, getegid, geteuid, getuid, setegid, seteuid};
 use serde_json::Value;
 
 use super::entry::{Entry, Object, Outcome, Record};
 use super::record::{Audit, AuditError, Kept, Of};
 use super::ticket::user;
-use crate::clock::WallClock;
 
 const FOLDER: &str = "inbox";
 /// Files taken at once, and that may wait.

@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use evenkeel_log::private::{self, NotPrivate};
 use evenkeel_log::{Log, LogError, Options, Overflow, Reader, Seq};
+use evenkeel_model::causes::chain;
+use evenkeel_store::clock::WallClock;
 
 use super::entry::{End, Entry, Outcome, Record};
 use super::flood::Flood;
-use crate::clock::WallClock;
-use crate::ingest::engine::chain;
 
 /// Largest record: two texts and the rest, each character of them escaped twice.
 const MAX_RECORD: u32 = 512 << 10;

@@ -1,5 +1,6 @@
 //! `AuditService`, and what its REST form shares with it.
 
+use evenkeel_model::causes::chain;
 use evenkeel_proto::v1::{self, audit_service_server::AuditService};
 use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
@@ -10,7 +11,6 @@ use super::record::AuditError;
 use crate::api::Context;
 use crate::api::grpc::Api;
 use crate::identity::{Identity, Role};
-use crate::ingest::engine::chain;
 
 /// Why a question is not answered.
 #[derive(Debug)]

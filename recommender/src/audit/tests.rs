@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use axum::http::Extensions;
+use evenkeel_store::clock::WallClock;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::json;
@@ -12,7 +13,6 @@ use super::entry::{End, Entry, Object, Outcome};
 use super::read::{Filter, Page};
 use super::record::{Audit, AuditError, Of};
 use super::{Ticket, inbox};
-use crate::clock::WallClock;
 use crate::identity::table::{METHODS, ROUTES};
 
 const MAX: u64 = 8 << 20;

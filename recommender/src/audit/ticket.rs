@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use evenkeel_model::causes::chain;
 use evenkeel_net::Peer;
 use nix::unistd::{Uid, User};
 use serde_json::Value;
@@ -14,7 +15,6 @@ use tonic::Extensions;
 use super::entry::{End, Entry, Object, Outcome};
 use super::record::{Audit, AuditError, Of};
 use crate::identity::Identity;
-use crate::ingest::engine::chain;
 
 /// How long a change that is made in any case waits for its entry.
 const PATIENCE: Duration = Duration::from_secs(2);

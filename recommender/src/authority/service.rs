@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
+use evenkeel_model::causes::chain;
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::enroll_service_server::EnrollService;
+use evenkeel_store::clock::WallClock;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
 use super::{Authority, AuthorityError, Given, Name};
 use crate::audit::{Object, Ticket};
-use crate::clock::WallClock;
 use crate::identity::Identity;
-use crate::ingest::engine::chain;
 
 /// Requests that are worked on at the same time; a signature takes a fraction of a millisecond, and the disk is synced.
 const AT_ONCE: usize = 32;

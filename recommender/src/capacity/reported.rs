@@ -18,11 +18,11 @@ use evenkeel_model::name::ResourceName;
 use evenkeel_model::quantity::Quantity;
 use evenkeel_model::sample::Field;
 use evenkeel_proto::v1;
+use evenkeel_store::key::NodeKey;
+use evenkeel_store::state::State;
 use serde_json::{Map, Value, json};
 
 use crate::config::CapacitySection;
-use crate::key::NodeKey;
-use crate::state::State;
 
 /// Samples of containers this much older than their node's newest do not count as its use.
 pub(crate) const STALE_USEC: u64 = 60_000_000;

@@ -5,12 +5,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Subcommand;
 use evenkeel_log::private;
+use evenkeel_store::clock::WallClock;
 
 use super::kubernetes::{KubernetesArgs, objects};
 use crate::audit::{Object, offline};
 use crate::authority::service::Change;
 use crate::authority::{Authority, Name};
-use crate::clock::WallClock;
 use crate::config::{Config, Sources, load};
 
 /// What about the authority. Each but the last is done in the state directory, as the recommender's user.

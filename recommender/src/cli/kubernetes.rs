@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use evenkeel_store::clock::WallClock;
 
 use crate::authority::once::{Pair, pair};
-use crate::clock::WallClock;
 use crate::config::Span;
 
 /// The Service of the manifests.

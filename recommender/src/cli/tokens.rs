@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
+use evenkeel_store::clock::WallClock;
 use serde_json::{Value, json};
 
 use crate::audit::{Object, offline};
-use crate::clock::WallClock;
 use crate::config::{Sources, Span, load};
 use crate::identity::Role;
 use crate::identity::tokens::{TokenEntry, TokenFile};

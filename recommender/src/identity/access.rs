@@ -7,6 +7,7 @@ use std::time::Instant;
 use evenkeel_net::Peer;
 use evenkeel_net::tls::Certificate;
 use evenkeel_proto::bearer;
+use evenkeel_store::clock::WallClock;
 
 use super::groups::Groups;
 use super::named::NodeNames;
@@ -14,7 +15,6 @@ use super::rate::{self, Rates, Refusals};
 use super::tokens::{PREFIX, Tokens};
 use super::{Grant, Identity, Kubernetes, Proof, Refusal, Refused, Who};
 use crate::authority::Authority;
-use crate::clock::WallClock;
 use crate::config::{CertificateSection, Config};
 
 /// What decides who asks.

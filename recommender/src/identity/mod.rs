@@ -28,14 +28,12 @@ use tonic::{Extensions, Status};
 
 use crate::authority::Name;
 pub(crate) use access::Access;
+use evenkeel_store::ingest::store::OWN;
 pub(crate) use grpc::Door;
 pub(crate) use kubernetes::Kubernetes;
 use kubernetes::{Rights, Shown};
 pub(crate) use tokens::Tokens;
 pub(crate) use web::{forbidden, guard};
-
-/// The owner of an epoch that was opened by a credential of its node alone.
-pub(crate) const OWN: &str = "node";
 
 /// What people may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -216,7 +216,7 @@ impl TokenFile {
     pub fn write(&self, path: &Path) -> Result<(), TokenError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let (pid, now) = (std::process::id(), crate::clock::WallClock::system().now_usec());
+        let (pid, now) = (std::process::id(), evenkeel_store::clock::WallClock::system().now_usec());
         let new = path.with_extension(format!("{now}-{pid}-{number}.new"));
         let written = || -> io::Result<()> {
             let mut file = private::options().write(true).create_new(true).open(&new)?;

@@ -1,39 +1,5 @@
-//! Owns the way of the seconds: from a connection through judgement, log and state to the acknowledgement.
-//!
-//! | file | part |
-//! | --- | --- |
-//! | `stream_state.rs` | what to do with the next frame; pure |
-//! | `contest.rs` | when two agents of one name are an alarm |
-//! | `quota.rs` | how much of a connection is read in a minute |
-//! | `record.rs` | what is written to the log |
-//! | `store.rs` | log, state and checkpoint as one; no thread, no network |
-//! | `heads.rs` | where streams stand in the log |
-//! | `backlog.rs` | what is logged and not counted yet |
-//! | `outcome.rs` | what the store tells of its work |
-//! | `shared.rs` | the state's locks |
-//! | `engine/` | the threads: one judges and appends, one counts, one syncs, one writes checkpoints |
-//! | `save.rs` | checkpoints and the history's files: written in order, read back |
-//! | `room.rs` | room kept on the disk for one checkpoint |
-//! | `outside.rs` | engines outside that keep the history too |
-//! | `health.rs` | what can be said about them from outside |
-//! | `service.rs` | the gRPC side: one task per connection |
+//! Owns the gRPC side of ingest: one task per connection, and how much of each is read in a minute. What becomes of the
+//! frames is the store's.
 
-mod backlog;
-mod contest;
-pub mod engine;
-mod heads;
-pub mod health;
-pub mod outcome;
-pub(crate) mod outside;
 mod quota;
-pub mod record;
-#[cfg(test)]
-mod retention_tests;
-mod room;
-pub(crate) mod save;
 pub(crate) mod service;
-mod shared;
-pub mod store;
-pub mod stream_state;
-
-pub use store::{Mark, SharedState};

@@ -7,10 +7,10 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use evenkeel_store::key::NodeKey;
 use tokio::time::Instant;
 
 use crate::authority::Name;
-use crate::state::stream::NodeKey;
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Streams that one node may have open: the one that counts, a rival that waits, and some whose end is not noticed yet

@@ -13,6 +13,11 @@ use evenkeel_proto::convert::amounts_from_wire;
 use evenkeel_proto::v1::stream_request::Message as Asked;
 use evenkeel_proto::v1::stream_response::Message as Said;
 use evenkeel_proto::v1::{self, ingest_service_server::IngestService};
+use evenkeel_store::ingest::engine::{Because, Command, ConnectionId, Engine, Reply};
+use evenkeel_store::ingest::health::count;
+use evenkeel_store::ingest::store::Mark;
+use evenkeel_store::key::{NodeKey, StreamKey};
+use evenkeel_store::state::belief::Dropped;
 use futures::Stream;
 use prost::Message as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -21,15 +26,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{debug, info};
 
-use super::engine::{Command, ConnectionId, Engine, Reply};
-use super::health::count;
 use super::quota::{Place, Quota, Quotas, Streams, lock};
-use super::store::Mark;
 use crate::config::Ingest;
 use crate::identity::{Access, Identity, Refusal};
-use crate::key::{NodeKey, StreamKey};
 use crate::serve::ended;
-use crate::state::belief::Dropped;
 
 /// Longest cluster, node or version name accepted: a DNS subdomain (RFC 1123).
 const MAX_NAME: usize = 253;
@@ -182,7 +182,7 @@ impl Connection {
     ) {
         let health = Arc::clone(self.engine.health());
         count(&health.connections, 1);
-        let mut durable = self.engine.durable.clone();
+        let mut durable = self.engine.durable();
         let mut open = true;
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -204,7 +204,7 @@ impl Connection {
                     Some(Reply::Ping) => {
                         let _unread = self.offer(Said::Ping(v1::Ping {}));
                     }
-                    Some(Reply::Close { why, code }) => break Some(Status::new(code, why)),
+                    Some(Reply::Close { why, because }) => break Some(Status::new(code_of(because), why)),
                     None => break None,
                 },
                 // Thousands of connections are not all woken by each sync, but those that wait for it.
@@ -223,7 +223,7 @@ impl Connection {
                 break None;
             }
         };
-        let _stopped = self.engine.commands.send(Command::Closed { from: self.id }).await;
+        let _stopped = self.engine.commands().send(Command::Closed { from: self.id }).await;
         health.connections.fetch_sub(1, Ordering::Relaxed);
         if let Some(status) = status {
             let node = self.key.as_ref().map(|k| k.node.as_str()).unwrap_or_default();
@@ -281,7 +281,7 @@ impl Connection {
             None => return Err(Status::invalid_argument("a message that is neither Hello nor Frames")),
         };
         self.unhandled += 1;
-        let sent = self.engine.commands.send(command).await;
+        let sent = self.engine.commands().send(command).await;
         sent.map_err(|_| Status::unavailable("the recommender is stopping; connect again"))
     }
 
@@ -324,7 +324,7 @@ impl Connection {
     fn doubt(&mut self) {
         let Some(key) = &self.key else { return };
         let Some(state) = self.engine.state().try_read() else { return };
-        let dropped = state.nodes.get(&NodeKey::of(key)).map(|node| node.dropped).unwrap_or_default();
+        let dropped = state.node(&NodeKey::of(key)).map(|node| node.dropped).unwrap_or_default();
         drop(state);
         if dropped != self.disbelieved
             && self.offer(Said::Disbelieved(v1::Disbelieved { dropped: dropped.told() }))
@@ -377,6 +377,16 @@ async fn or_never(renewing: &mut Option<Renewing>) -> Result<Identity, Refusal> 
     match renewing {
         Some(renewing) => renewing.await,
         None => pending().await,
+    }
+}
+
+const fn code_of(because: Because) -> Code {
+    match because {
+        Because::Rival => Code::FailedPrecondition,
+        Because::Superseded => Code::Aborted,
+        Because::Owned => Code::AlreadyExists,
+        Because::Over => Code::DataLoss,
+        Because::OutOfOrder => Code::OutOfRange,
     }
 }
 

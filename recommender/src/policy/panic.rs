@@ -7,10 +7,10 @@
 use std::path::Path;
 
 use evenkeel_model::panic::{Panic, reason};
+use evenkeel_store::state::PanicSwitch;
 use serde_json::{Value, json};
 
 use crate::audit::Object;
-use crate::state::PanicSwitch;
 
 const BY_FLAG: &str = "the configuration says panic = true";
 const BY_FILE: &str = "there is a file ";

@@ -12,6 +12,9 @@ use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::bounds::{capped, limit};
 use evenkeel_rightsizing::policy::{ContainerPolicy, LimitsMode};
 use evenkeel_rightsizing::rule::{Answer, Question};
+use evenkeel_store::history::{Of, Shared, View};
+use evenkeel_store::key::Image;
+use evenkeel_store::state::State;
 
 use super::caps::{self, Named, Present};
 use super::limits::Limits;
@@ -20,9 +23,6 @@ use super::rules::{self, Chosen};
 use super::stored::Kept;
 use super::times::Times;
 use crate::config::Recommend;
-use crate::history::{Of, Shared, View};
-use crate::key::Image;
-use crate::state::State;
 
 /// Answers kept at once, about 1 KiB each; when there are more, those that are no longer fresh go first, then all.
 const KEPT: usize = 100_000;

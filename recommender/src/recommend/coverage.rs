@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_rightsizing::usage::Second;
-
-use crate::history::minute::Kept;
+use evenkeel_store::history::minute::Kept;
 
 /// Samples of a minute from which on they tell how far they are apart.
 const TELLING: u32 = 10;

@@ -10,14 +10,14 @@ use evenkeel_model::units::{Bytes, MilliCpu};
 use evenkeel_model::workload::ContainerResources;
 use evenkeel_proto::v1;
 use evenkeel_qos::rules::{PodShape, pod_class};
+use evenkeel_store::key::SeriesId;
+use evenkeel_store::state::State;
+use evenkeel_store::state::history::Series;
 
 use super::advice::{Amounts, Asked};
 use super::rules::Chosen;
 use super::{Desk, Now};
-use crate::key::SeriesId;
 use crate::policy::Governing;
-use crate::state::State;
-use crate::state::history::Series;
 
 /// One workload's container.
 #[derive(Debug, Clone)]

@@ -26,9 +26,9 @@ use evenkeel_model::qos_class::QosClass;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::LimitsMode;
+use evenkeel_store::state::State;
 
 use crate::policy::{Governing, Set};
-use crate::state::State;
 pub use crate::turns::Wanted;
 use advice::{Advice, Advisor, Amounts, Around, Asked, Raw, index};
 use rules::Chosen;

@@ -11,12 +11,12 @@ use evenkeel_proto::v1;
 use evenkeel_qos::pod::qos_class;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::{InitialResources, LimitsMode, UpdateMode};
+use evenkeel_store::key::Image;
 use serde_json::{Map, Value};
 
 use super::advice::Asked;
 use super::rules::Chosen;
 use super::{Desk, Now};
-use crate::key::Image;
 use crate::policy::Governing;
 
 /// The advice for one container of a pod.

@@ -2,13 +2,13 @@
 //!
 //! They come from a file people can edit (`recommend.predefined`); without one, from the copy built in.
 
-use crate::key::Image;
 use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::Context as _;
 use evenkeel_model::quantity::Quantity;
 use evenkeel_rightsizing::Resource;
+use evenkeel_store::key::Image;
 use figment::Figment;
 use figment::providers::{Format, Toml};
 use serde::Deserialize;

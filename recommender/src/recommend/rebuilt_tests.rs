@@ -1,15 +1,15 @@
 //! A store that was lost and is rebuilt from what an engine outside was given: it answers as before, tier by tier.
 
 use evenkeel_proto::v1;
+use evenkeel_store::history::exchange::Batch;
+use evenkeel_store::history::files::Outgoing;
+use evenkeel_store::history::fill;
+use evenkeel_store::key::Image;
+use evenkeel_store::state::State;
 
 use super::Now;
 use super::advice::Asked;
 use super::tests::{DAY, Feed, HOUR, MINUTE, Site, chosen, empty};
-use crate::history::exchange::Batch;
-use crate::history::files::Outgoing;
-use crate::history::fill;
-use crate::key::Image;
-use crate::state::State;
 
 /// What an engine has: everything that was offered to it.
 #[derive(Default)]
@@ -21,7 +21,7 @@ struct Engine {
 impl Engine {
     /// What the checkpoint thread does every half minute.
     fn offered(&mut self, state: &mut State) {
-        let now = state.clock.now();
+        let now = state.clock().now();
         self.take(fill::batch_of_minutes(&state.history.take_fresh(500)));
         let turned = std::mem::replace(&mut self.turned, now);
         self.take(fill::parts(state, turned, now));
@@ -114,11 +114,12 @@ fn a_lost_store_answers_as_before_tier_by_tier() {
     assert_eq!(tiers, ["own", "command", "image:tag", "image", "own"]);
 
     // Minutes came within two, and what is sealed once.
-    let now = feed.state.clock.now();
+    let now = feed.state.clock().now();
     let newest = engine.all.minutes.iter().map(|minute| minute.minute).max().unwrap();
     assert!(now - newest <= 2, "{now} {newest}");
     let mut seen = std::collections::HashSet::new();
-    let mut once = |m: &crate::history::exchange::MinuteOf| seen.insert((m.subject.clone(), m.minute));
+    let mut once =
+        |m: &evenkeel_store::history::exchange::MinuteOf| seen.insert((m.subject.clone(), m.minute));
     assert!(engine.all.minutes.iter().all(&mut once), "no minute is offered twice");
 
     // The disk is gone. A second engine that has the same adds nothing.
@@ -149,7 +150,7 @@ fn a_store_that_was_not_lost_stays_as_it_is() {
         engine.sealed(&mut feed.state);
     }
     let before = answers(&feed);
-    let now = feed.state.clock.now();
+    let now = feed.state.clock().now();
     fill::begin(&mut feed.state, now);
     // Extents tell of what is in files; none were kept here, so only what is open is looked at.
     let open = Batch { parts: engine.all.parts.clone(), ..Batch::default() };

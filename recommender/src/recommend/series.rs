@@ -11,12 +11,12 @@ use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::forecast;
 use evenkeel_rightsizing::histogram::Histogram;
 use evenkeel_rightsizing::history::{History as _, Scope};
+use evenkeel_store::history::View;
+use evenkeel_store::key::{SeriesId, SeriesKey};
+use evenkeel_store::state::State;
+use evenkeel_store::state::minute::of_resource;
 
 use super::usage::{Question, of_all};
-use crate::history::View;
-use crate::key::{SeriesId, SeriesKey};
-use crate::state::State;
-use crate::state::minute::of_resource;
 
 /// Values of one piece.
 const PIECE: usize = 4_096;
@@ -226,7 +226,7 @@ fn minutes(state: &State, ids: &[SeriesId], resource: Resource, from: u64, to: u
 /// The last seconds of each container that runs.
 fn seconds(state: &State, ids: &[SeriesId], asked: &Asked, to: u64) -> Vec<Piece> {
     let slots = ids.iter().flat_map(|id| state.live_of(*id)).map(|(_, slot)| slot);
-    let of = |slot: &crate::state::slots::Slot| {
+    let of = |slot: &evenkeel_store::state::slots::Slot| {
         let i = &slot.identity;
         let mut piece =
             Piece { series: format!("{}/{}/{}", i.namespace, i.pod, i.container), ..Piece::default() };

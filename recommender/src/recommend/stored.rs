@@ -18,6 +18,7 @@ use evenkeel_model::key::ContainerKey;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::evidence::Evidence;
+use evenkeel_store::pace::Pace;
 use prost::Message;
 use tokio::sync::watch;
 use tracing::{debug, warn};
@@ -27,7 +28,6 @@ use super::rules::Chosen;
 use super::{Desk, list, predefined};
 use crate::acting::Meant;
 use crate::api::Context;
-use crate::pace::Pace;
 use crate::policy::status::Pass;
 
 const MAGIC: [u8; 8] = *b"EVKEELRS";
@@ -290,11 +290,11 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::key::Image;
     use crate::recommend::advice::Advisor;
     use crate::recommend::rules;
-    use crate::state::history::Bounds;
-    use crate::state::{Limits, State};
+    use evenkeel_store::key::Image;
+    use evenkeel_store::state::history::Bounds;
+    use evenkeel_store::state::{Limits, State};
 
     fn recommendation(workload: &str, request: u64) -> v1::Recommendation {
         v1::Recommendation {

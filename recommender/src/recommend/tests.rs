@@ -10,15 +10,15 @@ use evenkeel_proto::frame::Encoder;
 use evenkeel_rightsizing::histogram::Scheme;
 use evenkeel_rightsizing::policy::Goals;
 use evenkeel_rightsizing::usage::{Second, of_seconds};
+use evenkeel_store::checkpoint;
+use evenkeel_store::ingest::record::{Entry as LogEntry, Taken};
+use evenkeel_store::key::StreamKey;
+use evenkeel_store::state::history::Bounds;
+use evenkeel_store::state::{Limits, State};
 
 use super::usage::Question;
 use super::*;
-use crate::checkpoint;
 use crate::config::Config;
-use crate::ingest::record::{Entry as LogEntry, Taken};
-use crate::key::StreamKey;
-use crate::state::history::Bounds;
-use crate::state::{Limits, State};
 
 pub(super) const SECOND: u64 = 1_000_000;
 pub(super) const MINUTE: u64 = 60 * SECOND;

@@ -15,17 +15,17 @@ use evenkeel_rightsizing::forecast::{Forecast, Window, forecast};
 use evenkeel_rightsizing::histogram::{Histogram, Tally};
 use evenkeel_rightsizing::history::{History as _, Scope};
 use evenkeel_rightsizing::usage::{Second, of_seconds, percentiles};
+use evenkeel_store::history::minute::Kept;
+use evenkeel_store::history::{Of, View};
+use evenkeel_store::key::{SeriesId, SeriesKey};
+use evenkeel_store::state::State;
+use evenkeel_store::state::history::Series;
+use evenkeel_store::state::minute::{Entry, MINUTE_USEC};
+use evenkeel_store::state::slots::{Moment, Slot};
+use evenkeel_store::state::traffic::Sum;
 
 use super::Desk;
 use super::coverage::{self, Coverage};
-use crate::history::minute::Kept;
-use crate::history::{Of, View};
-use crate::key::{SeriesId, SeriesKey};
-use crate::state::State;
-use crate::state::history::Series;
-use crate::state::minute::{Entry, MINUTE_USEC};
-use crate::state::slots::{Moment, Slot};
-use crate::state::traffic::Sum;
 
 /// Seconds that are kept one by one: a longer window is answered from minutes and hours.
 const KEPT_SECONDS: u64 = 60;

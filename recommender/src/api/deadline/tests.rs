@@ -7,6 +7,9 @@ use axum::body::{Body, to_bytes};
 use evenkeel_net::Peer;
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::recommender_service_server::RecommenderService;
+use evenkeel_store::clock::WallClock;
+use evenkeel_store::ingest::engine::{Engine, Threads};
+use evenkeel_store::ingest::store::Store;
 use serde_json::Value;
 use tokio::sync::watch;
 use tower::ServiceExt as _;
@@ -16,11 +19,8 @@ use crate::api::grpc::Api;
 use crate::api::http::Site;
 use crate::api::ready::Readiness;
 use crate::audit::{Audit, Ticket};
-use crate::clock::WallClock;
 use crate::config::Config;
 use crate::identity::Access;
-use crate::ingest::engine::{Engine, Threads};
-use crate::ingest::store::Store;
 use crate::recommend::stored::Stored;
 
 /// Far above what the way through the program takes, far below what a test waits.
@@ -64,8 +64,8 @@ impl Rig {
             ..v1::Recommendation::default()
         };
         Stored::write_for_tests(&file, vec![kept], WallClock::system().now_usec() - 60_000_000);
-        let (store, _) = Store::open(&config).unwrap();
-        let (engine, threads) = Engine::start(store, &config, WallClock::system()).unwrap();
+        let (store, _) = Store::open(&config.store()).unwrap();
+        let (engine, threads) = Engine::start(store, &config.store(), WallClock::system()).unwrap();
         let stored = Arc::new(Stored::open(file));
         let live = crate::config::InForce::new(&config);
         let access = Arc::new(Access::new(&config, WallClock::system(), None));

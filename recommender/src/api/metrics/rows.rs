@@ -177,7 +177,7 @@ fn label(key: &str, value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::NodeKey;
+    use evenkeel_store::key::NodeKey;
 
     #[test]
     fn rows_are_bounded_counted_and_escaped() {

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use evenkeel_kubernetes::{ApiServer, Claims, ConnectError, Reviewed, Silence, User};
 use evenkeel_net::Peer;
+use evenkeel_store::clock::WallClock;
 
 use super::rate;
 use super::tokens::hash;
 use super::{Grant, Identity, Nodes, Proof, Refusal, Refused, Who};
-use crate::clock::WallClock;
 use crate::config::KubernetesSection;
 use answers::{Answers, Said};
 use gate::Gate;
