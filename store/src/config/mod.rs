@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use engine::{EngineKind, EngineSection, HeaderValue, SecretFrom};
-use evenkeel_settings::{Size, Span};
+pub use evenkeel_settings::{Size, Span};
 
 /// What a store is opened with.
 #[derive(Debug, Clone, PartialEq)]
