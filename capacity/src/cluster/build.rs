@@ -69,6 +69,27 @@ struct Bound {
     node: Symbol,
 }
 
+/// What many pods have in common, made ready once for all of them.
+#[derive(Debug, Clone)]
+pub struct Alike {
+    pod: Arc<Pod>,
+    charge: Arc<Charge>,
+    owner: Symbol,
+}
+
+/// What tells one pod from others that are alike.
+#[derive(Debug, Clone, Copy)]
+pub struct One<'a> {
+    /// Name.
+    pub name: &'a str,
+    /// The API server's identifier.
+    pub uid: &'a str,
+    /// Its node; empty where it has none yet.
+    pub node: &'a str,
+    /// When the kubelet took it, RFC 3339; empty before.
+    pub started: &'a str,
+}
+
 /// Collects objects into a cluster.
 #[derive(Debug)]
 pub struct Builder {
@@ -360,23 +381,29 @@ impl Builder {
             self.ended += 1;
             return Ok(());
         }
-        let mut pod = compile(&mut self.cluster, written, false)?;
-        let Cluster { resources, symbols, charges, .. } = &mut self.cluster;
-        let charge = Charge::of(written, &pod, resources, symbols);
-        let charge =
-            charges.get_key_value(&charge).map_or_else(|| Arc::new(charge), |(known, _)| Arc::clone(known));
-        *charges.entry(Arc::clone(&charge)).or_default() += 1;
-        if written.spec.node_name.is_empty() {
-            self.pending += 1;
-            return Ok(());
-        }
-        let node = self.cluster.symbols.intern(&written.spec.node_name);
+        let alike = self.alike(written)?;
+        let one = One {
+            name: &written.metadata.name,
+            uid: &written.metadata.uid,
+            node: &written.spec.node_name,
+            started: written.status.start_time.as_deref().unwrap_or(""),
+        };
+        self.add_one(&alike, one);
+        Ok(())
+    }
+
+    /// Makes ready what many pods have in common; none of them is there yet.
+    ///
+    /// # Errors
+    /// [`SelectorError`] when one of its selectors cannot be used.
+    pub(crate) fn alike(&mut self, common: &object::Pod) -> Result<Alike, SelectorError> {
+        let mut pod = compile(&mut self.cluster, common, false)?;
         // Where it is says the placement.
         pod.node_name = None;
-        let symbols = &mut self.cluster.symbols;
-        let name = symbols.intern(&written.metadata.name);
-        let uid = Uid::parse(&written.metadata.uid);
-        let started = symbols.intern(written.status.start_time.as_deref().unwrap_or(""));
+        let Cluster { resources, symbols, charges, .. } = &mut self.cluster;
+        let charge = Charge::of(common, &pod, resources, symbols);
+        let charge =
+            charges.get_key_value(&charge).map_or_else(|| Arc::new(charge), |(known, _)| Arc::clone(known));
         let pod = match self.shapes.get(&pod) {
             Some(known) => Arc::clone(known),
             None => {
@@ -385,10 +412,29 @@ impl Builder {
                 pod
             }
         };
-        let owner = written.metadata.controller().map_or(String::new(), |o| format!("{}/{}", o.kind, o.name));
+        let owner = common.metadata.controller().map_or(String::new(), |o| format!("{}/{}", o.kind, o.name));
         let owner = symbols.intern(&owner);
+        Ok(Alike { pod, charge, owner })
+    }
+
+    /// Takes in one pod of them, which has not ended.
+    pub(crate) fn add_one(&mut self, alike: &Alike, one: One<'_>) {
+        let Alike { pod, charge, owner } = alike;
+        *self.cluster.charges.entry(Arc::clone(charge)).or_default() += 1;
+        if one.node.is_empty() {
+            self.pending += 1;
+            return;
+        }
+        let symbols = &mut self.cluster.symbols;
+        let (node, name) = (symbols.intern(one.node), symbols.intern(one.name));
+        let (uid, started) = (Uid::parse(one.uid), symbols.intern(one.started));
+        let (pod, charge, owner) = (Arc::clone(pod), Arc::clone(charge), *owner);
         self.bound.push(Bound { placed: Placed { pod, name, uid, started, owner, node: 0, charge }, node });
-        Ok(())
+    }
+
+    /// Counts pods that ended: they take nothing.
+    pub(crate) fn add_ended(&mut self, pods: usize) {
+        self.ended += pods;
     }
 
     fn odd(&mut self, object: String, what: String) {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use crate::admission::Charge;
 use crate::{extender, object};
-pub use build::{BuildError, Builder, Counts, Oddity};
+pub use build::{Alike, BuildError, Builder, Counts, Oddity, One};
 use pod::Compiler;
 pub use pod::{Effect, HostPort, Manager, Pod, Spread, Taint, Term, Toleration, Weighted};
 use resources::{Amounts, ResourceNames};

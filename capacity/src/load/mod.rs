@@ -17,14 +17,14 @@ use std::io::Read;
 use serde::de::Deserializer;
 
 use document::DocumentVisitor;
-use element::{Element, Fields, Spot};
+use element::{Element, Fields, Spot, typed};
 pub use members::{Members, Rest};
 use pieces::Readings;
 pub use pieces::{Parsed, Piece, Pieces};
 pub use shapes::{Manifest, ShapeError, shapes};
 pub use stream::{Stream, StreamError};
 
-use crate::cluster::{BuildError, Builder, Cluster, Counts, Oddity};
+use crate::cluster::{Alike, BuildError, Builder, Cluster, Counts, Oddity, One};
 use crate::object::{Object, Pod};
 
 /// Kinds this crate understands, with the key of an object that holds one list for each.
@@ -57,6 +57,23 @@ fn list_of_kind(key: &str) -> Option<&'static str> {
 
 /// Kinds of which at most so many are counted by name; the rest is one number.
 const SKIPPED_KINDS: usize = 64;
+
+/// Reads one object of a kind, from JSON; nothing where the kind does not matter here. It may be told without its kind, as items of a
+/// list are.
+///
+/// # Errors
+/// With the field that is broken.
+pub fn object(kind: &str, json: &[u8]) -> Result<Option<Object>, String> {
+    let read = |fields| {
+        let mut json = serde_json::Deserializer::from_slice(json);
+        typed(Spot::Alone, kind, fields, &mut json)
+    };
+    match read(Fields::Unnamed).or_else(|_| read(Fields::Named)) {
+        Ok(Element::Known(object)) => Ok(Some(object)),
+        Ok(Element::Skipped(_)) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
 
 /// What was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -154,6 +171,36 @@ impl<'a> Loader<'a> {
     /// As [`Builder::add`].
     pub fn add(&mut self, object: &Object) -> Result<(), BuildError> {
         self.builder.add(object)
+    }
+
+    /// Makes ready what many pods have in common. Pods that are [added by this](Self::add_one) are not changed on the way, and are told
+    /// apart by whoever adds them.
+    ///
+    /// # Errors
+    /// As [`Builder::add`].
+    pub fn alike(&mut self, common: &Pod) -> Result<Alike, BuildError> {
+        self.builder.listed("Pod");
+        let name = || common.metadata.controller().map_or(&common.metadata.name, |owner| &owner.name);
+        self.builder.alike(common).map_err(|error| BuildError::Selector {
+            kind: "Pod",
+            name: format!("{}/{}", common.metadata.namespace_or_default(), name()),
+            error,
+        })
+    }
+
+    /// Takes in one pod of many that are alike.
+    pub fn add_one(&mut self, alike: &Alike, one: One<'_>) {
+        self.builder.add_one(alike, one);
+    }
+
+    /// Counts pods that ended.
+    pub fn add_ended(&mut self, pods: usize) {
+        self.builder.add_ended(pods);
+    }
+
+    /// All objects of a kind are added, even where there are none: what is missing is missing in the cluster.
+    pub fn lists(&mut self, kind: &str) {
+        self.listed(kind);
     }
 
     /// The cluster, and what was read.
