@@ -74,23 +74,7 @@ impl ApiServer {
     /// # Errors
     /// When that is not told, or cannot be used.
     pub async fn at(source: &Source) -> Result<Self, ConnectError> {
-        let options = KubeConfigOptions { context: source.context.clone(), ..KubeConfigOptions::default() };
-        let mut config = match &source.kubeconfig {
-            Some(path) => {
-                let of = |why| ConnectError::File { path: path.clone(), why: Box::new(why) };
-                let file = Kubeconfig::read_from(path).map_err(of)?;
-                Config::from_custom_kubeconfig(file, &options).await.map_err(of)?
-            }
-            None => match Config::from_kubeconfig(&options).await {
-                Ok(config) => config,
-                Err(why) => Config::incluster()
-                    .map_err(|pod| ConnectError::Nowhere { why: Box::new(why), pod: pod.to_string() })?,
-            },
-        };
-        // Whoever asks decides about asking again.
-        config.default_retry = false;
-        (config.connect_timeout, config.read_timeout) = (Some(source.patience), Some(source.patience));
-        let client = Client::try_from(config).map_err(|why| ConnectError::Client(Box::new(why)))?;
+        let client = client(source, Some(source.patience)).await?;
         Ok(Self { client, patience: source.patience })
     }
 
@@ -107,7 +91,28 @@ impl ApiServer {
     }
 }
 
-fn told(error: &Error) -> String {
+/// A client that is made as kubectl would find the server; answers are waited for so long, or for ever.
+pub(crate) async fn client(source: &Source, patience: Option<Duration>) -> Result<Client, ConnectError> {
+    let options = KubeConfigOptions { context: source.context.clone(), ..KubeConfigOptions::default() };
+    let mut config = match &source.kubeconfig {
+        Some(path) => {
+            let of = |why| ConnectError::File { path: path.clone(), why: Box::new(why) };
+            let file = Kubeconfig::read_from(path).map_err(of)?;
+            Config::from_custom_kubeconfig(file, &options).await.map_err(of)?
+        }
+        None => match Config::from_kubeconfig(&options).await {
+            Ok(config) => config,
+            Err(why) => Config::incluster()
+                .map_err(|pod| ConnectError::Nowhere { why: Box::new(why), pod: pod.to_string() })?,
+        },
+    };
+    // Whoever asks decides about asking again.
+    config.default_retry = false;
+    (config.connect_timeout, config.read_timeout) = (Some(source.patience), patience);
+    Client::try_from(config).map_err(|why| ConnectError::Client(Box::new(why)))
+}
+
+pub(crate) fn told(error: &Error) -> String {
     match error {
         Error::Api(status) => format!("status {}: {}", status.code, status.message),
         // The cause has the reason: a name that is not found, a certificate that is not trusted.

@@ -1,14 +1,21 @@
-//! The edge of the Kubernetes API server: who a token names, what a user may, and on which node a pod runs.
+//! The edge of the Kubernetes API server: who a token names, what a user may, on which node a pod runs; and the cluster's objects as they
+//! change.
 //!
-//! Owned here: the connection, how a question is put, what an answer means, and a deadline for each. Not owned: what follows
-//! from an answer, and how long it holds.
+//! Owned here: the connection, how a question is put, what an answer means, a deadline for each, and what is kept of a cluster. Not owned:
+//! what follows from an answer, and how long it holds.
 
 mod claims;
 mod connect;
+mod kinds;
 mod pods;
 mod review;
+mod view;
+mod watch;
 
 pub use claims::Claims;
 pub use connect::{ApiServer, ConnectError, Silence, Source};
+pub use kinds::{KINDS, Kind};
 pub use pods::Placed;
 pub use review::{Act, Reviewed, User};
+pub use view::{Live, View};
+pub use watch::{Counts, KindStatus, Pace, State, Watching};

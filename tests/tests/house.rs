@@ -22,7 +22,7 @@ const LIBRARIES: [(&str, &[&str]); 12] = [
     ("capacity", &["model"]),
     ("host", &["model"]),
     ("proto", &["model"]),
-    ("kubernetes", &[]),
+    ("kubernetes", &["capacity"]),
     ("enforce", &["model", "qos", "host", "log"]),
     ("store", &["model", "settings", "rightsizing", "log", "proto"]),
 ];

@@ -1,19 +1,26 @@
-//! A Kubernetes API server for tests: reviews of tokens and rights, and pods, over TLS, with answers of the form that a real one gives
-//! (1.36). It can fall silent, fail, and take its time.
+//! A Kubernetes API server for tests: objects that are listed, watched, made, changed and deleted, reviews of tokens and rights, over TLS,
+//! with answers of the form that a real one gives (1.36; `replays.rs` compares them with recorded ones). It can fall silent, fail, and take
+//! its time.
 
-use std::collections::{BTreeMap, BTreeSet};
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+pub(crate) mod recorded;
+mod refusal;
+mod rest;
+mod select;
+mod store;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path as InPath, State};
 use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hyper::service::service_fn;
@@ -23,7 +30,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
-use tower::ServiceExt as _;
+
+use rest::{Asked, Named};
+use store::Store;
 
 /// The audience of an API server itself.
 pub(crate) const OWN: &str = "https://kubernetes.default.svc.cluster.local";
@@ -57,8 +66,15 @@ struct Known {
     accounts: BTreeMap<String, Account>,
     /// User, verb, resource, namespace; the empty one for all.
     rights: BTreeSet<(String, String, String, String)>,
-    /// Namespace, name; uid, node.
-    pods: BTreeMap<(String, String), (String, String)>,
+    store: Store,
+    /// Plurals that the recommender may not see.
+    forbidden: BTreeSet<String>,
+    /// How long a watch lasts at most.
+    watch_lasts: Option<Duration>,
+    /// Refusals of the next lists and watches, each with `Retry-After`.
+    storm: VecDeque<(u16, Option<u64>)>,
+    /// What was asked for: method, path and parameters.
+    asked_for: Vec<String>,
     /// Tokens and namespaces asked about.
     reviewed: Vec<String>,
     asked: Vec<(String, String, String)>,
@@ -82,7 +98,11 @@ impl ApiServer {
             mood: Mood::Well,
             accounts: BTreeMap::new(),
             rights: BTreeSet::new(),
-            pods: BTreeMap::new(),
+            store: Store::new(),
+            forbidden: BTreeSet::new(),
+            watch_lasts: None,
+            storm: VecDeque::new(),
+            asked_for: Vec::new(),
             reviewed: Vec::new(),
             asked: Vec::new(),
         };
@@ -95,12 +115,7 @@ impl ApiServer {
             .with_no_client_auth()
             .with_single_cert(chain, PrivateKeyDer::try_from(key.serialize_der()).unwrap())
             .unwrap();
-        let router = Router::new()
-            .route("/apis/authentication.k8s.io/v1/tokenreviews", post(review_token))
-            .route("/apis/authorization.k8s.io/v1/subjectaccessreviews", post(review_access))
-            .route("/api/v1/namespaces/{namespace}/pods/{name}", get(pod))
-            .with_state(Arc::clone(&known));
-        tokio::spawn(serve(listener, TlsAcceptor::from(Arc::new(config)), router, Arc::clone(&known)));
+        tokio::spawn(serve(listener, TlsAcceptor::from(Arc::new(config)), Arc::clone(&known)));
         Self { at, ca: certificate.pem(), known }
     }
 
@@ -175,8 +190,83 @@ impl ApiServer {
 
     /// A pod of the agents' namespace.
     pub(crate) fn runs(&self, pod: &str, uid: &str, node: &str) {
-        let key = ("evenkeel".to_owned(), pod.to_owned());
-        self.known.lock().unwrap().pods.insert(key, (uid.to_owned(), node.to_owned()));
+        self.put(json!({
+            "kind": "Pod", "apiVersion": "v1", "metadata": { "name": pod, "namespace": "evenkeel", "uid": uid },
+            "spec": { "nodeName": node, "containers": [] },
+        }));
+    }
+
+    /// Makes or changes an object; how it is then.
+    pub(crate) fn put(&self, object: Value) -> Value {
+        let collection = collection(&object);
+        self.known.lock().unwrap().store.put(&collection, object)
+    }
+
+    /// Makes or changes an object that is kept where this is listed.
+    pub(crate) fn put_at(&self, collection: &str, object: Value) {
+        self.known.lock().unwrap().store.put(collection, object);
+    }
+
+    /// Takes an object out.
+    pub(crate) fn delete(&self, collection: &str, namespace: &str, name: &str) {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.known.lock().unwrap().store.delete(collection, &key).unwrap();
+    }
+
+    /// Forgets all versions before the present one, as etcd's compaction does.
+    pub(crate) fn compact(&self) {
+        self.known.lock().unwrap().store.compact();
+    }
+
+    /// The newest version.
+    pub(crate) fn version(&self) -> u64 {
+        self.known.lock().unwrap().store.version
+    }
+
+    /// Sets the newest version, so that recorded ones fit.
+    pub(crate) fn set_version(&self, version: u64) {
+        self.known.lock().unwrap().store.version = version;
+    }
+
+    /// Nobody sees these any more, or all do again.
+    pub(crate) fn forbid(&self, plural: &str, yes: bool) {
+        let forbidden = &mut self.known.lock().unwrap().forbidden;
+        if yes {
+            forbidden.insert(plural.to_owned())
+        } else {
+            forbidden.remove(plural)
+        };
+    }
+
+    /// Each watch ends after this time.
+    pub(crate) fn watches_last(&self, lasts: Option<Duration>) {
+        self.known.lock().unwrap().watch_lasts = lasts;
+    }
+
+    /// The next so many lists and watches are refused.
+    pub(crate) fn storm(&self, times: usize, status: u16, retry_after: Option<u64>) {
+        self.known.lock().unwrap().storm.extend(std::iter::repeat_n((status, retry_after), times));
+    }
+
+    /// Refusals that nobody has got yet.
+    pub(crate) fn storm_left(&self) -> usize {
+        self.known.lock().unwrap().storm.len()
+    }
+
+    /// Method, path and parameters of everything that was asked for and has this in it.
+    pub(crate) fn asked_for(&self, with: &str) -> Vec<String> {
+        let known = self.known.lock().unwrap();
+        known.asked_for.iter().filter(|asked| asked.contains(with)).cloned().collect()
+    }
+
+    /// Where it listens.
+    pub(crate) fn url(&self) -> String {
+        format!("https://localhost:{}", self.at.port())
+    }
+
+    /// The certificate of who signed its own.
+    pub(crate) fn authority(&self) -> &str {
+        &self.ca
     }
 
     /// How often it was asked about tokens.
@@ -209,15 +299,27 @@ pub(crate) fn made_up(audiences: &[&str], seconds: i64) -> String {
     format!("{head}.{payload}.{}", URL_SAFE_NO_PAD.encode(format!("signature {id}")))
 }
 
-async fn serve(listener: TcpListener, tls: TlsAcceptor, router: Router, known: Arc<Mutex<Known>>) {
+/// Where objects like this one are listed.
+fn collection(object: &Value) -> String {
+    let (kind, version) = (object["kind"].as_str().unwrap(), object["apiVersion"].as_str().unwrap());
+    let plural = match kind.to_lowercase() {
+        kind if kind.ends_with("class") => format!("{kind}es"),
+        kind if kind.ends_with('y') => format!("{}ies", kind.trim_end_matches('y')),
+        kind => format!("{kind}s"),
+    };
+    let root = if version == "v1" { "/api" } else { "/apis" };
+    format!("{root}/{version}/{plural}")
+}
+
+async fn serve(listener: TcpListener, tls: TlsAcceptor, known: Arc<Mutex<Known>>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { return };
-        let (tls, router, known) = (tls.clone(), router.clone(), Arc::clone(&known));
+        let (tls, known) = (tls.clone(), Arc::clone(&known));
         tokio::spawn(async move {
             let Ok(stream) = tls.accept(stream).await else { return };
             let answer = service_fn(move |request: Request<hyper::body::Incoming>| {
-                let (router, known) = (router.clone(), Arc::clone(&known));
-                async move { answered(router, known, request.map(Body::new)).await }
+                let known = Arc::clone(&known);
+                async move { Ok::<_, std::convert::Infallible>(answered(known, request.map(Body::new)).await) }
             });
             let _ended = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), answer)
@@ -226,40 +328,76 @@ async fn serve(listener: TcpListener, tls: TlsAcceptor, router: Router, known: A
     }
 }
 
-async fn answered(
-    router: Router,
-    known: Arc<Mutex<Known>>,
-    request: Request<Body>,
-) -> Result<Response, std::convert::Infallible> {
+async fn answered(known: Arc<Mutex<Known>>, request: Request<Body>) -> Response {
+    let (head, body) = request.into_parts();
+    let text =
+        |name| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let path = head.uri.path().to_owned();
     let own = format!("Bearer {RECOMMENDER}");
-    if request.headers().get(header::AUTHORIZATION).is_none_or(|value| value.as_bytes() != own.as_bytes()) {
-        return Ok(status(401, "Unauthorized"));
+    match text(header::AUTHORIZATION) {
+        bearer if bearer == own => {}
+        bearer if bearer.is_empty() => {
+            let Named { group, plural, .. } = Named::parse(&path).unwrap_or_default();
+            return refusal::forbidden("system:anonymous", "list", &group, &plural);
+        }
+        _ => return refusal::status(401, "Unauthorized", "Unauthorized", Value::Null),
     }
     let mood = known.lock().unwrap().mood;
     match mood {
         Mood::Well => {}
-        Mood::Fails(code) => return Ok(status(code, "an error on the server")),
+        Mood::Fails(403) => return refusal::status(403, "Forbidden", "an error on the server", Value::Null),
+        Mood::Fails(code) => return rest::storm(code, None),
         Mood::Silent => std::future::pending().await,
         Mood::Slow(time) => tokio::time::sleep(time).await,
     }
-    router.oneshot(request).await
-}
-
-fn status(code: u16, message: &str) -> Response {
-    let reason = match code {
-        401 => "Unauthorized",
-        403 => "Forbidden",
-        404 => "NotFound",
-        _ => "InternalError",
+    let body = axum::body::to_bytes(body, 4 << 20).await.unwrap_or_default();
+    match path.as_str() {
+        "/apis/authentication.k8s.io/v1/tokenreviews" => {
+            return review_token(&known, serde_json::from_slice(&body).unwrap());
+        }
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
+            return review_access(&known, serde_json::from_slice(&body).unwrap());
+        }
+        _ => {}
+    }
+    let refused = {
+        let mut known = known.lock().unwrap();
+        known.asked_for.push(format!("{} {}", head.method, head.uri));
+        if head.method == "GET" { known.storm.pop_front() } else { None }
     };
-    let body = json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": reason,
-        "code": code,
+    if let Some((status, seconds)) = refused {
+        return rest::storm(status, seconds);
+    }
+    let parameters = head.uri.query().unwrap_or_default().split('&').filter_map(|part| {
+        let (key, value) = part.split_once('=')?;
+        Some((key.to_owned(), plain(value)))
     });
-    (StatusCode::from_u16(code).unwrap(), Json(body)).into_response()
+    let asked = Asked {
+        method: head.method.to_string(),
+        path,
+        parameters: parameters.collect(),
+        accept: text(header::ACCEPT),
+        content_type: text(header::CONTENT_TYPE),
+        body,
+    };
+    rest::answer(&known, &asked)
 }
 
-async fn review_token(State(known): State<Arc<Mutex<Known>>>, Json(mut review): Json<Value>) -> Response {
+/// A value of a query without its escapes.
+fn plain(text: &str) -> String {
+    let (mut bytes, mut out) = (text.bytes(), Vec::new());
+    while let Some(byte) = bytes.next() {
+        let hex = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16)).unwrap_or(0) as u8;
+        out.push(match byte {
+            b'+' => b' ',
+            b'%' => hex(bytes.next()) * 16 + hex(bytes.next()),
+            other => other,
+        });
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn review_token(known: &Mutex<Known>, mut review: Value) -> Response {
     let mut known = known.lock().unwrap();
     let token = review["spec"]["token"].as_str().unwrap_or_default().to_owned();
     known.reviewed.push(token.clone());
@@ -285,7 +423,7 @@ async fn review_token(State(known): State<Arc<Mutex<Known>>>, Json(mut review): 
     (StatusCode::CREATED, Json(review)).into_response()
 }
 
-async fn review_access(State(known): State<Arc<Mutex<Known>>>, Json(mut review): Json<Value>) -> Response {
+fn review_access(known: &Mutex<Known>, mut review: Value) -> Response {
     let mut known = known.lock().unwrap();
     let spec = &review["spec"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -299,14 +437,4 @@ async fn review_access(State(known): State<Arc<Mutex<Known>>>, Json(mut review):
         is_group && (known.rights.contains(&right("")) || known.rights.contains(&right(&namespace)));
     review["status"] = json!({ "allowed": allowed, "reason": "" });
     (StatusCode::CREATED, Json(review)).into_response()
-}
-
-async fn pod(State(known): State<Arc<Mutex<Known>>>, InPath(key): InPath<(String, String)>) -> Response {
-    let known = known.lock().unwrap();
-    let Some((uid, node)) = known.pods.get(&key) else { return status(404, "pods not found") };
-    let body = json!({
-        "kind": "Pod", "apiVersion": "v1", "metadata": { "name": key.1, "namespace": key.0, "uid": uid },
-        "spec": { "nodeName": node, "containers": [] },
-    });
-    Json(body).into_response()
 }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+#[path = "../../../kubernetes/tests/apiserver/mod.rs"]
 pub(crate) mod apiserver;
 pub(crate) mod tls;
 

@@ -1,0 +1,225 @@
+//! The cluster as its API server tells it: what the simulator reads, and who made which pod.
+//!
+//! Owned here: what is kept of each object, and joining pods to the controllers at the top. Not owned: how objects arrive
+//! (`crate::watch`), what they mean for scheduling (`evenkeel_capacity`).
+//!
+//! While a kind is listed anew, what was known of it stays, object by object, until the list is whole; then what was not in it goes.
+
+mod cluster;
+mod pods;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use evenkeel_capacity::load;
+use evenkeel_capacity::object::{Metadata, Object, OwnerReference};
+use serde::Deserialize;
+
+use crate::kinds::{JOB, Kind, POD};
+use cluster::Built;
+pub use cluster::Live;
+use pods::Pods;
+
+/// By namespace (empty where there is none) and name.
+type Names<T> = BTreeMap<Box<str>, BTreeMap<Box<str>, T>>;
+
+/// A cluster's objects.
+#[derive(Debug, Default)]
+pub struct View {
+    inner: RwLock<Inner>,
+    /// Counts every change, so that what was made of the view can be used again while it stands.
+    changes: AtomicU64,
+    built: Mutex<Option<Built>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    kinds: BTreeMap<&'static str, Kept>,
+    pods: Pods,
+}
+
+/// Objects of a kind.
+#[derive(Debug, Default)]
+struct Kept {
+    /// A list of it came whole.
+    is_known: bool,
+    /// Of the list that is being read, or was read last.
+    mark: u32,
+    count: usize,
+    objects: Names<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    mark: u32,
+    of: Of,
+}
+
+/// What is kept of an object.
+#[derive(Debug)]
+enum Of {
+    Object(Object),
+    /// Who controls it.
+    Owner(Option<OwnerReference>),
+}
+
+/// An object of which only the metadata is looked at.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    metadata: Metadata,
+}
+
+impl View {
+    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A list begins; its mark.
+    pub(crate) fn begin(&self, kind: &'static Kind) -> u32 {
+        let mut inner = self.write();
+        let kept = inner.kinds.entry(kind.name).or_default();
+        kept.mark = kept.mark.wrapping_add(1);
+        kept.mark
+    }
+
+    /// A list is whole: what was not in it is gone. How many objects there are.
+    pub(crate) fn end(&self, kind: &'static Kind, mark: u32) -> usize {
+        let mut inner = self.write();
+        let Inner { kinds, pods } = &mut *inner;
+        let kept = kinds.entry(kind.name).or_default();
+        kept.is_known = true;
+        if kind.name == POD {
+            pods.sweep(mark);
+            return pods.count();
+        }
+        kept.objects.retain(|_, names| {
+            names.retain(|_, entry| entry.mark == mark);
+            !names.is_empty()
+        });
+        kept.count = kept.objects.values().map(BTreeMap::len).sum();
+        kept.count
+    }
+
+    /// Takes in an object of a list.
+    ///
+    /// # Errors
+    /// When it cannot be understood; what was known of it stays.
+    pub(crate) fn put(&self, kind: &'static Kind, json: &[u8], mark: u32) -> Result<(), String> {
+        self.take(kind, json, Some(mark))
+    }
+
+    /// Takes in an object that is new or changed.
+    ///
+    /// # Errors
+    /// As [`View::put`].
+    pub(crate) fn put_now(&self, kind: &'static Kind, json: &[u8]) -> Result<(), String> {
+        self.take(kind, json, None)
+    }
+
+    fn take(&self, kind: &'static Kind, json: &[u8], mark: Option<u32>) -> Result<(), String> {
+        let unreadable = |why: &dyn std::fmt::Display| format!("{} that makes no sense: {why}", kind.name);
+        let named: Named = serde_json::from_slice(json).map_err(|error| unreadable(&error))?;
+        if named.metadata.name.is_empty() {
+            return Err(unreadable(&"it has no name"));
+        }
+        // Read before anything is locked.
+        let read = match kind.name {
+            JOB => Ok(Some(Of::Owner(named.metadata.controller().cloned()))),
+            name => load::object(name, json).map(|object| object.map(Of::Object)),
+        };
+        let mut inner = self.write();
+        let Inner { kinds, pods } = &mut *inner;
+        let kept = kinds.entry(kind.name).or_default();
+        let mark = mark.unwrap_or(kept.mark);
+        let Metadata { namespace, name, .. } = named.metadata;
+        match read {
+            Ok(Some(Of::Object(Object::Pod(pod)))) => pods.put(*pod, mark),
+            Ok(Some(of)) => {
+                let names = kept.objects.entry(namespace.into()).or_default();
+                let before = names.insert(name.into(), Entry { mark, of });
+                kept.count += usize::from(before.is_none());
+            }
+            Ok(None) => {}
+            // It is still there, as it was.
+            Err(why) if kind.name == POD => {
+                pods.touch(&namespace, &name, mark);
+                return Err(unreadable(&why));
+            }
+            Err(why) => {
+                if let Some(entry) = kept.objects.get_mut(&*namespace).and_then(|names| names.get_mut(&*name))
+                {
+                    entry.mark = mark;
+                }
+                return Err(unreadable(&why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes out an object that is gone.
+    ///
+    /// # Errors
+    /// When it cannot be understood.
+    pub(crate) fn remove(&self, kind: &'static Kind, json: &[u8]) -> Result<(), String> {
+        let named: Named = serde_json::from_slice(json)
+            .map_err(|error| format!("a deleted {} that makes no sense: {error}", kind.name))?;
+        let Metadata { namespace, name, .. } = named.metadata;
+        let mut inner = self.write();
+        if kind.name == POD {
+            inner.pods.remove(&namespace, &name);
+            return Ok(());
+        }
+        let Some(kept) = inner.kinds.get_mut(kind.name) else { return Ok(()) };
+        let Some(names) = kept.objects.get_mut(&*namespace) else { return Ok(()) };
+        kept.count -= usize::from(names.remove(&*name).is_some());
+        if names.is_empty() {
+            kept.objects.remove(&*namespace);
+        }
+        Ok(())
+    }
+
+    /// How many objects of a kind there are.
+    pub(crate) fn count(&self, kind: &'static Kind) -> usize {
+        let inner = self.read();
+        if kind.name == POD {
+            return inner.pods.count();
+        }
+        inner.kinds.get(kind.name).map_or(0, |kept| kept.count)
+    }
+
+    /// The controller at the top of a pod, such as `deployment/web`: what a ReplicaSet or Job was made by, else what made the pod. `None`
+    /// where nothing did, where the pod is not known, or is a later one of the name.
+    ///
+    /// Controllers above these are not looked for: what an operator's object makes is a workload of its own.
+    #[must_use]
+    pub fn workload(&self, namespace: &str, pod: &str, uid: &str) -> Option<String> {
+        let inner = self.read();
+        let owner = inner.pods.owner(namespace, pod, uid)?;
+        let top = inner.owner_of(namespace, owner);
+        let OwnerReference { kind, name, .. } = top.unwrap_or(owner);
+        Some(format!("{}/{name}", kind.to_ascii_lowercase()))
+    }
+}
+
+impl Inner {
+    /// Who controls a controller.
+    fn owner_of(&self, namespace: &str, of: &OwnerReference) -> Option<&OwnerReference> {
+        if !matches!(of.kind.as_str(), "ReplicaSet" | JOB) {
+            return None;
+        }
+        match &self.kinds.get(of.kind.as_str())?.objects.get(namespace)?.get(of.name.as_str())?.of {
+            Of::Object(Object::ReplicaSet(set)) => set.metadata.controller(),
+            Of::Owner(owner) => owner.as_ref(),
+            Of::Object(_) => None,
+        }
+    }
+}

@@ -1,0 +1,591 @@
+//! Objects over HTTP: get, list in pages, watch, create, replace, patch, delete.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use futures::stream;
+use serde_json::{Value, json};
+
+use super::Known;
+use super::refusal::{self, after, bad, conflict, exists, initial_events, list_gone, not_found, page_gone};
+use super::select::Select;
+use super::store::{Change, Frozen, Key, Store};
+
+/// Group, plural and kind of what is served; those in no namespace.
+const KINDS: [(&str, &str, &str); 24] = [
+    ("", "nodes", "Node"),
+    ("", "pods", "Pod"),
+    ("", "namespaces", "Namespace"),
+    ("", "services", "Service"),
+    ("", "configmaps", "ConfigMap"),
+    ("", "replicationcontrollers", "ReplicationController"),
+    ("", "persistentvolumes", "PersistentVolume"),
+    ("", "persistentvolumeclaims", "PersistentVolumeClaim"),
+    ("", "resourcequotas", "ResourceQuota"),
+    ("", "limitranges", "LimitRange"),
+    ("apps", "replicasets", "ReplicaSet"),
+    ("apps", "statefulsets", "StatefulSet"),
+    ("apps", "deployments", "Deployment"),
+    ("apps", "daemonsets", "DaemonSet"),
+    ("batch", "jobs", "Job"),
+    ("batch", "cronjobs", "CronJob"),
+    ("coordination.k8s.io", "leases", "Lease"),
+    ("storage.k8s.io", "storageclasses", "StorageClass"),
+    ("storage.k8s.io", "csinodes", "CSINode"),
+    ("storage.k8s.io", "csidrivers", "CSIDriver"),
+    ("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity"),
+    ("storage.k8s.io", "volumeattachments", "VolumeAttachment"),
+    ("scheduling.k8s.io", "priorityclasses", "PriorityClass"),
+    ("node.k8s.io", "runtimeclasses", "RuntimeClass"),
+];
+/// One more, in a group of its own.
+const BUDGET: (&str, &str, &str) = ("policy", "poddisruptionbudgets", "PodDisruptionBudget");
+
+/// What a path names.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Named {
+    pub(crate) group: String,
+    version: String,
+    pub(crate) plural: String,
+    kind: &'static str,
+    namespace: String,
+    name: String,
+    sub: String,
+}
+
+impl Named {
+    /// Of `/api/v1/...` or `/apis/GROUP/VERSION/...`.
+    pub(crate) fn parse(path: &str) -> Option<Self> {
+        let mut parts = path.trim_matches('/').split('/');
+        let group = match parts.next()? {
+            "api" => String::new(),
+            "apis" => parts.next()?.to_owned(),
+            _ => return None,
+        };
+        let version = parts.next()?.to_owned();
+        let rest: Vec<&str> = parts.collect();
+        let (namespace, rest) = match rest.as_slice() {
+            ["namespaces", namespace, rest @ ..] if !rest.is_empty() && rest != ["status"] => {
+                (*namespace, rest)
+            }
+            rest => ("", rest),
+        };
+        let [plural, rest @ ..] = rest else { return None };
+        let text = |at: usize| rest.get(at).map_or(String::new(), |part| (*part).to_owned());
+        let all = KINDS.iter().chain([&BUDGET]);
+        let kind =
+            all.clone().find(|(of, name, _)| *of == group && name == plural).map_or("", |(_, _, kind)| kind);
+        let (name, sub) = (text(0), text(1));
+        Some(Self {
+            group,
+            version,
+            plural: (*plural).to_owned(),
+            kind,
+            namespace: namespace.to_owned(),
+            name,
+            sub,
+        })
+    }
+
+    /// Where all objects of the kind are listed.
+    pub(crate) fn collection(&self) -> String {
+        let Self { group, version, plural, .. } = self;
+        if group.is_empty() {
+            format!("/api/{version}/{plural}")
+        } else {
+            format!("/apis/{group}/{version}/{plural}")
+        }
+    }
+
+    fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    fn key(&self) -> Key {
+        (self.namespace.clone(), self.name.clone())
+    }
+}
+
+/// A question about objects.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) parameters: HashMap<String, String>,
+    pub(crate) accept: String,
+    pub(crate) content_type: String,
+    pub(crate) body: Bytes,
+}
+
+impl Asked {
+    fn parameter(&self, name: &str) -> &str {
+        self.parameters.get(name).map_or("", String::as_str)
+    }
+
+    fn is_partial(&self) -> bool {
+        self.accept.contains("as=PartialObjectMetadata")
+    }
+}
+
+/// Answers it.
+pub(crate) fn answer(known: &Arc<Mutex<Known>>, asked: &Asked) -> Response {
+    let Some(named) = Named::parse(&asked.path) else {
+        return (StatusCode::NOT_FOUND, "404 page not found\n").into_response();
+    };
+    if named.kind.is_empty() {
+        return refusal::unknown();
+    }
+    let mut locked = known.lock().unwrap();
+    if locked.forbidden.contains(&named.plural) {
+        let verb = if asked.parameter("watch") == "true" { "watch" } else { "list" };
+        return refusal::forbidden("recommender", verb, &named.group, &named.plural);
+    }
+    let store = &mut locked.store;
+    match (asked.method.as_str(), named.name.is_empty()) {
+        ("GET", true) if asked.parameter("watch") == "true" => {
+            let lasts = locked.watch_lasts;
+            drop(locked);
+            watch(known, &named, asked, lasts)
+        }
+        ("GET", true) => list(store, &named, asked),
+        ("GET", false) => match store.get(&named.collection(), &named.key()) {
+            Some(text) => ok(StatusCode::OK, text.to_string()),
+            None => not_found(&named.group, &named.plural, &named.name),
+        },
+        ("POST", true) => create(store, &named, asked),
+        ("PUT", false) => replace(store, &named, asked),
+        ("PATCH", false) => patch(store, &named, asked),
+        ("DELETE", false) => delete(store, &named, asked),
+        _ => refusal::status(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+            json!({}),
+        ),
+    }
+}
+
+fn ok(status: StatusCode, text: String) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+/// An object as it is asked for: whole, or its metadata alone.
+fn shown(text: &str, is_partial: bool) -> String {
+    if !is_partial {
+        return text.to_owned();
+    }
+    let object: Value = serde_json::from_str(text).unwrap();
+    json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"] })
+        .to_string()
+}
+
+/// A token that goes on after a key.
+fn token(version: i64, key: &Key) -> String {
+    let start = format!("{}/{}\u{0}", key.0, key.1);
+    STANDARD_NO_PAD.encode(json!({ "v": "meta.k8s.io/v1", "rv": version, "start": start }).to_string())
+}
+
+fn token_of(text: &str) -> Option<(i64, Key)> {
+    let token: Value = serde_json::from_slice(&STANDARD_NO_PAD.decode(text).ok()?).ok()?;
+    // Those of the API server's cache begin with a slash, those of etcd do not.
+    let start = token["start"].as_str()?.trim_end_matches('\u{0}').trim_start_matches('/');
+    let (namespace, name) = start.split_once('/').unwrap_or(("", start));
+    Some((token["rv"].as_i64()?, (namespace.to_owned(), name.to_owned())))
+}
+
+fn list(store: &mut Store, named: &Named, asked: &Asked) -> Response {
+    let select = match Select::parse(asked.parameter("fieldSelector"), asked.parameter("labelSelector")) {
+        Ok(select) => select,
+        Err(why) => return bad(&why),
+    };
+    let limit = match asked.parameter("limit") {
+        "" => usize::MAX,
+        text => match text.parse() {
+            Ok(0) => usize::MAX,
+            Ok(limit) => limit,
+            Err(_) => return bad(&format!("strconv.ParseInt: parsing {text:?}: invalid syntax")),
+        },
+    };
+    let mut version = store.version;
+    if let text @ [_, ..] = asked.parameter("resourceVersion").as_bytes() {
+        let text = String::from_utf8_lossy(text);
+        let Ok(asked_for) = text.parse::<u64>() else {
+            let why = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
+            return bad(&format!(
+                "invalid resource version: resourceVersion: Invalid value: {text:?}: {why}"
+            ));
+        };
+        if asked_for > store.version {
+            return refusal::too_new(asked_for, store.version);
+        }
+        if asked.parameter("resourceVersionMatch") == "Exact" && asked_for <= store.compacted {
+            return list_gone();
+        }
+    }
+    let mut start = None;
+    if !asked.parameter("continue").is_empty() {
+        let Some((of, key)) = token_of(asked.parameter("continue")) else {
+            let why = "continue key is not valid: invalid character '\\u0081' looking for beginning of value";
+            return bad(&format!("invalid continue token: {why}"));
+        };
+        match u64::try_from(of) {
+            Ok(of) if of <= store.compacted => return page_gone(&token(-1, &key)),
+            Ok(of) => version = of,
+            Err(_) => {}
+        }
+        start = Some(key);
+    }
+    let objects = frozen(store, named, asked, &select, version);
+    page(named, asked, &objects, (version, start, limit))
+}
+
+/// The objects of a list, as they were when it began.
+fn frozen(store: &mut Store, named: &Named, asked: &Asked, select: &Select, version: u64) -> Frozen {
+    let of = |name| asked.parameter(name);
+    let what =
+        format!("{} {} {} {}", named.collection(), named.namespace, of("fieldSelector"), of("labelSelector"));
+    if let Some(known) = store.frozen.get(&(what.clone(), version)) {
+        return Arc::clone(known);
+    }
+    let objects = store.objects.get(named.collection().as_str()).into_iter().flatten();
+    let objects = objects
+        .filter(|(key, text)| (named.namespace.is_empty() || key.0 == named.namespace) && select.takes(text))
+        .map(|(key, text)| (key.clone(), Arc::clone(text)));
+    let frozen: Frozen = Arc::new(objects.collect());
+    if !of("limit").is_empty() {
+        store.frozen.retain(|(kept, _), _| *kept != what);
+        store.frozen.insert((what, version), Arc::clone(&frozen));
+    }
+    frozen
+}
+
+fn page(
+    named: &Named,
+    asked: &Asked,
+    objects: &[(Key, Arc<str>)],
+    (version, start, limit): (u64, Option<Key>, usize),
+) -> Response {
+    let from = start.map_or(0, |start| objects.partition_point(|(key, _)| *key < start));
+    let until = from.saturating_add(limit).min(objects.len());
+    let partial = asked.is_partial();
+    let (kind, api) = if partial {
+        ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned())
+    } else {
+        (format!("{}List", named.kind), named.api_version())
+    };
+    let mut metadata = json!({ "resourceVersion": version.to_string() });
+    if let Some((next, _)) = objects.get(until) {
+        metadata["continue"] = token(version as i64, next).into();
+    }
+    let mut text = format!("{{\"kind\":{kind:?},\"apiVersion\":{api:?},\"metadata\":{metadata},\"items\":[");
+    for (at, (_, object)) in objects[from..until].iter().enumerate() {
+        text.push_str(if at == 0 { "" } else { "," });
+        text.push_str(&shown(object, partial));
+    }
+    text.push_str("]}");
+    ok(StatusCode::OK, text)
+}
+
+/// A watch that is being sent.
+struct Sent {
+    known: Arc<Mutex<Known>>,
+    moved: tokio::sync::watch::Receiver<u64>,
+    named: Named,
+    select: Select,
+    partial: bool,
+    bookmarks: bool,
+    version: u64,
+    initial: Option<String>,
+    ends: tokio::time::Instant,
+    is_over: bool,
+}
+
+fn watch(known: &Arc<Mutex<Known>>, named: &Named, asked: &Asked, lasts: Option<Duration>) -> Response {
+    let locked = known.lock().unwrap();
+    let store = &locked.store;
+    let initial_asked = asked.parameter("sendInitialEvents") == "true";
+    if initial_asked && asked.parameter("resourceVersionMatch") != "NotOlderThan" {
+        return initial_events();
+    }
+    let select = match Select::parse(asked.parameter("fieldSelector"), asked.parameter("labelSelector")) {
+        Ok(select) => select,
+        Err(why) => return bad(&why),
+    };
+    let Ok(version) = asked
+        .parameter("resourceVersion")
+        .parse::<u64>()
+        .or_else(|error| if asked.parameter("resourceVersion").is_empty() { Ok(0) } else { Err(error) })
+    else {
+        return bad("invalid resource version");
+    };
+    let bookmarks = asked.parameter("allowWatchBookmarks") == "true";
+    let partial = asked.is_partial();
+    let mut initial = None;
+    if version == 0 {
+        let mut text = String::new();
+        let all = store.objects.get(named.collection().as_str()).into_iter().flatten();
+        for (_, object) in all.filter(|(key, text)| {
+            (named.namespace.is_empty() || key.0 == named.namespace) && select.takes(text)
+        }) {
+            writeln!(text, "{{\"type\":\"ADDED\",\"object\":{}}}", shown(object, partial)).unwrap();
+        }
+        if initial_asked && bookmarks {
+            let annotations = json!({ "k8s.io/initial-events-end": "true" });
+            writeln!(text, "{}", bookmark(named, store.version, Some(annotations))).unwrap();
+        }
+        initial = Some(text);
+    } else if version < store.compacted {
+        initial = Some(format!("{}\n", refusal::watch_gone(version, store.version)));
+    }
+    let is_gone = version != 0 && version < store.compacted;
+    let seconds = asked.parameter("timeoutSeconds").parse().unwrap_or(1800);
+    let lasts = lasts.unwrap_or(Duration::from_secs(seconds)).min(Duration::from_secs(seconds));
+    let sent = Sent {
+        known: Arc::clone(known),
+        moved: store.moved.subscribe(),
+        named: named.clone(),
+        select,
+        partial,
+        bookmarks,
+        version: if version == 0 { store.version } else { version },
+        initial,
+        ends: tokio::time::Instant::now() + lasts,
+        is_over: is_gone,
+    };
+    let body = Body::from_stream(stream::unfold(sent, |mut sent| async {
+        let text = sent.next().await?;
+        Some((Ok::<_, Infallible>(text), sent))
+    }));
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+fn bookmark(named: &Named, version: u64, annotations: Option<Value>) -> Value {
+    let mut metadata = json!({ "resourceVersion": version.to_string() });
+    if let Some(annotations) = annotations {
+        metadata["annotations"] = annotations;
+    }
+    json!({ "type": "BOOKMARK", "object": { "kind": named.kind, "apiVersion": named.api_version(), "metadata": metadata } })
+}
+
+impl Sent {
+    /// What is sent next; nothing at the end.
+    async fn next(&mut self) -> Option<String> {
+        if let Some(initial) = self.initial.take().filter(|text| !text.is_empty()) {
+            return Some(initial);
+        }
+        loop {
+            if self.is_over {
+                return None;
+            }
+            let text = self.changes();
+            if !text.is_empty() {
+                return Some(text);
+            }
+            tokio::select! {
+                moved = self.moved.changed() => if moved.is_err() { return None },
+                () = tokio::time::sleep_until(self.ends) => {
+                    self.is_over = true;
+                    // One more at the end, as a real one does.
+                    if self.bookmarks {
+                        return Some(format!("{}\n", bookmark(&self.named, self.version, None)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Changes since the last ones.
+    fn changes(&mut self) -> String {
+        let mut text = String::new();
+        let known = Arc::clone(&self.known);
+        let known = known.lock().unwrap();
+        let collection = self.named.collection();
+        let from = known.store.log.partition_point(|change| change.version <= self.version);
+        for change in known.store.log.range(from..).filter(|change| *change.collection == *collection) {
+            if let Some(kind) = self.kind(change) {
+                writeln!(text, "{{\"type\":{kind:?},\"object\":{}}}", shown(&change.text, self.partial))
+                    .unwrap();
+            }
+        }
+        self.moved.mark_unchanged();
+        self.version = self.version.max(known.store.version);
+        text
+    }
+
+    /// What a change is for who looks at some objects alone.
+    fn kind(&self, change: &Change) -> Option<&'static str> {
+        if !self.named.namespace.is_empty() && self.named.namespace != change.key.0 {
+            return None;
+        }
+        let before = change.before.as_ref().is_some_and(|text| self.select.takes(text));
+        let after = change.kind != "DELETED" && self.select.takes(&change.text);
+        match (before, after) {
+            (false, true) => Some("ADDED"),
+            (true, true) => Some("MODIFIED"),
+            (true, false) => Some("DELETED"),
+            (false, false) => None,
+        }
+    }
+}
+
+fn parsed(asked: &Asked) -> Result<Value, Response> {
+    serde_json::from_slice(&asked.body).map_err(|error| bad(&format!("the body is no JSON: {error}")))
+}
+
+fn create(store: &mut Store, named: &Named, asked: &Asked) -> Response {
+    let mut object = match parsed(asked) {
+        Ok(object) => object,
+        Err(refused) => return refused,
+    };
+    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    if !named.namespace.is_empty() {
+        let known = store.objects.get("/api/v1/namespaces").map_or(0, |all| all.len());
+        if known > 0 && store.get("/api/v1/namespaces", &(String::new(), named.namespace.clone())).is_none() {
+            return not_found("", "namespaces", &named.namespace);
+        }
+        object["metadata"]["namespace"] = named.namespace.clone().into();
+    }
+    if store.get(&named.collection(), &(named.namespace.clone(), name.clone())).is_some() {
+        return exists(&named.group, &named.plural, &name);
+    }
+    let made = store.put(&named.collection(), object);
+    ok(StatusCode::CREATED, made.to_string())
+}
+
+/// The present object, if an update that names this version may be made.
+fn present(store: &Store, named: &Named, version: Option<&str>) -> Result<Value, Response> {
+    let Some(text) = store.get(&named.collection(), &named.key()) else {
+        return Err(not_found(&named.group, &named.plural, &named.name));
+    };
+    let object: Value = serde_json::from_str(text).unwrap();
+    if version.is_some_and(|version| object["metadata"]["resourceVersion"] != version) {
+        return Err(conflict(&named.group, &named.plural, &named.name));
+    }
+    Ok(object)
+}
+
+fn replace(store: &mut Store, named: &Named, asked: &Asked) -> Response {
+    let new = match parsed(asked) {
+        Ok(object) => object,
+        Err(refused) => return refused,
+    };
+    let version = new["metadata"]["resourceVersion"].as_str();
+    if version.is_none() && named.plural == "leases" {
+        return refusal::without_version(&named.group, &named.plural, &named.name);
+    }
+    match present(store, named, version) {
+        Ok(old) => ok(StatusCode::OK, store.put(&named.collection(), over(named, old, new)).to_string()),
+        Err(refused) => refused,
+    }
+}
+
+fn patch(store: &mut Store, named: &Named, asked: &Asked) -> Response {
+    if asked.content_type != "application/merge-patch+json" {
+        let message = "the body of the request was in an unknown format - accepted media types include: \
+                       application/merge-patch+json";
+        return refusal::status(415, "UnsupportedMediaType", message, json!({}));
+    }
+    let patch = match parsed(asked) {
+        Ok(patch) => patch,
+        Err(refused) => return refused,
+    };
+    let version = patch["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+    match present(store, named, version.as_deref()) {
+        Ok(old) => {
+            let mut new = old.clone();
+            merge(&mut new, &patch);
+            ok(StatusCode::OK, store.put(&named.collection(), over(named, old, new)).to_string())
+        }
+        Err(refused) => refused,
+    }
+}
+
+/// What an update of the object, or of its status alone, makes of it.
+fn over(named: &Named, old: Value, new: Value) -> Value {
+    let (mut object, status) = if named.sub == "status" { (old, new) } else { (new, old) };
+    if !status["status"].is_null() || !object["status"].is_null() {
+        object["status"] = status["status"].clone();
+    }
+    object
+}
+
+/// RFC 7386.
+fn merge(target: &mut Value, patch: &Value) {
+    let Some(patch) = patch.as_object() else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let Some(object) = target.as_object_mut() else { return };
+    for (key, value) in patch {
+        if value.is_null() {
+            object.remove(key);
+        } else {
+            merge(object.entry(key.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
+fn delete(store: &mut Store, named: &Named, asked: &Asked) -> Response {
+    let wanted: Value = serde_json::from_slice(&asked.body).unwrap_or_default();
+    let old = match present(store, named, None) {
+        Ok(old) => old,
+        Err(refused) => return refused,
+    };
+    let uid = old["metadata"]["uid"].clone();
+    if let Some(asked) = wanted["preconditions"]["uid"].as_str().filter(|asked| uid != **asked) {
+        let uid = uid.as_str().unwrap_or_default();
+        let why = format!(
+            "the UID in the precondition ({asked}) does not match the UID in record ({uid}). The object might have been deleted and \
+             then recreated"
+        );
+        return refusal::precondition(&named.group, named.kind, &named.name, &why);
+    }
+    let version = old["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    if let Some(asked) = wanted["preconditions"]["resourceVersion"].as_str().filter(|asked| version != *asked)
+    {
+        let why = format!(
+            "the ResourceVersion in the precondition ({asked}) does not match the ResourceVersion in record ({version}). The object \
+             might have been modified"
+        );
+        return refusal::precondition(&named.group, named.kind, &named.name, &why);
+    }
+    let gone = store.delete(&named.collection(), &named.key());
+    if named.plural == "pods" {
+        return ok(StatusCode::OK, gone.unwrap_or_default().to_string());
+    }
+    let mut details = json!({ "name": named.name, "kind": named.plural, "uid": uid });
+    if !named.group.is_empty() {
+        details["group"] = named.group.clone().into();
+    }
+    let body = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details });
+    Json(body).into_response()
+}
+
+/// What was set to go wrong with the next questions.
+pub(crate) fn storm(status: u16, seconds: Option<u64>) -> Response {
+    let (reason, message) = match status {
+        429 => (
+            "TooManyRequests",
+            "the server has received too many requests and has asked us to try again later",
+        ),
+        410 => ("Expired", "The resourceVersion for the provided list is too old."),
+        _ => ("InternalError", "an error on the server"),
+    };
+    let answer = refusal::status(status, reason, message, Value::Null);
+    seconds.map_or_else(
+        || refusal::status(status, reason, message, Value::Null),
+        |seconds| after(answer, seconds),
+    )
+}
