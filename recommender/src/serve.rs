@@ -43,6 +43,7 @@ use crate::audit::{Audit, Object, Outcome, Recorder, Ticket};
 use crate::authority::Authority;
 use crate::authority::service::{Enrollment, MAX_MESSAGE};
 use crate::config::{Config, InForce, Sources};
+use crate::followed::Followed;
 use crate::identity::{Access, Door, Kubernetes};
 use crate::ingest::service::Ingestion;
 use crate::listen::{Gates, Listeners};
@@ -186,7 +187,9 @@ impl Recommender {
         }
         let (tokens, tls) = (Arc::clone(access.tokens()), listeners.tls());
         let readiness = Readiness::new(&config, tokens, Arc::clone(&audit), tls, own);
-        let readiness = readiness.with_kubernetes(kubernetes);
+        let followed = Followed::open(&config.kubernetes).await;
+        let followed = followed.context("no view of the Kubernetes cluster (kubernetes.view)")?;
+        let readiness = readiness.with_kubernetes(kubernetes).with_followed(followed);
         let readiness = Arc::new(readiness);
         let stored = Arc::new(Stored::open(config.state_dir.join("recommendations")));
         let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored), clock.clone());

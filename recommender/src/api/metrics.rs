@@ -5,8 +5,9 @@ mod rows;
 use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 
+use evenkeel_kubernetes::{KindStatus, State};
 use evenkeel_store::ingest::health::{Health, read};
-use evenkeel_store::state::State;
+use evenkeel_store::state::State as Counted;
 use evenkeel_store::state::belief::Dropped;
 
 use super::Context;
@@ -72,6 +73,18 @@ impl Text {
         label: &str,
         values: [(&str, u64); N],
     ) {
+        self.by_values(kind, name, help, label, values);
+    }
+
+    /// The same of as many values as there are.
+    fn by_values<'a>(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        help: &str,
+        label: &str,
+        values: impl IntoIterator<Item = (&'a str, u64)>,
+    ) {
         let (word, suffix) = kind.words();
         let _ = writeln!(self.0, "# TYPE {PREFIX}{name} {word}\n# HELP {PREFIX}{name} {help}");
         for (of, value) in values {
@@ -117,12 +130,13 @@ pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, rows: &str)
     estimates(&mut text, capacity);
     engines(&mut text, health);
     answers(&mut text, context);
+    followed(&mut text, context);
     bounds(&mut text, context);
     text.0.push_str(rows);
     text.end()
 }
 
-fn ingest(text: &mut Text, state: &State, health: &Health) {
+fn ingest(text: &mut Text, state: &Counted, health: &Health) {
     let c = &state.counters;
     text.count("frames", "Frames counted.", c.frames);
     text.count("samples", "Container seconds counted.", c.samples);
@@ -345,6 +359,39 @@ fn bounds(text: &mut Text, context: &Context) {
     by_work("given_up_questions", "Questions whose caller left, or whose time was over.", |c| &c.given_up);
 }
 
+/// The Kubernetes cluster that is followed, by kind.
+fn followed(text: &mut Text, context: &Context) {
+    let Some(followed) = context.readiness.followed() else { return };
+    let statuses = followed.status();
+    let mut by_kind = |kind, name, help, of: fn(&KindStatus) -> u64| {
+        let values = statuses.iter().map(|status| (status.kind.name, of(status)));
+        text.by_values(kind, name, help, "kind", values);
+    };
+    by_kind(Kind::Gauge, "kubernetes_objects", "Objects known.", |s| s.objects as u64);
+    by_kind(Kind::Gauge, "kubernetes_known", "1 once all objects of the kind were listed.", |s| {
+        u64::from(s.is_known)
+    });
+    by_kind(Kind::Gauge, "kubernetes_watching", "1 while changes arrive.", |s| {
+        u64::from(s.state == State::Watching)
+    });
+    by_kind(Kind::Counter, "kubernetes_lists", "Lists that came whole.", |s| s.counts.lists);
+    by_kind(Kind::Counter, "kubernetes_watches", "Watches begun.", |s| s.counts.watches);
+    by_kind(Kind::Counter, "kubernetes_changes", "Objects added, changed or deleted.", |s| s.counts.changes);
+    by_kind(Kind::Counter, "kubernetes_bookmarks", "Bookmarks.", |s| s.counts.bookmarks);
+    by_kind(Kind::Counter, "kubernetes_expired", "Lists begun anew because their version was gone.", |s| {
+        s.counts.expired
+    });
+    by_kind(Kind::Counter, "kubernetes_throttled", "Answers to ask again later (429).", |s| {
+        s.counts.throttled
+    });
+    by_kind(Kind::Counter, "kubernetes_failures", "Lists and watches that failed otherwise.", |s| {
+        s.counts.failures
+    });
+    by_kind(Kind::Counter, "kubernetes_unreadable", "Objects that could not be understood.", |s| {
+        s.counts.unreadable
+    });
+}
+
 /// Engines outside, all together.
 fn engines(text: &mut Text, health: &Health) {
     text.gauge("engine_waiting_values", "Values that wait for engines.", health.of_engines(|c| &c.waiting));
@@ -374,7 +421,7 @@ fn engines(text: &mut Text, health: &Health) {
     text.count("engine_refusals", "Requests that were refused.", health.of_engines(|c| &c.refusals));
 }
 
-fn kept(text: &mut Text, state: &State) {
+fn kept(text: &mut Text, state: &Counted) {
     let (extents, pending, dropped_series) = state.history.counts();
     let (subjects, sealed_bytes) = state.past.size();
     let past = &state.past.counts;

@@ -13,6 +13,7 @@ use evenkeel_store::ingest::health::Health;
 use crate::audit::{Audit, Said};
 use crate::authority::{Authority, Server};
 use crate::config::Config;
+use crate::followed::Followed;
 use crate::identity::{Kubernetes, Tokens};
 
 /// Where the process is in its life, and what of its surroundings should not stay as it is.
@@ -27,6 +28,7 @@ pub struct Readiness {
     served: Served,
     authority: Option<Own>,
     kubernetes: Option<Arc<Kubernetes>>,
+    followed: Option<Arc<Followed>>,
 }
 
 /// The own authority, and what it makes for this program.
@@ -94,13 +96,25 @@ impl Readiness {
     ) -> Self {
         let (replayed, stopping) = Default::default();
         let (insecure, served) = (config.plaintext(), Served::new(config));
-        Self { replayed, stopping, insecure, tokens, audit, tls, served, authority, kubernetes: None }
+        let (kubernetes, followed) = (None, None);
+        Self { replayed, stopping, insecure, tokens, audit, tls, served, authority, kubernetes, followed }
     }
 
     /// The same with a cluster whose API server knows callers.
     #[must_use]
     pub(crate) fn with_kubernetes(self, kubernetes: Option<Arc<Kubernetes>>) -> Self {
         Self { kubernetes, ..self }
+    }
+
+    /// The same with a cluster whose objects are followed.
+    #[must_use]
+    pub(crate) fn with_followed(self, followed: Option<Arc<Followed>>) -> Self {
+        Self { followed, ..self }
+    }
+
+    /// The cluster whose objects are followed.
+    pub(crate) fn followed(&self) -> Option<&Arc<Followed>> {
+        self.followed.as_ref()
     }
 
     /// The record of changes.
@@ -177,13 +191,14 @@ impl Readiness {
         self.of_trust(now_usec).into_iter().filter_map(of).chain(streams).collect()
     }
 
-    fn of_trust(&self, now_usec: u64) -> [Check; 6] {
+    fn of_trust(&self, now_usec: u64) -> [Check; 7] {
         let now = now_usec / 1_000_000;
         let check = |name, trouble: Option<String>| Check { name, trouble, needed: false };
         [
             check("tokens", self.tokens.trouble().or_else(|| self.tokens.told(now))),
             check("audit", self.audit.trouble()),
             check("kubernetes", self.kubernetes.as_ref().and_then(|kubernetes| kubernetes.trouble())),
+            check("view", self.followed.as_ref().and_then(|followed| followed.trouble())),
             check("authority", self.authority().and_then(|authority| authority.trouble(now))),
             check("encryption", self.insecure.clone()),
             check("certificate", self.tls.as_ref().and_then(|tls| tls.told(now))),

@@ -17,6 +17,7 @@ use evenkeel_capacity::question::{Changed, QuestionError, Recommendations, Snaps
 use evenkeel_model::resource_type::ResourceTypes;
 
 use crate::api::Context;
+use crate::followed::Followed;
 use crate::recommend::list;
 use pool::Wanted;
 use read::Asked;
@@ -52,23 +53,59 @@ pub(crate) fn estimate(context: &Context, asked: Asked, wanted: &Wanted) -> Resu
                    ask evenkeel capacity --what-if recommended for that";
         return Err(EstimateError::Unreadable(why.to_owned()));
     }
+    let mut notes = Vec::new();
     let wishes = recommended.then(|| recommendations(context));
     let (snapshot, changed) = match snapshot {
         Some(snapshot) => (snapshot, None),
         None => {
-            let reported = gather(context, &cluster).map_err(EstimateError::Unreadable)?;
+            let source = Source::of(context, &cluster)?;
             let changed = match &wishes {
-                Some(by) => Some(Changed { cluster: load(context, &reported, Some(by))?.cluster, by }),
+                Some(by) => Some(Changed { cluster: source.load(context, Some(by))?.cluster, by }),
                 None => None,
             };
-            (load(context, &reported, None)?, changed)
+            notes = source.notes();
+            (source.load(context, None)?, changed)
         }
     };
-    let (whole, _) = question.answer(snapshot, changed, &mut |_| wanted.is_wanted())?;
+    let (mut whole, _) = question.answer(snapshot, changed, &mut |_| wanted.is_wanted())?;
     if whole.answer.stop == Stop::Cancelled || !wanted.is_wanted() {
         return Err(EstimateError::GivenUp);
     }
+    whole.answer.notes.extend(notes);
     Ok(whole)
+}
+
+/// Where a cluster that nobody sent is known from.
+enum Source<'a> {
+    /// Its API server.
+    Followed(&'a Followed),
+    /// Its agents.
+    Reported(Reported),
+}
+
+impl<'a> Source<'a> {
+    /// The API server counts before the agents, which see what runs on their nodes alone.
+    fn of(context: &'a Context, cluster: &str) -> Result<Self, EstimateError> {
+        match context.readiness.followed().filter(|followed| followed.is_of(cluster)) {
+            Some(followed) => Ok(Self::Followed(followed)),
+            None => gather(context, cluster).map(Self::Reported).map_err(EstimateError::Unreadable),
+        }
+    }
+
+    fn load(&self, context: &Context, wishes: Option<&Recommendations>) -> Result<Snapshot, EstimateError> {
+        match self {
+            Self::Followed(followed) => followed.snapshot(wishes).map_err(EstimateError::Unreadable),
+            Self::Reported(reported) => load(context, reported, wishes),
+        }
+    }
+
+    /// What an answer rests on, where that is less than it might be.
+    fn notes(&self) -> Vec<String> {
+        match self {
+            Self::Followed(followed) => followed.notes(),
+            Self::Reported(_) => Vec::new(),
+        }
+    }
 }
 
 /// The resource types of the configuration; nothing where it defines none.

@@ -16,6 +16,9 @@ pub struct KubernetesSection {
     /// Ask the API server about tokens that are none of `access.tokens`: agents are known by the account of their pod and the
     /// node it runs on, people by their Kubernetes user.
     pub enabled: bool,
+    /// Follow the objects of this cluster, so that questions about capacity are answered from them (`docs/kubernetes.md`). It needs to list
+    /// and watch them, and reads nothing else: no Secrets, no ConfigMaps.
+    pub view: bool,
     /// The file that says where the API server is, as kubectl takes it; empty = as kubectl finds it (`KUBECONFIG`), else the account
     /// of the pod that this program runs in.
     pub kubeconfig: PathBuf,
@@ -84,6 +87,7 @@ impl Default for KubernetesSection {
     fn default() -> Self {
         Self {
             enabled: false,
+            view: false,
             kubeconfig: PathBuf::new(),
             context: String::new(),
             audience: "evenkeel".to_owned(),

@@ -1,0 +1,160 @@
+//! Owns the Kubernetes cluster whose objects are followed (`kubernetes.view`): whether enough of it is known to answer from, and what is said
+//! where it is less than all. Following is the crate `kubernetes`' work.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_capacity::cluster::Oddity;
+use evenkeel_capacity::question::{Recommendations, Snapshot};
+use evenkeel_kubernetes::{ConnectError, KindStatus, Live, Pace, State, Watching};
+
+use crate::config::KubernetesSection;
+
+/// Kinds without which there is no answer.
+const NEEDED: [&str; 2] = ["Node", "Pod"];
+/// An API server that is well sends a bookmark about once a minute (as recorded of 1.36).
+const QUIET: Duration = Duration::from_secs(180);
+/// Kinds that are told one by one; further ones are counted.
+const TOLD: usize = 3;
+/// Objects that cannot be used and are told in an answer.
+const LEFT_OUT_TOLD: usize = 100;
+
+/// A cluster that is followed.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    /// As `node.cluster` of its agents.
+    cluster: String,
+    watching: Watching,
+}
+
+impl Followed {
+    /// Begins to follow the configured cluster; nothing where none is wished.
+    ///
+    /// # Errors
+    /// When it is not told where the API server is, or credentials cannot be used.
+    pub(crate) async fn open(section: &KubernetesSection) -> Result<Option<Arc<Self>>, ConnectError> {
+        if !section.view {
+            return Ok(None);
+        }
+        let watching = Watching::start(&section.source(), Pace::default()).await?;
+        Ok(Some(Arc::new(Self { cluster: section.cluster.clone(), watching })))
+    }
+
+    /// Whether a question about the cluster of this name, or of none, is about this one.
+    pub(crate) fn is_of(&self, cluster: &str) -> bool {
+        cluster.is_empty() || cluster == self.cluster
+    }
+
+    /// How it stands with each kind.
+    pub(crate) fn status(&self) -> Vec<KindStatus> {
+        self.watching.status()
+    }
+
+    /// The cluster as it is now, or as it would be with recommended requests.
+    ///
+    /// # Errors
+    /// When nodes or pods are not known yet.
+    pub(crate) fn snapshot(&self, wishes: Option<&Recommendations>) -> Result<Snapshot, String> {
+        let status = self.status();
+        // What is being listed for the first time will be known in a moment: an answer without it would be another one then.
+        let is_needed = |status: &&KindStatus| {
+            NEEDED.contains(&status.kind.name) || status.state == State::Listing && status.kind.name != "Job"
+        };
+        let missing = status.iter().filter(|status| !status.is_known).filter(is_needed);
+        let missing: Vec<String> = missing.map(told).collect();
+        if !missing.is_empty() {
+            let missing = missing.join("; ");
+            return Err(format!("the cluster is not known yet: {missing}; ask again, or send a snapshot"));
+        }
+        let view = self.watching.view();
+        let Live { cluster, mut report, left_out } = match wishes {
+            Some(wishes) => view.changed(&|pod| wishes.apply(pod)),
+            None => view.live(),
+        };
+        let odd = |what| Oddity { object: "view".to_owned(), what };
+        report.oddities.extend(left_out.into_iter().take(LEFT_OUT_TOLD).map(odd));
+        Ok(Snapshot { cluster, report })
+    }
+
+    /// What an answer does not rest on, for who reads it.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let status = self.status();
+        let unknown = status.iter().filter(|status| !status.is_known && status.kind.name != "Job");
+        let unknown: Vec<String> = unknown.map(told).collect();
+        let mut notes = Vec::new();
+        if !unknown.is_empty() {
+            notes.push(format!(
+                "these kinds of objects are not known and do not count: {}",
+                unknown.join("; ")
+            ));
+        }
+        let quiet =
+            |status: &&KindStatus| NEEDED.contains(&status.kind.name) && status.state != State::Watching;
+        if let Some(silent) = status.iter().filter(quiet).filter_map(KindStatus::heard_ago).max() {
+            notes.push(format!(
+                "the API server was last heard {} s ago: the answer is of then",
+                silent.as_secs()
+            ));
+        }
+        notes
+    }
+
+    /// What is wrong with it.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let status = self.status();
+        let is_quiet = |status: &KindStatus| status.heard_ago().is_some_and(|ago| ago > QUIET);
+        let wrong = |status: &&KindStatus| match status.state {
+            State::Watching => is_quiet(status),
+            State::Listing => !status.is_known,
+            State::Failing | State::Forbidden | State::Absent => true,
+        };
+        let wrong: Vec<&KindStatus> = status.iter().filter(wrong).collect();
+        let mut words: Vec<String> = wrong.iter().take(TOLD).map(|status| told(status)).collect();
+        if wrong.len() > TOLD {
+            words.push(format!("and {} more kinds", wrong.len() - TOLD));
+        }
+        (!words.is_empty()).then(|| words.join("; "))
+    }
+}
+
+/// How it stands with a kind, in words.
+fn told(status: &KindStatus) -> String {
+    let (kind, state) = (status.kind.name, status.state.word());
+    let ago = status.heard_ago().map_or_else(String::new, |ago| format!(", heard {} s ago", ago.as_secs()));
+    let why = status.trouble.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    format!("{kind}: {state}{ago}{why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_kubernetes::KINDS;
+    use evenkeel_model::yaml::{self, Bounds};
+    use serde_json::{Value, json};
+
+    /// The role that is shipped lists and watches every kind by its group, and nothing else.
+    #[test]
+    fn the_shipped_role_may_see_what_is_followed_and_no_more() {
+        let text = include_str!("../../packaging/kubernetes/view.yaml");
+        let objects: Vec<Value> = yaml::documents(text, Bounds { documents: 20, nodes: 10_000 }).unwrap();
+        let role = objects.iter().find(|object| object["kind"] == "ClusterRole").unwrap();
+        let mut allowed = Vec::new();
+        for rule in role["rules"].as_array().unwrap() {
+            assert_eq!(rule["verbs"], json!(["list", "watch"]));
+            for resource in rule["resources"].as_array().unwrap() {
+                let group = rule["apiGroups"][0].as_str().unwrap();
+                allowed.push(format!("{group}/{}", resource.as_str().unwrap()));
+            }
+        }
+        let mut wanted: Vec<String> = KINDS
+            .iter()
+            .map(|kind| {
+                let parts: Vec<&str> = kind.path.split('/').collect();
+                let group = if parts[1] == "api" { "" } else { parts[2] };
+                format!("{group}/{}", parts[parts.len() - 1])
+            })
+            .collect();
+        allowed.sort();
+        wanted.sort();
+        assert_eq!(allowed, wanted);
+    }
+}
