@@ -9,6 +9,7 @@ mod refusal;
 mod rest;
 mod select;
 mod store;
+mod watches;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -205,6 +206,11 @@ impl ApiServer {
     /// Makes or changes an object that is kept where this is listed.
     pub(crate) fn put_at(&self, collection: &str, object: Value) {
         self.known.lock().unwrap().store.put(collection, object);
+    }
+
+    /// Puts many objects, by namespace and name, where they are listed.
+    pub(crate) fn fill(&self, collection: &str, objects: impl Iterator<Item = ((String, String), String)>) {
+        self.known.lock().unwrap().store.fill(collection, objects);
     }
 
     /// Takes an object out.

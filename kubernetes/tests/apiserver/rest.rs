@@ -1,24 +1,21 @@
-//! Objects over HTTP: get, list in pages, watch, create, replace, patch, delete.
+//! Objects over HTTP: get, list in pages, create, replace, patch, delete.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::Json;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use futures::stream;
 use serde_json::{Value, json};
 
 use super::Known;
-use super::refusal::{self, after, bad, conflict, exists, initial_events, list_gone, not_found, page_gone};
+use super::refusal::{self, after, bad, conflict, exists, list_gone, not_found, page_gone};
 use super::select::Select;
-use super::store::{Change, Frozen, Key, Store};
+use super::store::{Frozen, Key, Store};
+use super::watches;
 
 /// Group, plural and kind of what is served; those in no namespace.
 const KINDS: [(&str, &str, &str); 24] = [
@@ -56,8 +53,8 @@ pub(crate) struct Named {
     pub(crate) group: String,
     version: String,
     pub(crate) plural: String,
-    kind: &'static str,
-    namespace: String,
+    pub(crate) kind: &'static str,
+    pub(crate) namespace: String,
     name: String,
     sub: String,
 }
@@ -106,7 +103,7 @@ impl Named {
         }
     }
 
-    fn api_version(&self) -> String {
+    pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
@@ -127,11 +124,11 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    fn parameter(&self, name: &str) -> &str {
+    pub(crate) fn parameter(&self, name: &str) -> &str {
         self.parameters.get(name).map_or("", String::as_str)
     }
 
-    fn is_partial(&self) -> bool {
+    pub(crate) fn is_partial(&self) -> bool {
         self.accept.contains("as=PartialObjectMetadata")
     }
 }
@@ -154,7 +151,7 @@ pub(crate) fn answer(known: &Arc<Mutex<Known>>, asked: &Asked) -> Response {
         ("GET", true) if asked.parameter("watch") == "true" => {
             let lasts = locked.watch_lasts;
             drop(locked);
-            watch(known, &named, asked, lasts)
+            watches::watch(known, &named, asked, lasts)
         }
         ("GET", true) => list(store, &named, asked),
         ("GET", false) => match store.get(&named.collection(), &named.key()) {
@@ -179,7 +176,7 @@ fn ok(status: StatusCode, text: String) -> Response {
 }
 
 /// An object as it is asked for: whole, or its metadata alone.
-fn shown(text: &str, is_partial: bool) -> String {
+pub(crate) fn shown(text: &str, is_partial: bool) -> String {
     if !is_partial {
         return text.to_owned();
     }
@@ -293,148 +290,6 @@ fn page(
     }
     text.push_str("]}");
     ok(StatusCode::OK, text)
-}
-
-/// A watch that is being sent.
-struct Sent {
-    known: Arc<Mutex<Known>>,
-    moved: tokio::sync::watch::Receiver<u64>,
-    named: Named,
-    select: Select,
-    partial: bool,
-    bookmarks: bool,
-    version: u64,
-    initial: Option<String>,
-    ends: tokio::time::Instant,
-    is_over: bool,
-}
-
-fn watch(known: &Arc<Mutex<Known>>, named: &Named, asked: &Asked, lasts: Option<Duration>) -> Response {
-    let locked = known.lock().unwrap();
-    let store = &locked.store;
-    let initial_asked = asked.parameter("sendInitialEvents") == "true";
-    if initial_asked && asked.parameter("resourceVersionMatch") != "NotOlderThan" {
-        return initial_events();
-    }
-    let select = match Select::parse(asked.parameter("fieldSelector"), asked.parameter("labelSelector")) {
-        Ok(select) => select,
-        Err(why) => return bad(&why),
-    };
-    let Ok(version) = asked
-        .parameter("resourceVersion")
-        .parse::<u64>()
-        .or_else(|error| if asked.parameter("resourceVersion").is_empty() { Ok(0) } else { Err(error) })
-    else {
-        return bad("invalid resource version");
-    };
-    let bookmarks = asked.parameter("allowWatchBookmarks") == "true";
-    let partial = asked.is_partial();
-    let mut initial = None;
-    if version == 0 {
-        let mut text = String::new();
-        let all = store.objects.get(named.collection().as_str()).into_iter().flatten();
-        for (_, object) in all.filter(|(key, text)| {
-            (named.namespace.is_empty() || key.0 == named.namespace) && select.takes(text)
-        }) {
-            writeln!(text, "{{\"type\":\"ADDED\",\"object\":{}}}", shown(object, partial)).unwrap();
-        }
-        if initial_asked && bookmarks {
-            let annotations = json!({ "k8s.io/initial-events-end": "true" });
-            writeln!(text, "{}", bookmark(named, store.version, Some(annotations))).unwrap();
-        }
-        initial = Some(text);
-    } else if version < store.compacted {
-        initial = Some(format!("{}\n", refusal::watch_gone(version, store.version)));
-    }
-    let is_gone = version != 0 && version < store.compacted;
-    let seconds = asked.parameter("timeoutSeconds").parse().unwrap_or(1800);
-    let lasts = lasts.unwrap_or(Duration::from_secs(seconds)).min(Duration::from_secs(seconds));
-    let sent = Sent {
-        known: Arc::clone(known),
-        moved: store.moved.subscribe(),
-        named: named.clone(),
-        select,
-        partial,
-        bookmarks,
-        version: if version == 0 { store.version } else { version },
-        initial,
-        ends: tokio::time::Instant::now() + lasts,
-        is_over: is_gone,
-    };
-    let body = Body::from_stream(stream::unfold(sent, |mut sent| async {
-        let text = sent.next().await?;
-        Some((Ok::<_, Infallible>(text), sent))
-    }));
-    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
-}
-
-fn bookmark(named: &Named, version: u64, annotations: Option<Value>) -> Value {
-    let mut metadata = json!({ "resourceVersion": version.to_string() });
-    if let Some(annotations) = annotations {
-        metadata["annotations"] = annotations;
-    }
-    json!({ "type": "BOOKMARK", "object": { "kind": named.kind, "apiVersion": named.api_version(), "metadata": metadata } })
-}
-
-impl Sent {
-    /// What is sent next; nothing at the end.
-    async fn next(&mut self) -> Option<String> {
-        if let Some(initial) = self.initial.take().filter(|text| !text.is_empty()) {
-            return Some(initial);
-        }
-        loop {
-            if self.is_over {
-                return None;
-            }
-            let text = self.changes();
-            if !text.is_empty() {
-                return Some(text);
-            }
-            tokio::select! {
-                moved = self.moved.changed() => if moved.is_err() { return None },
-                () = tokio::time::sleep_until(self.ends) => {
-                    self.is_over = true;
-                    // One more at the end, as a real one does.
-                    if self.bookmarks {
-                        return Some(format!("{}\n", bookmark(&self.named, self.version, None)));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Changes since the last ones.
-    fn changes(&mut self) -> String {
-        let mut text = String::new();
-        let known = Arc::clone(&self.known);
-        let known = known.lock().unwrap();
-        let collection = self.named.collection();
-        let from = known.store.log.partition_point(|change| change.version <= self.version);
-        for change in known.store.log.range(from..).filter(|change| *change.collection == *collection) {
-            if let Some(kind) = self.kind(change) {
-                writeln!(text, "{{\"type\":{kind:?},\"object\":{}}}", shown(&change.text, self.partial))
-                    .unwrap();
-            }
-        }
-        self.moved.mark_unchanged();
-        self.version = self.version.max(known.store.version);
-        text
-    }
-
-    /// What a change is for who looks at some objects alone.
-    fn kind(&self, change: &Change) -> Option<&'static str> {
-        if !self.named.namespace.is_empty() && self.named.namespace != change.key.0 {
-            return None;
-        }
-        let before = change.before.as_ref().is_some_and(|text| self.select.takes(text));
-        let after = change.kind != "DELETED" && self.select.takes(&change.text);
-        match (before, after) {
-            (false, true) => Some("ADDED"),
-            (true, true) => Some("MODIFIED"),
-            (true, false) => Some("DELETED"),
-            (false, false) => None,
-        }
-    }
 }
 
 fn parsed(asked: &Asked) -> Result<Value, Response> {

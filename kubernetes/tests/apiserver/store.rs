@@ -77,6 +77,13 @@ impl Store {
         object
     }
 
+    /// Puts many objects in their places at once, without a word to who watches.
+    pub(crate) fn fill(&mut self, collection: &str, objects: impl Iterator<Item = (Key, String)>) {
+        self.version += 1;
+        let objects = objects.map(|(key, text)| (key, text.into()));
+        self.objects.entry(collection.into()).or_default().extend(objects);
+    }
+
     /// Takes an object out; how it was last.
     pub(crate) fn delete(&mut self, collection: &str, key: &Key) -> Option<Value> {
         let before = self.objects.get_mut(collection)?.remove(key)?;

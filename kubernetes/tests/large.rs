@@ -1,0 +1,224 @@
+//! A cluster of the size that Kubernetes promises (5,000 nodes, 150,000 pods), followed: what it costs. Not part of any suite; by hand:
+//!
+//!     cargo test --release -p evenkeel-kubernetes --test large -- --ignored --exact large_cluster --nocapture
+//!
+//! The API server is another process, so that memory is that of who follows. `EVENKEEL_PODS` changes the size.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
+
+mod apiserver;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use apiserver::ApiServer;
+use apiserver::recorded::body;
+use evenkeel_capacity::load::Manifest;
+use evenkeel_capacity::question::{Question, Snapshot};
+use evenkeel_kubernetes::{KindStatus, Pace, Source, State, View, Watching};
+use serde_json::json;
+
+/// Set for the process that is the API server.
+const SERVES: &str = "EVENKEEL_LARGE_SERVES";
+const PODS_OF_SET: usize = 30;
+/// Changes a second.
+const RATE: usize = 1000;
+const SECONDS: usize = 10;
+
+fn pods() -> usize {
+    std::env::var("EVENKEEL_PODS").map_or(150_000, |pods| pods.parse().unwrap())
+}
+
+fn node_of(pod: usize) -> usize {
+    pod % (pods() / PODS_OF_SET)
+}
+
+/// A real pod's text (`managedFields` and all) with places to fill in.
+fn template() -> String {
+    let mut pod = body("pods", "list of a node's pods")["items"][0].clone();
+    let metadata = &mut pod["metadata"];
+    (metadata["name"], metadata["namespace"]) = ("NAME".into(), "NAMESPACE".into());
+    metadata["uid"] = "00000000-0000-4000-8000-UID".into();
+    metadata["ownerReferences"][0]["name"] = "OWNER".into();
+    pod["spec"]["nodeName"] = "NODE".into();
+    pod["status"]["startTime"] = "2026-11-21T01:42:14Z".into();
+    pod.to_string()
+}
+
+fn names(pod: usize) -> (String, String, String) {
+    let set = pod / PODS_OF_SET;
+    (
+        format!("ns-{:04}", set % 500),
+        format!("web-{set:05}-5d9c7b6f4"),
+        format!("web-{set:05}-5d9c7b6f4-{pod:06}"),
+    )
+}
+
+fn pod(template: &str, at: usize) -> ((String, String), String) {
+    let (namespace, owner, name) = names(at);
+    let text = template
+        .replace("\"NAME\"", &format!("{name:?}"))
+        .replace("NAMESPACE", &namespace)
+        .replace("OWNER", &owner)
+        .replace("\"NODE\"", &format!("\"node-{:05}\"", node_of(at)))
+        .replace("-UID", &format!("-{at:012x}"));
+    ((namespace, name), text)
+}
+
+async fn serve() {
+    let api = ApiServer::start().await;
+    let template = template();
+    api.fill("/api/v1/pods", (0..pods()).map(|at| pod(&template, at)));
+    let mut node = body("objects", "Node: the real one");
+    for name in ["allocatable", "capacity"] {
+        node["status"][name] = json!({ "cpu": "64", "memory": "256Gi", "pods": "110" });
+    }
+    let nodes = (0..pods() / PODS_OF_SET).map(|at| {
+        let name = format!("node-{at:05}");
+        node["metadata"]["name"] = name.clone().into();
+        node["metadata"]["labels"]["kubernetes.io/hostname"] = name.clone().into();
+        ((String::new(), name), node.to_string())
+    });
+    api.fill("/api/v1/nodes", nodes.collect::<Vec<_>>().into_iter());
+    let sets = (0..pods() / PODS_OF_SET).map(|set| {
+        let (namespace, name, _) = names(set * PODS_OF_SET);
+        let owner = json!([{ "apiVersion": "apps/v1", "kind": "Deployment", "name": format!("web-{set:05}"), "controller": true }]);
+        let metadata = json!({ "name": name, "namespace": namespace, "ownerReferences": owner });
+        let object = json!({ "metadata": metadata, "spec": { "selector": { "matchLabels": { "app": "web" } } } });
+        ((namespace, name), object.to_string())
+    });
+    api.fill("/apis/apps/v1/replicasets", sets);
+    let dir = tempfile::tempdir().unwrap();
+    println!("READY {}", api.kubeconfig(dir.path()).display());
+    let mut lines =
+        tokio::task::spawn_blocking(|| std::io::stdin().lines().map_while(Result::ok).collect::<Vec<_>>());
+    // Changes go on until the end of the input: a file says when.
+    let wanted = dir.path().join("change");
+    let mut tick = tokio::time::interval(Duration::from_millis(10));
+    let mut at = 0;
+    loop {
+        tokio::select! {
+            _ = &mut lines => return,
+            _ = tick.tick() => {}
+        }
+        if dir.path().join("forget").exists() {
+            api.storm(20, 410, None);
+            fs::remove_file(dir.path().join("forget")).unwrap();
+        }
+        for _ in 0..if wanted.exists() { RATE / 100 } else { 0 } {
+            at = (at + 7919) % pods();
+            api.put_at("/api/v1/pods", serde_json::from_str(&pod(&template, at).1).unwrap());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the other process of large_cluster"]
+async fn serves_a_large_cluster() {
+    if std::env::var_os(SERVES).is_some() {
+        serve().await;
+    }
+}
+
+/// Peak of memory, MiB, and CPU seconds of this process.
+fn used() -> (u64, f64) {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").trim().parse().unwrap();
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
+    (peak / 1024, ticks / 100.0)
+}
+
+fn status(watching: &Watching, kind: &str) -> KindStatus {
+    watching.status().into_iter().find(|status| status.kind.name == kind).unwrap()
+}
+
+async fn until(what: &str, is: impl Fn() -> bool) -> Duration {
+    let began = Instant::now();
+    while !is() {
+        assert!(began.elapsed() < Duration::from_secs(1200), "never: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    began.elapsed()
+}
+
+/// Time of the first answer after a change, and of one that follows it.
+fn asked(view: &View) -> (u64, Duration) {
+    let began = Instant::now();
+    let live = view.live();
+    let mut manifest = Manifest::default();
+    let requests = json!({ "cpu": "500m", "memory": "1Gi" });
+    let containers = json!([{ "name": "c", "resources": { "requests": requests } }]);
+    manifest
+        .take(&json!({ "kind": "Pod", "metadata": { "name": "x" }, "spec": { "containers": containers } }))
+        .unwrap();
+    let mut question = Question::default();
+    question.asks(manifest);
+    let snapshot = Snapshot { cluster: live.cluster, report: live.report };
+    let (whole, _) = question.answer(snapshot, None, &mut |_| true).unwrap();
+    (whole.answer.count, began.elapsed())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "large: by hand"]
+async fn large_cluster() {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "serves_a_large_cluster", "--nocapture"])
+        .env(SERVES, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let ready = tokio::task::spawn_blocking(move || {
+        let mut lines = lines;
+        lines.find_map(|line| line.split_once("READY ").map(|(_, path)| PathBuf::from(path))).unwrap()
+    });
+    let kubeconfig = ready.await.unwrap();
+    let dir = kubeconfig.parent().unwrap().to_owned();
+    let source = Source { kubeconfig: Some(kubeconfig), context: None, patience: Duration::from_secs(30) };
+    let (before, cpu) = used();
+    let pace = Pace { watch: Duration::from_secs(15), ..Pace::default() };
+    let watching = Watching::start(&source, pace).await.unwrap();
+    let synced = until("the first sync", || watching.status().iter().all(|s| s.is_known)).await;
+    let (peak, after) = used();
+    println!(
+        "first sync of {} pods: {synced:.1?}, {:.1} CPU-s, peak {peak} MiB (before {before})",
+        pods(),
+        after - cpu
+    );
+    let (count, first) = asked(watching.view());
+    let (_, next) = asked(watching.view());
+    println!(
+        "a capacity question: {count} fit; {first:.1?} the first time, {next:.1?} while nothing changes"
+    );
+    println!("peak {} MiB", used().0);
+
+    fs::write(dir.join("change"), "").unwrap();
+    let changes = || status(&watching, "Pod").counts.changes;
+    until("changes", || changes() > 0).await;
+    let ((_, cpu), began, from) = (used(), Instant::now(), changes());
+    tokio::time::sleep(Duration::from_secs(SECONDS as u64)).await;
+    let rate = (changes() - from) as f64 / began.elapsed().as_secs_f64();
+    let share = (used().1 - cpu) / began.elapsed().as_secs_f64();
+    println!("{rate:.0} changes/s: {:.1} % of a core", share * 100.0);
+    fs::remove_file(dir.join("change")).unwrap();
+
+    let lists = status(&watching, "Pod").counts.lists;
+    // The next watch is told that its version is gone.
+    fs::write(dir.join("forget"), "").unwrap();
+    until("410", || status(&watching, "Pod").state != State::Watching).await;
+    let relisted = until("the new list", || status(&watching, "Pod").counts.lists > lists).await;
+    let (peak, _) = used();
+    println!("relist: {relisted:.1?}, peak {peak} MiB");
+    // The end of its input is its end.
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    assert!(synced < Duration::from_secs(30) || cfg!(debug_assertions), "first sync {synced:?}");
+    assert!(peak < 1536, "{peak} MiB");
+}
