@@ -119,7 +119,7 @@ async fn while_the_api_server_is_away_what_is_known_is_answered_and_said_to_be_o
     let told = || async { http(running.http, "GET", "/readyz?verbose", "").await.1 };
     until(|| async { told().await.contains("view: LimitRange: forbidden").then_some(()) }).await;
     api.is(Mood::Fails(500));
-    until(|| async { told().await.contains("Node: failing").then_some(()) }).await;
+    until(|| async { told().await.contains("view: Node: failing").then_some(()) }).await;
     let old = answer(&running, ASKED).await;
     assert_eq!(old["count"], 4);
     assert!(old["notes"].to_string().contains("the answer is of then"), "{old}");

@@ -10,7 +10,7 @@ use evenkeel_capacity::load::{Loader, Report};
 use evenkeel_capacity::object::{Object, Pod};
 
 use super::{Inner, Of, View};
-use crate::kinds::{JOB, POD};
+use crate::kinds::JOB;
 
 /// A cluster that was made, and of which state of the view.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Inner {
                 left_out.extend(loader.add(object).err().map(|error| error.to_string()));
             }
         }
-        debug_assert!(!self.kinds.get(POD).is_some_and(|kept| kept.count > 0), "pods are kept apart");
+        // Pods are kept apart.
         match change {
             // Who changes a pod may look at its name.
             Some(change) => self.changed_pods(&mut loader, change, &mut left_out),

@@ -180,10 +180,11 @@ pub(crate) fn member<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
             key = &object[string..at];
         } else if before == DOCUMENT && nesting.depth == DOCUMENT + 1 {
             begin = (key == name.as_bytes()).then_some(at);
-        } else if before == DOCUMENT + 1 && nesting.depth == DOCUMENT {
-            if let Some(begin) = begin.take() {
-                return Some(&object[begin..=at]);
-            }
+        } else if before == DOCUMENT + 1
+            && nesting.depth == DOCUMENT
+            && let Some(begin) = begin.take()
+        {
+            return Some(&object[begin..=at]);
         }
     }
     None

@@ -1,5 +1,7 @@
 //! Objects over HTTP: get, list in pages, create, replace, patch, delete.
 
+#![allow(clippy::result_large_err, reason = "a refusal is sent at once")]
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
