@@ -1,11 +1,12 @@
-//! A cluster of the size that Kubernetes promises (5,000 nodes, 150,000 pods), followed: what it costs. Not part of any suite; by hand:
+//! A cluster of the size that Kubernetes promises (5,000 nodes, 150,000 pods), followed: what it costs. By hand:
 //!
-//!     cargo test --release -p evenkeel-kubernetes --test large -- --ignored --exact large_cluster --nocapture
+//!     cargo run --release -p evenkeel-kubernetes --example large
 //!
 //! The API server is another process, so that memory is that of who follows. `EVENKEEL_PODS` changes the size.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a measurement says by panicking what is wrong")]
 
+#[path = "../tests/apiserver/mod.rs"]
 mod apiserver;
 
 use std::fs;
@@ -115,11 +116,11 @@ async fn serve() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "the other process of large_cluster"]
-async fn serves_a_large_cluster() {
-    if std::env::var_os(SERVES).is_some() {
-        serve().await;
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    match std::env::var_os(SERVES) {
+        Some(_) => serve().await,
+        None => follow().await,
     }
 }
 
@@ -164,11 +165,8 @@ fn asked(view: &View) -> (u64, Duration) {
     (whole.answer.count, began.elapsed())
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "large: by hand"]
-async fn large_cluster() {
+async fn follow() {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "serves_a_large_cluster", "--nocapture"])
         .env(SERVES, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
