@@ -9,10 +9,10 @@ use evenkeel_tests::{machine, places};
 use serde_json::Value;
 
 /// Crates that decide and never do I/O, and all they may use of the outside.
-const PURE: [&str; 4] = ["model", "qos", "rightsizing", "capacity"];
-const PURE_MAY_USE: [&str; 5] = ["serde", "serde-saphyr", "serde_json", "serde_path_to_error", "thiserror"];
+const PURE: [&str; 5] = ["model", "qos", "rightsizing", "capacity", "dashboard"];
+const PURE_MAY_USE: [&str; 6] = ["maud", "serde", "serde-saphyr", "serde_json", "serde_path_to_error", "thiserror"];
 /// What each library may depend on of ours. Programs may depend on every library.
-const LIBRARIES: [(&str, &[&str]); 12] = [
+const LIBRARIES: [(&str, &[&str]); 13] = [
     ("model", &[]),
     ("log", &[]),
     ("net", &[]),
@@ -23,6 +23,7 @@ const LIBRARIES: [(&str, &[&str]); 12] = [
     ("host", &["model"]),
     ("proto", &["model"]),
     ("kubernetes", &["capacity"]),
+    ("dashboard", &["model"]),
     ("enforce", &["model", "qos", "host", "log"]),
     ("store", &["model", "settings", "rightsizing", "log", "proto"]),
 ];

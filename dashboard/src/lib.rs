@@ -1,0 +1,22 @@
+//! The pages of the dashboard: facts in, HTML out.
+//!
+//! Pure: no file, clock, environment, randomness, thread or log; the present is an argument. Whoever serves the pages gathers the
+//! facts ([`facts`]), decides who may see them, and sends [`assets`] and [`CONTENT_SECURITY_POLICY`] with them. Every text is
+//! escaped by the template engine, and [`frame::page`] takes control characters and bidi overrides out of the whole page, so that no
+//! name of others does anything in a browser. No page has an inline script or style, and none names another host.
+
+pub mod amount;
+pub mod assets;
+pub mod chart;
+pub mod facts;
+pub mod frame;
+pub mod page;
+mod parts;
+pub mod time;
+pub mod url;
+
+pub use maud::Markup;
+
+/// What a browser may load for a page: what its own host serves, and nothing inline.
+pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";

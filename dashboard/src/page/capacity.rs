@@ -1,0 +1,199 @@
+//! How many more of a pod fit, where, and why not one more.
+
+use maud::{Markup, html};
+
+use crate::{amount, url};
+
+/// Nodes shown.
+const SHOWN: usize = 60;
+
+/// What is asked.
+#[derive(Debug, Clone, Default)]
+pub struct Question {
+    /// A pod in YAML or JSON.
+    pub pod: String,
+    /// Cluster; empty where there is one.
+    pub cluster: String,
+    /// How many at most; 0 for no limit of one's own.
+    pub max: u64,
+    /// Also as if every workload requested what is recommended.
+    pub recommended: bool,
+}
+
+/// Why one node takes no further pod.
+#[derive(Debug, Clone, Default)]
+pub struct Node {
+    /// Node.
+    pub name: String,
+    /// Pods that fit on it.
+    pub count: u64,
+    /// The scheduler's words.
+    pub reasons: Vec<String>,
+    /// What is missing: resource and how much.
+    pub short: Vec<(String, String)>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, Default)]
+pub struct Answer {
+    /// How many fit.
+    pub count: u64,
+    /// Why it ends.
+    pub stop: String,
+    /// In the scheduler's or the quota's words.
+    pub message: String,
+    /// Each bound by name.
+    pub bounds: Vec<(String, u64)>,
+    /// The bound that holds.
+    pub binding: String,
+    /// Nodes, those that take most first.
+    pub nodes: Vec<Node>,
+    /// The smallest changes that admit one more.
+    pub help: Vec<String>,
+    /// What the count does not show.
+    pub notes: Vec<String>,
+    /// How many are lost to borders between nodes, and of which resource.
+    pub lost: Option<(u64, String)>,
+    /// How many would fit with recommended requests, where that was asked.
+    pub recommended: Option<u64>,
+    /// Nodes and pods that were looked at.
+    pub read: (u64, u64),
+}
+
+/// The pod that stands in the form at first.
+pub const EXAMPLE: &str = "apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+spec:
+  containers:
+    - name: app
+      image: web:1
+      resources:
+        requests: {cpu: 500m, memory: 1Gi}
+";
+
+/// The page.
+#[must_use]
+pub fn body(question: &Question, answer: Option<&Result<Answer, [String; 2]>>, csrf: &str) -> Markup {
+    html! {
+        h1 { "Capacity" }
+        p.summary { "How many more of a pod the cluster takes, by the rules of the default scheduler. Nothing is placed." }
+        form.ask.card method="post" action=(url::to("capacity", &[])) {
+            input type="hidden" name="csrf" value=(csrf);
+            label for="pod" { "Pod, in YAML or JSON" }
+            textarea #pod name="pod" rows="12" spellcheck="false" required { (question.pod) }
+            div.filters {
+                label { "At most " input type="number" name="max" min="0" max="1000000" value=(question.max); }
+                label { "Cluster " input name="cluster" value=(question.cluster) autocomplete="off" placeholder="the only one"; }
+                label.check { input type="checkbox" name="recommended" value="yes" checked[question.recommended]; " what if all requested what is recommended" }
+                button.primary { "How many?" }
+            }
+            p.faint { "0 = as many as fit. " }
+        }
+        @match answer {
+            None => {}
+            Some(Err([why, remedy])) => { section.card.alarm role="alert" { h2 { "The question was not answered" } p { (why) } p.faint { "What helps: " (remedy) } } }
+            Some(Ok(answer)) => { (answered(answer)) }
+        }
+    }
+}
+
+fn answered(answer: &Answer) -> Markup {
+    html! {
+        section.card #answer tabindex="-1" {
+            h2 { "The answer" }
+            p.number { (amount::count(answer.count)) @if answer.count == 1 { " more fits" } @else { " more fit" } }
+            @if let Some(recommended) = answer.recommended {
+                p.number.second { (amount::count(recommended)) " with recommended requests" }
+            }
+            p { @if answer.binding.is_empty() { (answer.stop) } @else { "Bound by " b { (answer.binding) } } ". " span.faint { (answer.message) } }
+            @if let Some((lost, resource)) = &answer.lost { p { (amount::count(*lost)) " are lost to borders between nodes (" (resource) "): the sum of all nodes would hold them." } }
+            (bounds(answer))
+            @if !answer.help.is_empty() { h3 { "What would admit one more" } ul { @for help in &answer.help { li { (help) } } } }
+            @if !answer.notes.is_empty() { h3 { "What this does not show" } ul { @for note in &answer.notes { li { (note) } } } }
+            p.faint { "Looked at " (amount::count(answer.read.0)) " nodes and " (amount::count(answer.read.1)) " pods." }
+        }
+        (nodes(answer))
+    }
+}
+
+fn bounds(answer: &Answer) -> Markup {
+    html! {
+        @if !answer.bounds.is_empty() {
+            table.bounds {
+                caption { "Each bound by itself" }
+                thead { tr { th scope="col" { "Bound" } th.num scope="col" { "Allows" } } }
+                tbody {
+                    @for (name, count) in &answer.bounds {
+                        tr .own[*name == answer.binding] { th scope="row" { (name) @if *name == answer.binding { " " span.tag.warn { "binds" } } } td.num { (amount::count(*count)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn nodes(answer: &Answer) -> Markup {
+    let most = answer.nodes.iter().map(|node| node.count).max().unwrap_or(0).max(1);
+    html! {
+        section.card {
+            h2 { "By node" }
+            div.scroll tabindex="0" role="region" aria-label="By node" {
+                table {
+                    thead { tr { th scope="col" { "Node" } th.num scope="col" { "Takes" } th scope="col" { span.hidden { "As a bar" } } th scope="col" { "Why not one more" } th scope="col" { "Short by" } } }
+                    tbody {
+                        @for node in answer.nodes.iter().take(SHOWN) {
+                            tr {
+                                th.name scope="row" { a href=(url::to("node", &[("name", &node.name)])) { (node.name) } }
+                                td.num { (amount::count(node.count)) }
+                                td.bar { svg.bar viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" { rect.ground width="100" height="10" {} rect.used width=(node.count as f64 / most as f64 * 100.0) height="10" {} } }
+                                td.why { (node.reasons.join(", ")) }
+                                td { @for (at, (resource, by)) in node.short.iter().enumerate() { @if at > 0 { ", " } (resource) " " (by) } }
+                            }
+                        }
+                    }
+                }
+            }
+            @if answer.nodes.len() > SHOWN { p.faint { "The " (SHOWN) " that take most of " (amount::count(answer.nodes.len() as u64)) " nodes. All of them: " code { "evenkeel capacity -o csv" } "." } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_binding_bound_is_marked_and_texts_of_others_stay_text() {
+        let hostile = "</textarea><script>alert(1)</script>";
+        let node = Node {
+            name: hostile.into(),
+            count: 3,
+            reasons: vec![hostile.into()],
+            short: vec![(hostile.into(), hostile.into())],
+        };
+        let answer = Answer {
+            count: 3,
+            bounds: vec![("cpu".into(), 3), ("memory".into(), 9)],
+            binding: "cpu".into(),
+            message: hostile.into(),
+            nodes: vec![node; 100],
+            help: vec![hostile.into()],
+            notes: vec![hostile.into()],
+            lost: Some((2, hostile.into())),
+            recommended: Some(8),
+            ..Answer::default()
+        };
+        let question = Question { pod: hostile.into(), cluster: hostile.into(), ..Question::default() };
+        let text = body(&question, Some(&Ok(answer)), "c").into_string();
+        assert!(!text.contains("<script"), "{text}");
+        assert!(
+            text.contains("3 more fit") && text.contains("8 with recommended") && text.contains("binds"),
+            "{text}"
+        );
+        assert!(text.contains("The 60 that take most of 100 nodes"), "{text}");
+        let refused = body(&question, Some(&Err([hostile.into(), hostile.into()])), "c").into_string();
+        assert!(refused.contains("was not answered") && !refused.contains("<script"), "{refused}");
+    }
+}

@@ -1,0 +1,298 @@
+//! All nodes, and one.
+
+use maud::{Markup, html};
+
+use crate::amount::{self, Resource};
+use crate::chart::Bar;
+use crate::facts::{Container, Decision, Node};
+use crate::parts::{self, Window, sortable};
+use crate::url;
+
+/// What is looked for.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// In names.
+    pub text: String,
+    /// `name`, `cpu`, `memory`, `containers`, `seen` or `trouble`.
+    pub sort: String,
+    /// Page, from 1.
+    pub page: usize,
+}
+
+/// A node's share in use of what it has.
+fn load(node: &Node, r: Resource) -> f64 {
+    let sums = node.share.sums[r as usize];
+    amount::part(sums.used, sums.allocatable.unwrap_or(node.size[r as usize])).unwrap_or(0.0)
+}
+
+fn order(found: &mut [&Node], sort: &str) {
+    match sort {
+        "cpu" => found.sort_by(|a, b| load(b, Resource::Cpu).total_cmp(&load(a, Resource::Cpu))),
+        "memory" => found.sort_by(|a, b| load(b, Resource::Memory).total_cmp(&load(a, Resource::Memory))),
+        "containers" => found.sort_by_key(|n| std::cmp::Reverse(n.share.containers)),
+        "seen" => found.sort_by_key(|n| n.seen_ms),
+        "trouble" => found.sort_by_key(|n| std::cmp::Reverse(n.oom_kills + n.pressure)),
+        _ => {}
+    }
+}
+
+/// The page of all nodes.
+#[must_use]
+pub fn body(all: &[Node], filter: &Filter, now_ms: u64) -> Markup {
+    let text = filter.text.to_lowercase();
+    let mut found: Vec<&Node> = all.iter().filter(|n| n.share.name.to_lowercase().contains(&text)).collect();
+    order(&mut found, &filter.sort);
+    let window = Window::of(filter.page, found.len());
+    let parameters = [("q", filter.text.as_str()), ("sort", &filter.sort)];
+    let head = |title, key| sortable(title, key, &filter.sort, "nodes", &parameters);
+    html! {
+        h1 { "Nodes" }
+        form.filters method="get" action=(url::to("nodes", &[])) role="search" {
+            label { "Search " input #search type="search" name="q" value=(filter.text) placeholder="name"; }
+            input type="hidden" name="sort" value=(filter.sort);
+            button.primary { "Show" }
+        }
+        section.card data-part="nodes" #nodes {
+            div.scroll tabindex="0" role="region" aria-label="Nodes" {
+                table.nodes {
+                    thead { tr {
+                        (head("Node", "name")) th scope="col" { "State" } (head("Containers", "containers"))
+                        th scope="col" { span.hidden { "CPU as a bar" } } (head("CPU used / requested / has", "cpu"))
+                        th scope="col" { span.hidden { "Memory as a bar" } } (head("Memory used / requested / has", "memory"))
+                        (head("OOM kills, pressure", "trouble")) (head("Heard", "seen"))
+                    } }
+                    tbody {
+                        @for node in &found[window.range()] { (row(node, now_ms)) }
+                        @if found.is_empty() { tr { td.nothing colspan="9" { "No node fits this search." } } }
+                    }
+                }
+            }
+            (window.pager("nodes", "nodes", &parameters))
+        }
+    }
+}
+
+fn state(node: &Node) -> Markup {
+    html! {
+        @if node.gone { span.tag.bad { "gone" } } @else if node.connected { span.tag.good { "connected" } } @else { span.tag.warn { "away" } }
+        @if !node.dropped.is_empty() { " " span.tag.warn title="Some of what it said was not taken in" { "dropped" } }
+    }
+}
+
+fn bar(node: &Node, r: Resource) -> Markup {
+    let s = node.share.sums[r as usize];
+    let whole = s.allocatable.unwrap_or(node.size[r as usize]);
+    Bar { whole, used: s.used, requested: s.requested, recommended: s.recommended }.markup()
+}
+
+fn row(node: &Node, now_ms: u64) -> Markup {
+    html! {
+        tr {
+            th.name scope="row" { a href=(url::to("node", &[("cluster", &node.share.cluster), ("name", &node.share.name)])) { (node.share.name) } " " span.faint { (node.share.cluster) } }
+            td { (state(node)) }
+            td.num { (amount::count(node.share.containers)) }
+            @for r in Resource::ALL {
+                @let s = node.share.sums[r as usize];
+                td.bar { (bar(node, r)) }
+                td.num { (r.text(s.used)) span.faint { " / " (r.text(s.requested)) " / " (r.or_dash(s.allocatable)) } }
+            }
+            td.num { @if node.oom_kills > 0 { b.bad { (node.oom_kills) } } @else { "0" } ", " @if node.pressure > 0 { b.warn { (node.pressure) } } @else { "0" } }
+            td.num { (parts::moment(node.seen_ms, now_ms)) }
+        }
+    }
+}
+
+/// What the page of one node is made of.
+#[derive(Debug, Clone, Default)]
+pub struct One {
+    /// The node.
+    pub node: Node,
+    /// Its containers.
+    pub containers: Vec<Container>,
+    /// Decisions about it, newest first.
+    pub decisions: Vec<Decision>,
+    /// Page of the containers, from 1.
+    pub page: usize,
+}
+
+/// The page of one node.
+#[must_use]
+pub fn one(facts: &One, now_ms: u64) -> Markup {
+    let node = &facts.node;
+    html! {
+        p.crumbs { a href=(url::to("nodes", &[])) { "Nodes" } " / " (node.share.cluster) }
+        h1.object { (node.share.name) }
+        p.summary {
+            (state(node)) " · agent " (node.version) " · heard " (parts::moment(node.seen_ms, now_ms)) " · "
+            (amount::count(node.gaps)) " seconds missing · " (Resource::Cpu.text(node.size[0])) " cores, " (Resource::Memory.text(node.size[1]))
+        }
+        @if !node.dropped.is_empty() {
+            section.alarm { h2 { "Not taken in" } ul { @for (reason, count, remedy) in &node.dropped { li { b { (reason) } ", " (amount::count(*count)) " times. " (remedy) } } } }
+        }
+        div.columns { @for r in Resource::ALL { (sums(node, r)) } }
+        (containers(facts))
+        (knobs(&facts.decisions, now_ms))
+        section.card data-part="decisions" #decisions {
+            h2 { "Latest decisions" }
+            (parts::decisions(&facts.decisions[..facts.decisions.len().min(30)], now_ms, false))
+            p.more { a href=(url::to("decisions", &[("node", &node.share.name)])) { "All of this node" } }
+        }
+    }
+}
+
+fn sums(node: &Node, r: Resource) -> Markup {
+    let s = node.share.sums[r as usize];
+    let row = |class: &str, title: &str, value: Option<u64>| html! { tr { th scope="row" { span class=(format!("key {class}")) { (title) } } td.num { (r.or_dash(value)) } } };
+    html! {
+        section.card data-part=(format!("{}-sums", r.name())) id=(format!("{}-sums", r.name())) {
+            h2 { (r.title()) }
+            (bar(node, r))
+            table.sums { tbody {
+                (row("ground", "Pods may request", s.allocatable)) (row("requested", "Requested", Some(s.requested)))
+                (row("used", "Used now", Some(s.used))) (row("recommended", "Recommended", Some(s.recommended))) (row("", "Limits together", Some(s.limited)))
+            } }
+        }
+    }
+}
+
+fn containers(facts: &One) -> Markup {
+    let window = Window::of(facts.page, facts.containers.len());
+    let node = &facts.node.share;
+    html! {
+        section.card data-part="containers" #containers {
+            h2 { "Containers" }
+            div.scroll tabindex="0" role="region" aria-label="Containers" {
+                table {
+                    thead { tr {
+                        th scope="col" { "Container" } th scope="col" { "Class" }
+                        @for r in Resource::ALL { th.num scope="col" { (r.title()) " used" } th.num scope="col" { "of request" } th.num scope="col" { "Limit" } }
+                        th.num scope="col" { "Throttled" } th.num scope="col" { "OOM kills" } th.num scope="col" { "Processes" }
+                    } }
+                    tbody {
+                        @for c in &facts.containers[window.range()] { (container(&node.cluster, c)) }
+                        @if facts.containers.is_empty() { tr { td.nothing colspan="11" { "None runs, as far as its agent tells." } } }
+                    }
+                }
+            }
+            (window.pager("containers", "node", &[("cluster", &node.cluster), ("name", &node.name)]))
+        }
+    }
+}
+
+fn container(cluster: &str, c: &Container) -> Markup {
+    let to = [
+        ("cluster", cluster),
+        ("namespace", c.namespace.as_str()),
+        ("workload", &c.workload),
+        ("container", &c.container),
+    ];
+    html! {
+        tr {
+            th.name scope="row" { a href=(url::to("workload", &to)) { span.faint { (c.namespace) "/" } (c.pod) span.faint { " / " (c.container) } } }
+            td { (parts::class([c.class, ""], false)) }
+            @for r in Resource::ALL {
+                @let (used, request) = (c.used[r as usize], c.requests[r as usize]);
+                td.num { (r.or_dash(used)) }
+                td.num { @match used.zip(request).and_then(|(used, request)| amount::part(used, request)) { Some(part) => span .warn[part > 1.0] { (amount::percent(part)) }, None => "–" } }
+                td.num.faint { (r.or_dash(c.limits[r as usize])) }
+            }
+            td.num { @if let Some(part) = c.throttled { (amount::percent(part)) } @else { "–" } }
+            td.num { @if c.oom_kills > 0 { b.bad { (c.oom_kills) } } @else { "0" } }
+            td.num { @if let Some(pids) = c.pids { (amount::count(pids)) } @else { "–" } }
+        }
+    }
+}
+
+/// The newest decision about each knob.
+fn knobs(decisions: &[Decision], now_ms: u64) -> Markup {
+    const MOST: usize = 40;
+    let mut seen = std::collections::BTreeSet::new();
+    let of_knobs = decisions.iter().filter(|d| !d.knob.is_empty());
+    let newest: Vec<&Decision> =
+        of_knobs.filter(|d| seen.insert((&d.pod, &d.container, &d.knob))).take(MOST).collect();
+    html! {
+        section.card data-part="knobs" #knobs {
+            h2 { "Knobs, as they were last set" }
+            div.scroll tabindex="0" role="region" aria-label="Knobs" {
+                table {
+                    thead { tr { th scope="col" { "About" } th scope="col" { "Knob" } th scope="col" { "Value" } th scope="col" { "State" } th scope="col" { "Why" } th scope="col" { "When" } } }
+                    tbody {
+                        @for d in &newest {
+                            tr {
+                                td.name { @if d.pod.is_empty() { span.faint { "the node" } } @else { (d.pod) span.faint { " / " (d.container) } } }
+                                td { code { (d.knob) } } td.value { @if d.new.is_empty() { (d.old) } @else { (d.new) } } td { (d.kind) span.faint { " " (d.result) } } td.why { (d.reason) } td.num { (parts::moment(d.time_ms, now_ms)) }
+                            }
+                        }
+                        @if newest.is_empty() { tr { td.nothing colspan="6" { "None was set in what the recommender keeps." } } }
+                    }
+                }
+            }
+            p.faint { "Of the decisions that the recommender keeps, at most " (MOST) ". Every knob with its owner, wish and state: " code { "evenkeel status -o wide" } " on the node." }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Share;
+
+    fn node(name: &str) -> Node {
+        Node {
+            share: Share { name: name.into(), cluster: "c".into(), ..Share::default() },
+            ..Node::default()
+        }
+    }
+
+    #[test]
+    fn a_thousand_nodes_are_paged_and_small() {
+        let all: Vec<Node> = (0..1000).map(|n| node(&format!("node-{n:04}"))).collect();
+        let text = body(&all, &Filter { page: 20, ..Filter::default() }, 0).into_string();
+        assert!(
+            text.contains("951–1\u{202f}000 of 1\u{202f}000 nodes") && text.contains("node-0999"),
+            "{text}"
+        );
+        assert!(text.len() < 100_000, "{}", text.len());
+    }
+
+    #[test]
+    fn each_knob_is_shown_as_it_was_last() {
+        let of = |knob: &str, new: &str| Decision {
+            knob: knob.into(),
+            new: new.into(),
+            pod: "a/b".into(),
+            ..Decision::default()
+        };
+        let text = knobs(&[of("cpu.weight", "20"), of("cpu.weight", "10"), of("", "99")], 0).into_string();
+        assert!(text.contains("20") && !text.contains(">10<") && !text.contains("99"), "{text}");
+    }
+
+    #[test]
+    fn hostile_names_stay_text() {
+        let hostile = "\"><script>alert(1)</script>";
+        let mut n = node(hostile);
+        n.version = hostile.into();
+        n.dropped = vec![(hostile.into(), 1, hostile.into())];
+        let c = Container {
+            namespace: hostile.into(),
+            pod: hostile.into(),
+            container: hostile.into(),
+            workload: hostile.into(),
+            ..Container::default()
+        };
+        let d = Decision {
+            knob: hostile.into(),
+            reason: hostile.into(),
+            kind: hostile.into(),
+            result: hostile.into(),
+            new: hostile.into(),
+            ..Decision::default()
+        };
+        let all = body(&[n.clone()], &Filter { text: "script".into(), ..Filter::default() }, 0).into_string();
+        let one = one(&One { node: n, containers: vec![c], decisions: vec![d], page: 1 }, 0).into_string();
+        assert!(
+            !all.contains("<script") && !one.contains("<script") && all.contains("&lt;script"),
+            "{all} {one}"
+        );
+    }
+}
