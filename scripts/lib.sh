@@ -20,6 +20,7 @@ packages_of() {
     case $1 in
         busybox) echo busybox-static ;;
         cc) echo gcc libc6-dev ;;
+        chromedriver) echo chromium-driver ;;
         containerd | ctr) echo containerd ;;
         dockerd | docker) echo docker.io ;;
         go) echo golang-go ;;
@@ -92,3 +93,14 @@ need_go() {
 }
 # Engines that keep the history outside, and what makes a certificate for one.
 need_engines() { need_tools prometheus victoria-metrics influxd openssl; }
+# A browser and its driver, and axe-core, which looks for barriers in pages: below target, so that nothing of the machine changes.
+need_browser() {
+    local at
+    need_tools chromium chromedriver
+    at=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/fixtures/browser
+    [ ! -e "$at/node_modules/axe-core/axe.min.js" ] || return 0
+    need_tools npm
+    say "installing axe-core from npm in $at"
+    mkdir -p "$at" && npm install --silent --no-audit --no-fund --no-save --prefix "$at" axe-core@4 ||
+        warn "no axe-core: pages are not searched for barriers"
+}

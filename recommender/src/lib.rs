@@ -2,7 +2,7 @@
 //!
 //! Owned here: the gRPC side of ingest (`ingest`), how much work goes on at once (`turns`), the policies ([`policy`]), what is
 //! allocated (`allocated`), the answers made of the state ([`recommend`] and `capacity`), what nodes are told (`acting`), the
-//! interfaces ([`api`]), the configuration ([`config`]), who asks and what they may ([`identity`]), the certificate authority of
+//! interfaces ([`api`]), the pages (`dashboard`), the configuration ([`config`]), who asks and what they may ([`identity`]), the certificate authority of
 //! those without another ([`authority`]), the record of changes (`audit`), where it listens (`listen`), a Kubernetes cluster
 //! that is followed (`followed`), reading the configuration again (`reload`). Not owned: what is kept and how it becomes durable (`evenkeel_store`), the rules (`evenkeel_rightsizing`,
 //! `evenkeel_capacity`), the wire format and its codec (`evenkeel_proto`).
@@ -15,6 +15,7 @@ pub mod authority;
 pub(crate) mod capacity;
 pub mod cli;
 pub mod config;
+mod dashboard;
 pub(crate) mod followed;
 pub mod identity;
 mod ingest;

@@ -194,7 +194,7 @@ impl Recommender {
         let stored = Arc::new(Stored::open(config.state_dir.join("recommendations")));
         let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored), clock.clone());
         let (stopping, stopped) = watch::channel(false);
-        let router = site.router(&config.serve, &access);
+        let router = site.router(&config, &access);
         let gates = Gates::new(&config.serve, config.ingest.max_streams);
         // The socket's file goes when this ends.
         let (grpc, http, _file) = listeners.connections(&gates);

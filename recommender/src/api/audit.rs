@@ -63,7 +63,7 @@ fn usec(parameter: &str, text: &str) -> Result<u64, Unanswered> {
     at.ok_or_else(|| Unanswered::Wrong(format!("{parameter} {text:?}: write 2026-01-31T12:00:00Z")))
 }
 
-fn problem(why: Unanswered) -> Problem {
+pub(crate) fn problem(why: Unanswered) -> Problem {
     let (status, why, remedy) = match why {
         Unanswered::Wrong(why) => {
             (StatusCode::BAD_REQUEST, why, "see /openapi.json for the parameters of each path")

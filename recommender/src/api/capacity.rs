@@ -50,7 +50,7 @@ pub(super) fn routes() -> Router<Site> {
 }
 
 /// Why there is no answer, whoever asks.
-enum Refused {
+pub(crate) enum Refused {
     Busy(Busy),
     Late(Duration),
     Fault,
@@ -58,7 +58,7 @@ enum Refused {
 }
 
 /// Runs a question on a thread for questions, and gives it up when this is dropped or its time is over.
-async fn ask<T: Send + 'static>(
+pub(crate) async fn ask<T: Send + 'static>(
     context: &Context,
     alongside: impl Future<Output = ()>,
     question: impl FnOnce(&Context, &Wanted) -> Result<T, EstimateError> + Send + 'static,
@@ -85,7 +85,7 @@ async fn ask<T: Send + 'static>(
 }
 
 impl Refused {
-    fn problem(self) -> Problem {
+    pub(crate) fn problem(self) -> Problem {
         let (status, why, remedy) = match self {
             Self::Busy(busy) => (StatusCode::TOO_MANY_REQUESTS, busy.to_string(), "ask again later"),
             Self::Late(patience) => (
@@ -266,7 +266,11 @@ fn batches(context: &Context, reported: Reported) -> ReceiverStream<Vec<String>>
     ReceiverStream::new(batches)
 }
 
-fn asked(request: v1::EstimateRequest, types: Types<'_>, wanted: &Wanted) -> Result<Asked, String> {
+pub(crate) fn asked(
+    request: v1::EstimateRequest,
+    types: Types<'_>,
+    wanted: &Wanted,
+) -> Result<Asked, String> {
     let v1::EstimateRequest { pods, snapshot, max, place, options_json, recommended, cluster } = request;
     let written: Map<String, Value> = match options_json.trim() {
         "" => Map::new(),

@@ -31,7 +31,8 @@ use super::series::{self, SeriesQuery};
 use super::{Context, Late, convert, metrics, policies};
 use crate::allocated::AT_MOST_USEC;
 use crate::audit::{Object, Ticket, Why, watch};
-use crate::config::Span;
+use crate::config::{Config, Span};
+use crate::dashboard::{self, Dashboard};
 use crate::identity::{Access, Identity, Role, forbidden, guard};
 use crate::policy::{ChangeError, Outcome};
 use crate::recommend::stored::Stored;
@@ -64,7 +65,7 @@ pub(crate) struct Problem {
 }
 
 /// A value as JSON, without characters that would do something in a terminal it is shown in.
-pub(super) struct Json(pub(super) Value);
+pub(crate) struct Json(pub(crate) Value);
 
 impl IntoResponse for Json {
     fn into_response(self) -> Response {
@@ -104,7 +105,9 @@ impl Site {
     }
 
     /// The routes, with the limits of the configuration, behind their door.
-    pub(crate) fn router(&self, serve: &crate::config::Serve, access: &Arc<Access>) -> Router {
+    pub(crate) fn router(&self, config: &Config, access: &Arc<Access>) -> Router {
+        let serve = &config.serve;
+        let pages = config.dashboard.enabled.then(|| Dashboard::new(self, config, access));
         let access = Arc::clone(access);
         let door = move |request: Request, next: Next| guard(Arc::clone(&access), request, next);
         let audit = Arc::clone(self.readiness.audit());
@@ -136,7 +139,8 @@ impl Site {
                 Ok::<_, Problem>(next.run(request).await)
             }
         };
-        Router::new()
+        let routes = pages.iter().fold(Router::new(), |routes, pages| routes.merge(dashboard::routes(pages)));
+        let routes = routes
             .route("/recommendedPodResources", get(pod_resources).post(pod_resources))
             .route("/api/v1/recommendations", get(recommendations))
             .route("/api/v1/policies", get(list_policies).post(apply_policy))
@@ -163,12 +167,18 @@ impl Site {
             // Around all of it: what is not listed in the door's table is answered to nobody.
             .layer(middleware::from_fn(door))
             // And around that: who is refused a change is recorded, too.
-            .layer(middleware::from_fn(recorded))
-            .with_state(self.clone())
+            .layer(middleware::from_fn(recorded));
+        let routes = match pages {
+            Some(pages) => routes.layer(middleware::from_fn(move |request: Request, next: Next| {
+                dashboard::around(Arc::clone(&pages), request, next)
+            })),
+            None => routes,
+        };
+        routes.with_state(self.clone())
     }
 
     /// What questions are answered from, once everything was read back.
-    pub(super) fn context(&self, place: &str) -> Result<Context, Problem> {
+    pub(crate) fn context(&self, place: &str) -> Result<Context, Problem> {
         self.context.get().cloned().ok_or_else(|| Problem {
             status: StatusCode::SERVICE_UNAVAILABLE,
             what: "questions are not answered yet".to_owned(),
@@ -176,6 +186,21 @@ impl Site {
             why: "what was acknowledged before the restart is still being read back".to_owned(),
             remedy: "wait until /readyz answers 200",
         })
+    }
+
+    /// What was kept of every workload, also while history is read back.
+    pub(crate) fn stored(&self) -> &Arc<Stored> {
+        &self.stored
+    }
+
+    /// The present, microseconds since 1970.
+    pub(crate) fn now_usec(&self) -> u64 {
+        self.clock.now_usec()
+    }
+
+    /// How the process does.
+    pub(crate) fn readiness(&self) -> &Arc<Readiness> {
+        &self.readiness
     }
 
     /// Answers a question from the state, on a thread where it may take its time.
@@ -196,7 +221,7 @@ impl Site {
         self.ask_context(place, move |context| context.at_desk(question)).await
     }
 
-    pub(super) async fn ask_context<T: Send + 'static>(
+    pub(crate) async fn ask_context<T: Send + 'static>(
         &self,
         place: &str,
         question: impl FnOnce(&Context) -> T + Send + 'static,
@@ -287,7 +312,7 @@ pub(crate) fn wrong_method(request: &Request) -> Problem {
 }
 
 /// Whether a caller has a role in a namespace; in all where none is named.
-pub(super) async fn allowed(
+pub(crate) async fn allowed(
     identity: &Identity,
     role: Role,
     namespace: &str,
@@ -356,7 +381,7 @@ async fn pod_resources(
 }
 
 /// The parameters of a query, or what is wrong with them.
-pub(super) fn parameters<T: serde::de::DeserializeOwned>(request: &Request) -> Result<T, Problem> {
+pub(crate) fn parameters<T: serde::de::DeserializeOwned>(request: &Request) -> Result<T, Problem> {
     let query = Query::<T>::try_from_uri(request.uri()).map_err(|rejection| Problem {
         status: StatusCode::BAD_REQUEST,
         what: "the query cannot be read".to_owned(),
@@ -457,7 +482,7 @@ fn no_policy(kind: &str, namespace: &str, name: &str) -> Problem {
     }
 }
 
-fn refused(error: &ChangeError) -> Problem {
+pub(crate) fn refused(error: &ChangeError) -> Problem {
     let (status, remedy) = match error {
         ChangeError::Invalid(_) => (StatusCode::BAD_REQUEST, "correct the field"),
         ChangeError::InFile { .. } => (StatusCode::CONFLICT, "edit the file, or choose another name"),
@@ -482,8 +507,18 @@ struct ApplyQuery {
     dry_run: bool,
 }
 
+fn unreadable_policy(status: StatusCode, why: String) -> Problem {
+    Problem {
+        status,
+        what: "the policy cannot be read".to_owned(),
+        place: POLICIES.to_owned(),
+        why,
+        remedy: "send one policy in JSON or YAML",
+    }
+}
+
 /// A name that the object has to have, where the path says one.
-type Named = Option<(String, String)>;
+pub(crate) type Named = Option<(String, String)>;
 
 async fn apply_policy(From(site): From<Site>, request: Request) -> Result<Response, Problem> {
     apply(site, None, request).await
@@ -500,40 +535,12 @@ async fn put_policy(
 async fn apply(site: Site, named: Named, request: Request) -> Result<Response, Problem> {
     let ApplyQuery { dry_run } = parameters(&request)?;
     let (identity, ticket) = (Identity::of(request.extensions()), Ticket::of(request.extensions()));
-    let unreadable = |status, why| Problem {
-        status,
-        what: "the policy cannot be read".to_owned(),
-        place: POLICIES.to_owned(),
-        why,
-        remedy: "send one policy in JSON or YAML",
-    };
     // The router's limit on bodies holds for this reading, too.
     let body = Bytes::from_request(request, &()).await;
-    let body = body.map_err(|rejection| unreadable(rejection.status(), rejection.body_text()))?;
-    let text =
-        String::from_utf8(body.into()).map_err(|e| unreadable(StatusCode::BAD_REQUEST, e.to_string()))?;
-    let text: Arc<str> = text.into();
-    if identity.is_limited() {
-        let (waiting, text) = (site.place_for_text(POLICIES)?, Arc::clone(&text));
-        let found = site.ask_with_text(POLICIES, waiting, move |_| policies::namespace_of(&text));
-        if let Some(namespace) = found.await? {
-            ticket.about(Object::new("", &namespace, ""));
-            allowed(&identity, Role::Apply, &namespace, POLICIES).await?;
-        }
-    }
-    let waiting = site.place_for_text(POLICIES)?;
-    let applied = site.ask_with_text(POLICIES, waiting, move |context| {
-        if let Some((namespace, name)) = named {
-            ticket.about(Object::new("", &namespace, &name));
-            let key = policies::key_of(&text).map_err(|e| refused(&e.into()))?;
-            if key != (namespace.clone(), name.clone()) {
-                let why = format!("the object is {}/{}, the path says {namespace}/{name}", key.0, key.1);
-                return Err(unreadable(StatusCode::BAD_REQUEST, why));
-            }
-        }
-        policies::apply(context, &text, dry_run, &ticket).map_err(|e| refused(&e))
-    });
-    let applied = applied.await??;
+    let body = body.map_err(|rejection| unreadable_policy(rejection.status(), rejection.body_text()))?;
+    let text = String::from_utf8(body.into())
+        .map_err(|e| unreadable_policy(StatusCode::BAD_REQUEST, e.to_string()))?;
+    let applied = applied(&site, (&identity, ticket), named, text.into(), dry_run).await?;
     let preview: Vec<Value> = applied.preview.iter().map(convert::recommendation).collect();
     let status = match (applied.outcome, dry_run) {
         (Outcome::Created, false) => StatusCode::CREATED,
@@ -543,6 +550,37 @@ async fn apply(site: Site, named: Named, request: Request) -> Result<Response, P
         "outcome": applied.outcome.as_str(), "dryRun": dry_run, "policy": applied.object, "preview": preview,
     });
     Ok((status, Json(body)).into_response())
+}
+
+/// Applies an object, or only says what would come of it, for whoever may in its namespace.
+pub(crate) async fn applied(
+    site: &Site,
+    (identity, ticket): (&Identity, Ticket),
+    named: Named,
+    text: Arc<str>,
+    dry_run: bool,
+) -> Result<policies::Applied, Problem> {
+    if identity.is_limited() {
+        let (waiting, text) = (site.place_for_text(POLICIES)?, Arc::clone(&text));
+        let found = site.ask_with_text(POLICIES, waiting, move |_| policies::namespace_of(&text));
+        if let Some(namespace) = found.await? {
+            ticket.about(Object::new("", &namespace, ""));
+            allowed(identity, Role::Apply, &namespace, POLICIES).await?;
+        }
+    }
+    let waiting = site.place_for_text(POLICIES)?;
+    let applied = site.ask_with_text(POLICIES, waiting, move |context| {
+        if let Some((namespace, name)) = named {
+            ticket.about(Object::new("", &namespace, &name));
+            let key = policies::key_of(&text).map_err(|e| refused(&e.into()))?;
+            if key != (namespace.clone(), name.clone()) {
+                let why = format!("the object is {}/{}, the path says {namespace}/{name}", key.0, key.1);
+                return Err(unreadable_policy(StatusCode::BAD_REQUEST, why));
+            }
+        }
+        policies::apply(context, &text, dry_run, &ticket).map_err(|e| refused(&e))
+    });
+    applied.await?
 }
 
 async fn delete_policy(

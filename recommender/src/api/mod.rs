@@ -1,6 +1,6 @@
 //! Owns the interfaces: gRPC, HTTP, metrics, and the forms of their answers. What is answered is made in `recommend`.
 
-mod audit;
+pub(crate) mod audit;
 pub(crate) mod capacity;
 pub(crate) mod convert;
 mod deadline;

@@ -8,6 +8,7 @@ mod access;
 mod acting;
 mod audit;
 mod capacity;
+mod dashboard;
 mod kubernetes;
 mod live;
 mod load;
@@ -33,6 +34,7 @@ pub use acting::ActingSection;
 pub use audit::AuditSection;
 pub use capacity::{CapacitySection, WatchSection};
 pub use evenkeel_settings::{ConfigError, ConfigErrors, Size, Span};
+pub use dashboard::DashboardSection;
 pub use kubernetes::KubernetesSection;
 pub use live::InForce;
 pub(crate) use load::values;
@@ -70,6 +72,8 @@ pub struct Config {
     pub access: AccessSection,
     /// The record of changes.
     pub audit: AuditSection,
+    /// The pages.
+    pub dashboard: DashboardSection,
     /// The Kubernetes cluster whose users and nodes are known.
     pub kubernetes: KubernetesSection,
     /// Encryption of addresses.
@@ -148,6 +152,7 @@ impl Default for Config {
             serve: Serve::default(),
             access: AccessSection::default(),
             audit: AuditSection::default(),
+            dashboard: DashboardSection::default(),
             kubernetes: KubernetesSection::default(),
             tls: TlsSection::default(),
             log: LogSection::default(),
@@ -222,6 +227,7 @@ impl Config {
         check(self.serve.request_timeout.get().as_millis() > 0, "serve.request_timeout", "must not be 0");
         check(self.access.requests_per_second > 0, "access.requests_per_second", "must not be 0");
         found.extend(self.audit.problems());
+        found.extend(self.dashboard.problems());
         found.extend(self.recommend.problems());
         found.extend(self.capacity.problems());
         found.extend(self.store().problems());

@@ -88,7 +88,7 @@ impl Access {
     }
 
     /// Somebody was refused: counted, and told once a minute with a number.
-    pub(super) fn refuse(&self, caller: &str, place: &str, why: &str) {
+    pub(crate) fn refuse(&self, caller: &str, place: &str, why: &str) {
         self.refused.fetch_add(1, Ordering::Relaxed);
         if let Some(refused) = self.refusals.add(caller, place, why, Instant::now()) {
             tracing::info!(caller, place, why, refused, "a caller was refused");
@@ -223,7 +223,7 @@ impl Access {
     ///
     /// # Errors
     /// Says what was taken back or has ended.
-    pub(super) fn stands(&self, identity: &Identity) -> Result<(), Refusal> {
+    pub(crate) fn stands(&self, identity: &Identity) -> Result<(), Refusal> {
         match &identity.proof() {
             Proof::Lasting => Ok(()),
             Proof::Token(hash) => {

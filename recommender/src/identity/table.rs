@@ -104,6 +104,33 @@ pub(crate) const ROUTES: [(&str, &str, Need); 21] = [
     ("GET", "/api/v1/capacity/snapshot", Everywhere(View)),
 ];
 
+/// Pages, by HTTP method and route, where `dashboard.enabled` serves them.
+pub(crate) const PAGES: [(&str, &str, Need); 21] = [
+    // To the pages.
+    ("GET", "/", Nothing),
+    ("GET", "/ui", Nothing),
+    // What a page looks like is no secret, and the token is in the form.
+    ("GET", "/ui/assets/{file}", Nothing),
+    ("GET", "/ui/sign-in", Nothing),
+    ("POST", "/ui/sign-in", Nothing),
+    ("POST", "/ui/sign-out", Nothing),
+    ("GET", "/ui/", InNamespace(View)),
+    ("GET", "/ui/workloads", InNamespace(View)),
+    ("GET", "/ui/workloads/export", InNamespace(View)),
+    ("GET", "/ui/workload", InNamespace(View)),
+    ("GET", "/ui/nodes", Everywhere(View)),
+    ("GET", "/ui/node", Everywhere(View)),
+    ("GET", "/ui/decisions", Everywhere(View)),
+    ("GET", "/ui/changes", InNamespace(View)),
+    ("GET", "/ui/capacity", Everywhere(Simulate)),
+    ("POST", "/ui/capacity", Everywhere(Simulate)),
+    ("GET", "/ui/policies", InNamespace(View)),
+    ("GET", "/ui/policies/edit", InNamespace(View)),
+    ("POST", "/ui/policies", InNamespace(Apply)),
+    ("POST", "/ui/panic", Everywhere(Panic)),
+    ("GET", "/ui/live", Everywhere(View)),
+];
+
 /// What a gRPC path asks for; `None` where there is no such method.
 pub(crate) fn of_method(path: &str) -> Option<Need> {
     METHODS.iter().find(|(known, _)| *known == path).map(|(_, need)| *need)
@@ -112,7 +139,11 @@ pub(crate) fn of_method(path: &str) -> Option<Need> {
 /// What a route asks for; `None` where it takes no such method.
 pub(crate) fn of_route(method: &Method, route: &str) -> Option<Need> {
     let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
-    ROUTES.iter().find(|(known, at, _)| *known == method && *at == route).map(|(_, _, need)| *need)
+    ROUTES
+        .iter()
+        .chain(&PAGES)
+        .find(|(known, at, _)| *known == method && *at == route)
+        .map(|(_, _, need)| *need)
 }
 
 #[cfg(test)]
@@ -166,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_reads_never_asks_for_a_role_that_changes() {
-        for (method, path, need) in ROUTES {
+        for (method, path, need) in ROUTES.into_iter().chain(PAGES) {
             assert!(method != "GET" || !need.changes(), "{path}");
             assert!(!matches!(method, "PUT" | "DELETE") || need.changes(), "{path}");
         }
@@ -193,5 +224,13 @@ mod tests {
             }
         }
         assert_eq!(open, ["/healthz", "/readyz"]);
+        let mut open = Vec::new();
+        for (_, path, need) in PAGES {
+            if need.check(&nobody).await.is_ok() {
+                open.push(path);
+            }
+        }
+        let doors = ["/", "/ui", "/ui/assets/{file}", "/ui/sign-in", "/ui/sign-in", "/ui/sign-out"];
+        assert_eq!(open, doors, "they show nothing of what is known");
     }
 }

@@ -168,6 +168,9 @@ pub(crate) fn pod(image: &str, more: &str) -> String {
     )
 }
 
+/// Use by slot and time, microseconds since 1970: thousandths of a core, and bytes.
+pub(crate) type UseAt = fn(usize, u64) -> (u64, u64);
+
 /// An agent of one epoch, a container per image; each uses a quarter of a core and 64 MiB.
 pub(crate) struct Agent {
     node: String,
@@ -183,6 +186,10 @@ pub(crate) struct Agent {
     pub(crate) others: BTreeMap<String, String>,
     /// What the node's configuration says it has to give.
     pub(crate) allocatable: BTreeMap<String, String>,
+    /// What a container uses at a moment, thousandths of a core and bytes; a quarter of a core and 64 MiB without.
+    pub(crate) use_at: Option<UseAt>,
+    /// CPU time of each container so far, microseconds.
+    used: Vec<u64>,
 }
 
 impl Agent {
@@ -206,6 +213,8 @@ impl Agent {
             requested: None,
             others: BTreeMap::new(),
             allocatable: BTreeMap::new(),
+            use_at: None,
+            used: Vec::new(),
         }
     }
 
@@ -216,7 +225,10 @@ impl Agent {
 
     /// The next seconds in one frame of minutes, as an agent sends what it kept for long.
     pub(crate) fn measure_folded(&mut self, seconds: usize) -> v1::Frame {
+        // What is folded begins with whole values, and so does what follows it.
+        self.encoder = Encoder::new();
         let frames = self.measure(seconds);
+        self.encoder = Encoder::new();
         let mut folder = Folder::new();
         for frame in &frames {
             folder.add(&frame.samples).unwrap();
@@ -237,11 +249,19 @@ impl Agent {
         let announced = if self.sequence == 0 { self.announcements() } else { Vec::new() };
         self.sequence += 1;
         self.time_usec += 1_000_000;
-        let mut sample = Sample::new(Duration::from_secs(1));
-        sample.set(Field::CpuUsageUsec, self.sequence * 250_000);
-        sample.set(Field::MemoryWorkingSetBytes, 64 << 20);
-        sample.set(Field::Pids, 9);
-        let samples: Vec<_> = (0..self.images.len()).map(|slot| (slot as u32, sample)).collect();
+        let use_at = self.use_at.unwrap_or(|_, _| (250, 64 << 20));
+        self.used.resize(self.images.len(), 0);
+        let (used, time_usec) = (&mut self.used, self.time_usec);
+        let mut sample = |slot: usize| {
+            let (milli, bytes) = use_at(slot, time_usec);
+            used[slot] += milli * 1000;
+            let mut sample = Sample::new(Duration::from_secs(1));
+            sample.set(Field::CpuUsageUsec, used[slot]);
+            sample.set(Field::MemoryWorkingSetBytes, bytes);
+            sample.set(Field::Pids, 9);
+            (slot as u32, sample)
+        };
+        let samples: Vec<_> = (0..self.images.len()).map(&mut sample).collect();
         let mut bytes = Vec::new();
         self.encoder.encode_seconds(false, self.time_usec, 1_000_000, &samples, &mut bytes).unwrap();
         let samples_crc32c = crc32c::crc32c(&bytes);

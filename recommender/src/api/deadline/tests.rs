@@ -104,7 +104,7 @@ impl Rig {
     }
 
     async fn post(&self, path: &str, pod: &str) -> (u16, Value) {
-        let router = self.site.router(&self.context.config.now().serve, &self.access);
+        let router = self.site.router(&self.context.config.now(), &self.access);
         let request =
             axum::http::Request::post(path).extension(ROOT).body(Body::from(pod.to_owned())).unwrap();
         let response = router.oneshot(request).await.unwrap();
