@@ -130,6 +130,7 @@ pub(crate) enum Command {
     Ca(commands::ca::CaCommand),
     Audit(commands::audit::AuditArgs),
     Namespaces(commands::namespaces::NamespacesArgs),
+    Dashboard(commands::dashboard::DashboardArgs),
     Doctor(commands::doctor::DoctorArgs),
     Quantity(commands::quantity::QuantityArgs),
     Check(commands::check::CheckArgs),

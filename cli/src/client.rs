@@ -4,7 +4,7 @@
 
 use std::error::Error;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_proto::bearer::Bearer;
@@ -86,6 +86,35 @@ impl Address {
     /// The same as the user of a context of the kubeconfig; of the current one where it is empty.
     pub(crate) fn with_kube_auth(self, context: Option<String>) -> Self {
         Self { kube_auth: context, ..self }
+    }
+
+    /// The token that names the caller, read anew each time; none for whom the kernel or a certificate names.
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    pub(crate) fn token(&self) -> Result<Option<String>, Failure> {
+        if let Some(context) = &self.kube_auth {
+            return bearer(context).map(Some);
+        }
+        let Some(file) = &self.trust.token else { return Ok(None) };
+        // Refuses what is no token.
+        self.bearer()?;
+        let text = std::fs::read_to_string(file).map_err(|why| {
+            let remedy = "name a file that holds one token with --token-file or EVENKEEL_TOKEN_FILE";
+            Failure::new("cannot read the token", file.display().to_string(), why.to_string(), remedy)
+        })?;
+        Ok(Some(text.trim().to_owned()))
+    }
+
+    /// The files of authorities, and of the own certificate and its key.
+    pub(crate) fn files(&self) -> (Option<&Path>, Option<(&Path, &Path)>) {
+        let (cert, key) = (self.trust.cert.as_deref(), self.trust.key.as_deref());
+        (self.trust.ca.as_deref(), cert.zip(key))
+    }
+
+    /// Whether plain text is wished.
+    pub(crate) fn is_insecure(&self) -> bool {
+        self.trust.insecure
     }
 
     /// A connection to it.

@@ -10,6 +10,7 @@ pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod completion;
 pub(crate) mod config;
+pub(crate) mod dashboard;
 pub(crate) mod describe;
 pub(crate) mod doctor;
 pub(crate) mod events;
@@ -80,6 +81,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Nodes(args) => block_on(nodes::run(&args, &recommender, &output)),
         Command::Namespaces(args) => block_on(namespaces::run(&args, &recommender, &output)),
         Command::Doctor(args) => block_on(doctor::run(&args, &peers, &output)),
+        Command::Dashboard(args) => dashboard::run(&args, &recommender),
         Command::Backtest(args) => backtest::run(&args, &recommender, &output),
         Command::Quantity(args) => quantity::run(&args, &output),
         Command::Check(args) => check::run(&args, &output),
