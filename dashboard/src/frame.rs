@@ -122,7 +122,8 @@ fn header(frame: &Frame<'_>) -> Markup {
                 }
             }
             div.tools {
-                span.live #live role="status" title="Whether this page follows what happens" {}
+                // The stream is about all namespaces.
+                @if viewer.everywhere { span.live #live role="status" title="Whether this page follows what happens" {} }
                 button.theme #theme type="button" hidden aria-label="Colours: as the system" { "◐" }
                 @if viewer.signed_in {
                     form.out method="post" action=(url::to("sign-out", &[])) {

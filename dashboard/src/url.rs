@@ -23,7 +23,7 @@ fn encode(into: &mut String, value: &str) {
     for byte in value.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                into.push(char::from(byte))
+                into.push(char::from(byte));
             }
             _ => into.push_str(&format!("%{byte:02X}")),
         }

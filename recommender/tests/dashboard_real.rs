@@ -90,24 +90,24 @@ async fn cluster(running: &Running) -> (Agent, Link) {
         let now = agent.time_usec;
         agent.time_usec -= 72 * 3_600_000_000;
         let mut link = agent.connect(running.grpc).await;
-        let mut sent = 0;
+        let mut batch = Vec::new();
         while agent.time_usec < now {
             let mut frame = agent.measure_folded(60);
             rename(&mut frame);
-            sent = frame.sequence;
-            link.send(vec![frame]).await;
+            batch.push(frame);
             agent.time_usec += 840_000_000;
         }
         // Up to the present, as seconds.
-        let mut frames = agent.measure(600);
-        if let Some(last) = frames.last_mut().filter(|_| node == "node-1") {
+        batch.extend(agent.measure(600));
+        if let Some(last) = batch.last_mut().filter(|_| node == "node-1") {
             last.decisions = decisions(agent.time_usec);
         }
-        for frame in frames {
-            sent = frame.sequence;
-            link.send(vec![frame]).await;
+        while !batch.is_empty() {
+            let rest = batch.split_off(batch.len().min(64));
+            let sent = batch.last().map_or(0, |frame| frame.sequence);
+            link.send(std::mem::replace(&mut batch, rest)).await;
+            link.acknowledged(sent).await;
         }
-        link.acknowledged(sent).await;
         first.get_or_insert((agent, link));
     }
     first.unwrap()
@@ -201,6 +201,8 @@ async fn start(dir: &Path) -> (Running, String, [String; 2]) {
     let running = Running::start(&dir.join("state"), |config| {
         config.serve.http = Some("127.0.0.1:0".parse().unwrap());
         config.access.tokens = file;
+        // Tests wait by asking again and again.
+        config.access.requests_per_second = 100_000;
         config.recommend.rule = "goal".into();
         config.recommend.watch_interval = evenkeel_recommender::config::Span::from_secs(1);
         (config.dashboard.core_hour, config.dashboard.gib_hour) = (Some(0.03), Some(0.004));

@@ -127,7 +127,7 @@ mod tests {
             container: hostile.clone(),
             knob: hostile.clone(),
             reason: hostile.clone(),
-            inputs: vec![(hostile.clone(), hostile.clone())],
+            inputs: vec![(hostile.clone(), hostile)],
             ..Decision::default()
         };
         let text = body(&vec![one; 10_000], &Filter::default(), 0).into_string();

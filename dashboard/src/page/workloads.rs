@@ -54,7 +54,7 @@ impl Filter {
     }
 
     /// Puts workloads into the order that is asked for; equal ones stay in that of their names.
-    pub fn order<'a>(&self, all: &mut [&'a Workload], prices: Option<&Prices>) {
+    pub fn order(&self, all: &mut [&Workload], prices: Option<&Prices>) {
         let money = |w: &Workload| worth(w, prices);
         match self.sort.as_str() {
             "cpu" => all.sort_by_key(|w| Reverse(w.saving(Resource::Cpu))),
