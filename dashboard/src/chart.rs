@@ -84,7 +84,8 @@ impl Chart<'_> {
                 }
                 None => {
                     close(&mut area, last);
-                    line.push_str(&format!("M{x:.1} {y:.1}"));
+                    // One value alone is a dot.
+                    line.push_str(&format!("M{x:.1} {y:.1}h0"));
                     area.push_str(&format!("M{x:.1} {HEIGHT}L{x:.1} {y:.1}"));
                 }
             }

@@ -157,7 +157,7 @@ fn cost(facts: &Overview, [cpu, memory]: [i64; 2]) -> Markup {
                 &amount::money(month, &prices.currency),
                 "",
                 &html! {
-                    a href=(url::to("workloads", &[("sort", "cost")])) { (amount::money(less, &prices.currency)) " less with what is recommended" }
+                    a href=(url::to("workloads", &[("sort", "cost")])) { (amount::money(less.abs(), &prices.currency)) @if less < 0.0 { " more" } @else { " less" } " with what is recommended" }
                 },
             )
         }

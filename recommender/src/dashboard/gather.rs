@@ -370,7 +370,9 @@ fn series(context: &Context, whose: &Whose, resource: Resource, (from, step): (u
     let Some(of) = Step::of_seconds(step) else { return Series::default() };
     let asked = Asked { whose: whose.question(), resource, step: of, from, to: 0 };
     let mut found: Vec<Vec<(u64, u64)>> = Vec::new();
-    for mut place in places(&context.engine.state().study(), &asked) {
+    // Not in the head of the loop, where the state would be held for all of it.
+    let all = places(&context.engine.state().study(), &asked);
+    for mut place in all {
         let mut values = Vec::new();
         while place.has_more() && context.is_wanted() && values.len() < VALUES {
             let pieces = place.read(&context.engine.state().study(), &asked, context.engine.now_usec());

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::common::{http_on, until};
+use super::common::until;
 
 /// A driver with one browser, which both end with it.
 pub(crate) struct Browser {
@@ -28,9 +29,9 @@ impl Drop for Browser {
 
 /// What a page put into its console.
 pub(crate) fn is_expected(entry: &Value) -> bool {
-    // A page that answers 400 or 401 to a form is told so by the browser itself.
+    // A refusal that the story asks for is told by the browser itself.
     let text = entry["message"].as_str().unwrap_or_default();
-    text.contains("status of 400") || text.contains("status of 401")
+    ["status of 400", "status of 401", "status of 403"].iter().any(|status| text.contains(status))
 }
 
 impl Browser {
@@ -65,9 +66,8 @@ impl Browser {
     }
 
     async fn ask(&self, method: &str, path: &str, body: Value) -> Value {
-        let stream = TcpStream::connect(self.at).await.unwrap();
         let body = if method == "GET" { String::new() } else { body.to_string() };
-        let (status, text) = http_on(stream, method, path, "Content-Type: application/json\r\n", &body).await;
+        let (status, text) = exchange(self.at, method, path, &body).await;
         let answer: Value =
             serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path}: {status}: {e}: {text}"));
         assert!(status == 200, "{method} {path}: {answer}");
@@ -97,11 +97,24 @@ impl Browser {
         self.post("execute/sync", json!({ "script": script, "args": [] })).await
     }
 
-    /// Waits until a script returns true.
+    /// Waits until a script returns true; between two pages there is nothing to ask.
     pub(crate) async fn until(&self, what: &str) {
-        let is_so =
-            || async { (self.script(&format!("return Boolean({what})")).await == true).then_some(()) };
+        let path = format!("/session/{}/execute/sync", self.session);
+        let body = json!({ "script": format!("return Boolean({what})"), "args": [] }).to_string();
+        let is_so = || async {
+            let (status, text) = exchange(self.at, "POST", &path, &body).await;
+            (status == 200 && text.contains("\"value\":true")).then_some(())
+        };
         until(is_so).await;
+    }
+
+    /// Waits until the page says something.
+    pub(crate) async fn says(&self, what: &str) {
+        self.until(&format!(
+            "document.readyState === 'complete' && document.body.innerText.includes({})",
+            json!(what)
+        ))
+        .await;
     }
 
     async fn element(&self, selector: &str) -> String {
@@ -183,7 +196,9 @@ impl Browser {
             (message["method"] == "Network.requestWillBeSent")
                 .then(|| message["params"]["request"]["url"].as_str().unwrap_or_default().to_owned())
         };
-        log.as_array().into_iter().flatten().filter_map(of).collect()
+        // The browser's own pages are no requests.
+        let is_network = |url: &String| url.starts_with("http") || url.starts_with("ws");
+        log.as_array().into_iter().flatten().filter_map(of).filter(is_network).collect()
     }
 
     /// What axe-core finds that is serious or worse.
@@ -201,6 +216,31 @@ impl Browser {
             format!("{}: {}", v["id"], nodes.join("; "))
         };
         found.as_array().into_iter().flatten().filter(is_serious).map(told).collect()
+    }
+}
+
+/// One request to the driver. It leaves connections open, so the length says where an answer ends.
+async fn exchange(at: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {at}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(body.as_bytes()).await.unwrap();
+    let (mut got, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        let read = stream.read(&mut buffer).await.unwrap();
+        assert!(read > 0, "{method} {path}: the driver closed the connection");
+        got.extend_from_slice(&buffer[..read]);
+        let Some(end) = got.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+        let head = String::from_utf8_lossy(&got[..end]).to_ascii_lowercase();
+        let length =
+            head.split("content-length:").nth(1).and_then(|rest| rest.lines().next()?.trim().parse().ok());
+        if got.len() >= end + 4 + length.unwrap_or(0_usize) {
+            let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+            return (status, String::from_utf8_lossy(&got[end + 4..]).into_owned());
+        }
     }
 }
 
