@@ -10,7 +10,8 @@ use serde_json::Value;
 
 /// Crates that decide and never do I/O, and all they may use of the outside.
 const PURE: [&str; 5] = ["model", "qos", "rightsizing", "capacity", "dashboard"];
-const PURE_MAY_USE: [&str; 6] = ["maud", "serde", "serde-saphyr", "serde_json", "serde_path_to_error", "thiserror"];
+const PURE_MAY_USE: [&str; 6] =
+    ["maud", "serde", "serde-saphyr", "serde_json", "serde_path_to_error", "thiserror"];
 /// What each library may depend on of ours. Programs may depend on every library.
 const LIBRARIES: [(&str, &[&str]); 13] = [
     ("model", &[]),
