@@ -15,6 +15,12 @@ use crate::config::Flag;
 /// nothing. To enforce, set mode = "enforce" in /etc/evenkeel/agent.toml, or EVENKEEL_AGENT_MODE=enforce.
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel-agent", version, args_conflicts_with_subcommands = false)]
+#[command(after_help = "Examples:
+  evenkeel-agent --dry-run --once
+  evenkeel-agent --dry-run --once -o json --manifests /etc/evenkeel/manifests
+  evenkeel-agent --config /etc/evenkeel/agent.toml --default-mode enforce
+
+Exit status: 0 done, 1 something failed, 2 wrong usage, 78 the configuration is wrong.")]
 pub(crate) struct Args {
     /// What to do instead of running.
     #[command(subcommand)]
@@ -74,13 +80,28 @@ pub(crate) struct Args {
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Command {
     /// Show, check or explain the configuration.
+    #[command(after_help = "Examples:
+  evenkeel-agent config validate
+  EVENKEEL_MODE=enforce evenkeel-agent config show")]
     Config {
         /// What to do with it.
         #[command(subcommand)]
         action: ConfigAction,
     },
     /// Put back what knobs held before the agent first wrote them. Stop the agent first.
+    #[command(after_help = "Examples:
+  systemctl stop evenkeel-agent && evenkeel-agent restore
+  evenkeel-agent restore -o json")]
     Restore,
+    /// Print the manual page, or write the pages of all commands to a directory.
+    #[command(after_help = "Examples:
+  evenkeel-agent man | man -l -
+  evenkeel-agent man --dir /usr/local/share/man/man8")]
+    Man(evenkeel_manual::ManArgs),
+    /// Print the completion script of a shell.
+    #[command(after_help = "Examples:
+  evenkeel-agent completion bash > /etc/bash_completion.d/evenkeel-agent")]
+    Completion(evenkeel_manual::CompletionArgs),
     /// Undo what the parent process leaves behind; started by the agent itself.
     #[command(hide = true)]
     Guardian,
@@ -90,12 +111,20 @@ pub(crate) enum Command {
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub(crate) enum ConfigAction {
     /// The values in force, from files, environment and flags.
+    #[command(after_help = "Examples:
+  evenkeel-agent config show -o json")]
     Show,
     /// Check and say which files were read.
+    #[command(after_help = "Examples:
+  evenkeel-agent config validate --config agent.toml")]
     Validate,
     /// Every key with its default and meaning.
+    #[command(after_help = "Examples:
+  evenkeel-agent config default > agent.toml")]
     Default,
     /// JSON schema of the file.
+    #[command(after_help = "Examples:
+  evenkeel-agent config schema > agent.schema.json")]
     Schema,
 }
 
@@ -160,5 +189,16 @@ mod tests {
         let args = Args::parse_from(["evenkeel-agent", "config", "show", "--dry-run", "--cluster", "a"]);
         let keys: Vec<String> = args.flags().into_iter().map(|flag| flag.key).collect();
         assert_eq!(keys, ["mode", "node.cluster"]);
+    }
+
+    /// They are what the manual pages show.
+    #[test]
+    fn every_command_has_an_example() {
+        fn walk(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(command.is_hide_set() || help.contains("Examples:"), "{}", command.get_name());
+            command.get_subcommands().for_each(walk);
+        }
+        walk(&Args::command());
     }
 }

@@ -3,9 +3,10 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use evenkeel_enforce::guardian;
 use evenkeel_log::private;
+use evenkeel_manual::{ManArgs, Section};
 use evenkeel_model::shown::{Form, Lines};
 use tracing_subscriber::EnvFilter;
 
@@ -95,6 +96,8 @@ fn dispatch(args: &Args) -> Result<bool, Failure> {
             print(args, &text, || serde_json::json!({"valid": true, "files": files}))?;
         }
         Some(Command::Restore) => return Ok(restore::run(&read()?.0.enforcing_unless_told(), args.output)?),
+        Some(Command::Man(asked)) => write(&manual(&asked)?)?,
+        Some(Command::Completion(asked)) => write(&evenkeel_manual::completion(Args::command(), &asked))?,
         Some(Command::Guardian) => guardian::run(&config::from_environment_alone()?.enforce)?,
         None if args.once => {
             let (config, loaded) = read()?;
@@ -107,6 +110,15 @@ fn dispatch(args: &Args) -> Result<bool, Failure> {
         }
     }
     Ok(true)
+}
+
+fn manual(asked: &ManArgs) -> anyhow::Result<String> {
+    evenkeel_manual::man(Args::command(), Section::Administrators, asked)
+        .map_err(|(path, error)| anyhow::anyhow!("cannot write the manual page {}: {error}", path.display()))
+}
+
+fn write(text: &str) -> anyhow::Result<()> {
+    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }
 
 /// Before anything is opened or started: what this process makes is its user's alone, and neither it nor what it

@@ -137,8 +137,16 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Qos(commands::qos::QosCommand),
     Config(commands::config::ConfigArgs),
-    Completion(commands::completion::CompletionArgs),
-    Man(commands::man::ManArgs),
+    /// Print the completion script of a shell.
+    #[command(after_help = "Examples:
+  evenkeel completion bash > /etc/bash_completion.d/evenkeel
+  evenkeel completion zsh > \"${fpath[1]}/_evenkeel\"")]
+    Completion(evenkeel_manual::CompletionArgs),
+    /// Print the manual page, or write the pages of all commands to a directory.
+    #[command(after_help = "Examples:
+  evenkeel man | man -l -
+  evenkeel man --dir /usr/local/share/man/man1")]
+    Man(evenkeel_manual::ManArgs),
     Version(commands::version::VersionArgs),
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use evenkeel_log::private;
-use evenkeel_recommender::cli::{Cli, Command, ca, config, token};
+use evenkeel_recommender::cli::{Cli, Command, ca, completion, config, man, token};
 use evenkeel_recommender::{config::load, serve};
 
 /// Exit status for a configuration that cannot be used (`EX_CONFIG` of sysexits(3)).
@@ -32,6 +32,8 @@ fn main() -> ExitCode {
         Some(Command::Config { action }) => return told(config(action, &sources), BAD_CONFIGURATION),
         Some(Command::Token { action }) => return told_once(token(&action, &sources), FAILED, action.lost()),
         Some(Command::Ca { action }) => return told_once(ca(&action, &sources), FAILED, action.lost()),
+        Some(Command::Man(asked)) => return told(man(&asked), FAILED),
+        Some(Command::Completion(asked)) => return told(Ok(completion(&asked)), FAILED),
         None => {}
     }
     let config = match load(&sources) {

@@ -13,7 +13,7 @@ const PURE: [&str; 5] = ["model", "qos", "rightsizing", "capacity", "dashboard"]
 const PURE_MAY_USE: [&str; 6] =
     ["maud", "serde", "serde-saphyr", "serde_json", "serde_path_to_error", "thiserror"];
 /// What each library may depend on of ours. Programs may depend on every library.
-const LIBRARIES: [(&str, &[&str]); 13] = [
+const LIBRARIES: [(&str, &[&str]); 14] = [
     ("model", &[]),
     ("log", &[]),
     ("net", &[]),
@@ -25,6 +25,7 @@ const LIBRARIES: [(&str, &[&str]); 13] = [
     ("proto", &["model"]),
     ("kubernetes", &["capacity"]),
     ("dashboard", &["model"]),
+    ("manual", &[]),
     ("enforce", &["model", "qos", "host", "log"]),
     ("store", &["model", "settings", "rightsizing", "log", "proto"]),
 ];

@@ -17,20 +17,30 @@ use crate::config::{Config, Sources, load};
 #[derive(Debug, Clone, Subcommand)]
 pub enum CaAction {
     /// Make the authority's key and certificate where there are none, and print the certificate's file and fingerprint
+    #[command(after_help = "Examples:
+  evenkeel-recommender ca init --set tls.authority=true")]
     Init,
     /// Make a join token for a node and print it: for one use, ten minutes
+    #[command(after_help = "Examples:
+  evenkeel-recommender ca token default/n1")]
     Token {
         /// The node it names, CLUSTER/NODE
         name: String,
     },
     /// Refuse a node's certificates and join tokens, and end its streams, until it joins anew
+    #[command(after_help = "Examples:
+  evenkeel-recommender ca revoke default/n1")]
     Revoke {
         /// The node, CLUSTER/NODE
         name: String,
     },
     /// List nodes with certificates, join tokens that wait, and revoked nodes
+    #[command(after_help = "Examples:
+  evenkeel-recommender ca list")]
     List,
     /// Print a certificate for the recommender of a cluster, and its authority, as Secret and ConfigMap
+    #[command(after_help = "Examples:
+  evenkeel-recommender ca kubernetes | kubectl apply -f -")]
     Kubernetes(KubernetesArgs),
 }
 

@@ -1,5 +1,5 @@
-//! Owns the command line: flags into [`Sources`], `config default|schema|validate|show`, `token add|list|remove`, and
-//! `ca init|token|revoke|list|kubernetes`.
+//! Owns the command line: flags into [`Sources`], `config default|schema|validate|show`, `token add|list|remove`,
+//! `ca init|token|revoke|list|kubernetes`, `man` and `completion`.
 
 mod ca;
 mod kubernetes;
@@ -8,7 +8,8 @@ mod tokens;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use evenkeel_manual::{CompletionArgs, ManArgs, Section};
 
 use crate::config::{Config, Sources, load};
 use evenkeel_settings as settings;
@@ -20,6 +21,12 @@ pub use tokens::{AddArgs, FileArgs, TokenAction, token};
 /// The central service of Evenkeel: keeps what agents measure and says what containers should request.
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel-recommender", version)]
+#[command(after_help = "Examples:
+  evenkeel-recommender
+  evenkeel-recommender --config /etc/evenkeel/recommender.toml --http 127.0.0.1:9521
+  evenkeel-recommender --set recommend.watch_interval=1m
+
+Exit status: 0 done, 1 something failed, 2 wrong usage, 78 the configuration is wrong.")]
 pub struct Cli {
     /// Where the configuration comes from.
     #[command(flatten)]
@@ -62,36 +69,77 @@ pub struct Flags {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// The configuration
+    #[command(after_help = "Examples:
+  evenkeel-recommender config validate
+  evenkeel-recommender config default | less")]
     Config {
         /// What about it.
         #[command(subcommand)]
         action: ConfigAction,
     },
     /// The own certificate authority (tls.authority), which names nodes
+    #[command(after_help = "Examples:
+  evenkeel-recommender ca token default/n1
+  evenkeel-recommender ca list")]
     Ca {
         /// What about it.
         #[command(subcommand)]
         action: CaAction,
     },
     /// Tokens, which name people and nodes at addresses
+    #[command(after_help = "Examples:
+  evenkeel-recommender token add anna --role view --role simulate
+  evenkeel-recommender token list")]
     Token {
         /// What about them.
         #[command(subcommand)]
         action: TokenAction,
     },
+    /// Print the manual page, or write the pages of all commands to a directory
+    #[command(after_help = "Examples:
+  evenkeel-recommender man | man -l -
+  evenkeel-recommender man --dir /usr/local/share/man/man8")]
+    Man(ManArgs),
+    /// Print the completion script of a shell
+    #[command(after_help = "Examples:
+  evenkeel-recommender completion bash > /etc/bash_completion.d/evenkeel-recommender")]
+    Completion(CompletionArgs),
 }
 
 /// What about the configuration.
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub enum ConfigAction {
     /// Print every key with its default
+    #[command(after_help = "Examples:
+  evenkeel-recommender config default > recommender.toml")]
     Default,
     /// Print the JSON schema
+    #[command(after_help = "Examples:
+  evenkeel-recommender config schema > recommender.schema.json")]
     Schema,
     /// Read the configuration and say whether it is valid
+    #[command(after_help = "Examples:
+  evenkeel-recommender config validate --config recommender.toml")]
     Validate,
     /// Print the configuration in force
+    #[command(after_help = "Examples:
+  EVENKEEL_RETENTION__DAYS=60d evenkeel-recommender config show")]
     Show,
+}
+
+/// The manual page, or nothing where the pages were written.
+///
+/// # Errors
+/// When they cannot be written.
+pub fn man(asked: &ManArgs) -> anyhow::Result<String> {
+    evenkeel_manual::man(Cli::command(), Section::Administrators, asked)
+        .map_err(|(path, error)| anyhow::anyhow!("cannot write the manual page {}: {error}", path.display()))
+}
+
+/// The completion script of a shell.
+#[must_use]
+pub fn completion(asked: &CompletionArgs) -> String {
+    evenkeel_manual::completion(Cli::command(), asked)
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {
@@ -149,6 +197,17 @@ mod tests {
         std::fs::write(&file, settings::toml(&Config::default())).unwrap();
         let sources = Sources { file: Some(file.clone()), flags: Vec::new() };
         assert_eq!(load(&sources).unwrap(), Config { files: vec![file], ..Config::default() });
+    }
+
+    /// They are what the manual pages show.
+    #[test]
+    fn every_command_has_an_example() {
+        fn walk(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(command.is_hide_set() || help.contains("Examples:"), "{}", command.get_name());
+            command.get_subcommands().for_each(walk);
+        }
+        walk(&Cli::command());
     }
 
     #[test]

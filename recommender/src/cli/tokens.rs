@@ -18,10 +18,17 @@ use crate::identity::tokens::{TokenEntry, TokenFile};
 #[derive(Debug, Clone, Subcommand)]
 pub enum TokenAction {
     /// Make a token and print it; the file keeps its hash alone
+    #[command(after_help = "Examples:
+  evenkeel-recommender token add prometheus --role view > prometheus.token
+  evenkeel-recommender token add n1 --node default/n1 --expires 90d > n1.token")]
     Add(AddArgs),
     /// List tokens: name, what for, until when
+    #[command(after_help = "Examples:
+  evenkeel-recommender token list")]
     List(FileArgs),
     /// Take a token back; running recommenders notice within a second
+    #[command(after_help = "Examples:
+  evenkeel-recommender token remove anna")]
     Remove {
         /// The token's name
         name: String,
