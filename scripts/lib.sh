@@ -23,9 +23,12 @@ packages_of() {
         chromedriver) echo chromium-driver ;;
         containerd | ctr) echo containerd ;;
         dockerd | docker) echo docker.io ;;
+        dpkg-shlibdeps) echo dpkg-dev ;;
         go) echo golang-go ;;
         influxd) echo influxdb ;;
+        man) echo man-db groff-base ;;
         modprobe | depmod) echo kmod ;;
+        strip) echo binutils ;;
         systemd-analyze) echo systemd ;;
         qemu-system-x86_64) echo qemu-system-x86 seabios ;;
         *) echo "$1" ;;
@@ -85,6 +88,18 @@ need_python() {
     say "installing Python's grpcio from PyPI in $at"
     python3 -m venv "$at" && "$at/bin/pip" -q --disable-pip-version-check install grpcio grpcio-reflection ||
         warn "no Python with gRPC: its tests are skipped, each with a line that says so"
+}
+# The Python client, installed by pip out of this tree, in an environment below target.
+need_client() {
+    local at
+    at=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/fixtures/client
+    need_tools python3
+    python3 -c 'import ensurepip' 2> /dev/null || install_packages "Python's venv" python3-venv
+    say "installing clients/python in $at"
+    # Each time, since the tree may have changed; what it needs is kept.
+    { [ -x "$at/bin/pip" ] || python3 -m venv "$at"; } &&
+        "$at/bin/pip" -q --disable-pip-version-check install "$repository/clients/python[pandas]" ||
+        warn "the Python client cannot be installed: its tests are skipped, each with a line that says so"
 }
 # A Go with gRPC, for the same.
 need_go() {

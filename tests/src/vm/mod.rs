@@ -81,6 +81,7 @@ impl Vm {
             disk_mib: None,
             disk_rate_mib: None,
             systemd: false,
+            packages: &[],
             files: Vec::new(),
             contents: Vec::new(),
             programs: Vec::new(),
@@ -128,6 +129,7 @@ pub struct VmBuilder {
     disk_mib: Option<u64>,
     disk_rate_mib: Option<u64>,
     systemd: bool,
+    packages: &'static [&'static str],
     files: Vec<Staged>,
     contents: Vec<(String, u32, String)>,
     programs: Vec<(PathBuf, String)>,
@@ -198,6 +200,13 @@ impl VmBuilder {
     #[must_use]
     pub fn systemd(mut self) -> VmBuilder {
         self.systemd = true;
+        self
+    }
+
+    /// Adds Debian packages to a guest with systemd. With `dpkg` among them, its database has all that is there.
+    #[must_use]
+    pub fn packages(mut self, packages: &'static [&'static str]) -> VmBuilder {
+        self.packages = packages;
         self
     }
 
@@ -329,7 +338,7 @@ impl VmBuilder {
         }
         if self.systemd {
             root.content("init", 0o755, systemd::INIT.as_bytes())?;
-            root.file(systemd::TAR, &systemd::tar()?)?;
+            root.file(systemd::TAR, &systemd::tar(self.packages)?)?;
             for (target, mode, content) in systemd::files() {
                 root.content(target, mode, content.as_bytes())?;
             }

@@ -3,6 +3,7 @@
 //! what it ships: the guest has the users and units it needs and no more.
 
 use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -56,13 +57,14 @@ pub(super) fn files() -> [(&'static str, u32, &'static str); 5] {
 const TARGET: &str = "[Unit]\nDescription=What a test needs\nRequires=basic.target dbus.socket\n\
                       After=basic.target\nWants=evenkeel-test.service\n";
 
-/// The unpacked packages as one tar, downloaded first if there is none.
+/// The unpacked packages as one tar, downloaded first if there is none. With `further` packages the guest's dpkg knows all
+/// of them as installed.
 ///
 /// # Errors
 ///
 /// Fails when apt cannot get the packages.
-pub(super) fn tar() -> Result<PathBuf> {
-    let cache = places::cache("systemd")?;
+pub(super) fn tar(further: &[&str]) -> Result<PathBuf> {
+    let cache = places::cache(&[&["systemd"], further].concat().join("-"))?;
     // Two test programs may get here at once; the second finds what the first has made.
     let lock = cache.join("lock");
     let file = File::create(&lock).with_context(|| format!("cannot create {}", lock.display()))?;
@@ -71,18 +73,18 @@ pub(super) fn tar() -> Result<PathBuf> {
         .with_context(|| format!("cannot lock {}", lock.display()))?;
     let tar = cache.join(TAR);
     if !tar.is_file() {
-        make(&cache, &tar)?;
+        make(&cache, &tar, &[&PACKAGES, further].concat())?;
     }
     Ok(tar)
 }
 
-fn make(cache: &Path, tar: &Path) -> Result<()> {
+fn make(cache: &Path, tar: &Path, asked: &[&str]) -> Result<()> {
     let scratch = TempDir::new_in(cache).context("cannot make a scratch directory")?;
     let archive = Archive::own();
     // The index may be missing, or so old that the files it names are gone: then it is fetched once and tried again.
-    if let Err(first) = download(&archive, scratch.path()) {
+    if let Err(first) = download(&archive, scratch.path(), asked) {
         archive.update().context(first)?;
-        download(&archive, scratch.path())?;
+        download(&archive, scratch.path(), asked)?;
     }
     let root = scratch.path().join("root");
     for directory in ["bin", "sbin", "lib", "lib64"] {
@@ -93,9 +95,12 @@ fn make(cache: &Path, tar: &Path) -> Result<()> {
     for entry in std::fs::read_dir(scratch.path()).context("cannot list the download")?.flatten() {
         if entry.path().extension().is_some_and(|ending| ending == "deb") {
             unpack(&entry.path(), &root)?;
+            if asked.contains(&"dpkg") {
+                register(&entry.path(), &root)?;
+            }
         }
     }
-    for unused in UNUSED {
+    for unused in UNUSED.iter().filter(|path| !asked.iter().any(|name| path.ends_with(name))) {
         let path = root.join(unused);
         let removed =
             if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
@@ -112,28 +117,44 @@ fn make(cache: &Path, tar: &Path) -> Result<()> {
 }
 
 /// Downloads the packages and the libraries they need.
-fn download(archive: &Archive, into: &Path) -> Result<()> {
+fn download(archive: &Archive, into: &Path, asked: &[&str]) -> Result<()> {
     // As if nothing were installed, so that everything that is needed is named.
     let status = into.join("status");
     std::fs::write(&status, "").context("cannot write an empty package database")?;
     let mut apt = archive.command("apt-get");
     apt.arg("-o").arg(format!("Dir::State::status={}", status.display()));
-    apt.args(["-o", "APT::Install-Recommends=false", "-qq", "--simulate", "install"]).args(PACKAGES);
+    apt.args(["-o", "APT::Install-Recommends=false", "-qq", "--simulate", "install"]).args(asked);
     let planned = machine::run(&mut apt)?;
     let names = planned.lines().filter_map(|line| line.strip_prefix("Inst ")?.split(' ').next());
-    let needed: Vec<&str> = names.filter(|name| is_needed(name)).collect();
-    ensure!(
-        PACKAGES.iter().all(|name| needed.contains(name)),
-        "apt would not install {PACKAGES:?}: {planned}"
-    );
+    let needed: Vec<&str> = names.filter(|name| is_needed(name, asked)).collect();
+    ensure!(asked.iter().all(|name| needed.contains(name)), "apt would not install {asked:?}: {planned}");
     machine::run(archive.command("apt-get").current_dir(into).args(["-qq", "download"]).args(needed))?;
     Ok(())
 }
 
 /// Installation itself is not run, so what only it needs is left out.
-fn is_needed(package: &str) -> bool {
-    let asked = PACKAGES.iter().any(|name| package == *name || package.starts_with(&format!("{name}-")));
+fn is_needed(package: &str, asked: &[&str]) -> bool {
+    let asked = asked.iter().any(|name| package == *name || package.starts_with(&format!("{name}-")));
     asked || (package.starts_with("lib") && !package.contains("perl"))
+}
+
+/// Enters a package into the database of the guest's dpkg, as installed.
+fn register(package: &Path, root: &Path) -> Result<()> {
+    let said = machine::run(Command::new("dpkg-deb").arg("-f").arg(package))?;
+    let database = root.join("var/lib/dpkg");
+    for directory in ["info", "updates", "triggers"] {
+        std::fs::create_dir_all(database.join(directory)).context("cannot make the guest's database")?;
+    }
+    let name = said.lines().find_map(|line| line.strip_prefix("Package: ")).context("a package without a name")?;
+    let name = if said.contains("\nMulti-Arch: same") { format!("{name}:amd64") } else { name.to_owned() };
+    std::fs::write(database.join(format!("info/{name}.list")), "").context("cannot write the guest's database")?;
+    let mut status = File::options()
+        .create(true)
+        .append(true)
+        .open(database.join("status"))
+        .context("cannot write the guest's database")?;
+    write!(status, "{}\nStatus: install ok installed\n\n", said.trim_end())
+        .context("cannot write the guest's database")
 }
 
 /// Unpacks a package without replacing the links of a merged `/usr` by directories.
@@ -170,7 +191,8 @@ mod tests {
             ("debconf", false),
             ("passwd", false),
         ] {
-            assert_eq!(is_needed(name), needed, "{name}");
+            assert_eq!(is_needed(name, &PACKAGES), needed, "{name}");
         }
+        assert!(is_needed("perl-base", &["perl-base"]) && is_needed("dpkg", &["dpkg"]));
     }
 }
