@@ -16,8 +16,18 @@ const PACKAGES: [(&str, u32); 3] = [("evenkeel", 1), ("evenkeel-agent", 8), ("ev
 /// What the tests run besides what makes packages.
 const TOOLS: [&str; 4] = ["dpkg-deb", "dpkg-shlibdeps", "lintian", "man"];
 /// What the guest's dpkg and the maintainer scripts run.
-const IN_GUEST: &[&str] =
-    &["dpkg", "tar", "libc-bin", "perl-base", "init-system-helpers", "passwd", "diffutils", "coreutils", "findutils", "grep"];
+const IN_GUEST: &[&str] = &[
+    "dpkg",
+    "tar",
+    "libc-bin",
+    "perl-base",
+    "init-system-helpers",
+    "passwd",
+    "diffutils",
+    "coreutils",
+    "findutils",
+    "grep",
+];
 
 /// The packages, made once for all tests of this program.
 fn made() -> Result<&'static Path> {
@@ -38,9 +48,8 @@ fn make() -> Result<TempDir> {
 fn package(name: &str) -> Result<PathBuf> {
     let prefix = format!("{name}_");
     let entries = std::fs::read_dir(made()?)?.flatten().map(|entry| entry.path());
-    let mut found = entries.filter(|path| {
-        path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&prefix))
-    });
+    let mut found = entries
+        .filter(|path| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&prefix)));
     found.next().with_context(|| format!("no package {name} was made"))
 }
 
@@ -91,9 +100,12 @@ fn every_command_has_a_manual_page_with_examples_that_man_reads_without_a_word()
         for words in commands(&root.path().join("usr/bin").join(name), &[])? {
             let page = [&[name.to_owned()], words.as_slice()].concat().join("-");
             let mut man = Command::new("man");
-            man.args(["--warnings", "-E", "UTF-8", "-l", "-Tutf8"]).arg(pages.join(format!("{page}.{section}.gz")));
-            let output = man.env("MANROFFSEQ", "").env("MANWIDTH", "100").output().context("cannot run man")?;
-            let (shown, words) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            man.args(["--warnings", "-E", "UTF-8", "-l", "-Tutf8"])
+                .arg(pages.join(format!("{page}.{section}.gz")));
+            let output =
+                man.env("MANROFFSEQ", "").env("MANWIDTH", "100").output().context("cannot run man")?;
+            let (shown, words) =
+                (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
             assert!(output.status.success() && words.is_empty(), "{page}: {words}");
             // Groups of commands have those of their commands.
             assert!(shown.contains("EXAMPLES") || shown.contains("SUBCOMMANDS"), "{page}:\n{shown}");
@@ -139,7 +151,8 @@ fn repacked(into: &Path, version: Option<&str>) -> Result<()> {
 
 /// Adds all files below a directory.
 fn with_files(mut guest: vm::VmBuilder, from: &Path, to: &str) -> Result<vm::VmBuilder> {
-    for entry in std::fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))?.flatten() {
+    for entry in std::fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))?.flatten()
+    {
         let target = format!("{to}/{}", entry.file_name().to_string_lossy());
         guest = match entry.file_type()?.is_dir() {
             true => with_files(guest, &entry.path(), &target)?,
@@ -159,12 +172,12 @@ fn packages_come_go_and_leave_nothing_over_state_of_the_first_release() -> Resul
     let repository = places::repository();
     let script = std::fs::read_to_string(repository.join("tests/tests/cases/packages.sh"))?;
     let guest = Vm::builder().memory_mib(2048).systemd().packages(IN_GUEST);
-    let guest = with_files(guest, scratch.path(), "packages")?;
+    let guest = with_files(guest, scratch.path(), "usr/src/packages")?;
     let captured = repository.join("tests/fixtures/first_release");
-    let guest = with_files(guest, &captured.join("agent"), "captured/agent")?;
-    let guest = with_files(guest, &captured.join("recommender"), "captured/recommender")?;
+    let guest = with_files(guest, &captured.join("agent"), "usr/src/captured/agent")?;
+    let guest = with_files(guest, &captured.join("recommender"), "usr/src/captured/recommender")?;
     let guest = guest
-        .file(repository.join("systemd/evenkeel-agent.service"), "captured/evenkeel-agent.service")
+        .file(repository.join("systemd/evenkeel-agent.service"), "usr/src/captured/evenkeel-agent.service")
         .script(&script)
         .timeout(Duration::from_secs(600));
     let result = guest.run()?;

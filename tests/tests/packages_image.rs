@@ -56,7 +56,8 @@ fn images_are_imported_and_run_and_the_recommenders_has_no_root() -> Result<()> 
         succeed(ctr(&containerd, &["images", "import", "--snapshotter", "native", &tar])?)?;
         let said = run(&containerd, &[], &tag, name, &[&format!("/usr/bin/evenkeel-{name}"), "--version"])?;
         assert!(said.starts_with(&format!("evenkeel-{name} ")), "{said}");
-        let said = run(&containerd, &[], &tag, "cli", &["/usr/bin/evenkeel", "quantity", "1Gi", "-o", "json"])?;
+        let said =
+            run(&containerd, &[], &tag, "cli", &["/usr/bin/evenkeel", "quantity", "1Gi", "-o", "json"])?;
         assert!(said.contains("1073741824"), "{said}");
         // With root's rights everything of the machine is looked at; without a configuration nothing is written.
         let code = ["/usr/bin/evenkeel-agent", "config", "validate"];
@@ -72,7 +73,8 @@ fn serves(containerd: &Runtime) -> Result<()> {
     let tag = "localhost/evenkeel-recommender:test";
     let tmpfs = |at: &str| format!("type=tmpfs,dst={at},options=uid=65532:gid=65532:mode=0700");
     let (state, socket) = (tmpfs("/var/lib/evenkeel/recommender"), tmpfs("/run/evenkeel"));
-    let first = ["run", "-d", "--snapshotter", "native", "--read-only", "--mount", &state, "--mount", &socket];
+    let first =
+        ["run", "-d", "--snapshotter", "native", "--read-only", "--mount", &state, "--mount", &socket];
     succeed(ctr(containerd, &[&first, [tag, "served"].as_slice()].concat())?)?;
     let listed = succeed(ctr(containerd, &["tasks", "ls"])?)?;
     let task = listed.lines().find(|line| line.starts_with("served ")).context("no task")?;
@@ -80,7 +82,8 @@ fn serves(containerd: &Runtime) -> Result<()> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     assert!(status.lines().any(|line| line == "Uid:\t65532\t65532\t65532\t65532"), "{status}");
     wait::until("the recommender in its container to answer", wait::PATIENCE, || {
-        let words = ["tasks", "exec", "--exec-id", "ask", "served", "/usr/bin/evenkeel", "nodes", "-o", "json"];
+        let words =
+            ["tasks", "exec", "--exec-id", "ask", "served", "/usr/bin/evenkeel", "nodes", "-o", "json"];
         let answer = ctr(containerd, &words)?;
         let _ = ctr(containerd, &["tasks", "delete", "--exec-id", "ask", "served"]);
         Ok((answer.status.success() && String::from_utf8_lossy(&answer.stdout).contains('[')).then_some(()))

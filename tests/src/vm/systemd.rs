@@ -145,9 +145,11 @@ fn register(package: &Path, root: &Path) -> Result<()> {
     for directory in ["info", "updates", "triggers"] {
         std::fs::create_dir_all(database.join(directory)).context("cannot make the guest's database")?;
     }
-    let name = said.lines().find_map(|line| line.strip_prefix("Package: ")).context("a package without a name")?;
+    let name =
+        said.lines().find_map(|line| line.strip_prefix("Package: ")).context("a package without a name")?;
     let name = if said.contains("\nMulti-Arch: same") { format!("{name}:amd64") } else { name.to_owned() };
-    std::fs::write(database.join(format!("info/{name}.list")), "").context("cannot write the guest's database")?;
+    std::fs::write(database.join(format!("info/{name}.list")), "")
+        .context("cannot write the guest's database")?;
     let mut status = File::options()
         .create(true)
         .append(true)

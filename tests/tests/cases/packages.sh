@@ -1,5 +1,5 @@
-# Runs in a guest with systemd and dpkg, which has the packages in /packages/earlier and /packages/later and the state of
-# the first release in /captured. Prints a line for each step; fails at the first thing that is not as it should be.
+# Runs in a guest with systemd and dpkg, which has the packages in /usr/src/packages/earlier and /usr/src/packages/later and the state of
+# the first release in /usr/src/captured. Prints a line for each step; fails at the first thing that is not as it should be.
 set -eu
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive
 unset EVENKEEL_CASE || true
@@ -12,16 +12,14 @@ fail() {
 }
 # Everything a package could leave: files with their kind and rights, users, groups, enabled units, a service's settings.
 listing() {
-    find /etc /usr /var /run /opt /root -xdev \
+    find /etc /usr /var /run /root -xdev \
         -path /var/log -prune -o -path /run/systemd -prune -o -path /run/log -prune -o -path /var/lib/dpkg -prune -o \
         -path /var/lib/systemd -prune -o -path /var/tmp -prune -o -path /run/credentials -prune -o \
         -path /etc/passwd- -o -path /etc/group- -o -path '/etc/*shadow*' -o -path /etc/subuid- -o -path /etc/subgid- -o \
         -exec stat -c '%n %F %a %U:%G' '{}' '+' | sort
     cat /etc/passwd /etc/group
     dpkg-query -W -f '${Package} ${db:Status-Status}\n' | sort
-    for file in cpu.weight memory.low memory.min memory.max; do
-        echo "$file $(cat /sys/fs/cgroup/system.slice/shop.service/$file)"
-    done
+    systemctl show -p CPUWeight,CPUQuotaPerSecUSec,MemoryMin,MemoryLow,MemoryMax shop
     cat "/proc/$(systemctl show --value -p MainPID shop)/oom_score_adj"
 }
 # Until a command succeeds; a minute at most.
@@ -58,14 +56,14 @@ listing > /tmp/before
 step an installation made by hand, with state of the first release
 mkdir -p -m 700 /var/lib/evenkeel /var/lib/evenkeel/agent /var/lib/evenkeel/recommender
 chmod 755 /var/lib/evenkeel
-cp -a /captured/agent/. /var/lib/evenkeel/agent/
-cp -a /captured/recommender/. /var/lib/evenkeel/recommender/
+cp -a /usr/src/captured/agent/. /var/lib/evenkeel/agent/
+cp -a /usr/src/captured/recommender/. /var/lib/evenkeel/recommender/
 printf '#!/bin/sh\nexit 1\n' > /usr/bin/evenkeel-agent
 chmod 755 /usr/bin/evenkeel-agent
-cp /captured/evenkeel-agent.service /etc/systemd/system/
+cp /usr/src/captured/evenkeel-agent.service /etc/systemd/system/
 
 step packages over it
-install_all -i /packages/earlier/*.deb
+install_all -i /usr/src/packages/earlier/*.deb
 said "made by hand is there: /usr/bin/evenkeel-agent"
 said "made by hand is there: /etc/systemd/system/evenkeel-agent.service"
 said "state of an earlier installation is kept and used: /var/lib/evenkeel/agent"
@@ -96,7 +94,7 @@ frames=$(sed -n 's/.*"frames": \([0-9]*\).*/\1/p' /tmp/nodes | head -1)
 
 step an upgrade
 agent=$(systemctl show --value -p MainPID evenkeel-agent)
-install_all -i /packages/later/*.deb
+install_all -i /usr/src/packages/later/*.deb
 [ "$(systemctl show --value -p MainPID evenkeel-agent)" != "$agent" ] || fail "the upgrade left the old agent running"
 grep -q node-1 /etc/evenkeel/agent.toml || fail "the upgrade lost the configuration"
 until_true "the upgraded recommender does not know the node" node_is_known
@@ -108,7 +106,7 @@ agent=$(systemctl show --value -p MainPID evenkeel-agent)
 echo 'no_such_key = 1' > /etc/evenkeel/conf.d.toml
 mkdir -p /etc/evenkeel/conf.d
 mv /etc/evenkeel/conf.d.toml /etc/evenkeel/conf.d/wrong.toml
-install_all -i /packages/later/evenkeel-agent_*.deb
+install_all -i /usr/src/packages/later/evenkeel-agent_*.deb
 said "the running agent was left as it is"
 [ "$(systemctl show --value -p MainPID evenkeel-agent)" = "$agent" ] || fail "the agent was restarted"
 rm -r /etc/evenkeel/conf.d
@@ -121,7 +119,7 @@ diff /tmp/before /tmp/after || fail "the purge left or took something (above)"
 
 step a purge without systemd, of a package that was only unpacked
 mv /run/systemd/system /run/systemd/system.away
-install_all -i /packages/later/evenkeel-agent_*.deb
+install_all -i /usr/src/packages/later/evenkeel-agent_*.deb
 install_all --purge evenkeel-agent
 mv /run/systemd/system.away /run/systemd/system
 listing > /tmp/after
