@@ -6,6 +6,7 @@
 mod page;
 
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Command};
@@ -55,7 +56,11 @@ pub fn man(command: Command, section: Section, args: &ManArgs) -> Result<String,
     let Some(dir) = &args.dir else {
         return page::render(&command, section, None).map_err(|error| (PathBuf::from("-"), error));
     };
-    std::fs::create_dir_all(dir).map_err(|error| (dir.clone(), error))?;
+    if !dir.exists() {
+        std::fs::create_dir_all(dir)
+            .and_then(|()| readable(dir, 0o755))
+            .map_err(|error| (dir.clone(), error))?;
+    }
     write(&command, section, None, dir)?;
     Ok(String::new())
 }
@@ -75,6 +80,11 @@ fn built(command: Command) -> Command {
     command
 }
 
+/// Lets everybody read it: the daemons' own files are private.
+fn readable(path: &Path, mode: u32) -> io::Result<()> {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+}
+
 /// Writes the page of a command and those of its commands, named like `evenkeel-qos-explain.1`.
 fn write(
     command: &Command,
@@ -84,7 +94,9 @@ fn write(
 ) -> Result<(), (PathBuf, io::Error)> {
     let name = page::name(command);
     let path = dir.join(format!("{name}.{}", section.number()));
-    let written = page::render(command, section, parent).and_then(|text| std::fs::write(&path, text));
+    let written = page::render(command, section, parent)
+        .and_then(|text| std::fs::write(&path, text))
+        .and_then(|()| readable(&path, 0o644));
     written.map_err(|error| (path, error))?;
     page::shown(command).try_for_each(|sub| write(sub, section, Some(name), dir))
 }

@@ -50,6 +50,8 @@ fn written() -> (tempfile::TempDir, Vec<String>) {
 fn every_command_that_is_shown_has_a_page_and_help_has_none() {
     let (dir, names) = written();
     assert_eq!(names, ["harbour-moor.8", "harbour.8"]);
+    let mode = std::fs::metadata(dir.path().join("man8/harbour.8")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o644);
     let page = std::fs::read_to_string(dir.path().join("man8/harbour.8")).unwrap();
     let sections: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix(".SH ")).collect();
     assert_eq!(

@@ -199,7 +199,9 @@ fn command(dir: &Path, line: &str) -> anyhow::Result<String> {
     match cli.command.unwrap() {
         Command::Token { action } => token(&action, &sources),
         Command::Ca { action } => ca(&action, &sources),
-        Command::Config { .. } => unreachable!("it changes nothing"),
+        Command::Config { .. } | Command::Man(_) | Command::Completion(_) => {
+            unreachable!("it changes nothing")
+        }
     }
 }
 

@@ -138,7 +138,8 @@ fn is_needed(package: &str, asked: &[&str]) -> bool {
     asked || (package.starts_with("lib") && !package.contains("perl"))
 }
 
-/// Enters a package into the database of the guest's dpkg, as installed.
+/// Enters a package into the database of the guest's dpkg, as installed. What it depends on may be left out of the guest,
+/// so that is not entered.
 fn register(package: &Path, root: &Path) -> Result<()> {
     let said = machine::run(Command::new("dpkg-deb").arg("-f").arg(package))?;
     let database = root.join("var/lib/dpkg");
@@ -155,7 +156,9 @@ fn register(package: &Path, root: &Path) -> Result<()> {
         .append(true)
         .open(database.join("status"))
         .context("cannot write the guest's database")?;
-    write!(status, "{}\nStatus: install ok installed\n\n", said.trim_end())
+    let depends = |line: &&str| line.starts_with("Depends:") || line.starts_with("Pre-Depends:");
+    let said: Vec<&str> = said.trim_end().lines().filter(|line| !depends(line)).collect();
+    write!(status, "{}\nStatus: install ok installed\n\n", said.join("\n"))
         .context("cannot write the guest's database")
 }
 

@@ -4,6 +4,8 @@ set -eu
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive
 unset EVENKEEL_CASE || true
 
+# The shell has a dpkg of its own.
+dpkg() { /usr/bin/dpkg "$@"; }
 step() { echo "step: $* ($(cut -d' ' -f1 /proc/uptime) s)"; }
 fail() {
     echo "FAILED: $*"
@@ -39,6 +41,8 @@ score_of_shop() { cat "/proc/$(systemctl show --value -p MainPID shop)/oom_score
 shop_is_governed() { [ "$(score_of_shop)" = -999 ]; }
 node_is_known() { evenkeel nodes -o json > /tmp/nodes && grep -q '"node-1"' /tmp/nodes; }
 
+# Every machine where a unit was ever enabled has them.
+mkdir -p /etc/systemd/system/multi-user.target.wants /etc/systemd/system/sockets.target.wants
 cat > /etc/systemd/system/shop.service << UNIT
 [Service]
 ExecStart=/bin/busybox sleep 1000000
