@@ -21,7 +21,8 @@ pub(crate) struct Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Its browser ends with the driver; both are children of this test.
+        // The browser is the driver's child, and would outlive it: the driver is asked to end it, also when a test has failed.
+        let _ended = self.end_session();
         let _gone = self.driver.kill();
         let _reaped = self.driver.wait();
     }
@@ -63,6 +64,20 @@ impl Browser {
         let made = browser.ask("POST", "/session", wanted).await;
         browser.session = made["sessionId"].as_str().expect("a session").to_owned();
         browser
+    }
+
+    /// Ends the session, which ends the browser; without a runtime, since a test that failed has none to wait with.
+    fn end_session(&self) -> std::io::Result<()> {
+        use std::io::{Read as _, Write as _};
+        let mut stream = std::net::TcpStream::connect(self.at)?;
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(10)))?;
+        let head = format!(
+            "DELETE /session/{} HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n",
+            self.session, self.at
+        );
+        stream.write_all(head.as_bytes())?;
+        // The first byte of the answer comes when the browser is gone.
+        stream.read_exact(&mut [0])
     }
 
     async fn ask(&self, method: &str, path: &str, body: Value) -> Value {
