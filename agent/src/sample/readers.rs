@@ -122,6 +122,8 @@ impl Readers {
         }
         // Grows only when the number of containers did.
         samples.reserve(self.entries.len());
+        // Whose turn it is differs from tick to tick; pages that are never filled are never resident.
+        traffic.reserve(self.entries.len());
         let (kernel, changed) = (&mut self.kernel, &mut self.changed);
         self.entries.retain_mut(|entry| match entry.reader.sample(kernel, now(), tick) {
             Ok((sample, flaws)) => {
