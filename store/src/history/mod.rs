@@ -1,6 +1,6 @@
 //! Owns the past of every container: what rules may ask of it, and the seam to stores outside.
 //!
-//! Seconds are folded into hours and days of their [`Subject`]s in [`Past`]; what is sealed goes to `files.rs`, encoded by
+//! Seconds are folded into hours and days of their [`Subject`](crate::key::Subject)s in [`Past`]; what is sealed goes to `files.rs`, encoded by
 //! `codec.rs`. [`View`] answers the rules for one container's resource, from what is [`Shared`] where many belong together. [`exchange`] has the values that go to other engines and
 //! come back from them. Not owned: how frames become seconds (`state`), what follows from the past (`recommend`).
 
