@@ -38,7 +38,11 @@ pub fn run_with(arguments: &[&str], text: &str) -> Run {
     let mut command = command(arguments);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    match child.stdin.take().unwrap().write_all(text.as_bytes()) {
+        // It may end without reading, where something else is wrong.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+        written => written.unwrap(),
+    }
     into_run(child.wait_with_output().unwrap())
 }
 
