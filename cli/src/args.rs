@@ -61,7 +61,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, env = "EVENKEEL_TOKEN_FILE", hide_env_values = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Ask the recommender as the user of a kubeconfig (KUBECONFIG, ~/.kube/config), in its current context or this one: the user's
-    /// token is sent, and no other. For a recommender with kubernetes.enabled.
+    /// token is sent, or without one the certificate shown, and no other. For a recommender with kubernetes.enabled.
     #[arg(
         long,
         global = true,
@@ -186,7 +186,7 @@ fn parsed(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Er
 }
 
 impl Global {
-    /// Whoever calls a plugin of kubectl asks as the user that kubectl would: with the kubeconfig's token, where nothing else
+    /// Whoever calls a plugin of kubectl asks as the user that kubectl would: with the kubeconfig's credential, where nothing else
     /// names the caller and the line is encrypted.
     fn ask_as_kubectl(&mut self) {
         let is_named = self.token_file.is_some() || self.cert_file.is_some() || self.kube_auth.is_some();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_proto::bearer::Bearer;
-use evenkeel_proto::line::{self, LineError, Trust};
+use evenkeel_proto::line::{self, LineError, Pair, Trust};
 use evenkeel_proto::tonic::service::interceptor::InterceptedService;
 use evenkeel_proto::tonic::transport::Channel;
 use evenkeel_proto::tonic::{Code, Status};
@@ -20,7 +20,7 @@ use evenkeel_proto::v1::policy_service_client::PolicyServiceClient;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
 
 use crate::failure::Failure;
-use crate::kube::bearer::bearer;
+use crate::kube::caller::{Caller, caller};
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -63,7 +63,7 @@ pub(crate) struct Address {
     peer: Peer,
     text: String,
     trust: Trust,
-    /// The context whose user's token is sent, where one is.
+    /// The context as whose user the question is asked, where one is.
     kube_auth: Option<String>,
 }
 
@@ -94,7 +94,10 @@ impl Address {
     /// When it cannot be had.
     pub(crate) fn token(&self) -> Result<Option<String>, Failure> {
         if let Some(context) = &self.kube_auth {
-            return bearer(context).map(Some);
+            return Ok(match caller(context)? {
+                Caller::Token(token) => Some(token),
+                Caller::Certificate(_) => None,
+            });
         }
         let Some(file) = &self.trust.token else { return Ok(None) };
         // Refuses what is no token.
@@ -104,6 +107,18 @@ impl Address {
             Failure::new("cannot read the token", file.display().to_string(), why.to_string(), remedy)
         })?;
         Ok(Some(text.trim().to_owned()))
+    }
+
+    /// The certificate of the kubeconfig's user, where no token names the caller.
+    ///
+    /// # Errors
+    /// When the user has neither.
+    pub(crate) fn kube_pair(&self) -> Result<Option<Pair>, Failure> {
+        let Some(context) = &self.kube_auth else { return Ok(None) };
+        Ok(match caller(context)? {
+            Caller::Token(_) => None,
+            Caller::Certificate(pair) => Some(pair),
+        })
     }
 
     /// The files of authorities, and of the own certificate and its key.
@@ -122,11 +137,11 @@ impl Address {
     /// # Errors
     /// Wrong usage when this is no address; else when nobody answers there.
     pub(crate) async fn connect(&self) -> Result<Line, Failure> {
-        let bearer = match &self.kube_auth {
-            Some(context) => self.kube_bearer(context)?,
-            None => self.bearer()?,
+        let (bearer, trust) = match &self.kube_auth {
+            Some(context) => self.kube_user(context)?,
+            None => (self.bearer()?, self.trust.clone()),
         };
-        let endpoint = line::endpoint(&self.text, &self.trust).map_err(|e| self.unusable(&e))?;
+        let endpoint = line::endpoint(&self.text, &trust).map_err(|e| self.unusable(&e))?;
         let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect().await.map_err(|e| {
             let what = format!("cannot reach the {}", self.peer.name());
             Failure::new(what, &self.text, chain(&e), self.peer.remedy())
@@ -134,14 +149,28 @@ impl Address {
         Ok(InterceptedService::new(channel?, bearer))
     }
 
-    /// The token of a kubeconfig, which holds at the API server, too: the line is looked at before it is got.
-    fn kube_bearer(&self, context: &str) -> Result<Bearer, Failure> {
-        let trust = Trust { token: Some(PathBuf::new()), ..self.trust.clone() };
-        line::endpoint(&self.text, &trust).map_err(|e| self.unusable(&e))?;
-        Bearer::of(&bearer(context)?).map_err(|e| {
-            let remedy = "correct the kubeconfig, or choose another context";
-            Failure::new("cannot send the token", "--kube-auth", e.to_string(), remedy)
-        })
+    /// The token of a kubeconfig, which holds at the API server, too, or the certificate: the line is looked at before it is got.
+    fn kube_user(&self, context: &str) -> Result<(Bearer, Trust), Failure> {
+        let secret = Trust { token: Some(PathBuf::new()), ..self.trust.clone() };
+        line::endpoint(&self.text, &secret).map_err(|e| self.unusable(&e))?;
+        let refused = |what: &str, why: String, remedy: &str| Failure::new(what, "--kube-auth", why, remedy);
+        match caller(context)? {
+            Caller::Token(token) => {
+                let remedy = "correct the kubeconfig, or choose another context";
+                let bearer = Bearer::of(&token);
+                let bearer = bearer.map_err(|e| refused("cannot send the token", e.to_string(), remedy))?;
+                Ok((bearer, self.trust.clone()))
+            }
+            Caller::Certificate(pair) if self.text.starts_with("https://") => {
+                Ok((Bearer::default(), Trust { pair: Some(pair), ..self.trust.clone() }))
+            }
+            Caller::Certificate(_) => Err(refused(
+                "cannot show the certificate of the kubeconfig's user",
+                format!("{self} is not reached over TLS, which certificates are shown in"),
+                "use the recommender's https:// address, or send a token: kubectl create token NAME --audience evenkeel > FILE, then \
+                 evenkeel --token-file FILE",
+            )),
+        }
     }
 
     fn bearer(&self) -> Result<Bearer, Failure> {

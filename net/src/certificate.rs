@@ -1,4 +1,4 @@
-//! What a certificate says: names, and from when to when.
+//! What a certificate says: names, and from when to when; and who vouched for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,9 +7,21 @@ use sha2::{Digest as _, Sha256};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+/// Whose authorities vouched for a client's certificate: the same name means something else under another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Vouched {
+    /// Those of the listener (`client_ca`): the certificate may name nodes and people.
+    pub by_listener: bool,
+    /// That of a Kubernetes cluster (`cluster_ca`): the certificate names a user of the cluster.
+    pub by_cluster: bool,
+}
+
 /// A certificate, DER. Of a connection: the client's, for which an authority vouched.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Certificate(Arc<[u8]>);
+pub struct Certificate {
+    der: Arc<[u8]>,
+    vouched: Vouched,
+}
 
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -18,10 +30,43 @@ impl fmt::Debug for Certificate {
 }
 
 impl Certificate {
-    /// Of these bytes, which need not be one: then it names nobody and has ended.
+    /// Of these bytes, which need not be one: then it names nobody and has ended. Nobody has vouched for it.
     #[must_use]
     pub fn of(der: &[u8]) -> Self {
-        Self(Arc::from(der))
+        Self { der: Arc::from(der), vouched: Vouched::default() }
+    }
+
+    /// The same, with who vouched for it.
+    #[must_use]
+    pub fn vouched_for(self, vouched: Vouched) -> Self {
+        Self { vouched, ..self }
+    }
+
+    /// Who vouched for it.
+    #[must_use]
+    pub fn vouched(&self) -> Vouched {
+        self.vouched
+    }
+
+    /// The common name of its subject, the last where there are several, as Go's x509 has it; none where it is empty or no text.
+    #[must_use]
+    pub fn common_name(&self) -> Option<String> {
+        let (_, parsed) = X509Certificate::from_der(&self.der).ok()?;
+        let last = parsed.subject().iter_common_name().last()?;
+        last.as_str().ok().filter(|name| !name.is_empty()).map(str::to_owned)
+    }
+
+    /// The organizations of its subject; none where one of them is no text.
+    #[must_use]
+    pub fn organizations(&self) -> Option<Vec<String>> {
+        let (_, parsed) = X509Certificate::from_der(&self.der).ok()?;
+        parsed.subject().iter_organization().map(|one| Some(one.as_str().ok()?.to_owned())).collect()
+    }
+
+    /// Its SHA-256, hexadecimal.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        fingerprint(&self.der)
     }
 
     /// The URIs among its names.
@@ -52,7 +97,7 @@ impl Certificate {
     }
 
     fn names(&self, of: impl for<'a> Fn(&GeneralName<'a>) -> Option<&'a str>) -> Vec<String> {
-        let Ok((_, parsed)) = X509Certificate::from_der(&self.0) else { return Vec::new() };
+        let Ok((_, parsed)) = X509Certificate::from_der(&self.der) else { return Vec::new() };
         let Ok(Some(names)) = parsed.subject_alternative_name() else { return Vec::new() };
         names.value.general_names.iter().filter_map(|name| of(name).map(str::to_owned)).collect()
     }
@@ -70,7 +115,7 @@ impl Certificate {
     }
 
     fn validity(&self) -> (u64, u64) {
-        let Ok((_, parsed)) = X509Certificate::from_der(&self.0) else { return (0, 0) };
+        let Ok((_, parsed)) = X509Certificate::from_der(&self.der) else { return (0, 0) };
         let seconds = |at: i64| u64::try_from(at).unwrap_or(0);
         let validity = parsed.validity();
         (seconds(validity.not_before.timestamp()), seconds(validity.not_after.timestamp()))

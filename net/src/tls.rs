@@ -11,16 +11,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use rustls::crypto::ring;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::HEAD_TIMEOUT;
-pub use crate::certificate::Certificate;
+pub use crate::certificate::{Certificate, Vouched};
 use crate::connection::{Duplex, Speech};
 
 /// Where certificate, key and authorities are.
@@ -32,6 +33,8 @@ pub struct Files {
     pub key: PathBuf,
     /// Authorities whose certificates clients may show, PEM; none without.
     pub client_ca: Vec<PathBuf>,
+    /// Authority of a Kubernetes cluster, PEM, whose users may show their certificates; none without.
+    pub cluster_ca: Option<PathBuf>,
 }
 
 impl Files {
@@ -50,10 +53,16 @@ impl Files {
                     cert: cert.to_owned(),
                     key: key.to_owned(),
                     client_ca: client_ca.into_iter().collect(),
+                    cluster_ca: None,
                 }))
             }
             _ => Err("needs both cert and key"),
         }
+    }
+
+    /// All authorities that vouch for clients.
+    pub fn authorities(&self) -> impl Iterator<Item = &PathBuf> {
+        self.client_ca.iter().chain(&self.cluster_ca)
     }
 }
 
@@ -84,10 +93,30 @@ pub enum TlsError {
 struct InForce {
     grpc: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
+    vouchers: Arc<Vouchers>,
     /// End of the certificate, seconds since 1970.
     expires: u64,
     prints: Vec<Option<Print>>,
     trouble: Option<String>,
+}
+
+/// Looks at a certificate again that a handshake took, to tell whose authority vouched for it.
+struct Vouchers {
+    listener: Option<Arc<dyn ClientCertVerifier>>,
+    cluster: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+impl Vouchers {
+    fn of(&self, chain: &[CertificateDer<'_>]) -> Option<Certificate> {
+        let (leaf, between) = chain.split_first()?;
+        let is_by = |verifier: &Option<Arc<dyn ClientCertVerifier>>| {
+            let verify =
+                |one: &Arc<dyn ClientCertVerifier>| one.verify_client_cert(leaf, between, UnixTime::now());
+            verifier.as_ref().is_some_and(|one| verify(one).is_ok())
+        };
+        let vouched = Vouched { by_listener: is_by(&self.listener), by_cluster: is_by(&self.cluster) };
+        Some(Certificate::of(leaf).vouched_for(vouched))
+    }
 }
 
 /// Tells one state of a file from another.
@@ -172,9 +201,10 @@ impl Tls {
         self.now.read().unwrap_or_else(PoisonError::into_inner).trouble.clone()
     }
 
-    fn acceptor(&self, speech: Speech) -> TlsAcceptor {
+    fn acceptor(&self, speech: Speech) -> (TlsAcceptor, Arc<Vouchers>) {
         let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(if speech == Speech::Grpc { &now.grpc } else { &now.http }).into()
+        let config = if speech == Speech::Grpc { &now.grpc } else { &now.http };
+        (Arc::clone(config).into(), Arc::clone(&now.vouchers))
     }
 
     /// Shakes hands; gives the connection and the client's certificate, where it showed one.
@@ -187,9 +217,9 @@ impl Tls {
         speech: Speech,
     ) -> io::Result<(Box<dyn Duplex>, Option<Certificate>)> {
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long");
-        let stream = timeout(HEAD_TIMEOUT, self.acceptor(speech).accept(io)).await.map_err(late)??;
-        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let certificate = shown.map(|der| Certificate::of(der));
+        let (acceptor, vouchers) = self.acceptor(speech);
+        let stream = timeout(HEAD_TIMEOUT, acceptor.accept(io)).await.map_err(late)??;
+        let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| vouchers.of(chain));
         Ok((Box::new(stream), certificate))
     }
 }
@@ -199,7 +229,7 @@ fn prints(files: &Files) -> Vec<Option<Print>> {
         let facts = fs::metadata(path).ok()?;
         Some((facts.ino(), facts.len(), facts.mtime(), facts.mtime_nsec()))
     };
-    [&files.cert, &files.key].into_iter().chain(&files.client_ca).map(print).collect()
+    [&files.cert, &files.key].into_iter().chain(files.authorities()).map(print).collect()
 }
 
 fn read(files: &Files) -> Result<InForce, TlsError> {
@@ -213,17 +243,14 @@ fn read(files: &Files) -> Result<InForce, TlsError> {
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(pair)?;
-    let builder = match roots(&files.client_ca)? {
+    let builder = match verifier(files, files.authorities(), &provider)? {
         None => builder.with_no_client_auth(),
-        Some(roots) => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                // Whoever shows none is named by a token.
-                .allow_unauthenticated()
-                .build()
-                .map_err(|error| wrong(&files.cert, &error))?;
-            builder.with_client_cert_verifier(verifier)
-        }
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
     };
+    let vouchers = Arc::new(Vouchers {
+        listener: verifier(files, files.client_ca.iter(), &provider)?,
+        cluster: verifier(files, files.cluster_ca.iter(), &provider)?,
+    });
     let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
@@ -232,18 +259,37 @@ fn read(files: &Files) -> Result<InForce, TlsError> {
         config.alpn_protocols = vec![protocol.to_vec()];
         Arc::new(config)
     };
-    Ok(InForce { grpc: speaking(b"h2"), http: speaking(b"http/1.1"), expires, prints, trouble: None })
+    Ok(InForce {
+        grpc: speaking(b"h2"),
+        http: speaking(b"http/1.1"),
+        vouchers,
+        expires,
+        prints,
+        trouble: None,
+    })
 }
 
-/// The authorities of files; none where there are no files.
-fn roots(files: &[PathBuf]) -> Result<Option<RootCertStore>, TlsError> {
+/// What takes certificates of some authorities; none where there are no authorities.
+fn verifier<'a>(
+    files: &Files,
+    authorities: impl Iterator<Item = &'a PathBuf>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
     let mut roots = RootCertStore::empty();
-    for path in files {
+    for path in authorities {
         for authority in certificates(path)? {
             roots.add(authority).map_err(|error| wrong(path, &error))?;
         }
     }
-    Ok((!files.is_empty()).then_some(roots))
+    if roots.is_empty() {
+        return Ok(None);
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+        // Whoever shows none is named by a token.
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| wrong(&files.cert, &error))?;
+    Ok(Some(verifier))
 }
 
 fn wrong(path: &Path, why: &dyn fmt::Display) -> TlsError {

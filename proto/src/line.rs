@@ -2,12 +2,29 @@
 //!
 //! Owned here: which of them an address means, and what each needs. Not owned: connecting, and what is said.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+/// A certificate and its key that stand in no files of their own, PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// The certificate, and those between it and an authority.
+    pub cert: Vec<u8>,
+    /// Its key.
+    pub key: Vec<u8>,
+}
+
+impl fmt::Debug for Pair {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pair").finish_non_exhaustive()
+    }
+}
 
 /// What is known of the other side, and who we are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,6 +35,8 @@ pub struct Trust {
     pub cert: Option<PathBuf>,
     /// Its key, PEM.
     pub key: Option<PathBuf>,
+    /// Both, where they are in no files; these are shown then.
+    pub pair: Option<Pair>,
     /// The name that the other side's certificate has to have; that of the address without.
     pub name: Option<String>,
     /// Our token, where there is one.
@@ -74,7 +93,9 @@ pub fn endpoint(address: &str, trust: &Trust) -> Result<Endpoint, LineError> {
     }
     let ca = trust.ca.as_deref().ok_or_else(|| LineError::NoAuthority(address.to_owned()))?;
     let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?));
-    if let (Some(cert), Some(key)) = (&trust.cert, &trust.key) {
+    if let Some(Pair { cert, key }) = &trust.pair {
+        tls = tls.identity(Identity::from_pem(cert, key));
+    } else if let (Some(cert), Some(key)) = (&trust.cert, &trust.key) {
         tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
     }
     if let Some(name) = &trust.name {

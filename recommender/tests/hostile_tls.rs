@@ -13,15 +13,18 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use common::apiserver::ApiServer;
 use common::tls::{channel, hello};
 use common::{Running, http, until};
-use evenkeel_proto::line::{Trust, endpoint};
+use evenkeel_proto::line::{Pair, Trust, endpoint};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::policy_service_client::PolicyServiceClient;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
-use evenkeel_recommender::config::{CertificateSection, Config, NodeNameSection};
+use evenkeel_recommender::config::{CertificateSection, Config, NodeNameSection, Span};
 use evenkeel_recommender::identity::Role;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
+};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -70,6 +73,21 @@ impl Authority {
         let private = self.file(&format!("{name}.key"));
         fs::write(&private, key.serialize_pem()).unwrap();
         fs::set_permissions(private, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    /// Certificate and key of a subject, as kubeconfigs hold them.
+    fn give_to(&self, common_name: &str, groups: &[&str], uri: Option<&str>) -> Pair {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.remove(DnType::CommonName);
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        for group in groups {
+            params.distinguished_name.push(DnType::OrganizationName, *group);
+        }
+        params.subject_alt_names.extend(uri.map(|uri| SanType::URI(uri.try_into().unwrap())));
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Pair { cert: certificate.pem().into_bytes(), key: key.serialize_pem().into_bytes() }
     }
 
     /// What a client of this authority trusts, with one of its certificates.
@@ -292,6 +310,81 @@ async fn a_certificate_gives_people_the_roles_of_its_name_s_pattern() {
         assert_eq!(applied.code() == Code::InvalidArgument, may_apply, "{name}: {applied}");
         assert!(hello(grpc, &authority.trust(name), "node-a").await.is_err(), "nobody of them is a node");
     }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_of_the_cluster_names_its_user_and_no_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let cluster = Authority::new(dir.path().join("cluster"));
+    let (running, authority, grpc, _) = encrypted_with(dir.path(), |config| {
+        config.kubernetes.enabled = true;
+        config.kubernetes.kubeconfig = api.kubeconfig(dir.path());
+        config.kubernetes.client_ca = cluster.file("ca.crt");
+        config.kubernetes.answers_hold = Span::from_secs(1);
+    })
+    .await;
+    api.allow("anna", "get", "recommendations", "");
+    api.allow("operators", "update", "panic", "");
+    let uri = node("node-a");
+    let admin = format!("spiffe://{DOMAIN}/admins/bert");
+    let shows =
+        |pair: Pair| Trust { ca: Some(authority.file("ca.crt")), pair: Some(pair), ..Trust::default() };
+    let (view, panic) = ("recommendations", "panic");
+    for (pair, name, may) in [
+        (cluster.give_to("anna", &[], None), "anna", vec![view]),
+        (cluster.give_to("bert", &["people", "operators"], None), "bert", vec![panic]),
+        (cluster.give_to("nobody", &[], None), "nobody", vec![]),
+        // What the listener's authority would make a node or an administrator of is a user under the cluster's.
+        (cluster.give_to("anna", &[], Some(&uri)), "anna", vec![view]),
+        (cluster.give_to("carl", &[], Some(&admin)), "carl", vec![]),
+        (
+            cluster.give_to("system:serviceaccount:evenkeel:evenkeel-agent", &[], None),
+            "system:serviceaccount",
+            vec![],
+        ),
+    ] {
+        let trust = shows(pair);
+        let mut client = RecommenderServiceClient::new(channel(grpc, &trust).await.unwrap());
+        let viewed = client.list_nodes(v1::ListNodesRequest {}).await;
+        let panicked = client.set_panic(v1::SetPanicRequest::default()).await;
+        for (resource, said) in [(view, viewed.map(drop)), (panic, panicked.map(drop))] {
+            match may.contains(&resource) {
+                true => assert!(said.is_ok(), "{name} {resource}: {said:?}"),
+                false => {
+                    let refused = said.unwrap_err();
+                    assert_eq!(refused.code(), Code::PermissionDenied, "{name} {resource}: {refused}");
+                    let told = refused.message();
+                    assert!(
+                        told.contains(&format!("Kubernetes user {name}")) && told.contains(resource),
+                        "{told}"
+                    );
+                }
+            }
+        }
+        let refused = hello(grpc, &trust, "node-a").await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{name} is no node: {refused}");
+    }
+    // Nobody has no name; a subject that the listener's authority signed is no user of the cluster.
+    for pair in [cluster.give_to("", &["operators"], None), authority.give_to("anna", &["operators"], None)] {
+        let mut client = RecommenderServiceClient::new(channel(grpc, &shows(pair)).await.unwrap());
+        let refused = client.list_nodes(v1::ListNodesRequest {}).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    }
+    // A right that is taken back ends what rests on it, though the certificate holds on.
+    let anna = shows(cluster.give_to("anna", &[], None));
+    let mut client = RecommenderServiceClient::new(channel(grpc, &anna).await.unwrap());
+    let asked = v1::WatchRecommendationsRequest::default();
+    let mut watched = client.watch_recommendations(asked).await.unwrap().into_inner();
+    api.deny("anna");
+    let ended = loop {
+        match watched.message().await {
+            Ok(message) => assert!(message.is_some(), "it ends with a reason"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(ended.code(), Code::PermissionDenied, "{ended}");
     running.stop().await;
 }
 

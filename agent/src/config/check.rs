@@ -239,6 +239,7 @@ fn stream(c: &mut Checker<'_>, raw: &raw::Stream) -> Stream {
         ca: file("stream.ca", &raw.ca),
         cert: file("stream.cert", &raw.cert),
         key: file("stream.key", &raw.key),
+        pair: None,
         name: Some(raw.name.clone()).filter(|name| !name.is_empty()),
         insecure: raw.insecure,
     };

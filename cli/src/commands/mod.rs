@@ -54,6 +54,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         ca: global.ca_file.clone(),
         cert: global.cert_file.clone(),
         key: global.key_file.clone(),
+        pair: None,
         name: None,
         insecure: global.insecure,
     };

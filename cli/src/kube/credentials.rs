@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use evenkeel_proto::line::Pair;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Deserialize;
 use serde_json::json;
@@ -27,6 +28,8 @@ pub(crate) struct Credentials {
     pub(crate) authorization: Option<String>,
     /// Certificate and key.
     pub(crate) certificate: Option<ClientCert>,
+    /// The same as they were given.
+    pub(crate) pair: Option<Pair>,
     /// Headers that ask to be taken for somebody else.
     pub(crate) impersonation: Vec<(HeaderName, HeaderValue)>,
 }
@@ -41,7 +44,7 @@ impl Credentials {
         let chain = bytes(user.client_certificate_data.as_deref(), user.client_certificate.as_deref())?;
         let key = bytes(user.client_key_data.as_deref(), user.client_key.as_deref())?;
         match (chain, key) {
-            (Some(chain), Some(key)) => credentials.certificate = Some(client_cert(&chain, &key)?),
+            (Some(chain), Some(key)) => credentials.show(chain, key)?,
             (None, None) => {}
             (Some(_), None) => return Err(broken("the client's certificate", "it has no key")),
             (None, Some(_)) => return Err(broken("the client's key", "it has no certificate")),
@@ -58,6 +61,13 @@ impl Credentials {
             credentials.take(exec)?;
         }
         Ok(credentials)
+    }
+
+    /// Takes a certificate and its key, PEM.
+    fn show(&mut self, cert: Vec<u8>, key: Vec<u8>) -> Result<(), Failure> {
+        self.certificate = Some(client_cert(&cert, &key)?);
+        self.pair = Some(Pair { cert, key });
+        Ok(())
     }
 
     /// Whether asking again may give others.
@@ -93,7 +103,7 @@ impl Credentials {
         }
         let status = answer.status;
         if let (Some(chain), Some(key)) = (&status.client_certificate_data, &status.client_key_data) {
-            self.certificate = Some(client_cert(chain.as_bytes(), key.as_bytes())?);
+            self.show(chain.clone().into_bytes(), key.clone().into_bytes())?;
         }
         self.authorization = status.token.map(|token| format!("Bearer {token}"));
         if self.authorization.is_none() && self.certificate.is_none() {

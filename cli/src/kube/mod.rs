@@ -3,7 +3,7 @@
 //! Owned here: finding the server and the right to ask it ([`config`], [`credentials`], of which [`bearer`] is what others understand), asking page by page
 //! ([`client`]). Not owned: which kinds are asked for and what is kept of them (the commands).
 
-pub(crate) mod bearer;
+pub(crate) mod caller;
 pub(crate) mod client;
 pub(crate) mod config;
 pub(crate) mod credentials;

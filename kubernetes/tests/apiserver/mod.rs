@@ -437,10 +437,14 @@ fn review_access(known: &Mutex<Known>, mut review: Value) -> Response {
     let (user, verb, resource) = (text(&spec["user"]), text(&of["verb"]), text(&of["resource"]));
     let namespace = text(&of["namespace"]);
     known.asked.push((user.clone(), format!("{verb} {resource}"), namespace.clone()));
-    let right = |namespace: &str| (user.clone(), verb.clone(), resource.clone(), namespace.to_owned());
-    let is_group = of["group"] == "evenkeel.dev" && spec["groups"] == json!(["system:authenticated"]);
-    let allowed =
-        is_group && (known.rights.contains(&right("")) || known.rights.contains(&right(&namespace)));
+    let mut names: Vec<String> = serde_json::from_value(spec["groups"].clone()).unwrap();
+    let is_group = of["group"] == "evenkeel.dev" && names.pop().as_deref() == Some("system:authenticated");
+    // Rights are a user's, or a group's.
+    names.push(user);
+    let has = |name: &String, namespace: &str| {
+        known.rights.contains(&(name.clone(), verb.clone(), resource.clone(), namespace.to_owned()))
+    };
+    let allowed = is_group && names.iter().any(|name| has(name, "") || has(name, &namespace));
     review["status"] = json!({ "allowed": allowed, "reason": "" });
     (StatusCode::CREATED, Json(review)).into_response()
 }

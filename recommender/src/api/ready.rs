@@ -1,6 +1,7 @@
 //! Owns the answer to "is it ready": whether the state is complete, and whether what arrives can be kept.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,8 +49,9 @@ struct Served {
 
 impl Served {
     fn new(config: &Config) -> Self {
-        let files = config.tls_files().map(|files| [vec![files.cert], files.client_ca].concat());
-        let files = files.unwrap_or_default();
+        let files = config.tls_files();
+        let files = files.iter().flat_map(|files| iter::once(&files.cert).chain(files.authorities()));
+        let files: Vec<PathBuf> = files.cloned().collect();
         let said = Mutex::new(files.iter().map(|path| certificates_of(path)).collect());
         Self { files, said }
     }

@@ -1,6 +1,6 @@
 //! The Kubernetes cluster whose users and nodes are known.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_kubernetes::Source;
@@ -29,6 +29,10 @@ pub struct KubernetesSection {
     pub audience: String,
     /// Audiences of people's tokens; empty = that of the API server, as in files of kubectl. A token for `audience` is taken, too.
     pub user_audiences: Vec<String>,
+    /// The cluster's authority for clients, PEM (`client-ca-file` of the ConfigMap kube-system/extension-apiserver-authentication): who
+    /// shows a certificate of it at `serve.grpc` or `serve.http`, as files of kubectl hold them, is the user that the API server
+    /// takes its holder for, and never a node. Needs `enabled`, and TLS on these addresses; empty = tokens alone.
+    pub client_ca: PathBuf,
     /// The service account of agents, NAMESPACE/NAME. Whoever may make pods with it can be the node that they run on.
     pub agent: String,
     /// Cluster to which these nodes belong, as `node.cluster` of the agents.
@@ -48,6 +52,11 @@ impl KubernetesSection {
         Source { kubeconfig: path, context, patience: self.timeout.get() }
     }
 
+    /// The cluster's authority for clients, where there is one.
+    pub(crate) fn client_ca(&self) -> Option<&Path> {
+        Some(self.client_ca.as_path()).filter(|path| !path.as_os_str().is_empty())
+    }
+
     /// The agents' user.
     pub(crate) fn agent_user(&self) -> String {
         format!("system:serviceaccount:{}", self.agent.replacen('/', ":", 1))
@@ -61,6 +70,8 @@ impl KubernetesSection {
                 found.push((key, what.to_owned()));
             }
         };
+        let has_authority = self.client_ca().is_some();
+        check(self.enabled || !has_authority, "kubernetes.client_ca", "needs kubernetes.enabled = true");
         let is_name = |name: &str| !name.is_empty() && !name.contains(['/', ':']) && name.len() <= 253;
         let agent = self.agent.split_once('/');
         check(
@@ -92,6 +103,7 @@ impl Default for KubernetesSection {
             context: String::new(),
             audience: "evenkeel".to_owned(),
             user_audiences: Vec::new(),
+            client_ca: PathBuf::new(),
             agent: "evenkeel/evenkeel-agent".to_owned(),
             cluster: "default".to_owned(),
             // An API server answers either question in milliseconds, and one whose etcd elects a leader in a second or two.
@@ -121,6 +133,7 @@ mod tests {
             (told(&|section| section.audience.clear()), "kubernetes.audience"),
             (told(&|section| section.user_audiences = vec![String::new()]), "kubernetes.user_audiences"),
             (told(&|section| section.cluster.clear()), "kubernetes.cluster"),
+            (told(&|section| section.client_ca = "ca.crt".into()), "kubernetes.client_ca"),
             (told(&|section| section.timeout = Span::from_secs(61)), "kubernetes.timeout"),
             (told(&|section| section.answers_hold = Span::from_millis(1)), "kubernetes.answers_hold"),
         ] {

@@ -214,6 +214,7 @@ impl Config {
         self.tls.problems().iter().for_each(|(key, what)| check(false, key, what));
         self.access.problems().iter().for_each(|(key, what)| check(false, key, what));
         self.kubernetes.problems().iter().for_each(|(key, what)| check(false, key, what));
+        self.cluster_authority_problem().iter().for_each(|(key, what)| check(false, key, what));
         if let Some(open) = self.plaintext().filter(|_| !self.insecure) {
             check(false, "insecure", &format!("is false, and {open}"));
         }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenkeel_net::tls::{Files, Tls};
+use evenkeel_net::tls::{Files, Tls, certificates};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -104,18 +104,42 @@ impl TlsSection {
 impl Config {
     /// What the addresses are served with, where that is TLS.
     pub(crate) fn tls_files(&self) -> Option<Files> {
-        let named = self.tls.named().ok().flatten();
-        if !self.tls.authority {
-            return named;
+        let mut files = self.tls.named().ok().flatten();
+        if self.tls.authority {
+            files = Some(self.own_files(files));
         }
+        let cluster_ca = self.kubernetes.client_ca().map(Path::to_owned);
+        files.map(|files| Files { cluster_ca, ..files })
+    }
+
+    /// The same with the own authority.
+    fn own_files(&self, named: Option<Files>) -> Files {
         let own = self.authority_dir();
         let mut files = named.unwrap_or_else(|| {
             let pair = own.join(crate::authority::SERVER_FILE);
             let client_ca = Some(self.tls.client_ca.clone()).filter(|path| !path.as_os_str().is_empty());
-            Files { cert: pair.clone(), key: pair, client_ca: client_ca.into_iter().collect() }
+            Files {
+                cert: pair.clone(),
+                key: pair,
+                client_ca: client_ca.into_iter().collect(),
+                cluster_ca: None,
+            }
         });
         files.client_ca.push(own.join(crate::authority::CERTIFICATE_FILE));
-        Some(files)
+        files
+    }
+
+    /// What is wrong with the authority of a cluster: a key, and what.
+    pub(super) fn cluster_authority_problem(&self) -> Option<(&'static str, String)> {
+        let path = self.kubernetes.client_ca()?;
+        let what = match self.tls_files() {
+            None => {
+                "needs tls.cert and tls.key, or tls.authority = true: certificates are shown over TLS alone"
+                    .to_owned()
+            }
+            Some(_) => format!("cannot be used: {}", certificates(path).err()?),
+        };
+        Some(("kubernetes.client_ca", what))
     }
 
     /// Whether the own authority gives the certificate that is served.

@@ -13,7 +13,7 @@ use super::groups::Groups;
 use super::named::NodeNames;
 use super::rate::{self, Rates, Refusals};
 use super::tokens::{PREFIX, Tokens};
-use super::{Grant, Identity, Kubernetes, Proof, Refusal, Refused, Who};
+use super::{Grant, Identity, Kubernetes, Proof, Refusal, Refused, Rights, Who};
 use crate::authority::Authority;
 use crate::config::{CertificateSection, Config};
 
@@ -171,7 +171,8 @@ impl Access {
             kind: Refused::Unnamed,
             why,
             remedy: "use one whose URI is spiffe://TRUST_DOMAIN/evenkeel/CLUSTER/NODE, with tls.trust_domain, one that has the \
-                     form of tls.nodes, or one that access.certificates gives roles",
+                     form of tls.nodes, one that access.certificates gives roles, or that of a user of the cluster, with \
+                     kubernetes.client_ca",
         };
         // The connection may outlive it.
         if certificate.expires() <= self.now() {
@@ -182,18 +183,31 @@ impl Access {
                 remedy,
             });
         }
-        let (name, grant) = match self.nodes.of(certificate) {
-            Some((name, nodes)) => (name, Grant { nodes, ..Grant::default() }),
-            None => self.person(certificate).ok_or_else(|| {
-                let names = [certificate.uris(), certificate.emails(), certificate.dns_names()].concat();
-                refused(format!(
-                    "the certificate names {names:?}, which is neither one node nor somebody with a role here"
-                ))
-            })?,
-        };
-        let identity = Identity::proven(Who::Certified(name), grant, Proof::Certificate(certificate.clone()));
-        self.is_admitted(&identity, Some(certificate.begins()))?;
-        Ok(identity)
+        if let Some((name, grant)) = self.named(certificate) {
+            let proof = Proof::Certificate(certificate.clone());
+            let identity = Identity::proven(Who::Certified(name), grant, proof);
+            self.is_admitted(&identity, Some(certificate.begins()))?;
+            return Ok(identity);
+        }
+        let user = self.kubernetes.as_ref().and_then(|kubernetes| kubernetes.certified(certificate));
+        user.ok_or_else(|| {
+            let subject = certificate.common_name().into_iter().collect();
+            let names = [certificate.uris(), certificate.emails(), certificate.dns_names(), subject].concat();
+            refused(format!(
+                "the certificate names {names:?}, which is neither one node nor somebody with a role here"
+            ))
+        })
+    }
+
+    /// The node or person that a certificate of the listener's authorities names.
+    fn named(&self, certificate: &Certificate) -> Option<(String, Grant)> {
+        // Whom the authority of a cluster names is for the cluster to say.
+        if !certificate.vouched().by_listener {
+            return None;
+        }
+        let node = self.nodes.of(certificate);
+        node.map(|(name, nodes)| (name, Grant { nodes, ..Grant::default() }))
+            .or_else(|| self.person(certificate))
     }
 
     /// Somebody whose name in a certificate has a pattern that was given roles: the roles of every pattern that fits in
@@ -237,7 +251,10 @@ impl Access {
                     remedy: "connect again with one that is in force (evenkeel-recommender token list)",
                 })
             }
-            Proof::Certificate(certificate) => self.certified(certificate).map(drop),
+            Proof::Certificate(certificate) => {
+                self.certified(certificate)?;
+                identity.rights().map_or(Ok(()), Rights::stand)
+            }
             Proof::Reviewed(shown) => {
                 if let Some(kubernetes) = &self.kubernetes {
                     kubernetes.stands(shown, identity)?;

@@ -1,5 +1,6 @@
 //! The command line as a person runs it, and programs that run to their end.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
@@ -53,6 +54,7 @@ impl Ended {
 pub struct Cli {
     agent: Option<String>,
     recommender: Option<String>,
+    kubeconfig: Option<PathBuf>,
 }
 
 impl Cli {
@@ -70,6 +72,13 @@ impl Cli {
         self
     }
 
+    /// Finds the cluster in this file.
+    #[must_use]
+    pub fn kubeconfig(mut self, file: &Path) -> Cli {
+        self.kubeconfig = Some(file.to_path_buf());
+        self
+    }
+
     /// Runs it.
     ///
     /// # Errors
@@ -84,6 +93,9 @@ impl Cli {
             if let Some(address) = address {
                 command.env(variable, address);
             }
+        }
+        if let Some(file) = &self.kubeconfig {
+            command.env("KUBECONFIG", file);
         }
         Ended::of(&mut command)
     }

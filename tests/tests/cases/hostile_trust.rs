@@ -2,13 +2,17 @@
 //! a caller.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use evenkeel_tests::daemon::free_port;
-use evenkeel_tests::product::{Pair, await_acknowledged};
+use evenkeel_tests::product::{Cli, Pair, RecommenderSetup, await_acknowledged};
 use evenkeel_tests::{machine, require, wait};
-use serde_json::Value;
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
 
 fn quoted(text: impl std::fmt::Display) -> String {
     format!("{:?}", text.to_string())
@@ -108,6 +112,104 @@ fn a_node_renews_its_certificate_over_the_stream_and_each_is_recorded() -> Resul
     central.stop()
 }
 
+/// An API server that knows what one user may, and nothing else.
+fn authorizes(user: &'static str, verb: &'static str) -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("no address is free")?;
+    let port = listener.local_addr().context("it has no address")?.port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut asked = BufReader::new(&stream);
+            let mut length = 0;
+            for line in asked.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty()) {
+                let line = line.to_ascii_lowercase();
+                length =
+                    line.strip_prefix("content-length: ").map_or(length, |text| text.parse().unwrap_or(0));
+            }
+            let mut body = vec![0; length];
+            let read = asked.read_exact(&mut body).map(|()| serde_json::from_slice::<Value>(&body));
+            let Ok(Ok(mut review)) = read else { continue };
+            let attributes = &review["spec"]["resourceAttributes"];
+            let allowed = review["spec"]["user"] == user && attributes["verb"] == verb;
+            review["status"] = json!({ "allowed": allowed });
+            let text = review.to_string();
+            let head = "HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length";
+            let _gone = write!(stream, "{head}: {}\r\n\r\n{text}", text.len());
+        }
+    });
+    Ok(port)
+}
+
+/// The real programs: whoever has a kubeconfig with a client certificate, as administrators of a cluster do, asks as its user.
+#[test]
+fn a_kubeconfig_with_a_certificate_names_its_user() -> Result<()> {
+    let (port, api) = (free_port()?, authorizes("anna", "get")?);
+    let here = tempfile::tempdir().context("no directory")?;
+    let directory = here.path();
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate()?;
+    let cluster_ca = directory.join("cluster-ca.crt");
+    fs::write(&cluster_ca, params.self_signed(&key)?.pem()).context("cannot write the authority")?;
+    let issuer = Issuer::new(params, key);
+    let config = |name: &str, server: &str, user: Value| -> Result<PathBuf> {
+        let file = directory.join(name);
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": server}}],
+            "users": [{"name": "user", "user": user}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
+        });
+        fs::write(&file, text.to_string()).context("cannot write a kubeconfig")?;
+        Ok(file)
+    };
+    let server = format!("http://127.0.0.1:{api}");
+    let own = config("recommender.kubeconfig", &server, json!({}))?;
+    let recommender = RecommenderSetup::new(directory)?
+        .set("serve.grpc", &quoted(format!("127.0.0.1:{port}")))
+        .set("tls.authority", "true")
+        .set("kubernetes.enabled", "true")
+        .set("kubernetes.kubeconfig", &quoted(own.display()))
+        .set("kubernetes.client_ca", &quoted(cluster_ca.display()));
+    let ca = recommender.state().join("authority/ca.crt");
+    let central = recommender.start()?;
+    let person = |name: &str| -> Result<PathBuf> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate()?;
+        let (crt, private) = (directory.join(format!("{name}.crt")), directory.join(format!("{name}.key")));
+        fs::write(&crt, params.signed_by(&key, &issuer)?.pem()).context("cannot write a certificate")?;
+        fs::write(&private, key.serialize_pem()).context("cannot write a key")?;
+        config(
+            &format!("{name}.kubeconfig"),
+            &server,
+            json!({ "client-certificate": crt, "client-key": private }),
+        )
+    };
+    let ca = ca.display().to_string();
+    let ask = |file: &Path, address: &str, question: &[&str]| {
+        let arguments = [question, &["--kube-auth", "--ca-file", &ca]].concat();
+        Cli::default().recommender(address).kubeconfig(file).run(&arguments)
+    };
+    let (anna, bert) = (person("anna")?, person("bert")?);
+    let (https, http) = (format!("https://127.0.0.1:{port}"), format!("http://127.0.0.1:{port}"));
+    ask(&anna, &https, &["nodes"])?.success()?;
+    for (file, address, question, want) in [
+        (
+            &anna,
+            &https,
+            vec!["policy", "panic", "on"],
+            "Kubernetes user anna may not update panic.evenkeel.dev",
+        ),
+        (&bert, &https, vec!["nodes"], "Kubernetes user bert may not get recommendations.evenkeel.dev"),
+        (&anna, &http, vec!["nodes"], "is not reached over TLS"),
+    ] {
+        let said = ask(file, address, &question)?;
+        ensure!(said.status == Some(1) && said.said().contains(want), "{question:?}: {said:?}");
+    }
+    central.stop()
+}
+
 #[test]
 fn an_agents_address_answers_whoever_is_named_and_nobody_else() -> Result<()> {
     require!(machine::is_root(), "making cgroups needs root");
@@ -132,11 +234,11 @@ fn an_agents_address_answers_whoever_is_named_and_nobody_else() -> Result<()> {
     });
     let agent = site.start()?;
     wait::until_true("the agent to listen", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok())?;
-    let path = |path: &std::path::Path| path.display().to_string();
+    let path = |path: &Path| path.display().to_string();
     let (at, plain) = (format!("https://127.0.0.1:{port}"), format!("http://127.0.0.1:{port}"));
     let ask = |address: &str, more: &[&str]| {
         let arguments = [&["status", "-o", "json"], more].concat();
-        evenkeel_tests::product::Cli::default().agent(address).run(&arguments)
+        Cli::default().agent(address).run(&arguments)
     };
     let (ca, token, wrong) = (path(&ca), path(&token), path(&wrong));
     for (address, more, want) in [

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use evenkeel_proto::line::Pair;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -150,6 +151,14 @@ fn config(address: &Address) -> Result<ClientConfig, Failure> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(|why| unread(ca, why.to_string()))?.with_root_certificates(roots);
+    if let Some(Pair { cert, key }) = address.kube_pair()? {
+        let broken =
+            |why: String| Failure::new("cannot use TLS", "--kube-auth", why, "correct the kubeconfig");
+        let chain = CertificateDer::pem_slice_iter(&cert).collect::<Result<_, _>>();
+        let chain = chain.map_err(|why| broken(why.to_string()))?;
+        let private = PrivateKeyDer::from_pem_slice(&key).map_err(|why| broken(why.to_string()))?;
+        return builder.with_client_auth_cert(chain, private).map_err(|why| broken(why.to_string()));
+    }
     match own {
         Some((cert, key)) => {
             let private = PrivateKeyDer::from_pem_file(key).map_err(|why| unread(key, why.to_string()))?;

@@ -7,6 +7,7 @@ mod answers;
 mod gate;
 mod rights;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_kubernetes::{ApiServer, Claims, ConnectError, Reviewed, Silence, User};
 use evenkeel_net::Peer;
+use evenkeel_net::tls::Certificate;
 use evenkeel_store::clock::WallClock;
 
 use super::rate;
@@ -30,6 +32,10 @@ pub(crate) use rights::Rights;
 const NODE: &str = "authentication.kubernetes.io/node-name";
 const POD: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+/// What the API server adds of a certificate to what it knows of a user (from 1.32).
+const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
+/// Group of everybody whom the API server knows.
+const AUTHENTICATED: &str = "system:authenticated";
 /// What lets in a call that lasts is asked for again after so many times `kubernetes.answers_hold`.
 const LASTING: u32 = 5;
 /// No good answer outlives the last word of the API server by more.
@@ -194,6 +200,22 @@ impl Kubernetes {
         let rights =
             (verdict.nodes == Nodes::None).then(|| Rights::new(Arc::clone(self), verdict.user.clone()));
         Ok(Identity::reviewed(verdict.who.clone(), grant, Proof::Reviewed(Arc::new(shown)), rights))
+    }
+
+    /// The user whom a certificate of the cluster's authority names: its common name, and its organizations as groups (kubernetes.io,
+    /// "Authenticating", "X.509 client certificates"). What the user may is asked at the API server, as of everybody else.
+    pub(super) fn certified(self: &Arc<Self>, certificate: &Certificate) -> Option<Identity> {
+        if !certificate.vouched().by_cluster {
+            return None;
+        }
+        let name = certificate.common_name()?;
+        let mut groups = certificate.organizations()?;
+        groups.push(AUTHENTICATED.to_owned());
+        let print = format!("X509SHA256={}", certificate.fingerprint());
+        let extra = BTreeMap::from([(CREDENTIAL.to_owned(), vec![print])]);
+        let rights = Rights::new(Arc::clone(self), User { name: name.clone(), uid: None, groups, extra });
+        let proof = Proof::Certificate(certificate.clone());
+        Some(Identity::reviewed(Who::Kubernetes(name), Grant::default(), proof, Some(rights)))
     }
 
     /// Whether a token still gives an identity what it gave. It is asked in passing, so that what the API server says counts at the

@@ -89,7 +89,7 @@ impl Rights {
     ///
     /// # Errors
     /// Says what was taken back.
-    pub(super) fn stand(&self) -> Result<(), Refusal> {
+    pub(in crate::identity) fn stand(&self) -> Result<(), Refusal> {
         let kubernetes = &self.0.kubernetes;
         let (now, hold) = (kubernetes.now(), kubernetes.section.answers_hold.get() * LASTING);
         let mut used = self.0.used.lock().unwrap_or_else(PoisonError::into_inner);

@@ -55,7 +55,7 @@ pub(crate) enum Line {
     /// By its Unix socket.
     Socket,
     /// By an address on loopback.
-    Address { address: String, trust: Trust, bearer: Bearer },
+    Address { address: String, trust: Box<Trust>, bearer: Bearer },
 }
 
 /// What carries the bytes.
@@ -115,7 +115,7 @@ impl Recommender {
         );
         let scheme = if carrier == Carrier::Tls { "https" } else { "http" };
         let address = format!("{scheme}://127.0.0.1:{port}");
-        let line = Line::Address { address, trust, bearer: Bearer::from_file(&bearer)? };
+        let line = Line::Address { address, trust: Box::new(trust), bearer: Bearer::from_file(&bearer)? };
         Ok(Recommender { daemon: daemon(place, &text, &socket)?, socket, line })
     }
 
