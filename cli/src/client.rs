@@ -121,6 +121,14 @@ impl Address {
         })
     }
 
+    /// That the kubeconfig's user need show no certificate, which a line without TLS cannot carry.
+    ///
+    /// # Errors
+    /// When a certificate alone names the user.
+    pub(crate) fn shows_no_certificate(&self, line: &str) -> Result<(), Failure> {
+        self.kube_pair()?.map_or(Ok(()), |_| Err(no_certificate(line)))
+    }
+
     /// The files of authorities, and of the own certificate and its key.
     pub(crate) fn files(&self) -> (Option<&Path>, Option<(&Path, &Path)>) {
         let (cert, key) = (self.trust.cert.as_deref(), self.trust.key.as_deref());
@@ -153,23 +161,18 @@ impl Address {
     fn kube_user(&self, context: &str) -> Result<(Bearer, Trust), Failure> {
         let secret = Trust { token: Some(PathBuf::new()), ..self.trust.clone() };
         line::endpoint(&self.text, &secret).map_err(|e| self.unusable(&e))?;
-        let refused = |what: &str, why: String, remedy: &str| Failure::new(what, "--kube-auth", why, remedy);
         match caller(context)? {
             Caller::Token(token) => {
-                let remedy = "correct the kubeconfig, or choose another context";
-                let bearer = Bearer::of(&token);
-                let bearer = bearer.map_err(|e| refused("cannot send the token", e.to_string(), remedy))?;
+                let bearer = Bearer::of(&token).map_err(|e| {
+                    let remedy = "correct the kubeconfig, or choose another context";
+                    Failure::new("cannot send the token", "--kube-auth", e.to_string(), remedy)
+                })?;
                 Ok((bearer, self.trust.clone()))
             }
             Caller::Certificate(pair) if self.text.starts_with("https://") => {
                 Ok((Bearer::default(), Trust { pair: Some(pair), ..self.trust.clone() }))
             }
-            Caller::Certificate(_) => Err(refused(
-                "cannot show the certificate of the kubeconfig's user",
-                format!("{self} is not reached over TLS, which certificates are shown in"),
-                "use the recommender's https:// address, or send a token: kubectl create token NAME --audience evenkeel > FILE, then \
-                 evenkeel --token-file FILE",
-            )),
+            Caller::Certificate(_) => Err(no_certificate(&self.text)),
         }
     }
 
@@ -231,6 +234,17 @@ impl Address {
         };
         Failure::new(what, &self.text, why, remedy)
     }
+}
+
+/// Why a user whom a certificate names cannot ask over a line without TLS.
+fn no_certificate(line: &str) -> Failure {
+    Failure::new(
+        "cannot show the certificate of the kubeconfig's user",
+        "--kube-auth",
+        format!("{line} is not reached over TLS, which certificates are shown in"),
+        "use the recommender's https:// address, or send a token: kubectl create token NAME --audience evenkeel > FILE, then evenkeel \
+         --token-file FILE",
+    )
 }
 
 /// Where both programs are.

@@ -109,12 +109,17 @@ struct Vouchers {
 impl Vouchers {
     fn of(&self, chain: &[CertificateDer<'_>]) -> Option<Certificate> {
         let (leaf, between) = chain.split_first()?;
-        let is_by = |verifier: &Option<Arc<dyn ClientCertVerifier>>| {
-            let verify =
-                |one: &Arc<dyn ClientCertVerifier>| one.verify_client_cert(leaf, between, UnixTime::now());
-            verifier.as_ref().is_some_and(|one| verify(one).is_ok())
+        let is_by = |verifier: &Arc<dyn ClientCertVerifier>| {
+            verifier.verify_client_cert(leaf, between, UnixTime::now()).is_ok()
         };
-        let vouched = Vouched { by_listener: is_by(&self.listener), by_cluster: is_by(&self.cluster) };
+        let vouched = match &self.cluster {
+            // The handshake has asked the only ones there are.
+            None => Vouched { by_listener: true, by_cluster: false },
+            Some(cluster) => {
+                let by_listener = self.listener.as_ref().is_some_and(is_by);
+                Vouched { by_listener, by_cluster: is_by(cluster) }
+            }
+        };
         Some(Certificate::of(leaf).vouched_for(vouched))
     }
 }

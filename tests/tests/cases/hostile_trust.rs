@@ -192,6 +192,7 @@ fn a_kubeconfig_with_a_certificate_names_its_user() -> Result<()> {
         Cli::default().recommender(address).kubeconfig(file).run(&arguments)
     };
     let (anna, bert) = (person("anna")?, person("bert")?);
+    let socket = recommender.address();
     let (https, http) = (format!("https://127.0.0.1:{port}"), format!("http://127.0.0.1:{port}"));
     ask(&anna, &https, &["nodes"])?.success()?;
     for (file, address, question, want) in [
@@ -203,6 +204,10 @@ fn a_kubeconfig_with_a_certificate_names_its_user() -> Result<()> {
         ),
         (&bert, &https, vec!["nodes"], "Kubernetes user bert may not get recommendations.evenkeel.dev"),
         (&anna, &http, vec!["nodes"], "is not reached over TLS"),
+        // Nor as whoever the kernel says is at the socket.
+        (&anna, &socket, vec!["nodes"], "is not reached over TLS"),
+        (&anna, &socket, vec!["dashboard"], "is not reached over TLS"),
+        (&anna, &https, vec!["dashboard", "--http", "http://127.0.0.1:1"], "is not reached over TLS"),
     ] {
         let said = ask(file, address, &question)?;
         ensure!(said.status == Some(1) && said.said().contains(want), "{question:?}: {said:?}");

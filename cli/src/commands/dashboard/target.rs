@@ -69,7 +69,10 @@ impl Target {
         };
         let Some(url) = http else {
             return match text.strip_prefix("unix://") {
-                Some(path) => Ok(Self::Unix(path.into())),
+                Some(path) => {
+                    address.shows_no_certificate(&text)?;
+                    Ok(Self::Unix(path.into()))
+                }
                 None => Err(wrong(&text, "pages are at the HTTP address, which is another one")),
             };
         };
@@ -80,7 +83,10 @@ impl Target {
             return Err(wrong(url, "it is no host and port"));
         }
         match scheme {
-            "http" if is_loopback(host) || address.is_insecure() => Ok(Self::Plain(authority)),
+            "http" if is_loopback(host) || address.is_insecure() => {
+                address.shows_no_certificate(url)?;
+                Ok(Self::Plain(authority))
+            }
             "http" => Err(wrong(url, "others could read your token on the way (or add --insecure)")),
             "https" => {
                 let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
