@@ -1,6 +1,6 @@
 //! A lean client of the Kubernetes API: as much of it as saving a cluster needs.
 //!
-//! Owned here: finding the server and the right to ask it ([`config`], [`credentials`], of which [`bearer`] is what others understand), asking page by page
+//! Owned here: finding the server and the right to ask it ([`config`], [`credentials`], of which [`caller`] is what others understand), asking page by page
 //! ([`client`]). Not owned: which kinds are asked for and what is kept of them (the commands).
 
 pub(crate) mod caller;
