@@ -24,7 +24,7 @@ pub struct Source {
 #[derive(Clone)]
 pub struct ApiServer {
     pub(crate) client: Client,
-    patience: Duration,
+    pub(crate) patience: Duration,
 }
 
 impl fmt::Debug for ApiServer {

@@ -7,6 +7,7 @@
 mod claims;
 mod connect;
 mod kinds;
+pub mod objects;
 mod pods;
 mod review;
 mod view;
@@ -17,5 +18,5 @@ pub use connect::{ApiServer, ConnectError, Silence, Source};
 pub use kinds::{KINDS, Kind};
 pub use pods::Placed;
 pub use review::{Act, Reviewed, User};
-pub use view::{Live, View};
+pub use view::{Group, Live, View};
 pub use watch::{Counts, KindStatus, Pace, State, Watching};

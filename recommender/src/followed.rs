@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use evenkeel_capacity::cluster::Oddity;
 use evenkeel_capacity::question::{Recommendations, Snapshot};
-use evenkeel_kubernetes::{ConnectError, KindStatus, Live, Pace, State, Watching};
+use evenkeel_kubernetes::{ConnectError, KindStatus, Live, Pace, State, View, Watching};
 
 use crate::config::KubernetesSection;
 
 /// Kinds without which there is no answer.
 const NEEDED: [&str; 2] = ["Node", "Pod"];
+/// Kinds without which it is not known which pods belong together.
+const OWNERS: [&str; 3] = ["Pod", "ReplicaSet", "Job"];
 /// An API server that is well sends a bookmark about once a minute (as recorded of 1.36).
 const QUIET: Duration = Duration::from_secs(180);
 /// Kinds that are told one by one; further ones are counted.
@@ -43,6 +45,18 @@ impl Followed {
     /// Whether a question about the cluster of this name, or of none, is about this one.
     pub(crate) fn is_of(&self, cluster: &str) -> bool {
         cluster.is_empty() || cluster == self.cluster
+    }
+
+    /// The cluster's name.
+    pub(crate) fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
+    /// Its objects, once it is known which pods belong together.
+    pub(crate) fn grouped(&self) -> Option<&View> {
+        let status = self.status();
+        let is_known = |kind: &&str| status.iter().any(|status| status.kind.name == *kind && status.is_known);
+        OWNERS.iter().all(is_known).then(|| &**self.watching.view())
     }
 
     /// How it stands with each kind.
@@ -101,20 +115,25 @@ impl Followed {
 
     /// What is wrong with it.
     pub(crate) fn trouble(&self) -> Option<String> {
-        let status = self.status();
-        let is_quiet = |status: &KindStatus| status.heard_ago().is_some_and(|ago| ago > QUIET);
-        let wrong = |status: &&KindStatus| match status.state {
-            State::Watching => is_quiet(status),
-            State::Listing => !status.is_known,
-            State::Failing | State::Forbidden | State::Absent => true,
-        };
-        let wrong: Vec<&KindStatus> = status.iter().filter(wrong).collect();
-        let mut words: Vec<String> = wrong.iter().take(TOLD).map(|status| told(status)).collect();
-        if wrong.len() > TOLD {
-            words.push(format!("and {} more kinds", wrong.len() - TOLD));
-        }
-        (!words.is_empty()).then(|| words.join("; "))
+        trouble(&self.status(), false)
     }
+}
+
+/// What is wrong with kinds that are followed; `may_lack` those that a cluster need not have.
+pub(crate) fn trouble(status: &[KindStatus], may_lack: bool) -> Option<String> {
+    let is_quiet = |status: &KindStatus| status.heard_ago().is_some_and(|ago| ago > QUIET);
+    let wrong = |status: &&KindStatus| match status.state {
+        State::Watching => is_quiet(status),
+        State::Listing => !status.is_known,
+        State::Failing | State::Forbidden => true,
+        State::Absent => !may_lack,
+    };
+    let wrong: Vec<&KindStatus> = status.iter().filter(wrong).collect();
+    let mut words: Vec<String> = wrong.iter().take(TOLD).map(|status| told(status)).collect();
+    if wrong.len() > TOLD {
+        words.push(format!("and {} more kinds", wrong.len() - TOLD));
+    }
+    (!words.is_empty()).then(|| words.join("; "))
 }
 
 /// How it stands with a kind, in words.

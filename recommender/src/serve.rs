@@ -47,6 +47,7 @@ use crate::followed::Followed;
 use crate::identity::{Access, Door, Kubernetes};
 use crate::ingest::service::Ingestion;
 use crate::listen::{Gates, Listeners};
+use crate::objects::Objects;
 use crate::policy::panic;
 use crate::recommend::stored::Stored;
 use crate::reload::{InFiles, reload_at};
@@ -189,7 +190,9 @@ impl Recommender {
         let readiness = Readiness::new(&config, tokens, Arc::clone(&audit), tls, own);
         let followed = Followed::open(&config.kubernetes).await;
         let followed = followed.context("no view of the Kubernetes cluster (kubernetes.view)")?;
-        let readiness = readiness.with_kubernetes(kubernetes).with_followed(followed);
+        let objects = Objects::open(&config.kubernetes).await;
+        let objects = objects.context("no objects of the Kubernetes cluster (kubernetes.recommend)")?;
+        let readiness = readiness.with_kubernetes(kubernetes).with_followed(followed).with_objects(objects);
         let readiness = Arc::new(readiness);
         let stored = Arc::new(Stored::open(config.state_dir.join("recommendations")));
         let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored), clock.clone());
@@ -226,6 +229,7 @@ impl Recommender {
         let context =
             Context::new(engine, &live, stored, gates, Arc::clone(&access), Arc::clone(&readiness))?;
         let watching = tokio::spawn(crate::capacity::watch::run(context.clone(), stopped.clone()));
+        let recommending = tokio::spawn(crate::objects::run(context.clone(), stopped.clone()));
         site.open(context.clone());
         ingestion.open(Ingestion::new(
             context.engine.clone(),
@@ -265,6 +269,7 @@ impl Recommender {
         }
         watchdog.abort();
         watching.abort();
+        recommending.abort();
         looking.abort();
         auditing.abort();
         // The last checkpoint seals and offers; the engines are given what they take at once.

@@ -23,7 +23,7 @@ const LIBRARIES: [(&str, &[&str]); 14] = [
     ("capacity", &["model"]),
     ("host", &["model"]),
     ("proto", &["model"]),
-    ("kubernetes", &["capacity"]),
+    ("kubernetes", &["model", "capacity"]),
     ("dashboard", &["model"]),
     ("manual", &[]),
     ("enforce", &["model", "qos", "host", "log"]),

@@ -6,6 +6,7 @@
 //! While a kind is listed anew, what was known of it stays, object by object, until the list is whole; then what was not in it goes.
 
 mod cluster;
+mod groups;
 mod pods;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use serde::Deserialize;
 use crate::kinds::{JOB, Kind, POD};
 use cluster::Built;
 pub use cluster::Live;
+pub use groups::Group;
 use pods::Pods;
 
 /// By namespace (empty where there is none) and name.
@@ -211,6 +213,12 @@ impl View {
 }
 
 impl Inner {
+    /// Kind and name of who controls a controller.
+    fn parent(&self, namespace: &str, kind: &str, name: &str) -> Option<(&str, &str)> {
+        let of = OwnerReference { kind: kind.to_owned(), name: name.to_owned(), controller: true };
+        self.owner_of(namespace, &of).map(|owner| (&*owner.kind, &*owner.name))
+    }
+
     /// Who controls a controller.
     fn owner_of(&self, namespace: &str, of: &OwnerReference) -> Option<&OwnerReference> {
         if !matches!(of.kind.as_str(), "ReplicaSet" | JOB) {

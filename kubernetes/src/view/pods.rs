@@ -105,6 +105,11 @@ impl Pods {
         self.by_name.values().flatten().map(|(name, one)| (&**name, one))
     }
 
+    /// Those of a namespace, by name.
+    pub(super) fn of(&self, namespace: &str) -> impl Iterator<Item = (&str, &One)> {
+        self.by_name.get(namespace).into_iter().flatten().map(|(name, one)| (&**name, one))
+    }
+
     /// How many different ones there are.
     #[cfg(test)]
     pub(super) fn shared(&self) -> usize {

@@ -94,6 +94,21 @@ pub(crate) async fn get(
 }
 
 async fn refusal(answer: Response<Body>) -> Trouble {
+    let Refusal { code, words, after } = refused(answer).await;
+    Trouble::of(code, &words, after)
+}
+
+/// A refusal as it was said.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) code: u16,
+    pub(crate) words: String,
+    /// When to ask again.
+    pub(crate) after: Option<Duration>,
+}
+
+/// Reads a refusal.
+pub(crate) async fn refused(answer: Response<Body>) -> Refusal {
     let code = answer.status().as_u16();
     let after = answer.headers().get(header::RETRY_AFTER);
     let after = after.and_then(|text| text.to_str().ok()?.parse().ok()).map(Duration::from_secs);
@@ -106,7 +121,7 @@ async fn refusal(answer: Response<Body>) -> Trouble {
             break;
         }
     }
-    Trouble::of(code, &words(&text), after)
+    Refusal { code, words: words(&text), after }
 }
 
 /// The message of a `Status`, or the first line of plain text.

@@ -10,13 +10,13 @@ use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
 
+use super::Takes;
 use super::answer::{Trouble, get};
 use super::cut::{Items, Lines, member};
 use super::pace::{Backoff, Pace};
 use super::status::{KindStatus, State};
 use crate::connect::{Source, client, told};
 use crate::kinds::Kind;
-use crate::view::View;
 
 /// Longest time beyond the end of a watch that nothing is heard on it.
 const OVERDUE: Duration = Duration::from_secs(30);
@@ -58,7 +58,7 @@ struct EventObject {
 pub(super) struct Follower {
     pub(super) source: Source,
     pub(super) kind: &'static Kind,
-    pub(super) view: Arc<View>,
+    pub(super) takes: Arc<dyn Takes>,
     pub(super) pace: Pace,
     pub(super) status: Arc<Mutex<KindStatus>>,
 }
@@ -128,7 +128,7 @@ impl Follower {
 
     /// Lists all objects; the version that the list is of.
     async fn list(&self, connection: &Client) -> Result<String, Trouble> {
-        let mark = self.view.begin(self.kind);
+        let mark = self.takes.begin(self.kind);
         let mut next = String::new();
         loop {
             let mut path = format!("{}?limit={}", self.kind.path, self.pace.page);
@@ -138,7 +138,7 @@ impl Follower {
             }
             let ListMeta { resource_version, r#continue } = self.page(connection, &path, mark).await?;
             if r#continue.is_empty() {
-                let objects = self.view.end(self.kind, mark);
+                let objects = self.takes.end(self.kind, mark);
                 let mut status = self.status();
                 status.counts.lists += 1;
                 (status.is_known, status.objects) = (true, objects);
@@ -154,7 +154,7 @@ impl Follower {
         while let Some(bytes) = piece(&mut body, self.pace.answer).await? {
             let mut unreadable = None;
             items.push(&bytes, |item| {
-                if let Err(why) = self.view.put(self.kind, item, mark) {
+                if let Err(why) = self.takes.put(self.kind, item, mark) {
                     unreadable = Some(why);
                 }
             })?;
@@ -239,8 +239,8 @@ impl Follower {
             .map_err(|error| Trouble::Failed(format!("an event of the watch makes no sense: {error}")))?;
         let object = || member(line, "object").unwrap_or_default();
         let (done, is_change) = match head.kind.as_str() {
-            "ADDED" | "MODIFIED" => (self.view.put_now(self.kind, object()), true),
-            "DELETED" => (self.view.remove(self.kind, object()), true),
+            "ADDED" | "MODIFIED" => (self.takes.put_now(self.kind, object()), true),
+            "DELETED" => (self.takes.remove(self.kind, object()), true),
             "BOOKMARK" => (Ok(()), false),
             "ERROR" => return Err(Trouble::of(head.object.code, &head.object.message, None)),
             other => (Err(format!("an event of the unknown type {other:?}")), true),
@@ -252,7 +252,7 @@ impl Follower {
         let mut status = self.status();
         if is_change {
             status.counts.changes += 1;
-            status.objects = self.view.count(self.kind);
+            status.objects = self.takes.count(self.kind);
         } else {
             status.counts.bookmarks += 1;
         }
@@ -279,7 +279,7 @@ async fn piece(body: &mut Body, patience: Duration) -> Result<Option<Bytes>, Tro
 }
 
 /// A value of a query: letters, digits and a few more as they are, the rest escaped (RFC 3986, section 2.1).
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

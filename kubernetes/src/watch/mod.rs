@@ -3,12 +3,13 @@
 //! Owned here: what is asked, how often, and what an answer means for the next question. Not owned: what is kept of the objects
 //! ([`crate::View`]).
 
-mod answer;
+pub(crate) mod answer;
 mod cut;
 mod follow;
 mod pace;
 mod status;
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::JoinSet;
@@ -17,16 +18,92 @@ pub use pace::Pace;
 pub use status::{Counts, KindStatus, State};
 
 use crate::connect::{ConnectError, Source, client};
-use crate::kinds::KINDS;
+use crate::kinds::{KINDS, Kind};
 use crate::view::View;
 use follow::Follower;
+pub(crate) use follow::escaped;
+
+/// What keeps the objects that arrive. Each takes an object as JSON, and says why it cannot be understood; what was known of it stays then.
+pub(crate) trait Takes: fmt::Debug + Send + Sync {
+    /// A list begins; its mark.
+    fn begin(&self, kind: &'static Kind) -> u32;
+    /// A list is whole: what was not in it is gone. How many objects there are.
+    fn end(&self, kind: &'static Kind, mark: u32) -> usize;
+    /// An object of a list.
+    fn put(&self, kind: &'static Kind, json: &[u8], mark: u32) -> Result<(), String>;
+    /// An object that is new or changed.
+    fn put_now(&self, kind: &'static Kind, json: &[u8]) -> Result<(), String>;
+    /// An object that is gone.
+    fn remove(&self, kind: &'static Kind, json: &[u8]) -> Result<(), String>;
+    /// How many objects of a kind there are.
+    fn count(&self, kind: &'static Kind) -> usize;
+}
+
+impl Takes for View {
+    fn begin(&self, kind: &'static Kind) -> u32 {
+        Self::begin(self, kind)
+    }
+    fn end(&self, kind: &'static Kind, mark: u32) -> usize {
+        Self::end(self, kind, mark)
+    }
+    fn put(&self, kind: &'static Kind, json: &[u8], mark: u32) -> Result<(), String> {
+        Self::put(self, kind, json, mark)
+    }
+    fn put_now(&self, kind: &'static Kind, json: &[u8]) -> Result<(), String> {
+        Self::put_now(self, kind, json)
+    }
+    fn remove(&self, kind: &'static Kind, json: &[u8]) -> Result<(), String> {
+        Self::remove(self, kind, json)
+    }
+    fn count(&self, kind: &'static Kind) -> usize {
+        Self::count(self, kind)
+    }
+}
+
+/// Kinds that are followed, each by a task, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    kinds: Vec<Arc<Mutex<KindStatus>>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Followed {
+    /// Begins to follow kinds.
+    ///
+    /// # Errors
+    /// As [`Watching::start`].
+    pub(crate) async fn start(
+        source: &Source,
+        pace: Pace,
+        kinds: &'static [Kind],
+        takes: Arc<dyn Takes>,
+    ) -> Result<Self, ConnectError> {
+        let connection = client(source, None).await?;
+        let mut tasks = JoinSet::new();
+        let follow = |kind| {
+            let status = Arc::new(Mutex::new(KindStatus::new(kind)));
+            let (source, takes) = (source.clone(), Arc::clone(&takes));
+            let follower = Follower { source, kind, takes, pace, status: Arc::clone(&status) };
+            tasks.spawn(follower.run(connection.clone()));
+            status
+        };
+        Ok(Self { kinds: kinds.iter().map(follow).collect(), _tasks: tasks })
+    }
+
+    /// How it stands with each kind.
+    pub(crate) fn status(&self) -> Vec<KindStatus> {
+        self.kinds
+            .iter()
+            .map(|status| status.lock().unwrap_or_else(PoisonError::into_inner).clone())
+            .collect()
+    }
+}
 
 /// A cluster that is being followed, until this is dropped.
 #[derive(Debug)]
 pub struct Watching {
     view: Arc<View>,
-    kinds: Vec<Arc<Mutex<KindStatus>>>,
-    _tasks: JoinSet<()>,
+    followed: Followed,
 }
 
 impl Watching {
@@ -35,17 +112,10 @@ impl Watching {
     /// # Errors
     /// When it is not told where the API server is, or credentials cannot be used. An API server that does not answer is none.
     pub async fn start(source: &Source, pace: Pace) -> Result<Self, ConnectError> {
-        let connection = client(source, None).await?;
-        let (view, mut tasks) = (Arc::new(View::default()), JoinSet::new());
-        let follow = |kind| {
-            let status = Arc::new(Mutex::new(KindStatus::new(kind)));
-            let (source, view) = (source.clone(), Arc::clone(&view));
-            let follower = Follower { source, kind, view, pace, status: Arc::clone(&status) };
-            tasks.spawn(follower.run(connection.clone()));
-            status
-        };
-        let kinds = KINDS.iter().map(follow).collect();
-        Ok(Self { view, kinds, _tasks: tasks })
+        let view = Arc::new(View::default());
+        let takes: Arc<dyn Takes> = Arc::<View>::clone(&view);
+        let followed = Followed::start(source, pace, &KINDS, takes).await?;
+        Ok(Self { view, followed })
     }
 
     /// What is known.
@@ -57,9 +127,6 @@ impl Watching {
     /// How it stands with each kind.
     #[must_use]
     pub fn status(&self) -> Vec<KindStatus> {
-        self.kinds
-            .iter()
-            .map(|status| status.lock().unwrap_or_else(PoisonError::into_inner).clone())
-            .collect()
+        self.followed.status()
     }
 }

@@ -70,10 +70,14 @@ struct Known {
     store: Store,
     /// Plurals that the recommender may not see.
     forbidden: BTreeSet<String>,
+    /// Groups that there are not.
+    absent: BTreeSet<String>,
     /// How long a watch lasts at most.
     watch_lasts: Option<Duration>,
     /// Refusals of the next lists and watches, each with `Retry-After`.
     storm: VecDeque<(u16, Option<u64>)>,
+    /// The same of the next writes.
+    write_storm: VecDeque<(u16, Option<u64>)>,
     /// What was asked for: method, path and parameters.
     asked_for: Vec<String>,
     /// Tokens and namespaces asked about.
@@ -101,8 +105,10 @@ impl ApiServer {
             rights: BTreeSet::new(),
             store: Store::new(),
             forbidden: BTreeSet::new(),
+            absent: BTreeSet::new(),
             watch_lasts: None,
             storm: VecDeque::new(),
+            write_storm: VecDeque::new(),
             asked_for: Vec::new(),
             reviewed: Vec::new(),
             asked: Vec::new(),
@@ -244,6 +250,33 @@ impl ApiServer {
         };
     }
 
+    /// The kinds of a group are not there, or are again.
+    pub(crate) fn lacks(&self, group: &str, yes: bool) {
+        let absent = &mut self.known.lock().unwrap().absent;
+        if yes {
+            absent.insert(group.to_owned())
+        } else {
+            absent.remove(group)
+        };
+    }
+
+    /// An object as it is.
+    pub(crate) fn object(&self, collection: &str, namespace: &str, name: &str) -> Option<Value> {
+        let key = (namespace.to_owned(), name.to_owned());
+        let known = self.known.lock().unwrap();
+        known.store.get(collection, &key).map(|text| serde_json::from_str(text).unwrap())
+    }
+
+    /// The next so many writes of objects are refused.
+    pub(crate) fn write_storm(&self, times: usize, status: u16, retry_after: Option<u64>) {
+        self.known.lock().unwrap().write_storm.extend(std::iter::repeat_n((status, retry_after), times));
+    }
+
+    /// Refusals of writes that nobody has got yet.
+    pub(crate) fn write_storm_left(&self) -> usize {
+        self.known.lock().unwrap().write_storm.len()
+    }
+
     /// Each watch ends after this time.
     pub(crate) fn watches_last(&self, lasts: Option<Duration>) {
         self.known.lock().unwrap().watch_lasts = lasts;
@@ -369,7 +402,7 @@ async fn answered(known: Arc<Mutex<Known>>, request: Request<Body>) -> Response 
     let refused = {
         let mut known = known.lock().unwrap();
         known.asked_for.push(format!("{} {}", head.method, head.uri));
-        if head.method == "GET" { known.storm.pop_front() } else { None }
+        if head.method == "GET" { known.storm.pop_front() } else { known.write_storm.pop_front() }
     };
     if let Some((status, seconds)) = refused {
         return rest::storm(status, seconds);

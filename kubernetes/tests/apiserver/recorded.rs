@@ -9,6 +9,7 @@ pub(crate) fn exchanges(file: &str) -> Vec<Value> {
         "errors" => include_str!("../recordings/errors.json"),
         "leases" => include_str!("../recordings/leases.json"),
         "objects" => include_str!("../recordings/objects.json"),
+        "vpa" => include_str!("../recordings/vpa.json"),
         "discovery" => include_str!("../recordings/discovery.json"),
         other => panic!("no recording {other}"),
     };

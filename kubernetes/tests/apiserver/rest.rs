@@ -2,7 +2,7 @@
 
 #![allow(clippy::result_large_err, reason = "a refusal is sent at once")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use axum::Json;
@@ -20,7 +20,7 @@ use super::store::{Frozen, Key, Store};
 use super::watches;
 
 /// Group, plural and kind of what is served; those in no namespace.
-const KINDS: [(&str, &str, &str); 24] = [
+const KINDS: [(&str, &str, &str); 28] = [
     ("", "nodes", "Node"),
     ("", "pods", "Pod"),
     ("", "namespaces", "Namespace"),
@@ -45,9 +45,20 @@ const KINDS: [(&str, &str, &str); 24] = [
     ("storage.k8s.io", "volumeattachments", "VolumeAttachment"),
     ("scheduling.k8s.io", "priorityclasses", "PriorityClass"),
     ("node.k8s.io", "runtimeclasses", "RuntimeClass"),
+    ("autoscaling.k8s.io", "verticalpodautoscalers", "VerticalPodAutoscaler"),
+    ("autoscaling.k8s.io", "verticalpodautoscalercheckpoints", "VerticalPodAutoscalerCheckpoint"),
+    ("evenkeel.dev", "verticalpodautoscalers", "VerticalPodAutoscaler"),
+    ("argoproj.io", "rollouts", "Rollout"),
 ];
 /// One more, in a group of its own.
 const BUDGET: (&str, &str, &str) = ("policy", "poddisruptionbudgets", "PodDisruptionBudget");
+
+/// Groups of kinds that are defined by objects, and their versions.
+const CUSTOM: [(&str, &str); 3] =
+    [("autoscaling.k8s.io", "v1"), ("evenkeel.dev", "v1"), ("argoproj.io", "v1alpha1")];
+/// Kinds with the scale subresource.
+const SCALED: [&str; 5] =
+    ["deployments", "replicasets", "statefulsets", "replicationcontrollers", "rollouts"];
 
 /// What a path names.
 #[derive(Debug, Clone, Default)]
@@ -109,6 +120,20 @@ impl Named {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
+    /// Its kind is defined by an object, and of another version it is not there at all.
+    fn is_custom(&self) -> bool {
+        CUSTOM.iter().any(|(group, _)| self.group == *group)
+    }
+
+    /// Its status is written apart.
+    fn has_status(&self) -> bool {
+        !self.is_custom() || self.plural == "verticalpodautoscalers"
+    }
+
+    fn has_scale(&self) -> bool {
+        SCALED.contains(&&*self.plural)
+    }
+
     fn key(&self) -> Key {
         (self.namespace.clone(), self.name.clone())
     }
@@ -135,18 +160,58 @@ impl Asked {
     }
 }
 
+fn no_page() -> Response {
+    (StatusCode::NOT_FOUND, "404 page not found\n").into_response()
+}
+
+/// The kinds of a group and version.
+fn discovery(path: &str, absent: &BTreeSet<String>) -> Response {
+    let of = path.trim_matches('/').strip_prefix("apis/").unwrap_or_default();
+    let (group, version) = of.split_once('/').unwrap_or_default();
+    let all = KINDS.iter().filter(|(known, ..)| *known == group && !group.is_empty());
+    let is_other = CUSTOM.iter().any(|(known, served)| *known == group && *served != version);
+    let mut resources = Vec::new();
+    for (_, plural, kind) in all {
+        resources.push(json!({ "name": plural, "kind": kind, "namespaced": true, "verbs": ["get"] }));
+        if SCALED.contains(plural) {
+            resources.push(json!({ "name": format!("{plural}/scale"), "kind": "Scale", "namespaced": true, "verbs": ["get"] }));
+        }
+    }
+    if resources.is_empty() || is_other || absent.contains(group) {
+        return no_page();
+    }
+    Json(json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": of, "resources": resources }))
+        .into_response()
+}
+
 /// Answers it.
 pub(crate) fn answer(known: &Arc<Mutex<Known>>, asked: &Asked) -> Response {
+    let mut locked = known.lock().unwrap();
     let Some(named) = Named::parse(&asked.path) else {
-        return (StatusCode::NOT_FOUND, "404 page not found\n").into_response();
+        return discovery(&asked.path, &locked.absent);
     };
+    let is_other = CUSTOM.iter().any(|(known, served)| *known == named.group && *served != named.version);
+    if is_other || locked.absent.contains(&named.group) {
+        return no_page();
+    }
     if named.kind.is_empty() {
         return refusal::unknown();
     }
-    let mut locked = known.lock().unwrap();
     if locked.forbidden.contains(&named.plural) {
-        let verb = if asked.parameter("watch") == "true" { "watch" } else { "list" };
+        let verb = match asked.method.as_str() {
+            "PATCH" => "patch",
+            "POST" => "create",
+            _ if asked.parameter("watch") == "true" => "watch",
+            _ => "list",
+        };
         return refusal::forbidden("recommender", verb, &named.group, &named.plural);
+    }
+    if !named.sub.is_empty() && asked.method == "GET" {
+        return match locked.store.get(&named.collection(), &named.key()) {
+            Some(text) if named.sub == "scale" && named.has_scale() => scale(text),
+            Some(text) if named.sub == "status" && named.has_status() => ok(StatusCode::OK, text.to_string()),
+            _ => not_found(&named.group, &named.plural, &named.name),
+        };
     }
     let store = &mut locked.store;
     match (asked.method.as_str(), named.name.is_empty()) {
@@ -171,6 +236,20 @@ pub(crate) fn answer(known: &Arc<Mutex<Known>>, asked: &Asked) -> Response {
             json!({}),
         ),
     }
+}
+
+/// How many there are to be of a controller, and which pods are its own.
+fn scale(text: &str) -> Response {
+    let object: Value = serde_json::from_str(text).unwrap();
+    let labels = object["spec"]["selector"]["matchLabels"].as_object().cloned().unwrap_or_default();
+    let labels: Vec<String> =
+        labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    let replicas = object["spec"]["replicas"].as_u64().unwrap_or(1);
+    Json(json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": object["metadata"],
+        "spec": { "replicas": replicas }, "status": { "replicas": replicas, "selector": labels.join(",") },
+    }))
+    .into_response()
 }
 
 fn ok(status: StatusCode, text: String) -> Response {
@@ -314,6 +393,12 @@ fn create(store: &mut Store, named: &Named, asked: &Asked) -> Response {
     if store.get(&named.collection(), &(named.namespace.clone(), name.clone())).is_some() {
         return exists(&named.group, &named.plural, &name);
     }
+    if named.is_custom() {
+        object["metadata"]["generation"] = 1.into();
+        if named.has_status() {
+            object.as_object_mut().unwrap().remove("status");
+        }
+    }
     let made = store.put(&named.collection(), object);
     ok(StatusCode::CREATED, made.to_string())
 }
@@ -336,20 +421,36 @@ fn replace(store: &mut Store, named: &Named, asked: &Asked) -> Response {
         Err(refused) => return refused,
     };
     let version = new["metadata"]["resourceVersion"].as_str();
-    if version.is_none() && named.plural == "leases" {
+    if version.is_none() && (named.plural == "leases" || named.is_custom()) {
         return refusal::without_version(&named.group, &named.plural, &named.name);
     }
     match present(store, named, version) {
-        Ok(old) => ok(StatusCode::OK, store.put(&named.collection(), over(named, old, new)).to_string()),
+        Ok(old) => changed(store, named, old, new),
         Err(refused) => refused,
     }
 }
 
+/// What is the same as before is no change.
+fn changed(store: &mut Store, named: &Named, old: Value, new: Value) -> Response {
+    let mut new = over(named, old.clone(), new);
+    if named.is_custom() && new["spec"] != old["spec"] {
+        new["metadata"]["generation"] = (old["metadata"]["generation"].as_i64().unwrap_or(1) + 1).into();
+    }
+    let object = if new == old { old } else { store.put(&named.collection(), new) };
+    ok(StatusCode::OK, object.to_string())
+}
+
 fn patch(store: &mut Store, named: &Named, asked: &Asked) -> Response {
     if asked.content_type != "application/merge-patch+json" {
-        let message = "the body of the request was in an unknown format - accepted media types include: \
-                       application/merge-patch+json";
-        return refusal::status(415, "UnsupportedMediaType", message, json!({}));
+        let types = match named.is_custom() {
+            true => "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            false => "application/merge-patch+json",
+        };
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {types}"
+        );
+        let details = if named.is_custom() { Value::Null } else { json!({}) };
+        return refusal::status(415, "UnsupportedMediaType", &message, details);
     }
     let patch = match parsed(asked) {
         Ok(patch) => patch,
@@ -360,7 +461,7 @@ fn patch(store: &mut Store, named: &Named, asked: &Asked) -> Response {
         Ok(old) => {
             let mut new = old.clone();
             merge(&mut new, &patch);
-            ok(StatusCode::OK, store.put(&named.collection(), over(named, old, new)).to_string())
+            changed(store, named, old, new)
         }
         Err(refused) => refused,
     }
@@ -368,6 +469,9 @@ fn patch(store: &mut Store, named: &Named, asked: &Asked) -> Response {
 
 /// What an update of the object, or of its status alone, makes of it.
 fn over(named: &Named, old: Value, new: Value) -> Value {
+    if !named.has_status() {
+        return new;
+    }
     let (mut object, status) = if named.sub == "status" { (old, new) } else { (new, old) };
     if !status["status"].is_null() || !object["status"].is_null() {
         object["status"] = status["status"].clone();

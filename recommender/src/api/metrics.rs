@@ -131,6 +131,7 @@ pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, rows: &str)
     engines(&mut text, health);
     answers(&mut text, context);
     followed(&mut text, context);
+    objects(&mut text, context);
     bounds(&mut text, context);
     text.0.push_str(rows);
     text.end()
@@ -362,7 +363,9 @@ fn bounds(text: &mut Text, context: &Context) {
 /// The Kubernetes cluster that is followed, by kind.
 fn followed(text: &mut Text, context: &Context) {
     let Some(followed) = context.readiness.followed() else { return };
-    let statuses = followed.status();
+    let objects = context.readiness.objects();
+    let mut statuses = followed.status();
+    statuses.extend(objects.iter().flat_map(|objects| objects.status()));
     let mut by_kind = |kind, name, help, of: fn(&KindStatus) -> u64| {
         let values = statuses.iter().map(|status| (status.kind.name, of(status)));
         text.by_values(kind, name, help, "kind", values);
@@ -390,6 +393,21 @@ fn followed(text: &mut Text, context: &Context) {
     by_kind(Kind::Counter, "kubernetes_unreadable", "Objects that could not be understood.", |s| {
         s.counts.unreadable
     });
+}
+
+/// Objects of the Kubernetes cluster that recommendations are written into.
+fn objects(text: &mut Text, context: &Context) {
+    let Some(objects) = context.readiness.objects() else { return };
+    let counts = objects.counts();
+    text.gauge("kubernetes_autoscalers", "Objects that ask for recommendations.", counts.asking);
+    text.gauge("kubernetes_status_waiting", "Statuses that are to be written.", counts.waiting);
+    text.count("kubernetes_status_writes", "Statuses written.", counts.writes);
+    text.count(
+        "kubernetes_status_conflicts",
+        "Statuses not written because the object had changed.",
+        counts.conflicts,
+    );
+    text.count("kubernetes_status_failures", "Statuses not written for another reason.", counts.failures);
 }
 
 /// Engines outside, all together.

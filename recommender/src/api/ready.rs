@@ -16,6 +16,7 @@ use crate::authority::{Authority, Server};
 use crate::config::Config;
 use crate::followed::Followed;
 use crate::identity::{Kubernetes, Tokens};
+use crate::objects::Objects;
 
 /// Where the process is in its life, and what of its surroundings should not stay as it is.
 #[derive(Debug)]
@@ -30,6 +31,7 @@ pub struct Readiness {
     authority: Option<Own>,
     kubernetes: Option<Arc<Kubernetes>>,
     followed: Option<Arc<Followed>>,
+    objects: Option<Arc<Objects>>,
 }
 
 /// The own authority, and what it makes for this program.
@@ -98,8 +100,20 @@ impl Readiness {
     ) -> Self {
         let (replayed, stopping) = Default::default();
         let (insecure, served) = (config.plaintext(), Served::new(config));
-        let (kubernetes, followed) = (None, None);
-        Self { replayed, stopping, insecure, tokens, audit, tls, served, authority, kubernetes, followed }
+        let (kubernetes, followed, objects) = (None, None, None);
+        Self {
+            replayed,
+            stopping,
+            insecure,
+            tokens,
+            audit,
+            tls,
+            served,
+            authority,
+            kubernetes,
+            followed,
+            objects,
+        }
     }
 
     /// The same with a cluster whose API server knows callers.
@@ -117,6 +131,17 @@ impl Readiness {
     /// The cluster whose objects are followed.
     pub(crate) fn followed(&self) -> Option<&Arc<Followed>> {
         self.followed.as_ref()
+    }
+
+    /// The same with objects of it that ask for recommendations.
+    #[must_use]
+    pub(crate) fn with_objects(self, objects: Option<Arc<Objects>>) -> Self {
+        Self { objects, ..self }
+    }
+
+    /// Objects that ask for recommendations.
+    pub(crate) fn objects(&self) -> Option<&Arc<Objects>> {
+        self.objects.as_ref()
     }
 
     /// The record of changes.
@@ -193,7 +218,7 @@ impl Readiness {
         self.of_trust(now_usec).into_iter().filter_map(of).chain(streams).collect()
     }
 
-    fn of_trust(&self, now_usec: u64) -> [Check; 7] {
+    fn of_trust(&self, now_usec: u64) -> [Check; 8] {
         let now = now_usec / 1_000_000;
         let check = |name, trouble: Option<String>| Check { name, trouble, needed: false };
         [
@@ -201,6 +226,7 @@ impl Readiness {
             check("audit", self.audit.trouble()),
             check("kubernetes", self.kubernetes.as_ref().and_then(|kubernetes| kubernetes.trouble())),
             check("view", self.followed.as_ref().and_then(|followed| followed.trouble())),
+            check("objects", self.objects.as_ref().and_then(|objects| objects.trouble())),
             check("authority", self.authority().and_then(|authority| authority.trouble(now))),
             check("encryption", self.insecure.clone()),
             check("certificate", self.tls.as_ref().and_then(|tls| tls.told(now))),

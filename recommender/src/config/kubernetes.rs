@@ -19,6 +19,9 @@ pub struct KubernetesSection {
     /// Follow the objects of this cluster, so that questions about capacity are answered from them (`docs/kubernetes.md`). It needs to list
     /// and watch them, and reads nothing else: no Secrets, no ConfigMaps.
     pub view: bool,
+    /// Write recommendations into the status of objects of this cluster that ask for them: `VerticalPodAutoscaler` of `autoscaling.k8s.io/v1`
+    /// with `recommenders: [{name: evenkeel}]`. Needs `view`. It writes nothing else, and applies nothing.
+    pub recommend: bool,
     /// The file that says where the API server is, as kubectl takes it; empty = as kubectl finds it (`KUBECONFIG`), else the account
     /// of the pod that this program runs in.
     pub kubeconfig: PathBuf,
@@ -80,6 +83,7 @@ impl KubernetesSection {
             "must be NAMESPACE/NAME of a service account",
         );
         check(!self.audience.is_empty(), "kubernetes.audience", "must not be empty");
+        check(self.view || !self.recommend, "kubernetes.recommend", "needs kubernetes.view = true");
         let audiences = &self.user_audiences;
         let short = audiences.len() <= 16 && audiences.iter().all(|audience| !audience.is_empty());
         check(short, "kubernetes.user_audiences", "must be at most 16, and none of them empty");
@@ -99,6 +103,7 @@ impl Default for KubernetesSection {
         Self {
             enabled: false,
             view: false,
+            recommend: false,
             kubeconfig: PathBuf::new(),
             context: String::new(),
             audience: "evenkeel".to_owned(),
@@ -134,6 +139,7 @@ mod tests {
             (told(&|section| section.user_audiences = vec![String::new()]), "kubernetes.user_audiences"),
             (told(&|section| section.cluster.clear()), "kubernetes.cluster"),
             (told(&|section| section.client_ca = "ca.crt".into()), "kubernetes.client_ca"),
+            (told(&|section| section.recommend = true), "kubernetes.recommend"),
             (told(&|section| section.timeout = Span::from_secs(61)), "kubernetes.timeout"),
             (told(&|section| section.answers_hold = Span::from_millis(1)), "kubernetes.answers_hold"),
         ] {

@@ -82,7 +82,7 @@ fn newest_by_container<'a>(
 
 /// The policy that governs a line, and the places of those that select it. Policies govern what runs: of what has gone
 /// nobody knows the labels.
-pub(super) fn governing<'a>(desk: &Desk<'a>, line: &Line) -> (Option<Governing<'a>>, Vec<usize>) {
+pub(crate) fn governing<'a>(desk: &Desk<'a>, line: &Line) -> (Option<Governing<'a>>, Vec<usize>) {
     let Some(identity) = &line.identity else { return (None, Vec::new()) };
     let labels = identity.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()));
     desk.policies.governing(&line.asked.namespace, labels)

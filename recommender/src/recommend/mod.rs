@@ -66,7 +66,7 @@ pub struct Now {
 
 impl Desk<'_> {
     /// What a rule says of a container that requests this.
-    fn raw(&self, asked: &Asked, rule: &Chosen, requests: Amounts) -> Arc<Raw> {
+    pub(crate) fn raw(&self, asked: &Asked, rule: &Chosen, requests: Amounts) -> Arc<Raw> {
         self.advisor.raw((self.state, self.before), self.now_usec, asked, rule, requests)
     }
 

@@ -1,0 +1,134 @@
+//! Single requests about objects: read one, write a status, make one; each with a deadline, a bound for its answer, and one of a few reasons
+//! where it fails.
+
+use std::time::Duration;
+
+use http::{Method, Request, header};
+use http_body_util::{BodyExt as _, Limited};
+use kube::client::Body;
+use serde_json::Value;
+
+use crate::connect::{ApiServer, told};
+use crate::kinds::Kind;
+use crate::watch::answer::{Refusal, refused};
+use crate::watch::escaped;
+
+/// Largest answer that is read.
+const MOST_ANSWER: usize = 16 << 20;
+
+/// Why a request came to nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The object is another one by now, or is there already (409).
+    #[error("{0}")]
+    Conflict(String),
+    /// There is no such object, or no such kind (404).
+    #[error("{0}")]
+    Absent(String),
+    /// Who asks may not (401, 403).
+    #[error("{0}")]
+    Forbidden(String),
+    /// Ask later (429, 5xx).
+    #[error("{0}")]
+    Later(String, Option<Duration>),
+    /// The request is wrong (other 4xx).
+    #[error("{0}")]
+    Wrong(String),
+    /// There was no answer.
+    #[error("{0}")]
+    Silent(String),
+}
+
+impl From<Refusal> for Refused {
+    fn from(Refusal { code, words, after }: Refusal) -> Self {
+        let text = format!("status {code}: {words}");
+        match code {
+            404 | 410 => Self::Absent(text),
+            401 | 403 => Self::Forbidden(text),
+            409 => Self::Conflict(text),
+            429 | 500.. => Self::Later(text, after),
+            _ => Self::Wrong(text),
+        }
+    }
+}
+
+/// Where an object of a kind is.
+pub(super) fn place(kind: &Kind, namespace: &str, name: &str) -> String {
+    // Of a kind in namespaces the path ends with the plural.
+    let (root, plural) = kind.path.rsplit_once('/').unwrap_or(("", kind.path));
+    format!("{root}/namespaces/{}/{plural}/{}", escaped(namespace), escaped(name))
+}
+
+impl ApiServer {
+    /// Writes an object's status.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn patch_status(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Value, Refused> {
+        let path = format!("{}/status", place(kind, namespace, name));
+        self.send(Method::PATCH, &path, "application/merge-patch+json", Some(patch)).await
+    }
+
+    /// Reads what is at a path.
+    pub(super) async fn read(&self, path: &str) -> Result<Value, Refused> {
+        self.send(Method::GET, path, "application/json", None).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Refused> {
+        let text = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        let request = Request::builder().method(method).uri(path).header(header::ACCEPT, "application/json");
+        let request = request.header(header::CONTENT_TYPE, kind).body(Body::from(text));
+        let request = request.map_err(|error| Refused::Wrong(error.to_string()))?;
+        let asked = async {
+            let answer = self.client.send(request).await.map_err(|error| Refused::Silent(told(&error)))?;
+            if !answer.status().is_success() {
+                return Err(refused(answer).await.into());
+            }
+            let body = Limited::new(answer.into_body(), MOST_ANSWER).collect().await;
+            let bytes = body.map_err(|error| Refused::Silent(error.to_string()))?.to_bytes();
+            serde_json::from_slice(&bytes)
+                .map_err(|error| Refused::Silent(format!("its answer is no object: {error}")))
+        };
+        let silent = |_| Refused::Silent(format!("no answer within {} ms", self.patience.as_millis()));
+        tokio::time::timeout(self.patience, asked).await.map_err(silent)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::AUTOSCALERS;
+
+    #[test]
+    fn a_place_is_one_whatever_the_name() {
+        assert_eq!(
+            place(AUTOSCALERS, "shop", "../nodes"),
+            "/apis/autoscaling.k8s.io/v1/namespaces/shop/verticalpodautoscalers/..%2Fnodes"
+        );
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let of = |code, after| Refused::from(Refusal { code, words: "x".into(), after });
+        let text = |code: u16| format!("status {code}: x");
+        let second = Some(Duration::from_secs(1));
+        assert_eq!(of(409, None), Refused::Conflict(text(409)));
+        assert_eq!(of(404, None), Refused::Absent(text(404)));
+        assert_eq!(of(403, None), Refused::Forbidden(text(403)));
+        assert_eq!(of(429, second), Refused::Later(text(429), second));
+        assert_eq!(of(503, None), Refused::Later(text(503), None));
+        assert_eq!(of(422, None), Refused::Wrong(text(422)));
+    }
+}

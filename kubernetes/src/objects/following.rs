@@ -1,0 +1,57 @@
+//! The kinds of objects that ask for recommendations, followed as they change, and the API server that is asked about them.
+
+use std::sync::Arc;
+
+use super::kept::Kept;
+use crate::connect::{ApiServer, ConnectError, Source};
+use crate::kinds::Kind;
+use crate::watch::{Followed, KindStatus, Pace, Takes};
+
+/// Objects of the Vertical Pod Autoscaler.
+pub static AUTOSCALERS: &Kind = &KINDS[0];
+
+/// All kinds that are followed here. A cluster may have none of them: then each is asked for again about twice a minute.
+pub static KINDS: [Kind; 1] = [Kind {
+    name: "VerticalPodAutoscaler",
+    path: "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers",
+    metadata_only: false,
+}];
+
+/// Objects that are followed, and who is asked about what they name.
+#[derive(Debug)]
+pub struct Asking {
+    kept: Arc<Kept>,
+    followed: Followed,
+    api: ApiServer,
+}
+
+impl Asking {
+    /// Begins to follow them.
+    ///
+    /// # Errors
+    /// When it is not told where the API server is, or credentials cannot be used.
+    pub async fn start(source: &Source, pace: Pace) -> Result<Self, ConnectError> {
+        let kept = Arc::new(Kept::default());
+        let takes: Arc<dyn Takes> = Arc::<Kept>::clone(&kept);
+        let followed = Followed::start(source, pace, &KINDS, takes).await?;
+        Ok(Self { kept, followed, api: ApiServer::at(source).await? })
+    }
+
+    /// The objects.
+    #[must_use]
+    pub fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
+    /// Who is asked.
+    #[must_use]
+    pub fn api(&self) -> &ApiServer {
+        &self.api
+    }
+
+    /// How it stands with each kind.
+    #[must_use]
+    pub fn status(&self) -> Vec<KindStatus> {
+        self.followed.status()
+    }
+}

@@ -1,0 +1,20 @@
+//! Objects that ask for recommendations, and what is written into them.
+//!
+//! Owned here: which objects are followed and which of them are meant for this recommender ([`Autoscaler::is_for`]), what their status says,
+//! the controllers they name ([`Resolved`]), and the requests that write. Not owned: what is recommended, and when something is written.
+
+mod ask;
+mod autoscaler;
+mod following;
+mod kept;
+mod meta;
+mod status;
+mod target;
+
+pub use ask::Refused;
+pub use autoscaler::{Autoscaler, ContainerPolicy, NAME, ResourcePolicy, Spec, TargetRef};
+pub use following::{AUTOSCALERS, Asking, KINDS};
+pub use kept::{Kept, Key};
+pub use meta::Meta;
+pub use status::{Amounts, Found, Recommended, is_same, patch, status};
+pub use target::{Resolved, Targets};

@@ -1,0 +1,76 @@
+//! Pods by the controller at their top, and by their labels.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_model::selector::Selector;
+
+use super::pods::One;
+use super::{Inner, View};
+use crate::kinds::JOB;
+
+/// Pods that belong together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Group {
+    /// Their names.
+    pub pods: BTreeSet<String>,
+    /// Names of the containers that run in them, sidecars included.
+    pub containers: BTreeSet<String>,
+    /// The controllers at the top of them, such as `deployment/web`.
+    pub workloads: BTreeSet<String>,
+}
+
+impl Group {
+    fn add(&mut self, name: &str, one: &One, workload: Option<String>) {
+        self.pods.insert(name.to_owned());
+        self.workloads.extend(workload);
+        let spec = &one.common.spec;
+        let sidecars = spec.init_containers.iter().filter(|container| container.is_sidecar());
+        for container in spec.containers.iter().chain(sidecars) {
+            if !self.containers.contains(&container.name) {
+                self.containers.insert(container.name.clone());
+            }
+        }
+    }
+}
+
+impl View {
+    /// Pods of a namespace that have not ended, by the controller at their top; those without one are left out.
+    #[must_use]
+    pub fn groups(&self, namespace: &str) -> BTreeMap<String, Group> {
+        let inner = self.read();
+        let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+        for (name, one) in inner.pods.of(namespace).filter(|(_, one)| !one.has_ended) {
+            if let Some(workload) = inner.workload_of(namespace, one) {
+                groups.entry(workload.clone()).or_default().add(name, one, Some(workload));
+            }
+        }
+        groups
+    }
+
+    /// Pods of a namespace that have not ended and have these labels.
+    #[must_use]
+    pub fn selected(&self, namespace: &str, selector: &Selector) -> Group {
+        let inner = self.read();
+        let mut group = Group::default();
+        for (name, one) in inner.pods.of(namespace).filter(|(_, one)| !one.has_ended) {
+            if selector.matches(|key| one.common.metadata.labels.get(key).map(String::as_str)) {
+                group.add(name, one, inner.workload_of(namespace, one));
+            }
+        }
+        group
+    }
+
+    /// Whether a controller is known to be made by another one, which is the one to name.
+    #[must_use]
+    pub fn has_parent(&self, namespace: &str, kind: &str, name: &str) -> bool {
+        matches!(kind, "ReplicaSet" | JOB) && self.read().parent(namespace, kind, name).is_some()
+    }
+}
+
+impl Inner {
+    fn workload_of(&self, namespace: &str, one: &One) -> Option<String> {
+        let owner = one.common.metadata.controller()?;
+        let top = self.parent(namespace, &owner.kind, &owner.name).unwrap_or((&owner.kind, &owner.name));
+        Some(format!("{}/{}", top.0.to_ascii_lowercase(), top.1))
+    }
+}
