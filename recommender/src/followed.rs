@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use evenkeel_capacity::cluster::Oddity;
 use evenkeel_capacity::question::{Recommendations, Snapshot};
-use evenkeel_kubernetes::{ConnectError, KindStatus, Live, Pace, State, Watching};
+use evenkeel_kubernetes::{Bounds, ConnectError, KindStatus, Live, Pace, Placement, State, Watching};
+use evenkeel_proto::v1;
+use evenkeel_store::ingest::placing::{Places, Said};
 
 use crate::config::KubernetesSection;
 
+/// The kind of pods.
+const POD: &str = "Pod";
 /// Kinds without which there is no answer.
-const NEEDED: [&str; 2] = ["Node", "Pod"];
+const NEEDED: [&str; 2] = ["Node", POD];
 /// An API server that is well sends a bookmark about once a minute (as recorded of 1.36).
 const QUIET: Duration = Duration::from_secs(180);
 /// Kinds that are told one by one; further ones are counted.
@@ -41,8 +45,18 @@ impl Followed {
     }
 
     /// Whether a question about the cluster of this name, or of none, is about this one.
-    pub(crate) fn is_of(&self, cluster: &str) -> bool {
+    pub(crate) fn is_meant(&self, cluster: &str) -> bool {
         cluster.is_empty() || cluster == self.cluster
+    }
+
+    /// Its name.
+    pub(crate) fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
+    /// Its limit ranges and quotas, where they changed since `changes`.
+    pub(crate) fn bounds(&self, changes: u64) -> Option<Bounds> {
+        self.watching.view().bounds(changes)
     }
 
     /// How it stands with each kind.
@@ -114,6 +128,30 @@ impl Followed {
             words.push(format!("and {} more kinds", wrong.len() - TOLD));
         }
         (!words.is_empty()).then(|| words.join("; "))
+    }
+}
+
+impl Places for Followed {
+    fn is_of(&self, cluster: &str) -> bool {
+        cluster == self.cluster
+    }
+
+    fn say(&self, node: &str, container: &v1::ContainerIdentity) -> Said {
+        let view = self.watching.view();
+        match view.placement(node, &container.namespace, &container.pod) {
+            Placement::NotListed => Said::Nothing,
+            Placement::Here(workload) => Said::Here(workload),
+            Placement::Elsewhere => Said::Elsewhere,
+            // What is no pod of a kubelet has no uid, and is in a namespace of its source.
+            Placement::Unknown
+                if container.pod_uid.is_empty() && !view.has_namespace(&container.namespace) =>
+            {
+                Said::Nothing
+            }
+            // A view that is not up to date does not know the newest pods.
+            Placement::Unknown if !self.watching.is_current(POD, QUIET) => Said::Nothing,
+            Placement::Unknown => Said::Unknown,
+        }
     }
 }
 
