@@ -449,6 +449,9 @@ fn capacity_of_a_live_cluster_is_asked_of_the_recommender() {
     assert_eq!(ask(&["capacity", "-f", &web, "--cluster", "c", "-o", "json"]).json()["count"], 8);
     assert_eq!(ask(&["capacity", "-f", &web, "--need", "9"]).status, 1);
 
+    let empty = ask(&["capacity", "-f", &web, "--cluster", "empty"]);
+    assert!(empty.status == 1 && empty.err.contains("knows no node"), "{empty:?}");
+    assert!(empty.err.contains("kubernetes.view"), "{}", empty.err);
     let unknown = ask(&["capacity", "-f", &web, "--cluster", "other"]);
     assert!(unknown.status == 1 && unknown.err.contains("no agent of cluster other"), "{unknown:?}");
     for (more, why) in

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 
 use evenkeel_proto::v1;
+use prost::Message as _;
 
 use crate::key::StreamKey;
 use crate::state::State;
@@ -19,6 +20,10 @@ use crate::state::slots::Slot;
 const GRACE_USEC: u64 = 60_000_000;
 /// Containers looked at under one lock: about half a millisecond.
 const AT_ONCE: usize = 2_000;
+/// Most bytes of words in one record, which has room for 256 KiB beside its frame.
+const MOST_BYTES: usize = 192 << 10;
+/// Bytes of one of them before its content.
+const WORD_BYTES: usize = 4;
 /// How many times a second: 300,000 containers are gone through in half a minute, for half a percent of a core.
 const LOOKS: usize = 5;
 
@@ -52,25 +57,41 @@ pub(super) struct Placing {
     missed: HashMap<(u64, u32), (u64, u64)>,
 }
 
-/// The words about what a frame announces: one about each slot, as long as there are no more than a node may have.
-pub(super) fn words(places: &dyn Places, key: &StreamKey, frame: &v1::Frame, most: usize) -> Vec<Word> {
-    let mut words: HashMap<u32, Word> = HashMap::new();
+/// The words about what a frame announces, as far as a record has room for them; containers without one wait for the next look.
+pub(super) fn words(places: &dyn Places, key: &StreamKey, frame: &v1::Frame) -> Vec<Word> {
+    let (mut words, mut bytes) = (Vec::new(), 0);
     for v1::Announcement { slot, identity } in &frame.announced {
-        let Some(identity) = identity.as_ref().filter(|_| words.len() < most || words.contains_key(slot))
-        else {
-            continue;
+        let word = match identity.as_ref().map(|identity| places.say(&key.node, identity)) {
+            Some(Said::Nothing) => Word::new(*slot, Standing::AsTold),
+            Some(Said::Here(workload)) => Word::placed(*slot, workload),
+            Some(Said::Elsewhere) => Word::new(*slot, Standing::Elsewhere),
+            Some(Said::Unknown) => Word::new(*slot, Standing::Waits),
+            None => continue,
         };
-        let word = match places.say(&key.node, identity) {
-            Said::Nothing => Word::new(*slot, Standing::AsTold),
-            Said::Here(workload) => Word::placed(*slot, workload),
-            Said::Elsewhere => Word::new(*slot, Standing::Elsewhere),
-            Said::Unknown => Word::new(*slot, Standing::Waits),
-        };
-        words.insert(*slot, word);
+        bytes += WORD_BYTES + word.encoded_len();
+        if bytes > MOST_BYTES {
+            break;
+        }
+        words.push(word);
     }
-    let mut words: Vec<Word> = words.into_values().collect();
-    words.sort_unstable_by_key(|word| word.slot);
     words
+}
+
+/// Words in parts, each of which a record has room for.
+pub(super) fn parts(words: Vec<Word>) -> Vec<Vec<Word>> {
+    let (mut parts, mut bytes) = (Vec::new(), MOST_BYTES);
+    for word in words {
+        let more = WORD_BYTES + word.encoded_len();
+        if bytes + more > MOST_BYTES {
+            parts.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += more;
+        if let Some(part) = parts.last_mut() {
+            part.push(word);
+        }
+    }
+    parts
 }
 
 impl Placing {

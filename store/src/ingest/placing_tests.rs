@@ -11,7 +11,7 @@ use evenkeel_proto::v1;
 
 use super::placing::{Places, Said};
 use super::store::{Outcome, Store};
-use crate::config::Settings;
+use crate::config::{Settings, Size};
 use crate::key::{NodeKey, StreamKey};
 use crate::state::State;
 
@@ -296,8 +296,12 @@ fn one_that_was_believed_is_so_until_its_pod_is_gone_for_a_minute() {
     fed.api.place("db-0", "n2", Some("statefulset/db"));
     assert_eq!(fed.place_again(), 0);
     fed.now += 59 * SECOND;
-    fed.second(&[1], vec![], vec![]);
+    // Announced again, as something bolder: it is not named by that.
+    let mut again = announce(1, "db-0");
+    again.identity.as_mut().unwrap().workload = "deployment/web".into();
+    fed.second(&[1], vec![again], vec![]);
     assert_eq!((fed.place_again(), fed.samples()), (0, 2));
+    assert_eq!(fed.workloads(), [("statefulset/db".to_owned(), 1)]);
     // It comes back in time, and goes again: time begins anew.
     fed.api.place("db-0", HERE, Some("statefulset/db"));
     assert_eq!(fed.place_again(), 0);
@@ -343,7 +347,7 @@ fn what_is_set_aside_is_bounded_as_containers_are() {
     fed.open(true);
     fed.api.place("here", HERE, None);
     let mut many: Vec<_> = (0..1_000).map(|slot| announce(slot, &format!("made-up-{slot}"))).collect();
-    // Beyond as many as it may have nothing is asked, and nothing believed.
+    // They take the places of its own.
     many.push(announce(5_000, "here"));
     fed.second(&[], many, vec![]);
     let counts = |fed: &Fed| {
@@ -357,4 +361,27 @@ fn what_is_set_aside_is_bounded_as_containers_are() {
     fed.second(&[], vec![announce(5_000, "here")], (0..10).collect());
     fed.second(&[], vec![announce(5_000, "here")], vec![]);
     assert_eq!(counts(&fed), (0, 1, 993));
+}
+
+#[test]
+fn names_that_a_record_has_no_room_for_are_said_by_the_next_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut fed = Fed::new(dir.path());
+    // As little room as can be configured, and names as long as can be.
+    fed.config.ingest.max_message = Size::from_bytes(1 << 16);
+    fed.open(true);
+    let long = format!("deployment/{}", "d".repeat(306));
+    let pods: Vec<_> = (0..800).map(|slot| (slot, format!("web-{slot}"))).collect();
+    pods.iter().for_each(|(_, pod)| fed.api.place(pod, HERE, Some(&long)));
+    fed.second(&[], pods.iter().map(|(slot, pod)| announce(*slot, pod)).collect(), vec![]);
+    let followed = fed.look(State::followed);
+    assert!((500..700).contains(&followed), "{followed}");
+    let waited = 800 - followed;
+    assert_eq!((fed.place_again(), fed.workloads()), (waited, vec![(long.clone(), 800)]));
+    // All at once get another one: no record is too large either.
+    pods.iter()
+        .for_each(|(_, pod)| fed.api.place(pod, HERE, Some(&long.replace("deployment", "replicaset"))));
+    assert_eq!(fed.place_again(), 800);
+    fed.open(true);
+    assert_eq!(fed.workloads()[1].1, 800, "a replay says the same");
 }

@@ -78,15 +78,18 @@ pub struct Taken {
     /// The frame.
     #[prost(message, required, tag = "2")]
     pub frame: v1::Frame,
-    /// What the API of its cluster says of what it announces; none where that is not asked.
+    /// What the API of its cluster says of what it announces.
     #[prost(message, repeated, tag = "3")]
     pub words: Vec<Word>,
+    /// The API was asked: containers without a word wait for one.
+    #[prost(bool, tag = "4")]
+    pub is_judged: bool,
 }
 
 impl Taken {
     /// A frame about which no API says anything.
     pub fn new(key: StreamKey, frame: v1::Frame) -> Self {
-        Self { key, frame, words: Vec::new() }
+        Self { key, frame, words: Vec::new(), is_judged: false }
     }
 }
 

@@ -33,15 +33,12 @@ use crate::config::Settings;
 use crate::history::exchange::Batch;
 use crate::key::{NodeKey, StreamKey};
 use crate::state::Applied;
-use crate::state::placed::Word;
 
 /// The owner of an epoch that was opened by a credential of its node alone.
 pub const OWN: &str = "node";
 
-/// Room a record needs besides its frame: names and lengths.
+/// Room a record needs besides its frame: names and lengths, and what is said of containers.
 const RECORD_SLACK: u64 = 256 << 10;
-/// Room for what is said of one container that is announced: the longest name of a workload, and numbers.
-const WORD_BYTES: u64 = 512;
 
 /// The ingest log and the state made of it.
 #[derive(Debug)]
@@ -162,11 +159,11 @@ impl Store {
         self.places = Some(places);
     }
 
-    /// What is said of the containers that a frame announces; nothing where nobody is asked.
-    fn words(&self, key: &StreamKey, frame: &v1::Frame) -> Vec<Word> {
-        let most = self.config.ingest.max_containers_per_node;
+    /// A frame with what is said of the containers that it announces, where somebody is asked.
+    fn judged(&self, key: &StreamKey, frame: v1::Frame) -> Taken {
         let places = self.places.as_deref().filter(|places| places.is_of(&key.cluster));
-        places.map_or_else(Vec::new, |places| placing::words(places, key, frame, most))
+        let words = places.map_or_else(Vec::new, |places| placing::words(places, key, &frame));
+        Taken { key: key.clone(), frame, words, is_judged: places.is_some() }
     }
 
     /// Asks again which pods are where, once everything that was logged is counted; how many containers became something else by it.
@@ -183,7 +180,9 @@ impl Store {
             let news = self.placing.look(&self.state.read(), self.places.as_deref(), now_usec);
             for (key, words) in news {
                 judged += words.len();
-                self.log(now_usec, Entry::Judged(Judged { key, words }))?;
+                for words in placing::parts(words) {
+                    self.log(now_usec, Entry::Judged(Judged { key: key.clone(), words }))?;
+                }
             }
             if self.placing.is_through() {
                 break;
@@ -305,8 +304,7 @@ impl Store {
                 Ok(Outcome::Refused { mark: self.mark(), why, remedy: remedy.to_owned() })
             }
             Verdict::Take { lost: _ } => {
-                let words = self.words(key, frame);
-                let taken = Taken { key: key.clone(), frame: frame.clone(), words };
+                let taken = self.judged(key, frame.clone());
                 let applied = match self.log(now_usec, Entry::Taken(taken)) {
                     Err(StoreError::Log(error @ LogError::TooLarge { .. })) => {
                         return Ok(Outcome::Close { why: error.to_string(), is_over: false });
@@ -335,8 +333,8 @@ impl Store {
             return Ok(Outcome::Close { why, is_over: false });
         }
         let frame = v1::Frame { announced: frame.announced.clone(), ..v1::Frame::default() };
-        let words = self.words(key, &frame);
-        self.log(now_usec, Entry::Announced(Taken { key: key.clone(), frame, words }))?;
+        let taken = self.judged(key, frame);
+        self.log(now_usec, Entry::Announced(taken))?;
         Ok(Outcome::Nothing)
     }
 
@@ -543,8 +541,7 @@ fn may_go_on(before: &str, now: &str) -> bool {
 }
 
 fn log_options(config: &Settings) -> Options {
-    let words = (config.ingest.max_containers_per_node as u64).saturating_mul(WORD_BYTES);
-    let record = config.ingest.max_message.get().saturating_add(RECORD_SLACK).saturating_add(words);
+    let record = config.ingest.max_message.get() + RECORD_SLACK;
     Options {
         segment_bytes: config.log.segment_bytes.get(),
         max_bytes: config.log.max_bytes.get(),

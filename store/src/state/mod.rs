@@ -357,10 +357,10 @@ impl State {
                     stream.owner = owner;
                 }
             }
-            LogEntry::Announced(Taken { key, frame, words }) => {
+            LogEntry::Announced(Taken { key, frame, words, is_judged }) => {
                 let id = self.stream_id(&key);
                 self.seen(id, received_usec);
-                self.announced(id, &key, received_usec, frame.announced, &words);
+                self.announced(id, &key, received_usec, frame.announced, is_judged.then_some(&words));
             }
             LogEntry::Judged(Judged { key, words }) => self.judged(received_usec, &key, &words),
         }
@@ -449,7 +449,7 @@ impl State {
     }
 
     fn take(&mut self, received_usec: u64, taken: Taken) -> Applied {
-        let Taken { ref key, frame, words } = taken;
+        let Taken { ref key, frame, words, is_judged } = taken;
         let Some(range) = Range::new(frame.sequence, frame.replaces_first) else {
             return Applied::Unreadable("its sequence numbers contradict each other".to_owned());
         };
@@ -460,7 +460,7 @@ impl State {
         stream.position.advance(range);
         self.counters.frames += 1;
         self.missing(key, lost);
-        self.announced(id, key, received_usec, frame.announced, &words);
+        self.announced(id, key, received_usec, frame.announced, is_judged.then_some(&words));
         let outcome = self.samples(id, key, received_usec, &frame.samples);
         let unreadable = matches!(outcome, Applied::Unreadable(_));
         self.counters.unreadable += u64::from(unreadable);

@@ -64,23 +64,36 @@ pub(crate) struct Aside {
 }
 
 impl State {
-    /// Takes in what a frame announces, with the words about it. Where there are any, there is one about each that is taken in.
+    /// Takes in what a frame announces, with the words about it, where the API was asked; what there is no word about waits for one.
     pub(super) fn announced(
         &mut self,
         id: u64,
         key: &StreamKey,
         received_usec: u64,
         announced: Vec<v1::Announcement>,
-        words: &[Word],
+        words: Option<&Vec<Word>>,
     ) {
+        let Some(words) = words else {
+            return announced.into_iter().for_each(|it| self.announce_by(id, key, received_usec, it, None));
+        };
         let by_slot: HashMap<u32, &Word> = words.iter().map(|word| (word.slot, word)).collect();
         for announcement in announced {
-            match by_slot.get(&announcement.slot) {
-                None if !words.is_empty() => self.refuse_container(key, Reason::Containers),
-                Some(word) if self.stays_aside(id, word, &announcement) => {}
-                word => self.announce_by(id, key, received_usec, announcement, word.copied()),
+            let word = by_slot.get(&announcement.slot).map(|word| (*word).clone());
+            let word = word.unwrap_or_else(|| Word::new(announcement.slot, Standing::Waits));
+            if self.stays_aside(id, &word, &announcement) {
+                continue;
             }
+            let word = self.goes_on(id, &word, &announcement).unwrap_or(word);
+            self.announce_by(id, key, received_usec, announcement, Some(&word));
         }
+    }
+
+    /// A container that is followed and announced again goes on under its name, until a later look says that its pod is not here.
+    fn goes_on(&self, id: u64, word: &Word, announcement: &v1::Announcement) -> Option<Word> {
+        let slot = self.streams.get(&id)?.slots.get(announcement.slot)?;
+        let is_doubted = matches!(word.standing(), Standing::Waits | Standing::Elsewhere);
+        let goes_on = is_doubted && is_same(&slot.identity, announcement.identity.as_ref()?);
+        goes_on.then(|| Word::placed(word.slot, Some(slot.identity.workload.clone())))
     }
 
     /// Without a word of the API, a container that it said is elsewhere stays so.

@@ -29,10 +29,15 @@ pub(super) async fn whole(args: &CapacityArgs, address: &Address) -> Result<(Who
     })?;
     let answer = recommender.estimate(request).await.map_err(|status| address.failed(&status))?;
     let text = answer.into_inner().answer_json;
-    let whole = Whole::read(&text, args.need, &ask.shapes).map_err(|error| {
+    let whole: Whole = Whole::read(&text, args.need, &ask.shapes).map_err(|error| {
         let remedy = "use the version of evenkeel that belongs to it";
         Failure::new("cannot read the recommender's answer", address.to_string(), error.to_string(), remedy)
     })?;
+    if whole.snapshot.nodes == 0 {
+        let why = "the recommender knows no node: no agent has told it of one, and it follows no Kubernetes cluster that has one";
+        let remedy = format!("connect agents, or set kubernetes.view of the recommender, {ELSEWHERE}");
+        return Err(Failure::new("cannot count", address.to_string(), why, remedy));
+    }
     Ok((whole, ask))
 }
 
