@@ -68,6 +68,11 @@ impl Failure {
         format!("{} at {}: {}", self.what, self.r#where, self.why)
     }
 
+    /// The same with something else to do.
+    pub(crate) fn with_remedy(self, remedy: impl Into<String>) -> Self {
+        Self { remedy: remedy.into(), ..self }
+    }
+
     /// What to do.
     pub(crate) fn remedy(&self) -> &str {
         &self.remedy

@@ -383,3 +383,89 @@ fn capacity_is_counted_with_what_a_running_recommender_recommends() {
         "250m in place of 1 core"
     );
 }
+
+#[test]
+fn capacity_of_a_live_cluster_is_asked_of_the_recommender() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let pod = |name: &str, cpu: &str| {
+        let requests = json!({ "cpu": cpu });
+        let pod = json!({"kind": "Pod", "metadata": {"name": name, "namespace": "shop"}, "spec": {"containers": [
+            {"name": "app", "resources": {"requests": requests}},
+        ]}});
+        write(name, &pod.to_string())
+    };
+    let (web, first, cluster) =
+        (pod("web", "500m"), pod("first", "1"), write("cluster.json", answers::CLUSTER));
+    let types = write("types.csv", "name,cpu,memory,pods,price\nlarge,8,16Gi,110,1.5\n");
+    let config = write("scheduler.yaml", "kind: KubeSchedulerConfiguration\nprofiles: []\n");
+    // What is asked of the recommender is answered as what is asked of a file, in every form.
+    for options in [
+        &[][..],
+        &["--max", "3", "--steps", "2", "-o", "wide"],
+        &["--steps", "all", "--reserve", "cpu=1,memory=1Gi", "--namespace", "other"],
+        &["--place", &first, "--nodes", "pool=a", "--need", "9", "--add", &types],
+        &[
+            "--exclude-nodes",
+            "n2",
+            "--lose",
+            "any",
+            "--drain",
+            "n1",
+            "--preempt",
+            "--trials",
+            "2",
+            "--seed",
+            "7",
+        ],
+        &[
+            "--daemonset",
+            "--compact",
+            "--defrag",
+            "2",
+            "--scheduler-version",
+            "1.34",
+            "--scheduler-config",
+            &config,
+        ],
+        &["-f", &first, "-o", "csv"],
+        &["-o", "yaml"],
+        &["-o", "json", "--preempt", "--steps", "1"],
+    ] {
+        let asked = [&["capacity", "-f", &web], options].concat();
+        let of_file = run(&[&asked[..], &["--snapshot", &cluster]].concat());
+        let of_recommender = ask(&asked);
+        assert_eq!(
+            (of_recommender.status, of_recommender.out),
+            (of_file.status, of_file.out.clone()),
+            "{options:?}"
+        );
+        assert!(of_file.err.is_empty() && !of_file.out.is_empty(), "{of_file:?}");
+    }
+    assert_eq!(ask(&["capacity", "-f", &web, "--cluster", "c", "-o", "json"]).json()["count"], 8);
+    assert_eq!(ask(&["capacity", "-f", &web, "--need", "9"]).status, 1);
+
+    let empty = ask(&["capacity", "-f", &web, "--cluster", "empty"]);
+    assert!(empty.status == 1 && empty.err.contains("knows no node"), "{empty:?}");
+    assert!(empty.err.contains("kubernetes.view"), "{}", empty.err);
+    let unknown = ask(&["capacity", "-f", &web, "--cluster", "other"]);
+    assert!(unknown.status == 1 && unknown.err.contains("no agent of cluster other"), "{unknown:?}");
+    for (more, why) in
+        [(["--types", &types], "resource types of its own"), (["--what-if", &types], "recommends itself")]
+    {
+        let refused = ask(&[&["capacity", "-f", &web][..], &more].concat());
+        assert!(refused.status == 2 && refused.err.contains(why), "{refused:?}");
+    }
+    let wrong = ask(&["capacity", "-f", &types]);
+    assert!(wrong.status == 1 && wrong.err.contains("types.csv"), "{wrong:?}");
+    assert_eq!(ask(&["capacity", "-f", &web, "--live", "--cluster", "c"]).status, 2);
+    let nobody = run(&["capacity", "-f", &web, "--recommender", "unix:///nonexistent/r.sock"]);
+    assert_eq!((nobody.status, nobody.out.as_str()), (1, ""));
+    for part in ["cannot reach the recommender", "--recommender", "--snapshot", "--live"] {
+        assert!(nobody.err.contains(part), "{}", nobody.err);
+    }
+}

@@ -14,6 +14,7 @@ use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::evidence::Evidence;
 use evenkeel_store::key::{NodeKey, StreamKey};
+use evenkeel_store::state::slots::Slot;
 
 use crate::api::Context;
 use crate::config::ActingSection;
@@ -77,15 +78,16 @@ struct Told {
 }
 
 impl Entry {
-    fn message(&self) -> v1::OverlayEntry {
-        let (ContainerKey { namespace, workload, container, .. }, told) = (&self.of, &self.told);
+    /// For a node that calls the workload so.
+    fn message(&self, workload: &str) -> v1::OverlayEntry {
+        let (ContainerKey { namespace, container, .. }, told) = (&self.of, &self.told);
         v1::OverlayEntry {
             policy: told.policy.clone(),
             rule: told.rule.clone(),
             cpu_request_milli: told.cpu_milli,
             memory_request_bytes: told.memory_bytes,
             namespace: namespace.clone(),
-            workload: workload.clone(),
+            workload: workload.to_owned(),
             container: container.clone(),
         }
     }
@@ -136,22 +138,28 @@ fn word(context: &Context, key: &StreamKey) -> v1::Overlay {
         let name = NodeKey::of(key);
         let stream = state.node(&name).and_then(|node| state.current(&name, node));
         let slots = stream.into_iter().flat_map(|stream| stream.slots.iter());
-        let place =
-            |i: &v1::ContainerIdentity| meant.find([&key.cluster, &i.namespace, &i.workload, &i.container]);
+        let place = |slot: &Slot| {
+            let i = &slot.identity;
+            let at = meant.find([&key.cluster, &i.namespace, &i.workload, &i.container])?;
+            Some((at, slot.reported().to_owned()))
+        };
         // Nobody is told of what nobody acts on: then there is nothing to search.
         let slots = slots.filter(|_| !(state.panic.on || meant.entries.is_empty()));
-        (state.panic.clone(), slots.filter_map(|slot| place(&slot.identity)).collect::<BTreeSet<_>>())
+        (state.panic.clone(), slots.filter_map(place).collect::<BTreeSet<_>>())
     };
     let since = now_usec.saturating_sub(meant.made_usec) / 1_000_000;
-    let young = |entry: &&Entry| entry.age_seconds + since <= acting.max_age.get().as_secs();
-    let entries = places.into_iter().filter_map(|at| meant.entries.get(at));
+    let young = |entry: &Entry| entry.age_seconds + since <= acting.max_age.get().as_secs();
+    let entries = places.into_iter().filter_map(|(at, workload)| {
+        let entry = meant.entries.get(at).filter(|entry| young(entry))?;
+        Some(entry.message(&workload))
+    });
     v1::Overlay {
         panic: panic.on,
         panic_revert: panic.on && panic.revert,
         panic_reason: if panic.on { panic.reason } else { String::new() },
         made_usec: now_usec,
         valid_seconds: u32::try_from(valid).unwrap_or(u32::MAX),
-        entries: entries.filter(young).map(Entry::message).collect(),
+        entries: entries.collect(),
     }
 }
 

@@ -83,7 +83,7 @@ fn sums(context: &Context) -> Allocated {
     for node in &nodes {
         sums.add_node(node, &wishes);
     }
-    sums.set_quotas(&context.advisor.limits.quotas());
+    sums.set_quotas(|cluster| context.advisor.limits.quotas(cluster));
     let troubles = context.advisor.limits.troubles().into_iter();
     let troubles = troubles.map(|(path, why)| format!("objects: {}: {why}", path.display()));
     sums.quota_trouble = troubles.collect::<Vec<_>>().join("; ");
@@ -249,9 +249,11 @@ impl Allocated {
         self.nodes.insert(node.key.clone(), on_node);
     }
 
-    /// Tells the least quota of each namespace; those of clusters are alike, since quotas come from files.
-    fn set_quotas(&mut self, quotas: &[ResourceQuota]) {
-        for ((_, namespace), sum) in &mut self.namespaces {
+    /// Tells the least quota of each namespace; `quotas` gives those of a cluster.
+    fn set_quotas(&mut self, quotas: impl Fn(&str) -> Vec<ResourceQuota>) {
+        let mut known: BTreeMap<&str, Vec<ResourceQuota>> = BTreeMap::new();
+        for ((cluster, namespace), sum) in &mut self.namespaces {
+            let quotas = known.entry(cluster).or_insert_with(|| quotas(cluster));
             let of_namespace = |quota: &&ResourceQuota| {
                 quota.metadata.namespace_or_default() == namespace
                     && quota.spec.scopes.is_empty()
@@ -410,7 +412,7 @@ mod tests {
         for namespace in ["shop", "other"] {
             sums.namespaces.insert(("c".into(), namespace.into()), none_yet());
         }
-        sums.set_quotas(&quotas);
+        sums.set_quotas(|_| quotas.to_vec());
         let of = |namespace: &str| sums.namespaces[&("c".to_owned(), namespace.to_owned())].clone();
         let (cpu, memory) = (of("shop").cpu.unwrap(), of("shop").memory.unwrap());
         assert_eq!((cpu.quota_requests, cpu.quota_limits), (Some(3500), None));

@@ -6,14 +6,18 @@ use std::time::Duration;
 
 use evenkeel_capacity::cluster::Oddity;
 use evenkeel_capacity::question::{Recommendations, Snapshot};
-use evenkeel_kubernetes::{ConnectError, KindStatus, Live, Pace, State, View, Watching};
+use evenkeel_kubernetes::{Bounds, ConnectError, KindStatus, Live, Pace, Placement, State, View, Watching};
+use evenkeel_proto::v1;
+use evenkeel_store::ingest::placing::{Places, Said};
 
 use crate::config::KubernetesSection;
 
+/// The kind of pods.
+const POD: &str = "Pod";
 /// Kinds without which there is no answer.
-const NEEDED: [&str; 2] = ["Node", "Pod"];
+const NEEDED: [&str; 2] = ["Node", POD];
 /// Kinds without which it is not known which pods belong together.
-const OWNERS: [&str; 3] = ["Pod", "ReplicaSet", "Job"];
+const OWNERS: [&str; 3] = [POD, "ReplicaSet", "Job"];
 /// An API server that is well sends a bookmark about once a minute (as recorded of 1.36).
 const QUIET: Duration = Duration::from_secs(180);
 /// Kinds that are told one by one; further ones are counted.
@@ -43,7 +47,7 @@ impl Followed {
     }
 
     /// Whether a question about the cluster of this name, or of none, is about this one.
-    pub(crate) fn is_of(&self, cluster: &str) -> bool {
+    pub(crate) fn is_meant(&self, cluster: &str) -> bool {
         cluster.is_empty() || cluster == self.cluster
     }
 
@@ -57,6 +61,11 @@ impl Followed {
         let status = self.status();
         let is_known = |kind: &&str| status.iter().any(|status| status.kind.name == *kind && status.is_known);
         OWNERS.iter().all(is_known).then(|| &**self.watching.view())
+    }
+
+    /// Its limit ranges and quotas, where they changed since `changes`.
+    pub(crate) fn bounds(&self, changes: u64) -> Option<Bounds> {
+        self.watching.view().bounds(changes)
     }
 
     /// How it stands with each kind.
@@ -116,6 +125,30 @@ impl Followed {
     /// What is wrong with it.
     pub(crate) fn trouble(&self) -> Option<String> {
         trouble(&self.status(), false)
+    }
+}
+
+impl Places for Followed {
+    fn is_of(&self, cluster: &str) -> bool {
+        cluster == self.cluster
+    }
+
+    fn say(&self, node: &str, container: &v1::ContainerIdentity) -> Said {
+        let view = self.watching.view();
+        match view.placement(node, &container.namespace, &container.pod) {
+            Placement::NotListed => Said::Nothing,
+            Placement::Here(workload) => Said::Here(workload),
+            Placement::Elsewhere => Said::Elsewhere,
+            // What is no pod of a kubelet has no uid, and is in a namespace of its source.
+            Placement::Unknown
+                if container.pod_uid.is_empty() && !view.has_namespace(&container.namespace) =>
+            {
+                Said::Nothing
+            }
+            // A view that is not up to date does not know the newest pods.
+            Placement::Unknown if !self.watching.is_current(POD, QUIET) => Said::Nothing,
+            Placement::Unknown => Said::Unknown,
+        }
     }
 }
 

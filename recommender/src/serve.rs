@@ -220,7 +220,11 @@ impl Recommender {
         info!(at, state_dir = %config.state_dir.display(), "reading back what was acknowledged");
 
         let to_open = config.clone();
-        let (store, report) = tokio::task::spawn_blocking(move || Store::open(&to_open.store())).await??;
+        let (mut store, report) =
+            tokio::task::spawn_blocking(move || Store::open(&to_open.store())).await??;
+        if let Some(followed) = readiness.followed() {
+            store.placed_by(Arc::<Followed>::clone(followed));
+        }
         tell_report(&report);
         let outside = Outside::start(&config.store(), &store.state(), clock.now_usec())?;
         let (engine, threads) = Engine::start(store, &config.store(), clock)?;
@@ -406,6 +410,9 @@ async fn background(context: &Context, stopped: &watch::Receiver<bool>) -> anyho
                 let record = Some(&**at.readiness.audit());
                 at.policies.look(at.engine.now_usec() / 1000, record);
                 at.advisor.limits.look(&at.config.now(), record);
+                if let Some(followed) = at.readiness.followed() {
+                    at.advisor.limits.follow(followed.cluster(), |changes| followed.bounds(changes));
+                }
             });
             if let Err(error) = looked.await {
                 warn!(%error, "files of policies, limit ranges and quotas were not looked at");

@@ -4,7 +4,7 @@
 //! asks of it.
 
 use evenkeel_model::quantity::Quantity;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::count::{Ask, tally};
 use super::prepared::Prepared;
@@ -20,7 +20,7 @@ use crate::state::State;
 const COUNTED: u64 = 1000;
 
 /// One change, and what it brings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Help {
     /// What to change, in a sentence.
     pub change: String,

@@ -11,9 +11,10 @@ mod prepared;
 mod reserve;
 mod tell;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub(crate) use count::tally;
 pub use count::{Ask, AskError, Shape, Steps, ask};
@@ -25,7 +26,7 @@ pub(crate) use prepared::Prepared;
 pub(crate) use reserve::Reserve;
 
 /// Why no further pod was placed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stop {
     /// No node takes it.
     Unschedulable,
@@ -40,7 +41,7 @@ pub enum Stop {
 }
 
 /// The answer.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
     /// How many fit; complete sets where there are several shapes.
@@ -75,18 +76,18 @@ pub struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fragmentation: Option<Fragmentation>,
     /// The smallest changes that admit one more.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub help: Vec<Help>,
     /// What the count does not show: what is not known or not simulated.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// What the API server and the namespace filled in.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
 }
 
 /// Why one node takes no further pod.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NodeAnswer {
     /// Node.
     pub node: String,
@@ -99,7 +100,7 @@ pub struct NodeAnswer {
 }
 
 /// One placing, as kube-scheduler's own answers are recorded.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StepAnswer {
     /// Nodes with the highest total.
     pub best: Vec<String>,
@@ -110,16 +111,16 @@ pub struct StepAnswer {
 }
 
 /// Scores of one node.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ScoreAnswer {
     /// Sum.
     pub total: i64,
     /// Weight times score, by plugin.
-    pub weighted: BTreeMap<&'static str, i64>,
+    pub weighted: BTreeMap<Cow<'static, str>, i64>,
 }
 
 /// Why a node is refused.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StatusAnswer {
     /// Whether displacing pods could help.
     pub code: crate::plugin::Code,
@@ -128,7 +129,7 @@ pub struct StatusAnswer {
 }
 
 /// One of several shapes.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShapeAnswer {
     /// Name of the pod.
@@ -144,7 +145,7 @@ pub struct ShapeAnswer {
 }
 
 /// What borders between nodes cost.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fragmentation {
     /// How many the sum of all nodes would hold.
     pub aggregate: u64,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::message::fit_error;
 use crate::admission::{Charge, admit, create};
@@ -15,7 +15,7 @@ use crate::profile::Profiles;
 use crate::state::State;
 
 /// Where one pod went.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacedPod {
     /// Name.
     pub pod: String,

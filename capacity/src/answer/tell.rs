@@ -31,7 +31,12 @@ impl Counter<'_, '_> {
             });
             let score = |at: usize| ScoreAnswer {
                 total: step.scores.totals[at],
-                weighted: step.scores.by_plugin.iter().map(|(plugin, all)| (*plugin, all[at])).collect(),
+                weighted: step
+                    .scores
+                    .by_plugin
+                    .iter()
+                    .map(|(plugin, all)| ((*plugin).into(), all[at]))
+                    .collect(),
             };
             steps.push(StepAnswer {
                 best: step.best.iter().map(|node| self.name(*node)).collect(),

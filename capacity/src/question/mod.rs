@@ -12,7 +12,7 @@ mod types;
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::resource_type::ResourceTypes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use options::Options;
 pub use recommended::Recommendations;
@@ -104,7 +104,7 @@ pub struct Changed<'a> {
 }
 
 /// Everything that is answered.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Whole {
     /// The answer.
     #[serde(flatten)]
@@ -118,8 +118,34 @@ pub struct Whole {
     pub snapshot: Read,
 }
 
+impl Whole {
+    /// An answer as it was written, for a question with this need and these shapes: what is not written follows from them.
+    ///
+    /// # Errors
+    /// When it is no answer.
+    pub fn read(text: &str, need: Option<u64>, shapes: &[Shape]) -> Result<Self, serde_json::Error> {
+        let mut whole: Self = serde_json::from_str(text)?;
+        let pods = scenarios::missing(need, held(&whole.answer), shapes);
+        whole.what_if.add.iter_mut().flatten().for_each(|addition| addition.pods = pods);
+        Ok(whole)
+    }
+}
+
+/// Whether something else than nodes lets no more in.
+fn is_by_bound(answer: &Answer) -> bool {
+    let let_in = answer.binding.as_str();
+    let_in.starts_with("quota/")
+        || answer.bounds.get(let_in) == Some(&0) && !matches!(let_in, "nodes" | "limit" | "reserve")
+}
+
+/// How many the nodes hold, whatever else binds.
+fn held(answer: &Answer) -> u64 {
+    let by_nodes = !is_by_bound(answer) && answer.binding != "limit";
+    if by_nodes { answer.count } else { answer.bounds.get("nodes").map_or(answer.count, |n| *n) }
+}
+
 /// What was read.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Read {
     /// Nodes.
     pub nodes: usize,
@@ -229,11 +255,7 @@ impl Question {
             answer.notes.push(format!("what takes no part was left out: {}", left_out.join(", ")));
         }
         answer.changes.extend(made.into_iter().map(|made| format!("{made}, which comes with the pods")));
-        let let_in = answer.binding.as_str();
-        let by_bound = let_in.starts_with("quota/")
-            || answer.bounds.get(let_in) == Some(&0) && !matches!(let_in, "nodes" | "limit" | "reserve");
-        let by_nodes = !by_bound && answer.binding != "limit";
-        if options.add.is_some() && by_bound {
+        if options.add.is_some() && is_by_bound(&answer) {
             let (binding, count) = (&answer.binding, answer.count);
             answer.notes.push(format!("{binding} lets only {count} in, whatever nodes are added"));
         }
@@ -242,11 +264,7 @@ impl Question {
             profiles: &profiles,
             state: before,
             ask: &asked,
-            held: if by_nodes {
-                answer.count
-            } else {
-                answer.bounds.get("nodes").map_or(answer.count, |n| *n)
-            },
+            held: held(&answer),
             going,
         };
         let mut what_if = asking.all(&options)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use evenkeel_model::name::ResourceName;
 use evenkeel_model::quantity::Quantity;
 use evenkeel_model::resource_type::ResourceTypes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::admission::admit;
 use crate::answer::{Shape, amount_text};
@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, Pod};
 use crate::object::StringMap;
 
 /// What one pod needs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Required {
     /// Name of the pod.
@@ -21,18 +21,18 @@ pub struct Required {
     /// Effective requests by resource, as its namespace fills them in.
     pub requests: BTreeMap<String, String>,
     /// What was defined of the types among them: unit, compressible or not, default request, granularity.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub types: BTreeMap<String, String>,
     /// Claims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claims: Option<RequiredClaims>,
     /// Labels of the nodes it selects.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: StringMap,
 }
 
 /// What a pod claims.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequiredClaims {
     /// How many claims.

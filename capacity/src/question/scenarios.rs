@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Options, QuestionError, Recommendations, ZONE};
 use crate::admission::admit;
@@ -17,7 +17,7 @@ use crate::scenario::{
 use crate::state::State;
 
 /// Answers by the name of the option.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answers {
     /// How ties may fall.
@@ -27,10 +27,10 @@ pub struct Answers {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preempt: Option<Preemption>,
     /// Without some nodes.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lose: Vec<Displaced>,
     /// With nodes drained.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drain: Vec<Displaced>,
     /// Nodes to add.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ pub struct Answers {
 }
 
 /// The count with recommended requests.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Recommended {
     /// How many fit then.
@@ -62,6 +62,15 @@ pub struct Recommended {
     pub requests: usize,
     /// Why not one more then.
     pub message: String,
+}
+
+/// How many pods nodes are added for (sets where there are several shapes): those that are needed, or one more than there is room for.
+pub(super) fn missing(need: Option<u64>, held: u64, shapes: &[Shape]) -> u64 {
+    let missing = need.unwrap_or(held.saturating_add(1)).saturating_sub(held);
+    match shapes {
+        [one] => missing.saturating_mul(one.wanted),
+        _ => missing,
+    }
 }
 
 /// What the options are asked about.
@@ -99,12 +108,7 @@ impl Asking<'_, '_> {
             answers.drain.push(self.without(&[node]));
         }
         if let Some(types) = &options.add {
-            let missing = options.need.unwrap_or(self.held + 1).saturating_sub(self.held);
-            // Nodes are told by how many pods they hold, or sets where there are several shapes.
-            let missing = match &self.ask.shapes[..] {
-                [one] => missing.saturating_mul(one.wanted),
-                _ => missing,
-            };
+            let missing = missing(options.need, self.held, &self.ask.shapes);
             let additions = self.additions(missing, types);
             answers.cheapest = match self.ask.shapes.len() {
                 1 => scenario::mix(&additions, types, missing),

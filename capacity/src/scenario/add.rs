@@ -1,6 +1,6 @@
 //! Nodes to add: how many of which type hold what does not fit yet.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::answer::{Ask, Shape, ask};
 use crate::cluster::{Builder, Cluster};
@@ -26,7 +26,7 @@ pub struct NodeType {
 }
 
 /// How many nodes of one type are enough.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Addition {
     /// Type.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Cluster, NodeIndex, Pod};
 use crate::engine::step::Placer;
@@ -10,7 +10,7 @@ use crate::profile::{FitStrategy, Profiles, Score};
 use crate::state::State;
 
 /// A pod that goes to another node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Move {
     /// Namespace and name.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::board::{Board, Move, Step};
 use crate::answer::Reserve;
@@ -15,7 +15,7 @@ use crate::state::State;
 const PASSES: usize = 3;
 
 /// How few nodes hold what is there.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Compaction {
     /// Nodes that hold pods which could be elsewhere.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::answer::Reserve;
 use crate::cluster::{Cluster, Pod};
@@ -22,7 +22,7 @@ const BORNE: [&str; 6] = [
 ];
 
 /// Where a daemon fits.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DaemonAnswer {
     /// Nodes it belongs to.
     pub nodes: usize,
@@ -33,7 +33,7 @@ pub struct DaemonAnswer {
 }
 
 /// A node the daemon does not fit on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonRefusal {
     /// Node.
     pub node: String,

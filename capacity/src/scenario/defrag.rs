@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::board::{Board, Move, Step};
 use crate::cluster::{Cluster, NodeIndex, Pod};
@@ -22,7 +22,7 @@ const TOGETHER: usize = 4;
 const COUNTED: u64 = 1 << 20;
 
 /// A plan of moves.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Defragmentation {
     /// How many fit now.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::answer::{Reserve, fit_error};
 use crate::cluster::{Cluster, NodeIndex, Pod, Symbol};
@@ -14,7 +14,7 @@ use crate::profile::Profiles;
 use crate::state::State;
 
 /// What became of the pods of nodes that go.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Displaced {
     /// The nodes.
@@ -32,7 +32,7 @@ pub struct Displaced {
 }
 
 /// A pod that found no place.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedPod {
     /// Namespace and name.
     pub pod: String,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::add::{Addition, NodeType};
 use crate::cluster::resources::amount;
@@ -11,7 +11,7 @@ use crate::cluster::resources::amount;
 const EXACT: u64 = 1 << 16;
 
 /// The cheapest mix of nodes.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mix {
     /// How many nodes of which type.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::admission::{Charge, QuotaBound, quota};
 use crate::answer::Reserve;
@@ -16,7 +16,7 @@ use crate::profile::Profiles;
 use crate::state::{PodId, State};
 
 /// The answer with displacing.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preemption {
     /// How many fit in all.
@@ -28,7 +28,7 @@ pub struct Preemption {
 }
 
 /// A displaced pod.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Victim {
     /// Namespace and name; a clone of the asked pod never is one.

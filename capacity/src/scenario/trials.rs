@@ -1,6 +1,6 @@
 //! How much the answer depends on how ties fall.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::answer::{Ask, AskError, tally};
 use crate::cluster::Cluster;
@@ -8,7 +8,7 @@ use crate::profile::Profiles;
 use crate::state::State;
 
 /// Counts over many ways in which ties may fall.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trials {
     /// How many.
     pub trials: u64,

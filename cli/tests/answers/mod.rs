@@ -2,10 +2,13 @@
 
 use std::pin::Pin;
 
+use evenkeel_capacity::load::{Loader, Manifest};
+use evenkeel_capacity::question::{Options, Question, Snapshot};
 use evenkeel_proto::tonic::transport::Server;
 use evenkeel_proto::tonic::{Request, Response, Status};
 use evenkeel_proto::v1::agent_service_server::{AgentService, AgentServiceServer};
 use evenkeel_proto::v1::audit_service_server::{AuditService, AuditServiceServer};
+use evenkeel_proto::v1::capacity_service_server::{CapacityService, CapacityServiceServer};
 use evenkeel_proto::v1::policy_service_server::{PolicyService, PolicyServiceServer};
 use evenkeel_proto::v1::recommender_service_server::{RecommenderService, RecommenderServiceServer};
 use evenkeel_proto::v1::watch_decisions_response::Event as Watched;
@@ -41,7 +44,9 @@ impl Servers {
         let service = RecommenderServiceServer::new(Recommender);
         let policies = PolicyServiceServer::new(Policies);
         let audit = AuditServiceServer::new(Audit);
+        let capacity = CapacityServiceServer::new(Capacity);
         let both = Server::builder().add_service(service).add_service(policies).add_service(audit);
+        let both = both.add_service(capacity);
         runtime.spawn(both.serve_with_incoming(incoming));
         drop(_inside);
         Self { agent: format!("unix://{}", path.display()), recommender, _runtime: runtime, _dir: dir }
@@ -655,5 +660,60 @@ impl RecommenderService for Recommender {
     async fn set_panic(&self, r: Request<SetPanicRequest>) -> Answer<SetPanicResponse> {
         let SetPanicRequest { on, revert, .. } = r.into_inner();
         Ok(Response::new(SetPanicResponse { on, revert }))
+    }
+}
+
+/// The cluster that the recommender knows: two nodes, one of them half full.
+pub const CLUSTER: &str = r#"{"kind": "List", "items": [
+    {"kind": "Node", "metadata": {"name": "n1", "labels": {"pool": "a"}}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}}},
+    {"kind": "Node", "metadata": {"name": "n2"}, "status": {"allocatable": {"cpu": "2", "memory": "8Gi", "pods": "110"}}},
+    {"kind": "Pod", "metadata": {"name": "db", "namespace": "shop"}, "spec": {"nodeName": "n1", "containers": [
+        {"name": "db", "resources": {"requests": {"cpu": "2"}}}]}}]}"#;
+
+/// Answers about [`CLUSTER`], as the recommender does.
+struct Capacity;
+
+fn asked_about(texts: &[String]) -> Result<Manifest, Status> {
+    let mut manifest = Manifest::default();
+    for text in texts {
+        let value: serde_json::Value = serde_json::from_str(text).unwrap();
+        manifest.take(&value).map_err(|error| Status::invalid_argument(error.to_string()))?;
+    }
+    Ok(manifest)
+}
+
+#[evenkeel_proto::tonic::async_trait]
+impl CapacityService for Capacity {
+    type SnapshotStream = Stream<SnapshotResponse>;
+
+    async fn estimate(&self, request: Request<EstimateRequest>) -> Answer<EstimateResponse> {
+        let EstimateRequest { pods, place, options_json, cluster, snapshot, recommended, .. } =
+            request.into_inner();
+        assert!(snapshot.is_empty() && !recommended);
+        if !matches!(&*cluster, "" | "c" | "empty") {
+            return Err(Status::invalid_argument(format!("no agent of cluster {cluster} reports")));
+        }
+        let mut loader = Loader::new();
+        if cluster != "empty" {
+            loader.document(&serde_json::from_str::<serde_json::Value>(CLUSTER).unwrap()).unwrap();
+        }
+        let (cluster, report) = loader.finish();
+        // Unknown names are refused.
+        let options: Options = serde_json::from_str(&options_json).unwrap();
+        let mut question = Question { options, ..Question::default() };
+        question.asks(asked_about(&pods)?);
+        question.places_first(asked_about(&place)?);
+        let answered = question.answer(Snapshot { cluster, report }, None, &mut |_| true);
+        let (whole, _) = answered.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let answer_json = serde_json::to_string(&whole).unwrap();
+        Ok(Response::new(EstimateResponse { answer_json, ..EstimateResponse::default() }))
+    }
+
+    async fn snapshot(&self, _: Request<SnapshotRequest>) -> Answer<Self::SnapshotStream> {
+        stream(Vec::new())
+    }
+
+    async fn list_watched(&self, _: Request<ListWatchedRequest>) -> Answer<ListWatchedResponse> {
+        Ok(Response::new(ListWatchedResponse::default()))
     }
 }

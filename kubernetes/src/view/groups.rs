@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::selector::Selector;
 
+use super::View;
 use super::pods::One;
-use super::{Inner, View};
-use crate::kinds::JOB;
 
 /// Pods that belong together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,7 +39,7 @@ impl View {
         let inner = self.read();
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
         for (name, one) in inner.pods.of(namespace).filter(|(_, one)| !one.has_ended) {
-            if let Some(workload) = inner.workload_of(namespace, one) {
+            if let Some(workload) = inner.top(namespace, one).found() {
                 groups.entry(workload.clone()).or_default().add(name, one, Some(workload));
             }
         }
@@ -54,7 +53,7 @@ impl View {
         let mut group = Group::default();
         for (name, one) in inner.pods.of(namespace).filter(|(_, one)| !one.has_ended) {
             if selector.matches(|key| one.common.metadata.labels.get(key).map(String::as_str)) {
-                group.add(name, one, inner.workload_of(namespace, one));
+                group.add(name, one, inner.top(namespace, one).found());
             }
         }
         group
@@ -63,14 +62,6 @@ impl View {
     /// Whether a controller is known to be made by another one, which is the one to name.
     #[must_use]
     pub fn has_parent(&self, namespace: &str, kind: &str, name: &str) -> bool {
-        matches!(kind, "ReplicaSet" | JOB) && self.read().parent(namespace, kind, name).is_some()
-    }
-}
-
-impl Inner {
-    fn workload_of(&self, namespace: &str, one: &One) -> Option<String> {
-        let owner = one.common.metadata.controller()?;
-        let top = self.parent(namespace, &owner.kind, &owner.name).unwrap_or((&owner.kind, &owner.name));
-        Some(format!("{}/{}", top.0.to_ascii_lowercase(), top.1))
+        self.read().parent(namespace, kind, name).is_some()
     }
 }

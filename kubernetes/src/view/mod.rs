@@ -5,8 +5,10 @@
 //!
 //! While a kind is listed anew, what was known of it stays, object by object, until the list is whole; then what was not in it goes.
 
+mod bounds;
 mod cluster;
 mod groups;
+mod placement;
 mod pods;
 #[cfg(test)]
 mod tests;
@@ -20,9 +22,11 @@ use evenkeel_capacity::object::{Metadata, Object, OwnerReference};
 use serde::Deserialize;
 
 use crate::kinds::{JOB, Kind, POD};
+pub use bounds::Bounds;
 use cluster::Built;
 pub use cluster::Live;
 pub use groups::Group;
+pub use placement::Placement;
 use pods::Pods;
 
 /// By namespace (empty where there is none) and name.
@@ -51,6 +55,8 @@ struct Kept {
     /// Of the list that is being read, or was read last.
     mark: u32,
     count: usize,
+    /// Counts changes, lists and deletions.
+    changes: u64,
     objects: Names<Entry>,
 }
 
@@ -100,9 +106,12 @@ impl View {
         let kept = kinds.entry(kind.name).or_default();
         kept.is_known = true;
         if kind.name == POD {
-            pods.sweep(mark);
-            return pods.count();
+            for (namespace, name) in pods.unmarked(mark) {
+                inner.remove_pod(&namespace, &name);
+            }
+            return inner.pods.count();
         }
+        kept.changes += 1;
         kept.objects.retain(|_, names| {
             names.retain(|_, entry| entry.mark == mark);
             !names.is_empty()
@@ -149,6 +158,7 @@ impl View {
                 let names = kept.objects.entry(namespace.into()).or_default();
                 let before = names.insert(name.into(), Entry { mark, of });
                 kept.count += usize::from(before.is_none());
+                kept.changes += 1;
             }
             Ok(None) => {}
             // It is still there, as it was.
@@ -177,11 +187,12 @@ impl View {
         let Metadata { namespace, name, .. } = named.metadata;
         let mut inner = self.write();
         if kind.name == POD {
-            inner.pods.remove(&namespace, &name);
+            inner.remove_pod(&namespace, &name);
             return Ok(());
         }
         let Some(kept) = inner.kinds.get_mut(kind.name) else { return Ok(()) };
         let Some(names) = kept.objects.get_mut(&*namespace) else { return Ok(()) };
+        kept.changes += 1;
         kept.count -= usize::from(names.remove(&*name).is_some());
         if names.is_empty() {
             kept.objects.remove(&*namespace);
@@ -200,34 +211,10 @@ impl View {
 
     /// The controller at the top of a pod, such as `deployment/web`: what a ReplicaSet or Job was made by, else what made the pod. `None`
     /// where nothing did, where the pod is not known, or is a later one of the name.
-    ///
-    /// Controllers above these are not looked for: what an operator's object makes is a workload of its own.
     #[must_use]
     pub fn workload(&self, namespace: &str, pod: &str, uid: &str) -> Option<String> {
         let inner = self.read();
-        let owner = inner.pods.owner(namespace, pod, uid)?;
-        let top = inner.owner_of(namespace, owner);
-        let OwnerReference { kind, name, .. } = top.unwrap_or(owner);
-        Some(format!("{}/{name}", kind.to_ascii_lowercase()))
-    }
-}
-
-impl Inner {
-    /// Kind and name of who controls a controller.
-    fn parent(&self, namespace: &str, kind: &str, name: &str) -> Option<(&str, &str)> {
-        let of = OwnerReference { kind: kind.to_owned(), name: name.to_owned(), controller: true };
-        self.owner_of(namespace, &of).map(|owner| (&*owner.kind, &*owner.name))
-    }
-
-    /// Who controls a controller.
-    fn owner_of(&self, namespace: &str, of: &OwnerReference) -> Option<&OwnerReference> {
-        if !matches!(of.kind.as_str(), "ReplicaSet" | JOB) {
-            return None;
-        }
-        match &self.kinds.get(of.kind.as_str())?.objects.get(namespace)?.get(of.name.as_str())?.of {
-            Of::Object(Object::ReplicaSet(set)) => set.metadata.controller(),
-            Of::Owner(owner) => owner.as_ref(),
-            Of::Object(_) => None,
-        }
+        let one = inner.pods.get(namespace, pod).filter(|one| *one.uid == *uid)?;
+        inner.top(namespace, one).found()
     }
 }

@@ -1,15 +1,21 @@
 //! Pods, of which there are many: what those of one template have in common is kept once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
-use evenkeel_capacity::object::{OwnerReference, Pod, PodSpec, PodStatus};
+use evenkeel_capacity::object::{Pod, PodSpec, PodStatus};
 use sha2::{Digest as _, Sha256};
 
 use super::Names;
 
 /// Tables of what pods share are gone through for what nobody has any more when so many entries were added, at least.
 const LEAST_SWEEP: usize = 1024;
+
+/// Pods that are gone and remembered: a node that was cut off tells of them when it comes back. The oldest is forgotten when there are more.
+const MOST_GONE: usize = 20_000;
+/// For how long they are.
+const GONE_FOR: Duration = Duration::from_secs(3600);
 
 /// A pod without what tells it from others of its template.
 pub(super) type Common = Pod;
@@ -27,6 +33,16 @@ pub(super) struct One {
     mark: u32,
 }
 
+/// Where a pod was that is gone.
+#[derive(Debug)]
+pub(super) struct Gone {
+    pub(super) node: Arc<str>,
+    /// The controller at its top.
+    pub(super) workload: Option<Box<str>>,
+    /// Since when it is.
+    pub(super) since: Instant,
+}
+
 /// All pods.
 #[derive(Debug, Default)]
 pub(super) struct Pods {
@@ -36,6 +52,9 @@ pub(super) struct Pods {
     nodes: HashMap<Box<str>, Weak<str>>,
     /// Entries of these two added since they were gone through.
     added: usize,
+    gone: Names<Gone>,
+    /// Namespaces and names of these, in the order in which they went.
+    went: VecDeque<(Box<str>, Box<str>)>,
 }
 
 impl Pods {
@@ -85,19 +104,43 @@ impl Pods {
         }
     }
 
-    /// Takes out what does not have this mark.
-    pub(super) fn sweep(&mut self, mark: u32) {
-        self.by_name.retain(|_, names| {
-            names.retain(|_, one| one.mark == mark);
-            !names.is_empty()
-        });
-        self.count = self.by_name.values().map(|names| names.len()).sum();
+    /// Namespaces and names of what does not have this mark.
+    pub(super) fn unmarked(&self, mark: u32) -> Vec<(Box<str>, Box<str>)> {
+        let all = self.by_name.iter().flat_map(|(space, names)| names.iter().map(move |of| (space, of)));
+        let old = all.filter(|(_, (_, one))| one.mark != mark);
+        old.map(|(space, (name, _))| (space.clone(), name.clone())).collect()
     }
 
-    /// The controller of a pod.
-    pub(super) fn owner(&self, namespace: &str, name: &str, uid: &str) -> Option<&OwnerReference> {
-        let one = self.by_name.get(namespace)?.get(name)?;
-        (*one.uid == *uid).then(|| one.common.metadata.controller())?
+    /// One by name.
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&One> {
+        self.by_name.get(namespace)?.get(name)
+    }
+
+    /// Whether there is any of a namespace.
+    pub(super) fn is_in(&self, namespace: &str) -> bool {
+        self.by_name.contains_key(namespace)
+    }
+
+    /// One that is gone, and is remembered.
+    pub(super) fn gone(&self, namespace: &str, name: &str) -> Option<&Gone> {
+        self.gone.get(namespace)?.get(name).filter(|gone| gone.since.elapsed() < GONE_FOR)
+    }
+
+    /// Remembers where one was that is gone.
+    pub(super) fn remember(&mut self, namespace: &str, name: &str, gone: Gone) {
+        let before = self.gone.entry(namespace.into()).or_default().insert(name.into(), gone);
+        if before.is_none() {
+            self.went.push_back((namespace.into(), name.into()));
+        }
+        if self.went.len() > MOST_GONE
+            && let Some((namespace, name)) = self.went.pop_front()
+            && let Some(names) = self.gone.get_mut(&namespace)
+        {
+            names.remove(&name);
+            if names.is_empty() {
+                self.gone.remove(&namespace);
+            }
+        }
     }
 
     /// All, by namespace and name.

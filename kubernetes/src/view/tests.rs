@@ -5,7 +5,7 @@ use evenkeel_capacity::load::Manifest;
 use evenkeel_capacity::question::{Question, Snapshot};
 use serde_json::{Value, json};
 
-use super::View;
+use super::{Placement, View};
 use crate::kinds::{KINDS, Kind};
 
 fn kind(name: &str) -> &'static Kind {
@@ -133,6 +133,11 @@ fn churn_of_templates_leaves_nothing_behind() {
 fn a_list_takes_out_what_it_has_not() {
     let view = View::default();
     let (pods, quotas) = (kind("Pod"), kind("ResourceQuota"));
+    // Before they are listed, nobody knows whether something made the replica set.
+    put(&view, &pod("web-a-1", "n1", 250));
+    assert_eq!(view.workload("shop", "web-a-1", "0000-web-a-1"), None);
+    let mark = view.begin(kind("ReplicaSet"));
+    view.end(kind("ReplicaSet"), mark);
     put(&view, &quota("3"));
     put(&view, &pod("web-a-1", "n1", 250));
     put(&view, &pod("web-a-2", "n1", 250));
@@ -176,4 +181,131 @@ fn the_cluster_is_made_again_when_something_changed() {
     assert_eq!(view.live().report.counts.nodes, 2);
     view.remove(kind("Node"), node("n1", "2").to_string().as_bytes()).unwrap();
     assert_eq!(view.live().report.counts.nodes, 1);
+}
+
+fn owned(kind: &str, name: &str, by: Option<(&str, &str)>) -> Value {
+    let owners = by.map(|(kind, name)| json!([{ "kind": kind, "name": name, "controller": true }]));
+    json!({ "kind": kind, "metadata": { "name": name, "namespace": "shop", "ownerReferences": owners.unwrap_or(json!([])) } })
+}
+
+/// A pod on `n1`, made by something.
+fn made_by(name: &str, by: Option<(&str, &str)>) -> Value {
+    let mut pod = pod(name, "n1", 100);
+    pod["metadata"]["ownerReferences"] = owned("Pod", name, by)["metadata"]["ownerReferences"].clone();
+    pod
+}
+
+fn here(view: &View, pod: &str) -> Placement {
+    view.placement("n1", "shop", pod)
+}
+
+#[test]
+fn a_pod_is_where_the_api_server_says_and_its_top_controller_names_it() {
+    let view = View::default();
+    let all = [
+        made_by("web-a-1", Some(("ReplicaSet", "web-a"))),
+        made_by("alone-a-1", Some(("ReplicaSet", "alone"))),
+        made_by("night-1-x", Some(("Job", "night-1"))),
+        made_by("once-x", Some(("Job", "once"))),
+        made_by("db-0", Some(("StatefulSet", "db"))),
+        made_by("api-n1", Some(("Node", "n1"))),
+        made_by("bare", None),
+    ];
+    put(&view, &all[0]);
+    assert_eq!(here(&view, "web-a-1"), Placement::NotListed);
+    let list = |of: &str, objects: &[Value]| {
+        let mark = view.begin(kind(of));
+        objects.iter().for_each(|object| view.put(kind(of), object.to_string().as_bytes(), mark).unwrap());
+        view.end(kind(of), mark);
+    };
+    list("Pod", &all);
+    assert_eq!(here(&view, "web-a-1"), Placement::Here(None), "what made the replica set is not known yet");
+    let sets =
+        [owned("ReplicaSet", "web-a", Some(("Deployment", "web"))), owned("ReplicaSet", "alone", None)];
+    list("ReplicaSet", &sets);
+    list("Job", &[owned("Job", "night-1", Some(("CronJob", "night"))), owned("Job", "once", None)]);
+    for (pod, want) in [
+        ("web-a-1", Some("deployment/web")),
+        ("alone-a-1", Some("replicaset/alone")),
+        ("night-1-x", Some("cronjob/night")),
+        ("once-x", Some("job/once")),
+        ("db-0", Some("statefulset/db")),
+        // A mirror pod stands for what the node runs by itself.
+        ("api-n1", None),
+        ("bare", None),
+    ] {
+        assert_eq!(here(&view, pod), Placement::Here(want.map(str::to_owned)), "{pod}");
+        assert_eq!(view.placement("n2", "shop", pod), Placement::Elsewhere, "{pod}");
+        assert_eq!(view.placement("n1", "other", pod), Placement::Unknown, "{pod}");
+    }
+    put(&view, &pod("waits", "", 100));
+    assert_eq!(here(&view, "waits"), Placement::Elsewhere, "it has no node");
+    assert!(view.has_namespace("shop") && !view.has_namespace("other"));
+    put(&view, &json!({ "kind": "Namespace", "metadata": { "name": "other" } }));
+    assert!(view.has_namespace("other"));
+}
+
+#[test]
+fn a_replica_set_that_is_not_known_is_named_by_its_template() {
+    let view = View::default();
+    let mark = view.begin(kind("Pod"));
+    let mut one = made_by("web-5d9c-1", Some(("ReplicaSet", "web-5d9c")));
+    one["metadata"]["labels"]["pod-template-hash"] = "5d9c".into();
+    view.put(kind("Pod"), one.to_string().as_bytes(), mark).unwrap();
+    view.end(kind("Pod"), mark);
+    assert_eq!(here(&view, "web-5d9c-1"), Placement::Here(Some("deployment/web".into())));
+}
+
+#[test]
+fn where_a_pod_was_is_known_for_a_while_after_it_is_gone() {
+    let view = View::default();
+    let mark = view.begin(kind("ReplicaSet"));
+    let set = owned("ReplicaSet", "web-a", Some(("Deployment", "web")));
+    view.put(kind("ReplicaSet"), set.to_string().as_bytes(), mark).unwrap();
+    view.end(kind("ReplicaSet"), mark);
+    let list = |pods: &[&Value]| {
+        let mark = view.begin(kind("Pod"));
+        pods.iter().for_each(|pod| view.put(kind("Pod"), pod.to_string().as_bytes(), mark).unwrap());
+        view.end(kind("Pod"), mark);
+    };
+    let [first, second] = ["web-a-1", "web-a-2"].map(|name| pod(name, "n1", 100));
+    list(&[&first, &second]);
+    // One is deleted, one is not in the next list.
+    view.remove(kind("Pod"), first.to_string().as_bytes()).unwrap();
+    list(&[]);
+    let web = Placement::Here(Some("deployment/web".into()));
+    assert_eq!([here(&view, "web-a-1"), here(&view, "web-a-2")], [web.clone(), web.clone()]);
+    assert_eq!(view.placement("n2", "shop", "web-a-1"), Placement::Unknown);
+    assert_eq!(view.count(kind("Pod")), 0);
+    // One of its name elsewhere counts there; what is told late of the one before counts here.
+    put(&view, &pod("web-a-1", "n2", 100));
+    assert_eq!(
+        [here(&view, "web-a-1"), view.placement("n2", "shop", "web-a-1")],
+        [web, Placement::Here(Some("deployment/web".into()))]
+    );
+    // It is bounded: the oldest is forgotten.
+    for at in 0..20_000 {
+        let gone = pod(&format!("job-{at}"), "n1", 100);
+        put(&view, &gone);
+        view.remove(kind("Pod"), gone.to_string().as_bytes()).unwrap();
+    }
+    assert_eq!(here(&view, "web-a-2"), Placement::Unknown);
+    assert!(matches!(here(&view, "job-0"), Placement::Here(_)));
+}
+
+#[test]
+fn limit_ranges_and_quotas_are_told_when_they_change() {
+    let view = View::default();
+    assert!(view.bounds(0).is_none(), "none seen yet");
+    put(&view, &quota("3"));
+    let first = view.bounds(0).unwrap();
+    assert_eq!((first.quotas.len(), first.ranges.len()), (1, 0));
+    assert!(view.bounds(first.changes).is_none());
+    put(&view, &pod("web-a-1", "n1", 100));
+    assert!(view.bounds(first.changes).is_none(), "a pod is none");
+    let range = json!({ "kind": "LimitRange", "metadata": { "name": "r", "namespace": "shop" }, "spec": { "limits": [] } });
+    put(&view, &range);
+    view.remove(kind("ResourceQuota"), quota("3").to_string().as_bytes()).unwrap();
+    let second = view.bounds(first.changes).unwrap();
+    assert_eq!((second.quotas.len(), second.ranges.len()), (0, 1));
 }

@@ -11,6 +11,7 @@ mod status;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 
@@ -122,6 +123,16 @@ impl Watching {
     #[must_use]
     pub fn view(&self) -> &Arc<View> {
         &self.view
+    }
+
+    /// Whether what is known of a kind is up to date: changes arrive, and something was heard no longer ago than this.
+    #[must_use]
+    pub fn is_current(&self, kind: &str, within: Duration) -> bool {
+        self.followed.kinds.iter().any(|status| {
+            let status = status.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_heard = status.heard_ago().is_some_and(|ago| ago <= within);
+            status.kind.name == kind && status.state == State::Watching && is_heard
+        })
     }
 
     /// How it stands with each kind.

@@ -151,6 +151,11 @@ fn ingest(text: &mut Text, state: &Counted, health: &Health) {
     text.count("unreadable_frames", "Frames taken whose samples could not be read.", c.unreadable);
     text.count("lost_frames", "Sequence numbers known to be missing.", c.lost);
     text.count("unannounced_samples", "Samples of slots nobody announced.", c.unannounced);
+    text.count(
+        "misplaced_samples",
+        "Samples of pods that the Kubernetes API does not place on the node that sent them.",
+        c.misplaced,
+    );
     text.count("misdated_samples", "Samples dated over a day ahead.", c.misdated);
     text.count("late_samples", "Samples after later ones of the same container.", c.late);
     text.count("ancient_samples", "Samples older than anything kept.", c.ancient);

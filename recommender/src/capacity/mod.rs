@@ -86,7 +86,7 @@ enum Source<'a> {
 impl<'a> Source<'a> {
     /// The API server counts before the agents, which see what runs on their nodes alone.
     fn of(context: &'a Context, cluster: &str) -> Result<Self, EstimateError> {
-        match context.readiness.followed().filter(|followed| followed.is_of(cluster)) {
+        match context.readiness.followed().filter(|followed| followed.is_meant(cluster)) {
             Some(followed) => Ok(Self::Followed(followed)),
             None => gather(context, cluster).map(Self::Reported).map_err(EstimateError::Unreadable),
         }

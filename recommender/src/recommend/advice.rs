@@ -260,7 +260,7 @@ impl Advisor {
     pub fn within(
         &self,
         around: &Around<'_>,
-        namespace: &str,
+        (cluster, namespace): (Option<&str>, &str),
         resource: Resource,
         raw: &Raw,
         now_usec: u64,
@@ -268,7 +268,7 @@ impl Advisor {
     ) -> Advice {
         let mut answer = raw.of(resource).clone();
         let off = around.policy.is_some_and(|p| p.off);
-        let allowed = self.limits.of(namespace, resource);
+        let allowed = self.limits.of(cluster, namespace, resource);
         let caps = caps::all(around, &allowed, resource, present);
         let within = |value: u64| capped(value, caps.iter().map(Named::cap));
         let value = answer.request;

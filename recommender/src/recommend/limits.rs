@@ -1,15 +1,17 @@
-//! Owns what namespaces allow containers: LimitRange and ResourceQuota objects of files, those applied over the interfaces, and
-//! LimitRanges of the configuration.
+//! Owns what namespaces allow containers: LimitRange and ResourceQuota objects of files, those applied over the interfaces, those of a cluster
+//! whose API server is followed, and LimitRanges of the configuration.
 //!
+//! The objects of an API server hold in its cluster alone, and go there over those of the same name from elsewhere.
 //! What people keep in a file goes over what was applied under the same name. Files hold the objects as `kubectl get limitranges,resourcequotas -A -o yaml` or `evenkeel snapshot` writes them. A file
 //! that cannot be read keeps what it last gave, and says so until it is put right.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use evenkeel_capacity::object::{LimitRange, LimitRangeItem, Metadata, ResourceList, ResourceQuota};
+use evenkeel_kubernetes::Bounds;
 use evenkeel_model::quantity::Quantity;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::LimitsMode;
@@ -117,19 +119,29 @@ struct Given {
     trouble: Option<String>,
 }
 
+/// What namespaces allow: in the cluster that is followed, and in all others.
+#[derive(Debug, Default)]
+struct Made {
+    others: ByNamespace,
+    /// The cluster, and its namespaces.
+    followed: Option<(String, ByNamespace)>,
+}
+
 /// All that is known.
 #[derive(Debug, Default)]
 struct Held {
     files: BTreeMap<PathBuf, Given>,
     /// Over the interfaces.
     applied: Vec<Arc<Bound>>,
+    /// A cluster that is followed, and its objects.
+    followed: Option<(String, Bounds)>,
     sections: Vec<LimitRangeSection>,
 }
 
 /// What all namespaces allow.
 #[derive(Debug)]
 pub struct Limits {
-    by_namespace: RwLock<Arc<ByNamespace>>,
+    made: RwLock<Arc<Made>>,
     held: Mutex<Held>,
 }
 
@@ -137,12 +149,14 @@ impl Limits {
     /// Limits of the configuration; its files are read when limits are next looked up.
     pub fn new(sections: &[LimitRangeSection]) -> Self {
         let held = Held { sections: sections.to_vec(), ..Held::default() };
-        Self { by_namespace: RwLock::new(Arc::new(held.made())), held: Mutex::new(held) }
+        Self { made: RwLock::new(Arc::new(held.made())), held: Mutex::new(held) }
     }
 
-    /// What a namespace allows of a resource.
-    pub(super) fn of(&self, namespace: &str, resource: Resource) -> Allowed {
-        let all = self.by_namespace.read().unwrap_or_else(PoisonError::into_inner);
+    /// What a namespace of a cluster allows of a resource; of none, of the one that is followed, if any.
+    pub(super) fn of(&self, cluster: Option<&str>, namespace: &str, resource: Resource) -> Allowed {
+        let made = self.made.read().unwrap_or_else(PoisonError::into_inner);
+        let followed = made.followed.as_ref().filter(|(of, _)| cluster.is_none_or(|cluster| cluster == of));
+        let all = followed.map_or(&made.others, |(_, all)| all);
         all.get(namespace).map(|both| both[index(resource)]).unwrap_or_default()
     }
 
@@ -151,12 +165,24 @@ impl Limits {
     }
 
     fn make_anew(&self, held: &Held) {
-        *self.by_namespace.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(held.made());
+        *self.made.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(held.made());
     }
 
-    /// The quotas of all files, and those applied.
-    pub(crate) fn quotas(&self) -> Vec<ResourceQuota> {
-        self.held().quotas().cloned().collect()
+    /// The quotas of a cluster.
+    pub(crate) fn quotas(&self, cluster: &str) -> Vec<ResourceQuota> {
+        let held = self.held();
+        let followed = held.followed.as_ref().filter(|(of, _)| of == cluster);
+        held.quotas(followed.map(|(_, bounds)| bounds)).cloned().collect()
+    }
+
+    /// Takes the objects of a cluster that is followed, where they changed: `news` gives them, told of which state the last were.
+    pub(crate) fn follow(&self, cluster: &str, news: impl FnOnce(u64) -> Option<Bounds>) {
+        let mut held = self.held();
+        let before = held.followed.as_ref().map_or(0, |(_, bounds)| bounds.changes);
+        if let Some(bounds) = news(before) {
+            held.followed = Some((cluster.to_owned(), bounds));
+            self.make_anew(&held);
+        }
     }
 
     /// The objects that were applied and are in no file.
@@ -271,13 +297,34 @@ impl Held {
         self.applied.iter().filter(|bound| self.file_of(&bound.key).is_none())
     }
 
-    fn quotas(&self) -> impl Iterator<Item = &ResourceQuota> {
+    /// The limit ranges of files, those applied, and those of a cluster, which go over others of their name.
+    fn ranges<'a>(&'a self, of: Option<&'a Bounds>) -> impl Iterator<Item = &'a LimitRange> {
+        let own: &[LimitRange] = of.map_or(&[], |bounds| &bounds.ranges);
+        let names: HashSet<_> = own.iter().map(|range| name(&range.metadata)).collect();
+        let applied = self.in_force().filter_map(|bound| bound.range.as_ref());
+        let others = self.files.values().flat_map(|file| &file.ranges).chain(applied);
+        others.filter(move |range| !names.contains(&name(&range.metadata))).chain(own)
+    }
+
+    /// The same of quotas.
+    fn quotas<'a>(&'a self, of: Option<&'a Bounds>) -> impl Iterator<Item = &'a ResourceQuota> {
+        let own: &[ResourceQuota] = of.map_or(&[], |bounds| &bounds.quotas);
+        let names: HashSet<_> = own.iter().map(|quota| name(&quota.metadata)).collect();
         let applied = self.in_force().filter_map(|bound| bound.quota.as_ref());
-        self.files.values().flat_map(|file| &file.quotas).chain(applied)
+        let others = self.files.values().flat_map(|file| &file.quotas).chain(applied);
+        others.filter(move |quota| !names.contains(&name(&quota.metadata))).chain(own)
+    }
+
+    fn made(&self) -> Made {
+        let followed = self.followed.as_ref();
+        Made {
+            others: self.made_of(None),
+            followed: followed.map(|(cluster, bounds)| (cluster.clone(), self.made_of(Some(bounds)))),
+        }
     }
 
     /// Of several files, and of several objects of a namespace, all hold.
-    fn made(&self) -> ByNamespace {
+    fn made_of(&self, of: Option<&Bounds>) -> ByNamespace {
         let mut all = ByNamespace::new();
         for section in &self.sections {
             let both = all.entry(section.namespace.clone()).or_default();
@@ -288,19 +335,23 @@ impl Held {
                 least(&mut allowed.max, max);
             }
         }
-        let applied = self.in_force().filter_map(|bound| bound.range.as_ref());
-        for range in self.files.values().flat_map(|file| &file.ranges).chain(applied) {
+        for range in self.ranges(of) {
             let both = all.entry(range.metadata.namespace_or_default().to_owned()).or_default();
             for resource in Resource::ALL {
                 range.spec.limits.iter().for_each(|item| both[index(resource)].item(item, resource));
             }
         }
-        for quota in self.quotas().filter(|quota| is_for_all(quota)) {
+        for quota in self.quotas(of).filter(|quota| is_for_all(quota)) {
             let both = all.entry(quota.metadata.namespace_or_default().to_owned()).or_default();
             Resource::ALL.into_iter().for_each(|resource| both[index(resource)].quota(quota, resource));
         }
         all
     }
+}
+
+/// Namespace and name of an object.
+fn name(meta: &Metadata) -> (&str, &str) {
+    (meta.namespace_or_default(), &meta.name)
 }
 
 /// Whether a quota counts every container that runs on and requests something. Of those with other scopes (priority,
@@ -364,8 +415,8 @@ spec: {hard: {requests.memory: 1Mi}, scopes: [Terminating]}
             requests_left: Some(0),
             ..Allowed::default()
         };
-        let seen = || [limits.of("shop", Resource::Cpu), limits.of("shop", Resource::Memory)];
-        assert_eq!((seen(), limits.of("other", Resource::Cpu)), ([cpu, memory], Allowed::default()));
+        let seen = || Resource::ALL.map(|resource| limits.of(None, "shop", resource));
+        assert_eq!((seen(), limits.of(None, "other", Resource::Cpu)), ([cpu, memory], Allowed::default()));
         std::fs::write(&file, "kind: LimitRange\nspec: {limits: [{type: Container, min: {cpu: much}}]}\n")
             .unwrap();
         limits.look(&config(dir.path().to_owned()), None);
@@ -386,5 +437,44 @@ spec: {hard: {requests.memory: 1Mi}, scopes: [Terminating]}
         std::fs::remove_file(&file).unwrap();
         limits.look(&config(dir.path().to_owned()), None);
         assert_eq!((seen(), limits.troubles().len()), ([Allowed::default(); 2], 0));
+    }
+
+    #[test]
+    fn objects_of_a_followed_cluster_hold_there_alone_and_go_over_others_of_their_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("objects.yaml");
+        std::fs::write(&file, OBJECTS).unwrap();
+        let limits = Limits::new(&[]);
+        limits.look(&config(dir.path().to_owned()), None);
+        let bounds = |changes, objects: &str| {
+            let read = read::snapshot(objects.as_bytes(), None).unwrap().cluster;
+            Bounds { changes, ranges: read.limit_ranges, quotas: read.quotas }
+        };
+        let memory = |cluster| limits.of(cluster, "shop", Resource::Memory);
+        let before = memory(None);
+        limits.follow("k", |changes| {
+            assert_eq!(changes, 0);
+            Some(bounds(
+                7,
+                &OBJECTS.replace("max: {memory: 1Gi}", "max: {memory: 2Gi}").replace("9Gi", "4Gi"),
+            ))
+        });
+        // Of the same name: no part of the file's holds there any more.
+        let here = memory(Some("k"));
+        assert_eq!((here.max, here.requests_left), (Some(2 << 30), Some(6 << 30)));
+        assert_eq!(here, memory(None), "a question that names no cluster is about the one that is followed");
+        assert_eq!(memory(Some("other")), before);
+        assert_eq!((limits.quotas("k").len(), limits.quotas("other").len()), (2, 2));
+        // Nothing new: what was taken stays.
+        limits.follow("k", |changes| {
+            assert_eq!(changes, 7);
+            None
+        });
+        assert_eq!(memory(Some("k")), here);
+        // Of another name both hold, and what the API server has no more is the file's again.
+        limits.follow("k", |_| Some(bounds(8, &OBJECTS.replace("bounds,", "other,").replace("1Gi", "3Mi"))));
+        assert_eq!(memory(Some("k")).max, Some(3 << 20));
+        limits.follow("k", |_| Some(Bounds { changes: 9, ..Bounds::default() }));
+        assert_eq!(memory(Some("k")), before);
     }
 }

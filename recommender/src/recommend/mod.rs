@@ -108,7 +108,8 @@ impl Bounding<'_> {
             let at = index(resource);
             let (request, limit, replicas) = (now.requests[at], now.limits[at], now.replicas);
             let present = caps::Present { request, limit, replicas };
-            self.advisor.within(&around, &asked.namespace, resource, raw, self.now_usec, present)
+            let place = (asked.cluster.as_deref(), &*asked.namespace);
+            self.advisor.within(&around, place, resource, raw, self.now_usec, present)
         });
         let after = |of: fn(&Advice) -> Option<u64>| [of(&advice[0]), of(&advice[1])];
         let requests = [0, 1].map(|at| after(|a| a.answer.request)[at].or(now.requests[at]));

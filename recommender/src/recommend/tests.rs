@@ -88,7 +88,7 @@ impl Feed {
         let frame =
             v1::Frame { sequence: self.sequence, samples: samples.into(), announced, ..v1::Frame::default() };
         let key = StreamKey { cluster: "c".into(), node: "n".into(), epoch: 1 };
-        self.state.apply(self.now, LogEntry::Taken(Taken { key, frame }));
+        self.state.apply(self.now, LogEntry::Taken(Taken::new(key, frame)));
     }
 
     /// One more container; it begins with a sample that stands for a moment.

@@ -56,7 +56,7 @@ fn unbounded() -> State {
     });
     let announced = |slot| v1::Announcement { slot, identity: Some(identity(&format!("p{slot}"))) };
     let frame = v1::Frame { sequence: 1, announced: (0..5).map(announced).collect(), ..v1::Frame::default() };
-    state.apply(NOON, Entry::Taken(Taken { key: key(), frame }));
+    state.apply(NOON, Entry::Taken(Taken::new(key(), frame)));
     state.applied = 1;
     state
 }

@@ -8,8 +8,8 @@ use evenkeel_model::rollup::{Aggregate, Rollup};
 
 use super::TooLarge;
 use super::messages::{
-    ClockItem, ColumnItem, EventItem, FilesItem, Kind, MetaItem, NodeItem, OpenHourItem, RepeatsItem,
-    RollupItem, SeriesItem, SlotItem, StreamItem, SubjectItem,
+    AsideItem, ClockItem, ColumnItem, EventItem, FilesItem, Kind, MetaItem, NodeItem, OpenHourItem,
+    RepeatsItem, RollupItem, SeriesItem, SlotItem, StreamItem, SubjectItem,
 };
 use crate::history::codec::{decode_minutes, decode_parts, encode_minutes, encode_parts};
 use crate::history::item::{Items, put_subject};
@@ -24,6 +24,7 @@ use crate::state::clock::{Clock, Witness};
 use crate::state::follow::RestoredSlot;
 use crate::state::history::{History, Requested};
 use crate::state::minute::Entry;
+use crate::state::placed::Aside;
 use crate::state::seconds::Seconds;
 use crate::state::slots::Slot;
 use crate::state::stream::{Hourly, Names, Node, Stream};
@@ -111,6 +112,7 @@ fn meta(state: &State) -> MetaItem {
             c.dropped_labels,
             c.cut_decisions,
             c.dropped_requests,
+            c.misplaced,
         ],
     }
 }
@@ -180,7 +182,13 @@ fn stream_item(stream: &Stream, listened: u32) -> StreamItem {
         began_usec: stream.began_usec,
         silent: listened.saturating_sub(stream.heard),
         owner: stream.owner.clone(),
+        aside: stream.aside.iter().map(|(slot, aside)| aside_item(*slot, aside)).collect(),
     }
+}
+
+fn aside_item(slot: u32, aside: &Aside) -> AsideItem {
+    let Aside { identity, since_usec, is_elsewhere } = aside.clone();
+    AsideItem { slot, identity, since_usec, is_elsewhere }
 }
 
 fn replica_bytes(replica: &Replica) -> Vec<u8> {
@@ -272,6 +280,7 @@ fn slot_item(slot: &Slot, buffer: Option<&Buffer>) -> SlotItem {
         hour: slot.hour.as_deref().map(replica_bytes).unwrap_or_default(),
         minutes,
         minutes_hour: buffer.map_or(0, |b| b.hour),
+        reported: slot.reported.as_deref().map(str::to_owned),
     }
 }
 
@@ -356,7 +365,7 @@ impl<'a> Importer<'a> {
         (read.late, read.ancient, read.resets) = (next(), next(), next());
         (read.refused_kills, read.clock_doubts) = (next(), next());
         (read.dropped_labels, read.cut_decisions) = (next(), next());
-        read.dropped_requests = next();
+        (read.dropped_requests, read.misplaced) = (next(), next());
         self.counted = self.state.counters;
         self.dropped_series = series;
         self.state.history.set_dropped(series);
@@ -393,6 +402,9 @@ impl<'a> Importer<'a> {
         stream.owner = item.owner;
         if let Some(bytes) = item.decoder {
             stream.decoder.decode(&bytes, &mut ()).map_err(|_| "a codec's memory cannot be read")?;
+        }
+        for AsideItem { slot, identity, since_usec, is_elsewhere } in item.aside {
+            self.state.restore_aside(id, slot, Aside { identity, since_usec, is_elsewhere });
         }
         self.state.restored_stream(id, item.silent);
         self.stream = Some((id, item.key));
@@ -443,7 +455,9 @@ impl<'a> Importer<'a> {
             [cpu, memory] => Some([*cpu, *memory]),
             _ => None,
         };
-        let restored = RestoredSlot { number, identity, open, samples, seconds, hour, buffer, caps };
+        let reported = item.reported.map(Into::into);
+        let restored =
+            RestoredSlot { number, identity, reported, open, samples, seconds, hour, buffer, caps };
         self.state.restore_slot(*id, key, restored);
         Ok(())
     }

@@ -144,6 +144,22 @@ pub(super) struct StreamItem {
     /// The identity that opened it; empty in earlier releases.
     #[prost(string, tag = "7")]
     pub(super) owner: String,
+    /// Containers that are set aside.
+    #[prost(message, repeated, tag = "8")]
+    pub(super) aside: Vec<AsideItem>,
+}
+
+/// A container whose pod the API of its cluster does not place on its node.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct AsideItem {
+    #[prost(uint32, tag = "1")]
+    pub(super) slot: u32,
+    #[prost(message, required, tag = "2")]
+    pub(super) identity: v1::ContainerIdentity,
+    #[prost(uint64, tag = "3")]
+    pub(super) since_usec: u64,
+    #[prost(bool, tag = "4")]
+    pub(super) is_elsewhere: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -170,6 +186,9 @@ pub(super) struct SlotItem {
     /// What of its use counts, CPU and memory; nothing where it is unbounded, one number where it is no history.
     #[prost(uint64, repeated, tag = "9")]
     pub(super) caps: Vec<u64>,
+    /// What its node calls the workload, where the API of the cluster calls it something else.
+    #[prost(string, optional, tag = "10")]
+    pub(super) reported: Option<String>,
 }
 
 /// Lengths of the history's files.

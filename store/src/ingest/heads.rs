@@ -63,6 +63,8 @@ impl Heads {
             Entry::Lost(lost) => (&lost.key, Some(Range { first: lost.first, sequence: lost.last })),
             Entry::Announced(announced) => (&announced.key, None),
             Entry::Owned(owned) => (&owned.key, None),
+            // The node said nothing.
+            Entry::Judged(_) => return,
             Entry::Opened(hello) => return self.seen(&StreamKey::of(hello), received_usec),
             Entry::Panic(_) | Entry::Retired(_) => return,
         };

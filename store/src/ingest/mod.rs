@@ -8,6 +8,7 @@
 //! | `store.rs` | log, state and checkpoint as one; no thread, no network |
 //! | `heads.rs` | where streams stand in the log |
 //! | `backlog.rs` | what is logged and not counted yet |
+//! | `placing.rs` | when the API of a cluster is asked which pods are where |
 //! | `outcome.rs` | what the store tells of its work |
 //! | `shared.rs` | the state's locks |
 //! | `engine/` | the threads: one judges and appends, one counts, one syncs, one writes checkpoints |
@@ -24,6 +25,9 @@ mod heads;
 pub mod health;
 pub mod outcome;
 pub mod outside;
+pub mod placing;
+#[cfg(test)]
+mod placing_tests;
 pub mod record;
 pub mod report;
 #[cfg(test)]

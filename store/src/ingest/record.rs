@@ -4,6 +4,7 @@
 //! full: a log whose checkpoint is lost can still be read.
 
 use crate::key::StreamKey;
+use crate::state::placed::Word;
 use evenkeel_proto::v1;
 use prost::Message;
 
@@ -16,7 +17,7 @@ pub(crate) struct LogRecord {
     /// Wall-clock time of reception, microseconds since 1970.
     #[prost(uint64, tag = "1")]
     pub(crate) received_usec: u64,
-    #[prost(oneof = "Entry", tags = "2, 3, 4, 5, 6, 7, 12")]
+    #[prost(oneof = "Entry", tags = "2, 3, 4, 5, 6, 7, 12, 13")]
     pub(crate) entry: Option<Entry>,
 }
 
@@ -44,6 +45,18 @@ pub enum Entry {
     /// A stream belongs to an identity from now on.
     #[prost(message, tag = "12")]
     Owned(Owned),
+    /// The API of a cluster says something else of containers of a stream.
+    #[prost(message, tag = "13")]
+    Judged(Judged),
+}
+
+/// What the API of a cluster says of containers of a stream.
+#[derive(Clone, PartialEq, Message)]
+pub struct Judged {
+    #[prost(message, required, tag = "1")]
+    pub(crate) key: StreamKey,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) words: Vec<Word>,
 }
 
 /// Whose a stream is from now on.
@@ -65,6 +78,19 @@ pub struct Taken {
     /// The frame.
     #[prost(message, required, tag = "2")]
     pub frame: v1::Frame,
+    /// What the API of its cluster says of what it announces.
+    #[prost(message, repeated, tag = "3")]
+    pub words: Vec<Word>,
+    /// The API was asked: containers without a word wait for one.
+    #[prost(bool, tag = "4")]
+    pub is_judged: bool,
+}
+
+impl Taken {
+    /// A frame about which no API says anything.
+    pub fn new(key: StreamKey, frame: v1::Frame) -> Self {
+        Self { key, frame, words: Vec::new(), is_judged: false }
+    }
 }
 
 /// Frames of a stream that were given up.
@@ -107,11 +133,16 @@ pub enum RecordError {
 impl Entry {
     /// Bytes it takes in memory beside those of its record: messages that say little take much.
     pub(crate) fn unfolded(&self) -> usize {
-        let (Self::Taken(Taken { frame, .. }) | Self::Announced(Taken { frame, .. })) = self else {
-            return 0;
-        };
         let of = |count: usize, size: usize| count.saturating_mul(size);
-        of(frame.announced.len(), size_of::<v1::Announcement>())
+        let (frame, words) = match self {
+            Self::Taken(Taken { frame, words, .. }) | Self::Announced(Taken { frame, words, .. }) => {
+                (frame, words)
+            }
+            Self::Judged(Judged { words, .. }) => return of(words.len(), size_of::<Word>()),
+            _ => return 0,
+        };
+        of(words.len(), size_of::<Word>())
+            + of(frame.announced.len(), size_of::<v1::Announcement>())
             + of(frame.decisions.len(), size_of::<v1::Decision>())
             + of(frame.traffic.len(), size_of::<v1::Traffic>())
     }
@@ -148,7 +179,7 @@ mod tests {
     fn what_is_written_reads_back_and_damage_is_an_error() {
         let key = StreamKey { cluster: "c".into(), node: "n".into(), epoch: 9 };
         let frame = v1::Frame { sequence: 3, samples: vec![1, 2, 3].into(), ..v1::Frame::default() };
-        let entry = Entry::Taken(Taken { key, frame });
+        let entry = Entry::Taken(Taken::new(key, frame));
         let mut buffer = vec![7; 3];
         LogRecord::new(5, entry.clone()).write(&mut buffer);
         assert_eq!(LogRecord::read(&buffer).unwrap(), (5, entry));

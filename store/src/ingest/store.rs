@@ -23,7 +23,8 @@ use evenkeel_proto::v1;
 use super::backlog::{Backlog, Logged};
 use super::heads::{Head, Heads};
 pub use super::outcome::{Greeting, Mark, OpenReport, Outcome, StoreError};
-use super::record::{self, Entry, LogRecord, Lost, Owned, RecordError, Taken};
+use super::placing::{self, Places, Placing};
+use super::record::{self, Entry, Judged, LogRecord, Lost, Owned, RecordError, Taken};
 use super::room::Room;
 use super::save::{load_state, save_in_room};
 pub use super::shared::SharedState;
@@ -36,7 +37,7 @@ use crate::state::Applied;
 /// The owner of an epoch that was opened by a credential of its node alone.
 pub const OWN: &str = "node";
 
-/// Room a record needs besides its frame: names and lengths.
+/// Room a record needs besides its frame: names and lengths, and what is said of containers.
 const RECORD_SLACK: u64 = 256 << 10;
 
 /// The ingest log and the state made of it.
@@ -60,6 +61,9 @@ pub struct Store {
     heads: Heads,
     /// Where records wait for another thread to count them; without it they are counted at once.
     backlog: Option<Arc<Backlog>>,
+    /// The API of a cluster, which says whose history a node may tell.
+    places: Option<Arc<dyn Places>>,
+    placing: Placing,
 }
 
 impl Store {
@@ -92,6 +96,8 @@ impl Store {
             room: Room::new(&config.state_dir),
             heads: Heads::default(),
             backlog: None,
+            places: None,
+            placing: Placing::default(),
         };
         if let Err(error) = store.room.keep(report.checkpoint_bytes.unwrap_or(0)) {
             report.no_room = Some(error.to_string());
@@ -146,6 +152,43 @@ impl Store {
     /// The state, for looking at from anywhere.
     pub fn state(&self) -> SharedState {
         self.state.clone()
+    }
+
+    /// From now on this says which pods are on which nodes of its cluster.
+    pub fn placed_by(&mut self, places: Arc<dyn Places>) {
+        self.places = Some(places);
+    }
+
+    /// A frame with what is said of the containers that it announces, where somebody is asked.
+    fn judged(&self, key: &StreamKey, frame: v1::Frame) -> Taken {
+        let places = self.places.as_deref().filter(|places| places.is_of(&key.cluster));
+        let words = places.map_or_else(Vec::new, |places| placing::words(places, key, &frame));
+        Taken { key: key.clone(), frame, words, is_judged: places.is_some() }
+    }
+
+    /// Asks again which pods are where, once everything that was logged is counted; how many containers became something else by it.
+    ///
+    /// # Errors
+    /// When the log cannot take a record; the rest is asked about again.
+    pub fn place_again(&mut self, now_usec: u64) -> Result<usize, StoreError> {
+        let mut judged = 0;
+        for _ in 0..Placing::looks() {
+            let newest = self.newest;
+            if !self.backlog.as_ref().is_none_or(|b| b.is_counted(newest, Duration::ZERO)) {
+                break;
+            }
+            let news = self.placing.look(&self.state.read(), self.places.as_deref(), now_usec);
+            for (key, words) in news {
+                judged += words.len();
+                for words in placing::parts(words) {
+                    self.log(now_usec, Entry::Judged(Judged { key: key.clone(), words }))?;
+                }
+            }
+            if self.placing.is_through() {
+                break;
+            }
+        }
+        Ok(judged)
     }
 
     /// From now on another thread counts what is logged.
@@ -261,7 +304,7 @@ impl Store {
                 Ok(Outcome::Refused { mark: self.mark(), why, remedy: remedy.to_owned() })
             }
             Verdict::Take { lost: _ } => {
-                let taken = Taken { key: key.clone(), frame: frame.clone() };
+                let taken = self.judged(key, frame.clone());
                 let applied = match self.log(now_usec, Entry::Taken(taken)) {
                     Err(StoreError::Log(error @ LogError::TooLarge { .. })) => {
                         return Ok(Outcome::Close { why: error.to_string(), is_over: false });
@@ -290,7 +333,8 @@ impl Store {
             return Ok(Outcome::Close { why, is_over: false });
         }
         let frame = v1::Frame { announced: frame.announced.clone(), ..v1::Frame::default() };
-        self.log(now_usec, Entry::Announced(Taken { key: key.clone(), frame }))?;
+        let taken = self.judged(key, frame);
+        self.log(now_usec, Entry::Announced(taken))?;
         Ok(Outcome::Nothing)
     }
 
@@ -317,8 +361,7 @@ impl Store {
         let idle: Vec<StreamKey> = {
             let state = self.state.read();
             let now = state.clock.listened.saturating_add(quiet);
-            let idle =
-                state.streams().filter(|s| now.saturating_sub(s.heard) > forget && !s.slots.is_empty());
+            let idle = state.streams().filter(|s| now.saturating_sub(s.heard) > forget && s.held() > 0);
             idle.map(|s| s.key.clone()).collect()
         };
         for key in &idle {

@@ -30,9 +30,11 @@ pub(crate) enum Reason {
     Names,
     /// More replicas of a workload than all other nodes together.
     Share,
+    /// Of pods that the API of the cluster does not place on the node.
+    Placement,
 }
 
-const REASONS: [(Reason, &str, &str); 10] = [
+const REASONS: [(Reason, &str, &str); 11] = [
     (
         Reason::Cpu,
         "cpu-beyond-node",
@@ -66,6 +68,12 @@ const REASONS: [(Reason, &str, &str); 10] = [
         Reason::Share,
         "beyond-share",
         "the node has more replicas of a workload than all others together; the rest of them is no history",
+    ),
+    (
+        Reason::Placement,
+        "not-placed-here",
+        "the Kubernetes API places these pods on other nodes, or knows none of them; set node.name of the agent to the name of its \
+         Kubernetes node",
     ),
 ];
 

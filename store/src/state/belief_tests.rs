@@ -77,7 +77,7 @@ impl Node {
             announced,
             ..v1::Frame::default()
         };
-        let applied = state.apply(time, LogEntry::Taken(Taken { key: self.key.clone(), frame }));
+        let applied = state.apply(time, LogEntry::Taken(Taken::new(self.key.clone(), frame)));
         assert_eq!(applied, Applied::Done);
     }
 

@@ -34,8 +34,10 @@ impl State {
         key: &StreamKey,
         received_usec: u64,
         announcement: v1::Announcement,
+        workload: &str,
     ) {
         let Some(mut identity) = announcement.identity else { return };
+        let reported = self.name_by(id, announcement.slot, workload, &mut identity);
         self.counters.dropped_labels += u64::from(bounds::cut_labels(&mut identity));
         self.counters.dropped_requests += u64::from(bounds::cut_requests(&mut identity));
         let known = self.streams.get(&id).is_some_and(|s| s.slots.get(announcement.slot).is_some());
@@ -65,15 +67,16 @@ impl State {
             // The same container announced again, perhaps with other requests: its minute goes on.
             self.identity_bytes = self.identity_bytes.saturating_sub(bounds::identity_bytes(&slot.identity));
             self.identity_bytes += bounds::identity_bytes(&identity);
-            slot.identity = Arc::new(identity);
+            (slot.identity, slot.reported) = (Arc::new(identity), reported);
             return;
         }
         // The one that had the number ends first: its minutes lie under the same number.
         self.end_slot(id, announcement.slot);
         let Some(stream) = self.streams.get_mut(&id) else { return };
         self.identity_bytes += bounds::identity_bytes(&identity);
-        stream.slots.insert(Slot::new(announcement.slot, Arc::new(identity), series, subjects));
-        let is_first = stream.slots.len() == 1 && !stream.counts;
+        let slot = Slot::new(announcement.slot, Arc::new(identity), series, subjects);
+        stream.slots.insert(Slot { reported, ..slot });
+        let is_first = stream.held() == 1 && !stream.counts;
         self.slots_changed(id, 1, 0);
         if is_first {
             self.keep_slots(&NodeKey::of(key), id);
@@ -87,7 +90,7 @@ impl State {
         }
     }
 
-    fn refuse_container(&mut self, key: &StreamKey, reason: Reason) {
+    pub(super) fn refuse_container(&mut self, key: &StreamKey, reason: Reason) {
         self.counters.refused_containers += 1;
         let node = self.nodes.entry(NodeKey::of(key)).or_default();
         node.refused += 1;
@@ -108,7 +111,7 @@ impl State {
         self.history.admit(&name, key.node_number())
     }
 
-    fn end_slot(&mut self, id: u64, number: u32) {
+    pub(super) fn end_slot(&mut self, id: u64, number: u32) {
         let before = self.streams.get_mut(&id).and_then(|stream| stream.slots.take(number));
         if let Some(before) = before {
             self.slots_changed(id, 0, 1);
@@ -117,7 +120,7 @@ impl State {
     }
 
     /// Whether one more identity is within the bound of all of them.
-    fn has_room_for(&self, identity: &v1::ContainerIdentity) -> bool {
+    pub(super) fn has_room_for(&self, identity: &v1::ContainerIdentity) -> bool {
         let most = self.limits.containers.saturating_mul(bounds::IDENTITY_BYTES_EACH);
         self.identity_bytes + bounds::identity_bytes(identity) <= most
     }
@@ -179,9 +182,11 @@ impl State {
                 Some((slot.subjects[0]?, event))
             })
             .collect();
+        let aside = self.streams.get(&id).into_iter().flat_map(|stream| stream.aside.values());
+        let is_aside = aside.into_iter().any(|aside| is_pod(&aside.identity));
         let known = self.nodes.entry(node.clone()).or_default();
         if hit.is_empty() {
-            known.dropped.add(Reason::NoSuchKill, 1);
+            known.dropped.add(if is_aside { Reason::Placement } else { Reason::NoSuchKill }, 1);
             self.past.counts.unplaced_events += 1;
         }
         let hour = u32::try_from(decision.time_usec / (60 * MINUTE_USEC)).unwrap_or(u32::MAX);
@@ -212,7 +217,8 @@ impl State {
 
     /// Puts a followed container back as it was written to a checkpoint.
     pub(crate) fn restore_slot(&mut self, id: u64, key: &StreamKey, restored: RestoredSlot) {
-        let RestoredSlot { number, mut identity, open, samples, seconds, hour, buffer, caps } = restored;
+        let RestoredSlot { number, mut identity, reported, open, samples, seconds, hour, buffer, caps } =
+            restored;
         // Earlier releases took in what is too large.
         self.counters.dropped_labels += u64::from(bounds::cut_labels(&mut identity));
         self.counters.dropped_requests += u64::from(bounds::cut_requests(&mut identity));
@@ -233,6 +239,7 @@ impl State {
         let bytes = bounds::identity_bytes(&identity);
         let mut slot = Slot::new(number, Arc::new(identity), series, subjects);
         (slot.open, slot.samples, slot.seconds, slot.caps) = (open, samples, seconds, caps);
+        slot.reported = reported;
         slot.hour = hour.map(Box::new);
         self.identity_bytes += bytes;
         match stream.slots.insert(slot) {
@@ -266,6 +273,7 @@ impl State {
 pub(crate) struct RestoredSlot {
     pub(crate) number: u32,
     pub(crate) identity: v1::ContainerIdentity,
+    pub(crate) reported: Option<Box<str>>,
     pub(crate) open: Option<(u32, Rollup)>,
     pub(crate) samples: u64,
     pub(crate) seconds: Seconds,

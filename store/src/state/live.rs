@@ -100,7 +100,7 @@ impl State {
         let mut kept = 0;
         let mut excess = Vec::new();
         for (at, earlier) in node.earlier.iter().rev().enumerate() {
-            kept += self.streams.get(earlier).map_or(0, |stream| stream.slots.len());
+            kept += self.streams.get(earlier).map_or(0, Stream::held);
             if at >= EARLIER || kept > self.limits.per_node {
                 excess.push(*earlier);
             }
@@ -113,7 +113,7 @@ impl State {
     /// Whether a stream may have one more container; makes room by dropping slots that do not count.
     pub(super) fn has_room(&mut self, id: u64, key: &StreamKey) -> bool {
         let Some(stream) = self.streams.get(&id) else { return false };
-        let (own, counts) = (stream.slots.len(), stream.counts);
+        let (own, stream_held, counts) = (stream.slots.len(), stream.held(), stream.counts);
         let replaced = if counts {
             own
         } else {
@@ -122,7 +122,7 @@ impl State {
             let newest = self.stream(&StreamKey { epoch: newest, ..key.clone() });
             newest.filter(|stream| stream.counts).map_or(0, |stream| stream.slots.len())
         };
-        if own >= self.limits.per_node
+        if stream_held >= self.limits.per_node
             || self.containers.saturating_sub(replaced).saturating_add(own) >= self.limits.containers
         {
             return false;
@@ -149,6 +149,7 @@ impl State {
         for slot in slots {
             self.finish(id, slot);
         }
+        self.forget_aside(id);
         self.followed = self.followed.saturating_sub(count);
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if std::mem::replace(&mut stream.counts, false) {

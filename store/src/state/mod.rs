@@ -20,6 +20,7 @@
 //! | labels of a container above 256 or 16 KiB | it is followed without labels | `dropped_labels` |
 //! | requests of other resources above 64, or that are none | it is followed without them | `dropped_requests` |
 //! | names of series or of subjects above 512 bytes for each of `history.max_series` together | those idle longest go, first of nodes that brought many | `history_dropped_series`, `history_refused_subjects` |
+//! | a container of a pod that the API of its cluster places elsewhere (`placed.rs`) | set aside | `misplaced_samples` |
 //! | a decision above 4 KiB | kept without its inputs, its texts cut | `cut_decisions` |
 
 pub mod belief;
@@ -32,6 +33,7 @@ pub(crate) mod follow;
 pub mod history;
 pub(crate) mod live;
 pub mod minute;
+pub mod placed;
 #[cfg(test)]
 mod quota_tests;
 pub(crate) mod repeats;
@@ -53,13 +55,14 @@ use evenkeel_proto::v1;
 use crate::history::fill::Filling;
 use crate::history::past::{Past, PastBounds, Subjects};
 use crate::history::replica::{Fold, Replica};
-use crate::ingest::record::{Entry as LogEntry, Lost, Owned, Panic, Taken};
+use crate::ingest::record::{Entry as LogEntry, Judged, Lost, Owned, Panic, Taken};
 use crate::ingest::stream_state::Range;
 use crate::key::{NodeKey, StreamKey};
-use belief::{Means, Reason};
+use belief::{Dropped, Means, Reason};
 use clock::Clock;
 use history::{Bounds, History, Minutes};
 use minute::MINUTE_USEC;
+use placed::Aside;
 use repeats::Repeats;
 use slots::Slot;
 use stream::{Node, Staging, Stream};
@@ -141,6 +144,22 @@ pub struct Counters {
     pub dropped_requests: u64,
     /// Decisions cut because they were too long.
     pub cut_decisions: u64,
+    /// Container seconds of pods that the API of their cluster does not place on the node that told them.
+    pub misplaced: u64,
+}
+
+impl Counters {
+    /// Counts samples of a slot that is not followed: nobody announced it, or it is set aside.
+    fn left_out(&mut self, aside: Option<&Aside>, samples: u64, dropped: &mut Dropped) {
+        let Some(aside) = aside else {
+            self.unannounced += samples;
+            return dropped.add(Reason::Unannounced, samples);
+        };
+        self.misplaced += samples;
+        if aside.is_elsewhere {
+            dropped.add(Reason::Placement, samples);
+        }
+    }
 }
 
 /// What became of a record.
@@ -304,7 +323,7 @@ impl State {
 
     /// What time it is by a record, and by the newest sample in it.
     fn tell_time(&mut self, received_usec: u64, entry: &LogEntry) {
-        if let LogEntry::Taken(Taken { key, frame }) = entry
+        if let LogEntry::Taken(Taken { key, frame, .. }) = entry
             && let Ok(header) = evenkeel_proto::frame::peek(&frame.samples)
             && header.kind != FrameKind::State
         {
@@ -324,7 +343,7 @@ impl State {
     fn apply_entry(&mut self, received_usec: u64, entry: LogEntry) -> Applied {
         match entry {
             LogEntry::Opened(hello) => self.open(received_usec, hello),
-            LogEntry::Taken(Taken { key, frame }) => return self.take(received_usec, &key, frame),
+            LogEntry::Taken(taken) => return self.take(received_usec, taken),
             LogEntry::Lost(Lost { key, first, last }) => self.lose(received_usec, &key, first, last),
             LogEntry::Panic(Panic { on, reason, revert }) => {
                 let reason = panic::reason(reason);
@@ -338,13 +357,12 @@ impl State {
                     stream.owner = owner;
                 }
             }
-            LogEntry::Announced(Taken { key, frame }) => {
+            LogEntry::Announced(Taken { key, frame, words, is_judged }) => {
                 let id = self.stream_id(&key);
                 self.seen(id, received_usec);
-                for announcement in frame.announced {
-                    self.announce(id, &key, received_usec, announcement);
-                }
+                self.announced(id, &key, received_usec, frame.announced, is_judged.then_some(&words));
             }
+            LogEntry::Judged(Judged { key, words }) => self.judged(received_usec, &key, &words),
         }
         Applied::Done
     }
@@ -430,7 +448,8 @@ impl State {
         node.gaps = node.gaps.saturating_add(lost);
     }
 
-    fn take(&mut self, received_usec: u64, key: &StreamKey, frame: v1::Frame) -> Applied {
+    fn take(&mut self, received_usec: u64, taken: Taken) -> Applied {
+        let Taken { ref key, frame, words, is_judged } = taken;
         let Some(range) = Range::new(frame.sequence, frame.replaces_first) else {
             return Applied::Unreadable("its sequence numbers contradict each other".to_owned());
         };
@@ -441,9 +460,7 @@ impl State {
         stream.position.advance(range);
         self.counters.frames += 1;
         self.missing(key, lost);
-        for announcement in frame.announced {
-            self.announce(id, key, received_usec, announcement);
-        }
+        self.announced(id, key, received_usec, frame.announced, is_judged.then_some(&words));
         let outcome = self.samples(id, key, received_usec, &frame.samples);
         let unreadable = matches!(outcome, Applied::Unreadable(_));
         self.counters.unreadable += u64::from(unreadable);
@@ -456,6 +473,9 @@ impl State {
             evenkeel_proto::frame::peek(&frame.samples).map_or(received_usec, |header| header.time_usec);
         self.traffic(id, told_usec, &frame.traffic);
         self.decided(id, key, told_usec, frame.decisions);
+        for slot in &frame.gone {
+            self.take_back(id, *slot);
+        }
         let gone = self.streams.get_mut(&id).map(|s| s.slots.remove(&frame.gone)).unwrap_or_default();
         self.slots_changed(id, 0, gone.len());
         for slot in gone {
@@ -506,8 +526,7 @@ impl State {
         stream.slots.rewind();
         for (number, time_usec, sample, previous) in &self.staging.seconds {
             let Some(slot) = stream.slots.get_mut(*number) else {
-                self.counters.unannounced += 1;
-                dropped.add(Reason::Unannounced, 1);
+                self.counters.left_out(stream.aside.get(number), 1, dropped);
                 continue;
             };
             let minute = match u32::try_from(time_usec / MINUTE_USEC) {
@@ -552,8 +571,7 @@ impl State {
         stream.slots.rewind();
         for (number, minute, rollup) in &self.staging.minutes {
             let Some(slot) = stream.slots.get_mut(*number) else {
-                self.counters.unannounced += rollup.samples;
-                dropped.add(Reason::Unannounced, rollup.samples);
+                self.counters.left_out(stream.aside.get(number), rollup.samples, dropped);
                 continue;
             };
             let minute = match u32::try_from(*minute) {

@@ -47,7 +47,7 @@ fn announce(state: &mut State, node: &str, time: u64, announced: Vec<v1::Announc
     let mut samples = Vec::new();
     Encoder::new().encode_seconds(true, time, 1_000_000, &[], &mut samples).unwrap();
     let frame = v1::Frame { sequence, announced, gone, samples: samples.into(), ..v1::Frame::default() };
-    state.apply(time, LogEntry::Taken(Taken { key: key(node), frame }));
+    state.apply(time, LogEntry::Taken(Taken::new(key(node), frame)));
 }
 
 /// Time this thread has been on a processor, nanoseconds (Documentation/scheduler/sched-stats.rst).
@@ -230,7 +230,7 @@ fn kills_count_for_what_runs_and_not_more_often_than_a_container_can_be_killed()
         let mut samples = Vec::new();
         Encoder::new().encode_seconds(true, time, 1_000_000, &[], &mut samples).unwrap();
         let frame = v1::Frame { sequence, decisions, samples: samples.into(), ..v1::Frame::default() };
-        state.apply(time, LogEntry::Taken(Taken { key: key("evil"), frame }));
+        state.apply(time, LogEntry::Taken(Taken::new(key("evil"), frame)));
         (state.past.counts.events, state.counters.refused_kills)
     };
     assert_eq!(tell(&mut state, "job/j0-x", 50_000, START), (20, 49_980));
@@ -249,7 +249,7 @@ fn epochs_that_never_deliver_take_no_more_room_than_a_node_has() {
     for epoch in 1..=30 {
         let names = (0..50).map(|i| announcement(i, format!("job/j{i}"))).collect();
         let frame = v1::Frame { sequence: 1, announced: names, ..v1::Frame::default() };
-        state.apply(START, LogEntry::Taken(Taken { key: StreamKey { epoch, ..key("evil") }, frame }));
+        state.apply(START, LogEntry::Taken(Taken::new(StreamKey { epoch, ..key("evil") }, frame)));
     }
     assert!(state.followed() <= 100 && state.containers() == 0, "{} kept", state.followed());
     // The run that delivers counts, and keeps its slots.
@@ -272,7 +272,7 @@ fn decisions_of_one_node_push_out_its_own() {
         sequences[node] += 1;
         let (sequence, decisions) = (sequences[node], (0..count).map(decision).collect());
         let frame = v1::Frame { sequence, decisions, ..v1::Frame::default() };
-        state.apply(START, LogEntry::Taken(Taken { key: key(["good", "evil"][node]), frame }));
+        state.apply(START, LogEntry::Taken(Taken::new(key(["good", "evil"][node]), frame)));
     };
     tell(&mut state, 0, 30);
     (0..50).for_each(|_| tell(&mut state, 1, 40));

@@ -36,6 +36,8 @@ pub struct Slot {
     pub number: u32,
     /// Who it is.
     pub identity: Arc<v1::ContainerIdentity>,
+    /// What its node calls the workload, where the API of the cluster calls it something else.
+    pub(crate) reported: Option<Box<str>>,
     /// Where its minutes go.
     pub series: SeriesId,
     /// Where its hours and days go.
@@ -59,6 +61,20 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// The workload as its node calls it.
+    pub fn reported(&self) -> &str {
+        self.reported.as_deref().unwrap_or(&self.identity.workload)
+    }
+
+    /// Who its node says it is.
+    pub(crate) fn told(&self) -> v1::ContainerIdentity {
+        let mut told = (*self.identity).clone();
+        if let Some(reported) = &self.reported {
+            told.workload = reported.to_string();
+        }
+        told
+    }
+
     /// Its latest second as it is told; nothing before its first.
     pub fn usage(&self, key: &StreamKey) -> Option<v1::ContainerUsage> {
         let (time_usec, sample) = self.latest?;
@@ -82,6 +98,7 @@ impl Slot {
         Self {
             number,
             identity,
+            reported: None,
             series,
             subjects,
             latest: None,

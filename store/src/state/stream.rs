@@ -1,11 +1,14 @@
 //! Owns what is known of one stream and of one node.
 
+use std::collections::BTreeMap;
+
 use evenkeel_model::rollup::Rollup;
 use evenkeel_model::sample::Sample;
 use evenkeel_proto::frame::{Decoder, Visitor};
 use evenkeel_proto::v1;
 
 use super::belief::Dropped;
+use super::placed::Aside;
 use super::slots::Slots;
 use crate::ingest::stream_state::Position;
 use crate::key::StreamKey;
@@ -97,6 +100,8 @@ pub struct Stream {
     pub(crate) decoder: Decoder,
     /// Its containers.
     pub slots: Slots,
+    /// Containers that are set aside, by slot.
+    pub(crate) aside: BTreeMap<u32, Aside>,
     /// When something was last received, microseconds since 1970 by the clock of that moment.
     pub last_seen_usec: u64,
     /// The same in minutes in which the recommender listened.
@@ -116,6 +121,7 @@ impl Stream {
             position: Position::default(),
             decoder: Decoder::new(),
             slots: Slots::default(),
+            aside: BTreeMap::new(),
             last_seen_usec: 0,
             heard: 0,
             began_usec: 0,
@@ -126,7 +132,12 @@ impl Stream {
 
     /// Whether frames that continue the stream can be understood: the codec's memory and the containers are there.
     pub fn knows_slots(&self) -> bool {
-        self.position.last > 0 && self.decoder.position().is_some() && !self.slots.is_empty()
+        self.position.last > 0 && self.decoder.position().is_some() && self.held() > 0
+    }
+
+    /// Containers that are kept of it, those that are set aside included.
+    pub(crate) fn held(&self) -> usize {
+        self.slots.len() + self.aside.len()
     }
 }
 

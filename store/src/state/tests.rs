@@ -71,7 +71,7 @@ impl Feed {
             decisions,
             ..v1::Frame::default()
         };
-        let entry = LogEntry::Taken(Taken { key: self.key.clone(), frame });
+        let entry = LogEntry::Taken(Taken::new(self.key.clone(), frame));
         assert_eq!(self.state.apply(received, entry), Applied::Done);
     }
 
@@ -142,7 +142,7 @@ fn a_container_that_asks_for_something_else_goes_on() {
     resized.requested = Some(v1::ResourceValues { memory_request_bytes: Some(9), ..Default::default() });
     let again = v1::Announcement { slot: 1, identity: Some(resized.clone()) };
     let frame = v1::Frame { announced: vec![again], ..v1::Frame::default() };
-    feed.state.apply(NOON + 3 * SECOND, LogEntry::Announced(Taken { key: feed.key.clone(), frame }));
+    feed.state.apply(NOON + 3 * SECOND, LogEntry::Announced(Taken::new(feed.key.clone(), frame)));
     assert_eq!(*identity(&feed), resized);
     for i in 3..6 {
         feed.second(NOON + i * SECOND, NOON + i * SECOND, i * 250_000, 8 << 20);

@@ -1,5 +1,7 @@
-//! `evenkeel capacity`: how many more pods fit, where, and why not one more, from a saved cluster.
+//! `evenkeel capacity`: how many more pods fit, where, and why not one more: from a saved cluster, one that is read now, or the one that a
+//! recommender knows.
 
+mod ask;
 mod extenders;
 mod read;
 mod scenarios;
@@ -13,10 +15,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use evenkeel_capacity::answer::Steps;
+use evenkeel_capacity::answer::{Ask, Steps};
 use evenkeel_capacity::object::ResourceList;
 use evenkeel_capacity::profile::Version;
-use evenkeel_capacity::question::{Changed, Options, Question, QuestionError, version};
+use evenkeel_capacity::question::{Changed, Options, Question, QuestionError, Whole, version};
 use evenkeel_model::quantity::Quantity;
 use evenkeel_model::resource_type::ResourceTypes;
 
@@ -26,11 +28,13 @@ use crate::output::{Answer, Output};
 use read::Source;
 use scenarios::WhatIf;
 
-/// Count how many more pods fit a saved cluster, as kube-scheduler would place them.
+/// Count how many more pods fit a cluster, as kube-scheduler would place them.
 ///
-/// Several pods are counted in complete sets. The exit status is 1 when none fits, or fewer than --need.
+/// Without --snapshot and --live the recommender is asked, which knows the cluster from its API server (kubernetes.view) or from its agents.
+/// /// Several pods are counted in complete sets. The exit status is 1 when none fits, or fewer than --need.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  evenkeel capacity -f pod.yaml
   evenkeel snapshot cluster.json
   evenkeel capacity -f pod.yaml --snapshot cluster.json
   evenkeel capacity -f pod.yaml --live
@@ -43,11 +47,14 @@ pub(crate) struct CapacityArgs {
     #[arg(short, long = "file", num_args = 1.., required_unless_present = "largest", value_name = "POD")]
     files: Vec<PathBuf>,
     /// Kubernetes objects in YAML or JSON; several files are one cluster; - is standard input.
-    #[arg(long, num_args = 1.., required_unless_present = "live", value_name = "FILE")]
+    #[arg(long, num_args = 1.., value_name = "FILE")]
     snapshot: Vec<PathBuf>,
     /// Ask the API server for the cluster as it is now; see "evenkeel snapshot".
     #[arg(long, conflicts_with = "snapshot")]
     live: bool,
+    /// The cluster that is meant, where the recommender knows several.
+    #[arg(long, conflicts_with_all = ["snapshot", "live"], value_name = "NAME", default_value = "", hide_default_value = true)]
+    cluster: String,
     #[command(flatten)]
     server: ServerArgs,
     /// Pods placed first, in file order.
@@ -106,6 +113,10 @@ pub(crate) async fn run(
     recommender: &crate::client::Address,
     output: &Output,
 ) -> Result<Answer, Failure> {
+    if !args.live && args.snapshot.is_empty() {
+        let (whole, ask) = ask::whole(args, recommender).await?;
+        return told(args, &whole, &ask, output);
+    }
     let recommended = args.what_if.recommendations(recommender).await?;
     let types = args.types.as_deref().map(crate::input::types).transpose()?;
     let question = question(args, types.as_ref())?;
@@ -120,7 +131,12 @@ pub(crate) async fn run(
     let answered = question.answer(snapshot, changed, &mut |done| progress.tell(done));
     progress.end();
     let (whole, ask) = answered.map_err(|error| refused(&error))?;
-    output.answer_text(&whole, || text::render(&whole, &ask, output))?;
+    told(args, &whole, &ask, output)
+}
+
+/// Prints the answer; whether enough fit.
+fn told(args: &CapacityArgs, whole: &Whole, ask: &Ask, output: &Output) -> Result<Answer, Failure> {
+    output.answer_text(whole, || text::render(whole, ask, output))?;
     let enough = whole.answer.count >= args.need.unwrap_or(1);
     Ok(if enough { Answer::Yes } else { Answer::No })
 }

@@ -1,7 +1,7 @@
 //! Reading snapshots and pods: JSON as a stream, YAML as a bounded text.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, stdin};
+use std::io::{BufReader, Cursor, Read, Seek, stdin};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -168,20 +168,37 @@ pub(super) fn pods(files: &[PathBuf]) -> Result<Manifest, Failure> {
     let mut all = Manifest::default();
     for path in files {
         let name = input::name(path);
-        let mut reader = open(path, &name)?;
-        let documents = if is_json(&mut reader, &name)? {
-            let values = serde_json::Deserializer::from_reader(BufReader::new(reader)).into_iter();
-            values.collect::<Result<Vec<Value>, _>>().map_err(|error| broken(&name, &error.to_string()))?
-        } else {
-            documents(reader, &name)?
-        };
-        for document in documents {
-            let taken = all.take(&document);
-            taken.map_err(|e| {
-                Failure::new("cannot use the file", &name, e.to_string(), "correct the object")
-            })?;
-        }
+        take(&mut all, open(path, &name)?, &name)?;
     }
+    with_pods(all)
+}
+
+/// The same of texts that were read, each with its name.
+///
+/// # Errors
+/// As [`pods`].
+pub(super) fn pods_of(texts: &[(String, String)]) -> Result<Manifest, Failure> {
+    let mut all = Manifest::default();
+    for (name, text) in texts {
+        take(&mut all, begin(Box::new(Cursor::new(text.clone())), name)?, name)?;
+    }
+    with_pods(all)
+}
+
+fn take(all: &mut Manifest, mut reader: Text, name: &str) -> Result<(), Failure> {
+    let documents = if is_json(&mut reader, name)? {
+        let values = serde_json::Deserializer::from_reader(BufReader::new(reader)).into_iter();
+        values.collect::<Result<Vec<Value>, _>>().map_err(|error| broken(name, &error.to_string()))?
+    } else {
+        documents(reader, name)?
+    };
+    documents.iter().try_for_each(|document| {
+        let taken = all.take(document);
+        taken.map_err(|e| Failure::new("cannot use the file", name, e.to_string(), "correct the object"))
+    })
+}
+
+fn with_pods(all: Manifest) -> Result<Manifest, Failure> {
     if all.shapes.is_empty() {
         return Err(Failure::new(
             "cannot ask",

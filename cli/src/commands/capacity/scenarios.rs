@@ -61,14 +61,36 @@ impl WhatIf {
         }
     }
 
+    /// Whether the recommender counts with what it recommends.
+    ///
+    /// # Errors
+    /// Where recommendations of a file were asked for, which it does not take.
+    pub(super) fn is_recommended(&self) -> Result<bool, Failure> {
+        match self.what_if.as_deref() {
+            None => Ok(false),
+            Some("recommended") => Ok(true),
+            Some(file) => {
+                let why = "the recommender counts with what it recommends itself";
+                let remedy = "give --what-if recommended, or a cluster with --snapshot or --live";
+                Err(Failure::usage("cannot count with the recommendations", file, why, remedy))
+            }
+        }
+    }
+
     /// Types of nodes that could be added, where they were given.
     pub(super) fn types(&self) -> Result<Option<Vec<NodeType>>, Failure> {
-        let Some(path) = &self.add else { return Ok(None) };
-        let failed = |why: String| {
-            let remedy = "give CSV with a head: name,cpu,memory,pods,price";
-            Failure::new("cannot use the node types", path.display().to_string(), why, remedy)
-        };
-        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-        node_types(&text).map(Some).map_err(failed)
+        self.table()?.map(|text| node_types(&text).map_err(|why| self.wrong(why))).transpose()
+    }
+
+    /// The table of them.
+    pub(super) fn table(&self) -> Result<Option<String>, Failure> {
+        let text = self.add.as_ref().map(std::fs::read_to_string).transpose();
+        text.map_err(|error| self.wrong(error.to_string()))
+    }
+
+    fn wrong(&self, why: String) -> Failure {
+        let place = self.add.as_deref().unwrap_or(Path::new("--add")).display().to_string();
+        let remedy = "give CSV with a head: name,cpu,memory,pods,price";
+        Failure::new("cannot use the node types", place, why, remedy)
     }
 }

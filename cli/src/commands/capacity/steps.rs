@@ -47,15 +47,15 @@ fn shown(output: &Output) -> usize {
 fn scores(step: &StepAnswer, output: &Output) -> Table {
     let mut nodes: Vec<_> = step.feasible.iter().collect();
     nodes.sort_by_key(|(name, score)| (std::cmp::Reverse(score.total), *name));
-    let plugins: Vec<&str> =
-        nodes.first().into_iter().flat_map(|(_, score)| score.weighted.keys().copied()).collect();
+    let keys = nodes.first().into_iter().flat_map(|(_, score)| score.weighted.keys());
+    let plugins: Vec<&str> = keys.map(AsRef::as_ref).collect();
     let mut table = Table::new(&[&["NODE", "TOTAL"], &plugins[..]].concat());
     for (name, score) in nodes.into_iter().take(shown(output)) {
         let mut row = vec![Cell::from(name.as_str()), score.total.to_string().into()];
         row.extend(
             plugins
                 .iter()
-                .map(|plugin| Cell::from(score.weighted.get(plugin).map_or("-".into(), i64::to_string))),
+                .map(|plugin| Cell::from(score.weighted.get(*plugin).map_or("-".into(), i64::to_string))),
         );
         table.row(row);
     }

@@ -38,6 +38,9 @@ const ATTEND_EVERY: Duration = Duration::from_millis(250);
 /// How often streams that fell silent are looked for.
 const LOOK_FOR_IDLE: Duration = Duration::from_secs(60);
 
+/// How often the API of a cluster is asked again which pods are where.
+const PLACE_AGAIN: Duration = Duration::from_secs(1);
+
 /// The ingest thread.
 pub(super) struct Ingest {
     pub(super) store: Store,
@@ -56,7 +59,7 @@ pub(super) struct Ingest {
 
 impl Ingest {
     pub(super) fn run(mut self, runtime: &Runtime, mut queue: mpsc::Receiver<Command>) {
-        let mut looked = Instant::now();
+        let (mut looked, mut placed) = (Instant::now(), Instant::now());
         while !self.shared.stop.load(Ordering::SeqCst) {
             if self.shared.backlog.is_abandoned() {
                 return self.give_up();
@@ -87,6 +90,14 @@ impl Ingest {
             }
             for (node, rival) in self.rivals.due(Instant::now()) {
                 self.take_over(&node, rival);
+            }
+            if placed.elapsed() > PLACE_AGAIN {
+                placed = Instant::now();
+                let now = self.clock.now_usec();
+                let news = self.persist("say which pods are where", |store| store.place_again(now));
+                if news.is_some_and(|news| news > 0) {
+                    self.settle();
+                }
             }
             if looked.elapsed() > LOOK_FOR_IDLE {
                 looked = Instant::now();
