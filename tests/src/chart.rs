@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use evenkeel_model::yaml::{self, Bounds};
 use serde_json::{Value, json};
 
@@ -46,30 +47,30 @@ impl Helm {
         serde_json::from_str(&machine::run(&mut helm)?).context("scripts/helm.py printed no JSON")
     }
 
-    /// What the chart is with each of these values: objects and, after them, those of hooks.
+    /// What the chart is with each of these values: objects and, after them, those of hooks. Side by side, since Helm's client takes its
+    /// time: a few questions a second to an API server.
     ///
     /// # Errors
     ///
     /// Fails when Helm refuses one of them.
     pub fn rendered(&self, namespace: &str, values: &[Value]) -> Result<Vec<Vec<Value>>> {
-        let steps: Vec<Value> = values
-            .iter()
-            .flat_map(|values| [json!({ "install": values }), json!({ "uninstall": null })])
-            .collect();
-        let done = self.steps(namespace, &steps)?;
-        let installed = done.iter().filter(|step| step["step"] == "install").zip(values);
-        installed
-            .map(|(step, values)| {
-                if let Some(error) = step["error"].as_str() {
-                    bail!("{values}: {error}");
-                }
-                let mut all = objects(step["manifest"].as_str().unwrap_or_default())?;
-                for hook in step["hooks"].as_array().into_iter().flatten() {
-                    all.extend(objects(hook.as_str().unwrap_or_default())?);
-                }
-                Ok(all)
-            })
-            .collect()
+        let install = |values: &Value| -> Result<Vec<Value>> {
+            let done = self.steps(namespace, &[json!({ "install": values })])?;
+            let step = done.first().context("no step was taken")?;
+            if let Some(error) = step["error"].as_str() {
+                bail!("{values}: {error}");
+            }
+            let mut all = objects(step["manifest"].as_str().unwrap_or_default())?;
+            for hook in step["hooks"].as_array().into_iter().flatten() {
+                all.extend(objects(hook.as_str().unwrap_or_default())?);
+            }
+            Ok(all)
+        };
+        thread::scope(|scope| {
+            let all: Vec<_> = values.iter().map(|values| scope.spawn(|| install(values))).collect();
+            let joined = all.into_iter().map(|one| one.join().map_err(|_| anyhow!("a thread panicked"))?);
+            joined.collect()
+        })
     }
 }
 

@@ -11,8 +11,8 @@ use nix::fcntl::{Flock, FlockArg};
 use crate::archive::Archive;
 use crate::{machine, places};
 
-/// The package that has it.
-const PACKAGE: &str = "kubernetes-client";
+/// The package that has it, of that release whatever is installed.
+const PACKAGE: &str = "kubectl/trixie";
 
 /// The cached program, downloaded first if there is none.
 ///

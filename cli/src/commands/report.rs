@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::client::{self, Peers};
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
+use crate::output::{Answer, Format, Output};
 use crate::table::{Cell, Table, Tone};
 use crate::wire;
 
@@ -53,6 +53,8 @@ struct Report {
 struct NodeReport {
     cluster: String,
     node: String,
+    /// enforce or dry-run; absent where the agent's start is no longer known.
+    mode: Option<String>,
     containers: u32,
     changes: usize,
     /// Nothing was left out.
@@ -95,50 +97,71 @@ pub(crate) async fn run(args: &ReportArgs, peers: &Peers<'_>, output: &Output) -
     Ok(Answer::Yes)
 }
 
+/// Kinds of decisions about what is set against pressure for a while, and about deeds: they say nothing of what stands.
+const FOR_A_WHILE: [&str; 7] = ["relieve", "release", "starved", "thrash", "kill", "evict", "restart"];
+
 /// What is the node's, a container's, and which knob.
 type Key = (String, Option<String>, Option<String>, String);
 
 /// What nodes would change by their decisions, oldest first.
 fn told(nodes: &[Node], events: Vec<Decision>) -> Report {
-    let mut standing: BTreeMap<Key, Change> = BTreeMap::new();
-    let mut started: BTreeSet<String> = BTreeSet::new();
-    for event in events {
-        if is_start(&event) {
-            // It looks at everything anew.
-            standing.retain(|(node, ..), _| *node != event.node);
-            started.insert(event.node);
-            continue;
-        }
-        if event.kind == "gone" {
-            let of = |pod: &Option<String>, container: &Option<String>| {
-                *pod == event.pod && (event.container.is_none() || *container == event.container)
-            };
-            standing.retain(|(node, pod, container, _), _| *node != event.node || !of(pod, container));
-            continue;
-        }
-        let Some(knob) = event.knob.clone() else { continue };
-        let key = (event.node.clone(), event.pod.clone(), event.container.clone(), knob.clone());
-        if event.result != "would-do" {
-            standing.remove(&key);
-            continue;
-        }
-        let Decision { node, pod, container, old: now, new: then, reason: why, .. } = event;
-        standing.insert(key, Change { node, pod, container, knob, now, then, why });
-    }
+    let mut known = Known::default();
+    events.into_iter().for_each(|event| known.take(event));
+    let Known { standing, started } = known;
     let changes: Vec<Change> = standing.into_values().collect();
     let nodes = nodes.iter().map(|node| NodeReport {
         cluster: node.cluster.clone(),
         node: node.name.clone(),
+        mode: started.get(&node.name).cloned(),
         containers: node.containers,
         changes: changes.iter().filter(|change| change.node == node.name).count(),
-        complete: started.contains(&node.name),
+        complete: started.contains_key(&node.name),
     });
     Report { nodes: nodes.collect(), changes }
 }
 
-/// The agent's first decision: "the agent VERSION starts".
-fn is_start(event: &Decision) -> bool {
-    event.kind == "agent" && event.reason.starts_with("the agent ") && event.reason.ends_with(" starts")
+/// What the decisions so far come to.
+#[derive(Default)]
+struct Known {
+    standing: BTreeMap<Key, Change>,
+    /// Nodes whose agent's start is known, with its mode.
+    started: BTreeMap<String, String>,
+}
+
+impl Known {
+    fn take(&mut self, event: Decision) {
+        if let Some(mode) = starts(&event) {
+            self.started.insert(event.node.clone(), mode.to_owned());
+            // It looks at everything anew.
+            self.standing.retain(|(node, ..), _| *node != event.node);
+        } else if event.kind == "gone" {
+            let is_gone = |pod: &Option<String>, container: &Option<String>| {
+                *pod == event.pod && (event.container.is_none() || *container == event.container)
+            };
+            self.standing
+                .retain(|(node, pod, container, _), _| *node != event.node || !is_gone(pod, container));
+        } else if !FOR_A_WHILE.contains(&event.kind.as_str()) {
+            self.set(event);
+        }
+    }
+
+    /// The newest word about a knob.
+    fn set(&mut self, event: Decision) {
+        let Some(knob) = event.knob else { return };
+        let key = (event.node.clone(), event.pod.clone(), event.container.clone(), knob.clone());
+        if event.result != "would-do" {
+            self.standing.remove(&key);
+            return;
+        }
+        let Decision { node, pod, container, old: now, new: then, reason: why, .. } = event;
+        self.standing.insert(key, Change { node, pod, container, knob, now, then, why });
+    }
+}
+
+/// The mode of an agent, where this is its first decision: the only one that names mode and rules.
+fn starts(event: &Decision) -> Option<&str> {
+    let is_start = event.kind == "agent" && event.inputs.contains_key("rules");
+    event.inputs.get("mode").filter(|_| is_start).map(String::as_str)
 }
 
 /// What an agent would change by its status.
@@ -169,8 +192,10 @@ fn standing(status: GetStatusResponse) -> Report {
     let managed: Vec<&ContainerStatus> = status.containers.iter().filter(|of| of.managed).collect();
     changes.extend(managed.iter().flat_map(|container| of_container(&node, container)));
     let containers = u32::try_from(status.containers.len()).unwrap_or(u32::MAX);
+    let mode = Some(status.mode).filter(|mode| !mode.is_empty());
+    let changed = changes.len();
     let row =
-        NodeReport { cluster: status.cluster, node, containers, changes: changes.len(), complete: true };
+        NodeReport { cluster: status.cluster, node, mode, containers, changes: changed, complete: true };
     Report { nodes: vec![row], changes }
 }
 
@@ -197,11 +222,42 @@ fn text(report: &Report, output: &Output) -> String {
         let star = if incomplete.contains(node) { "*" } else { "" };
         format!("{node}{star}")
     };
-    let mut titles = vec!["NODE", "POD", "CONTAINER", "KNOB", "NOW", "THEN"];
-    if output.is_wide() {
-        titles.push("WHY");
+    let changes = output.rendered(&changes(report, output.is_wide(), starred));
+    if output.format() == Format::Csv {
+        return changes;
     }
-    let mut changes = Table::new(&titles);
+    let mut text = output.rendered(&nodes(report, starred));
+    if !report.changes.is_empty() {
+        text.push('\n');
+        text.push_str(&changes);
+    }
+    if !incomplete.is_empty() {
+        text.push_str(
+            "\n* the agent's start is no longer among the decisions that the recommender keeps (history.max_events): there may be more; \
+             evenkeel report --would-change --this-node says all of it on the node\n",
+        );
+    }
+    text
+}
+
+fn nodes(report: &Report, starred: impl Fn(&str) -> String) -> Table {
+    let mut table = Table::new(&["NODE", "MODE", "CONTAINERS", "WOULD-CHANGE"]);
+    for node in &report.nodes {
+        let count = match (node.changes, node.complete) {
+            (0, false) => Cell::toned("not known", Tone::Warn),
+            (0, true) => Cell::toned("nothing", Tone::Good),
+            (count, _) => count.to_string().into(),
+        };
+        let mode = node.mode.as_deref().unwrap_or("-");
+        table.row(vec![starred(&node.node).into(), mode.into(), node.containers.to_string().into(), count]);
+    }
+    table
+}
+
+fn changes(report: &Report, wide: bool, starred: impl Fn(&str) -> String) -> Table {
+    let mut titles = vec!["NODE", "POD", "CONTAINER", "KNOB", "NOW", "THEN"];
+    titles.extend(wide.then_some("WHY"));
+    let mut table = Table::new(&titles);
     for change in &report.changes {
         let text = |text: &Option<String>| Cell::from(text.as_deref().unwrap_or("-"));
         let mut row = vec![
@@ -212,35 +268,10 @@ fn text(report: &Report, output: &Output) -> String {
             text(&change.now),
             text(&change.then),
         ];
-        if output.is_wide() {
-            row.push(change.why.as_str().into());
-        }
-        changes.row(row);
+        row.extend(wide.then(|| change.why.as_str().into()));
+        table.row(row);
     }
-    if matches!(output.format(), crate::output::Format::Csv) {
-        return output.rendered(&changes);
-    }
-    let mut nodes = Table::new(&["NODE", "CONTAINERS", "WOULD-CHANGE"]);
-    for node in &report.nodes {
-        let count = match (node.changes, node.complete) {
-            (0, false) => Cell::toned("not known", Tone::Warn),
-            (0, true) => Cell::toned("nothing", Tone::Good),
-            (count, _) => count.to_string().into(),
-        };
-        nodes.row(vec![starred(&node.node).into(), node.containers.to_string().into(), count]);
-    }
-    let mut text = output.rendered(&nodes);
-    if !report.changes.is_empty() {
-        text.push('\n');
-        text.push_str(&output.rendered(&changes));
-    }
-    if !incomplete.is_empty() {
-        text.push_str(
-            "\n* the agent's start is no longer among the decisions that the recommender keeps (history.max_events): there may be more; \
-             evenkeel report --would-change --this-node says all of it on the node\n",
-        );
-    }
-    text
+    table
 }
 
 #[cfg(test)]
@@ -262,7 +293,9 @@ mod tests {
     }
 
     fn start(node: &str) -> Decision {
-        Decision { reason: "the agent 0.1.0 starts".to_owned(), ..event(node, "", "agent", None, "done", "") }
+        let inputs = [("mode", "dry-run"), ("rules", "kubelet")];
+        let inputs = inputs.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        Decision { inputs, ..event(node, "", "agent", None, "done", "") }
     }
 
     #[test]
@@ -295,5 +328,6 @@ mod tests {
         );
         let nodes = report.nodes.iter().map(|node| (node.node.as_str(), node.changes, node.complete));
         assert_eq!(nodes.collect::<Vec<_>>(), [("n1", 2, true), ("n2", 1, false), ("n3", 0, true)]);
+        assert_eq!(report.nodes[0].mode.as_deref(), Some("dry-run"));
     }
 }

@@ -1,12 +1,15 @@
 //! Our own programs take what the chart gives them: their configuration as pods read it, and their arguments.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use evenkeel_model::quantity::Quantity;
 use evenkeel_tests::chart::{Helm, name};
 use evenkeel_tests::{machine, places, require};
+use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
 use super::parts::{NAMESPACE, containers, object, pod, rendered};
@@ -33,6 +36,22 @@ fn mounted(all: &[Value], pod: &Value, directory: &Path) -> Result<PathBuf> {
     }
     let (_, own) = files.iter().find(|(key, _)| *key != "values.toml").context("no file")?;
     Ok(directory.join(own))
+}
+
+/// A program of ours that reads this file. Certificate and key are looked at, and are in no configuration.
+fn reading(program: &str, file: &Path, scratch: &Path) -> Result<Command> {
+    let (cert, key) = (scratch.join("tls.crt"), scratch.join("tls.key"));
+    if !key.exists() {
+        let pair = KeyPair::generate()?;
+        let made = CertificateParams::new(vec!["evenkeel-recommender".to_owned()])?.self_signed(&pair)?;
+        fs::write(&cert, made.pem())?;
+        fs::write(&key, pair.serialize_pem())?;
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600))?;
+    }
+    let mut command = places::command(program)?;
+    command.env("EVENKEEL_RECOMMENDER_TLS__CERT", cert).env("EVENKEEL_RECOMMENDER_TLS__KEY", key);
+    command.arg("--config").arg(file);
+    Ok(command)
 }
 
 /// The program of a container, and what it is started with.
@@ -70,14 +89,14 @@ fn our_programs_take_their_configuration_and_their_arguments() -> Result<()> {
                     continue;
                 }
                 let file = mounted(&all, pod, scratch.path())?;
-                let mut asked = places::command(&program)?;
+                let mut asked = reading(&program, &file, scratch.path())?;
                 for variable in container["env"].as_array().into_iter().flatten() {
                     let value = variable["value"].as_str().unwrap_or("from-a-field");
                     asked.env(variable["name"].as_str().context("no name")?, value);
                 }
-                asked.arg("--config").arg(&file).args(["config", "validate"]);
+                asked.args(["config", "validate"]);
                 let said = machine::run(&mut asked).with_context(|| format!("{of} with {values}"))?;
-                assert!(said.starts_with("valid"), "{of} with {values}: {said}");
+                assert!(said.contains("valid; read"), "{of} with {values}: {said}");
                 let extra =
                     !values[if of.starts_with("DaemonSet") { "agent" } else { "recommender" }]["config"]
                         .is_null();
@@ -101,8 +120,8 @@ fn what_is_kept_fits_into_the_storage() -> Result<()> {
         let deployment = object(&all, &format!("Deployment/{NAMESPACE}/evenkeel-recommender"));
         let file =
             mounted(&all, pod(deployment.context("no Deployment")?).context("no pod")?, scratch.path())?;
-        let mut asked = places::command("evenkeel-recommender")?;
-        let shown = machine::run(asked.arg("--config").arg(file).args(["config", "show"]))?;
+        let mut asked = reading("evenkeel-recommender", &file, scratch.path())?;
+        let shown = machine::run(asked.args(["config", "show"]))?;
         let bytes = |text: &str| -> Result<i128> { Ok(text.parse::<Quantity>()?.value()) };
         let of = |section: &str, key: &str| -> Result<i128> {
             let (_, text) = shown.split_once(&format!("[{section}]")).context("no such section")?;
