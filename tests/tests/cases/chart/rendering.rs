@@ -163,11 +163,8 @@ fn runs_on(spec: &Value, label: Option<&str>) -> bool {
         term["matchExpressions"].as_array().into_iter().flatten().all(|expression| {
             assert_eq!(expression["key"], "evenkeel.dev/mode");
             let is_among = label.is_some_and(|label| expression["values"] == json!([label]));
-            match expression["operator"].as_str() {
-                Some("In") => is_among,
-                Some("NotIn") => !is_among,
-                other => panic!("operator {other:?}"),
-            }
+            assert!(["In", "NotIn"].iter().any(|known| expression["operator"] == *known), "{expression}");
+            is_among == (expression["operator"] == "In")
         })
     })
 }

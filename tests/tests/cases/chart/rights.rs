@@ -1,6 +1,6 @@
 //! What pods may do on their nodes, and accounts at the API server.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use evenkeel_tests::chart::{Helm, name};
 use evenkeel_tests::require;
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ fn no_container_is_privileged_and_the_host_is_mounted_where_it_must_be() -> Resu
 }
 
 /// What the accounts may, as (account, group/resource, verbs); view.yaml's list is checked where it is followed.
-fn granted(all: &[Value]) -> Vec<(String, String, String)> {
+fn granted(all: &[Value]) -> Result<Vec<(String, String, String)>> {
     let mut found = Vec::new();
     for binding in
         all.iter().filter(|object| object["kind"].as_str().is_some_and(|kind| kind.ends_with("Binding")))
@@ -68,7 +68,7 @@ fn granted(all: &[Value]) -> Vec<(String, String, String)> {
         let (kind, role) = (&binding["roleRef"]["kind"], &binding["roleRef"]["name"]);
         assert_eq!(binding["roleRef"]["apiGroup"], "rbac.authorization.k8s.io");
         let role = all.iter().find(|object| object["kind"] == *kind && object["metadata"]["name"] == *role);
-        let role = role.unwrap_or_else(|| panic!("{} names no role", name(binding)));
+        let role = role.with_context(|| format!("{} names no role", name(binding)))?;
         assert_eq!(binding["kind"], format!("{}Binding", role["kind"].as_str().unwrap_or_default()));
         for subject in binding["subjects"].as_array().into_iter().flatten() {
             assert_eq!(
@@ -89,7 +89,7 @@ fn granted(all: &[Value]) -> Vec<(String, String, String)> {
         }
     }
     found.sort();
-    found
+    Ok(found)
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn accounts_may_what_they_need_and_agents_nothing() -> Result<()> {
     require!(helm.is_ok(), format!("{:#}", helm.unwrap_err()));
     let all = helm?.rendered(NAMESPACE, &[json!({})])?.remove(0);
     let (view, rest): (Vec<_>, Vec<_>) =
-        granted(&all).into_iter().partition(|(who, ..)| who.contains("recommender-view"));
+        granted(&all)?.into_iter().partition(|(who, ..)| who.contains("recommender-view"));
     assert!(view.len() > 15 && view.iter().all(|(.., verbs)| verbs == "list,watch"), "{view:?}");
     assert!(view.iter().all(|(_, resource, _)| resource != "/secrets" && resource != "/configmaps"));
     let rest: Vec<String> = rest.iter().map(|(who, what, verbs)| format!("{who}: {verbs} {what}")).collect();
