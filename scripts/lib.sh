@@ -101,6 +101,27 @@ need_client() {
         "$at/bin/pip" -q --disable-pip-version-check install "$repository/clients/python[pandas]" ||
         warn "the Python client cannot be installed: its tests are skipped, each with a line that says so"
 }
+# Below cargo's target directory, so that nothing of the machine changes.
+fixtures() { cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1\/fixtures/'; }
+# Helm's own code, which renders the chart: a shared library in a wheel of PyPI that is unpacked and not installed, since it is made for
+# another Python.
+need_helm() {
+    local at
+    at=$(fixtures)/helm
+    [ ! -e "$at/libhelm.so" ] || return 0
+    need_tools python3
+    python3 -m pip --version > /dev/null 2>&1 || install_packages "pip" python3-pip
+    say "fetching Helm's library from PyPI (helm-sdkpy) to $at"
+    mkdir -p "$at/wheel"
+    python3 -m pip -q --disable-pip-version-check download --no-deps --python-version 3.12 --only-binary=:all: \
+        --dest "$at/wheel" helm-sdkpy==0.1.32 &&
+        python3 -m zipfile -e "$at"/wheel/*.whl "$at/wheel/tree" &&
+        mv "$at/wheel/tree/helm_sdkpy/_lib/linux-$(machine)/libhelm_sdkpy.so" "$at/libhelm.so" &&
+        rm -r "$at/wheel" ||
+        warn "no Helm: tests of the chart are skipped, each with a line that says so"
+}
+# The machine's name as Go and Debian have it.
+machine() { case $(uname -m) in x86_64) echo amd64 ;; aarch64) echo arm64 ;; *) uname -m ;; esac }
 # A Go with gRPC, for the same.
 need_go() {
     need_tools go

@@ -91,8 +91,14 @@ pub(crate) enum Command {
     /// Put back what knobs held before the agent first wrote them. Stop the agent first.
     #[command(after_help = "Examples:
   systemctl stop evenkeel-agent && evenkeel-agent restore
-  evenkeel-agent restore -o json")]
-    Restore,
+  evenkeel-agent restore -o json
+  evenkeel-agent restore --purge")]
+    Restore {
+        /// Then remove everything the agent keeps: its state directory, its socket and its lock. Where something could not be put back, all
+        /// of it stays.
+        #[arg(long)]
+        purge: bool,
+    },
     /// Print the manual page, or write the pages of all commands to a directory.
     #[command(after_help = "Examples:
   evenkeel-agent man | man -l -

@@ -2,6 +2,8 @@
 //!
 //! Two that write would take each other for somebody else, and journal each other's values as originals.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, bail};
 use evenkeel_enforce::config::Mode;
 use evenkeel_log::{Lock, LogError};
@@ -10,6 +12,11 @@ use crate::config::Config;
 
 /// The lock's file below `roots.run`.
 const LOCK: &str = "evenkeel/agent.lock";
+
+/// Where the lock is.
+pub(crate) fn lock(config: &Config) -> PathBuf {
+    config.enforce.roots.run.join(LOCK)
+}
 
 /// Takes the machine's lock, held until dropped. A dry run needs none and gets none. Where the lock cannot be had for
 /// another reason than another agent, that is said and the agent goes on, unless `strict` is set.
@@ -20,7 +27,7 @@ pub(crate) fn only_agent(config: &Config) -> anyhow::Result<Option<Lock>> {
     if config.enforce.mode == Mode::DryRun {
         return Ok(None);
     }
-    let path = config.enforce.roots.run.join(LOCK);
+    let path = lock(config);
     let shown = path.display();
     let dir = path.parent().unwrap_or(&path);
     let made = evenkeel_net::socket::make_dir(dir).with_context(|| format!("cannot make {}", dir.display()));

@@ -95,7 +95,9 @@ fn dispatch(args: &Args) -> Result<bool, Failure> {
             };
             print(args, &text, || serde_json::json!({"valid": true, "files": files}))?;
         }
-        Some(Command::Restore) => return Ok(restore::run(&read()?.0.enforcing_unless_told(), args.output)?),
+        Some(Command::Restore { purge }) => {
+            return Ok(restore::run(&read()?.0.enforcing_unless_told(), args.output, purge)?);
+        }
         Some(Command::Man(asked)) => write(&manual(&asked)?)?,
         Some(Command::Completion(asked)) => write(&evenkeel_manual::completion(Args::command(), &asked))?,
         Some(Command::Guardian) => guardian::run(&config::from_environment_alone()?.enforce)?,

@@ -130,6 +130,7 @@ pub(crate) enum Command {
     Ca(commands::ca::CaCommand),
     Audit(commands::audit::AuditArgs),
     Namespaces(commands::namespaces::NamespacesArgs),
+    Report(commands::report::ReportArgs),
     Dashboard(commands::dashboard::DashboardArgs),
     Doctor(commands::doctor::DoctorArgs),
     Quantity(commands::quantity::QuantityArgs),
@@ -137,6 +138,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Qos(commands::qos::QosCommand),
     Config(commands::config::ConfigArgs),
+    Uninstall(commands::uninstall::UninstallArgs),
     /// Print the completion script of a shell.
     #[command(after_help = "Examples:
   evenkeel completion bash > /etc/bash_completion.d/evenkeel

@@ -56,6 +56,23 @@ fn events_are_filtered_and_in_the_pinned_form() {
 }
 
 #[test]
+fn what_enforcing_would_change_is_told_by_node_and_by_one_agent() {
+    let all = ask(&["report", "--would-change", "-o", "json"]);
+    assert_eq!(all.status, 0, "{all:?}");
+    let nodes = all.json()["nodes"].as_array().unwrap().len();
+    assert!(nodes > 0 && all.json()["nodes"][0]["complete"] == json!(false), "{}", all.out);
+    let people = ask(&["report", "--would-change"]).out;
+    assert!(people.contains("WOULD-CHANGE") && people.contains("--this-node says all of it"), "{people}");
+    let one = ask(&["report", "--would-change", "--this-node", "-o", "json"]);
+    assert_eq!((one.status, one.json()["nodes"][0]["complete"].clone()), (0, json!(true)), "{one:?}");
+    let count = one.json()["changes"].as_array().unwrap().len();
+    assert_eq!(one.json()["nodes"][0]["changes"], json!(count));
+    let none = ask(&["report", "--would-change", "--node", "nowhere"]);
+    assert!(none.status == 1 && none.err.contains("no node of this name"), "{none:?}");
+    assert_eq!(run(&["report"]).status, 2);
+}
+
+#[test]
 fn following_events_prints_one_object_to_a_line_until_the_agent_ends() {
     let found = ask(&["events", "--follow", "-o", "json"]);
     assert_eq!(found.status, 0, "{found:?}");

@@ -186,7 +186,7 @@ mod tests {
     /// The role that is shipped lists and watches every kind by its group, and nothing else.
     #[test]
     fn the_shipped_role_may_see_what_is_followed_and_no_more() {
-        let text = include_str!("../../packaging/kubernetes/view.yaml");
+        let text = include_str!("../../packaging/kubernetes/base/view.yaml");
         let objects: Vec<Value> = yaml::documents(text, Bounds { documents: 20, nodes: 10_000 }).unwrap();
         let role = objects.iter().find(|object| object["kind"] == "ClusterRole").unwrap();
         let mut allowed = Vec::new();

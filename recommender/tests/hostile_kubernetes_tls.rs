@@ -22,8 +22,8 @@ use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-const MANIFEST: &str = include_str!("../../packaging/kubernetes/recommender.yaml");
-const AGENT: &str = include_str!("../../packaging/kubernetes/agent.yaml");
+const MANIFEST: &str = include_str!("../../packaging/kubernetes/base/recommender.yaml");
+const AGENT: &str = include_str!("../../packaging/kubernetes/base/agent.yaml");
 /// Where the manifest mounts the Secret.
 const MOUNTED: &str = "/var/run/secrets/evenkeel-tls";
 const NAME: &str = "evenkeel-recommender.evenkeel.svc";

@@ -8,11 +8,14 @@
 //! Two rules hold for every fixture. It waits for the state it wants and never for a time ([`wait`]), and what cannot
 //! be had on this machine is said loudly and is an error where `CI` is set ([`require!`]).
 
+mod archive;
 pub mod cgroups;
 pub mod chance;
+pub mod chart;
 pub mod daemon;
 pub mod figures;
 pub mod image;
+pub mod kubectl;
 pub mod machine;
 pub mod places;
 pub mod processes;
@@ -21,6 +24,7 @@ pub mod runtime;
 pub mod skip;
 pub mod stage;
 pub mod stalls;
+pub mod strict;
 pub mod thrash;
 pub mod vm;
 pub mod wait;

@@ -50,7 +50,7 @@ fn errors_name_place_key_reason_and_remedy() {
 /// The configuration of the manifest, by the reader that its pod has.
 #[test]
 fn the_manifest_for_kubernetes_is_valid_and_streams_over_tls() {
-    let manifest = include_str!("../../../packaging/kubernetes/agent.yaml");
+    let manifest = include_str!("../../../packaging/kubernetes/base/agent.yaml");
     let bounds = evenkeel_model::yaml::Bounds { documents: 10, nodes: 10_000 };
     let all: Vec<serde_json::Value> = evenkeel_model::yaml::documents(manifest, bounds).unwrap();
     let text = all.iter().find_map(|object| object["data"]["agent.toml"].as_str()).unwrap();

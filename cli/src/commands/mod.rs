@@ -22,10 +22,12 @@ pub(crate) mod qos;
 pub(crate) mod quantity;
 pub(crate) mod recommend;
 pub(crate) mod replay;
+pub(crate) mod report;
 pub(crate) mod series;
 pub(crate) mod snapshot;
 pub(crate) mod status;
 pub(crate) mod top;
+pub(crate) mod uninstall;
 pub(crate) mod usage;
 pub(crate) mod version;
 
@@ -81,6 +83,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Ca(command) => block_on(ca::run(&command, &recommender, &output)),
         Command::Nodes(args) => block_on(nodes::run(&args, &recommender, &output)),
         Command::Namespaces(args) => block_on(namespaces::run(&args, &recommender, &output)),
+        Command::Report(args) => block_on(report::run(&args, &peers, &output)),
         Command::Doctor(args) => block_on(doctor::run(&args, &peers, &output)),
         Command::Dashboard(args) => dashboard::run(&args, &recommender),
         Command::Backtest(args) => backtest::run(&args, &recommender, &output),
@@ -90,6 +93,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Config(args) => config::run(&args),
         Command::Completion(args) => completion::run(&args),
         Command::Man(args) => man::run(&args),
+        Command::Uninstall(args) => uninstall::run(&args, &output),
         Command::Version(args) => version::run(&args, &output),
     };
     answer.map(ExitCode::from)

@@ -4,6 +4,8 @@
 //! (`Retry-After`), else after twice as long each time. A list whose pages have expired (410 Gone) is for the caller to
 //! begin again, since it has used the first pages already.
 
+pub(crate) mod write;
+
 use std::thread;
 use std::time::Duration;
 

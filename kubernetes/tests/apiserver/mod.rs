@@ -225,6 +225,18 @@ impl ApiServer {
         self.known.lock().unwrap().store.delete(collection, &key).unwrap();
     }
 
+    /// Every object, by where its kind is listed, namespace and name.
+    pub(crate) fn everything(&self) -> BTreeMap<(String, String, String), Value> {
+        let known = self.known.lock().unwrap();
+        let all = known.store.objects.iter().flat_map(|(collection, objects)| {
+            objects.iter().map(move |((namespace, name), text)| {
+                let key = (collection.to_string(), namespace.clone(), name.clone());
+                (key, serde_json::from_str(text).unwrap())
+            })
+        });
+        all.collect()
+    }
+
     /// Forgets all versions before the present one, as etcd's compaction does.
     pub(crate) fn compact(&self) {
         self.known.lock().unwrap().store.compact();

@@ -20,12 +20,14 @@ use super::store::{Frozen, Key, Store};
 use super::watches;
 
 /// Group, plural and kind of what is served; those in no namespace.
-const KINDS: [(&str, &str, &str); 28] = [
+const KINDS: [(&str, &str, &str); 36] = [
     ("", "nodes", "Node"),
     ("", "pods", "Pod"),
     ("", "namespaces", "Namespace"),
     ("", "services", "Service"),
     ("", "configmaps", "ConfigMap"),
+    ("", "secrets", "Secret"),
+    ("", "serviceaccounts", "ServiceAccount"),
     ("", "replicationcontrollers", "ReplicationController"),
     ("", "persistentvolumes", "PersistentVolume"),
     ("", "persistentvolumeclaims", "PersistentVolumeClaim"),
@@ -35,9 +37,15 @@ const KINDS: [(&str, &str, &str); 28] = [
     ("apps", "statefulsets", "StatefulSet"),
     ("apps", "deployments", "Deployment"),
     ("apps", "daemonsets", "DaemonSet"),
+    ("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"),
     ("batch", "jobs", "Job"),
     ("batch", "cronjobs", "CronJob"),
     ("coordination.k8s.io", "leases", "Lease"),
+    ("networking.k8s.io", "networkpolicies", "NetworkPolicy"),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", "ClusterRoleBinding"),
+    ("rbac.authorization.k8s.io", "clusterroles", "ClusterRole"),
+    ("rbac.authorization.k8s.io", "rolebindings", "RoleBinding"),
+    ("rbac.authorization.k8s.io", "roles", "Role"),
     ("storage.k8s.io", "storageclasses", "StorageClass"),
     ("storage.k8s.io", "csinodes", "CSINode"),
     ("storage.k8s.io", "csidrivers", "CSIDriver"),

@@ -179,7 +179,7 @@ mod tests {
     /// The role that is shipped follows every kind, writes statuses, reads controllers, and allows nothing else.
     #[test]
     fn the_shipped_role_may_write_statuses_and_no_more() {
-        let text = include_str!("../../../packaging/kubernetes/objects.yaml");
+        let text = include_str!("../../../packaging/kubernetes/base/objects.yaml");
         let objects: Vec<Value> = yaml::documents(text, Bounds { documents: 20, nodes: 10_000 }).unwrap();
         let role = objects.iter().find(|object| object["kind"] == "ClusterRole").unwrap();
         let texts = |value: &Value| -> Vec<String> {

@@ -89,6 +89,11 @@ impl AgentSetup {
         self.set("stream.recommender", &quoted(address))
     }
 
+    /// Its state directory, unless set otherwise.
+    pub fn state(&self) -> PathBuf {
+        self.directory.join("agent")
+    }
+
     /// The agent's socket.
     pub fn socket(&self) -> PathBuf {
         self.directory.join("agent.sock")

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use nix::fcntl::{Flock, FlockArg};
 
-use super::archive::Archive;
+use crate::archive::Archive;
 use crate::{machine, places};
 
 const META_PACKAGE: &str = "linux-image-cloud-amd64";

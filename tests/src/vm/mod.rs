@@ -5,7 +5,6 @@
 //! the processor in software (TCG) and so runs wherever it is installed, with or without virtualisation. Power-on to
 //! script takes some seconds. The script's output and status come back over a serial port.
 
-mod archive;
 mod cases;
 mod initramfs;
 mod kernel;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use nix::fcntl::{Flock, FlockArg};
 use tempfile::TempDir;
 
-use super::archive::Archive;
+use crate::archive::Archive;
 use crate::{machine, places};
 
 /// First process of such a guest: makes a root file system of its own in memory and leaves it to systemd.

@@ -130,6 +130,13 @@ fn restore_puts_the_originals_back() -> Result<()> {
     assert_eq!((score(pid)?, cgroup.read("cpu", file)?.as_str()), (0, before), "{}", restored.said());
     let again = site.agent.run(&["restore"])?;
     assert_eq!(again.status, Some(0), "{}", again.said());
+    assert!(site.agent.state().join("journal.jsonl").exists() && site.agent.socket().exists());
+    // Nothing of the agent is left on the machine; again, too.
+    for _ in 0..2 {
+        let purged = site.agent.run(&["restore", "--purge"])?;
+        assert_eq!(purged.status, Some(0), "{}", purged.said());
+        assert!(!site.agent.state().exists() && !site.agent.socket().exists(), "{}", purged.said());
+    }
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use super::liar::Liar;
 
 /// Steers a terminal in every way there is.
 const ESCAPES: &str = "stop\u{1b}]0;title\u{7}\u{1b}[2J\u{9b}31m\u{202e}gpj\nline";
-/// What the agent's pod on Kubernetes may use (packaging/kubernetes/agent.yaml).
+/// What the agent's pod on Kubernetes may use (packaging/kubernetes/base/agent.yaml).
 const MOST_MEMORY: u64 = 128 << 20;
 /// Ticks: twice a second.
 const INTERVAL: Duration = Duration::from_millis(500);

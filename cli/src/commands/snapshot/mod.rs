@@ -75,6 +75,25 @@ pub(crate) struct ServerArgs {
     page_size: u32,
 }
 
+impl ServerArgs {
+    /// A client of it.
+    ///
+    /// # Errors
+    /// When no server is known, or what names it cannot be used.
+    pub(crate) fn client(&self) -> Result<Client, Failure> {
+        let choice = Choice {
+            kubeconfig: self.kubeconfig.clone(),
+            context: self.context.clone(),
+            server: self.server.clone(),
+        };
+        let target = target(&choice)?;
+        if target.cluster.insecure_skip_tls_verify {
+            warn("the server's certificate is not checked (insecure-skip-tls-verify)");
+        }
+        Client::new(target)
+    }
+}
+
 /// What was saved.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -140,16 +159,7 @@ struct Wish<'a> {
 }
 
 fn save(args: &ServerArgs, wish: Wish<'_>, sink: &mut Sink) -> Result<Saved, Failure> {
-    let choice = Choice {
-        kubeconfig: args.kubeconfig.clone(),
-        context: args.context.clone(),
-        server: args.server.clone(),
-    };
-    let target = target(&choice)?;
-    if target.cluster.insecure_skip_tls_verify {
-        warn("the server's certificate is not checked (insecure-skip-tls-verify)");
-    }
-    let mut client = Client::new(target)?;
+    let mut client = args.client()?;
     let mut saved = Saved { server: client.server().to_owned(), ..Saved::default() };
     let progress = Progress { on: stderr().is_terminal() };
     for kind in &KINDS {

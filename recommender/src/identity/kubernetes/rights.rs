@@ -167,7 +167,7 @@ mod tests {
 
     /// Verbs and resources that a cluster role of the manifests gives.
     fn given(role: &str) -> Vec<(String, String)> {
-        let text = include_str!("../../../../packaging/kubernetes/access.yaml");
+        let text = include_str!("../../../../packaging/kubernetes/base/access.yaml");
         let documents: Vec<Value> = yaml::documents(text, Bounds { documents: 10, nodes: 1000 }).unwrap();
         let found = documents.iter().find(|object| object["metadata"]["name"] == role).unwrap();
         let texts = |value: &Value| serde_json::from_value::<Vec<String>>(value.clone()).unwrap();
@@ -204,8 +204,8 @@ mod tests {
     #[test]
     fn the_manifests_and_the_defaults_mean_the_same_audience_and_account() {
         let defaults = crate::config::KubernetesSection::default();
-        let agent = include_str!("../../../../packaging/kubernetes/agent.yaml");
-        let recommender = include_str!("../../../../packaging/kubernetes/recommender.yaml");
+        let agent = include_str!("../../../../packaging/kubernetes/base/agent.yaml");
+        let recommender = include_str!("../../../../packaging/kubernetes/base/recommender.yaml");
         for (text, want) in [
             (agent, format!("audience: {},", defaults.audience)),
             (recommender, format!("audience = {:?}", defaults.audience)),

@@ -13,13 +13,13 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// An index to look packages up in.
 #[derive(Debug)]
-pub(super) struct Archive {
+pub(crate) struct Archive {
     options: Vec<String>,
 }
 
 impl Archive {
     /// The machine's own.
-    pub(super) fn own() -> Archive {
+    pub(crate) fn own() -> Archive {
         Archive { options: vec!["APT::Sandbox::User=root".to_string()] }
     }
 
@@ -28,7 +28,7 @@ impl Archive {
     /// # Errors
     ///
     /// Fails when this machine takes no packages from a mirror of Debian.
-    pub(super) fn of(suite: &str, state: &Path) -> Result<Archive> {
+    pub(crate) fn of(suite: &str, state: &Path) -> Result<Archive> {
         let lists = state.join("lists");
         std::fs::create_dir_all(lists.join("partial"))
             .with_context(|| format!("cannot create {}", lists.display()))?;
@@ -47,7 +47,7 @@ impl Archive {
     }
 
     /// A program of apt that uses this index.
-    pub(super) fn command(&self, program: &str) -> Command {
+    pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         for option in &self.options {
             command.args(["-o", option]);
@@ -60,7 +60,7 @@ impl Archive {
     /// # Errors
     ///
     /// Fails when apt cannot, for example because no mirror answers.
-    pub(super) fn update(&self) -> Result<()> {
+    pub(crate) fn update(&self) -> Result<()> {
         machine::run(self.command("apt-get").args(["-qq", "update"])).map(|_| ())
     }
 }

@@ -1,0 +1,96 @@
+//! From a cluster: nodes first, while everything that they need is there; then objects.
+
+use super::nodes;
+use super::objects::{DEFINITION, GROUP, KINDS, Kind, NAMESPACE, PRIORITY, is_given, is_ours, name, release};
+use super::{Outcome, Step, UninstallArgs};
+use crate::failure::Failure;
+use crate::kube::client::Client;
+
+/// Everything that is to be done, or was.
+pub(super) fn run(args: &UninstallArgs) -> Result<Vec<Step>, Failure> {
+    let mut client = args.server.client()?;
+    let found = Found::look(&mut client, args)?;
+    if !args.nodes_only {
+        found.refuse_releases(args)?;
+    }
+    let mut steps = nodes::restore(&mut client, args)?;
+    if args.nodes_only || steps.iter().any(|step| step.result == Outcome::Failed) {
+        return Ok(steps);
+    }
+    for (kind, name) in &found.ours {
+        steps.push(deleted(&mut client, args, kind, name)?);
+    }
+    for (kind, name) in &found.left {
+        steps.push(Step::new("keep", kind.shown(&args.namespace, name), Outcome::Left).because(
+            match kind.name == DEFINITION.name {
+                true => "objects of this kind are data of yours; --crds deletes them with it".to_owned(),
+                false => format!("{} has objects of others", args.namespace),
+            },
+        ));
+    }
+    Ok(steps)
+}
+
+/// What is there.
+#[derive(Default)]
+struct Found {
+    /// To be deleted, in order.
+    ours: Vec<(Kind, String)>,
+    left: Vec<(Kind, String)>,
+    /// Releases of Helm that made some of it.
+    releases: Vec<String>,
+}
+
+impl Found {
+    fn look(client: &mut Client, args: &UninstallArgs) -> Result<Self, Failure> {
+        let mut found = Self::default();
+        if args.nodes_only {
+            return Ok(found);
+        }
+        let mut foreign = false;
+        for kind in KINDS.iter().chain([&PRIORITY]) {
+            for object in client.all(&kind.path(&args.namespace))? {
+                if is_ours(kind, &object) {
+                    found.releases.extend(release(&object).map(str::to_owned));
+                    found.ours.push((*kind, name(&object).to_owned()));
+                } else {
+                    foreign |= kind.path("") != kind.path("x") && !is_given(kind, &object);
+                }
+            }
+        }
+        for object in client.all(&NAMESPACE.path(""))? {
+            if name(&object) == args.namespace && is_ours(&NAMESPACE, &object) {
+                let place = if foreign { &mut found.left } else { &mut found.ours };
+                place.push((NAMESPACE, args.namespace.clone()));
+            }
+        }
+        for object in client.all(&DEFINITION.path(""))? {
+            if object["spec"]["group"] == GROUP {
+                let place = if args.crds { &mut found.ours } else { &mut found.left };
+                place.push((DEFINITION, name(&object).to_owned()));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Helm would go on believing in what is gone.
+    fn refuse_releases(&self, args: &UninstallArgs) -> Result<(), Failure> {
+        let Some(release) = self.releases.first() else { return Ok(()) };
+        let namespace = &args.namespace;
+        let why = format!("Helm's release {release} made its objects, and would go on believing in them");
+        let remedy =
+            format!("helm uninstall {release} --namespace {namespace}, which restores the nodes before");
+        Err(Failure::new("cannot uninstall", format!("namespace {namespace}"), why, remedy))
+    }
+}
+
+fn deleted(client: &mut Client, args: &UninstallArgs, kind: &Kind, name: &str) -> Result<Step, Failure> {
+    let shown = kind.shown(&args.namespace, name);
+    if !args.yes {
+        return Ok(Step::new("delete", shown, Outcome::WouldDo));
+    }
+    Ok(match client.delete(&kind.one(&args.namespace, name)) {
+        Ok(_) => Step::new("delete", shown, Outcome::Done),
+        Err(failure) => Step::new("delete", shown, Outcome::Failed).because(failure.cause()),
+    })
+}

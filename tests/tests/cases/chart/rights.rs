@@ -1,0 +1,125 @@
+//! What pods may do on their nodes, and accounts at the API server.
+
+use anyhow::{Context, Result};
+use evenkeel_tests::chart::{Helm, name};
+use evenkeel_tests::require;
+use serde_json::{Value, json};
+
+use super::parts::{NAMESPACE, containers, pod, rendered};
+
+/// All of the host that is mounted, and whether it may be written.
+const HOST_PATHS: [&str; 8] = [
+    "/dev/kmsg",
+    "/proc",
+    "/run/containerd",
+    "/run/crio",
+    "/run/evenkeel",
+    "/run/k3s/containerd",
+    "/sys/fs/cgroup",
+    "/var/lib/evenkeel/agent",
+];
+
+#[test]
+fn no_container_is_privileged_and_the_host_is_mounted_where_it_must_be() -> Result<()> {
+    let helm = Helm::find();
+    require!(helm.is_ok(), format!("{:#}", helm.unwrap_err()));
+    for (values, all) in rendered(&helm?)? {
+        for (of, pod) in all.iter().filter_map(|object| Some((name(object), pod(object)?))) {
+            let spec = &pod["spec"];
+            let is_agent = of.starts_with("DaemonSet/");
+            for container in containers(pod) {
+                let of = format!("{of} {} with {values}", container["name"]);
+                let context = &container["securityContext"];
+                assert!(context.get("privileged").is_none(), "{of}");
+                assert_eq!(context["allowPrivilegeEscalation"], false, "{of}");
+                assert_eq!(context["readOnlyRootFilesystem"], true, "{of}");
+                assert_eq!(context["capabilities"]["drop"], json!(["ALL"]), "{of}");
+                let profile =
+                    context.get("seccompProfile").unwrap_or(&spec["securityContext"]["seccompProfile"]);
+                assert_eq!(profile["type"], "RuntimeDefault", "{of}");
+                let added = &context["capabilities"]["add"];
+                let wanted = json!(["SYS_RESOURCE", "DAC_OVERRIDE", "NET_ADMIN", "KILL", "SYSLOG"]);
+                assert_eq!(*added, if is_agent { wanted } else { Value::Null }, "{of}");
+                assert!(container["resources"]["requests"]["memory"].is_string(), "{of}");
+            }
+            for host in ["hostNetwork", "hostPID"] {
+                assert_eq!(spec.get(host).is_some(), is_agent, "{of}: {host}");
+            }
+            assert!(spec.get("hostIPC").is_none() && spec.get("hostUsers").is_none(), "{of}");
+            if !is_agent {
+                assert_eq!(spec["securityContext"]["runAsNonRoot"], true, "{of}");
+            }
+            for volume in spec["volumes"].as_array().into_iter().flatten() {
+                if let Some(path) = volume["hostPath"]["path"].as_str() {
+                    assert!(is_agent && HOST_PATHS.contains(&path), "{of} mounts {path} of the host");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the accounts may, as (account, group/resource, verbs); the lists of view.yaml and objects.yaml are checked where they are used.
+fn granted(all: &[Value]) -> Result<Vec<(String, String, String)>> {
+    let mut found = Vec::new();
+    for binding in
+        all.iter().filter(|object| object["kind"].as_str().is_some_and(|kind| kind.ends_with("Binding")))
+    {
+        let (kind, role) = (&binding["roleRef"]["kind"], &binding["roleRef"]["name"]);
+        assert_eq!(binding["roleRef"]["apiGroup"], "rbac.authorization.k8s.io");
+        let role = all.iter().find(|object| object["kind"] == *kind && object["metadata"]["name"] == *role);
+        let role = role.with_context(|| format!("{} names no role", name(binding)))?;
+        assert_eq!(binding["kind"], format!("{}Binding", role["kind"].as_str().unwrap_or_default()));
+        for subject in binding["subjects"].as_array().into_iter().flatten() {
+            assert_eq!(
+                (&subject["kind"], &subject["namespace"]),
+                (&json!("ServiceAccount"), &json!(NAMESPACE))
+            );
+            for rule in role["rules"].as_array().into_iter().flatten() {
+                let texts = |key: &str| -> Vec<String> {
+                    let list = rule[key].as_array().into_iter().flatten();
+                    list.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+                };
+                for resource in texts("resources") {
+                    let resource = format!("{}/{resource}", texts("apiGroups").join(","));
+                    let whose = subject["name"].as_str().unwrap_or_default();
+                    found.push((format!("{whose} by {}", name(role)), resource, texts("verbs").join(",")));
+                }
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[test]
+fn accounts_may_what_they_need_and_agents_nothing() -> Result<()> {
+    let helm = Helm::find();
+    require!(helm.is_ok(), format!("{:#}", helm.unwrap_err()));
+    let all = helm?.rendered(NAMESPACE, &[json!({})])?.remove(0);
+    let (view, rest): (Vec<_>, Vec<_>) =
+        granted(&all)?.into_iter().partition(|(who, ..)| who.contains("recommender-view"));
+    // These are checked where they are used, too.
+    let (objects, rest): (Vec<_>, Vec<_>) =
+        rest.into_iter().partition(|(who, ..)| who.contains("recommender-objects"));
+    assert!(
+        objects.len() == 6
+            && objects.iter().all(|(_, what, verbs)| verbs != "patch" || what.ends_with("/status")),
+        "{objects:?}"
+    );
+    assert!(view.len() > 15 && view.iter().all(|(.., verbs)| verbs == "list,watch"), "{view:?}");
+    assert!(view.iter().all(|(_, resource, _)| resource != "/secrets" && resource != "/configmaps"));
+    let rest: Vec<String> = rest.iter().map(|(who, what, verbs)| format!("{who}: {verbs} {what}")).collect();
+    assert_eq!(
+        rest,
+        [
+            "evenkeel-recommender by ClusterRole/evenkeel-recommender: create authentication.k8s.io/tokenreviews",
+            "evenkeel-recommender by ClusterRole/evenkeel-recommender: create authorization.k8s.io/subjectaccessreviews",
+            "evenkeel-recommender by Role/keel/evenkeel-recommender: get /pods",
+            "evenkeel-uninstall by ClusterRole/evenkeel-uninstall: list /nodes",
+            "evenkeel-uninstall by Role/keel/evenkeel-uninstall: list,create,delete /pods",
+            "evenkeel-uninstall by Role/keel/evenkeel-uninstall: list,patch apps/daemonsets",
+        ]
+    );
+    Ok(())
+}

@@ -1,0 +1,13 @@
+//! Suite `chart`: the Helm chart and the kustomize base, rendered by Helm's and kubectl's own code. What comes out is checked field by
+//! field, and the configuration in it by our own programs.
+
+#[path = "cases/chart/configuration.rs"]
+mod configuration;
+#[path = "cases/chart/life.rs"]
+mod life;
+#[path = "cases/chart/parts.rs"]
+mod parts;
+#[path = "cases/chart/rendering.rs"]
+mod rendering;
+#[path = "cases/chart/rights.rs"]
+mod rights;
