@@ -16,20 +16,19 @@ use evenkeel_model::workload::{
 use evenkeel_qos::config::{BurstPercent, MemoryHighFactor, PlanConfig};
 use evenkeel_qos::cores::{Cpu, Request, allocate, apply, wanted};
 use evenkeel_qos::dynamic::{Candidate, Dynamic, DynamicRule};
-use evenkeel_qos::effective::{Node, Path, ProtectionKnob, WeightLevel, protection_inputs, weight_inputs};
+use evenkeel_qos::effective::{Levels, Node, ProtectionKnob, ProtectionPath, WeightLevel, WeightPath};
 use evenkeel_qos::eviction::{Policy, Remedy, rule};
 use evenkeel_qos::fair::{Fair, Hysteresis, Layout, Member, MicroCpu};
 use evenkeel_qos::own::{self, Leaf, Rule};
-use evenkeel_qos::plan::{Plan, Reason, Wishes, plan};
+use evenkeel_qos::plan::{Plan, Wishes, plan};
 use evenkeel_qos::pressure::{self, Cause, Giving, Grade, Held, Rung, Signals, Switches, Thrashing, Waited};
 use evenkeel_qos::replay::{Replayed, replay};
 use evenkeel_qos::reserve::{NodeUse, Reserve, ReserveRule};
 use evenkeel_qos::rules::RuleSet;
+use evenkeel_qos::why::{Inputs, Why};
 use evenkeel_qos::{overlay, starvation};
 
 const RECORDED: &str = include_str!("fixtures/decisions.jsonl");
-
-type Inputs = BTreeMap<String, String>;
 
 /// Decisions in the order in which they were made, each text of a rule once.
 #[derive(Default)]
@@ -59,12 +58,11 @@ impl Book {
         });
     }
 
-    fn because(&mut self, kind: DecisionKind, knob: &str, new: impl ToString, reason: &Reason) {
-        let inputs = reason.inputs.iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-        self.write(kind, knob, &new.to_string(), reason.text.to_string(), inputs);
+    fn because(&mut self, kind: DecisionKind, knob: &str, new: impl ToString, why: &Why) {
+        self.write(kind, knob, &new.to_string(), why.text(), why.inputs());
     }
 
-    fn set(&mut self, knob: &str, new: impl ToString, reason: &Reason) {
+    fn set(&mut self, knob: &str, new: impl ToString, reason: &Why) {
         self.because(DecisionKind::Set, knob, new, reason);
     }
 
@@ -82,7 +80,7 @@ impl Book {
         w.cpu_weight.iter().for_each(|w| self.set("cpu.weight", w.value, &w.reason));
         w.cpu_idle.iter().for_each(|w| self.set("cpu.idle", u8::from(w.value), &w.reason));
         w.cpuset_cpus.iter().for_each(|w| self.set("cpuset.cpus", &w.value, &w.reason));
-        for w in &w.cpu_quota {
+        if let Some(w) = &w.cpu_quota {
             let q = w.value;
             self.set("cpu.max", format!("{} {}", q.quota_usec, q.period_usec), &w.reason);
         }
@@ -90,7 +88,7 @@ impl Book {
         w.memory_min.iter().for_each(|w| self.set("memory.min", w.value.get(), &w.reason));
         w.memory_low.iter().for_each(|w| self.set("memory.low", w.value.get(), &w.reason));
         w.memory_high.iter().for_each(|w| self.set("memory.high", w.value.get(), &w.reason));
-        for w in &w.memory_max {
+        if let Some(w) = &w.memory_max {
             let max = w.value.value().map_or_else(|| "max".to_owned(), |bytes| bytes.get().to_string());
             self.set("memory.max", max, &w.reason);
         }
@@ -286,12 +284,13 @@ fn rulings(book: &mut Book) {
         (turned, Guaranteed, 0),
     ] {
         let ruling = rule(&policy, class, restarts);
-        let kind = match ruling.remedy {
+        let remedy = ruling.remedy();
+        let kind = match remedy {
             Remedy::Evict => DecisionKind::Evict,
             Remedy::Restart => DecisionKind::Restart,
         };
         let reason = ruling.reason("was OOM-killed");
-        book.write(kind, "", ruling.remedy.as_str(), reason, ruling.inputs());
+        book.write(kind, "", remedy.as_str(), reason, Why::Ruling(ruling).inputs());
     }
 }
 
@@ -303,7 +302,10 @@ fn effects(book: &mut Book) {
         siblings_claim: Bytes::ZERO,
     };
     let nodes = [node("/a b", 1 << 20), node("/a b/c", 0), node("/a b/c/d", 1 << 20)];
-    let path = Path { nodes: &nodes, recursive: false };
+    let path = |protection| {
+        let levels = Levels(nodes.to_vec());
+        Why::EffectiveProtection(ProtectionPath { protection, recursive: false, levels })
+    };
     let level = |path: &str, siblings| WeightLevel {
         path: path.into(),
         populated_siblings: siblings,
@@ -311,13 +313,14 @@ fn effects(book: &mut Book) {
         is_ours: false,
     };
     let levels = [level("/a b", 1), level("/a b/c", 3), level("/a b/c/d", 0)];
-    for (knob, found) in [
-        ("memory.min", protection_inputs(ProtectionKnob::Min, path)),
-        ("memory.low", protection_inputs(ProtectionKnob::Low, path)),
-        ("cpu.weight", weight_inputs(&levels)),
+    for (knob, why) in [
+        ("memory.min", path(ProtectionKnob::Min)),
+        ("memory.low", path(ProtectionKnob::Low)),
+        ("cpu.weight", Why::EffectiveWeight(WeightPath { levels: Levels(levels.to_vec()) })),
     ] {
-        let inputs = found.iter().chain([("by", "/a b/c")]).map(|(k, v)| (k.to_owned(), v.to_owned()));
-        book.write(DecisionKind::Ineffective, knob, "1", String::new(), inputs.collect());
+        let mut inputs = why.inputs();
+        inputs.insert("by".to_owned(), "/a b/c".to_owned());
+        book.write(DecisionKind::Ineffective, knob, "1", String::new(), inputs);
     }
 }
 
@@ -366,7 +369,7 @@ fn pressure(book: &mut Book) {
         let action = act(pressure::Deed::Restrict(step, case), Some(*cause), signals);
         let kind =
             if step == pressure::Step::Kill { DecisionKind::Kill } else { DecisionKind::Relieve };
-        book.write(kind, action.knob(true), &action.value(), action.reason(), action.inputs());
+        book.because(kind, action.knob(true), action.value(), &action.why());
     }
     let giving = Giving {
         held: Held::High,
@@ -391,25 +394,24 @@ fn pressure(book: &mut Book) {
     ] {
         let letting = pressure::let_go(&case).unwrap();
         let action = act(pressure::Deed::Release(letting, case), None, none);
-        let inputs = action.inputs();
-        book.write(DecisionKind::Release, action.knob(false), &action.value(), action.reason(), inputs);
+        book.because(DecisionKind::Release, action.knob(false), action.value(), &action.why());
     }
     let thrash = Thrashing {
         limit: mib(24),
         current: mib(24),
         hits: 4711,
         refaulted: mib(310),
-        waited: Waited::Container(8700),
+        waited: Some(Waited::Container(8700)),
         least_waited: 1000,
         span_usec: 5_200_000,
     };
     for case in [
         thrash,
-        Thrashing { waited: Waited::Node(8700), ..thrash },
-        Thrashing { waited: Waited::Unknown, ..thrash },
+        Thrashing { waited: Some(Waited::Node(8700)), ..thrash },
+        Thrashing { waited: None, ..thrash },
     ] {
-        let limit = case.proposed().unwrap().get().to_string();
-        book.write(DecisionKind::Thrash, "memory.max", &limit, case.reason("memory.max"), case.inputs());
+        let limit = case.proposed().unwrap().get();
+        book.because(DecisionKind::Thrash, "memory.max", limit, &case.why("memory.max"));
     }
 }
 
@@ -448,13 +450,14 @@ fn starvation_and_overlay(book: &mut Book) {
         (DecisionKind::Release, Deed::Release(Squeeze::Quota(250))),
     ] {
         let action = Action { key: 3, deed, for_usec: 31_000_000 };
-        book.write(kind, "cpu", &action.value(), action.reason(), action.inputs());
+        book.because(kind, "cpu", action.value(), &action.why());
     }
     let clamp = overlay::Clamp { up_percent: 150, down_percent: 80, least: 10, most: 4000 };
     for (now, limit) in [(Some(500), None), (Some(100), Some(120)), (None, None)] {
         let case = overlay::Case { now, target: 2000, limit, free: 9000, clamp };
         let value = overlay::step(&case).unwrap().value.to_string();
-        book.write(DecisionKind::Resize, "cpu.request", &value, String::new(), case.inputs());
+        let why = Why::OverlayStep(Box::new(overlay::Advised { case, by: None }));
+        book.write(DecisionKind::Resize, "cpu.request", &value, String::new(), why.inputs());
     }
 }
 
