@@ -96,7 +96,8 @@ impl CapInput {
     /// The cap: memory less the reserve; not below the cap in force less its step; not below current use.
     pub fn cap(&self) -> Bytes {
         let wanted = self.memory.saturating_sub(self.reserve());
-        let allowed = self.previous.map_or(Bytes::ZERO, |previous| previous.cap.saturating_sub(previous.step));
+        let allowed =
+            self.previous.map_or(Bytes::ZERO, |previous| previous.cap.saturating_sub(previous.step));
         let cap = to_pages(wanted.max(allowed), self.page);
         // Rounded up: a cap of less than what is used makes the kernel reclaim or kill at once.
         let used =

@@ -4,9 +4,7 @@
 use evenkeel_model::decision::{Decision, DecisionKind, DecisionResult};
 use evenkeel_model::qos_class::QosClass::{self, BestEffort, Burstable, Guaranteed};
 use evenkeel_qos::eviction::Remedy::{Evict, Restart};
-use evenkeel_qos::eviction::{
-    ContainerKey, Failure, Failures, MOST_RESTARTS, PodKey, Policy, Remedy, rule,
-};
+use evenkeel_qos::eviction::{ContainerKey, Failure, Failures, MOST_RESTARTS, PodKey, Policy, Remedy, rule};
 use evenkeel_qos::replay::{Replayed, replay};
 use evenkeel_qos::why::{Inputs, Why};
 use proptest::prelude::*;

@@ -349,7 +349,8 @@ fn pressure(book: &mut Book) {
         step: 1000,
         can,
     };
-    let high = pressure::Case { grade: Grade::High, rung: Rung::High, class: Burstable, request: mib(100), ..base };
+    let high =
+        pressure::Case { grade: Grade::High, rung: Rung::High, class: Burstable, request: mib(100), ..base };
     let freeze = pressure::Case {
         grade: Grade::Critical,
         rung: Rung::Kill,
@@ -367,8 +368,7 @@ fn pressure(book: &mut Book) {
     for (case, cause) in [base, high, freeze, kill, soft].into_iter().zip(causes.iter().cycle()) {
         let step = pressure::decide(&case).unwrap();
         let action = act(pressure::Deed::Restrict(step, case), Some(*cause), signals);
-        let kind =
-            if step == pressure::Step::Kill { DecisionKind::Kill } else { DecisionKind::Relieve };
+        let kind = if step == pressure::Step::Kill { DecisionKind::Kill } else { DecisionKind::Relieve };
         book.because(kind, action.knob(true), action.value(), &action.why());
     }
     let giving = Giving {

@@ -452,7 +452,10 @@ fn what_cannot_be_decided_again_says_why() {
         (Decision { kind: DecisionKind::Contended, ..with(&[]) }, "tells that somebody else rewrites a knob"),
         (Decision { kind: DecisionKind::Evict, ..with(&[]) }, "its inputs lack class"),
         (
-            Decision { kind: DecisionKind::Release, ..with(&[("formula", "squeeze-release"), ("step", "idle")]) },
+            Decision {
+                kind: DecisionKind::Release,
+                ..with(&[("formula", "squeeze-release"), ("step", "idle")])
+            },
             "tells that nobody starves any more",
         ),
         (with(&[("formula", "unclassified")]), "its rule unclassified is not known here"),

@@ -511,8 +511,9 @@ impl Container {
         };
         let draft = match event.state {
             knob::State::Dirty | knob::State::Doubted | knob::State::Held { .. } => return,
-            knob::State::Right => told(DecisionKind::Set, knob.reason.text(), DecisionResult::Done)
-                .inputs(knob.reason.inputs()),
+            knob::State::Right => {
+                told(DecisionKind::Set, knob.reason.text(), DecisionResult::Done).inputs(knob.reason.inputs())
+            }
             knob::State::Would => told(DecisionKind::Set, knob.reason.text(), DecisionResult::WouldDo)
                 .inputs(knob.reason.inputs()),
             knob::State::Denied { why, remedy } => {

@@ -13,9 +13,7 @@ use evenkeel_host::snapshot::{Child, Family, HostReader};
 use evenkeel_host::write::CgroupRef;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::{Bytes, Limit};
-use evenkeel_qos::effective::{
-    Levels, Lost, Node, ProtectionKnob, ProtectionPath, WeightLevel, WeightPath,
-};
+use evenkeel_qos::effective::{Levels, Lost, Node, ProtectionKnob, ProtectionPath, WeightLevel, WeightPath};
 use evenkeel_qos::own::below;
 use evenkeel_qos::why::Why;
 

@@ -13,8 +13,8 @@ use evenkeel_model::units::MilliCpu;
 use evenkeel_model::workload::{Requested, Workload};
 use evenkeel_qos::fair::{Allotment, Fair, Hysteresis, Layout, Member, MicroCpu, Shared};
 use evenkeel_qos::own::below;
-use evenkeel_qos::why::Why;
 use evenkeel_qos::rules::defaulted;
+use evenkeel_qos::why::Why;
 
 use super::container::Container;
 use super::table::Table;

@@ -12,8 +12,8 @@ use evenkeel_host::write::{CgroupRef, HostWriter, Outcome, Target, Write};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::{Bytes, Limit};
 use evenkeel_qos::plan::Wish;
-use evenkeel_qos::why::Why;
 use evenkeel_qos::reserve::{NodeUse, Reserve, ReserveRule};
+use evenkeel_qos::why::Why;
 
 use crate::converge::board::NodeKnob;
 use crate::decisions::{Draft, now_usec};

@@ -218,10 +218,7 @@ mod tests {
         });
         let inputs: Vec<_> = why.inputs().into_iter().collect();
         let inputs: Vec<_> = inputs.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
-        assert_eq!(
-            inputs,
-            [("cpu_limit_milli", "1500"), ("formula", "quota"), ("period_usec", "100000")]
-        );
+        assert_eq!(inputs, [("cpu_limit_milli", "1500"), ("formula", "quota"), ("period_usec", "100000")]);
         assert_eq!(why.text(), "cpu limit of the pod: 1500m of each 100000 us");
         assert!(Why::Controller("cpu".into()).inputs().is_empty());
     }
