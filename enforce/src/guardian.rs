@@ -16,7 +16,7 @@ use evenkeel_host::write::CgroupRef;
 
 use crate::config::Config;
 use crate::journal::Journal;
-use crate::kernel::with_remedy;
+use crate::kernel::{Way, with_remedy};
 use crate::ledger::Line;
 use crate::transients::{Standing, Transients, frozen, undo_all};
 
@@ -53,7 +53,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     ignore_signals()?;
     // Opened now: when it is needed, memory may be what is short.
     let (roots, tree) = crate::kernel::open_tree(config)?;
-    let mut writer = crate::kernel::open_direct(config, &roots, &tree)?;
+    let mut writer = crate::kernel::open_writer(config, &roots, &tree, Way::Direct)?;
     let reader = KernelReader::new(roots, tree);
     let mut passes: BTreeSet<CgroupRef> = BTreeSet::new();
     let mut standing = Standing::default();
