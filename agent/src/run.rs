@@ -16,13 +16,14 @@ use evenkeel_enforce::damage::StateFile;
 use evenkeel_enforce::decisions::Draft;
 use evenkeel_enforce::holds::Holds;
 use evenkeel_enforce::journal::Journal;
-use evenkeel_enforce::kernel::{self, Kernel, with_remedy};
+use evenkeel_enforce::kernel::{self, Kernel, Way, with_remedy};
 use evenkeel_enforce::node::daemons::protect_ourselves;
 use evenkeel_enforce::node::{self, NodeLoop};
 use evenkeel_enforce::oom::evictions::Evictions;
 use evenkeel_enforce::oom::{self, HintSender, OomWatcher};
 use evenkeel_enforce::overlay::Overlays;
 use evenkeel_enforce::shared::{Heartbeat, SOURCE_UPDATES_CAP, Stop, TRACK_CHANGES_CAP, UpdateSender, Waker};
+use evenkeel_enforce::systemd::Purpose;
 use evenkeel_enforce::transients::Transients;
 use evenkeel_enforce::usage::Usage;
 use evenkeel_enforce::{evict, guardian, pressure, shared as enforce};
@@ -232,7 +233,7 @@ fn undo_leftovers(config: &Config, kernel: &Kernel, holds: &Holds) -> anyhow::Re
         return Ok(());
     }
     let tree = kernel.reader.tree();
-    let mut writer = kernel::open_direct(&config.enforce, kernel.reader.roots(), tree)?;
+    let mut writer = kernel::open_writer(&config.enforce, kernel.reader.roots(), tree, Way::Direct)?;
     let count = holds.repair(&kernel.reader, &mut *writer);
     tracing::warn!(count, "an earlier run left settings that were meant for a while; they are undone");
     Ok(())
@@ -415,7 +416,7 @@ fn start(
             &context.config.enforce,
             kernel.reader.roots(),
             kernel.reader.tree(),
-            kernel.systemd,
+            Way::Systemd(Purpose::Keep, kernel.systemd),
         )?,
         log: kernel.kernel_log.take(),
         may_kill: kernel.capabilities.contains(&Held::Kill),

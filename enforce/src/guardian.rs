@@ -15,9 +15,10 @@ use evenkeel_host::kernel_reader::KernelReader;
 use evenkeel_host::write::CgroupRef;
 
 use crate::config::Config;
-use crate::journal::{Journal, Transient};
-use crate::kernel::with_remedy;
-use crate::transients::{Ledger, Transients, frozen, undo_all};
+use crate::journal::Journal;
+use crate::kernel::{Way, with_remedy};
+use crate::ledger::Line;
+use crate::transients::{Standing, Transients, frozen, undo_all};
 
 /// Starts the guardian and gives both journals the pipe to it.
 ///
@@ -52,27 +53,28 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     ignore_signals()?;
     // Opened now: when it is needed, memory may be what is short.
     let (roots, tree) = crate::kernel::open_tree(config)?;
-    let mut writer = crate::kernel::open_direct(config, &roots, &tree)?;
+    let mut writer = crate::kernel::open_writer(config, &roots, &tree, Way::Direct)?;
     let reader = KernelReader::new(roots, tree);
     let mut passes: BTreeSet<CgroupRef> = BTreeSet::new();
-    let mut ledger = Ledger::default();
+    let mut standing = Standing::default();
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
-        match Journal::read_transient(&line) {
-            Some(Transient::Frozen(at)) => {
-                passes.insert(at);
+        match Line::read(&line) {
+            Some(Line::Frozen { target }) => passes.extend(target.cgroup()),
+            Some(Line::Thawed { target }) => {
+                if let Some(at) = target.cgroup() {
+                    passes.remove(&at);
+                }
             }
-            Some(Transient::Thawed(at)) => {
-                passes.remove(&at);
+            Some(line) => {
+                standing.take(&line);
             }
             // The pipe ends in the middle of a line where the agent was killed in it.
-            None => {
-                ledger.read(&line);
-            }
+            None => {}
         }
     }
     let mut entries: Vec<_> = passes.iter().map(frozen).collect();
-    entries.extend(ledger.to_undo());
+    entries.extend(standing.to_undo());
     undo_all(&reader, &mut *writer, &entries, |entry, result| {
         tracing::warn!(
             cgroup = %entry.at,

@@ -1,21 +1,16 @@
 //! The journal of originals: what a knob held before the agent first wrote it, and freezes not yet undone.
 //!
-//! Owned here: the file `journal.jsonl` in the state directory, one JSON object a line behind its checksum (lines of a
-//! release before have none). An entry is written before
-//! the write it belongs to. It is with the kernel then, which is as durable as it has to be: knobs and processes
-//! themselves do not survive a crash of the machine, and entries of an earlier boot are dropped. Not owned: putting
-//! originals back ([`crate::restore`]).
+//! Owned here: what stands in the ledger `journal.jsonl` in the state directory. An entry is written before the write it
+//! belongs to. Not owned: the file ([`crate::ledger`]), putting originals back ([`crate::restore`]).
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use evenkeel_host::hierarchy::{Controller, Hierarchy};
 use evenkeel_host::knob::{Knob, Setting};
-use evenkeel_host::write::{CgroupRef, ProcessId, Target, Write};
-use evenkeel_log::{private, sealed};
-use serde::{Deserialize, Serialize};
+use evenkeel_host::write::{CgroupRef, Target, Write};
+
+use crate::ledger::{Ledger, Line, Place};
 
 /// File name in the state directory.
 const FILE: &str = "journal.jsonl";
@@ -23,38 +18,6 @@ const FILE: &str = "journal.jsonl";
 /// fork hundreds of thousands of wrong processes say the same with each.
 const COMPACT_AT: usize = 8192;
 const MAX_ENTRIES: usize = 262_144;
-
-/// What is written as one line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "what")]
-enum Line {
-    /// First line: which boot the rest belongs to.
-    Boot { boot_id: String },
-    /// A knob's value before and after our first write.
-    Original { target: Place, knob: String, old: String, new: String, container: Option<Place> },
-    /// The value before was put back: the entry ends.
-    Back { target: Place, knob: String },
-    /// A cgroup is about to be frozen.
-    Frozen { target: Place },
-    /// It was thawed.
-    Thawed { target: Place },
-}
-
-/// A target as a line names it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", untagged)]
-pub(crate) enum Place {
-    Process { pid: u32, start_time: u64 },
-    Cgroup { hierarchy: String, path: String, inode: u64 },
-    Node { scope: Scope },
-}
-
-/// What a knob that is not of a cgroup or process belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Scope {
-    Machine,
-}
 
 /// One original, read back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,36 +36,15 @@ pub(crate) struct Original {
 
 /// The journal, open for appending. Without a file (dry run, `--once` without state) it only remembers.
 pub struct Journal {
-    path: Option<PathBuf>,
-    file: Option<File>,
-    boot_id: String,
+    ledger: Ledger,
     /// Boxed: a table is half empty right after it grew.
-    originals: HashMap<(Target, Knob), Box<Original>>,
+    originals: Originals,
     frozen: Vec<CgroupRef>,
-    pending: String,
     compact_at: usize,
-    /// Entries in the file, of which some may have been replaced by later ones.
-    lines: usize,
-    complained: bool,
+    /// Entries in the file when it was last rewritten.
+    rewritten: usize,
     /// Lines of the file that could not be read.
     damaged: usize,
-    /// Told of freezes and thaws as they happen.
-    witness: Option<Box<dyn io::Write + Send>>,
-}
-
-/// Whether somebody deleted an open file: what is written to it nobody will find.
-pub(crate) fn is_deleted(file: &File) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
-}
-
-/// A freeze or its end, as a witness reads it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Transient {
-    /// A cgroup is about to be frozen.
-    Frozen(CgroupRef),
-    /// It was thawed.
-    Thawed(CgroupRef),
 }
 
 impl Journal {
@@ -111,14 +53,9 @@ impl Journal {
     /// # Errors
     /// When the file cannot be read or written.
     pub fn open(dir: &Path, boot_id: &str) -> io::Result<Self> {
-        let path = dir.join(FILE);
         let mut journal = Self::in_memory(boot_id);
-        match private::read(&path) {
-            Ok(bytes) => journal.read(&String::from_utf8_lossy(&bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-        journal.path = Some(path);
+        let Self { ledger, originals, frozen, .. } = &mut journal;
+        journal.damaged = ledger.open(dir.join(FILE), |line| take(originals, frozen, &line).is_some())?;
         journal.rewrite()?;
         Ok(journal)
     }
@@ -126,17 +63,12 @@ impl Journal {
     /// A journal that is not kept.
     pub fn in_memory(boot_id: &str) -> Self {
         Self {
-            path: None,
-            file: None,
-            boot_id: boot_id.to_owned(),
+            ledger: Ledger::in_memory("originals", boot_id),
             originals: HashMap::new(),
             frozen: Vec::new(),
-            pending: String::new(),
             compact_at: COMPACT_AT,
-            lines: 0,
-            complained: false,
+            rewritten: 0,
             damaged: 0,
-            witness: None,
         }
     }
 
@@ -165,49 +97,29 @@ impl Journal {
                 known.was = Some(known.new);
                 known.new = new;
                 let line = line_of(known);
-                self.lines += 1;
-                self.push(&line);
+                self.ledger.push(&line);
             }
             return;
         }
         if self.originals.len() >= MAX_ENTRIES {
             return;
         }
-        self.lines += 1;
         let original =
             Original { target: target.clone(), old, new, was: None, container: container.cloned() };
-        self.push(&line_of(&original));
+        self.ledger.push(&line_of(&original));
         self.originals.insert(key, Box::new(original));
     }
 
     /// Hands noted entries to the kernel; called once before the writes they belong to.
     pub(crate) fn flush(&mut self) {
-        if self.pending.is_empty() {
-            return;
-        }
-        if self.file.as_ref().is_some_and(is_deleted) {
-            tracing::error!(path = ?self.path, "the journal of originals was deleted; it is written anew");
-            // Everything is in memory, what is pending too.
-            let parent = self.path.as_deref().and_then(Path::parent);
-            if let Err(error) = parent.map_or(Ok(()), std::fs::create_dir_all).and_then(|()| self.rewrite()) {
-                tracing::error!(%error, path = ?self.path, "originals cannot be journalled; restore will not know them");
-            }
-            return;
-        }
-        if let Some(file) = self.file.as_mut()
-            && let Err(error) = file.write_all(self.pending.as_bytes())
-            && !std::mem::replace(&mut self.complained, true)
-        {
-            tracing::error!(%error, path = ?self.path, "originals cannot be journalled; restore will not know them");
-        }
-        self.pending.clear();
+        self.ledger.flush(|| standing(&self.originals, &self.frozen));
     }
 
     /// Notes that a cgroup is about to be frozen.
     pub(crate) fn begin_transient(&mut self, freeze: &Write) {
         if let Target::Cgroup(at) = &freeze.target {
             self.frozen.push(at.clone());
-            self.tell_transient(&Line::Frozen { target: place_of(&freeze.target) });
+            self.tell(&Line::Frozen { target: at.into() });
         }
     }
 
@@ -215,34 +127,19 @@ impl Journal {
     pub(crate) fn end_transient(&mut self, freeze: &Write) {
         if let Target::Cgroup(at) = &freeze.target {
             self.frozen.retain(|frozen| frozen != at);
-            self.tell_transient(&Line::Thawed { target: place_of(&freeze.target) });
+            self.tell(&Line::Thawed { target: at.into() });
         }
     }
 
     /// From now on freezes and thaws are also written to `witness`, a line each.
     pub(crate) fn set_witness(&mut self, witness: Box<dyn io::Write + Send>) {
-        self.witness = Some(witness);
+        self.ledger.set_witness(witness);
     }
 
-    /// What a line of the witness says; `None` for anything else.
-    pub(crate) fn read_transient(line: &str) -> Option<Transient> {
-        match serde_json::from_str(line).ok()? {
-            Line::Frozen { target } => cgroup_of(&target).map(Transient::Frozen),
-            Line::Thawed { target } => cgroup_of(&target).map(Transient::Thawed),
-            Line::Boot { .. } | Line::Original { .. } | Line::Back { .. } => None,
-        }
-    }
-
-    fn tell_transient(&mut self, line: &Line) {
-        self.push(line);
+    fn tell(&mut self, line: &Line) {
+        self.ledger.push(line);
         self.flush();
-        if let (Some(witness), Ok(text)) = (self.witness.as_mut(), serde_json::to_string(line))
-            && let Err(error) =
-                witness.write_all(format!("{text}\n").as_bytes()).and_then(|()| witness.flush())
-        {
-            tracing::warn!(%error, "the guardian does not listen any more; a kill of the agent may leave a cgroup frozen");
-            self.witness = None;
-        }
+        self.ledger.tell(line);
     }
 
     /// Cgroups that an earlier run froze and did not thaw.
@@ -262,7 +159,7 @@ impl Journal {
 
     /// True when many entries have been noted since the file was last rewritten.
     pub(crate) fn wants_compacting(&self) -> bool {
-        self.lines.max(self.originals.len()) > self.compact_at
+        (self.rewritten + self.ledger.appended()).max(self.originals.len()) > self.compact_at
     }
 
     /// Drops entries for which `keep` says no (ended processes, removed cgroups) and rewrites the file.
@@ -270,105 +167,60 @@ impl Journal {
         self.originals.retain(|(target, _), _| keep(target));
         self.compact_at = COMPACT_AT.max(self.originals.len() * 2);
         if let Err(error) = self.rewrite() {
-            tracing::warn!(%error, path = ?self.path, "the journal of originals cannot be rewritten; it goes on growing");
+            tracing::warn!(%error, "the journal of originals cannot be rewritten; it goes on growing");
         }
     }
 
     /// Forgets an original that was put back.
     pub(crate) fn forget(&mut self, target: &Target, knob: Knob) {
         if self.originals.remove(&(target.clone(), knob)).is_some() {
-            self.lines += 1;
-            self.push(&Line::Back { target: place_of(target), knob: knob.name().to_owned() });
+            self.ledger.push(&Line::Back { target: target.into(), knob: knob.name().to_owned() });
             self.flush();
         }
     }
 
-    /// Writes a new file beside the old one and takes its place, so that there is always a whole one.
+    /// Writes the file anew with what stands.
     pub(crate) fn rewrite(&mut self) -> io::Result<()> {
-        let Some(path) = self.path.clone() else { return Ok(()) };
-        let new = path.with_extension("new");
-        let file = private::create(&new)?;
-        // Line by line: all of them at once would be the largest thing the agent ever holds.
-        let mut out = BufWriter::new(file);
-        let frozen =
-            self.frozen.iter().map(|at| Line::Frozen { target: place_of(&Target::Cgroup(at.clone())) });
-        let mut text = String::new();
-        let first = Line::Boot { boot_id: self.boot_id.clone() };
-        for line in [first].into_iter().chain(self.originals().flat_map(lines_of)).chain(frozen) {
-            text.clear();
-            sealed::push_line(&mut text, &serde_json::to_string(&line)?);
-            out.write_all(text.as_bytes())?;
-        }
-        let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        std::fs::rename(&new, &path)?;
-        // What was noted and not yet handed over is in the new file.
-        self.pending = String::new();
-        self.lines = self.originals.len();
-        self.file = Some(file);
+        self.ledger.rewrite(standing(&self.originals, &self.frozen))?;
+        self.rewritten = self.originals.len();
         Ok(())
-    }
-
-    fn push(&mut self, line: &Line) {
-        if self.path.is_some()
-            && let Ok(text) = serde_json::to_string(line)
-        {
-            sealed::push_line(&mut self.pending, &text);
-        }
-    }
-
-    /// Lines that do not read are counted; what an earlier boot wrote is of no use, damaged or not.
-    fn read(&mut self, text: &str) {
-        // The file is never empty but for the moment before it takes the place of the one before.
-        self.damaged += usize::from(text.is_empty());
-        let mut ours = None;
-        for line in text.lines() {
-            let line = text_of(line).and_then(|text| serde_json::from_str::<Line>(text).ok());
-            match (line, ours) {
-                (Some(Line::Boot { boot_id }), _) => ours = Some(boot_id == self.boot_id),
-                (_, Some(false)) => {}
-                // Without its first line nobody knows of which boot an entry is.
-                (None, _) | (Some(_), None) => self.damaged += 1,
-                (Some(line), Some(true)) => {
-                    if self.take(line).is_none() {
-                        self.damaged += 1;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Takes in one entry of this boot; nothing where its words mean nothing.
-    fn take(&mut self, line: Line) -> Option<()> {
-        match line {
-            Line::Boot { .. } => {}
-            Line::Original { target, knob, old, new, container } => {
-                let original = original(&target, &knob, &old, &new, container.as_ref())?;
-                if self.originals.len() < MAX_ENTRIES {
-                    let key = (original.target.clone(), original.old.knob());
-                    let new = original.new;
-                    let known = self.originals.entry(key).or_insert_with(|| Box::new(original));
-                    if known.new != new {
-                        known.was = Some(known.new);
-                        known.new = new;
-                    }
-                }
-            }
-            Line::Back { target, knob } => {
-                self.originals.remove(&(target_of(&target)?, knob.parse().ok()?));
-            }
-            Line::Frozen { target } => self.frozen.push(cgroup_of(&target)?),
-            Line::Thawed { target } => {
-                let at = cgroup_of(&target)?;
-                self.frozen.retain(|frozen| *frozen != at);
-            }
-        }
-        Some(())
     }
 }
 
-/// The text of a line of a journal: sealed, or an object as a release before wrote it.
-pub(crate) fn text_of(line: &str) -> Option<&str> {
-    if line.starts_with('{') { Some(line) } else { sealed::line(line) }
+type Originals = HashMap<(Target, Knob), Box<Original>>;
+
+/// Everything that has to be known after a restart.
+fn standing(originals: &Originals, frozen: &[CgroupRef]) -> impl Iterator<Item = Line> {
+    let frozen = frozen.iter().map(|at| Line::Frozen { target: at.into() });
+    originals.values().flat_map(|original| lines_of(original)).chain(frozen)
+}
+
+/// Takes in one entry of this boot; nothing where its words mean nothing.
+fn take(originals: &mut Originals, frozen: &mut Vec<CgroupRef>, line: &Line) -> Option<()> {
+    match line {
+        Line::Original { target, knob, old, new, container } => {
+            let original = original(target, knob, old, new, container.as_ref())?;
+            if originals.len() < MAX_ENTRIES {
+                let key = (original.target.clone(), original.old.knob());
+                let new = original.new;
+                let known = originals.entry(key).or_insert_with(|| Box::new(original));
+                if known.new != new {
+                    known.was = Some(known.new);
+                    known.new = new;
+                }
+            }
+        }
+        Line::Back { target, knob } => {
+            originals.remove(&(target.target()?, knob.parse().ok()?));
+        }
+        Line::Frozen { target } => frozen.push(target.cgroup()?),
+        Line::Thawed { target } => {
+            let at = target.cgroup()?;
+            frozen.retain(|frozen| *frozen != at);
+        }
+        Line::Boot { .. } | Line::Held { .. } | Line::Released { .. } => return None,
+    }
+    Some(())
 }
 
 /// All that has to be read back: the value before the last one too.
@@ -379,56 +231,34 @@ fn lines_of(original: &Original) -> impl Iterator<Item = Line> {
 
 fn line_of(original: &Original) -> Line {
     Line::Original {
-        target: place_of(&original.target),
+        target: (&original.target).into(),
         knob: original.old.knob().name().to_owned(),
         old: original.old.to_string(),
         new: original.new.to_string(),
-        container: original.container.clone().map(|at| place_of(&Target::Cgroup(at))),
+        container: original.container.as_ref().map(Place::from),
     }
 }
 
 fn original(target: &Place, knob: &str, old: &str, new: &str, container: Option<&Place>) -> Option<Original> {
     let knob: Knob = knob.parse().ok()?;
     Some(Original {
-        target: target_of(target)?,
+        target: target.target()?,
         old: knob.parse(old.as_bytes())?,
         new: knob.parse(new.as_bytes())?,
         was: None,
-        container: container.and_then(cgroup_of),
+        container: container.and_then(Place::cgroup),
     })
-}
-
-fn target_of(place: &Place) -> Option<Target> {
-    Some(match place {
-        Place::Process { pid, start_time } => {
-            Target::Process(ProcessId { pid: *pid, start_time: *start_time })
-        }
-        place @ Place::Cgroup { .. } => Target::Cgroup(cgroup_of(place)?),
-        Place::Node { scope: Scope::Machine } => Target::Node,
-    })
-}
-
-pub(crate) fn place_of(target: &Target) -> Place {
-    match target {
-        Target::Process(id) => Place::Process { pid: id.pid, start_time: id.start_time },
-        Target::Node => Place::Node { scope: Scope::Machine },
-        Target::Cgroup(at) => {
-            Place::Cgroup { hierarchy: at.hierarchy.to_string(), path: at.path.clone(), inode: at.inode }
-        }
-    }
-}
-
-pub(crate) fn cgroup_of(place: &Place) -> Option<CgroupRef> {
-    let Place::Cgroup { hierarchy, path, inode } = place else { return None };
-    let all = Controller::ALL.into_iter().map(Hierarchy::V1).chain([Hierarchy::V2]);
-    let hierarchy = all.into_iter().find(|h| h.to_string() == *hierarchy)?;
-    Some(CgroupRef { hierarchy, inode: *inode, path: path.clone() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
+
     use evenkeel_host::freeze::freeze_write;
+    use evenkeel_host::hierarchy::{Controller, Hierarchy};
+    use evenkeel_host::write::ProcessId;
+    use evenkeel_log::sealed;
     use evenkeel_model::units::{CpuShares, OomScoreAdj};
 
     fn cgroup() -> CgroupRef {
@@ -547,5 +377,18 @@ mod tests {
         let error = Journal::open(dir.path(), "boot").map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("symbolic link"), "{error}");
         assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_journal_of_an_earlier_agent_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = include_str!("../tests/fixtures/journal.jsonl");
+        std::fs::write(dir.path().join(FILE), text).unwrap();
+        let journal = Journal::open(dir.path(), "boot").unwrap();
+        assert_eq!((journal.damaged(), journal.originals().count()), (0, 2));
+        assert_eq!(journal.left_frozen(), [cgroup()]);
+        let shares = |n| Setting::CpuShares(CpuShares::clamped(n));
+        let found = journal.original(&Target::Cgroup(cgroup()), Knob::CpuShares).unwrap();
+        assert_eq!((found.old, found.new, found.was), (shares(1024), shares(3), Some(shares(2))));
     }
 }

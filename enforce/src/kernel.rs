@@ -53,8 +53,23 @@ pub fn open_tree(config: &Config) -> anyhow::Result<(Roots, Arc<CgroupTree>)> {
     Ok((roots, Arc::new(tree)))
 }
 
-/// A writer that refuses the configured deny list, and knobs of inner cgroups outside the subtrees given to us. It
-/// reclaims and kills under the same refusals. Where systemd manages the cgroups, it sets units through systemd.
+/// The way of a writer to the kernel.
+#[derive(Clone, Copy)]
+pub enum Way {
+    /// Units of systemd are set through it, where it manages the cgroups.
+    Systemd(Purpose, OpenSystemd),
+    /// Never through systemd: for what is temporary and has to be set, or put back, at once. systemd need not know of it,
+    /// since it does not stay.
+    Direct,
+}
+
+/// The one place where a writer is opened. It refuses the configured deny list, and knobs of inner cgroups outside the
+/// subtrees given to us; it reclaims and kills under the same refusals, and rehearses in dry run.
+///
+/// A writer keeps nothing of what it wrote, so that two cannot disagree: what was there before is in the ledgers, and a
+/// knob has one owner.
+/// Each thread that writes has one of its own, because a deed may take the kernel seconds (`memory.reclaim`, a frozen
+/// cgroup), and neither the fork path nor undoing what is temporary may wait for it.
 ///
 /// # Errors
 /// When our own process is not found in procfs.
@@ -62,21 +77,7 @@ pub fn open_writer(
     config: &Config,
     roots: &Roots,
     tree: &Arc<CgroupTree>,
-    systemd: OpenSystemd,
-) -> anyhow::Result<Box<dyn HostDriver + Send>> {
-    open_writer_for(Purpose::Keep, config, roots, tree, systemd)
-}
-
-/// The same for putting originals back.
-///
-/// # Errors
-/// As [`open_writer`].
-pub(crate) fn open_writer_for(
-    purpose: Purpose,
-    config: &Config,
-    roots: &Roots,
-    tree: &Arc<CgroupTree>,
-    systemd: OpenSystemd,
+    way: Way,
 ) -> anyhow::Result<Box<dyn HostDriver + Send>> {
     let writer = || -> anyhow::Result<KernelWriter> {
         let writer = KernelWriter::new(roots.clone(), Arc::clone(tree), &config.manage.deny)
@@ -84,34 +85,14 @@ pub(crate) fn open_writer_for(
             .context("cannot tell our own process from others")?;
         Ok(writer.owning(&config.own))
     };
-    Ok(match config.mode {
-        Mode::DryRun => Box::new(DryRunWriter::new(writer()?)),
-        Mode::Enforce if systemd::manages(tree) => {
+    Ok(match (config.mode, way) {
+        (Mode::DryRun, _) => Box::new(DryRunWriter::new(writer()?)),
+        (Mode::Enforce, Way::Systemd(purpose, systemd)) if systemd::manages(tree) => {
             let reader = KernelReader::new(roots.clone(), Arc::clone(tree));
             let rehearsal = DryRunWriter::new(writer()?);
             Box::new(SystemdWriter::new(writer()?, rehearsal, reader, systemd(), purpose))
         }
-        Mode::Enforce => Box::new(writer()?),
-    })
-}
-
-/// A writer that never goes through systemd: for what is only set for a while and has to be set, or put back, at
-/// once. systemd need not know of it, since it does not stay.
-///
-/// # Errors
-/// As [`open_writer`].
-pub fn open_direct(
-    config: &Config,
-    roots: &Roots,
-    tree: &Arc<CgroupTree>,
-) -> anyhow::Result<Box<dyn HostDriver + Send>> {
-    let writer = KernelWriter::new(roots.clone(), Arc::clone(tree), &config.manage.deny)
-        .map_err(with_remedy)
-        .context("cannot tell our own process from others")?
-        .owning(&config.own);
-    Ok(match config.mode {
-        Mode::DryRun => Box::new(DryRunWriter::new(writer)),
-        Mode::Enforce => Box::new(writer),
+        (Mode::Enforce, _) => Box::new(writer()?),
     })
 }
 
@@ -121,7 +102,7 @@ pub fn open_direct(
 /// As [`open_tree`] and [`open_writer`]; with `strict`, also when a permission for an enabled feature is missing.
 pub fn open(config: &Config, board: &Board, systemd: OpenSystemd) -> anyhow::Result<Kernel> {
     let (roots, tree) = open_tree(config)?;
-    let writer = open_writer(config, &roots, &tree, systemd)?;
+    let writer = open_writer(config, &roots, &tree, Way::Systemd(Purpose::Keep, systemd))?;
     let connector = config.features.proc_connector.then(ProcConnector::open);
     let kernel_log = open_kernel_log(config, &roots);
     let features = features(config);

@@ -23,6 +23,7 @@ pub mod guardian;
 pub mod holds;
 pub mod journal;
 pub mod kernel;
+mod ledger;
 pub mod node;
 pub mod oom;
 pub mod overlay;

@@ -21,7 +21,7 @@ use crate::converge::{forget_requests, limit_would_kill, rank};
 use crate::damage::{Damages, StateFile};
 use crate::decisions::{Draft, result_of};
 use crate::journal::{Journal, Original};
-use crate::kernel;
+use crate::kernel::{self, Way};
 use crate::systemd::{OpenSystemd, Purpose};
 use crate::transients::{Left, Transients, undo};
 
@@ -70,7 +70,7 @@ pub fn everything(config: &Config, systemd: OpenSystemd) -> anyhow::Result<Vec<R
         Journal::open(dir, &boot).with_context(|| format!("cannot use the journal in {}", dir.display()))?;
     let damages = Damages::default();
     damages.take(StateFile::Journal, &Journal::path_in(dir), journal.damaged());
-    let mut writer = kernel::open_writer_for(Purpose::Restore, config, &roots, &tree, systemd)?;
+    let mut writer = kernel::open_writer(config, &roots, &tree, Way::Systemd(Purpose::Restore, systemd))?;
     let reader = KernelReader::new(roots, tree);
     let transients = Transients::open(dir, &boot)
         .with_context(|| format!("cannot use the journal in {}", dir.display()))?;

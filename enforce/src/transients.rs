@@ -1,24 +1,21 @@
 //! The journal of transient settings: what the pressure loop changed for a while and has not put back.
 //!
-//! Owned here: the file `transients.jsonl` in the state directory, the lines the guardian reads of it, and how a
+//! Owned here: what stands in the ledger `transients.jsonl` in the state directory and is told the guardian, and how a
 //! transient setting is undone. An entry is with the kernel and with the guardian before the write it belongs to.
-//! Not owned: standing settings and freezes of a single pass ([`crate::journal`]), what is changed and why
-//! ([`crate::holds`]).
+//! Not owned: the file ([`crate::ledger`]), standing settings and freezes of a single pass ([`crate::journal`]), what is
+//! changed and why ([`crate::holds`]).
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use evenkeel_host::freeze::freeze_write;
 use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::snapshot::HostReader;
-use evenkeel_host::write::{CgroupRef, HostWriter, Outcome, Target, Write};
-use evenkeel_log::{private, sealed};
+use evenkeel_host::write::{CgroupRef, HostWriter, Outcome, Write};
 use evenkeel_model::units::{CpuShares, CpuWeight};
-use serde::{Deserialize, Serialize};
 
-use crate::journal::{Place, cgroup_of, is_deleted, place_of, text_of};
+use crate::ledger::{Ledger, Line};
 use crate::shared::lock;
 
 /// File name in the state directory.
@@ -29,18 +26,6 @@ const COMPACT_AT: usize = 4096;
 const MAX_ENTRIES: usize = 32_768;
 /// What a knob was set to last and before: a crash between the note and the write leaves the value before.
 const VALUES_KEPT: usize = 2;
-
-/// What is written as one line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "what")]
-enum Line {
-    /// First line: which boot the rest belongs to.
-    Boot { boot_id: String },
-    /// A knob is about to be set for a while.
-    Held { target: Place, knob: String, old: String, new: String },
-    /// It was put back.
-    Released { target: Place, knob: String },
-}
 
 /// One transient setting in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,27 +46,31 @@ impl Entry {
 
 /// Entries in the order in which they were first made: what a guardian remembers, and the whole of the journal.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct Standing {
     entries: Vec<Entry>,
 }
 
-impl Ledger {
+impl Standing {
     /// Takes in one line; false for anything that is not one of ours.
-    pub(crate) fn read(&mut self, line: &str) -> bool {
-        match serde_json::from_str(line) {
-            Ok(Line::Held { target, knob, old, new }) => {
+    pub(crate) fn take(&mut self, line: &Line) -> bool {
+        match line {
+            Line::Held { target, knob, old, new } => {
                 let parsed = || {
                     let knob: Knob = knob.parse().ok()?;
-                    Some((cgroup_of(&target)?, knob.parse(old.as_bytes())?, knob.parse(new.as_bytes())?))
+                    Some((target.cgroup()?, knob.parse(old.as_bytes())?, knob.parse(new.as_bytes())?))
                 };
                 let Some((at, old, new)) = parsed() else { return false };
                 self.hold(&at, old, new);
             }
-            Ok(Line::Released { target, knob }) => {
-                let (Some(at), Ok(knob)) = (cgroup_of(&target), knob.parse()) else { return false };
+            Line::Released { target, knob } => {
+                let (Some(at), Ok(knob)) = (target.cgroup(), knob.parse()) else { return false };
                 self.release(&at, knob);
             }
-            Ok(Line::Boot { .. }) | Err(_) => return false,
+            Line::Boot { .. }
+            | Line::Original { .. }
+            | Line::Back { .. }
+            | Line::Frozen { .. }
+            | Line::Thawed { .. } => return false,
         }
         true
     }
@@ -119,13 +108,8 @@ pub struct Transients {
 }
 
 struct Inner {
-    path: Option<PathBuf>,
-    file: Option<File>,
-    boot_id: String,
     ledger: Ledger,
-    lines: usize,
-    complained: bool,
-    witness: Option<Box<dyn io::Write + Send>>,
+    standing: Standing,
 }
 
 impl Transients {
@@ -134,14 +118,9 @@ impl Transients {
     /// # Errors
     /// When the file cannot be read or written.
     pub fn open(dir: &Path, boot_id: &str) -> io::Result<Self> {
-        let path = dir.join(FILE);
-        let (mut ledger, mut damaged) = (Ledger::default(), 0);
-        match private::read(&path) {
-            Ok(bytes) => damaged = read_back(&String::from_utf8_lossy(&bytes), boot_id, &mut ledger),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-        let mut inner = Inner { path: Some(path), ledger, ..Inner::in_memory(boot_id) };
+        let mut inner = Inner::in_memory(boot_id);
+        let Inner { ledger, standing } = &mut inner;
+        let damaged = ledger.open(dir.join(FILE), |line| standing.take(&line))?;
         inner.rewrite()?;
         Ok(Self { inner: Mutex::new(inner), damaged })
     }
@@ -164,11 +143,10 @@ impl Transients {
     /// From now on each line also goes to `witness`.
     pub(crate) fn set_witness(&self, witness: Box<dyn io::Write + Send>) {
         let mut inner = lock(&self.inner);
-        inner.witness = Some(witness);
-        for entry in inner.ledger.entries.clone() {
-            for line in lines_of(&entry) {
-                inner.tell(&line);
-            }
+        let Inner { ledger, standing } = &mut *inner;
+        ledger.set_witness(witness);
+        for line in lines_of(standing) {
+            ledger.tell(&line);
         }
     }
 
@@ -177,13 +155,13 @@ impl Transients {
     #[must_use]
     pub(crate) fn begin(&self, at: &CgroupRef, old: Setting, new: Setting) -> bool {
         let mut inner = lock(&self.inner);
-        let known = inner.ledger.entries.iter().any(|entry| entry.is(at, old.knob()));
-        if !known && inner.ledger.entries.len() >= MAX_ENTRIES {
+        let known = inner.standing.entries.iter().any(|entry| entry.is(at, old.knob()));
+        if !known && inner.standing.entries.len() >= MAX_ENTRIES {
             return false;
         }
         let noted = inner.write(&held(at, old, new));
         if noted {
-            inner.ledger.hold(at, old, new);
+            inner.standing.hold(at, old, new);
         }
         noted
     }
@@ -191,122 +169,48 @@ impl Transients {
     /// Notes that it was put back.
     pub(crate) fn end(&self, at: &CgroupRef, knob: Knob) {
         let mut inner = lock(&self.inner);
-        inner.ledger.release(at, knob);
-        let target = place_of(&Target::Cgroup(at.clone()));
-        inner.write(&Line::Released { target, knob: knob.name().to_owned() });
-        if inner.lines > COMPACT_AT
+        inner.standing.release(at, knob);
+        inner.write(&Line::Released { target: at.into(), knob: knob.name().to_owned() });
+        if inner.ledger.appended() > COMPACT_AT
             && let Err(error) = inner.rewrite()
         {
-            tracing::warn!(%error, path = ?inner.path, "the journal of transient settings cannot be rewritten");
-            inner.lines = 0;
+            tracing::warn!(%error, "the journal of transient settings cannot be rewritten");
+            inner.ledger.put_off();
         }
     }
 
     /// Everything in force, in the order in which it has to be undone.
     pub fn to_undo(&self) -> Vec<Entry> {
-        lock(&self.inner).ledger.to_undo()
+        lock(&self.inner).standing.to_undo()
     }
 }
 
 impl Inner {
     fn in_memory(boot_id: &str) -> Self {
-        Self {
-            path: None,
-            file: None,
-            boot_id: boot_id.to_owned(),
-            ledger: Ledger::default(),
-            lines: 0,
-            complained: false,
-            witness: None,
-        }
+        Self { ledger: Ledger::in_memory("temporary settings", boot_id), standing: Standing::default() }
     }
 
     /// True when a file or the guardian has the line.
     fn write(&mut self, line: &Line) -> bool {
+        let Self { ledger, standing } = self;
         // The guardian first: the pipe never waits for a disk.
-        let told = self.tell(line);
-        if self.file.as_ref().is_some_and(is_deleted) {
-            tracing::error!(path = ?self.path, "the journal of transient settings was deleted; it is written anew");
-            let parent = self.path.as_deref().and_then(Path::parent);
-            if let Err(error) = parent.map_or(Ok(()), std::fs::create_dir_all).and_then(|()| self.rewrite()) {
-                tracing::error!(%error, path = ?self.path, "transient settings cannot be journalled");
-                return told;
-            }
-        }
-        let Some(file) = self.file.as_mut() else { return told };
-        let Ok(text) = serde_json::to_string(line) else { return told };
-        self.lines += 1;
-        let mut line = String::new();
-        sealed::push_line(&mut line, &text);
-        match file.write_all(line.as_bytes()) {
-            Ok(()) => true,
-            Err(error) => {
-                if !std::mem::replace(&mut self.complained, true) {
-                    tracing::error!(%error, path = ?self.path, "transient settings cannot be journalled");
-                }
-                told
-            }
-        }
+        let told = ledger.tell(line);
+        ledger.push(line);
+        ledger.flush(|| lines_of(standing)) || told
     }
 
-    fn tell(&mut self, line: &Line) -> bool {
-        let (Some(witness), Ok(text)) = (self.witness.as_mut(), serde_json::to_string(line)) else {
-            return false;
-        };
-        if let Err(error) = witness.write_all(format!("{text}\n").as_bytes()).and_then(|()| witness.flush()) {
-            tracing::warn!(%error, "the guardian does not listen any more; a kill of the agent may leave settings behind");
-            self.witness = None;
-        }
-        self.witness.is_some()
-    }
-
-    /// Writes a new file beside the old one and takes its place, so that there is always a whole one.
     fn rewrite(&mut self) -> io::Result<()> {
-        let Some(path) = self.path.clone() else { return Ok(()) };
-        let new = path.with_extension("new");
-        let file = private::create(&new)?;
-        let mut out = BufWriter::new(file);
-        let mut text = String::new();
-        let first = Line::Boot { boot_id: self.boot_id.clone() };
-        for line in [first].into_iter().chain(self.ledger.entries.iter().flat_map(lines_of)) {
-            text.clear();
-            sealed::push_line(&mut text, &serde_json::to_string(&line)?);
-            out.write_all(text.as_bytes())?;
-        }
-        let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        std::fs::rename(&new, &path)?;
-        self.file = Some(file);
-        self.lines = 0;
-        Ok(())
-    }
-}
-
-/// Reads a file's lines into a ledger and counts those of this boot that do not read.
-fn read_back(text: &str, boot_id: &str, ledger: &mut Ledger) -> usize {
-    let mut lines = text.lines();
-    let first = lines.next().and_then(text_of).and_then(|line| serde_json::from_str(line).ok());
-    match first {
-        Some(Line::Boot { boot_id: of }) if of == boot_id => {
-            lines.filter(|line| !text_of(line).is_some_and(|line| ledger.read(line))).count()
-        }
-        // Entries of an earlier boot are of no use.
-        Some(Line::Boot { .. }) => 0,
-        // Without its first line nobody knows of which boot an entry is. The file is never empty.
-        _ => 1 + lines.count(),
+        self.ledger.rewrite(lines_of(&self.standing))
     }
 }
 
 fn held(at: &CgroupRef, old: Setting, new: Setting) -> Line {
-    Line::Held {
-        target: place_of(&Target::Cgroup(at.clone())),
-        knob: old.knob().name().to_owned(),
-        old: old.to_string(),
-        new: new.to_string(),
-    }
+    let knob = old.knob().name().to_owned();
+    Line::Held { target: at.into(), knob, old: old.to_string(), new: new.to_string() }
 }
 
-fn lines_of(entry: &Entry) -> Vec<Line> {
-    entry.ours.iter().map(|new| held(&entry.at, entry.old, *new)).collect()
+fn lines_of(standing: &Standing) -> impl Iterator<Item = Line> {
+    standing.entries.iter().flat_map(|entry| entry.ours.iter().map(|new| held(&entry.at, entry.old, *new)))
 }
 
 /// Why a transient setting was not undone.
@@ -436,14 +340,29 @@ mod tests {
         let kernel = FakeKernel::new(Mode::V2);
         kernel.with(|state| state.add_cgroup("/c"));
         let at = place(&kernel);
-        let mut ledger = Ledger::default();
+        let mut standing = Standing::default();
+        let mut told = |line: &str| Line::read(line).is_some_and(|line| standing.take(&line));
         let tell = |line: &Line| serde_json::to_string(line).unwrap();
-        ledger.read(&tell(&held(&at, high(1), high(2))));
-        ledger.read("{\"what\":\"frozen\",\"target\":{}}");
-        ledger.read("noise");
-        assert_eq!(ledger.to_undo(), [Entry { at: at.clone(), old: high(1), ours: vec![high(2)] }]);
-        let target = place_of(&Target::Cgroup(at));
-        ledger.read(&tell(&Line::Released { target, knob: "memory.high".into() }));
-        assert!(ledger.to_undo().is_empty());
+        assert!(told(&tell(&held(&at, high(1), high(2)))));
+        assert!(!told("{\"what\":\"frozen\",\"target\":{}}") && !told("noise"));
+        assert_eq!(standing.to_undo(), [Entry { at: at.clone(), old: high(1), ours: vec![high(2)] }]);
+        assert!(standing.take(&Line::Released { target: (&at).into(), knob: "memory.high".into() }));
+        assert!(standing.to_undo().is_empty());
+    }
+
+    #[test]
+    fn a_journal_of_an_earlier_agent_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = include_str!("../tests/fixtures/transients.jsonl");
+        std::fs::write(dir.path().join(FILE), text).unwrap();
+        let journal = Transients::open(dir.path(), "boot").unwrap();
+        let at = CgroupRef { hierarchy: Hierarchy::V2, inode: 7, path: "/a b".into() };
+        let freeze = Entry {
+            at: at.clone(),
+            old: Setting::CgroupFreeze(false),
+            ours: vec![Setting::CgroupFreeze(true)],
+        };
+        let high = Entry { at, old: Setting::MemoryHigh(Limit::Max), ours: vec![high(100), high(90)] };
+        assert_eq!((journal.damaged(), journal.to_undo()), (0, vec![freeze, high]));
     }
 }

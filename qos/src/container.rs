@@ -4,14 +4,13 @@
 
 use evenkeel_model::node::NodeFacts;
 use evenkeel_model::qos_class::QosClass;
-use evenkeel_model::units::{Bytes, MilliCpu};
 use evenkeel_model::workload::{
     ContainerKind, ContainerResources, Managed, OomKill, PodFacts, Requested, SourceKind, Workload,
 };
 
-use crate::formula;
-use crate::plan::{ContainerPlan, PlanConfig, Reason, Standing, Wishes};
+use crate::plan::{ContainerPlan, PlanConfig, Standing, Wishes};
 use crate::rules::{PodShape, ResourceClasses, RuleSet, cpu_class, defaulted, memory_class, pod_class};
+use crate::why::{Class, Why};
 use crate::wishes;
 
 /// What planning needs to know of one container, wherever it came from.
@@ -33,7 +32,7 @@ pub(crate) struct Ask {
     pub(crate) estimated: bool,
     pub(crate) qos_class: Option<QosClass>,
     pub(crate) classes: ResourceClasses,
-    pub(crate) class_reason: Reason,
+    pub(crate) class_reason: Why,
 }
 
 /// Plans one workload.
@@ -88,7 +87,7 @@ pub(crate) fn ask(rules: RuleSet, subject: &Subject<'_>) -> Ask {
             estimated: false,
             qos_class: None,
             classes: ResourceClasses::default(),
-            class_reason: unknown_reason(subject.kind),
+            class_reason: Why::Unclassified(subject.kind),
         },
         Requested::Stated(resources) => {
             let resources = defaulted(resources);
@@ -131,13 +130,6 @@ pub(crate) fn class_by(
     }
 }
 
-fn unknown_reason(kind: ContainerKind) -> Reason {
-    Reason::new(match kind {
-        ContainerKind::Infrastructure => "infrastructure: not classified, the node needs it",
-        _ => "nothing is known of what it requests",
-    })
-}
-
 /// Puts the class of the rule set in force on what was resolved.
 fn classified(
     rules: RuleSet,
@@ -147,53 +139,21 @@ fn classified(
     pod: Option<QosClass>,
     record: Option<Option<QosClass>>,
 ) -> Ask {
-    let estimated = record.is_some();
     let (qos_class, classes) = match rules {
         RuleSet::Proposal => (own.memory, own),
         // Kubernetes knows one class, that of the pod, for every container and resource.
         RuleSet::Kubelet => (pod, ResourceClasses { memory: pod, cpu: pod.or(own.cpu) }),
     };
-    let class_reason = class_reason(rules, subject, &resources, qos_class, record);
-    Ask { resources, estimated, qos_class, classes, class_reason }
-}
-
-fn class_reason(
-    rules: RuleSet,
-    subject: &Subject<'_>,
-    r: &ContainerResources,
-    class: Option<QosClass>,
-    record: Option<Option<QosClass>>,
-) -> Reason {
     let estimated = record.is_some();
-    let with_class = |reason: Reason, name: &str, class: Option<QosClass>| match class {
-        Some(class) => reason.with(name, class),
-        None => reason,
-    };
-    let text = match (rules, class) {
-        (_, None) => "no class: the memory request is not known".to_owned(),
-        (RuleSet::Proposal, Some(c)) => format!("{c} by memory: {}", memory_words(c)),
-        (RuleSet::Kubelet, Some(c)) if subject.facts.qos_class.is_none() && !estimated => {
-            format!("{c}: class of the container taken as a pod of its own, from cpu and memory")
-        }
-        (RuleSet::Kubelet, Some(c)) => format!("{c}: class of the pod, from cpu and memory"),
-    };
-    let text = if estimated { format!("{text} (estimated from the runtime's record)") } else { text };
-    let reason = Reason::new(text)
-        .with("formula", formula::CLASS)
-        .with("rules", rules)
-        .with("estimated", estimated)
-        .with_known("memory_request", r.memory_request.map(Bytes::get))
-        .with_known("memory_limit", r.memory_limit.map(Bytes::get))
-        .with_known("cpu_request_milli", r.cpu_request.map(MilliCpu::get))
-        .with_known("cpu_limit_milli", r.cpu_limit.map(MilliCpu::get));
-    let reason = with_class(reason, "record_class", record.flatten());
-    with_class(reason, "pod_class", subject.facts.qos_class)
-}
-
-const fn memory_words(class: QosClass) -> &'static str {
-    match class {
-        QosClass::Guaranteed => "the request equals the limit",
-        QosClass::Burstable => "something is requested, and more may be used",
-        QosClass::BestEffort => "nothing is requested",
-    }
+    let class_reason = Why::Class(Box::new(Class {
+        rules,
+        estimated,
+        memory_request: resources.memory_request,
+        memory_limit: resources.memory_limit,
+        cpu_request_milli: resources.cpu_request,
+        cpu_limit_milli: resources.cpu_limit,
+        record_class: record.flatten(),
+        pod_class: subject.facts.qos_class,
+    }));
+    Ask { resources, estimated, qos_class, classes, class_reason }
 }

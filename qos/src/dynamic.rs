@@ -14,11 +14,12 @@ use std::collections::BTreeMap;
 
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::units::{Bytes, OomScoreAdj};
+use serde::{Deserialize, Serialize};
 
-use crate::formula;
-use crate::plan::{Reason, Wish};
+use crate::plan::Wish;
 use crate::rules::RuleSet;
 use crate::score::{KUBELET_CEILING, KUBELET_FLOOR, PROPOSAL_FLOOR, ScoreInput, container_score};
+use crate::why::Why;
 
 /// Highest sum of score and memory aimed at: one below that of an idle best-effort container.
 const TOP: i64 = 999;
@@ -64,21 +65,56 @@ pub struct Candidate {
     pub priority: i32,
 }
 
-/// Everything one score is made from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Everything one score is made from; fields are named as decisions name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DynamicInput {
     /// The rule set.
     pub rules: RuleSet,
     /// Memory of the machine.
+    #[serde(rename = "memory_capacity")]
     pub capacity: Bytes,
     /// Its memory request.
+    #[serde(rename = "memory_request")]
     pub request: Bytes,
     /// What it uses.
+    #[serde(rename = "memory_usage")]
     pub usage: Bytes,
     /// Resident memory of its largest process.
+    #[serde(rename = "largest_process")]
     pub largest: Bytes,
-    /// Place among those over their request, the worst first, and how many they are; `None` within its request.
-    pub rank: Option<(u64, u64)>,
+    /// Priority of its pod, by which it was ranked.
+    #[serde(default)]
+    pub priority: i32,
+    /// `None` within its request.
+    #[serde(flatten)]
+    pub rank: Option<Rank>,
+}
+
+/// Place among those over their request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rank {
+    /// The worst is 0.
+    pub rank: u64,
+    /// How many they are.
+    #[serde(rename = "over_request")]
+    pub count: u64,
+}
+
+impl DynamicInput {
+    pub(crate) fn text(&self) -> String {
+        let (usage, request) = (self.usage.get(), self.request.get());
+        match self.rank {
+            Some(Rank { rank, count }) => format!(
+                "Burstable over its request, place {} of {count}: uses {usage} of {request}",
+                u128::from(rank) + 1
+            ),
+            None => format!("Burstable within its request: uses {usage} of {request}"),
+        }
+    }
+
+    pub(crate) fn again(&self) -> String {
+        score(self).to_string()
+    }
 }
 
 /// The score: what is missing from the largest process's memory to the sum aimed at, within the band.
@@ -87,7 +123,7 @@ pub fn score(input: &DynamicInput) -> OomScoreAdj {
     let memory = permille.checked_div(u128::from(input.capacity.get())).unwrap_or(0);
     let memory = i64::try_from(memory).unwrap_or(i64::MAX);
     let wanted = match input.rank {
-        Some((rank, count)) => {
+        Some(Rank { rank, count }) => {
             let span = i128::from(TOP - OVER_LEAST) * i128::from(rank);
             let below = span.checked_div(i128::from(count.saturating_sub(1))).unwrap_or(0);
             let below = i64::try_from(below).unwrap_or(i64::MAX).min(TOP - OVER_LEAST);
@@ -153,7 +189,7 @@ impl Dynamic {
         let (mut over, within): (Vec<_>, Vec<_>) = by_id.into_values().partition(|c| is_over(&c.id));
         over.sort_by(|a, b| worse_first(a, b));
         let count = over.len() as u64;
-        let ranked = over.into_iter().zip(0_u64..).map(|(c, rank)| (c, Some((rank, count))));
+        let ranked = over.into_iter().zip(0_u64..).map(|(c, rank)| (c, Some(Rank { rank, count })));
         let wanted: Vec<_> = ranked
             .chain(within.into_iter().map(|c| (c, None)))
             .map(|(c, rank)| (c, self.input(capacity, c, rank)))
@@ -161,13 +197,14 @@ impl Dynamic {
         self.write(&wanted)
     }
 
-    fn input(&self, capacity: Bytes, c: &Candidate, rank: Option<(u64, u64)>) -> DynamicInput {
+    fn input(&self, capacity: Bytes, c: &Candidate, rank: Option<Rank>) -> DynamicInput {
         DynamicInput {
             rules: self.rule.rules,
             capacity,
             request: c.request,
             usage: c.usage,
             largest: c.largest.unwrap_or(c.usage),
+            priority: c.priority,
             rank,
         }
     }
@@ -186,7 +223,8 @@ impl Dynamic {
         changes.truncate(self.rule.writes_per_round);
         for (_, c, input, value) in &changes {
             if let Some(held) = self.held.get_mut(&c.id) {
-                held.score = Some((input.rank.is_some(), wish(input, c.priority, *value)));
+                let wish = Why::DynamicScore(Box::new(**input)).wish(*value);
+                held.score = Some((input.rank.is_some(), wish));
             }
         }
         changes.into_iter().map(|(_, c, _, _)| c.id.clone()).collect()
@@ -219,29 +257,4 @@ fn worse_first(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
         .then(a.priority.cmp(&b.priority))
         .then(excess(b).cmp(&excess(a)))
         .then(a.id.cmp(&b.id))
-}
-
-fn wish(input: &DynamicInput, priority: i32, value: OomScoreAdj) -> Wish<OomScoreAdj> {
-    let text = match input.rank {
-        Some((rank, count)) => format!(
-            "Burstable over its request, place {} of {count}: uses {} of {}",
-            rank + 1,
-            input.usage.get(),
-            input.request.get()
-        ),
-        None => {
-            format!("Burstable within its request: uses {} of {}", input.usage.get(), input.request.get())
-        }
-    };
-    Reason::new(text)
-        .with("formula", formula::DYNAMIC)
-        .with("rules", input.rules)
-        .with("memory_capacity", input.capacity.get())
-        .with("memory_request", input.request.get())
-        .with("memory_usage", input.usage.get())
-        .with("largest_process", input.largest.get())
-        .with("priority", priority)
-        .with_known("rank", input.rank.map(|(rank, _)| rank))
-        .with_known("over_request", input.rank.map(|(_, count)| count))
-        .wish(value)
 }

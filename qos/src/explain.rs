@@ -113,9 +113,11 @@ fn explain_container(
         Subject { kind: container.kind, is_pause: false, requested: &requested, facts, oom_kill: None };
     let ask = ask(config.rules, &subject);
     let wishes = wishes::for_container(node, config, &subject, &ask);
-    let class = std::iter::once(format!("qosClass: {}", ask.class_reason.text));
-    let knobs =
-        wishes.reasons().into_iter().map(|(knob, value, reason)| format!("{knob} {value}: {}", reason.text));
+    let class = std::iter::once(format!("qosClass: {}", ask.class_reason.text()));
+    let knobs = wishes
+        .reasons()
+        .into_iter()
+        .map(|(knob, value, reason)| format!("{knob} {value}: {}", reason.text()));
     let reasons = class.chain(knobs).collect();
     ContainerExplanation {
         name: container.name.clone(),

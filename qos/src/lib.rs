@@ -25,8 +25,7 @@ pub mod reserve;
 pub mod rules;
 pub mod score;
 pub mod starvation;
+pub mod why;
 
 mod container;
-mod formula;
-mod reason;
 mod wishes;

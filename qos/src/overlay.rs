@@ -4,12 +4,10 @@
 //! step whose effect is seen before the next one costs a minute at most. Not owned: who is recommended what, when the next
 //! step is due, undoing one. A step that would change a class is not made at all.
 
-use std::collections::BTreeMap;
-
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::workload::ContainerResources;
+use serde::{Deserialize, Serialize};
 
-use crate::formula;
 use crate::rules::{PodShape, cpu_class, memory_class, pod_class};
 
 /// Changes smaller than this part of the present value are not worth a step, percent: they cost a pass over every process
@@ -17,7 +15,7 @@ use crate::rules::{PodShape, cpu_class, memory_class, pod_class};
 const LEAST_PERCENT: u64 = 2;
 
 /// What an operator allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clamp {
     /// A step raises a request to at most this percentage of what it is.
     pub up_percent: u64,
@@ -30,7 +28,7 @@ pub struct Clamp {
 }
 
 /// Everything a step is decided by, in the resource's unit: thousandths of a core, or bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
     /// The request in force; nothing where there is none.
     pub now: Option<u64>,
@@ -41,6 +39,7 @@ pub struct Case {
     /// What requests leave of the node.
     pub free: u64,
     /// What is allowed.
+    #[serde(flatten)]
     pub clamp: Clamp,
 }
 
@@ -89,47 +88,34 @@ impl Step {
     }
 }
 
-impl Case {
-    /// All numbers of the decision.
-    pub fn inputs(&self) -> BTreeMap<String, String> {
-        let mut all = BTreeMap::from([("formula".to_owned(), formula::OVERLAY_STEP.to_owned())]);
-        let mut put = |name: &str, value: u64| all.insert(name.to_owned(), value.to_string());
-        put("target", self.target);
-        put("free", self.free);
-        put("up_percent", self.clamp.up_percent);
-        put("down_percent", self.clamp.down_percent);
-        put("least", self.clamp.least);
-        put("most", self.clamp.most);
-        if let Some(now) = self.now {
-            put("now", now);
-        }
-        if let Some(limit) = self.limit {
-            put("limit", limit);
-        }
-        all
-    }
+/// A step of a container's request, and who advised it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Advised {
+    /// What it was decided by.
+    #[serde(flatten)]
+    pub case: Case,
+    /// The policy and its rule; told in the text alone.
+    #[serde(skip)]
+    pub by: Option<(String, String)>,
 }
 
-/// The value a recorded step comes to by the present rule; `None` when these are not its inputs.
-pub(crate) fn replay(all: &BTreeMap<String, String>) -> Option<String> {
-    let get = |name: &str| all.get(name).and_then(|text| text.parse().ok());
-    let perhaps = |name: &str| match all.get(name) {
-        Some(text) => text.parse().ok().map(Some),
-        None => Some(None),
-    };
-    let case = Case {
-        now: perhaps("now")?,
-        target: get("target")?,
-        limit: perhaps("limit")?,
-        free: get("free")?,
-        clamp: Clamp {
-            up_percent: get("up_percent")?,
-            down_percent: get("down_percent")?,
-            least: get("least")?,
-            most: get("most")?,
-        },
-    };
-    step(&case).map(|step| step.value).or(case.now).map(|value| value.to_string())
+impl Advised {
+    pub(crate) fn text(&self) -> String {
+        let target = self.case.target;
+        let held = step(&self.case).map_or_else(Vec::new, |step| step.capped_by);
+        let held =
+            if held.is_empty() { String::new() } else { format!(", held back by {}", held.join(", ")) };
+        match &self.by {
+            Some((policy, rule)) => format!("policy {policy} asks for {target} by rule {rule}{held}"),
+            None => format!("{target} is recommended{held}"),
+        }
+    }
+
+    /// The request after it; the one before where there is nothing worth a step.
+    pub(crate) fn again(&self) -> String {
+        let value = step(&self.case).map(|step| step.value).or(self.case.now);
+        value.map_or_else(|| "none".to_owned(), |value| value.to_string())
+    }
 }
 
 /// The class that other requirements would put a container into: what it is, and what it would become. Nothing where it
@@ -202,7 +188,8 @@ mod tests {
             let case = Case { now: None, target, limit, free, clamp: CLAMP };
             let want = want.map(|(value, by)| Step { value, capped_by: by.to_vec() });
             assert_eq!(step(&case), want, "{name}");
-            assert_eq!(replay(&case.inputs()), want.map(|step| step.value.to_string()), "{name}");
+            let again = want.map_or_else(|| "none".to_owned(), |step| step.value.to_string());
+            assert_eq!(Advised { case, by: None }.again(), again, "{name}");
         }
     }
 
@@ -241,10 +228,8 @@ mod tests {
             let mut free = free;
             for _ in 0..200 {
                 let case = Case { now: Some(at), target, limit, free, clamp: CLAMP };
-                prop_assert_eq!(
-                    replay(&case.inputs()),
-                    Some(step(&case).map_or(at, |s| s.value).to_string())
-                );
+                let again = Advised { case, by: None }.again();
+                prop_assert_eq!(again, step(&case).map_or(at, |s| s.value).to_string());
                 let Some(Step { value, .. }) = step(&case) else { break };
                 prop_assert!((10..=4000).contains(&value));
                 prop_assert!(value * 100 <= at * 150 + 100 && value * 100 + 100 >= at * 80);

@@ -14,8 +14,9 @@ use std::collections::BTreeMap;
 use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, MilliCpu};
 
 use crate::cpu::{WeightConversion, shares_from_milli};
-use crate::formula;
-use crate::plan::{Reason, Wish};
+use crate::effective::ProtectionKnob;
+use crate::plan::Wish;
+use crate::why::{self, Below, Origin, ScaledWeight, Shares, Why};
 
 /// A container in an owned subtree and what it is promised.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +91,7 @@ pub struct Rule {
 
 /// What counts as requested by whoever requests less: about the 2 of 1024 shares that the kubelet gives at least. By the
 /// finest scale alone, who requests nothing would get a five-thousandth of what half a core gets, which is none.
-const LEAST_REQUEST: MilliCpu = MilliCpu::new(2);
+pub(crate) const LEAST_REQUEST: MilliCpu = MilliCpu::new(2);
 
 /// Weight inside an owned subtree: `request x 10000 / node`, rounded, within 1..10000, of at least 2m. Leaves of an owned
 /// subtree take this one too, in place of what `plan` wishes by the conversion.
@@ -102,13 +103,8 @@ pub fn scaled_weight(request: MilliCpu, node: MilliCpu) -> CpuWeight {
 
 /// The wish for the weight of a container in an owned subtree.
 pub fn leaf_weight(request: MilliCpu, node: MilliCpu) -> Wish<CpuWeight> {
-    let (counted, node_milli) = (request.max(LEAST_REQUEST).get(), node.get());
-    let text = format!("owned subtree: {counted}m x 10000 / {node_milli}m, in proportion to its siblings");
-    Reason::new(text)
-        .with("formula", formula::SCALED)
-        .with("cpu_request_milli", request.get())
-        .with("node_cpu_milli", node.get())
-        .wish(scaled_weight(request, node))
+    let why = ScaledWeight { cpu_request_milli: request, node_cpu_milli: node, below: None };
+    Why::ScaledWeight(why).wish(scaled_weight(request, node))
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -140,33 +136,26 @@ pub fn inner(root: &str, rule: Rule, leaves: &[Leaf]) -> BTreeMap<String, Inner>
 }
 
 fn hold(sum: Sums, is_root: bool, rule: Rule) -> Inner {
-    let reason = |text: &str| Reason::new(text).with("formula", formula::SUM).with("leaves", sum.leaves);
-    let memory = |what: &str, value: Bytes| {
-        reason(&format!("{what} of the containers below it, added up, or theirs would not hold"))
-            .with("children_sum", value.get())
-            .wish(value)
+    let memory = |of, children_sum| {
+        Why::SumOfChildren(why::Sum { leaves: sum.leaves, children_sum, of }).wish(children_sum)
     };
     let request = if is_root { sum.request.max(rule.root_request) } else { sum.request };
+    let below = Some(Below { leaves: sum.leaves, requests_sum_milli: sum.request });
+    let (cpu_request_milli, origin) = (request, Origin::default());
     let shares = shares_from_milli(request);
-    let cpu = |formula: &str| {
-        reason("CPU requests of the containers below it, added up, so that levels compare")
-            .with("formula", formula)
-            .with("requests_sum_milli", sum.request.get())
-            .with("cpu_request_milli", request.get())
-    };
     let weight = if is_root {
-        cpu(formula::WEIGHT)
-            .with("cpu_shares", shares)
-            .with("conversion", rule.conversion)
-            .wish(rule.conversion.weight_from_shares(shares))
+        let (cpu_shares, conversion) = (Some(shares.get()), rule.conversion);
+        Why::Weight(why::Weight { cpu_request_milli, cpu_shares, conversion, below, origin })
+            .wish(conversion.weight_from_shares(shares))
     } else {
-        cpu(formula::SCALED).with("node_cpu_milli", rule.node.get()).wish(scaled_weight(request, rule.node))
+        Why::ScaledWeight(ScaledWeight { cpu_request_milli, node_cpu_milli: rule.node, below })
+            .wish(scaled_weight(request, rule.node))
     };
     Inner {
-        min: memory("memory.min", sum.min),
-        low: memory("memory.low", sum.low),
+        min: memory(ProtectionKnob::Min, sum.min),
+        low: memory(ProtectionKnob::Low, sum.low),
         weight,
-        shares: cpu(formula::SHARES).wish(shares),
+        shares: Why::Shares(Shares { cpu_request_milli, below, origin }).wish(shares),
         request,
     }
 }

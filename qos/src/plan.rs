@@ -4,7 +4,6 @@
 //! full desired state; comparing it with the kernel and writing differences is the agent's.
 
 use std::fmt::Display;
-use std::sync::Arc;
 
 use evenkeel_model::node::NodeFacts;
 use evenkeel_model::qos_class::QosClass;
@@ -16,17 +15,8 @@ pub use crate::config::{BurstPercent, CpuPeriod, KnobSwitches, MemoryHighFactor,
 use crate::container::plan_container;
 pub use crate::cores::CpuList;
 pub use crate::cpu::CpuQuota;
-pub use crate::reason::Inputs;
 pub use crate::rules::ResourceClasses;
-
-/// Why a value was chosen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reason {
-    /// A sentence a person understands.
-    pub text: Arc<str>,
-    /// The numbers the decision used, by name; amounts of memory in bytes, of CPU in thousandths.
-    pub inputs: Inputs,
-}
+use crate::why::{self, Why};
 
 /// A value the kernel should hold, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -34,7 +24,8 @@ pub struct Wish<T> {
     /// The value.
     pub value: T,
     /// Why.
-    pub reason: Reason,
+    #[serde(serialize_with = "why::shown")]
+    pub reason: Why,
 }
 
 /// What is wished of one container, knob by knob; `None` means the knob is not written.
@@ -80,7 +71,7 @@ impl Wishes {
     }
 
     /// Every knob wished, by its JSON name, with the value and the reason, in the order of the fields.
-    pub fn reasons(&self) -> Vec<(&'static str, String, &Reason)> {
+    pub fn reasons(&self) -> Vec<(&'static str, String, &Why)> {
         let all = [
             entry("oomScoreAdj", &self.oom_score_adj),
             entry("cpuShares", &self.cpu_shares),
@@ -103,7 +94,7 @@ impl Wishes {
 fn entry<'a, T: Display>(
     name: &'static str,
     wish: &'a Option<Wish<T>>,
-) -> Option<(&'static str, String, &'a Reason)> {
+) -> Option<(&'static str, String, &'a Why)> {
     wish.as_ref().map(|w| (name, w.value.to_string(), &w.reason))
 }
 
@@ -137,7 +128,8 @@ pub struct ContainerPlan {
     /// Classes by resource under the rule set in force.
     pub classes: ResourceClasses,
     /// Where the class comes from.
-    pub class_reason: Reason,
+    #[serde(serialize_with = "why::shown")]
+    pub class_reason: Why,
     /// True when what it asked for was inverted from a runtime's record rather than stated.
     pub estimated: bool,
     /// Whether wishes were made.

@@ -1,24 +1,13 @@
 //! Replay: a recorded decision made again from its own inputs, offline.
 //!
-//! Owned here: which rule made a decision, and whether it comes to the same outcome today. Not owned: reading logs,
-//! printing. A decision names its rule in the input `formula` and carries every number the rule used, so nothing
-//! else is needed: no node, no clock, no configuration.
-//!
-//! Whoever adds a rule that decides something adds its line to `RULES` and, in one of the modules below, the
-//! function that makes the new value, in the kernel's text, from the inputs. The names of a rule's inputs are those
-//! its wish or action writes; a decision without one it needs is told to be incomplete, never guessed.
-
-mod class;
-mod cores;
-mod cpu;
-mod inputs;
-mod memory;
-mod score;
+//! Owned here: whether the rule of a decision comes to the same outcome today. Not owned: reading logs, printing. A
+//! decision names its rule in the input `formula` and carries every number the rule used ([`Why`]), so nothing else is
+//! needed: no node, no clock, no configuration. A decision without a number it needs is told to be incomplete, never
+//! guessed.
 
 use evenkeel_model::decision::{Decision, DecisionKind};
 
-use crate::{effective, eviction, formula, overlay, pressure, starvation};
-use inputs::{Case, Unreplayable};
+use crate::why::{Unreadable, Why};
 
 /// What came of replaying a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,57 +25,15 @@ pub enum Replayed {
     NotADecision(String),
 }
 
-/// Makes the new value from the inputs.
-type Rule = fn(&Case<'_>) -> Result<String, Unreplayable>;
-
-/// Every rule by the name decisions know it by.
-const RULES: &[(&str, Rule)] = &[
-    (formula::CLASS, class::class),
-    (formula::SCORE, score::container),
-    (formula::INFRASTRUCTURE, score::infrastructure),
-    (formula::DYNAMIC, score::dynamic),
-    (formula::SHARES, cpu::shares),
-    (formula::WEIGHT, cpu::weight),
-    (formula::SCALED, cpu::scaled),
-    (formula::FAIR, cpu::fair),
-    (formula::QUOTA, cpu::quota),
-    (formula::BURST, cpu::burst),
-    (formula::IDLE, cpu::idle),
-    (formula::EXCLUSIVE, cores::exclusive),
-    (formula::SHARED_POOL, cores::shared),
-    (formula::PROTECTION, memory::protection),
-    (formula::SUM, memory::sum),
-    (formula::HIGH, memory::high),
-    (formula::LIMIT, memory::limit),
-    (formula::OOM_GROUP, memory::oom_group),
-    (formula::SWAP, memory::swap),
-    (formula::CAP, memory::cap),
-    (formula::EFFECTIVE_PROTECTION, |case| case.by(effective::replay_protection)),
-    (formula::EFFECTIVE_WEIGHT, |case| case.by(effective::replay_weight)),
-    ("pressure-step", |case| case.by(pressure::replay_relieve)),
-    ("pressure-release", |case| case.by(pressure::replay_release)),
-    (formula::THRASH, |case| case.by(pressure::replay_thrash)),
-    (formula::OVERLAY_STEP, |case| case.by(overlay::replay)),
-    ("starves", starves),
-    ("squeeze", |case| case.by(starvation::replay_squeeze)),
-];
-
 /// Decides again from a decision's inputs and compares.
 pub fn replay(decision: &Decision) -> Replayed {
     if let Some(why) = observation(decision.kind) {
         return Replayed::NotADecision(why.to_owned());
     }
-    let case = Case::of(decision);
-    let outcome = match decision.kind {
-        DecisionKind::Evict | DecisionKind::Restart if case.text("formula").is_err() => evicted(&case),
-        // What is decided is not the value but who takes its effect away.
-        DecisionKind::Ineffective => by_formula(&case).and_then(|now| Ok((case.text("by")?.to_owned(), now))),
-        _ => by_formula(&case).and_then(|now| Ok((case.recorded()?.to_owned(), now))),
-    };
-    match outcome {
+    match again(decision) {
         Ok((recorded, now)) if recorded == now => Replayed::Same,
-        Ok((recorded, now)) => Replayed::Differs { recorded, now },
-        Err(Unreplayable(why)) => Replayed::NotADecision(why),
+        Ok((recorded, now)) => Replayed::Differs { recorded: recorded.to_owned(), now },
+        Err(why) => Replayed::NotADecision(why.to_string()),
     }
 }
 
@@ -102,34 +49,65 @@ const fn observation(kind: DecisionKind) -> Option<&'static str> {
     })
 }
 
-fn by_formula(case: &Case<'_>) -> Result<String, Unreplayable> {
-    let name = case.text("formula").map_err(|_| Unreplayable(without_rule(case.kind()).to_owned()))?;
-    let rule = RULES.iter().find(|(known, _)| *known == name);
-    let (_, rule) = rule.ok_or_else(|| Unreplayable(format!("its rule {name} is not known here")))?;
-    rule(case)
+/// What was decided, and what its rule comes to now.
+fn again(decision: &Decision) -> Result<(&str, String), Unreadable> {
+    let why = Why::read(decision)?;
+    let now = outcome(&why, decision.knob.as_deref().unwrap_or(""))?;
+    let recorded = recorded(decision, &why)?;
+    // A container that starves is reported; where nobody is left to be squeezed, it goes to the eviction policy.
+    let evicts = matches!(why, Why::Starves(_)) && recorded == "evict" && now == "starving";
+    Ok((recorded, if evicts { "evict".to_owned() } else { now }))
 }
 
-/// Why a decision of a kind may name no rule.
-const fn without_rule(kind: DecisionKind) -> &'static str {
-    match kind {
-        DecisionKind::Denied => "tells that the kernel or the configuration refused",
-        DecisionKind::Ineffective => "tells that a knob has its effect again",
-        DecisionKind::Contended => "tells that somebody else rewrites a knob",
-        DecisionKind::Resize => "tells that a request is kept or went back to what was asked for",
-        _ => "names no rule in its inputs",
-    }
+fn recorded<'a>(decision: &'a Decision, why: &Why) -> Result<&'a str, Unreadable> {
+    let (found, lacks) = match (decision.kind, why) {
+        // The kind itself is what a ruling decided.
+        (DecisionKind::Evict, Why::Ruling(_)) => (Some("evict"), ""),
+        (_, Why::Ruling(_)) => (Some("restart"), ""),
+        // What is decided is not the value but who takes its effect away.
+        (DecisionKind::Ineffective, _) => {
+            (decision.inputs.get("by").map(String::as_str), "its inputs lack by")
+        }
+        _ => (decision.new.as_deref(), "records no value that was decided"),
+    };
+    found.ok_or_else(|| Unreadable::new(lacks))
 }
 
-/// A container that starves is reported; where nobody is left to be squeezed, somebody goes to the eviction policy.
-fn starves(case: &Case<'_>) -> Result<String, Unreplayable> {
-    let now = case.by(starvation::replay_starved)?;
-    let is_evicted = case.recorded()? == "evict" && now == "starving";
-    Ok(if is_evicted { "evict".to_owned() } else { now })
-}
-
-/// The kind itself is what an eviction decided.
-fn evicted(case: &Case<'_>) -> Result<(String, String), Unreplayable> {
-    let recorded = if case.kind() == DecisionKind::Evict { "evict" } else { "restart" };
-    let now = case.by(|inputs| eviction::replayed(inputs).map(|remedy| remedy.as_str().to_owned()))?;
-    Ok((recorded.to_owned(), now))
+/// What a rule comes to, as the text a decision about `knob` records.
+fn outcome(why: &Why, knob: &str) -> Result<String, Unreadable> {
+    Ok(match why {
+        Why::Class(rule) => rule.again(),
+        Why::Score(rule) => rule.again(),
+        Why::Infrastructure(rule) => rule.again(),
+        Why::DynamicScore(rule) => rule.again(),
+        Why::Shares(rule) => rule.again(),
+        Why::Weight(rule) => rule.again(knob),
+        Why::ScaledWeight(rule) => rule.again(knob),
+        Why::Fair(rule) => rule.again(knob),
+        Why::Quota(rule) => rule.again(knob)?,
+        Why::Burst(rule) => rule.again(),
+        Why::Idle(rule) => rule.again(),
+        Why::ExclusiveCores(rule) => rule.again()?,
+        Why::SharedPool(rule) => rule.again(),
+        Why::Protection(rule) => rule.again(knob),
+        Why::SumOfChildren(rule) => rule.again(),
+        Why::High(rule) => rule.again()?,
+        Why::Limit(rule) => rule.again(knob),
+        Why::OomGroup(rule) => rule.again(),
+        Why::Swap(rule) => rule.again(knob),
+        Why::WorkloadsCap(rule) => rule.cap().get().to_string(),
+        Why::EffectiveProtection(rule) => rule.again(),
+        Why::EffectiveWeight(rule) => rule.again(),
+        Why::PressureStep(rule) => rule.again(),
+        Why::PressureRelease(rule) => rule.again(),
+        Why::Thrash(rule) => rule.again(),
+        Why::OverlayStep(rule) => rule.again(),
+        Why::Starves(rule) => rule.again(),
+        Why::Squeeze(rule) => rule.again(),
+        Why::Ruling(rule) => rule.remedy().as_str().to_owned(),
+        Why::SqueezeRelease(_) => return Err(Unreadable::new("tells that nobody starves any more")),
+        Why::Unclassified(_) | Why::Controller(_) => {
+            return Err(Unreadable::new("names no rule in its inputs"));
+        }
+    })
 }

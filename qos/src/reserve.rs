@@ -8,10 +8,11 @@
 use std::collections::VecDeque;
 
 use evenkeel_model::units::Bytes;
+use serde::{Deserialize, Serialize};
 
-use crate::formula;
 use crate::memory::to_pages;
-use crate::plan::{Reason, Wish};
+use crate::plan::Wish;
+use crate::why::Why;
 
 /// Minutes of history the percentile is taken over: a day.
 pub const HISTORY_MINUTES: usize = 24 * 60;
@@ -44,25 +45,40 @@ pub struct NodeUse {
     pub page: Bytes,
 }
 
-/// What one cap is made from: every number of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What one cap is made from: every number of it, named as decisions name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapInput {
     /// Machine memory.
+    #[serde(rename = "memory_capacity")]
     pub memory: Bytes,
     /// Reserve as configured.
+    #[serde(rename = "configured_reserve")]
     pub configured: Bytes,
     /// 99th percentile of the daemons' use by minutes; `None` before anything was measured.
     pub daemons_p99: Option<Bytes>,
     /// Whether enough was measured to forget what was configured.
+    #[serde(rename = "trusted")]
     pub is_trusted: bool,
     /// Percent added to what was measured.
     pub margin_percent: u16,
     /// What workloads use now.
+    #[serde(rename = "workloads_use")]
     pub workloads: Bytes,
-    /// Cap in force and by how much it may narrow now; `None` for the first.
-    pub previous: Option<(Bytes, Bytes)>,
+    /// `None` for the first.
+    #[serde(flatten)]
+    pub previous: Option<Previous>,
     /// Page size.
     pub page: Bytes,
+}
+
+/// The cap in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Previous {
+    /// What it is.
+    #[serde(rename = "previous_cap")]
+    pub cap: Bytes,
+    /// By how much it may narrow now.
+    pub step: Bytes,
 }
 
 impl CapInput {
@@ -80,7 +96,8 @@ impl CapInput {
     /// The cap: memory less the reserve; not below the cap in force less its step; not below current use.
     pub fn cap(&self) -> Bytes {
         let wanted = self.memory.saturating_sub(self.reserve());
-        let allowed = self.previous.map_or(Bytes::ZERO, |(cap, step)| cap.saturating_sub(step));
+        let allowed =
+            self.previous.map_or(Bytes::ZERO, |previous| previous.cap.saturating_sub(previous.step));
         let cap = to_pages(wanted.max(allowed), self.page);
         // Rounded up: a cap of less than what is used makes the kernel reclaim or kill at once.
         let used =
@@ -90,30 +107,21 @@ impl CapInput {
 
     /// The cap with its reason.
     pub fn wish(&self) -> Wish<Bytes> {
-        let value = self.cap();
+        Why::WorkloadsCap(Box::new(*self)).wish(self.cap())
+    }
+
+    pub(crate) fn text(&self) -> String {
         let reserve = self.reserve();
         let from =
             if self.is_trusted { "what daemons were measured to use" } else { "the configured reserve" };
         let wanted = to_pages(self.memory.saturating_sub(reserve), self.page);
-        let text = if value > wanted {
+        if self.cap() > wanted {
             format!(
                 "memory less {from} would be {wanted}; workloads use or were given more, so narrowed slowly"
             )
         } else {
             format!("memory less {from}: {} - {}", self.memory.get(), reserve.get())
-        };
-        Reason::new(text)
-            .with("formula", formula::CAP)
-            .with("memory_capacity", self.memory.get())
-            .with("configured_reserve", self.configured.get())
-            .with_known("daemons_p99", self.daemons_p99.map(Bytes::get))
-            .with("trusted", self.is_trusted)
-            .with("margin_percent", self.margin_percent)
-            .with("workloads_use", self.workloads.get())
-            .with_known("previous_cap", self.previous.map(|(cap, _)| cap.get()))
-            .with_known("step", self.previous.map(|(_, step)| step.get()))
-            .with("page", self.page.get())
-            .wish(value)
+        }
     }
 }
 
@@ -149,7 +157,7 @@ impl Reserve {
             is_trusted: self.minutes.len() >= TRUSTED_MINUTES,
             margin_percent: self.rule.margin_percent,
             workloads: node.workloads,
-            previous: self.cap.map(|cap| (cap, Bytes::new(step))),
+            previous: self.cap.map(|cap| Previous { cap, step: Bytes::new(step) }),
             page: node.page,
         }
         .wish();

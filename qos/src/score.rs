@@ -5,6 +5,7 @@
 
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::units::{Bytes, OomScoreAdj};
+use serde::{Deserialize, Serialize};
 
 use crate::rules::RuleSet;
 
@@ -26,21 +27,29 @@ pub const DAEMON: i16 = -999;
 /// Score that containerd and CRI-O give a sandbox's pause process.
 pub const KUBELET_PAUSE: i16 = -998;
 
-/// What the score of one container depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What the score of one container depends on; fields are named as decisions name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScoreInput {
     /// Its class under the rule set: by memory (proposal) or of its pod (kubelet).
     pub class: QosClass,
     /// Its own memory request; zero when it has none.
     pub memory_request: Bytes,
     /// Memory of the machine, not what is allocatable.
+    #[serde(rename = "memory_capacity")]
     pub capacity: Bytes,
     /// Its pod is node-critical (kubelet only).
     pub node_critical: bool,
     /// Its part of a pod-level memory request its containers do not account for (kubelet only).
+    #[serde(rename = "pod_share", default, skip_serializing_if = "has_none")]
     pub share: Bytes,
     /// For a sidecar, the smallest memory request of its pod's ordinary containers (kubelet only).
+    #[serde(rename = "smallest_regular_request")]
     pub sidecar_of: Option<Bytes>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn has_none(share: &Bytes) -> bool {
+    share.is_zero()
 }
 
 /// Which branch of the rules gave a score; the reason's text follows from it.

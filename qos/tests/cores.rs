@@ -162,11 +162,11 @@ fn guaranteed_containers_with_whole_cores_lose_their_quota() {
     assert_eq!(of("own").cpuset_cpus.as_ref().unwrap().value, list("3,7"));
     let quota = of("own").cpu_quota.as_ref().unwrap();
     assert_eq!(quota.value.quota_usec, Limit::Max);
-    assert_eq!(&*quota.reason.text, "no quota: it has cpus 3,7 to itself");
+    assert_eq!(quota.reason.text(), "no quota: it has cpus 3,7 to itself");
     assert_eq!(of("part").cpuset_cpus.as_ref().unwrap().value, list("0-2,4-6"));
     assert_eq!(of("part").cpu_quota.as_ref().unwrap().value.quota_usec, Limit::Value(150_000));
     assert_eq!(
-        &*of("large").cpuset_cpus.as_ref().unwrap().reason.text,
+        of("large").cpuset_cpus.as_ref().unwrap().reason.text(),
         "shared pool: asks for 7 cpus of its own, 5 can be given while 1 stay shared"
     );
     assert_eq!(of("large").cpu_quota.as_ref().unwrap().value.quota_usec, Limit::Value(700_000));

@@ -2,7 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use evenkeel_model::units::Bytes;
-use evenkeel_qos::dynamic::{Candidate, Dynamic, DynamicInput, DynamicRule, score};
+use evenkeel_qos::dynamic::{Candidate, Dynamic, DynamicInput, DynamicRule, Rank, score};
 use evenkeel_qos::rules::RuleSet;
 use proptest::prelude::*;
 
@@ -78,7 +78,7 @@ fn small_changes_are_not_written_and_crossing_is() {
     assert_eq!(d.wish("a").unwrap().value.get(), 798);
     assert!(see(&mut d, 195).is_empty());
     assert_eq!(
-        &*d.wish("a").unwrap().reason.text,
+        d.wish("a").unwrap().reason.text(),
         "Burstable over its request, place 1 of 1: uses 201 of 200"
     );
     assert_eq!(see(&mut d, 189), ["a"]);
@@ -106,7 +106,8 @@ proptest! {
                 request: Bytes::new(request),
                 usage: Bytes::new(usage),
                 largest: Bytes::new(largest),
-                rank,
+                priority: 0,
+                rank: rank.map(|(rank, count)| Rank { rank, count }),
             })
             .get();
             prop_assert!((floor..=999).contains(&value), "{value}");

@@ -1,11 +1,12 @@
 //! The eviction policy by tables, and what holds for every history.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+use evenkeel_model::decision::{Decision, DecisionKind, DecisionResult};
 use evenkeel_model::qos_class::QosClass::{self, BestEffort, Burstable, Guaranteed};
 use evenkeel_qos::eviction::Remedy::{Evict, Restart};
-use evenkeel_qos::eviction::{
-    ContainerKey, Failure, Failures, MOST_RESTARTS, PodKey, Policy, Remedy, replayed, rule,
-};
+use evenkeel_qos::eviction::{ContainerKey, Failure, Failures, MOST_RESTARTS, PodKey, Policy, Remedy, rule};
+use evenkeel_qos::replay::{Replayed, replay};
+use evenkeel_qos::why::{Inputs, Why};
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000;
@@ -21,6 +22,28 @@ fn key(pod: &str, uid: Option<&str>) -> ContainerKey {
 
 fn at(time_usec: u64, inode: u64) -> Failure {
     Failure { time_usec: NOW + time_usec, inode }
+}
+
+/// What a decision with these inputs comes to now.
+fn replayed(inputs: Inputs) -> Option<Remedy> {
+    let made = Decision {
+        time_usec: 1,
+        seq: 1,
+        pod: None,
+        container: None,
+        kind: DecisionKind::Evict,
+        knob: None,
+        old: None,
+        new: None,
+        reason: String::new(),
+        inputs,
+        result: DecisionResult::Done,
+    };
+    match replay(&made) {
+        Replayed::Same => Some(Evict),
+        Replayed::Differs { now, .. } => Remedy::of(&now),
+        Replayed::NotADecision(_) => None,
+    }
 }
 
 #[test]
@@ -64,9 +87,9 @@ fn one_ruling_by_class_and_count() {
         (turned, Guaranteed, 0, Evict, "a Guaranteed container was OOM-killed: its pod should go at once"),
     ] {
         let ruling = rule(&policy, class, restarts);
-        assert_eq!((ruling.remedy, ruling.restarts), (remedy, restarts), "{class} after {restarts}");
+        assert_eq!((ruling.remedy(), ruling.restarts), (remedy, restarts), "{class} after {restarts}");
         assert_eq!(ruling.reason("was OOM-killed"), reason);
-        assert_eq!(replayed(&ruling.inputs()), Some(remedy), "{:?}", ruling.inputs());
+        assert_eq!(replayed(Why::Ruling(ruling).inputs()), Some(remedy), "{ruling:?}");
     }
 }
 
@@ -93,7 +116,7 @@ fn a_burstable_container_goes_after_three_restarts_in_ten_minutes() {
     ];
     for (time, inode, wanted) in table {
         let ruling = failures.judge(&policy, &web, Burstable, at(time, inode));
-        assert_eq!(ruling.map(|r| (r.remedy, r.restarts)), wanted, "at {time}, cgroup {inode}");
+        assert_eq!(ruling.map(|r| (r.remedy(), r.restarts)), wanted, "at {time}, cgroup {inode}");
     }
 }
 
@@ -108,10 +131,10 @@ fn pods_and_containers_are_counted_apart() {
     {
         let n = n as u64;
         let first = failures.judge(&policy, key, Burstable, at(n * MINUTE, n)).unwrap();
-        assert_eq!((first.remedy, first.restarts), (Restart, 0), "{key:?}");
+        assert_eq!((first.remedy(), first.restarts), (Restart, 0), "{key:?}");
     }
     let again = failures.judge(&policy, &key("web", Some("u1")), Burstable, at(5 * MINUTE, 9)).unwrap();
-    assert_eq!((again.remedy, again.restarts), (Evict, 1));
+    assert_eq!((again.remedy(), again.restarts), (Evict, 1));
 }
 
 #[test]
@@ -124,7 +147,7 @@ fn what_an_earlier_run_granted_still_counts() {
     // Seen by the earlier run, and by this one once more.
     assert_eq!(failures.judge(&policy, &web, Burstable, at(2 * MINUTE + SECOND, 2)), None);
     let ruling = failures.judge(&policy, &web, Burstable, at(3 * MINUTE, 3)).unwrap();
-    assert_eq!((ruling.remedy, ruling.restarts), (Evict, 3));
+    assert_eq!((ruling.remedy(), ruling.restarts), (Evict, 3));
 }
 
 #[test]
@@ -145,15 +168,15 @@ fn what_is_kept_is_bounded() {
 
 #[test]
 fn other_inputs_are_not_replayed() {
-    let inputs = rule(&Policy::default(), Burstable, 1).inputs();
+    let inputs = Why::Ruling(rule(&Policy::default(), Burstable, 1)).inputs();
     for (name, value) in
-        [("class", "none"), ("restarts", "x"), ("window_usec", ""), ("restarts_allowed", "restart")]
+        [("class", "none"), ("restarts", "x"), ("window_usec", ""), ("restarts_allowed", "often")]
     {
         let mut wrong = inputs.clone();
         wrong.insert(name.to_owned(), value.to_owned());
-        assert_eq!(replayed(&wrong), None, "{name} = {value}");
+        assert_eq!(replayed(wrong.clone()), None, "{name} = {value}");
         wrong.remove(name);
-        assert_eq!(replayed(&wrong), None, "without {name}");
+        assert_eq!(replayed(wrong), None, "without {name}");
     }
 }
 
@@ -180,12 +203,12 @@ proptest! {
             let ruling = failures.judge(&policy, &web, Burstable, at(now, inode as u64)).unwrap();
             let within = granted.iter().filter(|t: &&u64| **t + window * SECOND > now).count();
             prop_assert_eq!(ruling.restarts as usize, within);
-            if ruling.remedy == Restart {
+            if ruling.remedy() == Restart {
                 granted.push(now);
             }
             let held = granted.iter().filter(|t| **t + window * SECOND > now).count();
             prop_assert!(held <= allowed as usize, "{held} of {allowed}");
-            prop_assert_eq!(ruling.remedy == Evict, within >= allowed as usize);
+            prop_assert_eq!(ruling.remedy() == Evict, within >= allowed as usize);
         }
     }
 
@@ -196,6 +219,6 @@ proptest! {
     ) {
         let policy = Policy { best_effort, guaranteed, burstable_restarts: allowed, burstable_window_usec: window };
         let ruling = rule(&policy, class, restarts);
-        prop_assert_eq!(replayed(&ruling.inputs()), Some(ruling.remedy));
+        prop_assert_eq!(replayed(Why::Ruling(ruling).inputs()), Some(ruling.remedy()));
     }
 }

@@ -171,11 +171,11 @@ fn a_wish_carries_its_numbers() {
     let shared = divide(Layout::Flat, 1000, &[member(1, "p", 500, 900), member(2, "p", 0, 90)]);
     let wish = shared.members[&1].weight_wish();
     assert_eq!(
-        &*wish.reason.text,
+        wish.reason.text(),
         "fair excess: request 500m and an equal part of what 2 active siblings leave, 250m of 1000m"
     );
-    assert_eq!(wish.reason.inputs.get("scale"), Some("100/1000000"));
-    assert_eq!(wish.reason.inputs.get("active_siblings"), Some("2"));
+    assert_eq!(wish.reason.inputs()["scale"], "100/1000000");
+    assert_eq!(wish.reason.inputs()["active_siblings"], "2");
     assert_eq!(shared.members[&2].shares_wish().value.get(), 256);
 }
 

@@ -11,6 +11,7 @@ mod fair;
 mod memory;
 mod own;
 mod plan;
+mod recorded;
 mod replay;
 mod reserve;
 mod rules;

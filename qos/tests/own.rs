@@ -43,7 +43,7 @@ fn inner_cgroups_hold_the_sums_of_what_is_below() {
         [("/own", 130, 50, 1000, 100), ("/own/one", 100, 50, 500, 5000), ("/own/two", 30, 0, 0, 20)];
     assert_eq!(rows, expected);
     assert_eq!(found["/own/one"].shares.value.get(), 512);
-    assert_eq!(found["/own/one"].min.reason.inputs.get("children_sum"), Some("100"));
+    assert_eq!(found["/own/one"].min.reason.inputs()["children_sum"], "100");
     assert!(inner("/nothing", RULE, &leaves()).is_empty());
     // A container within a container is its own business.
     let nested = [leaf("/own/a", 10, 0, 0), leaf("/own/a/sub", 5, 0, 0)];

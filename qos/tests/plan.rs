@@ -113,11 +113,11 @@ fn every_wish_carries_its_numbers() {
     let r = resources((Some(1000), None), (Some(250), Some(500)));
     let p = one(&config(RuleSet::Proposal), workload(Requested::Stated(r)));
     let reason = p.wishes.oom_score_adj.unwrap().reason;
-    assert_eq!(&*reason.text, "Burstable: 1000 - trunc(1000 x 262144000 / 1048576000)");
-    assert_eq!(reason.inputs.get("memory_request"), Some("262144000"));
-    assert_eq!(reason.inputs.get("memory_capacity"), Some("1048576000"));
-    assert_eq!(reason.inputs.get("rules"), Some("proposal"));
-    assert_eq!(&*p.class_reason.text, "Burstable by memory: something is requested, and more may be used");
+    assert_eq!(reason.text(), "Burstable: 1000 - trunc(1000 x 262144000 / 1048576000)");
+    assert_eq!(reason.inputs()["memory_request"], "262144000");
+    assert_eq!(reason.inputs()["memory_capacity"], "1048576000");
+    assert_eq!(reason.inputs()["rules"], "proposal");
+    assert_eq!(p.class_reason.text(), "Burstable by memory: something is requested, and more may be used");
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn quotas_have_the_configured_period_and_burst() {
     let wishes = one(&config, workload(Requested::Stated(limited))).wishes;
     let quota = wishes.cpu_quota.unwrap();
     assert_eq!((quota.value.quota_usec, quota.value.period_usec), (Limit::Value(30_000), 20_000));
-    assert_eq!(&*quota.reason.text, "cpu limit: 1500m of each 20000 us");
+    assert_eq!(quota.reason.text(), "cpu limit: 1500m of each 20000 us");
     assert_eq!(wishes.cpu_burst.unwrap().value, 15_000);
     // Nothing to save up from without a quota, and none when its knob is off.
     let unlimited = resources((Some(500), None), (None, None));

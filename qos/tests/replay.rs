@@ -15,22 +15,22 @@ use evenkeel_qos::config::{BurstPercent, CpuPeriod, MemoryHighFactor, PlanConfig
 use evenkeel_qos::cores::{Cpu, Request, allocate, apply, wanted};
 use evenkeel_qos::cpu::WeightConversion;
 use evenkeel_qos::dynamic::{Candidate, Dynamic, DynamicRule};
-use evenkeel_qos::effective::{Node, Path, ProtectionKnob, WeightLevel, protection_inputs, weight_inputs};
+use evenkeel_qos::effective::{Levels, Node, ProtectionKnob, ProtectionPath, WeightLevel, WeightPath};
 use evenkeel_qos::eviction::{Policy, rule};
 use evenkeel_qos::fair::{Fair, Hysteresis, Layout, Member, MicroCpu};
 use evenkeel_qos::own::{self, Leaf, Rule};
-use evenkeel_qos::plan::{ContainerPlan, Plan, Reason, plan};
+use evenkeel_qos::plan::{ContainerPlan, Plan, plan};
 use evenkeel_qos::replay::{Replayed, replay};
 use evenkeel_qos::reserve::{NodeUse, Reserve, ReserveRule};
 use evenkeel_qos::rules::RuleSet;
+use evenkeel_qos::why::{Inputs, Why};
 use proptest::prelude::*;
 
-/// A reason that is nothing but its numbers.
-fn because(inputs: BTreeMap<String, String>) -> Reason {
-    Reason { text: "".into(), inputs: inputs.into_iter().collect() }
+fn inputs(of: &[(&str, &str)]) -> Inputs {
+    of.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-fn decision(kind: DecisionKind, knob: &str, new: &str, reason: &Reason) -> Decision {
+fn decision(kind: DecisionKind, knob: &str, new: &str, inputs: Inputs) -> Decision {
     Decision {
         time_usec: 1,
         seq: 1,
@@ -40,14 +40,14 @@ fn decision(kind: DecisionKind, knob: &str, new: &str, reason: &Reason) -> Decis
         knob: Some(knob.to_owned()),
         old: None,
         new: Some(new.to_owned()),
-        reason: reason.text.to_string(),
-        inputs: reason.inputs.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        reason: String::new(),
+        inputs,
         result: DecisionResult::Done,
     }
 }
 
-fn same(knob: &str, new: impl ToString, reason: &Reason) {
-    let made = decision(DecisionKind::Set, knob, &new.to_string(), reason);
+fn same(knob: &str, new: impl ToString, why: &Why) {
+    let made = decision(DecisionKind::Set, knob, &new.to_string(), why.inputs());
     assert_eq!(replay(&made), Replayed::Same, "{made:?}");
     let other = Decision { new: Some("-7".into()), ..made };
     let Replayed::Differs { recorded, now } = replay(&other) else { panic!("{other:?}") };
@@ -61,8 +61,8 @@ fn limit(v: Limit<Bytes>, unlimited: &str) -> String {
 /// Replays every wish of a container, each as every knob it is written to.
 fn all_same(c: &ContainerPlan) {
     let class = c.qos_class.map_or("none", QosClass::as_str);
-    if c.class_reason.inputs.get("rules").is_some() {
-        let made = decision(DecisionKind::Classified, "", class, &c.class_reason);
+    if matches!(c.class_reason, Why::Class(_)) {
+        let made = decision(DecisionKind::Classified, "", class, c.class_reason.inputs());
         assert_eq!(replay(&made), Replayed::Same, "{made:?}");
     }
     let w = &c.wishes;
@@ -318,10 +318,10 @@ fn rulings_on_failed_containers_come_out_again() {
         (QosClass::Guaranteed, 99, DecisionKind::Restart),
     ] {
         let ruling = rule(&Policy::default(), class, restarts);
-        let reason = because(ruling.inputs());
-        assert_eq!(replay(&decision(kind, "", "", &reason)), Replayed::Same, "{class} {restarts}");
+        let inputs = Why::Ruling(ruling).inputs();
+        assert_eq!(replay(&decision(kind, "", "", inputs.clone())), Replayed::Same, "{class} {restarts}");
         let other = if kind == DecisionKind::Evict { DecisionKind::Restart } else { DecisionKind::Evict };
-        assert!(matches!(replay(&decision(other, "", "", &reason)), Replayed::Differs { .. }));
+        assert!(matches!(replay(&decision(other, "", "", inputs)), Replayed::Differs { .. }));
     }
 }
 
@@ -338,21 +338,13 @@ fn starvation_comes_out_again() {
         ("pressure", "1000"),
         ("busy", "9500"),
     ];
-    let inputs = numbers.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    let reason = because(inputs);
-    assert_eq!(replay(&decision(DecisionKind::Starved, "cpu", "starving", &reason)), Replayed::Same);
-    assert_eq!(replay(&decision(DecisionKind::Starved, "cpu", "evict", &reason)), Replayed::Same);
-    assert!(matches!(
-        replay(&decision(DecisionKind::Starved, "cpu", "fine", &reason)),
-        Replayed::Differs { .. }
-    ));
+    let told = |new| replay(&decision(DecisionKind::Starved, "cpu", new, inputs(&numbers)));
+    assert_eq!((told("starving"), told("evict")), (Replayed::Same, Replayed::Same));
+    assert!(matches!(told("fine"), Replayed::Differs { .. }));
 }
 
 #[test]
 fn a_proposed_limit_comes_out_again_and_so_do_steps_of_agents_that_did_not_ask_whether_memory_is_short() {
-    let inputs = |numbers: &[(&str, &str)]| {
-        because(numbers.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
-    };
     let thrash = inputs(&[
         ("formula", "thrash"),
         ("limit", "25165824"),
@@ -363,7 +355,7 @@ fn a_proposed_limit_comes_out_again_and_so_do_steps_of_agents_that_did_not_ask_w
         ("least_waited", "1000"),
         ("span_usec", "5000000"),
     ]);
-    assert_eq!(replay(&decision(DecisionKind::Thrash, "memory.max", "50331648", &thrash)), Replayed::Same);
+    assert_eq!(replay(&decision(DecisionKind::Thrash, "memory.max", "50331648", thrash)), Replayed::Same);
     // As recorded before: frozen for stalled time alone, with 23,254 MiB available.
     let mut step = vec![
         ("formula", "pressure-step"),
@@ -386,11 +378,11 @@ fn a_proposed_limit_comes_out_again_and_so_do_steps_of_agents_that_did_not_ask_w
         ("step", "1000"),
         ("can", "soft-limit,freeze,kill"),
     ];
-    let before = decision(DecisionKind::Relieve, "freezer.state", "frozen", &inputs(&step));
+    let before = decision(DecisionKind::Relieve, "freezer.state", "frozen", inputs(&step));
     assert_eq!(replay(&before), Replayed::Same);
     // An agent that asks would not do it.
     step.push(("short_below", "2500000000"));
-    let now = decision(DecisionKind::Relieve, "freezer.state", "frozen", &inputs(&step));
+    let now = decision(DecisionKind::Relieve, "freezer.state", "frozen", inputs(&step));
     assert!(matches!(replay(&now), Replayed::Differs { now, .. } if now == "none"));
 }
 
@@ -402,17 +394,20 @@ fn verdicts_on_effect_come_out_again() {
         usage: Bytes::new(1 << 30),
         siblings_claim: Bytes::ZERO,
     };
-    let told = |by: &str, inputs: evenkeel_qos::plan::Inputs| {
-        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-        let reason = because(inputs.iter().chain([("by", by)]).map(owned).collect());
-        replay(&decision(DecisionKind::Ineffective, "memory.min", "1", &reason))
+    let told = |by: &str, why: Why| {
+        let mut inputs = why.inputs();
+        inputs.insert("by".to_owned(), by.to_owned());
+        replay(&decision(DecisionKind::Ineffective, "memory.min", "1", inputs))
     };
     let nodes = [node("/a b", 1 << 20), node("/a b/c", 0), node("/a b/c/d", 1 << 20)];
-    let path = Path { nodes: &nodes, recursive: false };
-    assert_eq!(told("/a b/c", protection_inputs(ProtectionKnob::Min, path)), Replayed::Same);
+    let path = |protection| {
+        let levels = Levels(nodes.to_vec());
+        Why::EffectiveProtection(ProtectionPath { protection, recursive: false, levels })
+    };
+    assert_eq!(told("/a b/c", path(ProtectionKnob::Min)), Replayed::Same);
     let now = "/a b/c".to_owned();
     let differs = Replayed::Differs { recorded: "/a b".to_owned(), now };
-    assert_eq!(told("/a b", protection_inputs(ProtectionKnob::Low, path)), differs);
+    assert_eq!(told("/a b", path(ProtectionKnob::Low)), differs);
     let level = |path: &str, siblings| WeightLevel {
         path: path.into(),
         populated_siblings: siblings,
@@ -420,16 +415,16 @@ fn verdicts_on_effect_come_out_again() {
         is_ours: false,
     };
     let levels = [level("/a b", 1), level("/a b/c", 3), level("/a b/c/d", 0)];
-    assert_eq!(told("/a b/c", weight_inputs(&levels)), Replayed::Same);
-    assert!(matches!(told("/a b/c", weight_inputs(&[])), Replayed::NotADecision(_)));
+    let weight = |levels| Why::EffectiveWeight(WeightPath { levels: Levels(levels) });
+    assert_eq!(told("/a b/c", weight(levels.to_vec())), Replayed::Same);
+    assert!(matches!(told("/a b/c", weight(Vec::new())), Replayed::NotADecision(_)));
+    // A decision is bounded: a deeper path is not in it.
+    assert!(matches!(told("/a b/c", weight(vec![level("/x", 1); 33])), Replayed::NotADecision(_)));
 }
 
 #[test]
 fn what_cannot_be_decided_again_says_why() {
-    let inputs = |of: &[(&str, &str)]| -> BTreeMap<String, String> {
-        of.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
-    };
-    let with = |of: &[(&str, &str)]| decision(DecisionKind::Set, "cpu.shares", "2", &because(inputs(of)));
+    let with = |of: &[(&str, &str)]| decision(DecisionKind::Set, "cpu.shares", "2", inputs(of));
     let table = [
         (with(&[]), "names no rule in its inputs"),
         (with(&[("formula", "magic")]), "its rule magic is not known here"),
@@ -455,7 +450,19 @@ fn what_cannot_be_decided_again_says_why() {
             "tells that the kernel or the configuration refused",
         ),
         (Decision { kind: DecisionKind::Contended, ..with(&[]) }, "tells that somebody else rewrites a knob"),
-        (Decision { kind: DecisionKind::Evict, ..with(&[]) }, "its inputs are not those of its rule"),
+        (Decision { kind: DecisionKind::Evict, ..with(&[]) }, "its inputs lack class"),
+        (
+            Decision {
+                kind: DecisionKind::Release,
+                ..with(&[("formula", "squeeze-release"), ("step", "idle")])
+            },
+            "tells that nobody starves any more",
+        ),
+        (with(&[("formula", "unclassified")]), "its rule unclassified is not known here"),
+        (
+            with(&[("formula", "score"), ("rules", "kubelet"), ("class", "best")]),
+            "its inputs are not those of its rule: unknown variant `best`, expected one of `BestEffort`, `Burstable`, `Guaranteed`",
+        ),
     ];
     for (made, why) in table {
         assert_eq!(replay(&made), Replayed::NotADecision(why.to_owned()));
@@ -475,12 +482,12 @@ proptest! {
             "configured_reserve", "daemons_p99", "trusted", "margin_percent", "workloads_use", "previous_cap", "step",
             "memory_usage", "largest_process", "rank", "over_request", "factor_permille",
         ];
-        let mut inputs: BTreeMap<String, String> = names.iter().zip(&values).map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
+        let mut inputs: Inputs = names.iter().zip(&values).map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
         inputs.insert("formula".into(), formula.into());
         inputs.entry("class".into()).and_modify(|c| *c = "Burstable".into());
         inputs.entry("rules".into()).and_modify(|c| *c = "kubelet".into());
         for knob in ["cpu.max", "cpu.shares", "memory.max"] {
-            replay(&decision(DecisionKind::Set, knob, "1", &because(inputs.clone())));
+            replay(&decision(DecisionKind::Set, knob, "1", inputs.clone()));
         }
     }
 }

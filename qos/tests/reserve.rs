@@ -2,7 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use evenkeel_model::units::Bytes;
-use evenkeel_qos::reserve::{CapInput, NodeUse, Reserve, ReserveRule};
+use evenkeel_qos::reserve::{CapInput, NodeUse, Previous, Reserve, ReserveRule};
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
@@ -51,9 +51,9 @@ fn a_single_minute_in_a_day_does_not_count() {
     }
     let wish = reserve.observe(1000 * MINUTE, node(200, 0));
     assert_eq!(wish.value.get() / MIB, 7780);
-    assert_eq!(wish.reason.inputs.get("daemons_p99"), Some((200 * MIB).to_string().as_str()));
-    assert_eq!(wish.reason.inputs.get("trusted"), Some("true"));
-    assert!(wish.reason.text.starts_with("memory less what daemons were measured to use: "));
+    assert_eq!(wish.reason.inputs()["daemons_p99"], (200 * MIB).to_string());
+    assert_eq!(wish.reason.inputs()["trusted"], "true");
+    assert!(wish.reason.text().starts_with("memory less what daemons were measured to use: "));
 }
 
 #[test]
@@ -90,7 +90,7 @@ proptest! {
             is_trusted: trusted,
             margin_percent: margin,
             workloads: Bytes::new(workloads),
-            previous: previous.map(|(cap, step)| (Bytes::new(cap), Bytes::new(step))),
+            previous: previous.map(|(cap, step)| Previous { cap: Bytes::new(cap), step: Bytes::new(step) }),
             page: Bytes::new(4096),
         };
         prop_assert!(input.reserve().get() <= memory / 2);

@@ -174,6 +174,25 @@ fn enforcement_has_no_network_and_no_async_runtime() -> Result<()> {
 }
 
 #[test]
+fn a_writer_to_the_kernel_is_opened_in_one_place() -> Result<()> {
+    let mut found = Vec::new();
+    for path in sources()? {
+        let inside = path.strip_prefix(places::repository())?;
+        if inside.components().any(|part| part.as_os_str() == "tests") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path)?;
+        let product = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let code = product.lines().map(|line| line.split("//").next().unwrap_or_default());
+        found.extend(
+            code.filter(|code| code.contains("KernelWriter::new(")).map(|_| inside.display().to_string()),
+        );
+    }
+    assert_eq!(found, ["enforce/src/kernel.rs"], "what writes gets its writer of kernel::open_writer");
+    Ok(())
+}
+
+#[test]
 fn the_store_serves_nobody() -> Result<()> {
     let manifests = manifests()?;
     let store = manifests.get("store").context("no crate store")?;

@@ -251,7 +251,7 @@ fn view(container: &Container) -> ContainerView {
         let wanted = scores.looper.target().score.to_string();
         let actual = (scores.state == State::Converged).then(|| wanted.clone());
         let trouble = scores.trouble.as_ref().map(|(why, remedy)| sentence(why, remedy.as_deref()));
-        let reason = trouble.map_or_else(|| Arc::clone(&scores.reason.text), Into::into);
+        let reason = trouble.unwrap_or_else(|| scores.reason.text()).into();
         let trouble = (scores.state == State::Contended).then(|| scores.contended());
         KnobView { name: KNOB.name(), wanted, actual, state: scores.state, reason, trouble }
     });
@@ -287,7 +287,7 @@ pub(super) fn knob_view(knob: &KnobLoop) -> KnobView {
             (knob::State::Contended, _) => "somebody else keeps rewriting it; it is left alone".into(),
             (knob::State::Held { why }, _) => why.as_str().into(),
             (knob::State::Right, Some(ineffective)) => ineffective.reason().into(),
-            _ => Arc::clone(&knob.reason.text),
+            _ => knob.reason.text().into(),
         },
         trouble: contended.or_else(|| knob.ineffective.as_ref().map(|ineffective| ineffective.trouble())),
     }

@@ -12,7 +12,8 @@ use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{CgroupRef, Outcome};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::OomScoreAdj;
-use evenkeel_qos::plan::{Reason, Wish};
+use evenkeel_qos::plan::Wish;
+use evenkeel_qos::why::Why;
 
 use super::board::{LET_ONE_OWN, Trouble};
 use super::env::{Env, ticks_per_second};
@@ -67,7 +68,7 @@ impl State {
 #[derive(Debug)]
 pub(super) struct Scores {
     pub(super) looper: ScoreLoop,
-    pub(super) reason: Reason,
+    pub(super) reason: Why,
     pub(super) state: State,
     /// Why it is not converged, with the remedy.
     pub(super) trouble: Option<(String, Option<String>)>,
@@ -83,7 +84,7 @@ pub(super) struct Scores {
 
 impl Scores {
     /// Scores that nobody has looked at.
-    pub(super) fn new(looper: ScoreLoop, reason: Reason) -> Self {
+    pub(super) fn new(looper: ScoreLoop, reason: Why) -> Self {
         Self {
             looper,
             reason,
@@ -510,12 +511,11 @@ impl Container {
         };
         let draft = match event.state {
             knob::State::Dirty | knob::State::Doubted | knob::State::Held { .. } => return,
-            knob::State::Right => told(DecisionKind::Set, knob.reason.text.to_string(), DecisionResult::Done)
-                .inputs(knob.reason.inputs.iter()),
-            knob::State::Would => {
-                told(DecisionKind::Set, knob.reason.text.to_string(), DecisionResult::WouldDo)
-                    .inputs(knob.reason.inputs.iter())
+            knob::State::Right => {
+                told(DecisionKind::Set, knob.reason.text(), DecisionResult::Done).inputs(knob.reason.inputs())
             }
+            knob::State::Would => told(DecisionKind::Set, knob.reason.text(), DecisionResult::WouldDo)
+                .inputs(knob.reason.inputs()),
             knob::State::Denied { why, remedy } => {
                 next.denied.push((knob.knob(), why.clone(), remedy.clone()));
                 let reason = remedy.map_or_else(|| why.clone(), |remedy| format!("{why}; {remedy}"));
@@ -538,10 +538,10 @@ impl Container {
 }
 
 /// A Set decision about scores, with the plan's reason and the process it was first seen on.
-fn set(tracked: &Tracked, looper: &ScoreLoop, reason: &Reason, turn: &Turn) -> Draft {
-    let mut draft = Draft::of(&tracked.workload, DecisionKind::Set, &*reason.text)
+fn set(tracked: &Tracked, looper: &ScoreLoop, reason: &Why, turn: &Turn) -> Draft {
+    let mut draft = Draft::of(&tracked.workload, DecisionKind::Set, reason.text())
         .knob(KNOB.name())
-        .inputs(reason.inputs.iter())
+        .inputs(reason.inputs())
         .values(turn.first.map(|(_, score)| score.to_string()), Some(looper.target().score.to_string()));
     if let Some((pid, _)) = turn.first {
         draft = draft.input("first_pid", pid);

@@ -13,12 +13,9 @@ use evenkeel_host::snapshot::{Child, Family, HostReader};
 use evenkeel_host::write::CgroupRef;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::{Bytes, Limit};
-use evenkeel_qos::effective::{
-    Node, Path, ProtectionKnob, Verdict, WeightLevel, WeightVerdict, competition, effective,
-    protection_inputs, weight_inputs,
-};
+use evenkeel_qos::effective::{Levels, Lost, Node, ProtectionKnob, ProtectionPath, WeightLevel, WeightPath};
 use evenkeel_qos::own::below;
-use evenkeel_qos::plan::Inputs;
+use evenkeel_qos::why::Why;
 
 use super::board::Trouble;
 use super::container::Container;
@@ -42,24 +39,20 @@ const QUIET_LONGEST: Duration = Duration::from_secs(300);
 /// Why a value that stands has no effect, or not all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ineffective {
-    /// The ancestor that takes it away.
-    pub(super) by: String,
-    /// What holds, in words, where it is not nothing.
-    pub(super) what: String,
-    /// What a person can do.
-    pub(super) remedy: String,
+    /// The ancestor that takes it away, and the remedy.
+    pub(super) lost: Lost,
     /// When it was seen first, microseconds since 1970.
     pub(super) since_usec: u64,
     /// Looks that found it so.
     pub(super) count: u32,
     /// Every number of the verdict that told it last.
-    pub(super) inputs: Inputs,
+    pub(super) why: Why,
 }
 
 impl Ineffective {
     /// The sentence status and the decision log show.
     pub(super) fn reason(&self) -> String {
-        format!("{}; {}", self.what, self.remedy)
+        self.lost.text()
     }
 
     /// As status shows it.
@@ -67,8 +60,8 @@ impl Ineffective {
         Trouble {
             count: self.count,
             since_usec: self.since_usec,
-            by: self.by.clone(),
-            remedy: self.remedy.clone(),
+            by: self.lost.by.clone(),
+            remedy: self.lost.remedy.clone(),
         }
     }
 }
@@ -195,13 +188,8 @@ impl Survey {
                 is_ours: path == place.path || self.owns(path),
             });
         }
-        match competition(&levels)? {
-            WeightVerdict::Granted(_) | WeightVerdict::Carried(_) => None,
-            WeightVerdict::Ineffective { ancestor, remedy } => {
-                let what = "it has no effect here".into();
-                Some(Found { by: ancestor, what, remedy, inputs: weight_inputs(&levels) })
-            }
-        }
+        let path = WeightPath { levels: Levels(levels) };
+        Some((path.lost()?, Why::EffectiveWeight(path)))
     }
 
     fn protection(
@@ -229,20 +217,8 @@ impl Survey {
                 siblings_claim: claims.saturating_sub(child.map_or(Bytes::ZERO, |child| child.claim(knob))),
             });
         }
-        let path = Path { nodes: &nodes, recursive: self.recursive };
-        let protected = effective(knob, path);
-        let inputs = || protection_inputs(knob, path);
-        match protected.verdict {
-            Verdict::Granted => None,
-            Verdict::Partly { granted, by, remedy } => {
-                let what = format!("only {granted} of {value} hold: {by} grants no more");
-                Some(Found { by, what, remedy, inputs: inputs() })
-            }
-            Verdict::Ineffective { ancestor, remedy } => {
-                let what = format!("nothing of it holds: {ancestor} does not grant it");
-                Some(Found { by: ancestor, what, remedy, inputs: inputs() })
-            }
-        }
+        let path = ProtectionPath { protection: knob, recursive: self.recursive, levels: Levels(nodes) };
+        Some((path.lost()?, Why::EffectiveProtection(path)))
     }
 
     fn owns(&self, path: &str) -> bool {
@@ -284,13 +260,8 @@ impl Promised for Child {
     }
 }
 
-/// What was found of one knob.
-struct Found {
-    by: String,
-    what: String,
-    remedy: String,
-    inputs: Inputs,
-}
+/// What was found of one knob, and by which numbers.
+type Found = (Lost, Why);
 
 fn read(reader: &dyn HostReader, (hierarchy, parent): &(Hierarchy, String)) -> Known {
     let found = reader.place(*hierarchy, parent).and_then(|place| reader.family(&place));
@@ -319,18 +290,17 @@ fn levels_of(path: &str) -> impl Iterator<Item = (&str, &str, &str)> {
 
 /// Takes in what was found of a knob; true when that is news.
 fn take_in(knob: &mut KnobLoop, found: Option<Found>) -> bool {
-    let Some(Found { by, what, remedy, inputs }) = found else { return knob.ineffective.take().is_some() };
+    let Some((lost, why)) = found else { return knob.ineffective.take().is_some() };
     match knob.ineffective.as_deref_mut() {
         Some(known) => {
             known.count = known.count.saturating_add(1);
-            let moved = known.by != by;
-            (known.by, known.what, known.remedy, known.inputs) = (by, what, remedy, inputs);
+            let moved = known.lost.by != lost.by;
+            (known.lost, known.why) = (lost, why);
             moved
         }
         None => {
             let since_usec = now_usec();
-            let found = Ineffective { by, what, remedy, since_usec, count: 1, inputs };
-            knob.ineffective = Some(Box::new(found));
+            knob.ineffective = Some(Box::new(Ineffective { lost, since_usec, count: 1, why }));
             true
         }
     }
@@ -347,7 +317,7 @@ fn decision(workload: &evenkeel_model::workload::Workload, knob: &KnobLoop) -> D
         .values(value.clone(), value)
         .result(result);
     match found {
-        Some(found) => draft.inputs(found.inputs.iter()).input("by", &found.by),
+        Some(found) => draft.inputs(found.why.inputs()).input("by", &found.lost.by),
         None => draft,
     }
 }

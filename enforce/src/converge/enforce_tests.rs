@@ -157,7 +157,7 @@ impl Rig {
         }
     }
 
-    fn inner(&mut self, parts: &BTreeMap<String, (Setting, Setting, evenkeel_qos::plan::Reason)>) {
+    fn inner(&mut self, parts: &BTreeMap<String, (Setting, Setting, evenkeel_qos::why::Why)>) {
         let mut writer = self.kernel.clone();
         let mut env = Env {
             reader: &self.kernel,

@@ -13,8 +13,8 @@ use evenkeel_model::units::MilliCpu;
 use evenkeel_model::workload::{Requested, Workload};
 use evenkeel_qos::fair::{Allotment, Fair, Hysteresis, Layout, Member, MicroCpu, Shared};
 use evenkeel_qos::own::below;
-use evenkeel_qos::plan::Reason;
 use evenkeel_qos::rules::defaulted;
+use evenkeel_qos::why::Why;
 
 use super::container::Container;
 use super::table::Table;
@@ -31,8 +31,8 @@ const FRESH_USEC: u64 = 3_000_000;
 /// A container's part of the CPU in each version's terms.
 #[derive(Debug, Clone)]
 pub(super) struct Part {
-    weight: (Setting, Arc<Reason>),
-    shares: (Setting, Arc<Reason>),
+    weight: (Setting, Arc<Why>),
+    shares: (Setting, Arc<Why>),
 }
 
 /// One level or two of competitors.
@@ -52,7 +52,7 @@ pub(super) struct FairMode {
     /// Counters of each container then, by slot.
     counters: HashMap<u32, Counters>,
     /// Parts of cgroups between an owned root and its containers.
-    pub(super) inner: BTreeMap<String, (Setting, Setting, Reason)>,
+    pub(super) inner: BTreeMap<String, (Setting, Setting, Why)>,
 }
 
 /// Of one container at one tick.
@@ -210,7 +210,7 @@ impl FairMode {
 
 impl Part {
     /// The value and reason for whichever of the two knobs this is.
-    pub(super) fn of(&self, wanted: Setting) -> Option<(Setting, Arc<Reason>)> {
+    pub(super) fn of(&self, wanted: Setting) -> Option<(Setting, Arc<Why>)> {
         match wanted {
             Setting::CpuWeight(_) => Some(self.weight.clone()),
             Setting::CpuShares(_) => Some(self.shares.clone()),

@@ -10,7 +10,7 @@ use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{CgroupRef, Outcome, Target, Write};
 use evenkeel_model::units::{Bytes, Limit};
-use evenkeel_qos::plan::Reason;
+use evenkeel_qos::why::Why;
 
 use super::effect::Ineffective;
 use super::env::Env;
@@ -75,7 +75,7 @@ pub(super) struct KnobLoop {
     /// What it should hold.
     pub wanted: Setting,
     /// Why.
-    pub reason: Arc<Reason>,
+    pub reason: Arc<Why>,
     /// What it held when last looked at.
     pub actual: Option<Setting>,
     /// Where it stands.
@@ -91,12 +91,12 @@ pub(super) struct KnobLoop {
 
 impl KnobLoop {
     /// A knob that was not looked at yet.
-    pub(super) fn new(place: CgroupRef, wanted: Setting, reason: Reason) -> Self {
+    pub(super) fn new(place: CgroupRef, wanted: Setting, reason: Why) -> Self {
         Self::at(Arc::new(Target::Cgroup(place)), wanted, Arc::new(reason))
     }
 
     /// The same where the place is shared with other knobs.
-    pub(super) fn at(target: Arc<Target>, wanted: Setting, reason: Arc<Reason>) -> Self {
+    pub(super) fn at(target: Arc<Target>, wanted: Setting, reason: Arc<Why>) -> Self {
         Self {
             target,
             wanted,
@@ -122,7 +122,7 @@ impl KnobLoop {
     }
 
     /// Wishes another value of the same knob: a rewrite by ourselves. True when it is another one.
-    pub(super) fn rewish(&mut self, wanted: Setting, reason: Arc<Reason>) -> bool {
+    pub(super) fn rewish(&mut self, wanted: Setting, reason: Arc<Why>) -> bool {
         self.reason = reason;
         if self.wanted == wanted {
             return false;

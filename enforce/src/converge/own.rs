@@ -15,7 +15,7 @@ use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::{Bytes, Limit, MilliCpu};
 use evenkeel_qos::cpu::WeightConversion;
 use evenkeel_qos::own::{self, Current, Inner, Leaf, Rule, Value};
-use evenkeel_qos::plan::{Inputs, Reason};
+use evenkeel_qos::why::Why;
 
 use super::board::{LET_ONE_OWN, NodeKnob};
 use super::container::{Container, Counters};
@@ -66,7 +66,7 @@ pub(super) struct Wishes<'a> {
     /// Containers may be given processors of their own.
     pub(super) cores: bool,
     /// Weights and shares that come from somewhere else than requests: the fair mode.
-    pub(super) cpu_parts: &'a BTreeMap<String, (Setting, Setting, Reason)>,
+    pub(super) cpu_parts: &'a BTreeMap<String, (Setting, Setting, Why)>,
 }
 
 impl Owned {
@@ -265,7 +265,7 @@ fn loops(
     for (controller, place) in GIVEN.into_iter().zip([cpu.as_ref(), memory.as_ref(), cpuset]) {
         if let Some(place) = place.filter(|place| place.hierarchy == Hierarchy::V2) {
             let setting = Setting::SubtreeControl { controller, on: true };
-            all.push(KnobLoop::new(place.clone(), setting, given(controller)));
+            all.push(KnobLoop::new(place.clone(), setting, Why::Controller(controller.name().into())));
         }
     }
     if let Some(place) = memory.filter(|place| place.hierarchy == Hierarchy::V2 && on.memory_protection) {
@@ -298,16 +298,11 @@ fn loops(
     all
 }
 
-fn given(controller: Controller) -> Reason {
-    let text = format!("containers below it have {} knobs", controller.name()).into();
-    Reason { text, inputs: Inputs::default() }
-}
-
 fn told(path: &str, knob: &KnobLoop, event: Event) -> Option<Draft> {
     let (kind, reason, result) = match event.state {
         State::Dirty | State::Doubted | State::Held { .. } => return None,
-        State::Right => (DecisionKind::Set, knob.reason.text.to_string(), DecisionResult::Done),
-        State::Would => (DecisionKind::Set, knob.reason.text.to_string(), DecisionResult::WouldDo),
+        State::Right => (DecisionKind::Set, knob.reason.text(), DecisionResult::Done),
+        State::Would => (DecisionKind::Set, knob.reason.text(), DecisionResult::WouldDo),
         State::Denied { why, remedy } => {
             (DecisionKind::Denied, sentence(why, remedy), DecisionResult::Denied)
         }
@@ -322,7 +317,7 @@ fn told(path: &str, knob: &KnobLoop, event: Event) -> Option<Draft> {
     let draft = Draft::node(kind, reason)
         .knob(knob.knob().name())
         .values(event.old.map(|old| old.to_string()), Some(knob.wanted.to_string()))
-        .inputs(knob.reason.inputs.iter())
+        .inputs(knob.reason.inputs())
         .input("cgroup", path)
         .result(result);
     Some(draft)

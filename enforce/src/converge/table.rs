@@ -448,12 +448,12 @@ fn scores(rules: &Rules, workload: &Workload, planned: &ContainerPlan) -> Option
 fn classified(workload: &Workload, planned: &ContainerPlan) -> Draft {
     let reason = match &planned.standing {
         Standing::Unmanaged(why) | Standing::Unclassified(why) => why.clone(),
-        Standing::Planned => planned.class_reason.text.to_string(),
+        Standing::Planned => planned.class_reason.text(),
     };
     let class = planned.qos_class.map_or("none", |class| class.as_str());
     Draft::of(workload, DecisionKind::Classified, reason)
         .values(None, Some(class.to_owned()))
-        .inputs(planned.class_reason.inputs.iter())
+        .inputs(planned.class_reason.inputs())
         .input("estimated", planned.estimated)
 }
 

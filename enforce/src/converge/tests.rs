@@ -11,7 +11,7 @@ use evenkeel_host::snapshot::{CgroupFacts, Family, HostReader, MemoryUse, Proces
 use evenkeel_host::write::{CgroupRef, Target as WriteTarget};
 use evenkeel_model::units::{CpuShares, OomScoreAdj};
 use evenkeel_model::workload::ScorePolicy;
-use evenkeel_qos::plan::Reason;
+use evenkeel_qos::why::Why;
 
 use super::env::Env;
 use super::knob::{KnobLoop, State as KnobState};
@@ -349,7 +349,7 @@ impl KnobRig {
         let kernel = FakeKernel::new(Mode::V1);
         kernel.with(|state| state.add_cgroup("/c"));
         let place = kernel.cgroup("/c").unwrap().knob(Knob::CpuShares).unwrap().place.clone();
-        let reason = Reason { text: "because".into(), inputs: Default::default() };
+        let reason = Why::Controller("any".into());
         let looper = KnobLoop::new(place, shares(512), reason);
         Self { kernel, journal: Journal::in_memory("boot"), config: config(), looper }
     }

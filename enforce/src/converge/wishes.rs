@@ -13,7 +13,7 @@ use evenkeel_host::write::{CgroupRef, Target};
 use evenkeel_model::units::{Bytes, Limit};
 use evenkeel_model::workload::{SourceKind, Workload};
 use evenkeel_qos::cpu::CpuQuota;
-use evenkeel_qos::plan::{Reason, Wish, Wishes};
+use evenkeel_qos::plan::{Wish, Wishes};
 
 use super::knob::KnobLoop;
 use crate::converge::rules::Switches;
@@ -118,7 +118,7 @@ impl Gather<'_> {
         let Some(place) = place_of(self.facts, knob).or_else(|| self.to_come(knob)) else { return };
         let Some(setting) = setting(&wish.value) else { return };
         let target = self.target(place);
-        self.knobs.push(KnobLoop::at(target, setting, shared(&wish.reason)));
+        self.knobs.push(KnobLoop::at(target, setting, Arc::new(wish.reason.clone())));
     }
 
     /// Where a knob will be once its controller is given on: by us where we own the subtree, by systemd with the first
@@ -142,10 +142,6 @@ impl Gather<'_> {
     }
 }
 
-fn shared(reason: &Reason) -> Arc<Reason> {
-    Arc::new(reason.clone())
-}
-
 /// Where a knob of this cgroup is, if the machine and the cgroup have it.
 pub(super) fn place_of(facts: &CgroupFacts, knob: Knob) -> Option<CgroupRef> {
     let fact = facts.knob(knob)?;
@@ -165,7 +161,7 @@ mod tests {
     use evenkeel_host::hierarchy::Mode;
     use evenkeel_host::snapshot::HostReader;
     use evenkeel_model::units::{CpuShares, CpuWeight};
-    use evenkeel_qos::plan::Wish;
+    use evenkeel_qos::why::Why;
 
     const ON: Switches = Switches {
         oom_score_adj: true,
@@ -180,8 +176,7 @@ mod tests {
     };
 
     fn wish<T>(value: T) -> Option<Wish<T>> {
-        let reason = Reason { text: "because".into(), inputs: Default::default() };
-        Some(Wish { value, reason })
+        Some(Wish { value, reason: Why::Controller("any".into()) })
     }
 
     fn everything() -> Wishes {

@@ -11,8 +11,9 @@ use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{CgroupRef, HostWriter, Outcome, Target, Write};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::{Bytes, Limit};
-use evenkeel_qos::plan::{Reason, Wish};
+use evenkeel_qos::plan::Wish;
 use evenkeel_qos::reserve::{NodeUse, Reserve, ReserveRule};
+use evenkeel_qos::why::Why;
 
 use crate::converge::board::NodeKnob;
 use crate::decisions::{Draft, now_usec};
@@ -253,7 +254,7 @@ impl Cap {
         Round { draft, wrote: None }
     }
 
-    fn take(&mut self, outcome: &Outcome, old: Setting, wanted: Setting, reason: &Reason) -> Option<Draft> {
+    fn take(&mut self, outcome: &Outcome, old: Setting, wanted: Setting, reason: &Why) -> Option<Draft> {
         let (result, news) = match outcome {
             Outcome::Written { new, .. } | Outcome::Unchanged { value: new } => {
                 self.kept = Some(*new);
@@ -282,10 +283,10 @@ impl Cap {
             }
         };
         news.then(|| {
-            Draft::node(DecisionKind::Node, format!("{}: {}", self.rules.cgroup, reason.text))
+            Draft::node(DecisionKind::Node, format!("{}: {}", self.rules.cgroup, reason.text()))
                 .knob(wanted.knob().name())
                 .values(Some(old.to_string()), Some(wanted.to_string()))
-                .inputs(reason.inputs.iter())
+                .inputs(reason.inputs())
                 .input("cgroup", &self.rules.cgroup)
                 .input("outside_use", self.view.outside.get())
                 .result(result)

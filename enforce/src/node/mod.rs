@@ -27,10 +27,11 @@ use crate::converge::board::Board;
 use crate::damage::StateFile;
 use crate::decisions::{DecisionLog, Draft};
 use crate::journal::Journal;
-use crate::kernel::{self, Kernel};
+use crate::kernel::{self, Kernel, Way};
 use crate::node::rules::Overcommit;
 use crate::restore::give_back;
 use crate::shared::{Context, Heartbeat, Waker, lock, micros};
+use crate::systemd::Purpose;
 
 use cap::{Cap, CapView};
 use conditions::Condition;
@@ -112,7 +113,8 @@ impl NodeLoop {
         give_back_memory: fn(),
     ) -> anyhow::Result<Self> {
         let reader = kernel.reader.clone();
-        let writer = kernel::open_writer(&context.config, reader.roots(), reader.tree(), kernel.systemd)?;
+        let way = Way::Systemd(Purpose::Keep, kernel.systemd);
+        let writer = kernel::open_writer(&context.config, reader.roots(), reader.tree(), way)?;
         let guard = Guard::new(&context.config, &reader).filter(|_| kernel.scores_possible);
         let rules = &context.config.node_memory;
         let cap = rules.cap.clone().map(|cap| Cap::new(cap, context.config.converge.contended_after));

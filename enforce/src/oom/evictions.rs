@@ -11,6 +11,7 @@ use evenkeel_model::decision::{Decision, DecisionKind, DecisionResult};
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::workload::{CgroupBinding, ContainerKind, SourceKind, Workload};
 use evenkeel_qos::eviction::{ContainerKey, Failure, Failures, PodKey, Policy, Remedy, Ruling};
+use evenkeel_qos::why::Why;
 
 use crate::converge::roster::RosterEntry;
 use crate::decisions::{DecisionLog, Draft};
@@ -122,24 +123,24 @@ impl Evictions {
         let ruling = inner.failures.judge(&self.policy(), &container, class, failure)?;
         let actor = actor(workload);
         let decision = decisions.record(self.draft(tracked, &ruling, cause, &actor), stats);
-        match ruling.remedy {
+        match ruling.remedy() {
             Remedy::Evict => stats.evictions.of(Some(class)).add(1),
             Remedy::Restart => stats.restarts.of(Some(class)).add(1),
         }
         inner.remember(Offer {
             decision: Arc::clone(&decision),
-            remedy: ruling.remedy,
+            remedy: ruling.remedy(),
             container,
             id: workload.id.clone(),
             inode: tracked.inode,
             restarts: ruling.restarts,
-            allowed: ruling.allowed,
+            allowed: ruling.allowed.restarts(),
             window_usec: ruling.window_usec,
             actor,
             standing: !self.rehearsal,
         });
         let task =
-            Task { remedy: ruling.remedy, class, tracked: Arc::clone(tracked), because_of: decision.seq };
+            Task { remedy: ruling.remedy(), class, tracked: Arc::clone(tracked), because_of: decision.seq };
         if let Some(Err(error)) = self.tasks.get().map(|tasks| tasks.try_send(task)) {
             tracing::debug!(%error, "ignoring: a ruling is not carried out here; it is offered");
         }
@@ -147,15 +148,15 @@ impl Evictions {
     }
 
     fn draft(&self, tracked: &Tracked, ruling: &Ruling, cause: Cause<'_>, actor: &str) -> Draft {
-        let kind = match ruling.remedy {
+        let kind = match ruling.remedy() {
             Remedy::Evict => DecisionKind::Evict,
             Remedy::Restart => DecisionKind::Restart,
         };
         let workload = &tracked.workload;
         let reason = format!("{}; offered to {actor}", ruling.reason(cause.what));
         let mut draft = Draft::of(workload, kind, reason)
-            .values(None, Some(ruling.remedy.as_str().to_owned()))
-            .inputs(&ruling.inputs())
+            .values(None, Some(ruling.remedy().as_str().to_owned()))
+            .inputs(Why::Ruling(*ruling).inputs())
             .input("cause", cause.name)
             .input("actor", actor)
             .input("id", &workload.id)

@@ -34,7 +34,7 @@ use crate::converge::board::Board;
 use crate::converge::roster::RosterEntry;
 use crate::decisions::DecisionLog;
 use crate::holds::Holds;
-use crate::kernel;
+use crate::kernel::{self, Way};
 use crate::oom::evictions::Evictions;
 use crate::shared::{Context, Heartbeat, Waker};
 use crate::usage::Usage;
@@ -91,7 +91,7 @@ pub fn start(
     let worker = Worker {
         context: Arc::clone(context),
         reader: Box::new(reader.clone()),
-        writer: kernel::open_direct(&context.config, roots, tree)?,
+        writer: kernel::open_writer(&context.config, roots, tree, Way::Direct)?,
         holds: Arc::clone(holds),
         decisions: Arc::clone(decisions),
         view: Arc::clone(view),
@@ -106,7 +106,7 @@ pub fn start(
     pressure.find_tiers(reader);
     pressure.arm(reader);
     let (context, holds, reader) = (Arc::clone(context), Arc::clone(holds), reader.clone());
-    let mut undoer = kernel::open_direct(&context.config, reader.roots(), reader.tree())?;
+    let mut undoer = kernel::open_writer(&context.config, reader.roots(), reader.tree(), Way::Direct)?;
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let (beat, worker_beat) = beats;
     let hands = thread("pressure-worker")

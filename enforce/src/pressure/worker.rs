@@ -154,7 +154,8 @@ impl Worker {
     }
 
     fn memory(&mut self, action: &Action, entry: &RosterEntry, woke: Option<Instant>) -> Verdict {
-        let reason = action.reason();
+        let why = action.why();
+        let reason = why.text();
         let done = match action.deed {
             Deed::Restrict(step, _) => self.restrict(step, entry, &reason),
             Deed::Release(letting, giving) => self.release(letting, giving.held, entry, &reason),
@@ -176,7 +177,7 @@ impl Worker {
             (Deed::Release(..), true) => stats.releases.add(1),
         }
         let v2 = entry.memory.as_ref().is_some_and(|at| at.hierarchy == Hierarchy::V2);
-        let mut draft = Draft::of(&entry.tracked.workload, kind, reason).inputs(&action.inputs());
+        let mut draft = Draft::of(&entry.tracked.workload, kind, reason).inputs(why.inputs());
         if kind != DecisionKind::Release {
             draft = draft.inputs(self.before(entry));
         }
@@ -191,7 +192,8 @@ impl Worker {
     }
 
     fn cpu(&mut self, action: &starvation::Action, entry: &RosterEntry) -> starvation::Verdict {
-        let reason = action.reason();
+        let why = action.why();
+        let reason = why.text();
         let (kind, knob, done) = match action.deed {
             starvation::Deed::Report(_) => (DecisionKind::Starved, "cpu", None),
             starvation::Deed::Evict(_) => (DecisionKind::Starved, "cpu", None),
@@ -205,7 +207,7 @@ impl Worker {
         };
         let done = done.unwrap_or(Done { old: None, result: DecisionResult::Done, note: None });
         let fine = done.is_fine();
-        let mut draft = Draft::of(&entry.tracked.workload, kind, reason).inputs(&action.inputs());
+        let mut draft = Draft::of(&entry.tracked.workload, kind, reason).inputs(why.inputs());
         if kind != DecisionKind::Release {
             draft = draft.inputs(self.before(entry));
         }
@@ -221,8 +223,8 @@ impl Worker {
         let Named { case, knob, entry } = named;
         let Some(limit) = case.proposed() else { return };
         let done = Done { old: Some(case.limit.get().to_string()), result: DecisionResult::Done, note: None };
-        let reason = case.reason(knob);
-        let draft = Draft::of(&entry.tracked.workload, DecisionKind::Thrash, reason).inputs(&case.inputs());
+        let why = case.why(knob);
+        let draft = Draft::of(&entry.tracked.workload, DecisionKind::Thrash, why.text()).inputs(why.inputs());
         let draft = draft.inputs(self.before(entry));
         self.tell(draft, knob, limit.get().to_string(), done, entry);
     }

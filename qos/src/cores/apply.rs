@@ -7,9 +7,9 @@ use evenkeel_model::workload::{ContainerKind, Requested};
 use super::allocate::{Allocation, Assignment, How};
 use super::list::CpuList;
 use super::pick::topology_text;
-use crate::formula;
-use crate::plan::{ContainerPlan, CpuQuota, Plan, Reason, Standing, Wish};
+use crate::plan::{ContainerPlan, CpuQuota, Plan, Standing, Wish};
 use crate::rules::defaulted;
+use crate::why::{ExclusiveCores, Quota, SharedPool, Why};
 
 /// How many CPUs of its own a container asks for: Guaranteed under the rules in force, with a stated CPU request
 /// that equals its limit and is a whole number of cores. `None` for all others.
@@ -40,41 +40,29 @@ pub fn apply(plan: &mut Plan, allocation: &Allocation) {
 }
 
 fn exclusive(container: &mut ContainerPlan, assignment: &Assignment, allocation: &Allocation) {
-    let count = assignment.cpus.len();
-    let reason = Reason::new(match assignment.how {
-        How::Kept => format!("Guaranteed with whole cores: keeps its {count}"),
-        How::Chosen { .. } => format!("Guaranteed with whole cores: {count} of its own"),
-    });
-    let reason = reason.with("formula", formula::EXCLUSIVE).with("count", count);
-    let reason = match &assignment.how {
-        How::Kept => reason.with("kept", &assignment.cpus),
-        How::Chosen { free } => {
-            let free: CpuList = free.iter().map(|c| c.id).collect();
-            reason.with("free", free).with("topology", topology_text(&allocation.all))
-        }
+    let (cpus, count) = (assignment.cpus.clone(), assignment.cpus.len());
+    let why = match &assignment.how {
+        How::Kept => ExclusiveCores { count, kept: Some(cpus.clone()), free: None, topology: None },
+        How::Chosen { free } => ExclusiveCores {
+            count,
+            kept: None,
+            free: Some(free.iter().map(|c| c.id).collect()),
+            topology: Some(topology_text(&allocation.all)),
+        },
     };
     let wishes = &mut container.wishes;
-    wishes.cpuset_cpus = Some(reason.wish(assignment.cpus.clone()));
     wishes.cpu_burst = None;
     if let Some(quota) = &mut wishes.cpu_quota {
         let period_usec = quota.value.period_usec;
-        *quota = Reason::new(format!("no quota: it has cpus {} to itself", assignment.cpus))
-            .with("formula", formula::QUOTA)
-            .with("period_usec", period_usec)
-            .with("cpus", &assignment.cpus)
-            .wish(CpuQuota { quota_usec: Limit::Max, period_usec });
+        let why = Quota { period_usec, cpu_limit_milli: None, cpus: Some(cpus.clone()), of_pod: false };
+        *quota = Why::Quota(why).wish(CpuQuota { quota_usec: Limit::Max, period_usec });
     }
+    wishes.cpuset_cpus = Some(Why::ExclusiveCores(Box::new(why)).wish(cpus));
 }
 
 fn shared(allocation: &Allocation, refused: Option<&String>) -> Wish<CpuList> {
-    let all: CpuList = allocation.all.iter().map(|c| c.id).collect();
-    let text = match refused {
-        Some(why) => format!("shared pool: {why}"),
-        None => "shared pool: the cpus nobody has to itself".to_owned(),
-    };
-    Reason::new(text)
-        .with("formula", formula::SHARED_POOL)
-        .with("online", &all)
-        .with("taken", all.without(&allocation.shared))
-        .wish(allocation.shared.clone())
+    let online: CpuList = allocation.all.iter().map(|c| c.id).collect();
+    let taken = online.without(&allocation.shared);
+    let refused = refused.map(|why| why.as_str().into());
+    Why::SharedPool(Box::new(SharedPool { online, taken, refused })).wish(allocation.shared.clone())
 }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Largest number of a logical CPU that is taken: the kernel's `CONFIG_NR_CPUS` reaches 8192.
 const MOST: u32 = 8191;
 
 /// Logical CPUs by their numbers, in order; printed as the kernel does (`0-3,8`).
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Deserialize)]
+#[serde(try_from = "String")]
 pub struct CpuList(BTreeSet<u32>);
 
 impl CpuList {
@@ -103,6 +104,14 @@ impl std::str::FromStr for CpuList {
             cpus.extend(first..=last);
         }
         Ok(Self(cpus))
+    }
+}
+
+impl TryFrom<String> for CpuList {
+    type Error = NotACpuList;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
     }
 }
 

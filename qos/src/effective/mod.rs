@@ -5,10 +5,10 @@
 //! protection`; cgroup-v2.rst, "Memory Interface Files"), where a weight competes, and the sentence that says
 //! what to do about it. Not owned: reading the path.
 
-mod inputs;
 mod protection;
 mod weight;
+mod why;
 
-pub use inputs::{protection_inputs, replay_protection, replay_weight, weight_inputs};
 pub use protection::{Node, Path, Protected, ProtectionKnob, Short, Verdict, effective};
 pub use weight::{Competition, WeightLevel, WeightVerdict, competition};
+pub use why::{Levels, Lost, ProtectionPath, WeightPath};

@@ -1,15 +1,17 @@
 //! `memory.min` and `memory.low` along a path of ancestors.
 
 use evenkeel_model::units::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Which protection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum ProtectionKnob {
     /// `memory.min`: never reclaimed.
+    #[default]
+    #[serde(rename = "memory.min")]
     Min,
     /// `memory.low`: reclaimed when nothing unprotected is left.
+    #[serde(rename = "memory.low")]
     Low,
 }
 

@@ -99,7 +99,7 @@ impl Failures {
         past.restarts.retain(|granted| *granted > from || policy.burstable_window_usec > failure.time_usec);
         let restarts = u32::try_from(past.restarts.len()).unwrap_or(u32::MAX);
         let ruling = rule(policy, class, restarts);
-        if ruling.remedy == Remedy::Restart {
+        if ruling.remedy() == Remedy::Restart {
             past.grant(failure.time_usec);
         }
         Some(ruling)

@@ -8,10 +8,14 @@
 
 mod failures;
 
-use std::collections::BTreeMap;
+use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
 
 use evenkeel_model::qos_class::QosClass;
 use serde::{Deserialize, Serialize};
+
+use crate::why::text;
 
 pub use failures::{ContainerKey, Failure, Failures, PodKey};
 
@@ -68,92 +72,97 @@ impl Default for Policy {
     }
 }
 
-/// What should become of a container, with the numbers that say so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What should become of a container, by the numbers that say so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ruling {
-    /// What is offered.
-    pub remedy: Remedy,
     /// Class it was ruled by.
     pub class: QosClass,
     /// Restarts already granted within the window.
     pub restarts: u32,
-    /// Restarts the policy allows; `None` where the class is not counted.
-    pub allowed: Option<u32>,
+    /// What the policy says of the class.
+    #[serde(rename = "restarts_allowed", with = "text")]
+    pub allowed: Allowed,
     /// Length of the window, microseconds.
     pub window_usec: u64,
 }
 
+/// What a policy says of a class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allowed {
+    /// So many restarts, then its pod goes.
+    Restarts(u32),
+    /// The same each time; restarts are not counted.
+    Always(Remedy),
+}
+
+impl Allowed {
+    /// Restarts that are allowed; `None` where they are not counted.
+    pub const fn restarts(self) -> Option<u32> {
+        match self {
+            Self::Restarts(count) => Some(count),
+            Self::Always(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Allowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Restarts(count) => count.fmt(f),
+            Self::Always(remedy) => f.write_str(remedy.as_str()),
+        }
+    }
+}
+
+impl FromStr for Allowed {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Remedy::of(text).map_or_else(|| text.parse().map(Self::Restarts), |remedy| Ok(Self::Always(remedy)))
+    }
+}
+
 /// Rules on a container of a class that was granted `restarts` within the policy's window so far.
 #[must_use]
-pub fn rule(policy: &Policy, class: QosClass, restarts: u32) -> Ruling {
-    let allowed = policy.burstable_restarts;
-    let (remedy, allowed) = match class {
-        QosClass::BestEffort => (policy.best_effort, None),
-        QosClass::Burstable if restarts < allowed => (Remedy::Restart, Some(allowed)),
-        QosClass::Burstable => (Remedy::Evict, Some(allowed)),
-        QosClass::Guaranteed => (policy.guaranteed, None),
+pub const fn rule(policy: &Policy, class: QosClass, restarts: u32) -> Ruling {
+    let allowed = match class {
+        QosClass::BestEffort => Allowed::Always(policy.best_effort),
+        QosClass::Burstable => Allowed::Restarts(policy.burstable_restarts),
+        QosClass::Guaranteed => Allowed::Always(policy.guaranteed),
     };
-    Ruling { remedy, class, restarts, allowed, window_usec: policy.burstable_window_usec }
+    Ruling { class, restarts, allowed, window_usec: policy.burstable_window_usec }
 }
 
 impl Ruling {
+    /// What is offered.
+    pub const fn remedy(&self) -> Remedy {
+        match self.allowed {
+            Allowed::Always(remedy) => remedy,
+            Allowed::Restarts(allowed) if self.restarts < allowed => Remedy::Restart,
+            Allowed::Restarts(_) => Remedy::Evict,
+        }
+    }
+
     /// Why, in a sentence that begins with what happened, such as "was OOM-killed".
     pub fn reason(&self, what: &str) -> String {
         let Self { class, restarts, .. } = self;
         let window = span(self.window_usec);
-        match (self.remedy, self.allowed) {
-            (Remedy::Evict, None) => format!("a {class} container {what}: its pod should go at once"),
-            (Remedy::Restart, None) => format!(
+        match (self.remedy(), self.allowed) {
+            (Remedy::Evict, Allowed::Always(_)) => {
+                format!("a {class} container {what}: its pod should go at once")
+            }
+            (Remedy::Restart, Allowed::Always(_)) => format!(
                 "a {class} container {what}: it is always started again ({restarts} restarts in the last {window} before)"
             ),
-            (Remedy::Restart, Some(allowed)) => format!(
+            (Remedy::Restart, Allowed::Restarts(allowed)) => format!(
                 "a {class} container {what}: restart {} of {allowed} in {window}",
                 u64::from(*restarts) + 1
             ),
-            (Remedy::Evict, Some(allowed)) => format!(
+            (Remedy::Evict, Allowed::Restarts(allowed)) => format!(
                 "a {class} container {what} after {restarts} of {allowed} restarts in {window}: its pod should go"
             ),
         }
     }
-
-    /// The numbers of the ruling by name, from which [`replayed`] rules again.
-    pub fn inputs(&self) -> BTreeMap<String, String> {
-        let numbers = [
-            ("class", self.class.to_string()),
-            ("restarts", self.restarts.to_string()),
-            ("window_usec", self.window_usec.to_string()),
-            // What the policy says of the class where it is not counted.
-            (
-                "restarts_allowed",
-                self.allowed.map_or_else(|| self.remedy.as_str().to_owned(), |n| n.to_string()),
-            ),
-        ];
-        numbers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-    }
-}
-
-/// Rules once more on what [`Ruling::inputs`] recorded; `None` where these are not the numbers of a ruling.
-pub fn replayed(inputs: &BTreeMap<String, String>) -> Option<Remedy> {
-    let text = |name: &str| inputs.get(name).map(String::as_str);
-    let class = match text("class")? {
-        "BestEffort" => QosClass::BestEffort,
-        "Burstable" => QosClass::Burstable,
-        "Guaranteed" => QosClass::Guaranteed,
-        _ => return None,
-    };
-    let restarts = text("restarts")?.parse().ok()?;
-    let burstable_window_usec = text("window_usec")?.parse().ok()?;
-    let allowed = text("restarts_allowed")?;
-    let policy = match (class, Remedy::of(allowed)) {
-        (QosClass::Burstable, None) => {
-            Policy { burstable_restarts: allowed.parse().ok()?, burstable_window_usec, ..Policy::default() }
-        }
-        (QosClass::Burstable, Some(_)) | (_, None) => return None,
-        (_, Some(remedy)) => {
-            Policy { best_effort: remedy, guaranteed: remedy, burstable_window_usec, ..Policy::default() }
-        }
-    };
-    Some(rule(&policy, class, restarts).remedy)
 }
 
 /// A length of time in its largest whole unit.

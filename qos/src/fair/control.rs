@@ -7,8 +7,8 @@ use evenkeel_model::units::{CpuShares, CpuWeight, MilliCpu};
 use super::active::{ActiveSet, Hysteresis};
 use super::scale::Scale;
 use super::target::{Competitor, Level, MicroCpu};
-use crate::formula;
-use crate::plan::{Reason, Wish};
+use crate::plan::Wish;
+use crate::why::{FairPart, Why};
 
 /// Which levels are given weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,35 +71,17 @@ impl Allotment {
 
     /// The weight with its reason.
     pub fn weight_wish(&self) -> Wish<CpuWeight> {
-        self.reason(self.weight_scale).wish(self.weight)
+        self.why(self.weight_scale).wish(self.weight)
     }
 
     /// The shares with their reason.
     pub fn shares_wish(&self) -> Wish<CpuShares> {
-        self.reason(self.shares_scale).wish(self.shares)
+        self.why(self.shares_scale).wish(self.shares)
     }
 
-    fn reason(&self, scale: Scale) -> Reason {
-        let text = if self.is_active {
-            format!(
-                "fair excess: request {} and an equal part of what {} active siblings leave, {} of {}",
-                self.request,
-                self.level.active,
-                self.level.equal_part().milli(),
-                self.level.capacity.milli(),
-            )
-        } else {
-            format!("fair excess: idle, so its request {} alone, at least enough to wake", self.request)
-        };
-        Reason::new(text)
-            .with("formula", formula::FAIR)
-            .with("cpu_request_milli", self.request.get())
-            .with("active", self.is_active)
-            .with("capacity_micro", self.level.capacity.get())
-            .with("active_requests_micro", self.level.active_requests.get())
-            .with("active_siblings", self.level.active)
-            .with("wake_micro", self.level.wake.get())
-            .with("scale", scale)
+    fn why(&self, scale: Scale) -> Why {
+        let (cpu_request_milli, level) = (self.request, self.level);
+        Why::Fair(Box::new(FairPart { cpu_request_milli, active: self.is_active, level, scale }))
     }
 }
 

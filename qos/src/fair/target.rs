@@ -1,10 +1,10 @@
 //! Targets: how much CPU each sibling should get when all active ones want as much as they can.
 
 use evenkeel_model::units::MilliCpu;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// CPU in millionths of a core: targets are fractions of thousandths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MicroCpu(u64);
 
@@ -50,16 +50,20 @@ pub struct Competitor {
 /// where the largest is one whole CPU.
 const LEAST: MicroCpu = MicroCpu(100);
 
-/// What all siblings of one parent share: enough to tell the target of each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What all siblings of one parent share: enough to tell the target of each. Fields are named as decisions name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Level {
     /// CPU the siblings divide among them.
+    #[serde(rename = "capacity_micro")]
     pub capacity: MicroCpu,
     /// Sum of the active siblings' requests.
+    #[serde(rename = "active_requests_micro")]
     pub active_requests: MicroCpu,
     /// How many are active.
+    #[serde(rename = "active_siblings")]
     pub active: u64,
     /// Target of an idle sibling that requests less than this: enough to be seen waking up.
+    #[serde(rename = "wake_micro")]
     pub wake: MicroCpu,
 }
 

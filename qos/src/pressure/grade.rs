@@ -1,12 +1,13 @@
 //! How bad it is: calm, warning, high or critical, with a way in and a way out of each.
 
 use std::fmt;
-use std::str::FromStr;
 
 use evenkeel_model::units::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// How bad it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Grade {
     /// Nothing is done; what was done is undone.
     #[default]
@@ -42,17 +43,6 @@ impl Grade {
 impl fmt::Display for Grade {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
-    }
-}
-
-impl FromStr for Grade {
-    type Err = ();
-
-    fn from_str(s: &str) -> Result<Self, ()> {
-        [Self::Calm, Self::Warning, Self::High, Self::Critical]
-            .into_iter()
-            .find(|g| g.as_str() == s)
-            .ok_or(())
     }
 }
 
@@ -143,7 +133,8 @@ pub struct Signals {
 }
 
 /// Which signal passed its threshold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Cause {
     /// Memory would be used up soon.
     Exhaustion,

@@ -8,7 +8,6 @@
 //! step of the ladder reclaim, `memory.high`, freeze, kill; to *hold* is to have set something for a while.
 
 mod grade;
-mod inputs;
 mod machine;
 mod release;
 mod step;
@@ -16,13 +15,14 @@ mod step;
 mod tests;
 mod thrash;
 mod trend;
+mod why;
 
 pub use grade::{Band, Bands, Cause, Grade, Grader, Pair, Signals};
-pub use inputs::{replay_kill, replay_release, replay_relieve};
 pub use machine::{Action, Deed, Facts, Machine, Node, Observation, OwnLimits, Rules, Switches, Verdict};
 pub use release::{Giving, Held, Letting, let_go};
 pub use step::{Case, Rung, Step, decide};
-pub use thrash::{LimitFacts, ThrashRules, ThrashWatch, Thrashing, Waited, replay_thrash};
+pub use thrash::{LimitFacts, Thrash, ThrashRules, ThrashWatch, Thrashing, Waited};
+pub use why::{Look, Released, Restricted};
 
 /// Older facts never justify a new restriction, microseconds: a container may have given everything back since.
 pub const OLDEST_FACTS_USEC: u64 = 3_000_000;

@@ -1,11 +1,13 @@
 //! When a step is undone: only when what undoing may take is there, with a reserve left over.
 
 use evenkeel_model::units::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::grade::{Grade, part_of};
 
 /// What is held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Held {
     /// `memory.high`.
     High,
@@ -16,7 +18,7 @@ pub enum Held {
 }
 
 /// Everything an undoing is decided by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Giving {
     /// What is held.
     pub held: Held,

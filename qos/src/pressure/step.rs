@@ -1,21 +1,23 @@
 //! What is done to one container: a pure function of the numbers, so that it can be asked again later.
 
 use std::fmt;
-use std::str::FromStr;
 
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::units::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::OLDEST_FACTS_USEC;
 use super::grade::{Grade, part_of};
 use super::machine::Switches;
+use crate::why::text;
 
 /// Smaller amounts are not worth a step: a batch of charges of each processor is about as much
 /// (`MEMCG_CHARGE_BATCH`, mm/memcontrol.c).
 const LEAST: Bytes = Bytes::new(1 << 20);
 
 /// How far up the ladder one may go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Rung {
     /// `memory.reclaim`.
     Reclaim,
@@ -68,14 +70,6 @@ impl fmt::Display for Rung {
     }
 }
 
-impl FromStr for Rung {
-    type Err = ();
-
-    fn from_str(s: &str) -> Result<Self, ()> {
-        Self::ALL.into_iter().find(|r| r.as_str() == s).ok_or(())
-    }
-}
-
 /// One step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
@@ -119,7 +113,7 @@ impl Step {
 }
 
 /// Everything a step is decided by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
     /// The grade.
     pub grade: Grade,
@@ -161,6 +155,7 @@ pub struct Case {
     /// Part of its memory taken in one step, hundredths of a percent.
     pub step: u32,
     /// What can be done here, less what just failed for this container.
+    #[serde(with = "text")]
     pub can: Switches,
 }
 

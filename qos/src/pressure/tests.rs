@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::grade::part_of;
 use super::*;
+use crate::why::Why;
 
 const MIB: u64 = 1 << 20;
 const TOTAL: u64 = 4096;
@@ -492,7 +493,8 @@ proptest! {
                             *key == action.key && *rung == step.rung() && now * 1000 - at < rules.redo_after_usec
                         });
                         prop_assert!(!again, "{action:?} at {now} after {released:?}");
-                        prop_assert_eq!(replay_relieve(&action.inputs()), Some(action.value()));
+                        let Why::PressureStep(why) = action.why() else { panic!("{action:?}") };
+                        prop_assert_eq!(why.again(), action.value());
                         prop_assert_eq!(decide(&case), Some(step));
                         let fails = tick.fails;
                         machine.done(now * 1000, &action, if fails { Verdict::Failed } else { Verdict::Done });
@@ -507,7 +509,8 @@ proptest! {
                     }
                     Deed::Release(letting, giving) => {
                         prop_assert!(slot.0 || slot.1, "{action:?} {before:?}");
-                        prop_assert_eq!(replay_release(&action.inputs()), Some(action.value()));
+                        let Why::PressureRelease(why) = action.why() else { panic!("{action:?}") };
+                        prop_assert_eq!(why.again(), action.value());
                         let bound = giving.held == Held::Frozen && giving.held_for_usec >= rules.freeze_at_most_usec;
                         let spare = giving.available.saturating_sub(part_of(mib(TOTAL), rules.reserve));
                         prop_assert!(bound || giving.grade == Grade::Calm);

@@ -4,15 +4,13 @@
 //! the node is not what it lacks. Pure: the looks come in, reports go out; the memory is bounded by the last look.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 
 use evenkeel_model::units::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::grade::part_of;
 use super::trend::share;
-use crate::formula;
-
-type Inputs = BTreeMap<String, String>;
+use crate::why::Why;
 
 /// Least growth of a limit that is proposed, hundredths of a percent: the Vertical Pod Autoscaler's after a container
 /// ran out of memory (OOMBumpUpRatio 1.2).
@@ -25,19 +23,19 @@ const PAUSE_USEC: u64 = 10_000_000;
 /// Proposed limits are whole MiB.
 const MIB: u64 = 1 << 20;
 
-/// Who waited, as far as it is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Who waited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Waited {
     /// Some of this container, this part of the time, hundredths of a percent.
+    #[serde(rename = "waited")]
     Container(u32),
     /// Some of the node; the kernel does not tell whose they were (v1).
+    #[serde(rename = "node_waited")]
     Node(u32),
-    /// The kernel tells of nobody.
-    Unknown,
 }
 
 /// Everything that says whether a container thrashes at its own limit, and what limit it should have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thrashing {
     /// The limit it runs into: the smaller of `memory.max` and `memory.high`.
     pub limit: Bytes,
@@ -47,8 +45,9 @@ pub struct Thrashing {
     pub hits: u64,
     /// What it read back that it had given up before.
     pub refaulted: Bytes,
-    /// Who waited.
-    pub waited: Waited,
+    /// Who waited; `None` where the kernel tells of nobody.
+    #[serde(flatten)]
+    pub waited: Option<Waited>,
     /// The part of the time in which some must wait for it to count, hundredths of a percent.
     pub least_waited: u32,
     /// In how long, microseconds.
@@ -59,9 +58,9 @@ impl Thrashing {
     fn thrashes(&self) -> bool {
         let read_back = |part: u32| self.refaulted >= part_of(self.limit, part) && !self.refaulted.is_zero();
         let waits = match self.waited {
-            Waited::Container(part) => part >= self.least_waited,
-            Waited::Node(part) => part >= self.least_waited && read_back(LEAST_REFAULTED),
-            Waited::Unknown => read_back(10_000),
+            Some(Waited::Container(part)) => part >= self.least_waited,
+            Some(Waited::Node(part)) => part >= self.least_waited && read_back(LEAST_REFAULTED),
+            None => read_back(10_000),
         };
         self.hits > 0 && waits
     }
@@ -78,70 +77,48 @@ impl Thrashing {
         Some(Bytes::new(limit.div_ceil(MIB).saturating_mul(MIB)))
     }
 
-    /// All numbers it was decided by.
-    pub fn inputs(&self) -> Inputs {
-        let mut all = Inputs::new();
-        let mut put = |name: &str, value: String| all.insert(name.to_owned(), value);
-        put("formula", formula::THRASH.to_owned());
-        put("limit", self.limit.get().to_string());
-        put("current", self.current.get().to_string());
-        put("hits", self.hits.to_string());
-        put("refaulted", self.refaulted.get().to_string());
-        match self.waited {
-            Waited::Container(part) => put("waited", part.to_string()),
-            Waited::Node(part) => put("node_waited", part.to_string()),
-            Waited::Unknown => None,
-        };
-        put("least_waited", self.least_waited.to_string());
-        put("span_usec", self.span_usec.to_string());
-        all
+    /// Why, with all numbers it was decided by. `knob` is the file of the limit.
+    pub fn why(self, knob: &str) -> Why {
+        Why::Thrash(Box::new(Thrash { case: self, knob: knob.into() }))
     }
+}
 
-    /// Why, in a sentence. `knob` is the file of the limit.
-    pub fn reason(&self, knob: &str) -> String {
+/// A container thrashes at its own limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thrash {
+    /// What says so.
+    #[serde(flatten)]
+    pub case: Thrashing,
+    /// File of the limit; told in the text alone.
+    #[serde(skip)]
+    pub knob: Box<str>,
+}
+
+impl Thrash {
+    pub(crate) fn text(&self) -> String {
+        let Self { case, knob } = self;
         let mib = |bytes: Bytes| bytes.get() / MIB;
-        let seconds = self.span_usec / 1_000_000;
-        let waited = match self.waited {
-            Waited::Container(part) => format!(", waited for memory in {} % of the time", part / 100),
-            Waited::Node(_) | Waited::Unknown => String::new(),
+        let seconds = case.span_usec / 1_000_000;
+        let waited = match case.waited {
+            Some(Waited::Container(part)) => format!(", waited for memory in {} % of the time", part / 100),
+            Some(Waited::Node(_)) | None => String::new(),
         };
-        let limit = self.proposed().unwrap_or(self.limit);
+        let limit = case.proposed().unwrap_or(case.limit);
         format!(
             "it thrashes at its own limit: in {seconds} s it ran into {knob} of {} MiB {} times{waited} and read back \
              {} MiB it had just given up; raise its limit to {} MiB (what it read back on top, at most twice the limit); \
              no other container is touched for it",
-            mib(self.limit),
-            self.hits,
-            mib(self.refaulted),
+            mib(case.limit),
+            case.hits,
+            mib(case.refaulted),
             mib(limit),
         )
     }
-}
 
-/// The limit that the inputs of a `Thrash` decision lead to by the present rule, `none` where it would not be said;
-/// `None` when they are not such inputs.
-pub fn replay_thrash(all: &Inputs) -> Option<String> {
-    fn get<T: FromStr>(all: &Inputs, name: &str) -> Option<T> {
-        all.get(name)?.parse().ok()
+    /// The limit it should have by the present rule, `none` where it would not be said.
+    pub(crate) fn again(&self) -> String {
+        self.case.proposed().map_or_else(|| "none".to_owned(), |limit| limit.get().to_string())
     }
-    if all.get("formula").map(String::as_str) != Some(formula::THRASH) {
-        return None;
-    }
-    let waited = match (get(all, "waited"), get(all, "node_waited")) {
-        (Some(part), _) => Waited::Container(part),
-        (None, Some(part)) => Waited::Node(part),
-        (None, None) => Waited::Unknown,
-    };
-    let case = Thrashing {
-        limit: Bytes::new(get(all, "limit")?),
-        current: Bytes::new(get(all, "current")?),
-        hits: get(all, "hits")?,
-        refaulted: Bytes::new(get(all, "refaulted")?),
-        waited,
-        least_waited: get(all, "least_waited")?,
-        span_usec: get(all, "span_usec")?,
-    };
-    Some(case.proposed().map_or_else(|| "none".to_owned(), |limit| limit.get().to_string()))
 }
 
 /// One container at one look; counters since its cgroup was made.
@@ -270,9 +247,9 @@ fn between(
         hits: last.hits.saturating_sub(first.hits),
         refaulted: last.refaulted.saturating_sub(first.refaulted),
         waited: match (own, node_waited) {
-            (Some(part), _) => Waited::Container(part),
-            (None, Some(part)) => Waited::Node(part),
-            (None, None) => Waited::Unknown,
+            (Some(part), _) => Some(Waited::Container(part)),
+            (None, Some(part)) => Some(Waited::Node(part)),
+            (None, None) => None,
         },
         least_waited: rules.least_waited,
         span_usec,
@@ -293,7 +270,7 @@ mod tests {
             current: mib(24),
             hits: 4711,
             refaulted: mib(310),
-            waited: Waited::Container(8700),
+            waited: Some(Waited::Container(8700)),
             least_waited: 1000,
             span_usec: 5_200_000,
         }
@@ -303,8 +280,8 @@ mod tests {
     fn who_thrashes_and_what_limit_it_should_have() {
         let base = case();
         let some = |n| Some(mib(n));
-        let v1 = Thrashing { waited: Waited::Node(8700), ..base };
-        let blind = Thrashing { waited: Waited::Unknown, ..base };
+        let v1 = Thrashing { waited: Some(Waited::Node(8700)), ..base };
+        let blind = Thrashing { waited: None, ..base };
         for (name, case, want) in [
             ("twice its limit at most", base, some(48)),
             ("what it read back on top", Thrashing { refaulted: mib(10), ..base }, some(34)),
@@ -315,18 +292,18 @@ mod tests {
                 some(32),
             ),
             ("it never ran into it", Thrashing { hits: 0, ..base }, None),
-            ("it hardly waits", Thrashing { waited: Waited::Container(999), ..base }, None),
+            ("it hardly waits", Thrashing { waited: Some(Waited::Container(999)), ..base }, None),
             ("somebody waits, and it reads back", v1, some(48)),
             ("somebody waits, and it reads back little", Thrashing { refaulted: mib(1), ..v1 }, None),
-            ("nobody waits", Thrashing { waited: Waited::Node(999), ..v1 }, None),
+            ("nobody waits", Thrashing { waited: Some(Waited::Node(999)), ..v1 }, None),
             ("nobody tells, and it reads back all it has", blind, some(48)),
             ("nobody tells, and it reads back a part", Thrashing { refaulted: mib(23), ..blind }, None),
         ] {
             assert_eq!(case.proposed(), want, "{name}");
             let replayed = want.map_or("none".to_owned(), |limit| limit.get().to_string());
-            assert_eq!(replay_thrash(&case.inputs()), Some(replayed), "{name}");
+            assert_eq!(Thrash { case, knob: "".into() }.again(), replayed, "{name}");
         }
-        let reason = base.reason("memory.max");
+        let reason = base.why("memory.max").text();
         assert!(reason.contains("memory.max of 24 MiB 4711 times, waited for memory in 87 %"), "{reason}");
         assert!(reason.contains("raise its limit to 48 MiB"), "{reason}");
     }

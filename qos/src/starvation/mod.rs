@@ -6,12 +6,12 @@
 //! A container starves when it uses less than its request although it waits for CPU. One that its own quota stops
 //! does not: it has what it asked for.
 
-mod inputs;
 mod machine;
 mod rule;
 #[cfg(test)]
 mod tests;
+mod why;
 
-pub use inputs::{replay_squeeze, replay_starved};
 pub use machine::{Action, Deed, Machine, Verdict};
 pub use rule::{Case, Evict, Facts, Rules, Squeeze, Starving, squeeze, starves};
+pub use why::{Squeezed, Starved, Unsqueezed};

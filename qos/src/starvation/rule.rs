@@ -1,6 +1,7 @@
 //! The two questions as pure functions: does it starve, and what is done to that one.
 
 use evenkeel_model::qos_class::QosClass;
+use serde::{Deserialize, Serialize};
 
 /// Who goes to the eviction policy when squeezing was in vain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,7 +62,7 @@ pub struct Facts {
 }
 
 /// Everything that says whether a container starves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Starving {
     /// What it asked for, thousandths of a core.
     pub request_milli: u64,
@@ -113,7 +114,7 @@ impl Squeeze {
 }
 
 /// Everything a squeeze is decided by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
     /// Whether anything may be done to it.
     pub managed: bool,

@@ -4,6 +4,7 @@ use evenkeel_model::qos_class::QosClass;
 use proptest::prelude::*;
 
 use super::*;
+use crate::why::Why;
 
 fn rules() -> Rules {
     Rules {
@@ -156,7 +157,8 @@ proptest! {
                     Deed::Squeeze(step, case, _) => {
                         prop_assert!(key < 2);
                         prop_assert_eq!(squeeze(&case), Some(step));
-                        prop_assert_eq!(replay_squeeze(&action.inputs()), Some(action.value()));
+                        let Why::Squeeze(why) = action.why() else { panic!("{action:?}") };
+                        prop_assert_eq!(why.again(), action.value());
                         if let Squeeze::Quota(milli) = step {
                             prop_assert!(milli >= rules.floor_milli.max(seen[key].request_milli));
                         }
@@ -164,7 +166,10 @@ proptest! {
                         held[key] = 1;
                     }
                     Deed::Release(_) => prop_assert!(held[key] > 0),
-                    Deed::Report(_) => prop_assert_eq!(replay_starved(&action.inputs()), Some(action.value())),
+                    Deed::Report(_) => {
+                        let Why::Starves(why) = action.why() else { panic!("{action:?}") };
+                        prop_assert_eq!(why.again(), action.value());
+                    }
                     Deed::Evict(_) => prop_assert!(key < 2),
                 }
             }

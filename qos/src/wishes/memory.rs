@@ -6,30 +6,18 @@ use evenkeel_model::units::{Bytes, Limit};
 use evenkeel_model::workload::{ContainerKind, OomKill, Requested};
 
 use crate::container::{Ask, Subject};
-use crate::formula;
 use crate::memory::{self, Protection};
-use crate::plan::{PlanConfig, Reason, Wish};
+use crate::plan::{PlanConfig, Wish};
+use crate::why::{High, MemoryLimit, MemoryProtection, OomGroup, Swap, Why};
 
 /// `memory.min` and `memory.low`, of which at most one is wished.
 pub(super) fn protection(node: &NodeFacts, ask: &Ask) -> (Option<Wish<Bytes>>, Option<Wish<Bytes>>) {
     let known = ask.qos_class.zip(ask.resources.memory_request);
-    let Some((class, request)) = known else { return (None, None) };
-    let reason = |text: &str| {
-        Reason::new(text)
-            .with("formula", formula::PROTECTION)
-            .with("class", class)
-            .with("memory_request", request.get())
-            .with("page", node.page_bytes.get())
-    };
-    match memory::protection(class, request, node.page_bytes) {
-        Some(Protection::Min(min)) => {
-            let text = "Guaranteed: the memory request is never reclaimed, in whole pages";
-            (Some(reason(text).wish(min)), None)
-        }
-        Some(Protection::Low(low)) => {
-            let text = "Burstable: the memory request is reclaimed last, in whole pages";
-            (None, Some(reason(text).wish(low)))
-        }
+    let Some((class, memory_request)) = known else { return (None, None) };
+    let why = MemoryProtection { class, memory_request, page: node.page_bytes };
+    match why.made() {
+        Some(Protection::Min(min)) => (Some(Why::Protection(why).wish(min)), None),
+        Some(Protection::Low(low)) => (None, Some(Why::Protection(why).wish(low))),
         None => (None, None),
     }
 }
@@ -49,56 +37,34 @@ pub(super) fn high(
     if ask.qos_class? == QosClass::Guaranteed {
         return None;
     }
-    let request = ask.resources.memory_request.unwrap_or(Bytes::ZERO);
-    let limit = memory_limit(subject, ask);
-    let value = memory::high(request, limit, node.memory_bytes, factor, node.page_bytes)?;
-    let upper = if limit.is_some() { "limit" } else { "machine's memory" };
-    let text = format!("{} thousandths of the way from request to {upper}", factor.permille());
-    let reason = Reason::new(text)
-        .with("formula", formula::HIGH)
-        .with("memory_request", request.get())
-        .with_known("memory_limit", limit.map(Bytes::get))
-        .with("memory_capacity", node.memory_bytes.get())
-        .with("factor_permille", factor.permille())
-        .with("page", node.page_bytes.get());
-    Some(reason.wish(value))
+    let why = High {
+        memory_request: ask.resources.memory_request.unwrap_or(Bytes::ZERO),
+        memory_limit: memory_limit(subject, ask),
+        memory_capacity: node.memory_bytes,
+        factor_permille: factor.permille(),
+        page: node.page_bytes,
+    };
+    Some(Why::High(why).wish(why.value(factor)?))
 }
 
 pub(super) fn max(node: &NodeFacts, subject: &Subject<'_>, ask: &Ask) -> Option<Wish<Limit<Bytes>>> {
-    let limit = memory_limit(subject, ask);
-    let text = match limit {
-        Some(_) if ask.resources.memory_limit.is_some_and(|l| !l.is_zero()) => "memory limit, in whole pages",
-        Some(_) => "memory limit of the pod, in whole pages",
-        None if matches!(subject.requested, Requested::Stated(_)) => "no memory limit",
-        // Whoever set a limit nobody told of keeps it.
-        None => return None,
-    };
-    let reason = Reason::new(text)
-        .with("formula", formula::LIMIT)
-        .with_known("memory_limit", limit.map(Bytes::get))
-        .with("page", node.page_bytes.get());
-    Some(reason.wish(memory::max(limit, node.page_bytes)))
+    let memory_limit = memory_limit(subject, ask);
+    // Whoever set a limit nobody told of keeps it.
+    if memory_limit.is_none() && !matches!(subject.requested, Requested::Stated(_)) {
+        return None;
+    }
+    let of_pod = ask.resources.memory_limit.is_none_or(|l| l.is_zero());
+    let value = memory::max(memory_limit, node.page_bytes);
+    Some(Why::Limit(MemoryLimit { memory_limit, page: node.page_bytes, of_pod }).wish(value))
 }
 
 pub(super) fn oom_group(config: &PlanConfig, subject: &Subject<'_>) -> Option<Wish<bool>> {
     if subject.kind == ContainerKind::Infrastructure {
         return None;
     }
-    let (choice, who) = match (subject.oom_kill, config.oom_kill) {
-        (Some(choice), _) => (choice, "asked for by its pod"),
-        (None, Some(choice)) => (choice, "the node's default"),
-        (None, None) => return None,
-    };
-    let text = match choice {
-        OomKill::Container => format!("an OOM kill takes the whole container: {who}"),
-        OomKill::Process => format!("an OOM kill takes one process: {who}"),
-    };
-    let word = match choice {
-        OomKill::Container => "container",
-        OomKill::Process => "process",
-    };
-    let reason = Reason::new(text).with("formula", formula::OOM_GROUP).with("oom_kill", word);
-    Some(reason.wish(choice == OomKill::Container))
+    let oom_kill = subject.oom_kill.or(config.oom_kill)?;
+    let why = OomGroup { oom_kill, by_pod: subject.oom_kill.is_some() };
+    Some(Why::OomGroup(why).wish(oom_kill == OomKill::Container))
 }
 
 /// `memory.swap.max` where swap is limited by class; nothing on a node without swap.
@@ -112,23 +78,13 @@ pub(super) fn swap(
     {
         return None;
     }
-    let class = ask.qos_class?;
-    let request = ask.resources.memory_request.unwrap_or(Bytes::ZERO);
-    let limit = ask.resources.memory_limit;
-    let value =
-        memory::swap(class, request, limit, node.memory_bytes, node.swap_total_bytes, node.page_bytes);
-    let text = if value.is_zero() {
-        format!("{class}: no swap, so that its memory is memory")
-    } else {
-        format!("Burstable: swap x {} / {}, in whole pages", request.get(), node.memory_bytes.get())
+    let why = Swap {
+        class: ask.qos_class?,
+        memory_request: ask.resources.memory_request.unwrap_or(Bytes::ZERO),
+        memory_limit: ask.resources.memory_limit,
+        memory_capacity: node.memory_bytes,
+        swap_total: node.swap_total_bytes,
+        page: node.page_bytes,
     };
-    let reason = Reason::new(text)
-        .with("formula", formula::SWAP)
-        .with("class", class)
-        .with("memory_request", request.get())
-        .with_known("memory_limit", limit.map(Bytes::get))
-        .with("memory_capacity", node.memory_bytes.get())
-        .with("swap_total", node.swap_total_bytes.get())
-        .with("page", node.page_bytes.get());
-    Some(reason.wish(value))
+    Some(Why::Swap(why).wish(why.value()))
 }

@@ -1,8 +1,8 @@
 //! The wishes of one classified container, knob by knob.
 //!
-//! Owned here: which knob follows from which fact, and the reason's text. Not owned: the arithmetic (`score`,
-//! `cpu`, `memory`) and the class (`container`). The inputs of every reason, with `formula` among them, are
-//! complete: `replay` makes the same value from them alone.
+//! Owned here: which knob follows from which fact. Not owned: the arithmetic (`score`, `cpu`, `memory`), the class
+//! (`container`), and the reason ([`crate::why`]), whose inputs are complete: `replay` makes the same value from them
+//! alone.
 
 mod cpu;
 mod memory;

@@ -23,8 +23,9 @@ use std::time::{Duration, Instant};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::{Bytes, MilliCpu};
 use evenkeel_model::workload::{ContainerResources, Managed, Requested, SourceKind, Workload};
-use evenkeel_qos::overlay::{Case, Step, changed_class, step};
+use evenkeel_qos::overlay::{Advised, Case, changed_class, step};
 use evenkeel_qos::rules::defaulted;
+use evenkeel_qos::why::Why;
 
 use super::container::State;
 use crate::converge::overlay::rules::OverlayRules;
@@ -497,7 +498,7 @@ impl Planned {
         case: &Case,
         set: impl Fn(&mut ContainerResources, u64),
     ) -> Option<String> {
-        let Step { value, capped_by } = step(case)?;
+        let value = step(case)?.value;
         let mut after = self.resources;
         set(&mut after, value);
         if let Some((is, would_be)) = changed_class(&self.resources, &after) {
@@ -507,20 +508,13 @@ impl Planned {
         let now = case.now.unwrap_or(0);
         self.raises |= value > now;
         self.percent = self.percent.max(value.abs_diff(now).saturating_mul(100) / now.max(1));
-        let held = if capped_by.is_empty() {
-            String::new()
-        } else {
-            format!(", held back by {}", capped_by.join(", "))
-        };
+        let by = Some((advice.policy.clone(), advice.rule.clone()));
+        let why = Why::OverlayStep(Box::new(Advised { case: *case, by }));
         self.drafts.push(
-            Draft::of(
-                workload,
-                DecisionKind::Resize,
-                format!("policy {} asks for {} by rule {}{held}", advice.policy, case.target, advice.rule),
-            )
-            .knob(&format!("{name}.request"))
-            .values(case.now.map(|now| now.to_string()), Some(value.to_string()))
-            .inputs(&case.inputs()),
+            Draft::of(workload, DecisionKind::Resize, why.text())
+                .knob(&format!("{name}.request"))
+                .values(case.now.map(|now| now.to_string()), Some(value.to_string()))
+                .inputs(why.inputs()),
         );
         None
     }

@@ -17,7 +17,9 @@ use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{HostWriter, Outcome, ProcessId, Refusal, Target, Write};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::OomScoreAdj;
+use evenkeel_qos::rules::RuleSet;
 use evenkeel_qos::score::infrastructure_score;
+use evenkeel_qos::why::{Infrastructure, Why};
 
 use crate::config::{Config, Mode};
 use crate::converge::board::NodeKnob;
@@ -92,7 +94,7 @@ pub(super) struct Guard {
     finder: Finder,
     reader: KernelReader,
     score: OomScoreAdj,
-    rules: String,
+    rules: RuleSet,
     contended_after: u32,
     excluded: Vec<String>,
     known: BTreeMap<ProcessId, Known>,
@@ -108,7 +110,7 @@ impl Guard {
             finder: Finder::new(config.daemons.clone(), reader.clone()),
             reader: reader.clone(),
             score: infrastructure_score(config.plan.rules, false),
-            rules: config.plan.rules.to_string(),
+            rules: config.plan.rules,
             contended_after: config.converge.contended_after,
             excluded: config.manage.exclude_namespaces.clone(),
             known: BTreeMap::new(),
@@ -298,9 +300,7 @@ impl Guard {
         let draft = Draft::node(kind, format!("{}: {why}", known.shown.name))
             .knob(Knob::OomScoreAdj.name())
             .values(Some(old.to_string()), Some(self.score.to_string()))
-            .input("formula", "infrastructure")
-            .input("rules", &self.rules)
-            .input("pause", false)
+            .inputs(Why::Infrastructure(Infrastructure { rules: self.rules, pause: false }).inputs())
             .input("daemon", &known.shown.name)
             .input("found_by", &known.shown.by)
             .input("pid", known.shown.pid)
