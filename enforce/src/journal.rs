@@ -1,7 +1,7 @@
 //! The journal of originals: what a knob held before the agent first wrote it, and freezes not yet undone.
 //!
 //! Owned here: what stands in the ledger `journal.jsonl` in the state directory. An entry is written before the write it
-//! belongs to. Not owned: the file ([`crate::ledger`]), putting originals back ([`crate::restore`]).
+//! belongs to. Not owned: the file (`ledger`), putting originals back ([`crate::restore`]).
 
 use std::collections::HashMap;
 use std::io;

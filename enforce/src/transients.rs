@@ -2,7 +2,7 @@
 //!
 //! Owned here: what stands in the ledger `transients.jsonl` in the state directory and is told the guardian, and how a
 //! transient setting is undone. An entry is with the kernel and with the guardian before the write it belongs to.
-//! Not owned: the file ([`crate::ledger`]), standing settings and freezes of a single pass ([`crate::journal`]), what is
+//! Not owned: the file (`ledger`), standing settings and freezes of a single pass ([`crate::journal`]), what is
 //! changed and why ([`crate::holds`]).
 
 use std::io;
