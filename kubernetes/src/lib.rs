@@ -4,6 +4,7 @@
 //! Owned here: the connection, how a question is put, what an answer means, a deadline for each, and what is kept of a cluster. Not owned:
 //! what follows from an answer, and how long it holds.
 
+mod bundle;
 mod claims;
 mod connect;
 mod kinds;

@@ -26,3 +26,4 @@ pub mod recommend;
 mod reload;
 pub mod serve;
 mod turns;
+pub mod webhook;

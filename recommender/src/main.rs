@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use evenkeel_log::private;
 use evenkeel_recommender::cli::{Cli, Command, ca, completion, config, man, token};
-use evenkeel_recommender::{config::load, serve};
+use evenkeel_recommender::{config::load, serve, webhook};
 
 /// Exit status for a configuration that cannot be used (`EX_CONFIG` of sysexits(3)).
 const BAD_CONFIGURATION: u8 = 78;
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         Some(Command::Ca { action }) => return told_once(ca(&action, &sources), FAILED, action.lost()),
         Some(Command::Man(asked)) => return told(man(&asked), FAILED),
         Some(Command::Completion(asked)) => return told(Ok(completion(&asked)), FAILED),
-        None => {}
+        Some(Command::Webhook) | None => {}
     }
     let config = match load(&sources) {
         Ok(config) => config,
@@ -43,10 +43,14 @@ fn main() -> ExitCode {
     if let Err(error) = serve::logging(&cli.flags.log_level) {
         return failed(&error, BAD_CONFIGURATION);
     }
-    match serve::run(&config, &sources) {
+    let (ended, who) = match cli.command {
+        Some(Command::Webhook) => (webhook::run(&config), "the webhook"),
+        _ => (serve::run(&config, &sources), "the recommender"),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "the recommender ends");
+            tracing::error!(error = format!("{error:#}"), "{who} ends");
             ExitCode::FAILURE
         }
     }

@@ -500,7 +500,7 @@ fn rpc(
 
 /// Lets the signals through that end the process or reload: a parent that blocked them has left that to its children
 /// (sigprocmask(2)). Before any thread is started, since threads inherit the mask too.
-fn unblock_signals() -> anyhow::Result<()> {
+pub(crate) fn unblock_signals() -> anyhow::Result<()> {
     let ours: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
     ours.thread_unblock().context("cannot unblock SIGTERM, SIGINT and SIGHUP")
 }
@@ -525,7 +525,7 @@ async fn feed_watchdog(health: Arc<Health>) {
 }
 
 /// Ends on SIGTERM or SIGINT; a second one ends the process at once.
-fn stop_signal() -> anyhow::Result<impl Future<Output = ()> + Send> {
+pub(crate) fn stop_signal() -> anyhow::Result<impl Future<Output = ()> + Send> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {

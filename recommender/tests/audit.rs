@@ -199,7 +199,7 @@ fn command(dir: &Path, line: &str) -> anyhow::Result<String> {
     match cli.command.unwrap() {
         Command::Token { action } => token(&action, &sources),
         Command::Ca { action } => ca(&action, &sources),
-        Command::Config { .. } | Command::Man(_) | Command::Completion(_) => {
+        Command::Config { .. } | Command::Man(_) | Command::Completion(_) | Command::Webhook => {
             unreachable!("it changes nothing")
         }
     }

@@ -76,11 +76,12 @@ impl ApiServer {
     }
 
     /// Reads what is at a path.
-    pub(super) async fn read(&self, path: &str) -> Result<Value, Refused> {
+    pub(crate) async fn read(&self, path: &str) -> Result<Value, Refused> {
         self.send(Method::GET, path, "application/json", None).await
     }
 
-    async fn send(
+    /// Sends a request; the kind is that of the body.
+    pub(crate) async fn send(
         &self,
         method: Method,
         path: &str,

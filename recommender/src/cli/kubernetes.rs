@@ -11,6 +11,8 @@ use crate::config::Span;
 
 /// The Service of the manifests.
 const SERVICE: &str = "evenkeel-recommender";
+/// And of the admission webhook, which serves with the same certificate.
+const WEBHOOK: &str = "evenkeel-webhook";
 /// Names of the objects, as the manifests mount them.
 const AUTHORITY: &str = "evenkeel-ca";
 const PAIR: &str = "evenkeel-recommender-tls";
@@ -58,6 +60,7 @@ pub(super) fn objects(args: &KubernetesArgs) -> anyhow::Result<String> {
     let of_service = of_service.map(|end| format!("{SERVICE}{}", end.replace("NS", namespace)));
     // What the Service's clients call it stands first.
     let mut names: Vec<String> = of_service.into_iter().rev().chain(["localhost".to_owned()]).collect();
+    names.push(format!("{WEBHOOK}.{namespace}.svc"));
     names.extend(more.iter().cloned());
     let now = WallClock::system().now_usec() / 1_000_000;
     Ok(shown(namespace, &pair(&names, life, now)?, &names))

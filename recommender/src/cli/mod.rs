@@ -95,6 +95,11 @@ pub enum Command {
         #[command(subcommand)]
         action: TokenAction,
     },
+    /// Serve the admission webhook: pods that are made get requests; needs no state of its own, and may run several times
+    #[command(after_help = "Examples:
+  evenkeel-recommender webhook --config /etc/evenkeel/recommender.toml
+  evenkeel-recommender webhook --set webhook.address=0.0.0.0:9443 --set webhook.mode=apply")]
+    Webhook,
     /// Print the manual page, or write the pages of all commands to a directory
     #[command(after_help = "Examples:
   evenkeel-recommender man | man -l -

@@ -15,6 +15,7 @@ mod load;
 mod node_name;
 mod recommend;
 mod tls;
+mod webhook;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -42,6 +43,7 @@ pub use load::{Sources, load};
 pub use node_name::NodeNameSection;
 pub use recommend::{GoalsSection, LimitRangeSection, Recommend, ScopeSection, TierSection};
 pub use tls::TlsSection;
+pub use webhook::{WebhookMode, WebhookSection};
 
 /// Everything that can be configured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -96,6 +98,8 @@ pub struct Config {
     pub acting: ActingSection,
     /// How many more pods fit.
     pub capacity: CapacitySection,
+    /// The admission webhook, a program of its own.
+    pub webhook: WebhookSection,
     /// Files that were read, in order.
     #[serde(skip)]
     #[schemars(skip)]
@@ -163,6 +167,7 @@ impl Default for Config {
             resources: BTreeMap::new(),
             acting: ActingSection::default(),
             capacity: CapacitySection::default(),
+            webhook: WebhookSection::default(),
         }
     }
 }
@@ -231,6 +236,7 @@ impl Config {
         found.extend(self.dashboard.problems());
         found.extend(self.recommend.problems());
         found.extend(self.capacity.problems());
+        found.extend(self.webhook.problems());
         found.extend(self.store().problems());
         found
     }

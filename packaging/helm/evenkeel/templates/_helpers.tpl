@@ -44,6 +44,9 @@ app.kubernetes.io/name: {{ .name }}
 {{- range .Values.networkPolicy.nodeCIDRs }}
 - ipBlock: {cidr: {{ . | quote }}}
 {{- end }}
+{{- if .Values.webhook.enabled }}
+- podSelector: {matchLabels: {app.kubernetes.io/name: evenkeel-webhook, app.kubernetes.io/part-of: evenkeel}}
+{{- end }}
 {{- with .Values.networkPolicy.from }}
 {{ toYaml . }}
 {{- end }}

@@ -1,0 +1,155 @@
+//! The admission webhook.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenkeel_net::tls::Files;
+use evenkeel_proto::line::Trust;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Span;
+
+/// What is done with recommendations for pods that are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WebhookMode {
+    /// They are told in the annotation `evenkeel.dev/estimate`.
+    #[default]
+    DryRun,
+    /// They are set, and told in the annotation `evenkeel.dev/initial-resources`.
+    Apply,
+}
+
+/// The admission webhook, which `evenkeel-recommender webhook` serves: pods that are made get requests (`docs/kubernetes.md`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct WebhookSection {
+    /// Address of the webhook; reviews of pods are answered at `/admit/pods`.
+    pub address: SocketAddr,
+    /// Certificate that it serves, PEM, read again when it changes. API servers ask over TLS alone; without, it listens on loopback only.
+    pub cert: PathBuf,
+    /// The key of it, PEM.
+    pub key: PathBuf,
+    /// Authority of API servers' certificates, PEM: then nobody else is answered. Empty = whoever reaches the address is.
+    pub client_ca: PathBuf,
+    /// What is done with recommendations.
+    pub mode: WebhookMode,
+    /// The recommender that is asked: `unix:///PATH` or `https://HOST:PORT`.
+    pub recommender: String,
+    /// Authority of the recommender's certificate, PEM.
+    pub ca: PathBuf,
+    /// File with the token for the recommender (role `view`), read again for each question.
+    pub token: PathBuf,
+    /// How long a pod may wait for an answer; then it is let through as it is.
+    pub timeout: Span,
+    /// Namespaces whose pods are left alone.
+    pub exclude_namespaces: Vec<String>,
+    /// MutatingWebhookConfiguration whose `caBundle` is kept equal to `authority`, by the API server of `[kubernetes]`; empty = none.
+    pub registration: String,
+    /// Authority of `cert`, PEM, which the registration is to have.
+    pub authority: PathBuf,
+    /// File with the token that `/metrics` asks for; without, metrics are not served.
+    pub metrics_token: PathBuf,
+}
+
+impl Default for WebhookSection {
+    fn default() -> Self {
+        Self {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 9443)),
+            cert: PathBuf::new(),
+            key: PathBuf::new(),
+            client_ca: PathBuf::new(),
+            mode: WebhookMode::default(),
+            recommender: "unix:///run/evenkeel/recommender.sock".to_owned(),
+            ca: PathBuf::new(),
+            token: PathBuf::new(),
+            // Less than the second that the registration gives it.
+            timeout: Span::from_millis(800),
+            exclude_namespaces: ["kube-system", "kube-public", "kube-node-lease", "evenkeel"]
+                .map(str::to_owned)
+                .into(),
+            registration: String::new(),
+            authority: PathBuf::new(),
+            metrics_token: PathBuf::new(),
+        }
+    }
+}
+
+fn named(path: &Path) -> Option<PathBuf> {
+    (!path.as_os_str().is_empty()).then(|| path.to_owned())
+}
+
+impl WebhookSection {
+    /// What it serves with, where it does over TLS.
+    pub(crate) fn files(&self) -> Option<Files> {
+        Files::named(&self.cert, &self.key, &self.client_ca).ok().flatten()
+    }
+
+    /// How the recommender is reached.
+    pub(crate) fn trust(&self) -> Trust {
+        Trust { ca: named(&self.ca), token: named(&self.token), ..Trust::default() }
+    }
+
+    /// File with the token for metrics.
+    pub(crate) fn metrics_token(&self) -> Option<PathBuf> {
+        named(&self.metrics_token)
+    }
+
+    /// What is wrong: a key of the section, and what.
+    pub(super) fn problems(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        if let Err(what) = Files::named(&self.cert, &self.key, &self.client_ca) {
+            found.push(("webhook", what.to_owned()));
+        }
+        if self.files().is_none() && !self.address.ip().is_loopback() {
+            let what = "can be reached by others, and API servers ask over TLS alone: give webhook.cert and webhook.key";
+            found.push(("webhook.address", what.to_owned()));
+        }
+        let schemes = ["unix:///", "https://", "http://127.0.0.1:", "http://[::1]:"];
+        if !schemes.iter().any(|scheme| self.recommender.starts_with(scheme)) {
+            found.push(("webhook.recommender", "must be unix:///PATH or https://HOST:PORT".to_owned()));
+        }
+        if self.recommender.starts_with("https://") && named(&self.ca).is_none() {
+            found.push(("webhook.ca", "must name the authority of the recommender's certificate".to_owned()));
+        }
+        if !(Duration::from_millis(10)..=Duration::from_secs(1)).contains(&self.timeout.get()) {
+            found.push(("webhook.timeout", "must be 10ms to 1s: pods wait for it".to_owned()));
+        }
+        if !self.registration.is_empty() && named(&self.authority).is_none() {
+            found.push(("webhook.authority", "must name what webhook.registration is to have".to_owned()));
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        let told = |change: &dyn Fn(&mut WebhookSection)| {
+            let mut section = WebhookSection::default();
+            change(&mut section);
+            section.problems().into_iter().map(|(key, _)| key).collect::<Vec<_>>()
+        };
+        let open: SocketAddr = "0.0.0.0:9443".parse().unwrap();
+        assert!(told(&|_| {}).is_empty());
+        for (found, key) in [
+            (told(&|section| section.address = open), "webhook.address"),
+            (told(&|section| section.cert = "a".into()), "webhook"),
+            (told(&|section| section.recommender = "https://r:9520".into()), "webhook.ca"),
+            (told(&|section| section.recommender = "http://r:9520".into()), "webhook.recommender"),
+            (told(&|section| section.timeout = Span::from_secs(2)), "webhook.timeout"),
+            (told(&|section| section.registration = "evenkeel".into()), "webhook.authority"),
+        ] {
+            assert_eq!(found, [key]);
+        }
+        let tls = |section: &mut WebhookSection| {
+            (section.cert, section.key, section.address) = ("c".into(), "k".into(), open);
+        };
+        assert!(told(&tls).is_empty());
+    }
+}

@@ -1,0 +1,187 @@
+//! The admission webhook beside a running recommender: what pods get when they are made, and that none is held up.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use common::{Agent, Running, http};
+use evenkeel_model::quantity::Quantity;
+use evenkeel_proto::line::Trust;
+use evenkeel_recommender::config::{Config, LimitRangeSection, Span};
+use evenkeel_webhook::advice::Advisor;
+use evenkeel_webhook::counts::Outcome;
+use evenkeel_webhook::serve::{ESTIMATE, Options, SET, Webhook};
+use serde_json::{Value, json};
+
+fn quick(config: &mut Config) {
+    config.recommend.watch_interval = Span::from_millis(50);
+    config.policies = Vec::new();
+    config.panic_file = std::path::PathBuf::new();
+}
+
+/// A recommender that has seen a container of `web:1` for 70 seconds: a quarter of a core and 64 MiB.
+async fn started(dir: &std::path::Path, adjust: impl FnOnce(&mut Config)) -> Running {
+    let running = Running::start(dir, |config| {
+        quick(config);
+        adjust(config);
+    })
+    .await;
+    let mut agent = Agent::new(1, &["web:1"]);
+    let mut link = agent.connect(running.grpc).await;
+    link.send(agent.measure(70)).await;
+    link.acknowledged(70).await;
+    running
+}
+
+fn webhook(running: &Running, applies: bool) -> Arc<Webhook> {
+    let options = Options {
+        applies,
+        within: Duration::from_secs(60),
+        exclude: vec!["kube-system".to_owned()],
+        metrics_token: None,
+    };
+    Webhook::new(options, Advisor::new(&running.grpc.to_string(), Trust::default()))
+}
+
+fn review(pod: &Value, namespace: &str) -> Vec<u8> {
+    let request = json!({
+        "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "namespace": namespace, "operation": "CREATE",
+        "object": pod,
+    });
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+        .to_string()
+        .into_bytes()
+}
+
+fn pod(image: &str, resources: &Value, metadata: &Value) -> Value {
+    let mut pod = json!({"metadata": {}, "spec": {"containers": [{"name": "main", "image": image, "resources": resources}]}});
+    pod["metadata"] = metadata.clone();
+    pod
+}
+
+/// What is set: requests and limits by path, and the annotation.
+async fn set(webhook: &Webhook, pod: &Value, namespace: &str) -> (Vec<String>, String) {
+    let answer = webhook.review(&review(pod, namespace)).await.unwrap();
+    let response = &answer["response"];
+    assert_eq!((&response["uid"], &response["allowed"]), (&json!("u"), &json!(true)));
+    let patch = response["patch"].as_str().map(|patch| STANDARD.decode(patch).unwrap());
+    let patch: Vec<Value> = patch.map(|patch| serde_json::from_slice(&patch).unwrap()).unwrap_or_default();
+    let (mut told, mut annotation) = (Vec::new(), String::new());
+    for operation in &patch {
+        let path = operation["path"].as_str().unwrap();
+        match path.strip_prefix("/metadata/annotations/") {
+            Some(key) => {
+                annotation = format!("{} {}", key.replace("~1", "/"), operation["value"].as_str().unwrap())
+            }
+            None if operation["value"].is_string() => {
+                let path = path.strip_prefix("/spec/containers/0/resources/").unwrap();
+                told.push(format!("{path} {}", operation["value"].as_str().unwrap()));
+            }
+            None => {}
+        }
+    }
+    (told, annotation)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_without_requests_get_them_when_they_are_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = started(dir.path(), |_| {}).await;
+    let webhook = webhook(&running, true);
+    let (none, empty) = (json!({}), json!({}));
+    let (all, annotation) = set(&webhook, &pod("web:1", &none, &empty), "shop").await;
+    let [cpu, memory] = all.as_slice() else { panic!("{all:?}") };
+    assert!(cpu.starts_with("requests/cpu 25") && memory.starts_with("requests/memory "), "{all:?}");
+    assert!(annotation.starts_with(&format!("{SET} cpu request 25")), "{annotation}");
+    assert!(annotation.contains("rule initial, tier image:tag 7d"), "{annotation}");
+    // Each resource apart; nothing of an image nobody knows; left alone where it is to be.
+    for (image, resources, metadata, namespace, want) in [
+        ("web:1", json!({"requests": {"cpu": "1"}}), empty.clone(), "shop", vec![memory.clone()]),
+        ("web:1", json!({"limits": {"cpu": "1", "memory": "1Gi"}}), empty.clone(), "shop", vec![]),
+        ("new:1", none.clone(), empty.clone(), "shop", vec![]),
+        ("web:1", none.clone(), empty.clone(), "kube-system", vec![]),
+        ("web:1", none.clone(), json!({"annotations": {"evenkeel.dev/manage": "false"}}), "shop", vec![]),
+    ] {
+        let found = set(&webhook, &pod(image, &resources, &metadata), namespace).await.0;
+        assert_eq!(found, want, "{image} {resources} {metadata} {namespace}");
+    }
+    assert_eq!(webhook.counts().of(Outcome::LeftAlone), 2);
+    // The estimate alone.
+    let dry = self::webhook(&running, false);
+    let (found, annotation) = set(&dry, &pod("web:1", &none, &empty), "shop").await;
+    assert!(found.is_empty() && annotation.starts_with(ESTIMATE), "{found:?} {annotation}");
+    running.stop().await;
+    // Pods are made all the same, by what was said before, or as they are.
+    let (found, _) = set(&webhook, &pod("web:1", &none, &empty), "shop").await;
+    assert_eq!(found, all);
+    assert_eq!(set(&webhook, &pod("other:1", &none, &empty), "shop").await.0, [""; 0]);
+    assert_eq!(webhook.counts().of(Outcome::NoAnswer), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_fits_what_the_namespace_allows() {
+    let dir = tempfile::tempdir().unwrap();
+    let ranged = |config: &mut Config| {
+        let amount = |text: &str| Some(Quantity::parse(text).unwrap());
+        config.recommend.limit_ranges = vec![LimitRangeSection {
+            namespace: "shop".into(),
+            cpu_min: None,
+            cpu_max: amount("100m"),
+            memory_min: amount("200Mi"),
+            memory_max: None,
+        }];
+    };
+    let running = started(dir.path(), ranged).await;
+    let webhook = webhook(&running, true);
+    // As LimitRanger makes it of a bare pod: a limit that is the greatest, requests as the limit.
+    let resources = json!({"requests": {"cpu": "100m", "memory": "200Mi"}, "limits": {"cpu": "100m"}});
+    let told = "LimitRanger plugin set: cpu, memory request for container main; cpu limit for container main";
+    let metadata = json!({"annotations": {"kubernetes.io/limit-ranger": told}});
+    let (found, _) = set(&webhook, &pod("web:1", &resources, &metadata), "shop").await;
+    assert_eq!(found, [""; 0], "the request would be as it is");
+    let (found, annotation) = set(&webhook, &pod("web:1", &json!({}), &json!({})), "shop").await;
+    assert_eq!(found, ["requests/cpu 100m", "requests/memory 200Mi"]);
+    assert!(
+        annotation.contains("capped by LimitRange max") && annotation.contains("capped by LimitRange min")
+    );
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_and_the_panic_switch_decide() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = started(dir.path(), |_| {}).await;
+    let policy = |mode: &str, initial: &str| {
+        json!({
+            "apiVersion": "evenkeel.dev/v1", "kind": "Policy", "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"target": {"matchLabels": {"app": "web"}}, "updatePolicy": {"mode": mode}, "initialResourcesPolicy": initial},
+        })
+    };
+    let metadata = json!({"labels": {"app": "web"}});
+    for (mode, initial, resources, want) in [
+        ("off", "always", json!({}), 0),
+        ("initial", "always", json!({"requests": {"cpu": "2", "memory": "2Gi"}}), 2),
+        ("initial", "if-not-set", json!({"requests": {"cpu": "2"}}), 1),
+        ("auto", "if-not-set", json!({}), 2),
+        ("auto", "never", json!({}), 0),
+    ] {
+        let (status, text) =
+            http(running.http, "POST", "/api/v1/policies", &policy(mode, initial).to_string()).await;
+        assert!(status < 300, "{status} {text}");
+        // Of its own: nothing is kept of the policy before.
+        let webhook = webhook(&running, true);
+        let found = set(&webhook, &pod("web:1", &resources, &metadata), "shop").await.0;
+        assert_eq!(found.len(), want, "{mode} {initial} {resources}: {found:?}");
+    }
+    running.stop().await;
+    let dir = tempfile::tempdir().unwrap();
+    let running = started(dir.path(), |config| config.panic = true).await;
+    let bare = pod("web:1", &json!({}), &json!({}));
+    assert_eq!(set(&webhook(&running, true), &bare, "shop").await.0, [""; 0]);
+    running.stop().await;
+}

@@ -1,0 +1,230 @@
+//! What of the advice is set: requests where nobody set any, or as the policy in force says.
+
+use evenkeel_model::quantity::Quantity;
+use serde_json::{Value, json};
+
+use crate::advice::Advice;
+use crate::pod::{Container, Question};
+use crate::{Amounts, RESOURCES};
+
+/// One value that is set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Name of the container.
+    pub container: String,
+    /// Place in [`RESOURCES`].
+    pub resource: usize,
+    /// The request: thousandths of a core, or bytes.
+    pub request: u64,
+    /// Why, such as `rule initial, tier image:tag 7d, 3d of history`.
+    pub why: String,
+    /// Operations that set it, and the limit beside it.
+    patch: Vec<Value>,
+}
+
+impl Change {
+    /// For people: `cpu request 250m for container main (rule initial, ...)`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Self { container, resource, request, why, .. } = self;
+        format!(
+            "{} request {} for container {container} ({why})",
+            RESOURCES[*resource],
+            text(*resource, *request)
+        )
+    }
+}
+
+/// What is set of a pod, which is nothing while the panic switch is on.
+#[must_use]
+pub fn changes(question: &Question, advice: &Advice) -> Vec<Change> {
+    if advice.panic || question.has_pod_resources {
+        return Vec::new();
+    }
+    let of = |container| (0..RESOURCES.len()).filter_map(move |at| change(container, at, advice));
+    question.containers.iter().flat_map(of).collect()
+}
+
+/// Their operations (RFC 6902), what they stand in being made where it is missing.
+#[must_use]
+pub fn patch(question: &Question, changes: &[Change]) -> Vec<Value> {
+    let mut patch = Vec::new();
+    for container in &question.containers {
+        let mut all = changes.iter().filter(|change| change.container == container.name).peekable();
+        if all.peek().is_none() {
+            continue;
+        }
+        let makes = [("/resources", container.has[0]), ("/resources/requests", container.has[1])];
+        for (part, _) in makes.iter().filter(|(_, is_there)| !is_there) {
+            patch.push(json!({ "op": "add", "path": format!("{}{part}", container.path), "value": {} }));
+        }
+        patch.extend(all.flat_map(|change| change.patch.iter().cloned()));
+    }
+    patch
+}
+
+fn change(container: &Container, resource: usize, advice: &Advice) -> Option<Change> {
+    let said = advice.of(&container.name)?;
+    // Initial Resources fill in what nobody set; a policy decides for itself.
+    if !advice.is_by_policy && container.is_set(resource) {
+        return None;
+    }
+    let wanted = said.requests[resource].filter(|_| said.known[resource])?;
+    let limit = Limit::of(container, resource, advice.is_by_policy, said.limits);
+    let request = limit.stands(container.limits[resource]).map_or(wanted, |limit| wanted.min(limit));
+    let is_changed = request > 0 && container.requests[resource] != Some(request);
+    if !is_changed && limit == Limit::Stays || request == 0 {
+        return None;
+    }
+    let name = RESOURCES[resource];
+    let mut patch = vec![json!({
+        "op": "add", "path": format!("{}/resources/requests/{name}", container.path), "value": text(resource, request),
+    })];
+    let path = format!("{}/resources/limits/{name}", container.path);
+    match limit {
+        Limit::Stays => {}
+        Limit::Goes => patch.push(json!({ "op": "remove", "path": path })),
+        Limit::Becomes(limit) => {
+            patch.push(json!({ "op": "add", "path": path, "value": text(resource, limit) }));
+        }
+    }
+    let why = said.why[resource].clone();
+    Some(Change { container: container.name.clone(), resource, request, why, patch })
+}
+
+/// What becomes of a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    Stays,
+    Goes,
+    Becomes(u64),
+}
+
+impl Limit {
+    /// A policy may change limits that somebody set (`limits: none`, `ratio`), and nothing else does.
+    fn of(container: &Container, resource: usize, is_by_policy: bool, said: Amounts) -> Self {
+        match (container.own_limits[resource], said[resource]) {
+            (Some(_), None) if is_by_policy => Self::Goes,
+            (Some(own), Some(limit)) if is_by_policy && limit != own => Self::Becomes(limit),
+            _ => Self::Stays,
+        }
+    }
+
+    /// The limit that will be there.
+    const fn stands(self, present: Option<u64>) -> Option<u64> {
+        match self {
+            Self::Stays => present,
+            Self::Goes => None,
+            Self::Becomes(limit) => Some(limit),
+        }
+    }
+}
+
+fn text(resource: usize, amount: u64) -> String {
+    let quantity = match resource {
+        0 => Quantity::from_milli(i64::try_from(amount).unwrap_or(i64::MAX)),
+        _ => Quantity::from_bytes(amount),
+    };
+    quantity.canonical()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Map;
+
+    use super::*;
+    use crate::advice::Said;
+
+    const MIB: u64 = 1 << 20;
+
+    fn pod(resources: Value, annotation: &str) -> Map<String, Value> {
+        let mut container = json!({"name": "main"});
+        if !resources.is_null() {
+            container["resources"] = resources;
+        }
+        let pod = json!({
+            "metadata": {"annotations": {"kubernetes.io/limit-ranger": annotation}}, "spec": {"containers": [container]},
+        });
+        pod.as_object().unwrap().clone()
+    }
+
+    fn advice(requests: Amounts, limits: Amounts, is_by_policy: bool) -> Advice {
+        let known = requests.map(|request| request.is_some());
+        let why = ["known".to_owned(), "known".to_owned()];
+        Advice {
+            is_by_policy,
+            containers: vec![Said { name: "main".to_owned(), requests, limits, known, why }],
+            ..Advice::default()
+        }
+    }
+
+    #[test]
+    fn a_request_is_set_where_it_may_be() {
+        let both = [Some(250), Some(128 * MIB)];
+        let ranged =
+            "LimitRanger plugin set: cpu, memory request for container main; memory limit for container main";
+        let defaulted = json!({"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "96Mi"}});
+        for (resources, annotation, advice, want) in [
+            (Value::Null, "", advice(both, [None; 2], false), vec!["cpu 250m", "memory 128Mi"]),
+            (json!({}), "", advice([None, Some(MIB)], [None; 2], false), vec!["memory 1Mi"]),
+            // Each resource apart.
+            (json!({"requests": {"cpu": "1"}}), "", advice(both, [None; 2], false), vec!["memory 128Mi"]),
+            // A limit alone is a request, too.
+            (json!({"limits": {"memory": "1Gi"}}), "", advice(both, [None; 2], false), vec!["cpu 250m"]),
+            // A default is nobody's wish, and its limit stays.
+            (defaulted.clone(), ranged, advice(both, [None; 2], false), vec!["cpu 250m", "memory 96Mi"]),
+            (defaulted.clone(), "", advice(both, [None; 2], false), vec![]),
+            // A policy may go over what was set, and over limits.
+            (
+                json!({"requests": {"cpu": "1"}}),
+                "",
+                advice(both, [None; 2], true),
+                vec!["cpu 250m", "memory 128Mi"],
+            ),
+            (
+                json!({"limits": {"cpu": "200m"}}),
+                "",
+                advice([Some(250), None], [Some(400), None], true),
+                vec!["cpu 250m"],
+            ),
+            (json!({"requests": {"cpu": "250m"}}), "", advice([Some(250), None], [None; 2], true), vec![]),
+            (Value::Null, "", advice([Some(0), None], [None; 2], false), vec![]),
+            (Value::Null, "", Advice { panic: true, ..advice(both, [None; 2], false) }, vec![]),
+        ] {
+            let question = Question::of("shop", &pod(resources.clone(), annotation)).unwrap();
+            let found = changes(&question, &advice);
+            let told: Vec<_> = found
+                .iter()
+                .map(|c| format!("{} {}", RESOURCES[c.resource], text(c.resource, c.request)))
+                .collect();
+            assert_eq!(told, want, "{resources} {annotation} {advice:?}");
+        }
+    }
+
+    #[test]
+    fn a_patch_makes_what_it_needs() {
+        let both = advice([Some(250), Some(128 * MIB)], [None; 2], false);
+        for (resources, want) in [
+            (Value::Null, vec!["add /resources", "add /resources/requests"]),
+            (json!({}), vec!["add /resources/requests"]),
+            (json!({"requests": {"x.y/z": "1"}}), vec![]),
+        ] {
+            let question = Question::of("shop", &pod(resources, "")).unwrap();
+            let found = patch(&question, &changes(&question, &both));
+            let told: Vec<String> = found
+                .iter()
+                .map(|op| {
+                    format!("{} {}", op["op"], op["path"]).replace('"', "").replace("/spec/containers/0", "")
+                })
+                .collect();
+            assert_eq!(told[..want.len()], want);
+            assert_eq!(told[want.len()..], ["add /resources/requests/cpu", "add /resources/requests/memory"]);
+        }
+        let question = Question::of("shop", &pod(json!({"limits": {"cpu": "200m"}}), "")).unwrap();
+        let without = advice([Some(250), None], [None; 2], true);
+        let found = patch(&question, &changes(&question, &without));
+        assert_eq!(found.last().unwrap()["op"], "remove");
+        let text = changes(&question, &without)[0].text();
+        assert_eq!(text, "cpu request 250m for container main (known)");
+    }
+}

@@ -1,0 +1,24 @@
+//! The admission webhook: what containers request when their pod is made.
+//!
+//! Owned here: the review as the API server sends it ([`review`]), what of the pod is set by whoever made it ([`pod`]), the
+//! change ([`change`]), advice and what is kept of it ([`advice`]), and the server ([`serve`]). Not owned: rules, policies,
+//! limit ranges and quotas, which the recommender asked knows.
+//!
+//! ```text
+//! AdmissionReview -> pod::Question -> advice (kept, or asked of the recommender) -> change -> JSON patch
+//! ```
+//!
+//! A pod is never refused and never held up: whatever fails, and whatever takes too long, lets it through as it is.
+
+pub mod advice;
+pub mod change;
+pub mod counts;
+pub mod pod;
+pub mod review;
+pub mod serve;
+
+/// The resources that are set, in the order in which amounts of both stand: thousandths of a core, bytes.
+pub const RESOURCES: [&str; 2] = ["cpu", "memory"];
+
+/// Amounts of CPU (thousandths of a core) and of memory (bytes).
+pub type Amounts = [Option<u64>; 2];

@@ -1,0 +1,79 @@
+//! Reviews as a real API server sends them (1.36; `recorded.json`, without managed fields): each is read, and changed so that the API server
+//! can take the patch.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
+
+use evenkeel_webhook::advice::{Advice, Said};
+use evenkeel_webhook::change::{changes, patch};
+use evenkeel_webhook::pod::Question;
+use evenkeel_webhook::review::{Request, annotate};
+use serde_json::{Value, json};
+
+/// Puts a patch onto an object, as RFC 6902 has it for objects (`add`, `remove`); what is not there is an error.
+fn patched(mut object: Value, patch: &[Value]) -> Value {
+    for operation in patch {
+        let path = operation["path"].as_str().unwrap();
+        let (parent, key) = path.rsplit_once('/').unwrap();
+        let parent = object.pointer_mut(parent).unwrap_or_else(|| panic!("{path}: nothing to put it into"));
+        let parent = parent.as_object_mut().unwrap_or_else(|| panic!("{path}: no object"));
+        let key = key.replace("~1", "/").replace("~0", "~");
+        match operation["op"].as_str().unwrap() {
+            "add" => drop(parent.insert(key, operation["value"].clone())),
+            "remove" => assert!(parent.remove(&key).is_some(), "{path} is not there"),
+            other => panic!("{other}"),
+        }
+    }
+    object
+}
+
+/// The same for all containers.
+fn advice(question: &Question) -> Advice {
+    let said = |name: &String| Said {
+        name: name.clone(),
+        requests: [Some(250), Some(64 << 20)],
+        known: [true; 2],
+        ..Said::default()
+    };
+    let containers = question.containers.iter().map(|container| said(&container.name)).collect();
+    Advice { containers, ..Advice::default() }
+}
+
+#[test]
+fn recorded_reviews_are_answered() {
+    let all: Vec<Value> = serde_json::from_str(include_str!("recorded.json")).unwrap();
+    assert!(all.len() > 10);
+    let mut set = 0;
+    for one in &all {
+        let (note, review) = (&one["note"], &one["review"]);
+        let request =
+            Request::read(review.to_string().as_bytes()).unwrap_or_else(|why| panic!("{note}: {why}"));
+        assert!(request.makes_pod(), "{note}");
+        let question = Question::of(&request.namespace, &request.object).unwrap();
+        let pod = Value::Object(request.object.clone());
+        let found = changes(&question, &advice(&question));
+        let after = patched(pod.clone(), &patch(&question, &found));
+        for (at, container) in pod["spec"]["containers"].as_array().unwrap().iter().enumerate() {
+            let (before, after) = (&container["resources"], &after["spec"]["containers"][at]["resources"]);
+            let is_left = question.has_pod_resources;
+            for (resource, value) in [("cpu", "250m"), ("memory", "64Mi")] {
+                let given = before["requests"].get(resource).or(before["limits"].get(resource));
+                let want = if is_left || given.is_some() {
+                    before["requests"][resource].clone()
+                } else {
+                    json!(value)
+                };
+                assert_eq!(after["requests"][resource], want, "{note}: {resource}");
+            }
+            assert_eq!(after["limits"], before["limits"], "{note}");
+        }
+        let annotated = patched(pod, &annotate(&request.object, "evenkeel.dev/estimate", "x"));
+        assert_eq!(annotated["metadata"]["annotations"]["evenkeel.dev/estimate"], "x");
+        set += usize::from(!found.is_empty());
+        // Once it is set, it is nobody's to set again.
+        let mut again = request.clone();
+        again.object = after.as_object().unwrap().clone();
+        let question = Question::of(&again.namespace, &again.object).unwrap();
+        assert_eq!(changes(&question, &advice(&question)), [], "{note}");
+    }
+    assert!(set > 3, "{set} of {}", all.len());
+}
