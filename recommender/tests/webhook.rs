@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use common::{Agent, Running, http};
+use common::{Agent, Running, http, http_on};
 use evenkeel_model::quantity::Quantity;
 use evenkeel_proto::line::Trust;
 use evenkeel_recommender::config::{Config, LimitRangeSection, Span};
 use evenkeel_webhook::advice::Advisor;
 use evenkeel_webhook::counts::Outcome;
-use evenkeel_webhook::serve::{ESTIMATE, Options, SET, Webhook};
+use evenkeel_webhook::serve::{ESTIMATE, Options, SET, Webhook, serve};
 use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
 
 fn quick(config: &mut Config) {
     config.recommend.watch_interval = Span::from_millis(50);
@@ -98,7 +99,7 @@ async fn pods_without_requests_get_them_when_they_are_made() {
     let [cpu, memory] = all.as_slice() else { panic!("{all:?}") };
     assert!(cpu.starts_with("requests/cpu 25") && memory.starts_with("requests/memory "), "{all:?}");
     assert!(annotation.starts_with(&format!("{SET} cpu request 25")), "{annotation}");
-    assert!(annotation.contains("rule initial, tier image:tag 7d"), "{annotation}");
+    assert!(annotation.contains("rule initial, tier image"), "{annotation}");
     // Each resource apart; nothing of an image nobody knows; left alone where it is to be.
     for (image, resources, metadata, namespace, want) in [
         ("web:1", json!({"requests": {"cpu": "1"}}), empty.clone(), "shop", vec![memory.clone()]),
@@ -150,6 +151,26 @@ async fn a_request_fits_what_the_namespace_allows() {
         annotation.contains("capped by LimitRange max") && annotation.contains("capped by LimitRange min")
     );
     running.stop().await;
+    // Two containers share what a quota leaves.
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("quota.yaml");
+    let hard = "{hard: {requests.cpu: 300m}";
+    let quota = format!(
+        "apiVersion: v1\nkind: ResourceQuota\nmetadata: {{name: q, namespace: shop}}\nspec: {hard}}}\nstatus: {hard}, used: {{requests.cpu: '0'}}}}\n"
+    );
+    std::fs::write(&file, quota).unwrap();
+    let running = started(&dir.path().join("state"), |config| config.objects = vec![file.clone()]).await;
+    let webhook = self::webhook(&running, true);
+    let mut two = pod("web:1", &json!({}), &json!({}));
+    let mut other = two["spec"]["containers"][0].clone();
+    other["name"] = "other".into();
+    two["spec"]["containers"].as_array_mut().unwrap().push(other);
+    let answer = webhook.review(&review(&two, "shop")).await.unwrap();
+    let patch = STANDARD.decode(answer["response"]["patch"].as_str().unwrap()).unwrap();
+    let patch: Vec<Value> = serde_json::from_slice(&patch).unwrap();
+    let cpu = patch.iter().filter(|op| op["path"].as_str().unwrap().ends_with("/requests/cpu"));
+    assert_eq!(cpu.map(|op| op["value"].clone()).collect::<Vec<_>>(), ["150m", "150m"]);
+    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -164,7 +185,7 @@ async fn policies_and_the_panic_switch_decide() {
     };
     let metadata = json!({"labels": {"app": "web"}});
     for (mode, initial, resources, want) in [
-        ("off", "always", json!({}), 0),
+        ("off", "never", json!({}), 0),
         ("initial", "always", json!({"requests": {"cpu": "2", "memory": "2Gi"}}), 2),
         ("initial", "if-not-set", json!({"requests": {"cpu": "2"}}), 1),
         ("auto", "if-not-set", json!({}), 2),
@@ -184,4 +205,59 @@ async fn policies_and_the_panic_switch_decide() {
     let bare = pod("web:1", &json!({}), &json!({}));
     assert_eq!(set(&webhook(&running, true), &bare, "shop").await.0, [""; 0]);
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_and_rubbish_get_a_refusal_and_nothing_else() {
+    let options = Options {
+        applies: true,
+        within: Duration::from_millis(50),
+        exclude: Vec::new(),
+        metrics_token: Some("the-token".to_owned()),
+    };
+    let webhook = Webhook::new(options, Advisor::new("unix:///nowhere/r.sock", Trust::default()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let stopping = async move {
+        let _dropped = stopped.await;
+    };
+    let serving = tokio::spawn(serve(Arc::clone(&webhook), listener, None, stopping));
+    let ask = async |method: &str, path: &str, lines: &str, body: &str| {
+        http_on(TcpStream::connect(address).await.unwrap(), method, path, lines, body).await
+    };
+    let bare = String::from_utf8(review(&pod("web:1", &json!({}), &json!({})), "shop")).unwrap();
+    let (status, text) = ask("POST", "/admit/pods", "", &bare).await;
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    // Nobody answers: it is made as it is.
+    assert_eq!((status, &answer["response"]), (200, &json!({"uid": "u", "allowed": true})));
+    let large = "x".repeat(5 << 20);
+    for (method, path, lines, body, want) in [
+        ("POST", "/admit/pods", "", "{", 400),
+        (
+            "POST",
+            "/admit/pods",
+            "",
+            r#"{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview"}"#,
+            400,
+        ),
+        ("POST", "/admit/pods", "", large.as_str(), 413),
+        ("GET", "/admit/pods", "", "", 405),
+        ("POST", "/admit/nodes", "", &bare, 404),
+        ("GET", "/healthz", "", "", 200),
+        ("GET", "/readyz", "", "", 200),
+        ("GET", "/metrics", "", "", 401),
+        ("GET", "/metrics", "Authorization: Bearer another\r\n", "", 401),
+        ("GET", "/metrics", "Authorization: Bearer the-token\r\n", "", 200),
+    ] {
+        let (status, text) = ask(method, path, lines, body).await;
+        assert_eq!(status, want, "{method} {path} {lines}: {text}");
+        assert_eq!(
+            text.contains("evenkeel_webhook_reviews_total{outcome=\"rubbish\"} 2"),
+            text.len() > 500,
+            "{text}"
+        );
+    }
+    stop.send(()).unwrap();
+    serving.await.unwrap().unwrap();
 }

@@ -2,7 +2,7 @@
 //! made of Kubernetes' own OpenAPI and written out again, which leaves out what is unknown and adds what is missing.
 
 use anyhow::{Context, Result, bail};
-use k8s_openapi::api::{apps, batch, core, networking, policy, rbac, scheduling};
+use k8s_openapi::api::{admissionregistration, apps, batch, core, networking, policy, rbac, scheduling};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -36,6 +36,9 @@ pub fn check(object: &Value) -> Result<()> {
         ("v1", "Secret") => same::<core::v1::Secret>(object),
         ("v1", "Service") => same::<core::v1::Service>(object),
         ("v1", "ServiceAccount") => same::<core::v1::ServiceAccount>(object),
+        ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration") => {
+            same::<admissionregistration::v1::MutatingWebhookConfiguration>(object)
+        }
         ("apiextensions.k8s.io/v1", "CustomResourceDefinition") => {
             same::<apiextensions::v1::CustomResourceDefinition>(object)
         }

@@ -20,7 +20,7 @@ use super::store::{Frozen, Key, Store};
 use super::watches;
 
 /// Group, plural and kind of what is served; those in no namespace.
-const KINDS: [(&str, &str, &str); 36] = [
+const KINDS: [(&str, &str, &str); 37] = [
     ("", "nodes", "Node"),
     ("", "pods", "Pod"),
     ("", "namespaces", "Namespace"),
@@ -37,6 +37,7 @@ const KINDS: [(&str, &str, &str); 36] = [
     ("apps", "statefulsets", "StatefulSet"),
     ("apps", "deployments", "Deployment"),
     ("apps", "daemonsets", "DaemonSet"),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
     ("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"),
     ("batch", "jobs", "Job"),
     ("batch", "cronjobs", "CronJob"),

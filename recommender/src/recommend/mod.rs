@@ -2,7 +2,7 @@
 //! what it says.
 //!
 //! One value is made in `advice.rs`, with the rules by name in `rules.rs` and the values of last resort in `predefined.rs`;
-//! a pod's answer in `pod.rs`, or in `kept.rs` where there is no time for it; that of every workload in `list.rs`, the
+//! a pod's answer in `pod.rs`, or in `kept.rs` where there is no time for it, within what the namespace allows it as a whole (`whole.rs`); that of every workload in `list.rs`, the
 //! answers kept of the latter in `stored.rs`; usage records in `usage.rs`, with how much of a window was seen in `coverage.rs`. The rules themselves are
 //! `evenkeel_rightsizing`. Nothing here changes the state.
 
@@ -19,6 +19,7 @@ pub mod series;
 pub mod stored;
 pub mod times;
 pub mod usage;
+mod whole;
 
 use std::sync::Arc;
 

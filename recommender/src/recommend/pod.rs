@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use super::advice::Asked;
 use super::rules::Chosen;
-use super::{Desk, Now};
+use super::{Desk, Now, whole};
 use crate::policy::Governing;
 
 /// The advice for one container of a pod.
@@ -106,7 +106,10 @@ pub fn advise_pod(desk: &Desk<'_>, pod: &Pod, rules: &[Chosen]) -> PodAdvice {
             if panic { container.resources.clone() } else { resources(pod, container, governing, in_force) };
         ContainerAdvice { name: container.name.clone(), resources, recommendations }
     };
-    let containers: Vec<ContainerAdvice> = pod.counted_containers().map(advise).collect();
+    let mut containers: Vec<ContainerAdvice> = pod.counted_containers().map(advise).collect();
+    if !panic {
+        whole::fit(desk, pod, &mut containers);
+    }
     let name = |at: &usize| desk.policies.all().get(*at).map(|d| d.policy.key());
     PodAdvice {
         policy: governing.map(|g| g.policy.key()),
@@ -186,7 +189,7 @@ pub(super) fn with(pod: &Pod, advice: &[ContainerAdvice]) -> Pod {
     pod
 }
 
-const fn name_of(resource: Resource) -> ResourceName {
+pub(super) const fn name_of(resource: Resource) -> ResourceName {
     match resource {
         Resource::Cpu => ResourceName::CPU,
         Resource::Memory => ResourceName::MEMORY,
@@ -194,7 +197,7 @@ const fn name_of(resource: Resource) -> ResourceName {
 }
 
 /// An amount in the resource's own units.
-fn quantity(resource: Resource, amount: u64) -> Quantity {
+pub(super) fn quantity(resource: Resource, amount: u64) -> Quantity {
     match resource {
         Resource::Cpu => Quantity::from_milli(i64::try_from(amount).unwrap_or(i64::MAX)),
         Resource::Memory => Quantity::from_bytes(amount),

@@ -33,6 +33,10 @@ pub(crate) fn variants() -> Vec<Value> {
             "recommender": { "storage": { "existingClaim": "mine", "size": "3Ti" } },
             "serviceMonitor": { "enabled": true }, "uninstall": { "restore": false },
         }),
+        json!({
+            "webhook": { "enabled": true, "mode": "apply", "replicas": 3 },
+            "networkPolicy": { "nodeCIDRs": ["10.0.0.0/8"] },
+        }),
         json!({ "recommender": { "storage": { "storageClass": "fast", "keep": true, "size": "2048Mi" } } }),
     ]
 }

@@ -75,17 +75,16 @@ fn selectors_find_their_pods_and_no_others_and_names_are_there() -> Result<()> {
             let spec = &object["spec"];
             let (selector, wanted) = match object["kind"].as_str() {
                 Some("DaemonSet" | "Deployment") => (&spec["selector"]["matchLabels"], vec![name(object)]),
-                Some("Service") => {
-                    (&spec["selector"], vec![format!("Deployment/{NAMESPACE}/evenkeel-recommender")])
+                Some(kind @ ("Service" | "PodDisruptionBudget" | "NetworkPolicy")) => {
+                    let selector = match kind {
+                        "Service" => &spec["selector"],
+                        "NetworkPolicy" => &spec["podSelector"]["matchLabels"],
+                        _ => &spec["selector"]["matchLabels"],
+                    };
+                    // Each is named after what it selects.
+                    let of = object["metadata"]["name"].as_str().unwrap_or_default();
+                    (selector, vec![format!("Deployment/{NAMESPACE}/{of}")])
                 }
-                Some("PodDisruptionBudget") => (
-                    &spec["selector"]["matchLabels"],
-                    vec![format!("Deployment/{NAMESPACE}/evenkeel-recommender")],
-                ),
-                Some("NetworkPolicy") => (
-                    &spec["podSelector"]["matchLabels"],
-                    vec![format!("Deployment/{NAMESPACE}/evenkeel-recommender")],
-                ),
                 _ => continue,
             };
             let found = pods.iter().filter(|(_, pod)| takes(selector, &pod["metadata"]["labels"]));

@@ -1,6 +1,6 @@
 //! What pods may do on their nodes, and accounts at the API server.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use evenkeel_tests::chart::{Helm, name};
 use evenkeel_tests::require;
 use serde_json::{Value, json};
@@ -121,5 +121,41 @@ fn accounts_may_what_they_need_and_agents_nothing() -> Result<()> {
             "evenkeel-uninstall by Role/keel/evenkeel-uninstall: list,patch apps/daemonsets",
         ]
     );
+    Ok(())
+}
+
+#[test]
+fn the_webhook_lets_every_pod_through_and_is_called_for_no_other() -> Result<()> {
+    let helm = Helm::find();
+    require!(helm.is_ok(), format!("{:#}", helm.unwrap_err()));
+    let all = helm?.rendered(NAMESPACE, &[json!({ "webhook": { "enabled": true } })])?.remove(0);
+    let of = |who: &str| -> Result<Vec<String>> {
+        let granted = granted(&all)?.into_iter().filter(|(account, ..)| account.starts_with(who));
+        Ok(granted.map(|(_, what, verbs)| format!("{verbs} {what}")).collect())
+    };
+    assert_eq!(
+        of("evenkeel-webhook by")?,
+        [
+            "get,patch admissionregistration.k8s.io/mutatingwebhookconfigurations",
+            "get evenkeel.dev/recommendations"
+        ]
+    );
+    let named = |name: &str| super::parts::object(&all, name).with_context(|| format!("no {name}"));
+    let role = named("ClusterRole/evenkeel-webhook")?;
+    assert_eq!(role["rules"][0]["resourceNames"], json!(["evenkeel"]));
+    let registration = named("MutatingWebhookConfiguration/evenkeel")?;
+    let [webhook] = registration["webhooks"].as_array().context("no webhooks")?.as_slice() else {
+        bail!("not one")
+    };
+    assert_eq!((&webhook["failurePolicy"], &webhook["sideEffects"]), (&json!("Ignore"), &json!("None")));
+    assert_eq!(webhook["timeoutSeconds"], 1);
+    assert_eq!(webhook["rules"][0]["operations"], json!(["CREATE"]));
+    let left_alone = &webhook["namespaceSelector"]["matchExpressions"][0]["values"];
+    assert_eq!(*left_alone, json!(["kube-system", "kube-public", "kube-node-lease", NAMESPACE]));
+    // The certificate is for the name that API servers call.
+    let secret = named(&format!("Secret/{NAMESPACE}/evenkeel-recommender-tls"))?;
+    let hosts = secret["metadata"]["annotations"]["evenkeel.dev/hosts"].as_str().unwrap_or_default();
+    let service = webhook["clientConfig"]["service"]["name"].as_str().unwrap_or_default();
+    assert!(hosts.split(',').any(|host| host == format!("{service}.{NAMESPACE}.svc")), "{hosts}");
     Ok(())
 }
