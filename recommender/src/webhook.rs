@@ -98,7 +98,7 @@ async fn keep(config: &Config, api: &mut Option<ApiServer>) -> anyhow::Result<()
     };
     match server.keep_bundle(&section.registration, &authority).await {
         Ok(true) => {
-            info!(registration = section.registration, "the registration has the authority now in force")
+            info!(registration = section.registration, "the registration has the authority now in force");
         }
         // Another replica was first.
         Ok(false) | Err(Refused::Conflict(_)) => {}
