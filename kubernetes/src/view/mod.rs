@@ -13,6 +13,8 @@ mod placement;
 mod pods;
 mod required;
 #[cfg(test)]
+mod required_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;

@@ -100,6 +100,12 @@ impl Nodes {
         }
     }
 
+    /// How many nodes there are.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.by_name.len()
+    }
+
     /// Forgets nodes that have no pods and that nobody listens to.
     pub(super) fn sweep(&mut self) {
         let before = self.by_name.len();
