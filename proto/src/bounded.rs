@@ -60,7 +60,8 @@ where
     type Error = Status;
 
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Self::Item>, Status> {
-        let form = [(TypeId::of::<v1::StreamRequest>(), REQUEST), (TypeId::of::<v1::StreamResponse>(), RESPONSE)];
+        let form =
+            [(TypeId::of::<v1::StreamRequest>(), REQUEST), (TypeId::of::<v1::StreamResponse>(), RESPONSE)];
         let form = form.into_iter().find(|(of, _)| *of == TypeId::of::<D::Item>());
         if form.is_some_and(|(_, form)| parts(buffer.chunk(), form) > MOST_PARTS) {
             return Err(Status::resource_exhausted(format!(

@@ -185,7 +185,9 @@ pub fn lowered(runtime: Requested, stated: ContainerResources) -> (Requested, bo
                 || stated.memory_request > known.memory_request
                 || memory_class(&stated) > memory_class(&known);
             let resources = ContainerResources {
-                cpu_request: known.cpu_request.map(|cpu| stated.cpu_request.map_or(cpu, |less| cpu.min(less))),
+                cpu_request: known
+                    .cpu_request
+                    .map(|cpu| stated.cpu_request.map_or(cpu, |less| cpu.min(less))),
                 memory_request: known
                     .memory_request
                     .map(|bytes| stated.memory_request.map_or(bytes, |less| bytes.min(less))),

@@ -68,7 +68,11 @@ impl Kept {
                 (None, false)
             }
             Ok(kept) if (&kept.cluster, &kept.node) != (&node.cluster, &node.node) => {
-                tracing::info!(cluster = kept.cluster, node = kept.node, "pods of another node are forgotten");
+                tracing::info!(
+                    cluster = kept.cluster,
+                    node = kept.node,
+                    "pods of another node are forgotten"
+                );
                 if let Err(error) = fs::remove_file(&file) {
                     tracing::debug!(file = %file.display(), %error, "ignoring: it stays");
                 }

@@ -102,7 +102,10 @@ impl Pods {
         }
         state.is_told = true;
         for refused in taken.refused.iter().filter(|refused| !state.refused.contains(refused)) {
-            tracing::warn!(refused, "what a pod requires cannot be meant; its containers follow the runtime's record");
+            tracing::warn!(
+                refused,
+                "what a pod requires cannot be meant; its containers follow the runtime's record"
+            );
         }
         state.refused = taken.refused;
         if taken.is_change {

@@ -122,7 +122,8 @@ impl Named {
     /// What of a pod the simulator does not look at.
     fn told(&self) -> Told {
         let annotations = self.metadata.annotations.as_ref();
-        let hash = annotations.filter(|of| of.config_mirror.is_some()).and_then(|of| of.config_hash.as_deref());
+        let hash =
+            annotations.filter(|of| of.config_mirror.is_some()).and_then(|of| of.config_hash.as_deref());
         let class = self.status.as_ref().and_then(|status| status.qos_class.as_deref());
         let classes = [QosClass::BestEffort, QosClass::Burstable, QosClass::Guaranteed];
         Told {

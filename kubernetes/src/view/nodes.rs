@@ -60,7 +60,8 @@ impl Nodes {
 
     /// Whether all that went from a node since a generation is known.
     pub(super) fn is_known_since(&self, node: &str, generation: u64) -> bool {
-        generation <= self.generation && generation >= self.get(node).map_or(self.empty_since, |on| on.forgotten)
+        generation <= self.generation
+            && generation >= self.get(node).map_or(self.empty_since, |on| on.forgotten)
     }
 
     /// Rung at each change of a node's pods.

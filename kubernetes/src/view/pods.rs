@@ -117,9 +117,8 @@ impl Pods {
     fn place(&mut self, namespace: &str, name: &str, one: &One) -> u64 {
         let known = self.by_name.get(namespace).and_then(|names| names.get(name));
         let known = known.filter(|before| before.is_on_node());
-        let same = known.filter(|before| {
-            one.is_on_node() && (&before.uid, &before.node) == (&one.uid, &one.node)
-        });
+        let same =
+            known.filter(|before| one.is_on_node() && (&before.uid, &before.node) == (&one.uid, &one.node));
         if let Some(before) = same {
             let is_same = Arc::ptr_eq(&before.common, &one.common) && before.told == one.told;
             if is_same || requirements(namespace, name, before) == requirements(namespace, name, one) {

@@ -44,8 +44,13 @@ impl View {
         if from.is_some_and(|from| from >= generation) {
             return None;
         }
-        let mut told =
-            NodePods { run, from: from.unwrap_or(0), generation, whole: from.is_none(), ..NodePods::default() };
+        let mut told = NodePods {
+            run,
+            from: from.unwrap_or(0),
+            generation,
+            whole: from.is_none(),
+            ..NodePods::default()
+        };
         let Some(on) = nodes.get(node) else { return Some(told) };
         for (namespace, name) in on.pods() {
             let one = inner.pods.get(namespace, name);

@@ -195,8 +195,14 @@ fn what_is_told_are_the_exact_words_of_the_api_server() {
         (&*got.uid, &*got.namespace, &*got.name, got.uid_on_node()),
         ("api-uid", "kube-system", "etcd-n1", "abc")
     );
-    assert_eq!((got.priority, got.priority_class_name.as_deref()), (Some(2_000_001_000), Some("system-node-critical")));
-    assert_eq!((got.qos_class, got.overhead.memory().unwrap().to_string()), (Some(QosClass::Burstable), "120Mi".into()));
+    assert_eq!(
+        (got.priority, got.priority_class_name.as_deref()),
+        (Some(2_000_001_000), Some("system-node-critical"))
+    );
+    assert_eq!(
+        (got.qos_class, got.overhead.memory().unwrap().to_string()),
+        (Some(QosClass::Burstable), "120Mi".into())
+    );
     assert_eq!(told(got.resources.as_ref().unwrap()), " | memory=2Gi");
     let containers: Vec<_> = got.containers.iter().map(|c| (&*c.name, c.kind, told(&c.resources))).collect();
     assert_eq!(
@@ -246,7 +252,13 @@ fn while_a_resize_is_on_its_way_what_is_in_force_is_told() {
 #[derive(Debug, Clone)]
 enum Step {
     /// A pod is there with this much CPU; a higher number of its life is a later pod of the name.
-    Put { name: u8, node: u8, milli: u32, life: u8, has_ended: bool },
+    Put {
+        name: u8,
+        node: u8,
+        milli: u32,
+        life: u8,
+        has_ended: bool,
+    },
     Remove(u8),
     /// Only pods of these numbers are listed.
     List(Vec<u8>),

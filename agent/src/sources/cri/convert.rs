@@ -87,12 +87,16 @@ fn container(
     let is_trusted = terms.trusts(&pod_ref(sandbox));
     let is_overruled = states.is_some() && is_trusted;
     let said = required.and_then(|required| required.container(&name));
-    let (from_api, kind) = (said.is_some() && !is_overruled, said.map_or(ContainerKind::Regular, |(_, kind)| kind));
+    let (from_api, kind) =
+        (said.is_some() && !is_overruled, said.map_or(ContainerKind::Regular, |(_, kind)| kind));
     let told = said.map_or_else(|| invert(&record, terms.capacity), |(requested, _)| requested);
     let (requested, more) = annotations::requested(told, states, &place(sandbox), is_trusted);
     problems.extend(more);
-    let by_record =
-        || PodFacts { qos_class: record.tier, node_critical: record.is_node_critical(), ..PodFacts::default() };
+    let by_record = || PodFacts {
+        qos_class: record.tier,
+        node_critical: record.is_node_critical(),
+        ..PodFacts::default()
+    };
     let pod_facts = PodFacts {
         labels: labels(sandbox),
         from_api,
@@ -260,7 +264,10 @@ mod tests {
         trusted: &[&str],
     ) -> (Requested, Vec<SourceProblem>) {
         let mut problems = Vec::new();
-        (container(&main_container(), pod, (details, None), &terms(trusted), &mut problems).requested, problems)
+        (
+            container(&main_container(), pod, (details, None), &terms(trusted), &mut problems).requested,
+            problems,
+        )
     }
 
     #[test]
@@ -288,7 +295,8 @@ mod tests {
             panic!("not stated")
         };
         assert_eq!(resources.memory_request, Some(Bytes::new(64 << 20)));
-        let of_pod = vec![container(&main_container(), &good, (&details(), None), &terms(&["ns"]), &mut Vec::new())];
+        let of_pod =
+            vec![container(&main_container(), &good, (&details(), None), &terms(&["ns"]), &mut Vec::new())];
         assert_eq!(with_pod_facts(of_pod, &terms(&[]))[0].pod_facts.qos_class, Some(QosClass::Guaranteed));
         let (got, problems) = requested(&pod(&[("evenkeel.dev/resources", "{")]), &details(), &["ns"]);
         assert!(matches!(got, Requested::Estimated(_)));

@@ -8,6 +8,8 @@ mod client;
 mod convert;
 mod info;
 mod required;
+#[cfg(test)]
+mod required_tests;
 mod schedule;
 
 use std::collections::HashMap;

@@ -45,7 +45,11 @@ impl Required {
         }
     }
 
-    fn borne_out(word: &Arc<PodRequirements>, pod: &PodRef, records: &[RuntimeRecord]) -> Result<Self, String> {
+    fn borne_out(
+        word: &Arc<PodRequirements>,
+        pod: &PodRef,
+        records: &[RuntimeRecord],
+    ) -> Result<Self, String> {
         if (&word.namespace, &word.name) != (&pod.namespace, &pod.name) {
             return Err(format!("the pod of this uid is said to be {}/{}", word.namespace, word.name));
         }
@@ -55,7 +59,8 @@ impl Required {
         facts.node_critical &= is_critical;
         let real = records.iter().find_map(|record| record.class_of_pod());
         // Without a tier the score tells the class, which is that of the priority here.
-        let real = real.filter(|_| !facts.node_critical || records.iter().any(|record| record.tier.is_some()));
+        let real =
+            real.filter(|_| !facts.node_critical || records.iter().any(|record| record.tier.is_some()));
         let computed = facts.qos_class.unwrap_or(QosClass::BestEffort);
         match (real, word.qos_class) {
             (None, _) if !facts.node_critical => {
