@@ -6,6 +6,7 @@ mod common;
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::apiserver::{ApiServer, Mood};
@@ -66,7 +67,12 @@ struct Node {
     known: NodePods,
     /// Cluster and node.
     of: (&'static str, &'static str),
+    /// An epoch is its identity's, so that each connection has one of its own, and some to follow.
+    epoch: u64,
 }
+
+/// Epochs that are in use.
+static EPOCHS: AtomicU64 = AtomicU64::new(100);
 
 fn hello(cluster: &str, node: &str, epoch: u64, pods: Option<v1::PodsKnown>) -> v1::StreamRequest {
     let hello = v1::Hello {
@@ -93,9 +99,10 @@ impl Node {
         let channel = Endpoint::from_shared(address).unwrap().connect().await.unwrap();
         let mut client = IngestServiceClient::with_interceptor(channel, bearer);
         let (requests, outgoing) = mpsc::channel(8);
-        requests.send(hello(cluster, node, 7, asks.then(|| known.known()))).await.unwrap();
+        let epoch = EPOCHS.fetch_add(100, Ordering::Relaxed);
+        requests.send(hello(cluster, node, epoch, asks.then(|| known.known()))).await.unwrap();
         let answers = client.stream(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
-        Self { answers, requests, known, of: (cluster, node) }
+        Self { answers, requests, known, of: (cluster, node), epoch }
     }
 
     async fn at(running: &Running, node: &'static str, known: NodePods) -> Self {
@@ -147,9 +154,9 @@ impl Node {
 
     /// Pods change again and again, of which another node hears, and this one does not.
     async fn hears_nothing(&mut self, api: &ApiServer, witness: &mut Node) {
-        self.resumed(7).await;
-        for epoch in 8..11 {
-            let cpu = format!("{}m", 100 + 10 * epoch + witness.known.known().generation);
+        self.resumed(self.epoch).await;
+        for epoch in self.epoch + 1..self.epoch + 4 {
+            let cpu = format!("{}m", 1000 + epoch + witness.known.known().generation);
             api.put(pod("web", "node-1", &cpu));
             api.put(pod("other", "node-2", &cpu));
             witness.knows(&[("other", &cpu)]).await;
@@ -306,15 +313,9 @@ async fn whatever_happens_between_a_set_in_pieces_equals_the_whole() {
             }
         }
         // The last word of the round, after which nothing else comes.
-        let mark = format!("{}m", 1000 + round);
+        let mark = format!("{}m", 1001 + round);
         api.put(pod("stays", "node-1", &mark));
-        let cpu = Value::from(mark)
-            .as_str()
-            .unwrap()
-            .parse::<evenkeel_model::quantity::Quantity>()
-            .unwrap()
-            .to_string();
-        while !node.pods().contains(&("stays".into(), cpu.clone())) {
+        while !node.pods().contains(&("stays".into(), mark.clone())) {
             node.told().await;
         }
         let mut fresh = Node::at(&running, "node-1", NodePods::default()).await;

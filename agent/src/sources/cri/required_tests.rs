@@ -134,10 +134,14 @@ fn a_real_kubelet_gave_what_follows_from_the_api_servers_words() {
                 let Requested::Stated(resources) = workload.requested else { panic!("{place}: not stated") };
                 let limit = resources.memory_limit.and_then(|limit| i64::try_from(limit.get()).ok());
                 assert_eq!(limit, kubelet.memory_limit_bytes, "{place}");
-                let quota = resources.cpu_limit.and_then(|cpu| i64::try_from(cpu.get()).ok()).map(|cpu| cpu * 100);
+                let quota =
+                    resources.cpu_limit.and_then(|cpu| i64::try_from(cpu.get()).ok()).map(|cpu| cpu * 100);
                 // A container with processors of its own has no quota; the least is a millisecond.
                 let whole = kubelet.cpu_quota_usec == Some(-1);
-                assert!(whole || quota.map(|quota| quota.max(1000)) == kubelet.cpu_quota_usec, "{place}: {quota:?}");
+                assert!(
+                    whole || quota.map(|quota| quota.max(1000)) == kubelet.cpu_quota_usec,
+                    "{place}: {quota:?}"
+                );
             }
             compared += 1;
         }
