@@ -156,7 +156,8 @@ impl Node {
     async fn hears_nothing(&mut self, api: &ApiServer, witness: &mut Node) {
         self.resumed(self.epoch).await;
         for epoch in self.epoch + 1..self.epoch + 4 {
-            let cpu = format!("{}m", 1000 + epoch + witness.known.known().generation);
+            // An odd number, which is written as it is.
+            let cpu = format!("{}m", 2 * (epoch + witness.known.known().generation) + 1);
             api.put(pod("web", "node-1", &cpu));
             api.put(pod("other", "node-2", &cpu));
             witness.knows(&[("other", &cpu)]).await;
@@ -313,7 +314,7 @@ async fn whatever_happens_between_a_set_in_pieces_equals_the_whole() {
             }
         }
         // The last word of the round, after which nothing else comes.
-        let mark = format!("{}m", 1001 + round);
+        let mark = format!("{}m", 2001 + 2 * round);
         api.put(pod("stays", "node-1", &mark));
         while !node.pods().contains(&("stays".into(), mark.clone())) {
             node.told().await;
