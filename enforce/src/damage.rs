@@ -72,7 +72,9 @@ impl StateFile {
                 "a recommender that lost its memory is not told which containers old frames are of"
             }
             Self::Ring => "top --at does not know the seconds behind the damage",
-            Self::Pods => "until the recommender tells them anew, requests are inverted from the runtime's record",
+            Self::Pods => {
+                "until the recommender tells them anew, requests are inverted from the runtime's record"
+            }
         }
     }
 
