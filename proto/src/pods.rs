@@ -7,11 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use evenkeel_model::pod::PodRequirements;
+use prost::Message as _;
 
 use crate::v1;
 
 /// Pods of one node at most: the kubelet takes 110 unless it is told otherwise, and large nodes have some hundred.
 pub const MAX_PODS: usize = 4096;
+/// Bytes of all of them on the wire at most: a pod takes some hundred.
+pub const MAX_BYTES: usize = 8 << 20;
 /// Messages that cannot be meant and are told of one taking-in.
 const MOST_REFUSED: usize = 8;
 
@@ -21,6 +24,8 @@ pub struct NodePods {
     run: u64,
     generation: u64,
     pods: BTreeMap<String, Arc<PodRequirements>>,
+    /// Bytes of each on the wire.
+    bytes: BTreeMap<String, usize>,
     /// What came of a generation that is not whole yet.
     open: Option<Open>,
 }
@@ -31,7 +36,8 @@ struct Open {
     from: u64,
     generation: u64,
     whole: bool,
-    changed: BTreeMap<String, Option<Arc<PodRequirements>>>,
+    /// Nothing for one that went.
+    changed: BTreeMap<String, Option<(Arc<PodRequirements>, usize)>>,
     refused: Vec<String>,
 }
 
@@ -50,6 +56,9 @@ pub enum NotTaken {
     /// More than a node can have.
     #[error("it has more than {MAX_PODS} pods")]
     TooMany,
+    /// Larger than what a node has.
+    #[error("its pods take more than {MAX_BYTES} bytes")]
+    TooLarge,
     /// It builds on something else than what is known.
     #[error("it builds on generation {from}, and {known} is known")]
     OutOfOrder {
@@ -63,8 +72,12 @@ pub enum NotTaken {
 impl NodePods {
     /// What is known of an earlier run, by uid.
     pub fn new(run: u64, generation: u64, pods: impl IntoIterator<Item = PodRequirements>) -> Self {
-        let pods = pods.into_iter().take(MAX_PODS).map(|pod| (pod.uid.clone(), Arc::new(pod)));
-        Self { run, generation, pods: pods.collect(), open: None }
+        let mut known = Self { run, generation, ..Self::default() };
+        for pod in pods.into_iter().take(MAX_PODS) {
+            known.bytes.insert(pod.uid.clone(), v1::PodRequirements::from(&pod).encoded_len());
+            known.pods.insert(pod.uid.clone(), Arc::new(pod));
+        }
+        known
     }
 
     /// How far it is known, as a Hello says it.
@@ -104,6 +117,9 @@ impl NodePods {
         if open.changed.len() > 2 * MAX_PODS {
             return Err(NotTaken::TooMany);
         }
+        if open.changed.values().flatten().map(|(_, bytes)| bytes).sum::<usize>() > MAX_BYTES {
+            return Err(NotTaken::TooLarge);
+        }
         if more {
             self.open = Some(open);
             return Ok(Taken::default());
@@ -112,18 +128,25 @@ impl NodePods {
     }
 
     fn finish(&mut self, open: Open) -> Result<Taken, NotTaken> {
-        let mut pods = if open.whole { BTreeMap::new() } else { self.pods.clone() };
+        let (mut pods, mut sizes) =
+            if open.whole { Default::default() } else { (self.pods.clone(), self.bytes.clone()) };
         for (uid, pod) in open.changed {
-            match pod {
-                Some(pod) => pods.insert(uid, pod),
-                None => pods.remove(&uid),
-            };
+            if let Some((pod, bytes)) = pod {
+                sizes.insert(uid.clone(), bytes);
+                pods.insert(uid, pod);
+            } else {
+                sizes.remove(&uid);
+                pods.remove(&uid);
+            }
         }
         if pods.len() > MAX_PODS {
             return Err(NotTaken::TooMany);
         }
+        if sizes.values().sum::<usize>() > MAX_BYTES {
+            return Err(NotTaken::TooLarge);
+        }
         let is_change = pods != self.pods;
-        (self.run, self.generation, self.pods) = (open.run, open.generation, pods);
+        (self.run, self.generation, self.pods, self.bytes) = (open.run, open.generation, pods, sizes);
         Ok(Taken { is_change, refused: open.refused })
     }
 }
@@ -131,9 +154,10 @@ impl NodePods {
 impl Open {
     fn add(&mut self, pod: v1::PodRequirements) {
         let (uid, place) = (pod.uid.clone(), format!("{}/{}", pod.namespace, pod.name));
+        let bytes = pod.encoded_len();
         match PodRequirements::try_from(pod) {
             Ok(pod) => {
-                self.changed.insert(uid, Some(Arc::new(pod)));
+                self.changed.insert(uid, Some((Arc::new(pod), bytes)));
             }
             Err(error) => {
                 self.changed.insert(uid, None);
@@ -228,5 +252,33 @@ mod tests {
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert_eq!(pods.take(self::message(0, 9, &many, &[])), Err(NotTaken::TooMany));
         assert_eq!((uids(&pods), pods.known().generation), (vec!["b"], 2), "what is known stays");
+    }
+
+    #[test]
+    fn pods_that_are_large_together_are_refused_in_parts_and_one_after_another() {
+        let large = |uid: String| {
+            let container = |at: usize| v1::ContainerRequirements {
+                name: format!("{at}-{}", "x".repeat(240)),
+                kind: 1,
+                ..Default::default()
+            };
+            v1::PodRequirements { containers: (0..1000).map(container).collect(), ..pod(&uid, "large") }
+        };
+        let part = |from, generation, at: u64, more| v1::NodePods {
+            changed: vec![large(format!("u{at}"))],
+            more,
+            ..message(from, generation, &[], &[])
+        };
+        let mut pods = NodePods::default();
+        let refused = (0..100).find_map(|at| pods.take(part(0, 9, at, true)).err());
+        assert_eq!((refused, pods.pods().len()), (Some(NotTaken::TooLarge), 0));
+        pods.take(part(0, 1, 0, false)).unwrap();
+        let refused = (1..100).find_map(|at| pods.take(part(at, at + 1, at, false)).err());
+        assert_eq!(refused, Some(NotTaken::TooLarge));
+        assert!((20..40).contains(&pods.pods().len()), "{}", pods.pods().len());
+        // As an earlier run kept it.
+        let kept: Vec<_> = pods.pods().values().map(|pod| (**pod).clone()).collect();
+        let of = pods.known();
+        assert_eq!(NodePods::new(of.run, of.generation, kept), pods);
     }
 }

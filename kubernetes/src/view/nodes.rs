@@ -9,6 +9,8 @@ use tokio::sync::Notify;
 
 /// Uids of pods that went from a node and are remembered, so that it may be told what changed. Who knows less is told everything.
 const MOST_GONE: usize = 64;
+/// Nodes are gone through for those that are of no use when there are so many, at least.
+const LEAST_SWEEP: usize = 1024;
 
 /// All nodes that have pods, had some lately, or are listened to.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub(super) struct Nodes {
     generation: u64,
     /// Nodes that are not here have had no pod since.
     empty_since: u64,
+    /// How many nodes the last sweep left.
+    swept: usize,
     by_name: HashMap<Arc<str>, OnNode>,
 }
 
@@ -40,7 +44,7 @@ impl Default for Nodes {
     fn default() -> Self {
         // Zero stands for none.
         let run = RandomState::new().hash_one(0_u8).max(1);
-        Self { run, generation: 0, empty_since: 0, by_name: HashMap::new() }
+        Self { run, generation: 0, empty_since: 0, swept: 0, by_name: HashMap::new() }
     }
 }
 
@@ -108,15 +112,19 @@ impl Nodes {
     }
 
     /// Forgets nodes that have no pods and that nobody listens to.
-    pub(super) fn sweep(&mut self) {
+    fn sweep(&mut self) {
         let before = self.by_name.len();
         self.by_name.retain(|_, on| !on.pods.is_empty() || Arc::strong_count(&on.bell) > 1);
         if self.by_name.len() < before {
             self.empty_since = self.generation;
         }
+        self.swept = self.by_name.len();
     }
 
     fn entry(&mut self, node: &str) -> &mut OnNode {
+        if self.by_name.len() >= LEAST_SWEEP.max(2 * self.swept) && !self.by_name.contains_key(node) {
+            self.sweep();
+        }
         let (empty_since, name) = (self.empty_since, Arc::from(node));
         self.by_name.entry(name).or_insert_with(|| OnNode {
             pods: BTreeSet::new(),

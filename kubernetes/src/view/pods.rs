@@ -244,7 +244,6 @@ impl Pods {
         if self.added > LEAST_SWEEP.max((self.commons.len() + self.nodes.len()) / 2) {
             self.commons.retain(|_, common| common.strong_count() > 0);
             self.nodes.retain(|_, node| node.strong_count() > 0);
-            self.on_nodes.sweep();
             self.added = 0;
         }
     }
