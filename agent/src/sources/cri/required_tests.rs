@@ -85,7 +85,7 @@ fn score(node: &NodeFacts, rules: RuleSet, workload: &Workload) -> i16 {
 fn shares(node: &NodeFacts, workload: &Workload) -> i64 {
     let config = PlanConfig { rules: RuleSet::Kubelet, ..PlanConfig::default() };
     let plan = plan(node, &config, std::slice::from_ref(workload));
-    plan.containers[0].wishes.cpu_shares.as_ref().unwrap().value.get().try_into().unwrap()
+    plan.containers[0].wishes.cpu_shares.as_ref().unwrap().value.get().into()
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_word_gives_no_class_and_no_critical_score_that_the_runtime_does_not_bear_ou
             run_as(BEST_EFFORT, Some(1000)),
         ),
         ("best effort by name", class(pod(some.clone()), QosClass::BestEffort), run_as(BURSTABLE, Some(999))),
-        ("guaranteed, without a tier", pod(all.clone()), run_as("/x", Some(950))),
+        ("guaranteed, without a tier", pod(all), run_as("/x", Some(950))),
         ("burstable, and nothing is known", pod(some.clone()), run_as("/x", None)),
         (
             "another name",
