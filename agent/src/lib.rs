@@ -25,6 +25,7 @@ mod machine;
 mod once;
 mod overlay;
 mod panics;
+mod pods;
 mod program;
 mod report;
 mod restore;

@@ -46,6 +46,7 @@ use tokio::sync::{broadcast, watch};
 
 use crate::config::{Config, ConfigError, Reload};
 use crate::decisions::Decisions;
+use crate::pods::Pods;
 use crate::report::kept::Kept;
 use crate::shared::{Context, LIVE_TICKS_CAP, LiveBus, Rescan, Stats};
 use crate::trust::Trusts;
@@ -124,10 +125,22 @@ pub(crate) fn open(config: Config, written: Value, keeps: Keeps) -> anyhow::Resu
         overlays: Overlays::default(),
     });
     let reload = Reload::new(written);
-    let context = Context { config, enforce, reload, node, epoch, stats, trust };
+    let pods = Arc::new(open_pods(&config, &node, keeps, &stats));
+    let context = Context { config, enforce, reload, node, epoch, stats, trust, pods };
     let holds = Arc::new(Holds::new(transients));
     undo_leftovers(&context.config, &kernel, &holds)?;
     Ok(Opened { context: Arc::new(context), kernel, journal, decisions: Arc::new(decisions), board, holds })
+}
+
+/// What an earlier run was told of the node's pods.
+fn open_pods(config: &Config, node: &NodeKey, keeps: Keeps, stats: &Stats) -> Pods {
+    if keeps == Keeps::Nothing {
+        return Pods::none();
+    }
+    let dir = &config.enforce.state_dir;
+    let (pods, is_damaged) = Pods::open(dir.clone(), node.clone());
+    stats.enforce.damages.take(StateFile::Pods, dir, usize::from(is_damaged));
+    pods
 }
 
 /// What an agent leaves on disk.
@@ -609,7 +622,8 @@ async fn serve_all(
     beat: &Heartbeat,
 ) {
     let config = &agent.context.config;
-    start_sources(config, agent.context.enforce.facts.memory_bytes, &updates, &rescan, &cgroup_roots);
+    start_sources(&agent.context, &updates, &rescan, &cgroup_roots);
+    let kept = tokio::spawn(Arc::clone(&agent.context.pods).keep(stopped.clone()));
     let until = |mut stopped: watch::Receiver<bool>| async move {
         // An error means that the sender is gone, which is the end too.
         let _ = stopped.wait_for(|stop| *stop).await;
@@ -652,6 +666,8 @@ async fn serve_all(
         // A watching client never ends by itself.
         let _ = tokio::time::timeout(DRAIN_CALLS, task).await;
     }
+    // The disk may be slow.
+    let _ = tokio::time::timeout(DRAIN_CALLS, kept).await;
 }
 
 /// Puts panics where people look: into status and among the decisions.
@@ -671,12 +687,12 @@ fn show_panics(agent: &serve::Agent, told: &mut u64) {
 
 /// Starts every enabled source on the present runtime. One that panics is started again.
 pub(crate) fn start_sources(
-    config: &Config,
-    memory: evenkeel_model::units::Bytes,
+    context: &Context,
     updates: &UpdateSender,
     rescan: &Rescan,
     cgroup_roots: &[std::path::PathBuf],
 ) {
+    let config = &context.config;
     let arrows = (updates.clone(), rescan.clone());
     if let Some(dir) = config.sources.manifests.clone() {
         let (given, (updates, rescan)) = ((cgroup_roots.to_vec(), Arc::clone(&config.types)), arrows.clone());
@@ -684,9 +700,10 @@ pub(crate) fn start_sources(
             sources::manifests::run(dir.clone(), given.clone(), updates.clone(), rescan.clone())
         }));
     }
-    let terms = sources::Terms { capacity: memory, trusted: config.enforce.manage.trust_annotations.clone() };
+    let capacity = context.enforce.facts.memory_bytes;
+    let terms = sources::Terms { capacity, trusted: config.enforce.manage.trust_annotations.clone() };
     for socket in config.sources.cri.clone() {
-        let setup = sources::cri::Setup { socket, terms: terms.clone() };
+        let setup = sources::cri::Setup { socket, terms: terms.clone(), pods: Arc::clone(&context.pods) };
         let (updates, rescan) = arrows.clone();
         tokio::spawn(panics::restarted("cri", move || {
             sources::cri::run(setup.clone(), updates.clone(), rescan.clone())

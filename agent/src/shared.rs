@@ -15,6 +15,7 @@ use evenkeel_proto::v1;
 use tokio::sync::Notify;
 
 use crate::config::{Config, Reload};
+use crate::pods::Pods;
 use crate::trust::Trusts;
 
 /// Live ticks a slow watcher may lag behind before it is told how many it missed.
@@ -108,6 +109,8 @@ pub(crate) struct Context {
     pub stats: Stats,
     /// Who vouches for this agent, and what goes in the clear.
     pub trust: Trusts,
+    /// What the API server says of the node's pods.
+    pub pods: Arc<Pods>,
 }
 
 /// Counters of sampling and reporting, shown at `/metrics` under `evenkeel_agent_*`. Each is written by one part only.

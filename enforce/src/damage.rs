@@ -28,10 +28,12 @@ pub enum StateFile {
     Slots,
     /// Seconds to look back at.
     Ring,
+    /// What the API server said of the node's pods.
+    Pods,
 }
 
 impl StateFile {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Journal,
         Self::NodeJournal,
         Self::Transients,
@@ -40,6 +42,7 @@ impl StateFile {
         Self::Admitted,
         Self::Slots,
         Self::Ring,
+        Self::Pods,
     ];
 
     /// Its name below the state directory.
@@ -53,6 +56,7 @@ impl StateFile {
             Self::Admitted => "admitted",
             Self::Slots => "spool/*/slots",
             Self::Ring => "ring/*",
+            Self::Pods => "pods.json",
         }
     }
 
@@ -68,6 +72,9 @@ impl StateFile {
                 "a recommender that lost its memory is not told which containers old frames are of"
             }
             Self::Ring => "top --at does not know the seconds behind the damage",
+            Self::Pods => {
+                "until the recommender tells them anew, requests are inverted from the runtime's record"
+            }
         }
     }
 
@@ -84,6 +91,7 @@ impl StateFile {
             }
             Self::Slots => "check the disk; containers that still run are announced again",
             Self::Ring => "check the disk; new seconds are kept",
+            Self::Pods => "check the disk; a recommender that can be reached tells them anew",
         }
     }
 }

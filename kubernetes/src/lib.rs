@@ -19,5 +19,5 @@ pub use connect::{ApiServer, ConnectError, Silence, Source};
 pub use kinds::{KINDS, Kind};
 pub use pods::Placed;
 pub use review::{Act, Reviewed, User};
-pub use view::{Bounds, Group, Live, Placement, View};
+pub use view::{Bounds, Group, Live, NodePods, Placement, View};
 pub use watch::{Counts, KindStatus, Pace, State, Watching};

@@ -193,4 +193,7 @@ pub struct PodFacts {
     /// Its labels, which policies select by.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// What the container asks for, and this, is in the API server's words.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_api: bool,
 }

@@ -18,7 +18,7 @@ pub const MOST_PARTS: usize = 1 << 20;
 /// A repeated message takes as much memory as so many texts, or entries of a map.
 const MESSAGE: usize = 8;
 
-/// The codec of all services: prost's, but a message of an agent is looked at before.
+/// The codec of all services: prost's, but a message of a stream between agent and recommender is looked at before.
 #[derive(Debug, Clone)]
 pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
 
@@ -60,9 +60,10 @@ where
     type Error = Status;
 
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Self::Item>, Status> {
-        if TypeId::of::<D::Item>() == TypeId::of::<v1::StreamRequest>()
-            && parts(buffer.chunk(), REQUEST) > MOST_PARTS
-        {
+        let form =
+            [(TypeId::of::<v1::StreamRequest>(), REQUEST), (TypeId::of::<v1::StreamResponse>(), RESPONSE)];
+        let form = form.into_iter().find(|(of, _)| *of == TypeId::of::<D::Item>());
+        if form.is_some_and(|(_, form)| parts(buffer.chunk(), form) > MOST_PARTS) {
             return Err(Status::resource_exhausted(format!(
                 "a message unfolds to more than {MOST_PARTS} parts; send fewer frames or announcements in a message"
             )));
@@ -78,6 +79,9 @@ struct Form(&'static [(u32, usize, Form)]);
 const REQUEST: Form = Form(&[(2, 0, Form(&[(1, MESSAGE, FRAME)]))]);
 const FRAME: Form =
     Form(&[(5, MESSAGE, Form(&[(2, 0, Form(&[]))])), (7, MESSAGE, Form(&[])), (8, MESSAGE, Form(&[]))]);
+const RESPONSE: Form = Form(&[(4, 0, Form(&[(5, MESSAGE, Form(&[]))])), (11, 0, Form(&[(5, MESSAGE, POD)]))]);
+const POD: Form = Form(&[(8, 0, AMOUNTS), (10, MESSAGE, Form(&[(3, 0, AMOUNTS)]))]);
+const AMOUNTS: Form = Form(&[]);
 
 /// Parts of a message: each text, map entry and packed list is one, each repeated message [`MESSAGE`] and its own. What is
 /// no message has as many as there are until it breaks off: prost refuses it.
@@ -133,6 +137,30 @@ mod tests {
         let full = v1::Frame { announced: announced.collect(), ..v1::Frame::default() };
         let parts = parts(&request(full), REQUEST);
         assert!((10_000..MOST_PARTS / 2).contains(&parts), "{parts}");
+    }
+
+    #[test]
+    fn empty_pods_in_millions_are_refused_and_a_node_full_of_pods_is_not() {
+        let told = |pods: v1::NodePods| {
+            let message = Some(v1::stream_response::Message::Pods(pods));
+            parts(&v1::StreamResponse { message }.encode_to_vec(), RESPONSE)
+        };
+        let changed = vec![v1::PodRequirements::default(); 200_000];
+        assert!(told(v1::NodePods { changed, ..v1::NodePods::default() }) > MOST_PARTS);
+        let pod = v1::PodRequirements {
+            containers: vec![v1::ContainerRequirements::default(); 200_000],
+            ..v1::PodRequirements::default()
+        };
+        assert!(told(v1::NodePods { changed: vec![pod], ..v1::NodePods::default() }) > MOST_PARTS);
+        let resources = v1::Requirements {
+            requests: (0..4).map(|at| (format!("resource-{at}"), "1".to_owned())).collect(),
+            ..v1::Requirements::default()
+        };
+        let container =
+            v1::ContainerRequirements { resources: Some(resources), ..v1::ContainerRequirements::default() };
+        let pod = v1::PodRequirements { containers: vec![container; 4], ..v1::PodRequirements::default() };
+        let parts = told(v1::NodePods { changed: vec![pod; 4096], ..v1::NodePods::default() });
+        assert!((4096..MOST_PARTS / 2).contains(&parts), "{parts}");
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The `evenkeel.v1` wire format: generated code, the columnar frame codec, and the conversion wire <-> model.
 //!
 //! Owned here: the `.proto` files, [`v1`] (generated from them), [`frame`] (samples to and from bytes),
-//! [`convert`], [`bounded`] (what a message may unfold to), [`bearer`] (the token of a caller), [`mod@line`] (what an address needs). Not owned: connections, storage, any rule.
+//! [`convert`], [`bounded`] (what a message may unfold to), [`bearer`] (the token of a caller), [`mod@line`] (what an address needs),
+//! [`pods`] (a node's pods as they are told). Not owned: connections, storage, any rule.
 
 pub mod bearer;
 pub mod bounded;
 pub mod convert;
 pub mod frame;
 pub mod line;
+pub mod pods;
 
 /// Code generated from `proto/evenkeel/v1/*.proto`; the comments there are its documentation.
 pub mod v1 {

@@ -38,8 +38,23 @@ impl RuntimeRecord {
     /// True when the score is that of a Guaranteed container and the pod is none: the kubelet gives it to critical
     /// pods of the node.
     pub fn is_node_critical(&self) -> bool {
-        self.tier.is_some_and(|tier| tier != QosClass::Guaranteed)
-            && self.oom_score_adj.is_some_and(is_guaranteed)
+        self.tier.is_some_and(|tier| tier != QosClass::Guaranteed) && self.has_guaranteed_score()
+    }
+
+    /// True when the score is one that Guaranteed containers and critical pods of the node have.
+    pub fn has_guaranteed_score(&self) -> bool {
+        self.oom_score_adj.is_some_and(is_guaranteed)
+    }
+
+    /// Class of the pod: that of its tier, else the one whose score the kubelet asked for; `None` where neither is known.
+    pub fn class_of_pod(&self) -> Option<QosClass> {
+        self.tier.or_else(|| {
+            Some(match self.oom_score_adj? {
+                adj if is_guaranteed(adj) => QosClass::Guaranteed,
+                1000 => QosClass::BestEffort,
+                _ => QosClass::Burstable,
+            })
+        })
     }
 
     fn memory_limit(&self) -> Option<Bytes> {
@@ -159,12 +174,28 @@ pub fn settle_pod<'a>(
     }
 }
 
-/// What the runtime says, lowered to what somebody without rights of their own states; and whether they stated more
+/// What the runtime or the API server says, lowered to what somebody without rights of their own states; and whether they stated more
 /// than that, which is not taken. Limits stay as the runtime has them.
 pub fn lowered(runtime: Requested, stated: ContainerResources) -> (Requested, bool) {
     let stated = defaulted(stated);
-    let Requested::Estimated(mut estimate) = runtime else {
-        return (runtime, stated != ContainerResources::default());
+    let mut estimate = match runtime {
+        Requested::Estimated(estimate) => estimate,
+        Requested::Stated(known) => {
+            let more = stated.cpu_request > known.cpu_request
+                || stated.memory_request > known.memory_request
+                || memory_class(&stated) > memory_class(&known);
+            let resources = ContainerResources {
+                cpu_request: known
+                    .cpu_request
+                    .map(|cpu| stated.cpu_request.map_or(cpu, |less| cpu.min(less))),
+                memory_request: known
+                    .memory_request
+                    .map(|bytes| stated.memory_request.map_or(bytes, |less| bytes.min(less))),
+                ..known
+            };
+            return (Requested::Stated(resources), more);
+        }
+        Requested::Unknown => return (runtime, stated != ContainerResources::default()),
     };
     let r = &mut estimate.resources;
     let mut more = stated.cpu_request > r.cpu_request || stated.memory_request > r.memory_request;

@@ -40,6 +40,7 @@ pub fn facts(pod: &Pod) -> PodFacts {
         requests: Some(pod.effective_requests()),
         min_available: None,
         labels: pod.metadata.labels.clone(),
+        from_api: false,
     }
 }
 

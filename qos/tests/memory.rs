@@ -285,6 +285,20 @@ fn a_statement_without_rights_lowers_and_never_raises() {
     );
     assert_eq!(lowered(everything, ContainerResources::default()), (everything, false));
     assert_eq!(lowered(Requested::Unknown, evil), (Requested::Unknown, true));
+    // The same of exact words.
+    let stated = Requested::Stated;
+    let (something, everything) = (resources(500, 100, None), resources(500, 100, Some(100)));
+    for (known, states, want, more) in [
+        (resources(0, 0, None), evil, resources(0, 0, None), true),
+        (something, evil, something, true),
+        (something, everything, something, true),
+        (something, resources(100, 0, None), resources(100, 0, None), false),
+        (everything, resources(500, 50, None), resources(500, 50, Some(100)), false),
+        (everything, ContainerResources::default(), everything, false),
+        (ContainerResources::default(), evil, ContainerResources::default(), true),
+    ] {
+        assert_eq!(lowered(stated(known), states), (stated(want), more), "{known:?} {states:?}");
+    }
 }
 
 proptest! {

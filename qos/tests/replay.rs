@@ -161,6 +161,7 @@ fn facts() -> impl Strategy<Value = PodFacts> {
             priority: None,
             min_available: None,
             labels: BTreeMap::new(),
+            from_api: false,
         },
     )
 }

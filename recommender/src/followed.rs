@@ -56,6 +56,11 @@ impl Followed {
         &self.cluster
     }
 
+    /// Its objects, where it is the cluster of this name.
+    pub(crate) fn view_of(&self, cluster: &str) -> Option<&Arc<View>> {
+        (cluster == self.cluster).then(|| self.watching.view())
+    }
+
     /// Its objects, once it is known which pods belong together.
     pub(crate) fn grouped(&self) -> Option<&View> {
         let status = self.status();

@@ -239,6 +239,7 @@ impl Recommender {
             context.engine.clone(),
             &config.ingest,
             Acting::of(&context),
+            readiness.followed().cloned(),
             Arc::clone(&context.access),
             stopped.clone(),
         ));

@@ -15,6 +15,7 @@ use evenkeel_model::workload::{
 use evenkeel_qos::rules::ResourceClasses;
 
 use crate::config::Reload;
+use crate::pods::Pods;
 use crate::shared::{Context, Stats, Tick};
 
 /// A burstable container `main` of the pod `name`, in the cgroup `/name`: half a core and 256 MiB requested.
@@ -104,5 +105,6 @@ pub(crate) fn configured(dir: &std::path::Path, epoch: u64, text: &str) -> Arc<C
         overlays: Overlays::default(),
     };
     let reload = Reload::new(crate::config::json(&loaded.value));
-    Arc::new(Context { config, enforce: Arc::new(enforce), reload, node, epoch, stats, trust })
+    let pods = Arc::new(Pods::none());
+    Arc::new(Context { config, enforce: Arc::new(enforce), reload, node, epoch, stats, trust, pods })
 }

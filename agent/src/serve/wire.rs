@@ -12,6 +12,7 @@ use evenkeel_enforce::shared::{Tracked, lock, micros};
 use evenkeel_model::sample::Sample;
 use evenkeel_model::units::Bytes;
 use evenkeel_model::usage::UsageRecord;
+use evenkeel_model::workload::{Requested, SourceKind, Workload};
 use evenkeel_proto::convert::{Identity, usage_record};
 use evenkeel_proto::v1;
 
@@ -55,6 +56,27 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
         daemons: agent.node.daemons().into_iter().map(daemon).collect(),
         workloads_cap: agent.node.cap().map(cap),
         overlay: config.enforce.overlay.accept.then(|| overlay(context)),
+        pods: pods(agent),
+    }
+}
+
+/// What is known of the node's pods in the API server's words.
+fn pods(agent: &Agent) -> Option<v1::PodsStatus> {
+    let followed =
+        agent.board.containers().iter().filter(|view| view.tracked.workload.pod_facts.from_api).count();
+    let status = agent.context.pods.status()?;
+    Some(v1::PodsStatus { followed: u32::try_from(followed).unwrap_or(u32::MAX), ..status })
+}
+
+/// Who says what a container requires.
+fn required_by(workload: &Workload) -> &'static str {
+    match (&workload.requested, workload.source) {
+        _ if workload.pod_facts.from_api => "api",
+        (Requested::Unknown, _) => "",
+        (Requested::Estimated(_), _) => "estimate",
+        (Requested::Stated(_), SourceKind::Manifests) => "manifest",
+        (Requested::Stated(_), SourceKind::Systemd) => "unit",
+        (Requested::Stated(_), _) => "annotation",
     }
 }
 
@@ -120,6 +142,7 @@ fn container(
             throttled_periods: t.throttled_periods,
             throttled_usec: t.throttled_usec,
         }),
+        required_by: required_by(workload).to_owned(),
     }
 }
 

@@ -115,6 +115,7 @@ fn container() -> ContainerStatus {
             throttled_periods: 75,
             throttled_usec: 1_234_567,
         }),
+        required_by: "api".into(),
         ..Default::default()
     }
 }
@@ -140,6 +141,14 @@ fn status() -> GetStatusResponse {
         rules: "proposal".into(),
         panic: false,
         overlay: None,
+        pods: Some(PodsStatus {
+            pods: 12,
+            generation: 345,
+            changed_usec: TIME,
+            followed: 1,
+            kept: true,
+            refused: vec!["shop/db: name has 300 bytes".into()],
+        }),
         capabilities: vec!["CAP_KILL".into()],
         knobs: vec![KnobStatus {
             name: "cpu.shares".into(),

@@ -8,8 +8,12 @@
 mod bounds;
 mod cluster;
 mod groups;
+mod nodes;
 mod placement;
 mod pods;
+mod required;
+#[cfg(test)]
+mod required_tests;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use evenkeel_capacity::load;
-use evenkeel_capacity::object::{Metadata, Object, OwnerReference};
+use evenkeel_capacity::object::{Object, OwnerReference};
+use evenkeel_model::qos_class::QosClass;
 use serde::Deserialize;
 
 use crate::kinds::{JOB, Kind, POD};
@@ -27,7 +32,8 @@ use cluster::Built;
 pub use cluster::Live;
 pub use groups::Group;
 pub use placement::Placement;
-use pods::Pods;
+use pods::{Pods, Told};
+pub use required::NodePods;
 
 /// By namespace (empty where there is none) and name.
 type Names<T> = BTreeMap<Box<str>, BTreeMap<Box<str>, T>>;
@@ -74,11 +80,57 @@ enum Of {
     Owner(Option<OwnerReference>),
 }
 
-/// An object of which only the metadata is looked at.
+/// What is looked at of every object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Named {
-    metadata: Metadata,
+    metadata: NamedMetadata,
+    status: Option<NamedStatus>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NamedMetadata {
+    name: String,
+    namespace: Option<String>,
+    owner_references: Option<Vec<OwnerReference>>,
+    annotations: Option<NamedAnnotations>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NamedAnnotations {
+    /// Of mirror pods (`evenkeel_model::pod::CONFIG_HASH`, `CONFIG_MIRROR`).
+    #[serde(rename = "kubernetes.io/config.hash")]
+    config_hash: Option<String>,
+    #[serde(rename = "kubernetes.io/config.mirror")]
+    config_mirror: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NamedStatus {
+    /// Of pods.
+    qos_class: Option<String>,
+}
+
+impl Named {
+    fn controller(&self) -> Option<OwnerReference> {
+        self.metadata.owner_references.iter().flatten().find(|owner| owner.controller).cloned()
+    }
+
+    /// What of a pod the simulator does not look at.
+    fn told(&self) -> Told {
+        let annotations = self.metadata.annotations.as_ref();
+        let hash =
+            annotations.filter(|of| of.config_mirror.is_some()).and_then(|of| of.config_hash.as_deref());
+        let class = self.status.as_ref().and_then(|status| status.qos_class.as_deref());
+        let classes = [QosClass::BestEffort, QosClass::Burstable, QosClass::Guaranteed];
+        Told {
+            config_hash: hash.unwrap_or_default().into(),
+            qos_class: classes.into_iter().find(|of| Some(of.as_str()) == class),
+        }
+    }
 }
 
 impl View {
@@ -88,6 +140,11 @@ impl View {
 
     fn write(&self) -> RwLockWriteGuard<'_, Inner> {
         self.changes.fetch_add(1, Ordering::Relaxed);
+        self.write_quietly()
+    }
+
+    /// For what changes no object.
+    fn write_quietly(&self) -> RwLockWriteGuard<'_, Inner> {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -144,16 +201,18 @@ impl View {
         }
         // Read before anything is locked.
         let read = match kind.name {
-            JOB => Ok(Some(Of::Owner(named.metadata.controller().cloned()))),
+            JOB => Ok(Some(Of::Owner(named.controller()))),
             name => load::object(name, json).map(|object| object.map(Of::Object)),
         };
         let mut inner = self.write();
         let Inner { kinds, pods } = &mut *inner;
         let kept = kinds.entry(kind.name).or_default();
         let mark = mark.unwrap_or(kept.mark);
-        let Metadata { namespace, name, .. } = named.metadata;
+        let told = named.told();
+        let NamedMetadata { namespace, name, .. } = named.metadata;
+        let namespace = namespace.unwrap_or_default();
         match read {
-            Ok(Some(Of::Object(Object::Pod(pod)))) => pods.put(*pod, mark),
+            Ok(Some(Of::Object(Object::Pod(pod)))) => pods.put(*pod, told, mark),
             Ok(Some(of)) => {
                 let names = kept.objects.entry(namespace.into()).or_default();
                 let before = names.insert(name.into(), Entry { mark, of });
@@ -184,7 +243,8 @@ impl View {
     pub(crate) fn remove(&self, kind: &'static Kind, json: &[u8]) -> Result<(), String> {
         let named: Named = serde_json::from_slice(json)
             .map_err(|error| format!("a deleted {} that makes no sense: {error}", kind.name))?;
-        let Metadata { namespace, name, .. } = named.metadata;
+        let NamedMetadata { namespace, name, .. } = named.metadata;
+        let namespace = namespace.unwrap_or_default();
         let mut inner = self.write();
         if kind.name == POD {
             inner.remove_pod(&namespace, &name);

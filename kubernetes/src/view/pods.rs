@@ -5,9 +5,12 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use evenkeel_capacity::object::{Pod, PodSpec, PodStatus};
+use evenkeel_model::qos_class::QosClass;
 use sha2::{Digest as _, Sha256};
 
 use super::Names;
+use super::nodes::Nodes;
+use super::required::requirements;
 
 /// Tables of what pods share are gone through for what nobody has any more when so many entries were added, at least.
 const LEAST_SWEEP: usize = 1024;
@@ -30,7 +33,25 @@ pub(super) struct One {
     /// Empty before a kubelet took it.
     pub(super) started: Box<str>,
     pub(super) has_ended: bool,
+    pub(super) told: Told,
+    /// The generation in which what it requires changed last.
+    pub(super) changed: u64,
     mark: u32,
+}
+
+/// What of a pod only its node is told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    /// Of the mirror of a static pod: the uid that the node's runtime has; else empty.
+    pub(super) config_hash: Box<str>,
+    pub(super) qos_class: Option<QosClass>,
+}
+
+impl One {
+    /// Whether a node runs it, or is to.
+    fn is_on_node(&self) -> bool {
+        !self.node.is_empty() && !self.has_ended
+    }
 }
 
 /// Where a pod was that is gone.
@@ -52,6 +73,8 @@ pub(super) struct Pods {
     nodes: HashMap<Box<str>, Weak<str>>,
     /// Entries of these two added since they were gone through.
     added: usize,
+    /// Which are on which node.
+    pub(super) on_nodes: Nodes,
     gone: Names<Gone>,
     /// Namespaces and names of these, in the order in which they went.
     went: VecDeque<(Box<str>, Box<str>)>,
@@ -63,7 +86,7 @@ impl Pods {
     }
 
     /// Takes in a pod that is new or changed.
-    pub(super) fn put(&mut self, mut pod: Pod, mark: u32) {
+    pub(super) fn put(&mut self, mut pod: Pod, told: Told, mark: u32) {
         let has_ended = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
         let name = pod.metadata.name.clone().into_boxed_str();
         let namespace = pod.metadata.namespace.clone();
@@ -82,11 +105,31 @@ impl Pods {
             pod.metadata.name = String::new();
         }
         let common = self.common(pod);
-        let one = One { common, uid, node, started, has_ended, mark };
+        let mut one = One { common, uid, node, started, has_ended, told, changed: 0, mark };
+        one.changed = self.place(&namespace, &name, &one);
         let before = self.by_name.entry(namespace.into()).or_default().insert(name, one);
         self.count += usize::from(before.is_none());
         drop(before);
         self.tidy();
+    }
+
+    /// Puts a pod where it is now; the generation in which what it requires changed last.
+    fn place(&mut self, namespace: &str, name: &str, one: &One) -> u64 {
+        let known = self.by_name.get(namespace).and_then(|names| names.get(name));
+        let known = known.filter(|before| before.is_on_node());
+        let same =
+            known.filter(|before| one.is_on_node() && (&before.uid, &before.node) == (&one.uid, &one.node));
+        if let Some(before) = same {
+            let is_same = Arc::ptr_eq(&before.common, &one.common) && before.told == one.told;
+            if is_same || requirements(namespace, name, before) == requirements(namespace, name, one) {
+                return before.changed;
+            }
+            return self.on_nodes.changed(&one.node);
+        }
+        if let Some(before) = known {
+            self.on_nodes.went(&before.node, namespace, name, &before.uid);
+        }
+        if one.is_on_node() { self.on_nodes.came(&one.node, namespace, name, &one.uid) } else { 0 }
     }
 
     /// It was listed and could not be understood: what is known of it stays.
@@ -98,9 +141,13 @@ impl Pods {
 
     pub(super) fn remove(&mut self, namespace: &str, name: &str) {
         let Some(names) = self.by_name.get_mut(namespace) else { return };
-        self.count -= usize::from(names.remove(name).is_some());
+        let before = names.remove(name);
         if names.is_empty() {
             self.by_name.remove(namespace);
+        }
+        self.count -= usize::from(before.is_some());
+        if let Some(before) = before.filter(One::is_on_node) {
+            self.on_nodes.went(&before.node, namespace, name, &before.uid);
         }
     }
 

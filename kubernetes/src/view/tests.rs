@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use super::{Placement, View};
 use crate::kinds::{KINDS, Kind};
 
-fn kind(name: &str) -> &'static Kind {
+pub(super) fn kind(name: &str) -> &'static Kind {
     KINDS.iter().find(|kind| kind.name == name).unwrap()
 }
 
-fn put(view: &View, object: &Value) {
+pub(super) fn put(view: &View, object: &Value) {
     view.put_now(kind(object["kind"].as_str().unwrap()), object.to_string().as_bytes()).unwrap();
 }
 
@@ -21,7 +21,7 @@ fn node(name: &str, cpu: &str) -> Value {
     json!({ "kind": "Node", "metadata": { "name": name }, "status": { "allocatable": size } })
 }
 
-fn pod(name: &str, node: &str, milli: u32) -> Value {
+pub(super) fn pod(name: &str, node: &str, milli: u32) -> Value {
     let owner = json!([{ "kind": "ReplicaSet", "name": "web-a", "controller": true }]);
     let requests = json!({ "cpu": format!("{milli}m"), "memory": "64Mi" });
     json!({

@@ -1,11 +1,12 @@
 //! Owns the pod as its author wrote it: identity, containers, requirements, and what the node needs to know of it.
 //!
-//! Reading from YAML and JSON is in `read`, what the scheduler sets aside in `effective.rs`, the rules between a
+//! What the API server says that a pod on a node requires is in `required.rs`. Reading from YAML and JSON is in `read`, what the scheduler sets aside in `effective.rs`, the rules between a
 //! pod and its containers in `check.rs`. Placement (affinity, tolerations, volumes) belongs to the simulator.
 
 mod check;
 pub mod effective;
 mod read;
+mod required;
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ pub use read::{
     MAX_POD_BYTES, MAX_TEXT_BYTES, PodObjects, ReadError, ReadReason, SkippedObject, check_pod_text,
     read_pod, read_pod_objects, read_pods, read_resources_by_container,
 };
+pub use required::{ContainerRequirements, MAX_CONTAINERS, PodRequirements};
 
 use crate::requirements::{Requirements, ResourceList};
 use crate::units::{Bytes, MilliCpu};
@@ -24,6 +26,8 @@ use crate::workload::{ContainerKind, ContainerResources, PodRef};
 pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 /// Annotation on the API server's copy of a static pod.
 pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
+/// Annotation with the uid that the kubelet gives a static pod: its copy at the API server has another one.
+pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 
 /// A pod, as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -153,7 +153,7 @@ impl TryFrom<v1::ContainerIdentity> for Identity {
     }
 }
 
-const fn kind_to_wire(kind: ContainerKind) -> v1::ContainerKind {
+pub(super) const fn kind_to_wire(kind: ContainerKind) -> v1::ContainerKind {
     match kind {
         ContainerKind::Regular => v1::ContainerKind::Regular,
         ContainerKind::Init => v1::ContainerKind::Init,
@@ -162,7 +162,7 @@ const fn kind_to_wire(kind: ContainerKind) -> v1::ContainerKind {
     }
 }
 
-fn kind_from_wire(number: i32) -> Result<ContainerKind, ConvertError> {
+pub(super) fn kind_from_wire(number: i32) -> Result<ContainerKind, ConvertError> {
     match v1::ContainerKind::try_from(number) {
         Ok(v1::ContainerKind::Regular) => Ok(ContainerKind::Regular),
         Ok(v1::ContainerKind::Init) => Ok(ContainerKind::Init),

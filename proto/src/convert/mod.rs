@@ -8,6 +8,7 @@ mod command;
 mod decision;
 mod identity;
 mod key;
+mod pods;
 mod sample;
 #[cfg(test)]
 mod tests;

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use evenkeel_model::decision::{Decision, DecisionKind, DecisionResult};
+use evenkeel_model::pod::{ContainerRequirements, PodRequirements};
+use evenkeel_model::requirements::Requirements;
 use evenkeel_model::sample::{Field, Sample};
 use evenkeel_model::usage::{Confidence, Stats, UsageRecord, UsageWindow};
 use evenkeel_model::workload::{ContainerKind, ContainerResources, PodRef};
+use prost::Message as _;
 
 use super::*;
 
@@ -143,4 +146,37 @@ fn a_usage_record_and_a_node_come_back() {
 
     let facts = NodeFacts::of_size(Bytes::new(1 << 30), MilliCpu::new(2000));
     assert_eq!(NodeFacts::from(&v1::NodeFacts::from(&facts)), facts);
+}
+
+#[test]
+fn requirements_of_a_pod_there_and_back() {
+    let requirements = |text: &str| serde_json::from_str::<Requirements>(text).unwrap();
+    let container = |name: &str, kind, resources: &str| ContainerRequirements {
+        name: name.into(),
+        kind,
+        resources: requirements(resources),
+    };
+    let whole = PodRequirements {
+        uid: "uid".into(),
+        namespace: "shop".into(),
+        name: "web".into(),
+        config_hash: Some("hash".into()),
+        priority: Some(-7),
+        priority_class_name: Some("low".into()),
+        qos_class: Some(QosClass::Burstable),
+        resources: Some(requirements(r#"{"limits": {"memory": "2Gi"}}"#)),
+        overhead: requirements(r#"{"requests": {"memory": "120Mi"}}"#).requests,
+        containers: vec![
+            container("setup", ContainerKind::Init, r#"{"requests": {"cpu": "150m"}}"#),
+            container("proxy", ContainerKind::Sidecar, "{}"),
+            container("main", ContainerKind::Regular, r#"{"requests": {"cpu": "0", "nvidia.com/gpu": "1"}}"#),
+        ],
+    };
+    let least =
+        PodRequirements { uid: "u".into(), namespace: "n".into(), name: "p".into(), ..Default::default() };
+    for pod in [whole, least] {
+        let bytes = v1::PodRequirements::from(&pod).encode_to_vec();
+        let read = v1::PodRequirements::decode(bytes.as_slice()).unwrap();
+        assert_eq!(PodRequirements::try_from(read), Ok(pod));
+    }
 }

@@ -16,8 +16,8 @@ pub struct KubernetesSection {
     /// Ask the API server about tokens that are none of `access.tokens`: agents are known by the account of their pod and the
     /// node it runs on, people by their Kubernetes user.
     pub enabled: bool,
-    /// Follow the objects of this cluster, so that questions about capacity are answered from them (`docs/kubernetes.md`). It needs to list
-    /// and watch them, and reads nothing else: no Secrets, no ConfigMaps.
+    /// Follow the objects of this cluster, so that questions about capacity are answered from them, and each node is told what its own pods
+    /// require (`docs/kubernetes.md`). It needs to list and watch them, and reads nothing else: no Secrets, no ConfigMaps.
     pub view: bool,
     /// Write recommendations into the status of objects of this cluster that ask for them: `VerticalPodAutoscaler` of `autoscaling.k8s.io/v1`
     /// with `recommenders: [{name: evenkeel}]`. Needs `view`. It writes nothing else, and applies nothing.

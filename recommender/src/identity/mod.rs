@@ -382,6 +382,12 @@ impl Identity {
         ))
     }
 
+    /// Whether what is known of the node it speaks for may be told to it: its credential is that node's alone, or it is the recommender's
+    /// own user.
+    pub(crate) fn is_of_one_node(&self) -> bool {
+        matches!(&self.0.grant.nodes, Nodes::All | Nodes::Of { node: Some(_), .. })
+    }
+
     /// Who it is, where a credential or the kernel says so.
     pub(crate) fn name(&self) -> Option<String> {
         (self.0.who != Who::Anonymous).then(|| self.0.who.to_string())
@@ -450,6 +456,8 @@ mod tests {
             (Grant::all(), "any", "any", true),
             (Grant::roles(&Role::ALL), "c", "a", false),
         ] {
+            let is_own = identity(grant.clone()).is_of_one_node();
+            assert_eq!(is_own, grant == of(Some("a")) || grant == Grant::all(), "{grant:?}");
             let said = identity(grant.clone()).speaks_for(cluster, node);
             assert_eq!(said.is_ok(), want, "{grant:?} {cluster}/{node}: {said:?}");
         }

@@ -26,8 +26,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{debug, info};
 
+use super::pods::Telling;
 use super::quota::{Place, Quota, Quotas, Streams, lock};
 use crate::config::Ingest;
+use crate::followed::Followed;
 use crate::identity::{Access, Identity, Refusal};
 use crate::serve::ended;
 
@@ -61,6 +63,7 @@ pub(crate) struct Ingestion {
     streams: Arc<Streams>,
     places: Arc<Semaphore>,
     words: Option<Arc<dyn Words>>,
+    followed: Option<Arc<Followed>>,
     access: Arc<Access>,
     stopping: watch::Receiver<bool>,
 }
@@ -70,13 +73,14 @@ impl Ingestion {
         engine: Engine,
         limits: &Ingest,
         words: Option<Arc<dyn Words>>,
+        followed: Option<Arc<Followed>>,
         access: Arc<Access>,
         stopping: watch::Receiver<bool>,
     ) -> Self {
         let places = Arc::new(Semaphore::new(limits.max_streams.min(Semaphore::MAX_PERMITS)));
         let (credits, streams) = (limits.credits as usize, Arc::default());
         let quotas = Arc::new(Quotas::new(limits.max_bytes_per_minute.get()));
-        Self { engine, credits, quotas, streams, places, words, access, stopping }
+        Self { engine, credits, quotas, streams, places, words, followed, access, stopping }
     }
 }
 
@@ -123,6 +127,8 @@ impl IngestService for Ingestion {
             replies,
             outbox,
             words: self.words.clone(),
+            followed: self.followed.clone(),
+            telling: None,
             access: Arc::clone(&self.access),
             renewing: None,
             renewed: None,
@@ -156,6 +162,9 @@ struct Connection {
     replies: mpsc::UnboundedSender<Reply>,
     outbox: mpsc::Sender<Result<v1::StreamResponse, Status>>,
     words: Option<Arc<dyn Words>>,
+    followed: Option<Arc<Followed>>,
+    /// What the agent is told of its pods, where it is.
+    telling: Option<Telling>,
     access: Arc<Access>,
     /// A newer token that is looked at.
     renewing: Option<Renewing>,
@@ -210,7 +219,9 @@ impl Connection {
                 // Thousands of connections are not all woken by each sync, but those that wait for it.
                 changed = durable.changed(), if !self.waiting.is_empty() => if changed.is_err() { break None },
                 renewed = or_never(&mut self.renewing) => self.renew(renewed),
+                () = due(&mut self.telling) => self.tell_pods(),
                 _ = look.tick() => {
+                    self.tell_pods();
                     self.advise();
                     self.doubt();
                 }
@@ -257,6 +268,7 @@ impl Connection {
                 }
                 self.quota = Some(self.quotas.of(&NodeKey::of(&key), Instant::now()));
                 self.take(bytes);
+                self.telling = self.telling.take().or_else(|| self.telling(&key, hello.pods));
                 self.key = Some(key);
                 let (owner, replies) = (self.identity.owner(), self.replies.clone());
                 Command::Hello { from: self.id, hello, owner, replies }
@@ -288,6 +300,21 @@ impl Connection {
     /// Says something that need not be durable, unless the client does not read; whether it will be heard.
     fn offer(&self, message: Said) -> bool {
         self.outbox.try_send(Ok(v1::StreamResponse { message: Some(message) })).is_ok()
+    }
+
+    /// What an agent is told of its pods: it asks for that, they are of the cluster that is followed, and nobody else hears of them.
+    fn telling(&self, key: &StreamKey, known: Option<v1::PodsKnown>) -> Option<Telling> {
+        let view = self.followed.as_ref()?.view_of(&key.cluster)?;
+        self.identity.is_of_one_node().then(|| known.map(|known| Telling::new(view, &key.node, known)))?
+    }
+
+    /// Tells the agent what its pods require, as far as it reads.
+    fn tell_pods(&mut self) {
+        let Some(telling) = &mut self.telling else { return };
+        while let Ok(place) = self.outbox.try_reserve() {
+            let Some(pods) = telling.next() else { break };
+            place.send(Ok(v1::StreamResponse { message: Some(Said::Pods(pods)) }));
+        }
     }
 
     /// A newer token is looked at beside everything else; one that comes meanwhile is not.
@@ -376,6 +403,14 @@ impl Connection {
 async fn or_never(renewing: &mut Option<Renewing>) -> Result<Identity, Refusal> {
     match renewing {
         Some(renewing) => renewing.await,
+        None => pending().await,
+    }
+}
+
+/// Waits until there may be something to tell, where anything is.
+async fn due(telling: &mut Option<Telling>) {
+    match telling {
+        Some(telling) => telling.due().await,
         None => pending().await,
     }
 }

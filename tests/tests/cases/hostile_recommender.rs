@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use evenkeel_proto::v1::stream_response::Message as Said;
-use evenkeel_proto::v1::{Ack, Decision, Overlay, OverlayEntry, Refused, Resume};
+use evenkeel_proto::v1::{
+    Ack, ContainerRequirements, Decision, NodePods, Overlay, OverlayEntry, PodRequirements, Refused, Resume,
+};
 use evenkeel_tests::cgroups::TestCgroup;
 use evenkeel_tests::product::{Agent, Manifest, Site, parse_metrics};
 use evenkeel_tests::{figures, machine, processes, require, wait};
@@ -121,6 +123,50 @@ fn lie_about_requests(liar: &Liar, victim: &Victim) -> Result<()> {
     Ok(())
 }
 
+/// Says all lies about the node's pods: more than there are, such as cannot be, half told without end, and millions of nothing.
+fn lie_about_pods(liar: &Liar, victim: &Victim) -> Result<()> {
+    let pod = |uid: usize| PodRequirements {
+        uid: uid.to_string(),
+        namespace: ESCAPES.into(),
+        name: ESCAPES.into(),
+        ..PodRequirements::default()
+    };
+    let whole = |changed: Vec<PodRequirements>| NodePods {
+        run: 1,
+        generation: u64::MAX,
+        whole: true,
+        changed,
+        ..NodePods::default()
+    };
+    let is_told = |words: &str| {
+        wait::until_true(&format!("{words:?} to be told"), || victim.agent.daemon().log().contains(words))
+    };
+    liar.say(Said::Pods(whole((0..5000).map(pod).collect())))?;
+    is_told("more than 4096 pods")?;
+    let negative = PodRequirements { overhead: [("cpu".to_string(), "-1".to_string())].into(), ..pod(1) };
+    liar.say(Said::Pods(whole(vec![pod(0), negative])))?;
+    victim.agent.await_status("a pod to be refused", |status| {
+        status.pods.as_ref().is_some_and(|pods| (pods.pods, pods.refused.len()) == (1, 1))
+    })?;
+    victim.shows_nothing_hostile()?;
+    let container = |at: usize| ContainerRequirements {
+        name: format!("{at}-{}", "x".repeat(240)),
+        kind: 1,
+        ..ContainerRequirements::default()
+    };
+    for part in 0..20 {
+        let large = |at: usize| PodRequirements { containers: (0..1000).map(container).collect(), ..pod(at) };
+        let changed = (part * 10..part * 10 + 10).map(large).collect();
+        liar.say(Said::Pods(NodePods { more: true, ..whole(changed) }))?;
+    }
+    is_told("more than 8388608 bytes")?;
+    let hellos = liar.book().hellos;
+    liar.say(Said::Pods(whole(vec![PodRequirements::default(); 500_000])))?;
+    wait::until_true("a new connection after half a million of nothing", || liar.book().hellos > hellos)?;
+    victim.enforces("lies about pods")?;
+    next_frames(liar)
+}
+
 /// Every step was within the bounds of the configuration: 10m and 16Mi at least, 80 % of the node at most.
 fn steps_are_bounded(victim: &Victim) -> Result<()> {
     let facts = victim.agent.ask().status()?.facts.context("no facts in the status")?;
@@ -214,6 +260,7 @@ fn a_recommender_that_lies_moves_bounded_steps_and_loses_no_frame() -> Result<()
     next_frames(&liar)?;
     lie_about_requests(&liar, &victim)?;
     steps_are_bounded(&victim)?;
+    lie_about_pods(&liar, &victim)?;
     lie_about_frames(&liar, &victim)?;
     nothing_is_lost(&liar, &victim)?;
     victim.enforces("all lies")?;

@@ -113,6 +113,7 @@ impl Client {
         while !self.context.enforce.stop.is_set() {
             let mut greeted = false;
             let Err(error) = self.session(&mut greeted).await;
+            self.context.pods.cut();
             if greeted {
                 backoff.reset();
             }
@@ -246,6 +247,7 @@ impl Client {
             boot_id: self.context.enforce.boot_id.clone(),
             epoch,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            pods: Some(self.context.pods.known()),
             facts: Some(canonical::facts(
                 &self.context.enforce.facts,
                 self.context.config.cpu_factor,
@@ -280,6 +282,7 @@ impl Client {
                 Some(Response::Ack(ack)) => self.acknowledge(ack.epoch, ack.last_seq).await?,
                 Some(Response::Refused(refused)) => self.refused(&refused).await?,
                 Some(Response::Overlay(word)) => self.take_overlay(word),
+                Some(Response::Pods(told)) => self.context.pods.take(told),
                 Some(Response::Ping(_)) => self.pong(connection).await?,
                 Some(Response::Disbelieved(said)) => self.disbelieved(said),
                 Some(Response::Renewed(answer)) => self.renewed(connection, answer),
@@ -407,6 +410,7 @@ impl Client {
                 self.refused(&refused).await?;
             }
             Some(Response::Overlay(word)) => self.take_overlay(word),
+            Some(Response::Pods(told)) => self.context.pods.take(told),
             Some(Response::Ping(_)) => self.pong(connection).await?,
             Some(Response::Disbelieved(said)) => self.disbelieved(said),
             Some(Response::Renewed(answer)) => self.renewed(connection, answer),

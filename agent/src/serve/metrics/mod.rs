@@ -32,6 +32,7 @@ use evenkeel_net::{Gate, Limits, Peer, Speech, called, is_own_name};
 use tokio::sync::Semaphore;
 
 use super::door::Door;
+use crate::pods::Pods;
 use crate::report::LatestUse;
 use crate::shared::{Context, LiveBus, LiveTick, Stats};
 use crate::trust::Trusts;
@@ -119,6 +120,7 @@ async fn scrape(State(served): State<Served>, request: Request) -> Response {
     let mut page = render(&context.stats, tick.as_deref(), &context.node.node);
     let token_ends = lock(&context.stats.stream).token_ends;
     page.push_str(&trusted(&context.trust, token_ends));
+    page.push_str(&by_api(&context.pods));
     ([(header::CONTENT_TYPE, TEXT)], page).into_response()
 }
 
@@ -150,6 +152,22 @@ fn render(stats: &Stats, tick: Option<&LiveTick>, node: &str) -> String {
         classes(&mut page, tick, node);
         containers(&mut page, tick, node);
     }
+    page.text
+}
+
+/// What the API server says of the node's pods; nothing where nothing was told.
+fn by_api(pods: &Pods) -> String {
+    let mut page = Page::default();
+    let Some(status) = pods.status() else { return page.text };
+    let (known, changed) = ("evenkeel_agent_api_pods", "evenkeel_agent_api_pods_changed_seconds");
+    page.family(
+        known,
+        Kind::Gauge,
+        "Pods of the node whose requirements are known in the API server's words.",
+    );
+    page.sample(known, &[], status.pods);
+    page.family(changed, Kind::Gauge, "When something in them changed last, seconds since 1970.");
+    page.sample(changed, &[], status.changed_usec / 1_000_000);
     page.text
 }
 

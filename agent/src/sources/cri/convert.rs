@@ -1,7 +1,7 @@
 //! What a runtime says of a container, as a workload.
 //!
-//! A pod's annotations are its author's words and give no rights: they lower what the runtime says, and go above it
-//! only in namespaces the configuration trusts.
+//! What the API server says of a pod takes the place of what would be inverted (`required`). A pod's annotations are its author's words
+//! and give no rights: they lower what is said, and go above it only in namespaces the configuration trusts.
 
 use evenkeel_enforce::shared::SourceProblem;
 use evenkeel_model::qos_class::QosClass;
@@ -16,7 +16,9 @@ use evenkeel_qos::rules::{PodShape, pod_class};
 use super::super::engines::{MAX_IMAGE, bounded};
 use super::super::{Terms, annotations, command_hash};
 use super::info::Details;
+use super::required::Required;
 use super::v1;
+use crate::pods::ByUid;
 
 /// Label under which the kubelet stores a container's name.
 const CONTAINER_NAME: &str = "io.kubernetes.container.name";
@@ -43,12 +45,29 @@ pub(super) fn sandbox(sandbox: &v1::PodSandbox, details: &Details, terms: &Terms
     }
 }
 
-/// An ordinary container. What it asked for is inverted from the runtime's record; the pod's annotation takes its place
-/// in a trusted namespace, and lowers it in any other.
-pub(super) fn container(
+/// The containers of a pod, of which the API server may say something.
+pub(super) fn pod(
+    sandbox: &v1::PodSandbox,
+    containers: &[(&v1::Container, &Details)],
+    said: &ByUid,
+    terms: &Terms,
+    problems: &mut Vec<SourceProblem>,
+) -> Vec<Workload> {
+    let records: Vec<RuntimeRecord> = containers.iter().map(|(_, details)| record(details)).collect();
+    let required = Required::of(said, &pod_ref(sandbox), &records, problems);
+    let one = |(of, details): &(&v1::Container, &Details)| {
+        container(of, sandbox, (details, required.as_ref()), terms, problems)
+    };
+    let containers: Vec<Workload> = containers.iter().map(one).collect();
+    if required.is_some() { containers } else { with_pod_facts(containers, terms) }
+}
+
+/// An ordinary container. What it asked for is what the API server says, else inverted from the runtime's record; the pod's annotation
+/// takes its place in a trusted namespace, and lowers it in any other.
+fn container(
     container: &v1::Container,
     sandbox: &v1::PodSandbox,
-    details: &Details,
+    (details, required): (&Details, Option<&Required>),
     terms: &Terms,
     problems: &mut Vec<SourceProblem>,
 ) -> Workload {
@@ -65,22 +84,30 @@ pub(super) fn container(
     });
     let record = record(details);
     let states = stated.and_then(|mut all| all.remove(&name)).map(annotations::plain);
-    let inverted = invert(&record, terms.capacity);
-    let (requested, more) =
-        annotations::requested(inverted, states, &place(sandbox), terms.trusts(&pod_ref(sandbox)));
+    let is_trusted = terms.trusts(&pod_ref(sandbox));
+    let is_overruled = states.is_some() && is_trusted;
+    let said = required.and_then(|required| required.container(&name));
+    let (from_api, kind) =
+        (said.is_some() && !is_overruled, said.map_or(ContainerKind::Regular, |(_, kind)| kind));
+    let told = said.map_or_else(|| invert(&record, terms.capacity), |(requested, _)| requested);
+    let (requested, more) = annotations::requested(told, states, &place(sandbox), is_trusted);
     problems.extend(more);
-    let pod_facts = PodFacts {
-        labels: labels(sandbox),
+    let by_record = || PodFacts {
         qos_class: record.tier,
         node_critical: record.is_node_critical(),
         ..PodFacts::default()
+    };
+    let pod_facts = PodFacts {
+        labels: labels(sandbox),
+        from_api,
+        ..required.map_or_else(by_record, |required| required.facts().clone())
     };
     Workload {
         id: container.id.clone(),
         source: SourceKind::Cri,
         pod: pod_ref(sandbox),
         container: name,
-        kind: ContainerKind::Regular,
+        kind,
         workload: pod_ref(sandbox).name,
         image: image(container),
         command_hash: command_hash(&details.command, &details.args),
@@ -107,7 +134,7 @@ fn labels(sandbox: &v1::PodSandbox) -> std::collections::BTreeMap<String, String
 
 /// Fills in what the `kubelet` rules need of the whole pod, as far as all its containers are known. The class that the
 /// kubelet's cgroup path names is certain; without it the containers' own tell.
-pub(super) fn with_pod_facts(mut containers: Vec<Workload>, terms: &Terms) -> Vec<Workload> {
+fn with_pod_facts(mut containers: Vec<Workload>, terms: &Terms) -> Vec<Workload> {
     let tier = containers.iter().find_map(|w| w.pod_facts.qos_class);
     settle_pod(tier, containers.iter_mut().map(|w| &mut w.requested), terms.capacity);
     let asked: Option<Vec<ContainerResources>> = containers
@@ -237,12 +264,15 @@ mod tests {
         trusted: &[&str],
     ) -> (Requested, Vec<SourceProblem>) {
         let mut problems = Vec::new();
-        (container(&main_container(), pod, details, &terms(trusted), &mut problems).requested, problems)
+        (
+            container(&main_container(), pod, (details, None), &terms(trusted), &mut problems).requested,
+            problems,
+        )
     }
 
     #[test]
     fn without_an_annotation_the_record_is_inverted_and_marked() {
-        let got = container(&main_container(), &pod(&[]), &details(), &terms(&[]), &mut Vec::new());
+        let got = container(&main_container(), &pod(&[]), (&details(), None), &terms(&[]), &mut Vec::new());
         assert_eq!((got.container.as_str(), got.image.as_deref()), ("main", Some("busybox:1")));
         let Requested::Estimated(estimate) = got.requested else { panic!("not estimated") };
         assert_eq!(estimate.resources.cpu_request, Some(MilliCpu::new(250)));
@@ -265,7 +295,8 @@ mod tests {
             panic!("not stated")
         };
         assert_eq!(resources.memory_request, Some(Bytes::new(64 << 20)));
-        let of_pod = vec![container(&main_container(), &good, &details(), &terms(&["ns"]), &mut Vec::new())];
+        let of_pod =
+            vec![container(&main_container(), &good, (&details(), None), &terms(&["ns"]), &mut Vec::new())];
         assert_eq!(with_pod_facts(of_pod, &terms(&[]))[0].pod_facts.qos_class, Some(QosClass::Guaranteed));
         let (got, problems) = requested(&pod(&[("evenkeel.dev/resources", "{")]), &details(), &["ns"]);
         assert!(matches!(got, Requested::Estimated(_)));
@@ -305,7 +336,7 @@ mod tests {
         assert!(matches!(got.managed, Managed::No(_)));
         assert_eq!(sandbox(&out, &details(), &terms(&[])).managed, Managed::Yes);
         let mut problems = Vec::new();
-        let got = container(&main_container(), &out, &details(), &terms(&[]), &mut problems);
+        let got = container(&main_container(), &out, (&details(), None), &terms(&[]), &mut problems);
         assert_eq!((got.managed, problems.len()), (Managed::Yes, 1));
     }
 
@@ -317,7 +348,7 @@ mod tests {
             oom_score_adj: Some(-997),
             ..Details::default()
         };
-        let got = container(&main_container(), &pod(&[]), &critical, &terms(&[]), &mut Vec::new());
+        let got = container(&main_container(), &pod(&[]), (&critical, None), &terms(&[]), &mut Vec::new());
         let got = &with_pod_facts(vec![got], &terms(&[]))[0].pod_facts;
         assert_eq!((got.qos_class, got.node_critical), (Some(QosClass::Burstable), true));
     }

@@ -7,6 +7,9 @@
 mod client;
 mod convert;
 mod info;
+mod required;
+#[cfg(test)]
+mod required_tests;
 mod schedule;
 
 use std::collections::HashMap;
@@ -20,6 +23,7 @@ use tokio::time::sleep_until;
 
 use super::answers::Answers;
 use super::{Terms, due};
+use crate::pods::Pods;
 use crate::shared::Rescan;
 use client::{Client, CriError};
 pub(crate) use client::{Stopped, stop_sandbox};
@@ -53,12 +57,14 @@ pub(crate) struct Setup {
     pub socket: PathBuf,
     /// What its words are held against.
     pub terms: Terms,
+    /// What the API server says of its pods.
+    pub pods: Arc<Pods>,
 }
 
 /// Follows one runtime until the agent ends.
 pub(crate) async fn run(setup: Setup, updates: UpdateSender, rescan: Rescan) {
-    let Setup { socket, terms } = setup;
-    let mut source = Cri { socket, terms, updates, rescan, answers: Answers::default(), last: None };
+    let Setup { socket, terms, pods } = setup;
+    let mut source = Cri { socket, terms, pods, updates, rescan, answers: Answers::default(), last: None };
     let mut pause = RECONNECT.0;
     loop {
         let error = source.follow(&mut pause).await;
@@ -72,6 +78,7 @@ pub(crate) async fn run(setup: Setup, updates: UpdateSender, rescan: Rescan) {
 struct Cri {
     socket: PathBuf,
     terms: Terms,
+    pods: Arc<Pods>,
     updates: UpdateSender,
     rescan: Rescan,
     answers: Answers<Details>,
@@ -139,6 +146,7 @@ impl Cri {
         let mut send_at = None;
         let bell = self.rescan.clone();
         let mut rung = Box::pin(bell.notified());
+        let (mut told, mut is_listed) = (self.pods.changes(), false);
         loop {
             let mut ask = true;
             tokio::select! {
@@ -156,6 +164,7 @@ impl Cri {
                         Err(error) => return error,
                     };
                     schedule.listed(Instant::now(), began.elapsed());
+                    is_listed = true;
                     self.forget_all_but(&listing);
                     let patience = if self.last.is_none() { PATIENCE.0 } else { PATIENCE.1 };
                     send_at = send_at.or(Some(Instant::now() + patience));
@@ -163,6 +172,10 @@ impl Cri {
                 () = self.answers.next() => {
                     ask = self.answers.take_short();
                     send_at = send_at.or(Some(Instant::now() + PATIENCE.1));
+                }
+                // Before the first snapshot of this connection is sent, it follows what is told anyway.
+                Ok(()) = told.changed(), if is_listed && self.last.is_some() => {
+                    send_at = Some(Instant::now());
                 }
                 () = due(send_at) => {}
             }
@@ -203,17 +216,21 @@ impl Cri {
             problems.extend(problem.cloned());
             workloads.extend(details.map(|details| convert::sandbox(sandbox, details, &self.terms)));
         }
-        let mut of_pod: HashMap<&str, Vec<Workload>> = HashMap::new();
+        let mut of_pod: HashMap<&str, Vec<(&v1::Container, &Details)>> = HashMap::new();
         for container in &listing.containers {
             let Some(sandbox) = listing.sandboxes.get(&container.pod_sandbox_id) else { continue };
             let (details, problem) = self.answers.of(&container.id);
             problems.extend(problem.cloned());
             if let Some(details) = details {
-                let workload = convert::container(container, sandbox, details, &self.terms, &mut problems);
-                of_pod.entry(&sandbox.id).or_default().push(workload);
+                of_pod.entry(&sandbox.id).or_default().push((container, details));
             }
         }
-        workloads.extend(of_pod.into_values().flat_map(|pod| convert::with_pod_facts(pod, &self.terms)));
+        let said = self.pods.by_uid();
+        for (sandbox, containers) in of_pod {
+            if let Some(sandbox) = listing.sandboxes.get(sandbox) {
+                workloads.extend(convert::pod(sandbox, &containers, &said, &self.terms, &mut problems));
+            }
+        }
         workloads.sort_by(|a, b| a.id.cmp(&b.id));
         problems.sort();
         problems.dedup();

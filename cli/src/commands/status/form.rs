@@ -28,6 +28,9 @@ pub(super) struct Status {
     /// Absent where recommended requests are not accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) overlay: Option<Overlay>,
+    /// Absent where nothing was told of the node's pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pods: Option<Pods>,
     pub(super) containers: Vec<Container>,
 }
 
@@ -111,6 +114,20 @@ pub(super) struct Overlay {
     pub(super) refused_count: u32,
 }
 
+/// What the API server says of the node's pods.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Pods {
+    pub(super) known: u32,
+    pub(super) generation: u64,
+    pub(super) changed: Option<String>,
+    /// Containers whose requirements follow it.
+    pub(super) followed: u32,
+    /// Nothing was told since the agent started.
+    pub(super) kept: bool,
+    pub(super) refused: Vec<String>,
+}
+
 /// A container that is not given what was recommended.
 #[derive(Serialize)]
 pub(super) struct OverlayRefusal {
@@ -158,6 +175,8 @@ pub(crate) struct Container {
     pub(super) source: String,
     pub(super) classes: Classes,
     pub(super) estimated: bool,
+    /// Who says what it requires; absent where nobody does.
+    pub(super) required_by: Option<String>,
     pub(super) managed: bool,
     pub(super) state: &'static str,
     pub(super) why: Option<String>,
@@ -259,6 +278,14 @@ impl From<GetStatusResponse> for Status {
                     .map(|r| OverlayRefusal { pod: r.pod, container: r.container, why: r.why })
                     .collect(),
             }),
+            pods: r.pods.map(|p| Pods {
+                known: p.pods,
+                generation: p.generation,
+                changed: wire::time(p.changed_usec),
+                followed: p.followed,
+                kept: p.kept,
+                refused: p.refused,
+            }),
             containers: r.containers.into_iter().map(Container::from).collect(),
         }
     }
@@ -303,6 +330,7 @@ impl From<ContainerStatus> for Container {
             kind: wire::kind(identity.kind),
             classes: Classes::of(&identity),
             estimated: identity.estimated,
+            required_by: some(c.required_by),
             inode: identity.cgroup_inode,
             container: identity.container,
             id: identity.id,

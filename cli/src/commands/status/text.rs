@@ -22,6 +22,7 @@ pub(super) fn status(status: &Status, output: &Output) -> String {
     text.push_str(&stream_text(status));
     text.push_str(&cap_text(status));
     text.push_str(&overlay_text(status));
+    text.push_str(&pods_text(status));
     if let Some(pressure) = &status.pressure {
         text.push_str(&pressure.text());
     }
@@ -119,6 +120,22 @@ fn overlay_text(status: &Status) -> String {
             text
         }
     }
+}
+
+fn pods_text(status: &Status) -> String {
+    let Some(p) = &status.pods else { return String::new() };
+    let mut text = format!(
+        "pods by the API server: {} known, {} containers follow them; generation {}, changed at {}{}\n",
+        p.known,
+        p.followed,
+        p.generation,
+        p.changed.as_deref().unwrap_or("-"),
+        if p.kept { ", kept by an earlier run" } else { "" },
+    );
+    for refused in &p.refused {
+        text.push_str(&format!("  not followed: {}\n", clean(refused)));
+    }
+    text
 }
 
 fn daemon_table(status: &Status) -> Table {
@@ -261,7 +278,7 @@ impl Container {
     pub(crate) fn describe(&self, colour: bool) -> String {
         let mut text = format!(
             "pod:         {}\ncontainer:   {} ({})\nid:          {}\ncgroup:      {} (inode {})\nsource:      {}\n\
-             class:       {} by memory, {} by cpu{}\nstate:       {}{}\nverified:    {} with {} processes, generation {}\n\
+             class:       {} by memory, {} by cpu{}\nrequired by: {}\nstate:       {}{}\nverified:    {} with {} processes, generation {}\n\
              throttled:   {}\n\n",
             clean(&self.pod),
             clean(&self.container),
@@ -273,6 +290,7 @@ impl Container {
             self.classes.memory.unwrap_or("unknown"),
             self.classes.cpu.unwrap_or("unknown"),
             if self.estimated { ", estimated" } else { "" },
+            clean(self.required_by.as_deref().unwrap_or("nobody")),
             self.state,
             self.why.as_ref().map(|w| format!(": {w}")).unwrap_or_default(),
             self.verified_at.as_deref().unwrap_or("never"),

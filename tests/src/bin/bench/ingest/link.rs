@@ -54,6 +54,7 @@ impl Link {
                 page_bytes: 4096,
                 ..NodeFacts::default()
             }),
+            pods: None,
         };
         requests.try_send(of(stream_request::Message::Hello(hello))).context("a new channel is full")?;
         let mut client = IngestServiceClient::with_interceptor(channel_, bearer);
@@ -93,7 +94,8 @@ impl Link {
                 stream_response::Message::Overlay(_)
                 | stream_response::Message::Ping(_)
                 | stream_response::Message::Disbelieved(_)
-                | stream_response::Message::Renewed(_) => {}
+                | stream_response::Message::Renewed(_)
+                | stream_response::Message::Pods(_) => {}
             }
         }
         Ok(())

@@ -1,0 +1,251 @@
+//! What the API server says that the pods of this node require, as the recommender tells it over the stream.
+//!
+//! Owned here: what is known, since when, and keeping it on disk. Not owned: the words and their bounds (`evenkeel_proto::pods`), which
+//! container follows them (`sources::cri`).
+
+mod kept;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use evenkeel_enforce::decisions::now_usec;
+use evenkeel_enforce::shared::lock;
+use evenkeel_model::node::NodeKey;
+use evenkeel_model::pod::PodRequirements;
+use evenkeel_proto::pods::NodePods;
+use evenkeel_proto::v1;
+use tokio::sync::watch;
+
+use kept::Kept;
+
+/// What is known is written so often at most: a node on which jobs come and go changes all the time.
+const WRITE_EVERY: Duration = Duration::from_secs(5);
+
+/// Requirements by the uid that the node's runtime has.
+pub(crate) type ByUid = Arc<HashMap<String, Arc<PodRequirements>>>;
+
+/// What is known of this node's pods.
+#[derive(Debug)]
+pub(crate) struct Pods {
+    state: Mutex<State>,
+    /// Counts what was taken in.
+    taken: watch::Sender<u64>,
+    /// Where it is kept, and for which node; nowhere where nothing is.
+    keeps: Option<(PathBuf, NodeKey)>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    known: NodePods,
+    by_uid: ByUid,
+    /// When something in it changed last, microseconds since 1970.
+    changed_usec: u64,
+    /// The recommender spoke of them since the start.
+    is_told: bool,
+    refused: Vec<String>,
+}
+
+impl Pods {
+    /// None are known, and none are kept.
+    pub(crate) fn none() -> Self {
+        Self { state: Mutex::default(), taken: watch::Sender::new(0), keeps: None }
+    }
+
+    /// Those that an earlier run kept for the same node in a state directory, and whether the file is damaged.
+    pub(crate) fn open(state_dir: PathBuf, node: NodeKey) -> (Self, bool) {
+        let (kept, is_damaged) = Kept::read(&state_dir, &node);
+        let mut state = State::default();
+        if let Some(kept) = kept {
+            state.changed_usec = kept.changed_usec;
+            state.known = kept.pods();
+            state.index();
+        }
+        let keeps = Some((state_dir, node));
+        (Self { state: Mutex::new(state), taken: watch::Sender::new(0), keeps }, is_damaged)
+    }
+
+    /// How far they are known.
+    pub(crate) fn known(&self) -> v1::PodsKnown {
+        lock(&self.state).known.known()
+    }
+
+    /// What is known, by the uid that the runtime has.
+    pub(crate) fn by_uid(&self) -> ByUid {
+        Arc::clone(&lock(&self.state).by_uid)
+    }
+
+    /// Changes when something else is known.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.taken.subscribe()
+    }
+
+    /// The connection ended: what was half told is told again.
+    pub(crate) fn cut(&self) {
+        lock(&self.state).known.cut();
+    }
+
+    /// Takes in what the recommender tells. What cannot be meant is told, and changes nothing.
+    pub(crate) fn take(&self, message: v1::NodePods) {
+        let (generation, more) = (message.generation, message.more);
+        let mut state = lock(&self.state);
+        let taken = match state.known.take(message) {
+            Ok(taken) => taken,
+            Err(error) => {
+                tracing::warn!(%error, generation, "what the recommender tells of this node's pods is not taken in");
+                return;
+            }
+        };
+        if more {
+            return;
+        }
+        state.is_told = true;
+        for refused in taken.refused.iter().filter(|refused| !state.refused.contains(refused)) {
+            tracing::warn!(
+                refused,
+                "what a pod requires cannot be meant; its containers follow the runtime's record"
+            );
+        }
+        state.refused = taken.refused;
+        if taken.is_change {
+            state.changed_usec = now_usec();
+            state.index();
+            tracing::debug!(generation, pods = state.by_uid.len(), "pods of this node were told");
+        }
+        drop(state);
+        self.taken.send_modify(|count| *count += 1);
+    }
+
+    /// What status says of them; nothing where nothing was told.
+    pub(crate) fn status(&self) -> Option<v1::PodsStatus> {
+        let state = lock(&self.state);
+        let v1::PodsKnown { run, generation } = state.known.known();
+        (run != 0).then(|| v1::PodsStatus {
+            pods: u32::try_from(state.by_uid.len()).unwrap_or(u32::MAX),
+            generation,
+            changed_usec: state.changed_usec,
+            followed: 0,
+            kept: !state.is_told,
+            refused: state.refused.clone(),
+        })
+    }
+
+    /// Writes what is known whenever that changes, until `stopped`; then once more.
+    pub(crate) async fn keep(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
+        let (mut changes, mut written) = (self.changes(), 0);
+        loop {
+            let is_end = tokio::select! {
+                changed = changes.wait_for(|count| *count != written) => changed.is_err(),
+                _ = stopped.wait_for(|stop| *stop) => true,
+            };
+            let count = *changes.borrow_and_update();
+            if count != written {
+                written = count;
+                let this = Arc::clone(&self);
+                // The disk may be slow.
+                if let Err(error) = tokio::task::spawn_blocking(move || this.write()).await {
+                    tracing::warn!(%error, "pods of this node were not written");
+                }
+            }
+            if is_end {
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(WRITE_EVERY) => {}
+                _ = stopped.wait_for(|stop| *stop) => {}
+            }
+        }
+    }
+
+    fn write(&self) {
+        let Some((dir, node)) = &self.keeps else { return };
+        let kept = {
+            let state = lock(&self.state);
+            Kept::new(node, &state.known, state.changed_usec)
+        };
+        if let Err(error) = kept.write(dir) {
+            tracing::warn!(
+                dir = %dir.display(), %error,
+                "what this node's pods require is not kept; without a recommender the next start does not know it"
+            );
+        }
+    }
+}
+
+impl State {
+    fn index(&mut self) {
+        let pods = self.known.pods().values();
+        self.by_uid = Arc::new(pods.map(|pod| (pod.uid_on_node().to_owned(), Arc::clone(pod))).collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str) -> NodeKey {
+        NodeKey { cluster: "test".into(), node: name.into() }
+    }
+
+    fn told(generation: u64, names: &[&str]) -> v1::NodePods {
+        let pod = |name: &&str| v1::PodRequirements {
+            uid: format!("uid-{name}"),
+            namespace: "shop".into(),
+            name: (*name).to_owned(),
+            config_hash: name.strip_prefix("static-").unwrap_or_default().to_owned(),
+            ..v1::PodRequirements::default()
+        };
+        v1::NodePods {
+            run: 7,
+            generation,
+            whole: true,
+            changed: names.iter().map(pod).collect(),
+            ..v1::NodePods::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_known_is_kept_for_the_same_node_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pods, is_damaged) = Pods::open(dir.path().to_owned(), node("a"));
+        assert!(!is_damaged && pods.status().is_none());
+        pods.take(told(3, &["web", "static-etcd"]));
+        assert!(pods.by_uid().contains_key("etcd"), "by the uid that the runtime has");
+        assert!(!pods.status().unwrap().kept);
+        let (stop, stopped) = watch::channel(true);
+        Arc::new(pods).keep(stopped).await;
+        drop(stop);
+        let (again, _) = Pods::open(dir.path().to_owned(), node("a"));
+        let status = again.status().unwrap();
+        assert_eq!((status.pods, status.generation, status.kept), (2, 3, true));
+        assert!(status.changed_usec > 0);
+        assert_eq!(again.known(), v1::PodsKnown { run: 7, generation: 3 });
+        let file = dir.path().join("pods.json");
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text.replacen("uid-web", "uid-bad", 1)).unwrap();
+        let (damaged, is_damaged) = Pods::open(dir.path().to_owned(), node("a"));
+        assert!(is_damaged && damaged.status().is_none());
+        std::fs::write(&file, text).unwrap();
+        let (other, is_damaged) = Pods::open(dir.path().to_owned(), node("b"));
+        assert!(!is_damaged && other.status().is_none(), "another node's");
+        assert!(!file.exists());
+    }
+
+    #[test]
+    fn who_waits_is_told_of_changes_and_what_cannot_be_meant_changes_nothing() {
+        let pods = Pods::none();
+        let mut changes = pods.changes();
+        pods.take(v1::NodePods { more: true, ..told(3, &["web"]) });
+        pods.take(v1::NodePods { run: 9, from: 4, generation: 5, ..v1::NodePods::default() });
+        assert!(!changes.has_changed().unwrap() && pods.by_uid().is_empty());
+        pods.take(told(3, &["web"]));
+        assert!(changes.has_changed().unwrap() && pods.by_uid().len() == 1);
+        changes.mark_unchanged();
+        let mut wrong = told(4, &["web", "db"]);
+        wrong.changed[0].namespace = String::new();
+        pods.take(wrong);
+        let status = pods.status().unwrap();
+        assert_eq!((status.pods, status.generation, status.refused.len()), (1, 4, 1));
+    }
+}
