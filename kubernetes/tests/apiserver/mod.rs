@@ -4,6 +4,8 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+mod cel;
+pub(crate) mod definition;
 pub(crate) mod recorded;
 mod refusal;
 mod rest;

@@ -3,7 +3,7 @@
 #![allow(clippy::result_large_err, reason = "a refusal is sent at once")]
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use axum::Json;
 use axum::body::Bytes;
@@ -14,6 +14,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use serde_json::{Value, json};
 
 use super::Known;
+use super::definition::Definition;
 use super::refusal::{self, after, bad, conflict, exists, list_gone, not_found, page_gone};
 use super::select::Select;
 use super::store::{Frozen, Key, Store};
@@ -407,8 +408,21 @@ fn create(store: &mut Store, named: &Named, asked: &Asked) -> Response {
             object.as_object_mut().unwrap().remove("status");
         }
     }
+    if let Err(refused) = admitted(named, &mut object) {
+        return refused;
+    }
     let made = store.put(&named.collection(), object);
     ok(StatusCode::CREATED, made.to_string())
+}
+
+/// What the definition makes of one of Evenkeel's own objects.
+fn admitted(named: &Named, object: &mut Value) -> Result<(), Response> {
+    static OWN: LazyLock<Definition> = LazyLock::new(Definition::shipped);
+    if named.group != "evenkeel.dev" {
+        return Ok(());
+    }
+    let admitted = OWN.admit(object);
+    admitted.map_err(|wrong| refusal::invalid(&named.group, named.kind, &named.name, &wrong))
 }
 
 /// The present object, if an update that names this version may be made.
@@ -441,6 +455,9 @@ fn replace(store: &mut Store, named: &Named, asked: &Asked) -> Response {
 /// What is the same as before is no change.
 fn changed(store: &mut Store, named: &Named, old: Value, new: Value) -> Response {
     let mut new = over(named, old.clone(), new);
+    if let Err(refused) = admitted(named, &mut new) {
+        return refused;
+    }
     if named.is_custom() && new["spec"] != old["spec"] {
         new["metadata"]["generation"] = (old["metadata"]["generation"].as_i64().unwrap_or(1) + 1).into();
     }
