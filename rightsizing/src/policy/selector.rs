@@ -26,7 +26,10 @@ fn of_controller(at: &At<'_>, labels: Option<&LabelSelector>) -> Result<Selector
     }
     let Some(labels) = labels else {
         let why = "what a controller selects is known in its cluster alone";
-        return Err(at.error(why, "write target with matchLabels, or make it an object of the cluster: kubectl apply"));
+        return Err(at.error(
+            why,
+            "write target with matchLabels, or make it an object of the cluster: kubectl apply",
+        ));
     };
     let selector = Selector::new(labels);
     selector.map_err(|error| at.error(error.to_string(), "correct the selector of the controller"))

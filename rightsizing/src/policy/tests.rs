@@ -62,7 +62,8 @@ fn a_controller_is_named_where_it_is_known_what_it_selects() {
     let pod = |app: &'static str| move |key: &str| Some(if key == "app" { app } else { "a" });
     assert!(policy.selects("shop", pod("web")) && !policy.selects("shop", pod("db")));
     assert_eq!((policy.labels.as_ref(), &policy.object(None, Value::Null)["spec"]), (Some(&labels), &target));
-    let other = read_resolved(&object(target.clone()), Some(&LabelSelector::parse("app=web").unwrap())).unwrap();
+    let other =
+        read_resolved(&object(target.clone()), Some(&LabelSelector::parse("app=web").unwrap())).unwrap();
     assert!(policy.is_same(&policy.clone()) && !policy.is_same(&other));
     let both = json!({ "target": {}, "targetRef": target["targetRef"] });
     let short = json!({ "targetRef": { "kind": "Deployment", "name": "web" } });
