@@ -26,7 +26,10 @@ fn the_definition_is_one_an_api_server_takes() {
     assert_eq!(definition.not_structural(), Vec::<String>::new());
     let spec = &definition.object["spec"];
     let name = format!("{}.{}", spec["names"]["plural"].as_str().unwrap(), spec["group"].as_str().unwrap());
-    assert_eq!((definition.object["metadata"]["name"].as_str().unwrap(), &*name), (&*name, "verticalpodautoscalers.evenkeel.dev"));
+    assert_eq!(
+        (definition.object["metadata"]["name"].as_str().unwrap(), &*name),
+        (&*name, "verticalpodautoscalers.evenkeel.dev")
+    );
     assert_eq!((&spec["scope"], &spec["names"]["shortNames"]), (&json!("Namespaced"), &json!(["evpa"])));
     assert_eq!(spec["versions"].as_array().unwrap().len(), 1);
     let version = definition.version();
@@ -79,7 +82,9 @@ const PLACES: [(&str, &str); 11] = [
 ];
 
 fn schema_at<'a>(schema: &'a Value, place: &str) -> &'a Value {
-    place.split('.').fold(schema, |at, part| if part == "[]" { &at["items"] } else { &at["properties"][part] })
+    place
+        .split('.')
+        .fold(schema, |at, part| if part == "[]" { &at["items"] } else { &at["properties"][part] })
 }
 
 /// What the reader of policies says it knows at a place.
@@ -101,18 +106,26 @@ fn read_fields(pointer: &str) -> BTreeSet<String> {
 fn every_field_is_in_the_definition_and_in_what_reads_it() {
     let definition = Definition::shipped();
     for (pointer, place) in PLACES {
-        let written: BTreeSet<String> =
-            schema_at(definition.schema(), place)["properties"].as_object().unwrap().keys().cloned().collect();
+        let written: BTreeSet<String> = schema_at(definition.schema(), place)["properties"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect();
         assert_eq!(written, read_fields(pointer), "{place}");
     }
     // No place with fields was left out.
     let mut places = BTreeSet::new();
     collect(schema_at(definition.schema(), "spec"), "spec", &mut places);
     let twins = ["spec.resourcesPolicy.containers.[].requests.memory", "spec.goals.memory"];
-    let known: BTreeSet<String> = PLACES.iter().map(|(_, place)| *place).chain(twins).map(str::to_owned).collect();
+    let known: BTreeSet<String> =
+        PLACES.iter().map(|(_, place)| *place).chain(twins).map(str::to_owned).collect();
     assert_eq!(places, known);
     for twin in twins {
-        let (cpu, memory) = (schema_at(definition.schema(), &twin.replace("memory", "cpu")), schema_at(definition.schema(), twin));
+        let (cpu, memory) = (
+            schema_at(definition.schema(), &twin.replace("memory", "cpu")),
+            schema_at(definition.schema(), twin),
+        );
         for (field, schema) in memory["properties"].as_object().unwrap() {
             assert_eq!(cpu["properties"][field], *schema, "{twin}.{field}");
         }
@@ -173,7 +186,14 @@ fn objects_are_right_and_wrong_for_both() {
         // What only the reader sees is told in the object's status.
         (with("/target/matchExpressions/0/values", json!([])), true, false),
         (with(&format!("{container}/requests/memory/min"), json!("1500m")), true, false),
-        (with("/target", json!({ "matchExpressions": [{ "key": "a", "operator": "Exists" }, { "key": "a", "operator": "DoesNotExist" }] })), true, false),
+        (
+            with(
+                "/target",
+                json!({ "matchExpressions": [{ "key": "a", "operator": "Exists" }, { "key": "a", "operator": "DoesNotExist" }] }),
+            ),
+            true,
+            false,
+        ),
     ];
     for (spec, is_taken, is_read) in table {
         let mut object = object(spec);
@@ -196,5 +216,8 @@ fn objects_are_right_and_wrong_for_both() {
     definition.admit(&mut short).unwrap();
     let after = read_resolved(&short, None).unwrap();
     assert_eq!((before.mode, before.limits), (after.mode, after.limits));
-    assert_eq!((&short["spec"]["updatePolicy"]["mode"], &short["spec"]["resourcesPolicy"]["limits"]), (&json!("auto"), &json!("keep")));
+    assert_eq!(
+        (&short["spec"]["updatePolicy"]["mode"], &short["spec"]["resourcesPolicy"]["limits"]),
+        (&json!("auto"), &json!("keep"))
+    );
 }

@@ -73,6 +73,15 @@ impl Definition {
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
+    /// The same of its status alone.
+    pub(crate) fn admit_status(&self, object: &mut Value) -> Result<(), Vec<(String, String)>> {
+        let (schema, status) = (&self.schema()["properties"]["status"], &mut object["status"]);
+        pruned(schema, status);
+        let mut wrong = Vec::new();
+        check(schema, status, "status", &mut wrong);
+        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+    }
+
     /// Why it is no structural schema; nothing where it is one.
     pub(crate) fn not_structural(&self) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -129,11 +138,14 @@ fn structural(schema: &Value, place: &str, is_root: bool, wrong: &mut Vec<String
     if has("pattern") && schema["pattern"] != QUANTITY {
         say("its pattern is not known here".into());
     }
-    let is_kind = |kind: &str| matches!(kind, "array" | "boolean" | "integer" | "number" | "object" | "string");
+    let is_kind =
+        |kind: &str| matches!(kind, "array" | "boolean" | "integer" | "number" | "object" | "string");
     if kind.is_some_and(|kind| !is_kind(kind)) || (is_root && kind != Some("object")) {
         say(format!("type {kind:?}"));
     }
-    for key in list(schema, "required").iter().filter(|key| !fields(schema).contains_key(key.as_str().unwrap())) {
+    for key in
+        list(schema, "required").iter().filter(|key| !fields(schema).contains_key(key.as_str().unwrap()))
+    {
         say(format!("{key} is required and no field"));
     }
     if schema["x-kubernetes-list-type"] == "map" {
@@ -182,7 +194,9 @@ fn pruned(schema: &Value, value: &mut Value) {
         Value::Object(object) => {
             let keeps = schema["x-kubernetes-preserve-unknown-fields"] == true;
             let any = schema["additionalProperties"].is_object();
-            object.retain(|name, value| (keeps || any || fields(schema).contains_key(name)) && !value.is_null());
+            object.retain(|name, value| {
+                (keeps || any || fields(schema).contains_key(name)) && !value.is_null()
+            });
             for (name, value) in object {
                 match fields(schema).get(name) {
                     Some(field) => pruned(field, value),
@@ -279,7 +293,8 @@ fn check(schema: &Value, value: &Value, place: &str, wrong: &mut Vec<(String, St
             let keys = list(schema, "x-kubernetes-list-map-keys");
             let mut seen = BTreeSet::new();
             for (at, one) in all.iter().enumerate() {
-                let key: Vec<String> = keys.iter().map(|key| one[key.as_str().unwrap()].to_string()).collect();
+                let key: Vec<String> =
+                    keys.iter().map(|key| one[key.as_str().unwrap()].to_string()).collect();
                 if !keys.is_empty() && !seen.insert(key) {
                     wrong.push((format!("{place}[{at}]"), "Duplicate value".to_owned()));
                 }

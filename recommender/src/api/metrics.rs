@@ -413,6 +413,7 @@ fn objects(text: &mut Text, context: &Context) {
         counts.conflicts,
     );
     text.count("kubernetes_status_failures", "Statuses not written for another reason.", counts.failures);
+    text.count("kubernetes_checkpoint_writes", "Checkpoints written.", counts.checkpoint_writes);
 }
 
 /// Engines outside, all together.

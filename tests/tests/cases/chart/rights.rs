@@ -103,8 +103,12 @@ fn accounts_may_what_they_need_and_agents_nothing() -> Result<()> {
     let (objects, rest): (Vec<_>, Vec<_>) =
         rest.into_iter().partition(|(who, ..)| who.contains("recommender-objects"));
     assert!(
-        objects.len() == 6
-            && objects.iter().all(|(_, what, verbs)| verbs != "patch" || what.ends_with("/status")),
+        objects.len() == 7
+            && objects.iter().all(|(_, what, verbs)| match verbs.as_str() {
+                "get" | "list,watch" => true,
+                "patch" => what.ends_with("/status"),
+                verbs => verbs == "list,get,create,update" && what.ends_with("checkpoints"),
+            }),
         "{objects:?}"
     );
     assert!(view.len() > 15 && view.iter().all(|(.., verbs)| verbs == "list,watch"), "{view:?}");
