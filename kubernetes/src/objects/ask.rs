@@ -80,6 +80,11 @@ impl ApiServer {
         self.send(Method::PATCH, &path, "application/merge-patch+json", Some(patch)).await
     }
 
+    /// Changes fields of what is at a path.
+    pub(super) async fn merge(&self, path: &str, patch: &Value) -> Result<(), Refused> {
+        self.send(Method::PATCH, path, "application/merge-patch+json", Some(patch)).await.map(|_| ())
+    }
+
     /// Reads what is at a path.
     pub(super) async fn read(&self, path: &str) -> Result<Value, Refused> {
         self.send(Method::GET, path, "application/json", None).await

@@ -6,6 +6,7 @@
 mod ask;
 mod autoscaler;
 mod checkpoint;
+mod event;
 mod following;
 mod kept;
 mod meta;
@@ -15,6 +16,7 @@ mod target;
 pub use ask::Refused;
 pub use autoscaler::{Autoscaler, ContainerPolicy, NAME, ResourcePolicy, Spec, TargetRef};
 pub use checkpoint::{CHECKPOINTS, Checkpoint, CheckpointHistogram, CheckpointStatus};
+pub use event::PodEvent;
 pub use following::{AUTOSCALERS, Asking, KINDS, OWN};
 pub use kept::{Kept, Key};
 pub use meta::Meta;

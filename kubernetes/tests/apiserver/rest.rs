@@ -21,7 +21,7 @@ use super::store::{Frozen, Key, Store};
 use super::watches;
 
 /// Group, plural and kind of what is served; those in no namespace.
-const KINDS: [(&str, &str, &str); 36] = [
+const KINDS: [(&str, &str, &str); 37] = [
     ("", "nodes", "Node"),
     ("", "pods", "Pod"),
     ("", "namespaces", "Namespace"),
@@ -42,6 +42,7 @@ const KINDS: [(&str, &str, &str); 36] = [
     ("batch", "jobs", "Job"),
     ("batch", "cronjobs", "CronJob"),
     ("coordination.k8s.io", "leases", "Lease"),
+    ("events.k8s.io", "events", "Event"),
     ("networking.k8s.io", "networkpolicies", "NetworkPolicy"),
     ("rbac.authorization.k8s.io", "clusterrolebindings", "ClusterRoleBinding"),
     ("rbac.authorization.k8s.io", "clusterroles", "ClusterRole"),
@@ -410,6 +411,14 @@ fn create(store: &mut Store, named: &Named, asked: &Asked) -> Response {
     }
     if let Err(refused) = admitted(named, &mut object) {
         return refused;
+    }
+    if named.kind == "Event" {
+        let needed = ["eventTime", "action", "reason", "reportingController", "reportingInstance", "type"];
+        let lacks = needed.iter().filter(|field| object[**field].as_str().is_none_or(str::is_empty));
+        let wrong: Vec<_> = lacks.map(|field| ((*field).to_owned(), "Required value".to_owned())).collect();
+        if !wrong.is_empty() {
+            return refusal::invalid(&named.group, named.kind, &name, &wrong);
+        }
     }
     let made = store.put(&named.collection(), object);
     ok(StatusCode::CREATED, made.to_string())

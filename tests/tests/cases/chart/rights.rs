@@ -96,7 +96,14 @@ fn granted(all: &[Value]) -> Result<Vec<(String, String, String)>> {
 fn accounts_may_what_they_need_and_agents_nothing() -> Result<()> {
     let helm = Helm::find();
     require!(helm.is_ok(), format!("{:#}", helm.unwrap_err()));
-    let all = helm?.rendered(NAMESPACE, &[json!({})])?.remove(0);
+    let helm = helm?;
+    let told = granted(&helm.rendered(NAMESPACE, &[json!({ "recommender": { "events": true } })])?.remove(0))?;
+    let events: Vec<_> = told.iter().filter(|(who, ..)| who.contains("recommender-events")).collect();
+    assert!(
+        matches!(&events[..], [(_, what, verbs)] if what == "events.k8s.io/events" && verbs == "create,patch"),
+        "{events:?}"
+    );
+    let all = helm.rendered(NAMESPACE, &[json!({})])?.remove(0);
     let (view, rest): (Vec<_>, Vec<_>) =
         granted(&all)?.into_iter().partition(|(who, ..)| who.contains("recommender-view"));
     // These are checked where they are used, too.
