@@ -4,9 +4,11 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
+use common::apiserver::definition::Definition;
 use common::apiserver::{ApiServer, Mood};
 use common::{Agent, Link, Running, http, until};
 use evenkeel_recommender::config::{Config, Span};
@@ -84,6 +86,10 @@ async fn told(api: &ApiServer, name: &str, kind: &str, want: &str) -> Value {
     .await
 }
 
+fn fields(of: &Value) -> BTreeSet<String> {
+    of.as_object().unwrap_or_else(|| panic!("{of}")).keys().cloned().collect()
+}
+
 async fn policy(running: &Running, name: &str) -> Value {
     let (_, text) = http(running.http, "GET", &format!("/api/v1/policies/shop/{name}"), "").await;
     serde_json::from_str(&text).unwrap_or_default()
@@ -125,6 +131,12 @@ async fn objects_are_policies_and_are_told_what_is_recommended() {
         "{status}"
     );
     assert_eq!(main["cappedBy"]["cpu"], json!(["policy min"]));
+    // What is written and what the definition keeps are the same fields.
+    let schema = Definition::shipped().schema()["properties"]["status"].clone();
+    let of_container = &schema["properties"]["recommendation"]["properties"]["containers"]["items"];
+    assert_eq!(fields(main), fields(&of_container["properties"]));
+    let condition_fields = fields(&schema["properties"]["conditions"]["items"]["properties"]);
+    assert_eq!(fields(&status["conditions"][0]), condition_fields);
     assert_eq!(
         (&status["observedGeneration"], condition(&status, "Selects").unwrap()["reason"].clone()),
         (&json!(1), json!("Governs"))
@@ -149,6 +161,13 @@ async fn objects_are_policies_and_are_told_what_is_recommended() {
     assert!(http(running.http, "POST", "/api/v1/policies", &mine.to_string()).await.0 < 300);
     let status = told(&api, "web", "Conflict", "True").await;
     assert_eq!(status["conflicts"], json!([{ "policy": "shop/all", "containers": 1, "governs": false }]));
+    let whole: BTreeSet<String> = fields(&status).into_iter().chain(["recommendation".to_owned()]).collect();
+    assert_eq!(whole, fields(&schema["properties"]));
+    assert_eq!(
+        fields(&status["conflicts"][0]),
+        fields(&schema["properties"]["conflicts"]["items"]["properties"])
+    );
+    until(|| async { verbose(&running).await.contains("objects: ok").then_some(()) }).await;
     assert_eq!(
         (&status["recommendation"], condition(&status, "Selects").unwrap()["reason"].clone()),
         (&Value::Null, json!("Overruled"))

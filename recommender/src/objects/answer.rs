@@ -83,7 +83,7 @@ fn lines_of<'a>(lines: &'a Lines<'_>, means: &'a Means) -> Vec<&'a Line> {
 }
 
 /// What checkpoints know of containers, where they count.
-fn known<'a>(means: &'a Means) -> impl Iterator<Item = (&'a str, &'a Known)> {
+fn known(means: &Means) -> impl Iterator<Item = (&str, &Known)> {
     let all = means.known.iter().map(|(name, known)| (name.as_str(), known));
     all.filter(|(name, _)| runs(means, name))
 }

@@ -22,13 +22,16 @@ use super::store::created;
 /// Version of the file.
 const VERSION: u64 = 1;
 
+/// Namespace and name.
+type Key = (String, String);
+
 /// Policies of the cluster.
 #[derive(Debug)]
 pub(super) struct Cluster {
     /// Its name, where it is asked.
     name: Option<Arc<str>>,
     file: PathBuf,
-    policies: BTreeMap<(String, String), Dated>,
+    policies: BTreeMap<Key, Dated>,
 }
 
 impl Cluster {
@@ -48,11 +51,13 @@ impl Cluster {
 
     /// Takes what there is now; whether anything is another one.
     pub(super) fn replace(&mut self, all: Vec<Policy>) -> bool {
-        let all: BTreeMap<(String, String), Dated> = all.into_iter().map(keyed).collect();
-        let is_same = |(a, b): ((&(String, String), &Dated), (&(String, String), &Dated))| {
-            a.0 == b.0 && a.1.created_ms == b.1.created_ms && a.1.policy.is_same(&b.1.policy)
+        let all: BTreeMap<Key, Dated> = all.into_iter().map(keyed).collect();
+        let is_same = |(key, now): (&Key, &Dated)| {
+            self.policies.get(key).is_some_and(|before| {
+                before.created_ms == now.created_ms && before.policy.is_same(&now.policy)
+            })
         };
-        if self.policies.len() == all.len() && self.policies.iter().zip(&all).all(is_same) {
+        if self.policies.len() == all.len() && all.iter().all(is_same) {
             return false;
         }
         self.policies = all;
@@ -86,14 +91,14 @@ impl Cluster {
     }
 }
 
-fn keyed(policy: Policy) -> ((String, String), Dated) {
+fn keyed(policy: Policy) -> (Key, Dated) {
     let key = (policy.namespace.clone(), policy.name.clone());
     // Every object of a cluster says when it was made.
     let created_ms = created(&policy).unwrap_or_default();
     (key, Dated { policy: Arc::new(policy), created_ms })
 }
 
-fn read(file: &std::path::Path) -> io::Result<BTreeMap<(String, String), Dated>> {
+fn read(file: &std::path::Path) -> io::Result<BTreeMap<Key, Dated>> {
     let damaged = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
     let text: Value =
         serde_json::from_slice(&private::read(file)?).map_err(|error| damaged(error.to_string()))?;
