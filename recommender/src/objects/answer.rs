@@ -93,20 +93,25 @@ fn answer(desk: &Desk<'_>, lines: &Lines<'_>, means: &Means) -> Found {
     let all = lines_of(lines, means);
     let names = all.iter().map(|line| line.asked.container.as_str());
     let parts = parts(&means.object, names.chain(known(means).map(|(name, _)| name)));
+    let rule_of =
+        |line: &Line| list::governing(desk, line).0.map_or(&desk.advisor.default, |governing| governing.rule);
     for line in &all {
-        let rule = list::governing(desk, line).0.map_or(&desk.advisor.default, |governing| governing.rule);
+        let rule = rule_of(line);
         let raw = desk.raw(&line.asked, &rule.of_pod(parts), line.now.requests);
         let before = containers.entry(&line.asked.container).or_default();
         raw.answers.iter().zip(before).for_each(|(answer, before)| greater(before, answer));
     }
     for (name, saved) in known(means) {
         let own = containers.entry(name).or_default();
+        let line = all.iter().find(|line| line.asked.container == name);
+        let rule = line.map_or(&desk.advisor.default, |line| rule_of(line));
+        let params = rule.beside_checkpoints(parts);
         for resource in Resource::ALL {
             let own = &mut own[index(resource)];
             // Where the own store knows enough, it is the truth.
             if own.as_ref().is_none_or(|own| !own.evidence().is_enough()) {
                 let of = all.iter().copied().filter(|line| line.asked.container == name);
-                let after = estimated(desk, of, resource, parts, Some(&saved[index(resource)]));
+                let after = estimated(desk, of, resource, params, Some(&saved[index(resource)]));
                 greater(own, &after.answer(None));
             }
         }
@@ -131,10 +136,9 @@ fn estimated<'a>(
     desk: &Desk<'_>,
     lines: impl Iterator<Item = &'a Line>,
     resource: Resource,
-    parts: usize,
+    params: vpa::Params,
     saved: Option<&Saved>,
 ) -> Estimator {
-    let params = vpa::Params::default().of_pod(parts);
     let new = || match saved {
         Some(saved) => Estimator::of_saved(params, resource, saved),
         None => Estimator::new(params, resource),
@@ -159,11 +163,12 @@ fn checkpoints(desk: &Desk<'_>, lines: &Lines<'_>, means: &Means) -> Vec<Checkpo
         .chain(known(means).map(|(name, _)| name))
         .collect();
     let of = |name: &&str| {
+        let params = vpa::Params::default();
         let estimators = Resource::ALL.map(|resource| {
             let lines = || all.iter().copied().filter(|line| line.asked.container == *name);
-            let own = estimated(desk, lines(), resource, 1, None);
+            let own = estimated(desk, lines(), resource, params, None);
             match means.known.get(*name).filter(|_| !own.answer(None).evidence().is_enough()) {
-                Some(saved) => estimated(desk, lines(), resource, 1, Some(&saved[index(resource)])),
+                Some(saved) => estimated(desk, lines(), resource, params, Some(&saved[index(resource)])),
                 None => own,
             }
         });
@@ -220,6 +225,12 @@ mod tests {
         {
             let rule = rule(name);
             assert_eq!(rule.of_pod(containers).key() == rule.key(), is_same, "{name} {containers}");
+            let least = rule.beside_checkpoints(containers).min_memory_bytes;
+            assert_eq!(
+                least,
+                if name == "vpa" { (250 << 20) / containers.max(1) as u64 } else { 0 },
+                "{name}"
+            );
         }
     }
 }

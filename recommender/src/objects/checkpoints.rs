@@ -34,6 +34,8 @@ pub(super) type OfObject = Arc<BTreeMap<String, Known>>;
 #[derive(Debug)]
 struct Entry {
     known: OfObject,
+    /// They could be read.
+    is_read: bool,
     written: Option<Instant>,
 }
 
@@ -43,6 +45,8 @@ pub(super) struct Checkpoints {
     of: Mutex<HashMap<String, Entry>>,
     /// When namespaces may be asked about again.
     not_before: Mutex<HashMap<String, Instant>>,
+    /// Why some could not be read.
+    unread: Mutex<Option<String>>,
 }
 
 impl Checkpoints {
@@ -54,29 +58,37 @@ impl Checkpoints {
         self.not_before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads those of objects that are new; what cannot be read now is told, where who asks may not.
-    pub(super) async fn read(&self, all: &[Arc<Autoscaler>], api: &ApiServer) -> Option<String> {
-        let mut trouble = None;
+    /// Why some are not read.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let is_read = self.entries().values().all(|entry| entry.is_read);
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|_| !is_read)
+    }
+
+    /// Reads those of objects that are new, and again those that could not be read.
+    pub(super) async fn read(&self, all: &[Arc<Autoscaler>], api: &ApiServer) {
         let now = Instant::now();
         {
             let there: BTreeSet<&str> = all.iter().map(|object| object.metadata.uid.as_str()).collect();
             self.entries().retain(|uid, _| there.contains(uid.as_str()));
             self.pauses().retain(|_, until| *until > now);
         }
-        let new = |object: &&Arc<Autoscaler>| !self.entries().contains_key(&object.metadata.uid);
+        let new = |object: &&Arc<Autoscaler>| {
+            self.entries().get(&object.metadata.uid).is_none_or(|entry| !entry.is_read)
+        };
         let namespaces: BTreeSet<&str> =
             all.iter().filter(new).map(|object| object.metadata.namespace.as_str()).collect();
         let open: Vec<&str> =
             namespaces.into_iter().filter(|one| !self.pauses().contains_key(*one)).take(LISTED).collect();
         for namespace in open {
-            let found = match api.checkpoints(namespace).await {
-                Ok(found) => found,
+            let (found, is_read) = match api.checkpoints(namespace).await {
+                Ok(found) => (found, true),
                 // Nobody has ever written one.
-                Err(Refused::Absent(_)) => Vec::new(),
+                Err(Refused::Absent(_)) => (Vec::new(), true),
                 Err(Refused::Forbidden(why)) => {
-                    trouble = Some(format!("checkpoints of {namespace} are not read: {why}"));
+                    let why = format!("checkpoints of {namespace} are not read: {why}");
+                    *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
                     self.pauses().insert(namespace.to_owned(), now + REFUSED);
-                    Vec::new()
+                    (Vec::new(), false)
                 }
                 Err(error) => {
                     debug!(%error, namespace, "checkpoints were not read, and are asked for again");
@@ -86,11 +98,10 @@ impl Checkpoints {
             for object in all.iter().filter(|object| object.metadata.namespace == namespace).filter(new) {
                 let own = found.iter().filter(|one| one.autoscaler == object.metadata.name);
                 let known = own.map(|one| (one.container.clone(), known(&one.status))).collect();
-                let entry = Entry { known: Arc::new(known), written: None };
+                let entry = Entry { known: Arc::new(known), is_read, written: None };
                 self.entries().insert(object.metadata.uid.clone(), entry);
             }
         }
-        trouble
     }
 
     /// What is known of an object; nothing before its checkpoints were read.

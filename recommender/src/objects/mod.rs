@@ -44,8 +44,6 @@ pub(crate) struct Objects {
     /// What the definition of Evenkeel's own objects does not keep.
     dropped: Mutex<Option<String>>,
     checkpoints: Checkpoints,
-    /// Why checkpoints are not read.
-    unread: Mutex<Option<String>>,
     asked: AtomicU64,
     waiting: AtomicU64,
     writes: AtomicU64,
@@ -89,14 +87,13 @@ impl Objects {
         }
         let asking = Asking::start(&section.source(), Pace::default()).await?;
         let (asked, waiting, writes, conflicts, failures, checkpoint_writes) = Default::default();
-        let (targets, checkpoints, refused, dropped, unread) = Default::default();
+        let (targets, checkpoints, refused, dropped) = Default::default();
         Ok(Some(Arc::new(Self {
             asking,
             targets,
             refused,
             dropped,
             checkpoints,
-            unread,
             asked,
             waiting,
             writes,
@@ -136,7 +133,7 @@ impl Objects {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let told = followed::trouble(&status, true).into_iter().chain(refused.map(|refused| refused.why));
-        let unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let unread = self.checkpoints.trouble();
         let all: Vec<String> = absent.into_iter().chain(told).chain(dropped).chain(unread).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
@@ -219,9 +216,7 @@ async fn round(objects: &Objects, followed: &Followed, context: &Context, writer
         return;
     }
     let api = objects.asking.api();
-    if let Some(unread) = objects.checkpoints.read(&all, api).await {
-        *objects.unread.lock().unwrap_or_else(PoisonError::into_inner) = Some(unread);
-    }
+    objects.checkpoints.read(&all, api).await;
     let mut means = find::all(&all, view, &objects.targets, api).await;
     // One whose checkpoints are not known yet goes on to say what it says.
     means.retain_mut(|means| {

@@ -274,6 +274,20 @@ mod tests {
         assert!(is_news(&Value::Null, &before));
     }
 
+    #[test]
+    fn what_an_older_definition_drops_is_named() {
+        let written = json!({ "conditions": [], "recommendation": { "containers": [{ "name": "a" }] }, "conflicts": null });
+        assert_eq!(dropped(&written, &written), None);
+        let told = dropped(&written, &json!({ "conditions": [], "recommendation": {} })).unwrap();
+        assert!(
+            told.contains("does not keep status.recommendation as") && told.contains("apply crd.yaml"),
+            "{told}"
+        );
+        assert!(
+            dropped(&written, &Value::Null).unwrap().contains("status.conditions, status.recommendation")
+        );
+    }
+
     fn object(version: &str, status: &Value) -> Arc<Autoscaler> {
         let metadata = json!({ "name": "a", "namespace": "n", "uid": "u", "resourceVersion": version });
         let object = json!({ "metadata": metadata, "spec": {}, "status": status });

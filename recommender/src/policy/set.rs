@@ -101,3 +101,39 @@ impl Set {
         (selecting.first().and_then(|at| self.get(*at)), selecting)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_rightsizing::policy::{Goals, read};
+
+    use super::*;
+    use crate::recommend::rules::choose;
+
+    #[test]
+    fn an_object_of_a_cluster_selects_nothing_in_another_one() {
+        let dated = |name: &str, created_ms| {
+            let text = format!(
+                "apiVersion: evenkeel.dev/v1\nkind: Policy\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{target: {{}}}}\n"
+            );
+            Dated { policy: Arc::new(read(&text).unwrap()), created_ms }
+        };
+        // The older one goes first, wherever it is from.
+        let all = [(dated("mine", 2), Source::Applied), (dated("its", 1), Source::Cluster("east".into()))];
+        let rule = |_: &Policy| {
+            Ok(choose("vpa", &Default::default(), &Goals::default(), &Default::default()).unwrap())
+        };
+        let set = Set::new(all.into_iter(), rule);
+        for (cluster, governs, selecting) in
+            [(Some("east"), "its", 2), (Some("west"), "mine", 1), (None, "its", 2)]
+        {
+            let (governing, places) = set.governing((cluster, "shop"), [("app", "web")]);
+            assert_eq!(
+                (governing.unwrap().policy.name.as_str(), places.len()),
+                (governs, selecting),
+                "{cluster:?}"
+            );
+        }
+        assert!(set.governing((Some("east"), "elsewhere"), [("app", "web")]).0.is_none());
+        assert_eq!(set.source(0).unwrap().to_string(), "cluster");
+    }
+}

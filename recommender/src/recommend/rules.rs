@@ -89,6 +89,14 @@ impl Chosen {
     }
 }
 
+impl Chosen {
+    /// With what parameters a checkpoint is read beside it, for one of so many containers of a pod: a least is had by the rule `vpa` alone.
+    pub(crate) fn beside_checkpoints(&self, containers: usize) -> vpa::Params {
+        let bare = vpa::Params { min_cpu_micro: 0, min_memory_bytes: 0, ..vpa::Params::default() };
+        self.vpa.map_or(bare, |params| params.of_pod(containers))
+    }
+}
+
 /// A rule by its name. `goals` go over `parameters`, these over what the configuration says.
 ///
 /// # Errors
