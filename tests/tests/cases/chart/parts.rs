@@ -10,7 +10,7 @@ pub(crate) const NAMESPACE: &str = "keel";
 pub(crate) fn variants() -> Vec<Value> {
     vec![
         json!({}),
-        json!({ "agent": { "mode": "enforce" }, "recommender": { "view": false }, "access": { "create": false } }),
+        json!({ "agent": { "mode": "enforce" }, "recommender": { "view": false, "recommend": false }, "access": { "create": false } }),
         json!({
             "namespace": { "create": true }, "labels": { "team": "platform" }, "imagePullSecrets": [{ "name": "registry" }],
             "agent": {

@@ -97,7 +97,8 @@ fn accounts_may_what_they_need_and_agents_nothing() -> Result<()> {
     let helm = Helm::find();
     require!(helm.is_ok(), format!("{:#}", helm.unwrap_err()));
     let helm = helm?;
-    let told = granted(&helm.rendered(NAMESPACE, &[json!({ "recommender": { "events": true } })])?.remove(0))?;
+    let told =
+        granted(&helm.rendered(NAMESPACE, &[json!({ "recommender": { "events": true } })])?.remove(0))?;
     let events: Vec<_> = told.iter().filter(|(who, ..)| who.contains("recommender-events")).collect();
     assert!(
         matches!(&events[..], [(_, what, verbs)] if what == "events.k8s.io/events" && verbs == "create,patch"),
