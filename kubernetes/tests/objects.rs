@@ -9,12 +9,15 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use apiserver::ApiServer;
+use apiserver::definition::Definition;
 use evenkeel_kubernetes::objects::{
-    AUTOSCALERS, Asking, Autoscaler, Found, NAME, Refused, Resolved, TargetRef, Targets, is_same, patch,
-    status,
+    AUTOSCALERS, Asking, Autoscaler, Checkpoint, CheckpointHistogram, CheckpointStatus, Found, NAME, OWN,
+    PodEvent, Refused, Resolved, TargetRef, Targets, is_same, patch, status,
 };
 use evenkeel_kubernetes::{Pace, Source, State};
 use http::Request;
+use http_body_util::BodyExt as _;
+use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -32,6 +35,32 @@ struct Cluster {
 impl Cluster {
     /// Nothing where a real one has no such kind.
     async fn start(test: &str) -> Option<Self> {
+        let cluster = Self::connect(test).await;
+        until("listed", || async { cluster.state() != State::Listing }).await;
+        if cluster.fixture.is_none() && cluster.state() == State::Absent {
+            assert!(std::env::var_os("CI").is_none(), "this cluster has no VerticalPodAutoscaler");
+            eprintln!("not run: this cluster has no VerticalPodAutoscaler");
+            return None;
+        }
+        cluster.open().await;
+        Some(cluster)
+    }
+
+    /// One that has the shipped definition of Evenkeel's own objects.
+    async fn with_own(test: &str) -> Self {
+        let cluster = Self::connect(test).await;
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let definition = Definition::shipped().object;
+        let made = cluster.answer("POST", definitions, &definition).await;
+        // It may be there from before.
+        assert!(matches!(made.0, 201 | 409), "{made:?}");
+        let own = || cluster.asking.status().into_iter().find(|status| *status.kind == *OWN).unwrap().state;
+        until("the definition is served", || async { own() == State::Watching }).await;
+        cluster.open().await;
+        cluster
+    }
+
+    async fn connect(test: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let url = std::env::var_os("APISERVER");
         let fixture = if url.is_some() { None } else { Some(ApiServer::start().await) };
@@ -54,20 +83,26 @@ impl Cluster {
         };
         let asking = Asking::start(&source, pace).await.unwrap();
         let namespace = format!("evenkeel-test-{test}-{}", std::process::id());
-        let cluster =
-            Self { fixture, client: Client::try_from(config).unwrap(), asking, namespace, _dir: dir };
-        until("listed", || async { cluster.state() != State::Listing }).await;
-        if cluster.fixture.is_none() {
-            if cluster.state() == State::Absent {
-                assert!(std::env::var_os("CI").is_none(), "this cluster has no VerticalPodAutoscaler");
-                eprintln!("not run: this cluster has no VerticalPodAutoscaler");
-                return None;
-            }
+        Self { fixture, client: Client::try_from(config).unwrap(), asking, namespace, _dir: dir }
+    }
+
+    /// Makes the namespace, which the fixture does not ask for.
+    async fn open(&self) {
+        if self.fixture.is_none() {
             let namespace =
-                json!({ "kind": "Namespace", "apiVersion": "v1", "metadata": { "name": cluster.namespace } });
-            cluster.ask("POST", "/api/v1/namespaces", &namespace).await;
+                json!({ "kind": "Namespace", "apiVersion": "v1", "metadata": { "name": self.namespace } });
+            self.ask("POST", "/api/v1/namespaces", &namespace).await;
         }
-        Some(cluster)
+    }
+
+    /// Status and body, whatever they are.
+    async fn answer(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let request = Request::builder().method(method).uri(path).header("Content-Type", "application/json");
+        let request = request.body(Body::from(body.to_string().into_bytes())).unwrap();
+        let answer = self.client.send(request).await.unwrap();
+        let status = answer.status().as_u16();
+        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&bytes).unwrap_or_default())
     }
 
     fn state(&self) -> State {
@@ -238,5 +273,121 @@ async fn definitions_that_come_and_go_are_seen_and_an_answer_is_not_made_up() {
     let asked = targets.ask(cluster.asking.api(), &cluster.namespace, &target).await;
     assert!(matches!(asked, Err(Refused::Later(..))), "{asked:?}");
     assert!(targets.known(&cluster.namespace, &target).is_none());
+    cluster.end().await;
+}
+
+/// The shipped definition, on a server that takes it or does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn own_objects_are_checked_followed_and_written_to() {
+    let cluster = Cluster::with_own("own").await;
+    let namespace = cluster.namespace.clone();
+    let at = format!("/apis/evenkeel.dev/v1/namespaces/{namespace}/verticalpodautoscalers");
+    let object = |name: &str, spec: Value| json!({ "kind": "VerticalPodAutoscaler", "apiVersion": "evenkeel.dev/v1", "metadata": { "name": name }, "spec": spec });
+    let bounds = |cpu: Value| json!({ "containers": [{ "name": "*", "requests": { "cpu": cpu } }] });
+    let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" });
+    for (spec, field) in [
+        (json!({}), "spec"),
+        (json!({ "target": {}, "targetRef": target }), "spec"),
+        (json!({ "target": {}, "updatePolicy": { "mode": "on" } }), "spec.updatePolicy.mode"),
+        (
+            json!({ "target": {}, "updatePolicy": { "mode": "off" }, "initialResourcesPolicy": "always" }),
+            "spec",
+        ),
+        (
+            json!({ "target": {}, "resourcesPolicy": bounds(json!({ "min": "2", "max": "1500m" })) }),
+            "requests.cpu",
+        ),
+        (json!({ "target": {}, "resourcesPolicy": bounds(json!({ "min": "-1" })) }), "requests.cpu.min"),
+        (json!({ "target": {}, "goals": { "memory": { "over": 0 } } }), "spec.goals.memory.over"),
+    ] {
+        let (code, told) = cluster.answer("POST", &at, &object("wrong", spec)).await;
+        let told = told["message"].as_str().unwrap_or_default().to_owned();
+        assert!(code == 422 && told.contains(field), "{code} {told}");
+    }
+    let spec = json!({ "targetRef": target, "updatePolicy": {}, "resourcesPolicy": bounds(json!({ "min": "50m", "max": 2 })), "frob": 1 });
+    assert_eq!(cluster.answer("POST", &at, &object("web", spec)).await.0, 201);
+    let own = || {
+        let all = cluster.asking.kept().all(OWN);
+        all.into_iter().find(|object| object.metadata.namespace == namespace)
+    };
+    until("the object", || async { own().is_some() }).await;
+    let first = own().unwrap();
+    let written = first.as_written();
+    assert_eq!(
+        (&written["frob"], &written["updatePolicy"]["mode"], first.metadata.generation),
+        (&Value::Null, &json!("auto"), 1)
+    );
+    let condition = json!({ "type": "Selects", "status": "True", "lastTransitionTime": "2026-11-21T01:42:24Z", "reason": "Governs" });
+    let requests = json!({ "cpu": "250m", "memory": "64Mi" });
+    let said = json!({
+        "conditions": [condition], "observedGeneration": 1, "conflicts": [{ "policy": "a/b", "containers": 1, "governs": true }],
+        "recommendation": { "containers": [{
+            "name": "main", "resources": { "requests": requests }, "confidence": { "cpu": 0.5 }, "cappedBy": { "cpu": ["policy min"] },
+        }]},
+    });
+    let api = cluster.asking.api();
+    let made = api.patch_status(OWN, &namespace, "web", &patch(&first, &said)).await.unwrap();
+    assert!(is_same(&made["status"], &said) && made["metadata"]["generation"] == 1, "{made}");
+    let again = api.patch_status(OWN, &namespace, "web", &patch(&first, &said)).await;
+    assert!(matches!(again, Err(Refused::Conflict(_))), "{again:?}");
+    // What is gone is taken out.
+    until("the watch", || async { own().is_some_and(|object| object.status != Value::Null) }).await;
+    let second = own().unwrap();
+    let less = json!({ "conditions": said["conditions"], "observedGeneration": 1, "recommendation": null, "conflicts": null });
+    let made = api.patch_status(OWN, &namespace, "web", &patch(&second, &less)).await.unwrap();
+    assert!(is_same(&made["status"], &less), "{made}");
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checkpoints_and_events_are_written_and_written_again() {
+    let Some(cluster) = Cluster::start("written").await else { return };
+    cluster.make("web", "evenkeel").await;
+    let (of, api, namespace) = (cluster.one().await, cluster.asking.api(), &cluster.namespace);
+    let checkpoint = |bucket: usize, samples: u64| Checkpoint {
+        autoscaler: "web".into(),
+        container: "main".into(),
+        status: CheckpointStatus {
+            cpu_histogram: CheckpointHistogram {
+                bucket_weights: [(bucket, 10_000)].into(),
+                reference_timestamp: Some("2026-11-21T00:00:00Z".into()),
+                total_weight: 0.3,
+            },
+            last_update_time: Some("2026-11-21T00:02:00Z".into()),
+            total_samples_count: samples,
+            ..CheckpointStatus::default()
+        },
+    };
+    assert_eq!(api.checkpoints(namespace).await.unwrap(), []);
+    for (bucket, samples) in [(3, 10), (4, 20)] {
+        let checkpoint = checkpoint(bucket, samples);
+        api.write_checkpoint(&of, &checkpoint).await.unwrap();
+        assert_eq!(
+            api.checkpoints(namespace).await.unwrap(),
+            [checkpoint],
+            "weights that are gone are taken out"
+        );
+    }
+    let event = PodEvent {
+        namespace: namespace.clone(),
+        pod: "web-1".into(),
+        uid: "00000000-0000-4000-8000-000000000001".into(),
+        container: Some("main".into()),
+        node: "node-1".into(),
+        reason: "OOMKill",
+        action: "Kill",
+        is_warning: true,
+        note: "killed".into(),
+        at: "2026-11-21T01:43:47.216099Z".into(),
+        number: 1,
+    };
+    api.tell(&event).await.unwrap();
+    assert!(matches!(api.tell(&event).await, Err(Refused::Conflict(_))));
+    api.tell_again(&event, 2, "2026-11-21T01:44:47.000000Z").await.unwrap();
+    let place = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events/{}", event.name());
+    let made = cluster.ask("GET", &place, &Value::Null).await;
+    assert_eq!((&made["series"]["count"], &made["reason"]), (&json!(2), &json!("OOMKill")));
+    let other = PodEvent { number: 2, ..event };
+    assert!(matches!(api.tell_again(&other, 2, &other.at).await, Err(Refused::Absent(_))));
     cluster.end().await;
 }

@@ -104,6 +104,11 @@ impl Followed {
         Ok(Snapshot { cluster, report })
     }
 
+    /// The uid of a pod that is on a node.
+    pub(crate) fn uid_on(&self, node: &str, namespace: &str, pod: &str) -> Option<String> {
+        self.watching.view().uid_on(node, namespace, pod)
+    }
+
     /// What an answer does not rest on, for who reads it.
     pub(crate) fn notes(&self) -> Vec<String> {
         let status = self.status();

@@ -43,6 +43,7 @@ use crate::audit::{Audit, Object, Outcome, Recorder, Ticket};
 use crate::authority::Authority;
 use crate::authority::service::{Enrollment, MAX_MESSAGE};
 use crate::config::{Config, InForce, Sources};
+use crate::events::Events;
 use crate::followed::Followed;
 use crate::identity::{Access, Door, Kubernetes};
 use crate::ingest::service::Ingestion;
@@ -192,7 +193,10 @@ impl Recommender {
         let followed = followed.context("no view of the Kubernetes cluster (kubernetes.view)")?;
         let objects = Objects::open(&config.kubernetes).await;
         let objects = objects.context("no objects of the Kubernetes cluster (kubernetes.recommend)")?;
+        let events = Events::open(&config.kubernetes).await;
+        let events = events.context("no Events to the Kubernetes cluster (kubernetes.events)")?;
         let readiness = readiness.with_kubernetes(kubernetes).with_followed(followed).with_objects(objects);
+        let readiness = readiness.with_events(events);
         let readiness = Arc::new(readiness);
         let stored = Arc::new(Stored::open(config.state_dir.join("recommendations")));
         let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored), clock.clone());
@@ -234,6 +238,7 @@ impl Recommender {
             Context::new(engine, &live, stored, gates, Arc::clone(&access), Arc::clone(&readiness))?;
         let watching = tokio::spawn(crate::capacity::watch::run(context.clone(), stopped.clone()));
         let recommending = tokio::spawn(crate::objects::run(context.clone(), stopped.clone()));
+        let telling = tokio::spawn(crate::events::run(context.clone(), stopped.clone()));
         site.open(context.clone());
         ingestion.open(Ingestion::new(
             context.engine.clone(),
@@ -275,6 +280,7 @@ impl Recommender {
         watchdog.abort();
         watching.abort();
         recommending.abort();
+        telling.abort();
         looking.abort();
         auditing.abort();
         // The last checkpoint seals and offers; the engines are given what they take at once.

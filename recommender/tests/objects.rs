@@ -318,16 +318,107 @@ async fn refusals_pass_and_each_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_without_the_kind_is_told_and_left_alone() {
+async fn a_cluster_without_the_kind_is_left_alone() {
     let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
     api.lacks("autoscaling.k8s.io", true);
     let running = started(dir.path(), &api).await;
+    // That the Vertical Pod Autoscaler is not installed is told by a metric, and is no trouble.
     until(|| async {
-        let text = http(running.http, "GET", "/readyz?verbose", "").await.1;
-        text.contains("objects: the cluster has none of the kinds").then_some(())
+        let (_, metrics) = http(running.http, "GET", "/metrics", "").await;
+        let known = |kind: &str, is: u8| {
+            metrics.contains(&format!("evenkeel_recommender_kubernetes_known{{kind=\"{kind}\"}} {is}\n"))
+        };
+        (known("VerticalPodAutoscaler", 0) && known("VerticalPodAutoscaler.evenkeel.dev", 1)).then_some(())
     })
     .await;
+    let text = http(running.http, "GET", "/readyz?verbose", "").await.1;
+    assert!(text.contains("objects: ok"), "{text}");
     assert_eq!(http(running.http, "GET", "/readyz", "").await.0, 200);
     assert_eq!(api.asked_for(AUTOSCALERS).len(), 1);
+    running.stop().await;
+}
+
+const CHECKPOINTS: &str = "/apis/autoscaling.k8s.io/v1/verticalpodautoscalercheckpoints";
+
+/// Seconds since 1970 as an API server writes them.
+fn rfc3339(seconds: u64) -> String {
+    let at = jiff::Timestamp::from_second(i64::try_from(seconds).unwrap()).unwrap();
+    at.to_string()
+}
+
+/// What the Vertical Pod Autoscaler's recommender knew of days of two cores and about a gibibyte.
+fn saved(object: &str, container: &str) -> Value {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let reference = rfc3339(now / 86_400 * 86_400);
+    // Buckets 48 and 37: about 1.9 cores and 1.1 GB.
+    let histogram = |bucket: &str, total: f64| json!({ "bucketWeights": { bucket: 10000 }, "referenceTimestamp": reference, "totalWeight": total });
+    json!({
+        "kind": "VerticalPodAutoscalerCheckpoint", "apiVersion": "autoscaling.k8s.io/v1",
+        "metadata": { "name": format!("{object}-{container}"), "namespace": "shop" },
+        "spec": { "vpaObjectName": object, "containerName": container },
+        "status": {
+            "version": "v3", "cpuHistogram": histogram("48", 400.0), "memoryHistogram": histogram("37", 5.0),
+            "firstSampleStart": rfc3339(now - 5 * 86_400), "lastSampleStart": rfc3339(now - 600),
+            "lastUpdateTime": rfc3339(now - 600), "totalSamplesCount": 7_000,
+        },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_changes_from_the_vertical_pod_autoscaler_and_back_loses_no_history() {
+    let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
+    deployment(&api, 0);
+    deployment(&api, 1);
+    let running = started(dir.path(), &api).await;
+    let _agent = measured(&running, &["web:1", "web:1"]).await;
+    let mut object = saved("web", "main");
+    let first = object["status"]["firstSampleStart"].clone();
+    object["metadata"]["labels"] = json!({ "kept": "yes" });
+    api.put(object);
+    api.put(saved("web", "gone"));
+    let mut wrong = saved("plain", "main");
+    wrong["status"]["version"] = "v2".into();
+    api.put(wrong);
+    api.put(web("web", json!({})));
+    api.put(autoscaler("plain", ("apps/v1", "Deployment", "w1"), json!({})));
+
+    // A minute of a quarter of a core is less than what was known.
+    let cpu =
+        |status: &Value| status["recommendation"]["containerRecommendations"][0]["target"]["cpu"].clone();
+    let known = told(&api, "web", "RecommendationProvided", "True").await;
+    assert!(
+        containers(&known).as_array().unwrap().len() == 1,
+        "a container that does not run is told nothing: {known}"
+    );
+    let millis: u64 = cpu(&known).as_str().unwrap().trim_end_matches('m').parse().unwrap();
+    assert!((2_000..3_000).contains(&millis), "{known}");
+    assert!(condition(&known, "LowConfidence").is_none(), "{known}");
+    let plain = told(&api, "plain", "RecommendationProvided", "True").await;
+    assert!(condition(&plain, "LowConfidence").is_some() && cpu(&plain) != cpu(&known), "{plain}");
+
+    // And back: what is known now, with what was known before.
+    let written = |name: &str| api.object(CHECKPOINTS, "shop", name);
+    let again = until(|| async {
+        written("web-main").filter(|one| one["status"]["totalSamplesCount"].as_u64() > Some(7_000))
+    })
+    .await;
+    let status = &again["status"];
+    let bucket = |bucket: &str| status["cpuHistogram"]["bucketWeights"][bucket].as_u64().unwrap_or_default();
+    assert_eq!((&status["version"], &again["metadata"]["labels"]), (&json!("v3"), &json!({ "kept": "yes" })));
+    assert_eq!((bucket("48"), &status["firstSampleStart"]), (10_000, &first));
+    assert!(status["memoryHistogram"]["bucketWeights"]["37"].is_u64(), "{status}");
+    let new = until(|| async { written("plain-main").filter(|one| one["status"]["version"] == "v3") }).await;
+    assert!(new["status"]["totalSamplesCount"].as_u64() >= Some(1), "{new}");
+    running.stop().await;
+
+    // Where they may not be read, that is told, and costs the objects nothing.
+    api.forbid("verticalpodautoscalercheckpoints", true);
+    let dir = tempfile::tempdir().unwrap();
+    let running = started(dir.path(), &api).await;
+    let _agent = measured(&running, &["web:1", "web:1"]).await;
+    api.put(web("other", json!({})));
+    told(&api, "other", "RecommendationProvided", "True").await;
+    let text = http(running.http, "GET", "/readyz?verbose", "").await.1;
+    assert!(text.contains("checkpoints of shop are not read: status 403"), "{text}");
     running.stop().await;
 }

@@ -204,9 +204,9 @@ fn parsed(text: &str, address: &Address) -> Result<Value, Failure> {
 }
 
 fn overview(objects: &[Value], wide: bool) -> Table {
-    let mut titles = vec!["NAMESPACE", "NAME", "MODE", "LIMITS", "RULE", "STATE"];
+    let mut titles = vec!["NAMESPACE", "NAME", "MODE", "LIMITS", "RULE", "STATE", "SOURCE"];
     if wide {
-        titles.extend(["CREATED", "SOURCE", "CONTAINERS", "CONFLICTS"]);
+        titles.extend(["CREATED", "CONTAINERS", "CONFLICTS"]);
     }
     let mut table = Table::new(&titles);
     for object in objects {
@@ -217,6 +217,9 @@ fn overview(objects: &[Value], wide: bool) -> Table {
             Some(Value::Bool(false)) => "off",
             mode => mode.and_then(Value::as_str).unwrap_or("auto"),
         };
+        let source = at("/status/source").unwrap_or("-");
+        // Which file it is takes a line's room.
+        let source = if wide { source } else { source.split(' ').next().unwrap_or(source) };
         let mut row: Vec<Cell> = vec![
             at("/metadata/namespace").unwrap_or("default").into(),
             at("/metadata/name").unwrap_or("-").into(),
@@ -224,6 +227,7 @@ fn overview(objects: &[Value], wide: bool) -> Table {
             at("/spec/resourcesPolicy/limits").unwrap_or("keep").into(),
             at("/spec/rule").unwrap_or("-").into(),
             state(list("/status/conditions")),
+            source.into(),
         ];
         if wide {
             let names = |items: &[Value], key: &str| {
@@ -232,7 +236,6 @@ fn overview(objects: &[Value], wide: bool) -> Table {
             };
             row.extend([
                 Cell::from(at("/metadata/creationTimestamp").unwrap_or("-")),
-                at("/status/source").unwrap_or("-").into(),
                 names(list("/status/recommendation/containers"), "name").into(),
                 names(list("/status/conflicts"), "policy").into(),
             ]);

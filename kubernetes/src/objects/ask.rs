@@ -52,11 +52,16 @@ impl From<Refusal> for Refused {
     }
 }
 
-/// Where an object of a kind is.
-pub(super) fn place(kind: &Kind, namespace: &str, name: &str) -> String {
+/// Where the objects of a kind in a namespace are.
+pub(super) fn collection(kind: &Kind, namespace: &str) -> String {
     // Of a kind in namespaces the path ends with the plural.
     let (root, plural) = kind.path.rsplit_once('/').unwrap_or(("", kind.path));
-    format!("{root}/namespaces/{}/{plural}/{}", escaped(namespace), escaped(name))
+    format!("{root}/namespaces/{}/{plural}", escaped(namespace))
+}
+
+/// Where an object of a kind is.
+pub(super) fn place(kind: &Kind, namespace: &str, name: &str) -> String {
+    format!("{}/{}", collection(kind, namespace), escaped(name))
 }
 
 impl ApiServer {
@@ -75,9 +80,24 @@ impl ApiServer {
         self.send(Method::PATCH, &path, "application/merge-patch+json", Some(patch)).await
     }
 
+    /// Changes fields of what is at a path.
+    pub(super) async fn merge(&self, path: &str, patch: &Value) -> Result<(), Refused> {
+        self.send(Method::PATCH, path, "application/merge-patch+json", Some(patch)).await.map(|_| ())
+    }
+
     /// Reads what is at a path.
     pub(crate) async fn read(&self, path: &str) -> Result<Value, Refused> {
         self.send(Method::GET, path, "application/json", None).await
+    }
+
+    /// Makes an object.
+    pub(super) async fn create(&self, path: &str, object: &Value) -> Result<(), Refused> {
+        self.send(Method::POST, path, "application/json", Some(object)).await.map(|_| ())
+    }
+
+    /// Puts an object in the place of another one, in the version that it names.
+    pub(super) async fn replace(&self, path: &str, object: &Value) -> Result<(), Refused> {
+        self.send(Method::PUT, path, "application/json", Some(object)).await.map(|_| ())
     }
 
     /// Sends a request; the kind is that of the body.

@@ -1,4 +1,5 @@
-//! `VerticalPodAutoscaler` of `autoscaling.k8s.io/v1`, as far as a recommender reads it, and what it does not heed of one.
+//! `VerticalPodAutoscaler` of `autoscaling.k8s.io/v1`, as far as a recommender reads it, and what it does not heed of one; and of
+//! `evenkeel.dev/v1`, whose spec is left to what reads policies.
 
 use std::collections::BTreeMap;
 
@@ -122,6 +123,23 @@ impl Autoscaler {
         let written = object["spec"].take();
         let spec = Option::<Spec>::deserialize(&written)?.unwrap_or_default();
         Ok(Self { metadata, spec, written, status: object["status"].take() })
+    }
+
+    /// One of Evenkeel's own, with its spec as it is written.
+    ///
+    /// # Errors
+    /// When it has no metadata.
+    pub fn own(json: &[u8]) -> Result<Self, serde_json::Error> {
+        let mut object: Value = serde_json::from_slice(json)?;
+        let metadata = Meta::deserialize(&object["metadata"])?;
+        let (written, status) = (object["spec"].take(), object["status"].take());
+        Ok(Self { metadata, spec: Spec::default(), written, status })
+    }
+
+    /// Its spec as it is written.
+    #[must_use]
+    pub fn as_written(&self) -> &Value {
+        &self.written
     }
 
     /// Whether a recommender of this name is to answer it: only where one of its `recommenders` has the name, as the Vertical Pod

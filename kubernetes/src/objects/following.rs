@@ -10,12 +10,22 @@ use crate::watch::{Followed, KindStatus, Pace, Takes};
 /// Objects of the Vertical Pod Autoscaler.
 pub static AUTOSCALERS: &Kind = &KINDS[0];
 
+/// Evenkeel's own objects, each of which is a policy.
+pub static OWN: &Kind = &KINDS[1];
+
 /// All kinds that are followed here. A cluster may have none of them: then each is asked for again about twice a minute.
-pub static KINDS: [Kind; 1] = [Kind {
-    name: "VerticalPodAutoscaler",
-    path: "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers",
-    metadata_only: false,
-}];
+pub static KINDS: [Kind; 2] = [
+    Kind {
+        name: "VerticalPodAutoscaler",
+        path: "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers",
+        metadata_only: false,
+    },
+    Kind {
+        name: "VerticalPodAutoscaler.evenkeel.dev",
+        path: "/apis/evenkeel.dev/v1/verticalpodautoscalers",
+        metadata_only: false,
+    },
+];
 
 /// Objects that are followed, and who is asked about what they name.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tokio::sync::watch;
 
-use super::{Autoscaler, Meta};
+use super::{Autoscaler, Meta, OWN};
 use crate::kinds::Kind;
 use crate::watch::Takes;
 
@@ -41,15 +41,20 @@ impl Kept {
         self.all.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Those of a kind.
+    #[must_use]
+    pub fn all(&self, kind: &'static Kind) -> Vec<Arc<Autoscaler>> {
+        let all = self.read();
+        let of_kind = all.iter().filter(|((of, ..), _)| *of == kind.name);
+        of_kind.map(|(_, entry)| Arc::clone(&entry.object)).collect()
+    }
+
     /// Those of a kind that ask for a recommender of this name.
     #[must_use]
     pub fn of(&self, kind: &'static Kind, recommender: &str) -> Vec<Arc<Autoscaler>> {
-        let all = self.read();
-        let of_kind = all.iter().filter(|((of, ..), _)| *of == kind.name);
-        of_kind
-            .filter(|(_, entry)| entry.object.is_for(recommender))
-            .map(|(_, entry)| Arc::clone(&entry.object))
-            .collect()
+        let mut all = self.all(kind);
+        all.retain(|object| object.is_for(recommender));
+        all
     }
 
     /// Told of every change.
@@ -83,7 +88,8 @@ impl Takes for Kept {
 
     fn put(&self, kind: &'static Kind, json: &[u8], mark: u32) -> Result<(), String> {
         let unreadable = |why: String| format!("{} that makes no sense: {why}", kind.name);
-        let object = match Autoscaler::read(json) {
+        let read = if kind == OWN { Autoscaler::own(json) } else { Autoscaler::read(json) };
+        let object = match read {
             Ok(object) => object,
             Err(error) => {
                 self.touch(kind, json, mark);

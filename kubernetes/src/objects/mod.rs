@@ -5,6 +5,8 @@
 
 mod ask;
 mod autoscaler;
+mod checkpoint;
+mod event;
 mod following;
 mod kept;
 mod meta;
@@ -13,8 +15,10 @@ mod target;
 
 pub use ask::Refused;
 pub use autoscaler::{Autoscaler, ContainerPolicy, NAME, ResourcePolicy, Spec, TargetRef};
-pub use following::{AUTOSCALERS, Asking, KINDS};
+pub use checkpoint::{CHECKPOINTS, Checkpoint, CheckpointHistogram, CheckpointStatus};
+pub use event::PodEvent;
+pub use following::{AUTOSCALERS, Asking, KINDS, OWN};
 pub use kept::{Kept, Key};
 pub use meta::Meta;
-pub use status::{Amounts, Found, Recommended, is_same, patch, status};
+pub use status::{Amounts, Found, OWN_CONDITIONS, Recommended, is_same, patch, stamped, status};
 pub use target::{Resolved, Targets};

@@ -117,6 +117,9 @@ const KNOWN: [&str; 7] = [
     "RecommendationProvided",
     NOT_HONOURED,
 ];
+/// Conditions of Evenkeel's own objects.
+pub const OWN_CONDITIONS: [&str; 6] =
+    ["ConfigUnsupported", "Conflict", "Evaluated", "InForce", "RecommendationProvided", "Selects"];
 /// The condition that names fields which change nothing.
 const NOT_HONOURED: &str = "evenkeel.dev/NotHonoured";
 const NO_PODS: (&str, &str) = ("NoPodsMatched", "No pods match this VPA object");
@@ -173,33 +176,42 @@ pub fn status(of: &Autoscaler, found: &Found, now: &str) -> Value {
     if !containers.is_empty() {
         recommendation.insert("containerRecommendations".into(), containers.into());
     }
+    let conditions = conditions.iter().map(Condition::plain).collect();
     json!({
-        "conditions": written(&conditions, before, now),
+        "conditions": stamped(conditions, before, &KNOWN, now),
         "observedGeneration": of.metadata.generation,
         "recommendation": recommendation,
     })
 }
 
-/// Conditions by name, each with the time since which it holds; those of others stay.
-fn written(conditions: &[Condition], before: &[Value], now: &str) -> Vec<Value> {
+impl Condition {
+    fn plain(&self) -> Value {
+        let status = if self.holds { "True" } else { "False" };
+        json!({ "type": self.kind, "status": status, "reason": self.reason, "message": self.message })
+    }
+}
+
+/// Conditions by name, each with the time since which it holds; of those that were there before, what is not `known` here stays.
+#[must_use]
+pub fn stamped(conditions: Vec<Value>, before: &[Value], known: &[&str], now: &str) -> Vec<Value> {
     let mut all: BTreeMap<String, Value> = BTreeMap::new();
     for other in before {
         let kind = other["type"].as_str().unwrap_or_default();
-        if !KNOWN.contains(&kind) {
+        if !known.contains(&kind) {
             all.insert(kind.to_owned(), other.clone());
         }
     }
-    for Condition { kind, holds, reason, message } in conditions {
-        let status = if *holds { "True" } else { "False" };
-        let same = before.iter().find(|other| other["type"] == *kind && other["status"] == status);
+    for condition in conditions {
+        let (kind, status) = (&condition["type"], &condition["status"]);
+        let same = before.iter().find(|other| other["type"] == *kind && other["status"] == *status);
         let since = same.and_then(|other| other["lastTransitionTime"].as_str()).unwrap_or(now);
-        let mut condition = json!({ "type": kind, "status": status, "lastTransitionTime": since });
-        for (name, text) in [("reason", *reason), ("message", message)] {
-            if !text.is_empty() {
-                condition[name] = text.into();
+        let mut made = json!({ "type": kind, "status": status, "lastTransitionTime": since });
+        for name in ["reason", "message"] {
+            if condition[name].as_str().is_some_and(|text| !text.is_empty()) {
+                made[name] = condition[name].clone();
             }
         }
-        all.insert((*kind).to_owned(), condition);
+        all.insert(kind.as_str().unwrap_or_default().to_owned(), made);
     }
     all.into_values().collect()
 }
@@ -207,7 +219,9 @@ fn written(conditions: &[Condition], before: &[Value], now: &str) -> Vec<Value> 
 /// Whether two statuses say the same, as far as they are written here.
 #[must_use]
 pub fn is_same(a: &Value, b: &Value) -> bool {
-    ["conditions", "observedGeneration", "recommendation"].iter().all(|field| a[field] == b[field])
+    ["conditions", "conflicts", "observedGeneration", "recommendation"]
+        .iter()
+        .all(|field| a[field] == b[field])
 }
 
 /// The merge patch that writes a status into an object of this version: another version is a conflict.
@@ -215,7 +229,7 @@ pub fn is_same(a: &Value, b: &Value) -> bool {
 pub fn patch(of: &Autoscaler, status: &Value) -> Value {
     let mut status = status.clone();
     // What is left out of a merge patch stays.
-    if status["recommendation"]["containerRecommendations"].is_null() {
+    if status["recommendation"].as_object().is_some_and(Map::is_empty) {
         status["recommendation"] = json!({ "containerRecommendations": null });
     }
     json!({ "metadata": { "resourceVersion": of.metadata.resource_version }, "status": status })

@@ -50,6 +50,14 @@ impl View {
         }
     }
 
+    /// The uid of a pod that is on a node.
+    #[must_use]
+    pub fn uid_on(&self, node: &str, namespace: &str, pod: &str) -> Option<String> {
+        let inner = self.read();
+        let one = inner.pods.get(namespace, pod).filter(|one| *one.node == *node)?;
+        Some(one.uid.to_string())
+    }
+
     /// Whether there is a namespace of this name, as far as is known.
     #[must_use]
     pub fn has_namespace(&self, name: &str) -> bool {

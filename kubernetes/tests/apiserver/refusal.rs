@@ -70,6 +70,16 @@ pub(crate) fn without_version(group: &str, plural: &str, name: &str) -> Response
     status(422, "Invalid", &message, details)
 }
 
+/// An object with fields that its definition does not allow.
+pub(crate) fn invalid(group: &str, kind: &str, name: &str, wrong: &[(String, String)]) -> Response {
+    let all: Vec<String> = wrong.iter().map(|(field, why)| format!("{field}: {why}")).collect();
+    let message = format!("{kind}.{group} {name:?} is invalid: [{}]", all.join(", "));
+    let mut details = of(name, group, kind);
+    let cause = |(field, why): &(String, String)| json!({ "reason": "FieldValueInvalid", "message": why, "field": field });
+    details["causes"] = wrong.iter().map(cause).collect();
+    status(422, "Invalid", &message, details)
+}
+
 pub(crate) fn bad(message: &str) -> Response {
     status(400, "BadRequest", message, Value::Null)
 }

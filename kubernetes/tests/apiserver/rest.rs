@@ -3,7 +3,7 @@
 #![allow(clippy::result_large_err, reason = "a refusal is sent at once")]
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use axum::Json;
 use axum::body::Bytes;
@@ -14,13 +14,14 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use serde_json::{Value, json};
 
 use super::Known;
+use super::definition::Definition;
 use super::refusal::{self, after, bad, conflict, exists, list_gone, not_found, page_gone};
 use super::select::Select;
 use super::store::{Frozen, Key, Store};
 use super::watches;
 
 /// Group, plural and kind of what is served; those in no namespace.
-const KINDS: [(&str, &str, &str); 37] = [
+const KINDS: [(&str, &str, &str); 38] = [
     ("", "nodes", "Node"),
     ("", "pods", "Pod"),
     ("", "namespaces", "Namespace"),
@@ -42,6 +43,7 @@ const KINDS: [(&str, &str, &str); 37] = [
     ("batch", "jobs", "Job"),
     ("batch", "cronjobs", "CronJob"),
     ("coordination.k8s.io", "leases", "Lease"),
+    ("events.k8s.io", "events", "Event"),
     ("networking.k8s.io", "networkpolicies", "NetworkPolicy"),
     ("rbac.authorization.k8s.io", "clusterrolebindings", "ClusterRoleBinding"),
     ("rbac.authorization.k8s.io", "clusterroles", "ClusterRole"),
@@ -408,8 +410,30 @@ fn create(store: &mut Store, named: &Named, asked: &Asked) -> Response {
             object.as_object_mut().unwrap().remove("status");
         }
     }
+    if let Err(refused) = admitted(named, &mut object) {
+        return refused;
+    }
+    if named.kind == "Event" {
+        let needed = ["eventTime", "action", "reason", "reportingController", "reportingInstance", "type"];
+        let lacks = needed.iter().filter(|field| object[**field].as_str().is_none_or(str::is_empty));
+        let wrong: Vec<_> = lacks.map(|field| ((*field).to_owned(), "Required value".to_owned())).collect();
+        if !wrong.is_empty() {
+            return refusal::invalid(&named.group, named.kind, &name, &wrong);
+        }
+    }
     let made = store.put(&named.collection(), object);
     ok(StatusCode::CREATED, made.to_string())
+}
+
+/// What the definition makes of one of Evenkeel's own objects.
+fn admitted(named: &Named, object: &mut Value) -> Result<(), Response> {
+    static OWN: LazyLock<Definition> = LazyLock::new(Definition::shipped);
+    if named.group != "evenkeel.dev" {
+        return Ok(());
+    }
+    // Of an update of the status alone, the spec is the old one, and what was wrong with it before is let be (ratcheting, since 1.30).
+    let admitted = if named.sub == "status" { OWN.admit_status(object) } else { OWN.admit(object) };
+    admitted.map_err(|wrong| refusal::invalid(&named.group, named.kind, &named.name, &wrong))
 }
 
 /// The present object, if an update that names this version may be made.
@@ -442,6 +466,9 @@ fn replace(store: &mut Store, named: &Named, asked: &Asked) -> Response {
 /// What is the same as before is no change.
 fn changed(store: &mut Store, named: &Named, old: Value, new: Value) -> Response {
     let mut new = over(named, old.clone(), new);
+    if let Err(refused) = admitted(named, &mut new) {
+        return refused;
+    }
     if named.is_custom() && new["spec"] != old["spec"] {
         new["metadata"]["generation"] = (old["metadata"]["generation"].as_i64().unwrap_or(1) + 1).into();
     }

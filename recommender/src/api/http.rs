@@ -486,6 +486,7 @@ pub(crate) fn refused(error: &ChangeError) -> Problem {
     let (status, remedy) = match error {
         ChangeError::Invalid(_) => (StatusCode::BAD_REQUEST, "correct the field"),
         ChangeError::InFile { .. } => (StatusCode::CONFLICT, "edit the file, or choose another name"),
+        ChangeError::InCluster { .. } => (StatusCode::CONFLICT, "change the object, or choose another name"),
         ChangeError::Full(_) => (StatusCode::CONFLICT, "delete some, or raise recommend.max_policies"),
         ChangeError::Store(_) | ChangeError::Unrecorded(_) => {
             (StatusCode::SERVICE_UNAVAILABLE, "see the log for what keeps the disk")

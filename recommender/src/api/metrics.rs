@@ -132,6 +132,7 @@ pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, rows: &str)
     answers(&mut text, context);
     followed(&mut text, context);
     objects(&mut text, context);
+    events(&mut text, context);
     bounds(&mut text, context);
     text.0.push_str(rows);
     text.end()
@@ -413,6 +414,16 @@ fn objects(text: &mut Text, context: &Context) {
         counts.conflicts,
     );
     text.count("kubernetes_status_failures", "Statuses not written for another reason.", counts.failures);
+    text.count("kubernetes_checkpoint_writes", "Checkpoints written.", counts.checkpoint_writes);
+}
+
+/// Events of the Kubernetes cluster's pods.
+fn events(text: &mut Text, context: &Context) {
+    let Some(events) = context.readiness.events() else { return };
+    let counts = events.counts();
+    text.gauge("kubernetes_events_waiting", "Events that are to be made.", counts.waiting);
+    text.count("kubernetes_events_written", "Events and their series written.", counts.written);
+    text.count("kubernetes_events_dropped", "Events not told: too many, or refused.", counts.dropped);
 }
 
 /// Engines outside, all together.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use evenkeel_model::causes::chain;
 use evenkeel_proto::v1::{self, policy_service_server::PolicyService};
-use evenkeel_rightsizing::policy::{Policy, PolicyError, read};
+use evenkeel_rightsizing::policy::rank::Dated;
+use evenkeel_rightsizing::policy::{PolicyError, read};
 use serde_json::Value;
 use tonic::{Code, Request, Response, Status};
 
@@ -15,7 +16,7 @@ use super::grpc::Api;
 use crate::audit::{Object, Ticket};
 use crate::identity::{Identity, Role};
 use crate::policy::bounds::{self, BoundKey};
-use crate::policy::{ChangeError, Governing, Outcome};
+use crate::policy::{ChangeError, Governing, Outcome, Set};
 use crate::recommend::list;
 
 /// What came of an application.
@@ -28,21 +29,25 @@ pub(crate) struct Applied {
 /// The objects of a namespace, or of all, first by precedence.
 pub(crate) fn list(context: &Context, namespace: &str) -> Vec<Value> {
     let set = context.policies.set();
-    let wanted = set.all().iter().filter(|d| namespace.is_empty() || d.policy.namespace == namespace);
-    wanted.map(|d| object(context, &d.policy, Some(d.created_ms))).collect()
+    let is_wanted = |at: &usize| {
+        namespace.is_empty() || set.all().get(*at).is_some_and(|dated| dated.policy.namespace == namespace)
+    };
+    (0..set.all().len()).filter(is_wanted).filter_map(|at| object(context, &set, at)).collect()
 }
 
 /// One object.
 pub(crate) fn get(context: &Context, namespace: &str, name: &str) -> Option<Value> {
     let set = context.policies.set();
-    let dated = set.all().get(set.find(namespace, name)?)?;
-    Some(object(context, &dated.policy, Some(dated.created_ms)))
+    object(context, &set, set.find(namespace, name)?)
 }
 
-fn object(context: &Context, policy: &Policy, created_ms: Option<u64>) -> Value {
-    let at = created_ms.and_then(|ms| jiff::Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok());
-    let at = at.map(|at| at.to_string());
-    policy.object(at.as_deref(), context.policies.statuses.get(&policy.key()))
+/// The policy at a place, with what is told of it and where it came from.
+fn object(context: &Context, set: &Set, at: usize) -> Option<Value> {
+    let Dated { policy, created_ms } = set.all().get(at)?;
+    let created = i64::try_from(*created_ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    let mut status = context.policies.statuses.get(&policy.key());
+    status["source"] = set.source(at).map_or(Value::Null, |source| source.to_string().into());
+    Some(policy.object(created.map(|at| at.to_string()).as_deref(), status))
 }
 
 /// Limit ranges and quotas of a namespace, or of all.
@@ -163,7 +168,7 @@ pub(crate) fn apply(
 pub(crate) const fn code(error: &ChangeError) -> Code {
     match error {
         ChangeError::Invalid(_) => Code::InvalidArgument,
-        ChangeError::InFile { .. } => Code::FailedPrecondition,
+        ChangeError::InFile { .. } | ChangeError::InCluster { .. } => Code::FailedPrecondition,
         ChangeError::Full(_) => Code::ResourceExhausted,
         ChangeError::Store(_) | ChangeError::Unrecorded(_) => Code::Unavailable,
     }

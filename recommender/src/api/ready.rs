@@ -14,6 +14,7 @@ use evenkeel_store::ingest::health::Health;
 use crate::audit::{Audit, Said};
 use crate::authority::{Authority, Server};
 use crate::config::Config;
+use crate::events::Events;
 use crate::followed::Followed;
 use crate::identity::{Kubernetes, Tokens};
 use crate::objects::Objects;
@@ -32,6 +33,7 @@ pub struct Readiness {
     kubernetes: Option<Arc<Kubernetes>>,
     followed: Option<Arc<Followed>>,
     objects: Option<Arc<Objects>>,
+    events: Option<Arc<Events>>,
 }
 
 /// The own authority, and what it makes for this program.
@@ -100,7 +102,7 @@ impl Readiness {
     ) -> Self {
         let (replayed, stopping) = Default::default();
         let (insecure, served) = (config.plaintext(), Served::new(config));
-        let (kubernetes, followed, objects) = (None, None, None);
+        let (kubernetes, followed, objects, events) = (None, None, None, None);
         Self {
             replayed,
             stopping,
@@ -113,6 +115,7 @@ impl Readiness {
             kubernetes,
             followed,
             objects,
+            events,
         }
     }
 
@@ -142,6 +145,17 @@ impl Readiness {
     /// Objects that ask for recommendations.
     pub(crate) fn objects(&self) -> Option<&Arc<Objects>> {
         self.objects.as_ref()
+    }
+
+    /// The same with Events that are written to it.
+    #[must_use]
+    pub(crate) fn with_events(self, events: Option<Arc<Events>>) -> Self {
+        Self { events, ..self }
+    }
+
+    /// Events that are written.
+    pub(crate) fn events(&self) -> Option<&Arc<Events>> {
+        self.events.as_ref()
     }
 
     /// The record of changes.
@@ -218,7 +232,7 @@ impl Readiness {
         self.of_trust(now_usec).into_iter().filter_map(of).chain(streams).collect()
     }
 
-    fn of_trust(&self, now_usec: u64) -> [Check; 8] {
+    fn of_trust(&self, now_usec: u64) -> [Check; 9] {
         let now = now_usec / 1_000_000;
         let check = |name, trouble: Option<String>| Check { name, trouble, needed: false };
         [
@@ -227,6 +241,7 @@ impl Readiness {
             check("kubernetes", self.kubernetes.as_ref().and_then(|kubernetes| kubernetes.trouble())),
             check("view", self.followed.as_ref().and_then(|followed| followed.trouble())),
             check("objects", self.objects.as_ref().and_then(|objects| objects.trouble())),
+            check("events", self.events.as_ref().and_then(|events| events.trouble())),
             check("authority", self.authority().and_then(|authority| authority.trouble(now))),
             check("encryption", self.insecure.clone()),
             check("certificate", self.tls.as_ref().and_then(|tls| tls.told(now))),

@@ -19,9 +19,12 @@ pub struct KubernetesSection {
     /// Follow the objects of this cluster, so that questions about capacity are answered from them, and each node is told what its own pods
     /// require (`docs/kubernetes.md`). It needs to list and watch them, and reads nothing else: no Secrets, no ConfigMaps.
     pub view: bool,
-    /// Write recommendations into the status of objects of this cluster that ask for them: `VerticalPodAutoscaler` of `autoscaling.k8s.io/v1`
-    /// with `recommenders: [{name: evenkeel}]`. Needs `view`. It writes nothing else, and applies nothing.
+    /// Write recommendations into the status of objects of this cluster that ask for them: `VerticalPodAutoscaler` of `evenkeel.dev/v1`, each of
+    /// which is a policy, and of `autoscaling.k8s.io/v1` with `recommenders: [{name: evenkeel}]`, whose checkpoints are read and written, too.
+    /// Needs `view`. It writes nothing else, and applies nothing.
     pub recommend: bool,
+    /// Tell of kills, evictions and other decisions of agents as Events of the pods that they are about. Needs `view`.
+    pub events: bool,
     /// The file that says where the API server is, as kubectl takes it; empty = as kubectl finds it (`KUBECONFIG`), else the account
     /// of the pod that this program runs in.
     pub kubeconfig: PathBuf,
@@ -84,6 +87,7 @@ impl KubernetesSection {
         );
         check(!self.audience.is_empty(), "kubernetes.audience", "must not be empty");
         check(self.view || !self.recommend, "kubernetes.recommend", "needs kubernetes.view = true");
+        check(self.view || !self.events, "kubernetes.events", "needs kubernetes.view = true");
         let audiences = &self.user_audiences;
         let short = audiences.len() <= 16 && audiences.iter().all(|audience| !audience.is_empty());
         check(short, "kubernetes.user_audiences", "must be at most 16, and none of them empty");
@@ -104,6 +108,7 @@ impl Default for KubernetesSection {
             enabled: false,
             view: false,
             recommend: false,
+            events: false,
             kubeconfig: PathBuf::new(),
             context: String::new(),
             audience: "evenkeel".to_owned(),
@@ -140,6 +145,7 @@ mod tests {
             (told(&|section| section.cluster.clear()), "kubernetes.cluster"),
             (told(&|section| section.client_ca = "ca.crt".into()), "kubernetes.client_ca"),
             (told(&|section| section.recommend = true), "kubernetes.recommend"),
+            (told(&|section| section.events = true), "kubernetes.events"),
             (told(&|section| section.timeout = Span::from_secs(61)), "kubernetes.timeout"),
             (told(&|section| section.answers_hold = Span::from_millis(1)), "kubernetes.answers_hold"),
         ] {

@@ -7,6 +7,8 @@ use evenkeel_kubernetes::objects::{Autoscaler, Resolved, TargetRef, Targets};
 use evenkeel_kubernetes::{ApiServer, Group, View};
 use tracing::debug;
 
+use super::checkpoints::OfObject;
+
 /// Controllers that are asked about in a round; the others are in the next ones.
 const ASKED: usize = 100;
 
@@ -20,13 +22,15 @@ pub(super) struct Means {
     pub(super) containers: BTreeSet<String>,
     /// Why its target cannot be used.
     pub(super) trouble: Option<String>,
+    /// What checkpoints know of its containers.
+    pub(super) known: OfObject,
 }
 
 impl Means {
     fn group(object: &Arc<Autoscaler>, workload: Option<String>, group: &Group) -> Self {
         let workloads = group.workloads.iter().chain(&group.pods).cloned().chain(workload).collect();
         let containers = group.containers.clone();
-        Self { object: Arc::clone(object), workloads, containers, trouble: None }
+        Self { object: Arc::clone(object), workloads, containers, trouble: None, known: OfObject::default() }
     }
 
     /// One whose target cannot be used; what is known of its name goes on to be told.

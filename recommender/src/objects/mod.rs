@@ -1,28 +1,32 @@
 //! Owns the recommendations that are written into objects of the followed Kubernetes cluster (`kubernetes.recommend`): whose pods an object
-//! means (`find`), what is recommended to them (`answer`), and when its status is written (`write`).
+//! means (`find`), what is recommended to them (`answer`), which policies Evenkeel's own objects are (`policies`), and when a status is written
+//! (`write`).
 //!
 //! Each pass over all workloads, and each change of an object, is followed by a round: what each object should say is made anew from what is
 //! known, and what differs from what it says is written. Nothing is remembered that the objects themselves do not hold, but when each was written.
 //! Not owned: following, the form of a status, and the requests (`evenkeel_kubernetes::objects`); the rules.
 
 mod answer;
+mod checkpoints;
 mod find;
+mod policies;
 mod write;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use evenkeel_kubernetes::objects::{AUTOSCALERS, Asking, Autoscaler, Found, NAME, Targets, status};
-use evenkeel_kubernetes::{ConnectError, KindStatus, Pace, State};
+use evenkeel_kubernetes::objects::{AUTOSCALERS, Asking, Autoscaler, Checkpoint, NAME, OWN, Targets, status};
+use evenkeel_kubernetes::{ConnectError, Kind, KindStatus, Pace, State};
 use jiff::Timestamp;
 use tokio::sync::watch;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::api::Context;
 use crate::config::KubernetesSection;
 use crate::followed::{self, Followed};
 use crate::serve::ended;
+use checkpoints::Checkpoints;
 use write::{Wanted, Writer};
 
 /// The least time from the end of a round to the next.
@@ -35,13 +39,24 @@ const MOST: Duration = Duration::from_secs(15);
 pub(crate) struct Objects {
     asking: Asking,
     targets: Targets,
-    /// What the last round that wrote something, or failed to, was told.
-    refused: Mutex<Option<String>>,
+    /// What the last round that wrote something, or failed to, was told, and of which object.
+    refused: Mutex<Option<Refusal>>,
+    /// What the definition of Evenkeel's own objects does not keep.
+    dropped: Mutex<Option<String>>,
+    checkpoints: Checkpoints,
     asked: AtomicU64,
     waiting: AtomicU64,
     writes: AtomicU64,
     conflicts: AtomicU64,
     failures: AtomicU64,
+    checkpoint_writes: AtomicU64,
+}
+
+/// Why a status was not written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Refusal {
+    uid: String,
+    why: String,
 }
 
 /// What was done so far.
@@ -57,6 +72,8 @@ pub(crate) struct Counts {
     pub(crate) conflicts: u64,
     /// Those refused otherwise.
     pub(crate) failures: u64,
+    /// Checkpoints written.
+    pub(crate) checkpoint_writes: u64,
 }
 
 impl Objects {
@@ -69,9 +86,21 @@ impl Objects {
             return Ok(None);
         }
         let asking = Asking::start(&section.source(), Pace::default()).await?;
-        let (asked, waiting, writes, conflicts, failures) = Default::default();
-        let (targets, refused) = (Targets::default(), Mutex::new(None));
-        Ok(Some(Arc::new(Self { asking, targets, refused, asked, waiting, writes, conflicts, failures })))
+        let (asked, waiting, writes, conflicts, failures, checkpoint_writes) = Default::default();
+        let (targets, checkpoints, refused, dropped) = Default::default();
+        Ok(Some(Arc::new(Self {
+            asking,
+            targets,
+            refused,
+            dropped,
+            checkpoints,
+            asked,
+            waiting,
+            writes,
+            conflicts,
+            failures,
+            checkpoint_writes,
+        })))
     }
 
     /// How it stands with each kind.
@@ -88,26 +117,53 @@ impl Objects {
             writes: read(&self.writes),
             conflicts: read(&self.conflicts),
             failures: read(&self.failures),
+            checkpoint_writes: read(&self.checkpoint_writes),
         }
     }
 
     /// What is wrong: kinds that are not followed, or what is not written.
     pub(crate) fn trouble(&self) -> Option<String> {
         let status = self.status();
-        let nothing = "the cluster has none of the kinds that recommendations are written into; apply their definitions";
-        let absent = status.iter().all(|status| status.state == State::Absent).then(|| nothing.to_owned());
+        // That the Vertical Pod Autoscaler is not installed is no trouble.
+        let lacks = status.iter().any(|status| *status.kind == *OWN && status.state == State::Absent);
+        let absent = lacks.then(|| {
+            "the cluster has no evenkeel.dev/v1 VerticalPodAutoscaler; apply the definition (crd.yaml), which is asked for again twice a minute"
+                .to_owned()
+        });
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let all: Vec<String> =
-            absent.into_iter().chain(followed::trouble(&status, true)).chain(refused).collect();
+        let dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let told = followed::trouble(&status, true).into_iter().chain(refused.map(|refused| refused.why));
+        let unread = self.checkpoints.trouble();
+        let all: Vec<String> = absent.into_iter().chain(told).chain(dropped).chain(unread).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 
-    fn refused(&self, why: Option<String>) {
+    fn refused(&self, why: Option<Refusal>) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(why) = why.as_ref().filter(|why| refused.as_ref() != Some(why)) {
+        if let Some(Refusal { why, .. }) = why.as_ref().filter(|why| refused.as_ref() != Some(why)) {
             warn!(why, "a recommendation was not written into its object");
         }
         *refused = why;
+    }
+
+    /// A status of Evenkeel's own objects was written: whether all of it is kept.
+    fn dropped(&self, what: Option<String>) {
+        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(what) = what.as_ref().filter(|what| dropped.as_ref() != Some(what)) {
+            warn!(what, "the definition of evenkeel.dev objects is another one");
+        }
+        *dropped = what;
+    }
+
+    /// What was refused of an object that is gone is no trouble any more.
+    fn forget_others(&self, there: &[&Autoscaler]) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.take_if(|refused| !there.iter().any(|object| object.metadata.uid == refused.uid));
+    }
+
+    /// Whether all objects of a kind are known.
+    fn knows(&self, kind: &'static Kind) -> bool {
+        self.status().iter().any(|status| *status.kind == *kind && status.is_known)
     }
 }
 
@@ -136,36 +192,79 @@ pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
 
 /// Says what each object should say, and writes what differs.
 async fn round(objects: &Objects, followed: &Followed, context: &Context, writer: &mut Writer) {
-    let all = objects.asking.kept().of(AUTOSCALERS, NAME);
-    let all: Vec<Arc<Autoscaler>> =
-        all.into_iter().filter(|o| o.metadata.deletion_timestamp.is_none()).collect();
-    objects.asked.store(all.len() as u64, Ordering::Relaxed);
-    writer.forget_others(&all);
-    // Before the history was read back, and before it is known which pods there are, every object would be told that there is nothing.
-    let Some(view) = followed.grouped().filter(|_| !all.is_empty() && context.readiness.answers()) else {
-        return;
+    let kept = objects.asking.kept();
+    let alive = |mut all: Vec<Arc<Autoscaler>>| {
+        all.retain(|object| object.metadata.deletion_timestamp.is_none());
+        all
     };
-    if context.stored.passed().0 == 0 || writer.is_pausing() {
+    let (all, own) = (alive(kept.of(AUTOSCALERS, NAME)), alive(kept.all(OWN)));
+    objects.asked.store((all.len() + own.len()) as u64, Ordering::Relaxed);
+    let there: Vec<&Autoscaler> = all.iter().chain(&own).map(|object| &**object).collect();
+    writer.forget_others(&there);
+    objects.forget_others(&there);
+    // Before it is known which pods there are, every object would be told that there is nothing.
+    let Some(view) = followed.grouped() else { return };
+    let own = policies::read(own, (view, &objects.targets, objects.asking.api()), context).await;
+    // Before they were listed, those of the run before hold.
+    if objects.knows(OWN) {
+        let valid = own.iter().filter_map(|read| read.policy.as_ref().ok()).cloned();
+        context.policies.replace_of_cluster(valid.collect());
+    }
+    // Nothing is told before the history was read back, either.
+    let is_early = !context.readiness.answers() || context.stored.passed().0 == 0;
+    if is_early || writer.is_pausing() || all.is_empty() && own.is_empty() {
         return;
     }
-    let means = find::all(&all, view, &objects.targets, objects.asking.api()).await;
+    let api = objects.asking.api();
+    objects.checkpoints.read(&all, api).await;
+    let mut means = find::all(&all, view, &objects.targets, api).await;
+    // One whose checkpoints are not known yet goes on to say what it says.
+    means.retain_mut(|means| {
+        let known = objects.checkpoints.of(&means.object);
+        known.map(|known| means.known = known).is_some()
+    });
+    let due = objects.checkpoints.due(means.iter().map(|means| &means.object));
     let (cluster, asking) = (followed.cluster().to_owned(), context.clone());
-    let answered = tokio::task::spawn_blocking(move || answer::all(&asking, &cluster, means));
+    let answered = tokio::task::spawn_blocking(move || answer::all(&asking, &cluster, means, &due));
     let Ok(answered) = answered.await else { return };
     let at = i64::try_from(context.engine.now_usec() / 1_000_000)
         .ok()
         .and_then(|at| Timestamp::from_second(at).ok());
     let now = at.unwrap_or_default().to_string();
-    let wanted =
-        answered.into_iter().filter_map(|(object, found)| wanted(writer, object, &found, &now)).collect();
+    let mut wanted = Vec::new();
+    let mut exports = Vec::new();
+    for answer::Answered { object, found, checkpoints } in answered {
+        exports.push((Arc::clone(&object), checkpoints));
+        let object = writer.present(object);
+        let status = status(&object, &found, &now);
+        wanted.push(Wanted { kind: AUTOSCALERS, object, status });
+    }
+    for read in &own {
+        let object = writer.present(Arc::clone(&read.object));
+        let status = policies::status(read, &object, context, &now);
+        wanted.extend(status.map(|status| Wanted { kind: OWN, object, status }));
+    }
+    wanted.retain(|wanted| writer.differs(&wanted.object, &wanted.status));
     writer.write(objects, wanted).await;
+    for (object, checkpoints) in exports.iter().filter(|(_, checkpoints)| !checkpoints.is_empty()) {
+        if writer.is_pausing() || !export(objects, object, checkpoints).await {
+            return;
+        }
+    }
 }
 
-/// What an object should say, where it says something else.
-fn wanted(writer: &Writer, object: Arc<Autoscaler>, found: &Found, now: &str) -> Option<Wanted> {
-    let object = writer.present(object);
-    let status = status(&object, found, now);
-    writer.differs(&object, &status).then_some(Wanted { object, status })
+/// Writes an object's checkpoints; whether others may be written now.
+async fn export(objects: &Objects, object: &Autoscaler, checkpoints: &[Checkpoint]) -> bool {
+    match objects.checkpoints.write(object, checkpoints, objects.asking.api()).await {
+        Ok(written) => {
+            objects.checkpoint_writes.fetch_add(written as u64, Ordering::Relaxed);
+            true
+        }
+        Err(error) => {
+            debug!(%error, "checkpoints were not written, and are in the next round");
+            false
+        }
+    }
 }
 
 #[cfg(test)]
@@ -203,6 +302,8 @@ mod tests {
             wanted.extend(["list", "watch"].map(|verb| format!("{verb} {resource}")));
             wanted.insert(format!("patch {resource}/status"));
         }
+        let checkpoints = "autoscaling.k8s.io/verticalpodautoscalercheckpoints";
+        wanted.extend(["list", "get", "create", "update"].map(|verb| format!("{verb} {checkpoints}")));
         assert_eq!(allowed, wanted);
     }
 }

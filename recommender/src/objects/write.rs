@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use evenkeel_kubernetes::objects::{AUTOSCALERS, Autoscaler, Refused, is_same, patch};
+use evenkeel_kubernetes::Kind;
+use evenkeel_kubernetes::objects::{Autoscaler, OWN, Refused, is_same, patch};
 use evenkeel_model::quantity::Quantity;
 use serde_json::Value;
 
-use super::Objects;
+use super::{Objects, Refusal};
 
 /// How often a status is written that only moved: as often as the Vertical Pod Autoscaler's recommender does (`--recommender-interval`).
 const EVERY: Duration = Duration::from_secs(60);
@@ -28,6 +29,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_sec
 /// What an object should say.
 #[derive(Debug)]
 pub(super) struct Wanted {
+    pub(super) kind: &'static Kind,
     pub(super) object: Arc<Autoscaler>,
     pub(super) status: Value,
 }
@@ -63,7 +65,7 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Forgets what is gone.
-    pub(super) fn forget_others(&mut self, all: &[Arc<Autoscaler>]) {
+    pub(super) fn forget_others(&mut self, all: &[&Autoscaler]) {
         let there: HashSet<&str> = all.iter().map(|object| object.metadata.uid.as_str()).collect();
         self.written.retain(|uid, _| there.contains(uid.as_str()));
     }
@@ -117,7 +119,7 @@ impl Writer {
             let metadata = &one.object.metadata;
             let api = objects.asking.api();
             let patch = patch(&one.object, &one.status);
-            let answer = api.patch_status(AUTOSCALERS, &metadata.namespace, &metadata.name, &patch).await;
+            let answer = api.patch_status(one.kind, &metadata.namespace, &metadata.name, &patch).await;
             match self.answered(objects, one, answer) {
                 Came::Written => waiting -= 1,
                 Came::Refused => {}
@@ -130,11 +132,13 @@ impl Writer {
 
     /// Takes an answer in.
     fn answered(&mut self, objects: &Objects, one: Wanted, answer: Result<Value, Refused>) -> Came {
-        let Wanted { object, status } = one;
+        let Wanted { kind, object, status } = one;
         let metadata = &object.metadata;
         let now = Instant::now();
-        let told =
-            |why: &str| format!("{} {}/{}: {why}", AUTOSCALERS.name, metadata.namespace, metadata.name);
+        let told = |why: &str| Refusal {
+            uid: metadata.uid.clone(),
+            why: format!("{} {}/{}: {why}", kind.name, metadata.namespace, metadata.name),
+        };
         let entry = self.written.entry(metadata.uid.clone()).or_insert_with(|| Written {
             versions: Default::default(),
             status: Default::default(),
@@ -145,6 +149,9 @@ impl Writer {
             Ok(mut made) => {
                 let version = made["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
                 let versions = (metadata.resource_version.clone(), version);
+                if *kind == *OWN {
+                    objects.dropped(dropped(&status, &made["status"]));
+                }
                 *entry = Written {
                     versions,
                     status: (status, made["status"].take()),
@@ -172,7 +179,7 @@ impl Writer {
         }
     }
 
-    fn pause(&mut self, objects: &Objects, why: String, after: Option<Duration>) -> Came {
+    fn pause(&mut self, objects: &Objects, why: Refusal, after: Option<Duration>) -> Came {
         objects.failures.fetch_add(1, Ordering::Relaxed);
         objects.refused(Some(why));
         let (least, most) = PAUSES;
@@ -183,6 +190,20 @@ impl Writer {
     }
 }
 
+/// What a definition does not keep of a status: it is older, or not ours.
+fn dropped(written: &Value, kept: &Value) -> Option<String> {
+    let fields =
+        written.as_object()?.iter().filter(|(field, value)| !value.is_null() && kept[*field] != **value);
+    let fields: Vec<&str> = fields.map(|(field, _)| field.as_str()).collect();
+    (!fields.is_empty()).then(|| {
+        format!(
+            "the definition of {} in the cluster is older than this release, and does not keep status.{} as it is written; apply crd.yaml",
+            OWN.name,
+            fields.join(", status.")
+        )
+    })
+}
+
 /// Whether a status says something that is not to wait: a condition, a container, another version of the spec, a target that rises.
 fn is_news(before: &Value, after: &Value) -> bool {
     let conditions = |status: &Value| -> Vec<(Value, Value)> {
@@ -190,11 +211,15 @@ fn is_news(before: &Value, after: &Value) -> bool {
         all.map(|condition| (condition["type"].clone(), condition["status"].clone())).collect()
     };
     let targets = |status: &Value| -> HashMap<(String, String), Option<Quantity>> {
-        let all =
-            status["recommendation"]["containerRecommendations"].as_array().cloned().unwrap_or_default();
+        let recommendation = &status["recommendation"];
+        // Of the Vertical Pod Autoscaler's objects, or of Evenkeel's own.
+        let all = recommendation["containerRecommendations"].as_array();
+        let all = all.or(recommendation["containers"].as_array()).cloned().unwrap_or_default();
         let of = |container: &Value| {
-            let name = container["containerName"].as_str().unwrap_or_default().to_owned();
-            let target = container["target"].as_object().cloned().unwrap_or_default();
+            let name = container["containerName"].as_str().or(container["name"].as_str());
+            let name = name.unwrap_or_default().to_owned();
+            let target = container["target"].as_object().or(container["resources"]["requests"].as_object());
+            let target = target.cloned().unwrap_or_default();
             target.into_iter().map(move |(resource, amount)| {
                 ((name.clone(), resource), amount.as_str().and_then(|text| Quantity::parse(text).ok()))
             })
@@ -249,6 +274,20 @@ mod tests {
         assert!(is_news(&Value::Null, &before));
     }
 
+    #[test]
+    fn what_an_older_definition_drops_is_named() {
+        let written = json!({ "conditions": [], "recommendation": { "containers": [{ "name": "a" }] }, "conflicts": null });
+        assert_eq!(dropped(&written, &written), None);
+        let told = dropped(&written, &json!({ "conditions": [], "recommendation": {} })).unwrap();
+        assert!(
+            told.contains("does not keep status.recommendation as") && told.contains("apply crd.yaml"),
+            "{told}"
+        );
+        assert!(
+            dropped(&written, &Value::Null).unwrap().contains("status.conditions, status.recommendation")
+        );
+    }
+
     fn object(version: &str, status: &Value) -> Arc<Autoscaler> {
         let metadata = json!({ "name": "a", "namespace": "n", "uid": "u", "resourceVersion": version });
         let object = json!({ "metadata": metadata, "spec": {}, "status": status });
@@ -277,7 +316,8 @@ mod tests {
         assert!(!writer.differs(&writer.present(object("2", &kept)), &wanted));
         // Somebody else wrote something.
         assert!(writer.differs(&writer.present(object("3", &old)), &wanted));
-        let moved = Wanted { object: object("2", &kept), status: status(&["a"], &[("main", "2Mi")], 3) };
+        let moved =
+            Wanted { kind: OWN, object: object("2", &kept), status: status(&["a"], &[("main", "2Mi")], 3) };
         assert!(writer.is_due(&moved, Instant::now()), "a target that rises");
         writer.forget_others(&[]);
         assert!(writer.written.is_empty());

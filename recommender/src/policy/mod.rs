@@ -1,11 +1,12 @@
-//! Owns the policies in force: those applied over the interfaces, kept in a log of their own (`store`), and those of
-//! files people edit (`files`); which one governs a container; what is told of each (`status`). Limit ranges and quotas that
+//! Owns the policies in force: those applied over the interfaces, kept in a log of their own (`store`), those that are objects of the
+//! followed Kubernetes cluster (`cluster`), and those of files people edit (`files`); which one governs a container; what is told of each (`status`). Limit ranges and quotas that
 //! are applied as policies are (`bounds`) are kept in the same log.
 //!
 //! Not owned: the object and its rules of precedence (`evenkeel_rightsizing::policy`), what follows from a policy
 //! (`recommend`).
 
 pub mod bounds;
+mod cluster;
 mod files;
 pub mod panic;
 mod set;
@@ -25,6 +26,7 @@ use crate::audit::{Audit, AuditError, Object, Ticket};
 use crate::config::InForce;
 use crate::recommend::rules::{self, Chosen};
 use bounds::{Bound, BoundKey};
+use cluster::Cluster;
 pub(crate) use files::{Print, listed};
 pub use set::{Governing, Set, Source};
 use status::Statuses;
@@ -43,6 +45,12 @@ pub enum ChangeError {
         key: String,
         /// The file.
         file: PathBuf,
+    },
+    /// It is an object of the followed cluster.
+    #[error("{key} is an object of the Kubernetes cluster; change it there (kubectl edit evpa)")]
+    InCluster {
+        /// Kind, and `namespace/name`.
+        key: String,
     },
     /// There are as many as there may be.
     #[error("there are {0} of them already; delete some, or raise recommend.max_policies")]
@@ -104,7 +112,20 @@ pub struct Policies {
 #[derive(Debug)]
 struct Inner {
     store: Store,
+    cluster: Cluster,
     files: files::Files,
+}
+
+impl Inner {
+    /// Refuses what is kept elsewhere than in the store.
+    fn elsewhere(&self, namespace: &str, name: &str) -> Result<(), ChangeError> {
+        let key = format!("policy {namespace}/{name}");
+        match self.files.owner(namespace, name) {
+            Some(file) => Err(ChangeError::InFile { key, file: file.to_owned() }),
+            None if self.cluster.get(namespace, name).is_some() => Err(ChangeError::InCluster { key }),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Policies {
@@ -115,8 +136,11 @@ impl Policies {
     pub fn open(live: &InForce, now_ms: u64) -> Result<Self, evenkeel_log::LogError> {
         let config = live.now();
         let store = Store::open(&config.state_dir.join("policies"))?;
+        let section = &config.kubernetes;
+        let own = section.recommend.then(|| Arc::from(section.cluster.as_str()));
+        let cluster = Cluster::open(config.state_dir.join("policies-of-cluster"), own);
         let policies = Self {
-            inner: Mutex::new(Inner { store, files: files::Files::default() }),
+            inner: Mutex::new(Inner { store, cluster, files: files::Files::default() }),
             set: RwLock::new(None),
             statuses: Statuses::default(),
             refused: AtomicU64::new(0),
@@ -177,10 +201,7 @@ impl Policies {
     }
 
     fn allowed(&self, inner: &Inner, policy: &Policy) -> Result<Outcome, ChangeError> {
-        if let Some(file) = inner.files.owner(&policy.namespace, &policy.name) {
-            let key = format!("policy {}", policy.key());
-            return Err(ChangeError::InFile { key, file: file.to_owned() });
-        }
+        inner.elsewhere(&policy.namespace, &policy.name)?;
         let max = self.config.now().recommend.max_policies;
         match inner.store.get(&policy.namespace, &policy.name) {
             None if inner.store.len() >= max => Err(ChangeError::Full(max)),
@@ -225,10 +246,7 @@ impl Policies {
         let object = Object::new("Policy", namespace, name);
         ticket.about(object.clone());
         let mut inner = self.inner();
-        if let Some(file) = inner.files.owner(namespace, name) {
-            let key = format!("policy {namespace}/{name}");
-            return Err(ChangeError::InFile { key, file: file.to_owned() });
-        }
+        inner.elsewhere(namespace, name)?;
         let Some(before) = inner.store.get(namespace, name).map(|dated| plain(&dated.policy)) else {
             return Ok(false);
         };
@@ -304,11 +322,10 @@ impl Policies {
         // Held while the set is made, so that no change falls between reading and keeping it.
         let inner = self.inner();
         let mut all: BTreeMap<(String, String), (Dated, Source)> = BTreeMap::new();
-        for (dated, source) in
-            inner.store.all().map(|d| (d.clone(), Source::Applied)).chain(inner.files.all())
-        {
+        let applied = inner.store.all().map(|d| (d.clone(), Source::Applied));
+        for (dated, source) in applied.chain(inner.cluster.all()).chain(inner.files.all()) {
             let key = (dated.policy.namespace.clone(), dated.policy.name.clone());
-            // Files come second: what people keep in a file goes over what was applied before it was there.
+            // Files come last: what people keep in a file goes over what was applied before it was there.
             all.insert(key, (dated, source));
         }
         let rule = |policy: &Policy| self.rule(policy);
@@ -317,10 +334,22 @@ impl Policies {
         set
     }
 
+    /// Takes the policies that are objects of the followed cluster now, each of which was found free of mistakes.
+    pub(crate) fn replace_of_cluster(&self, all: Vec<Policy>) {
+        if self.inner().cluster.replace(all) {
+            self.changed();
+        }
+    }
+
+    /// A policy that is an object of the followed cluster, as it was known last.
+    pub(crate) fn of_cluster(&self, namespace: &str, name: &str) -> Option<Arc<Policy>> {
+        self.inner().cluster.get(namespace, name).map(|dated| Arc::clone(&dated.policy))
+    }
+
     /// Reads files that have changed since the last look, which leaves entries in the audit record where it is given.
     pub(crate) fn look(&self, now_ms: u64, record: Option<&Audit>) {
         let mut inner = self.inner();
-        let Inner { store, files } = &mut *inner;
+        let Inner { store, files, .. } = &mut *inner;
         let config = self.config.now();
         let check = |policy: &Policy| self.rule(policy).map(|_| ());
         if files.look(&config.policies, config.recommend.max_policies, check, record) {

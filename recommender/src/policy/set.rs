@@ -1,6 +1,7 @@
 //! Owns the policies in force at one moment, each with its rule and where it came from.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use evenkeel_rightsizing::policy::rank::{Dated, Ranked};
 use evenkeel_rightsizing::policy::{Policy, PolicyError};
@@ -12,6 +13,8 @@ use crate::recommend::rules::Chosen;
 pub enum Source {
     /// It was applied over an interface.
     Applied,
+    /// It is an object of the followed Kubernetes cluster, of this name.
+    Cluster(Arc<str>),
     /// It is kept in this file.
     File(PathBuf),
 }
@@ -20,6 +23,7 @@ impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Applied => f.write_str("applied"),
+            Self::Cluster(_) => f.write_str("cluster"),
             Self::File(path) => write!(f, "file {}", path.display()),
         }
     }
@@ -81,13 +85,55 @@ impl Set {
         Some(Governing { policy: &dated.policy, rule, at })
     }
 
-    /// Who governs a pod, and the places of all that select it.
+    /// Who governs a pod of a namespace, and of a cluster where it is known which, and the places of all that select it. What is an object
+    /// of a cluster selects nothing in another one.
     pub fn governing<'a>(
         &self,
-        namespace: &str,
+        (cluster, namespace): (Option<&str>, &str),
         labels: impl IntoIterator<Item = (&'a str, &'a str)> + Clone,
     ) -> (Option<Governing<'_>>, Vec<usize>) {
-        let selecting = self.ranked.selecting(namespace, labels);
+        let is_there = |at: &usize| match (self.sources.get(*at), cluster) {
+            (Some(Source::Cluster(own)), Some(cluster)) => **own == *cluster,
+            _ => true,
+        };
+        let mut selecting = self.ranked.selecting(namespace, labels);
+        selecting.retain(is_there);
         (selecting.first().and_then(|at| self.get(*at)), selecting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_rightsizing::policy::{Goals, read};
+
+    use super::*;
+    use crate::recommend::rules::choose;
+
+    #[test]
+    fn an_object_of_a_cluster_selects_nothing_in_another_one() {
+        let dated = |name: &str, created_ms| {
+            let text = format!(
+                "apiVersion: evenkeel.dev/v1\nkind: Policy\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{target: {{}}}}\n"
+            );
+            Dated { policy: Arc::new(read(&text).unwrap()), created_ms }
+        };
+        // The older one goes first, wherever it is from.
+        let all = [(dated("mine", 2), Source::Applied), (dated("its", 1), Source::Cluster("east".into()))];
+        let rule = |_: &Policy| {
+            Ok(choose("vpa", &Default::default(), &Goals::default(), &Default::default()).unwrap())
+        };
+        let set = Set::new(all.into_iter(), rule);
+        for (cluster, governs, selecting) in
+            [(Some("east"), "its", 2), (Some("west"), "mine", 1), (None, "its", 2)]
+        {
+            let (governing, places) = set.governing((cluster, "shop"), [("app", "web")]);
+            assert_eq!(
+                (governing.unwrap().policy.name.as_str(), places.len()),
+                (governs, selecting),
+                "{cluster:?}"
+            );
+        }
+        assert!(set.governing((Some("east"), "elsewhere"), [("app", "web")]).0.is_none());
+        assert_eq!(set.source(0).unwrap().to_string(), "cluster");
     }
 }

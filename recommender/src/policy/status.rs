@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use evenkeel_model::key::{ContainerKey, WorkloadKey};
 use evenkeel_model::quantity::Quantity;
 use evenkeel_proto::v1;
+use evenkeel_rightsizing::policy::Policy;
 use serde_json::{Map, Value, json};
 
 use super::Set;
@@ -17,8 +18,8 @@ pub struct Statuses(RwLock<Arc<Told>>);
 /// What a pass tells of all policies.
 #[derive(Debug, Default)]
 pub struct Told {
-    /// By `namespace/name`.
-    by_policy: HashMap<String, Value>,
+    /// By `namespace/name`: the policy that was looked at, and what is told of it.
+    by_policy: HashMap<String, (Arc<Policy>, Value)>,
     /// Policies that select no container that runs now.
     pub selecting_nothing: usize,
     /// Policies that select a container that another one selects, too.
@@ -28,11 +29,18 @@ pub struct Told {
 impl Statuses {
     /// The status of a policy; that nothing is known yet, before the first pass since it was there.
     pub fn get(&self, key: &str) -> Value {
-        self.told().by_policy.get(key).cloned().unwrap_or_else(|| {
+        self.told().by_policy.get(key).map(|(_, status)| status.clone()).unwrap_or_else(|| {
             let waiting =
                 condition("Evaluated", false, "Waiting", "no pass over the containers since it was made");
             json!({ "conditions": [waiting] })
         })
+    }
+
+    /// The status of a policy, once a pass has looked at it as it is now.
+    pub(crate) fn seen(&self, policy: &Policy) -> Option<Value> {
+        let told = self.told();
+        let (of, status) = told.by_policy.get(&policy.key())?;
+        of.is_same(policy).then(|| status.clone())
     }
 
     /// What the last pass told.
@@ -96,7 +104,8 @@ impl Pass {
             let seen = self.by_policy.get(&at).unwrap_or(&none);
             told.selecting_nothing += usize::from(!seen.selects());
             told.in_conflict += usize::from(!seen.conflicts.is_empty());
-            told.by_policy.insert(dated.policy.key(), seen.status(set, at));
+            let status = (Arc::clone(&dated.policy), seen.status(set, at));
+            told.by_policy.insert(dated.policy.key(), status);
         }
         told
     }
@@ -162,12 +171,19 @@ fn recommended(name: &str, by_resource: &BTreeMap<String, v1::Recommendation>) -
         .filter(|r| !r.capped_by.is_empty())
         .map(|r| (r.resource.clone(), json!(r.capped_by)))
         .collect();
+    // Two digits: it moves all the time, and each digit more is a write more.
+    let rounded = |part: f64| (part * 100.0).round() / 100.0;
+    let sure: Map<String, Value> = by_resource
+        .values()
+        .filter_map(|r| Some((r.resource.clone(), rounded(r.confidence?).into())))
+        .collect();
     json!({
         "name": name,
         "resources": { "requests": list(|r| r.request) },
         "lowerBound": list(|r| r.lower),
         "upperBound": list(|r| r.upper),
         "uncapped": list(|r| r.raw),
+        "confidence": sure,
         "cappedBy": capped,
     })
 }

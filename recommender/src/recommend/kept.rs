@@ -61,7 +61,7 @@ impl AtHand<'_> {
     /// pod's containers, since "nothing is known" would not be true.
     pub(crate) fn pod(&self, pod: &Pod) -> Option<PodAdvice> {
         let labels = pod.metadata.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-        let (governing, selecting) = self.policies.governing(&pod.metadata.namespace, labels);
+        let (governing, selecting) = self.policies.governing((None, &pod.metadata.namespace), labels);
         let bounds =
             Bounding { advisor: self.advisor, governing, largest: [None; 2], now_usec: self.now_usec };
         let mut any = false;

@@ -27,6 +27,9 @@ use evenkeel_model::qos_class::QosClass;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::LimitsMode;
+use evenkeel_rightsizing::rule::Question;
+use evenkeel_rightsizing::vpa::{self, Estimator, Saved};
+use evenkeel_store::history::View;
 use evenkeel_store::state::State;
 
 use crate::policy::{Governing, Set};
@@ -69,6 +72,19 @@ impl Desk<'_> {
     /// What a rule says of a container that requests this.
     pub(crate) fn raw(&self, asked: &Asked, rule: &Chosen, requests: Amounts) -> Arc<Raw> {
         self.advisor.raw((self.state, self.before), self.now_usec, asked, rule, requests)
+    }
+
+    /// What the Vertical Pod Autoscaler would keep of a container's own past, after what a checkpoint knows of it.
+    pub(crate) fn estimator(
+        &self,
+        asked: &Asked,
+        resource: Resource,
+        params: &vpa::Params,
+        saved: Option<&Saved>,
+    ) -> Estimator {
+        let view = View::new(self.state, asked.of(), resource).sharing(&self.advisor.shared, self.now_usec);
+        let question = Question { resource, now_ms: self.now_usec / 1_000, current: None, previous: None };
+        params.estimator(&question, &view, saved)
     }
 
     /// The recommendations of one container, CPU first, under a rule or the one in force for it.

@@ -91,7 +91,7 @@ fn completed(mut value: Value) -> Option<String> {
 /// Recommends for every container that counts for the scheduler; under each of `rules`, or else the rule in force.
 pub fn advise_pod(desk: &Desk<'_>, pod: &Pod, rules: &[Chosen]) -> PodAdvice {
     let labels = pod.metadata.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-    let (governing, selecting) = desk.policies.governing(&pod.metadata.namespace, labels);
+    let (governing, selecting) = desk.policies.governing((None, &pod.metadata.namespace), labels);
     let panic = desk.state.panic.on;
     let advise = |container: &Container| {
         let (asked, now) = asked(pod, container);

@@ -1,5 +1,6 @@
 //! Owns the rules by name, with the parameters a policy gives them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use evenkeel_rightsizing::history::History;
@@ -25,6 +26,8 @@ pub struct Chosen {
     key: Arc<str>,
     /// Of the key, for what outlives the program.
     checksum: u32,
+    /// Parameters of the rule `vpa`, whose least is a pod's.
+    vpa: Option<vpa::Params>,
 }
 
 impl std::fmt::Debug for Chosen {
@@ -42,7 +45,19 @@ impl Chosen {
         let text = serde_json::to_string(params).unwrap_or_default();
         let key: Arc<str> = format!("{}{variant} {text}", rule.name()).into();
         let checksum = crc32c::crc32c(key.as_bytes());
-        Self { rule: Arc::new(rule), key, checksum }
+        Self { rule: Arc::new(rule), key, checksum, vpa: None }
+    }
+
+    fn vpa(params: vpa::Params) -> Self {
+        Self { vpa: Some(params), ..Self::new(params, &params, "") }
+    }
+
+    /// The same for one of so many containers of a pod, where that makes another rule of it.
+    pub(crate) fn of_pod(&self, containers: usize) -> Cow<'_, Self> {
+        match self.vpa.filter(|_| containers > 1) {
+            Some(params) => Cow::Owned(Self::vpa(params.of_pod(containers))),
+            None => Cow::Borrowed(self),
+        }
     }
 
     /// The rule's name.
@@ -74,6 +89,14 @@ impl Chosen {
     }
 }
 
+impl Chosen {
+    /// With what parameters a checkpoint is read beside it, for one of so many containers of a pod: a least is had by the rule `vpa` alone.
+    pub(crate) fn beside_checkpoints(&self, containers: usize) -> vpa::Params {
+        let bare = vpa::Params { min_cpu_micro: 0, min_memory_bytes: 0, ..vpa::Params::default() };
+        self.vpa.map_or(bare, |params| params.of_pod(containers))
+    }
+}
+
 /// A rule by its name. `goals` go over `parameters`, these over what the configuration says.
 ///
 /// # Errors
@@ -95,7 +118,7 @@ pub fn choose(
         }
         "vpa" => {
             let params: vpa::Params = merged(&vpa::Params::default(), parameters)?;
-            Ok(Chosen::new(params, &params, ""))
+            Ok(Chosen::vpa(params))
         }
         "initial" => {
             let mut own = parameters.clone();

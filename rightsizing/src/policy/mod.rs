@@ -5,7 +5,8 @@
 //! them, the rules.
 //!
 //! The object is that of the design document "Vertical Pod Autoscaler": `target`, `updatePolicy`, `resourcesPolicy`; goals,
-//! rule, `limits` and `initialResourcesPolicy` are ours.
+//! rule, `limits` and `initialResourcesPolicy` are ours. An object of a Kubernetes cluster may name a controller (`targetRef`) in place of
+//! labels; its definition there is `packaging/kubernetes/crd.yaml`, which has the same fields.
 
 pub mod bounds;
 mod error;
@@ -16,13 +17,14 @@ mod selector;
 #[cfg(test)]
 mod tests;
 
-use evenkeel_model::selector::Selector;
+use evenkeel_model::selector::{LabelSelector, Selector};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 pub use error::PolicyError;
 pub use read::{
     API_VERSION, KINDS, MAX_POLICY_BYTES, find, is_policy, merged, objects, read, read_all, read_object,
+    read_resolved,
 };
 
 use crate::Resource;
@@ -120,6 +122,8 @@ pub struct Policy {
     pub created: Option<String>,
     /// Which pods.
     pub selector: Selector,
+    /// What the controller that it names instead selects in its cluster.
+    pub labels: Option<LabelSelector>,
     /// What is done with recommendations.
     pub mode: UpdateMode,
     /// Its containers.
@@ -156,10 +160,10 @@ impl Policy {
         self.namespace == namespace && self.selector.matches(labels)
     }
 
-    /// Whether another object was written with the same content.
+    /// Whether another object was written with the same content, and selects the same.
     pub fn is_same(&self, other: &Self) -> bool {
         let given = |p: &Self| (p.key(), p.kind.clone(), p.spec.clone(), p.metadata.get("labels").cloned());
-        given(self) == given(other)
+        given(self) == given(other) && self.labels == other.labels
     }
 
     /// The object as it was written, in JSON, with this status.

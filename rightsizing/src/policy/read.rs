@@ -1,6 +1,7 @@
 //! Owns reading policies from YAML or JSON: one pass, after which nothing about them is in doubt.
 
 use evenkeel_model::quantity::Quantity;
+use evenkeel_model::selector::LabelSelector;
 use evenkeel_model::yaml::{self, Bounds as TextBounds};
 use serde_json::{Map, Value};
 
@@ -24,8 +25,16 @@ const MAX_CONTAINERS: usize = 256;
 /// Longest name (RFC 1123 subdomain, as Kubernetes bounds names of objects).
 const MAX_NAME: usize = 253;
 const TOP: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
-const SPEC: [&str; 7] =
-    ["target", "updatePolicy", "resourcesPolicy", "initialResourcesPolicy", "goals", "rule", "parameters"];
+const SPEC: [&str; 8] = [
+    "target",
+    "targetRef",
+    "updatePolicy",
+    "resourcesPolicy",
+    "initialResourcesPolicy",
+    "goals",
+    "rule",
+    "parameters",
+];
 const METADATA: [&str; 9] = [
     "name",
     "namespace",
@@ -107,6 +116,14 @@ fn members(document: Value) -> Vec<Value> {
 /// # Errors
 /// [`PolicyError`] naming the field.
 pub fn read_object(object: &Value) -> Result<Policy, PolicyError> {
+    read_resolved(object, None)
+}
+
+/// Reads one object of a Kubernetes cluster; `labels` are what the controller that its `targetRef` names selects there.
+///
+/// # Errors
+/// [`PolicyError`] naming the field.
+pub fn read_resolved(object: &Value, labels: Option<&LabelSelector>) -> Result<Policy, PolicyError> {
     let root = At::root(object);
     root.only(&TOP)?;
     let version = root.required("apiVersion", &format!("write apiVersion: {API_VERSION}"))?;
@@ -125,7 +142,8 @@ pub fn read_object(object: &Value) -> Result<Policy, PolicyError> {
     let created = metadata.get("creationTimestamp")?.map(|at| at.text().map(str::to_owned)).transpose()?;
     let spec = root.required("spec", "write spec with a target")?;
     spec.only(&SPEC)?;
-    let target = spec.required("target", "write target with matchLabels; without it, it selects nothing")?;
+    let selector = selector::of(&spec, labels)?;
+    let labels = labels.filter(|_| spec.value.get("targetRef").is_some_and(|target| !target.is_null()));
     let mode = update_mode(&spec)?;
     let initial = spec.get("initialResourcesPolicy")?;
     let given: Option<InitialResources> =
@@ -141,7 +159,8 @@ pub fn read_object(object: &Value) -> Result<Policy, PolicyError> {
         namespace: namespace.unwrap_or_else(|| "default".to_owned()),
         name,
         created,
-        selector: selector::read(&target)?,
+        selector,
+        labels: labels.cloned(),
         mode: mode.unwrap_or_default(),
         containers,
         limits,
@@ -296,13 +315,14 @@ where
 }
 
 /// The policies among the objects of a text, each with the place of its document, from 0, and its name as far as it has
-/// one. Other objects are left aside; nothing comes of a text that is neither YAML nor JSON.
+/// one. Other objects are left aside; nothing comes of a text that is neither YAML nor JSON. One that names a controller
+/// selects nothing here, and is right.
 pub fn find(text: &str) -> Vec<(usize, String, Result<Policy, PolicyError>)> {
     let documents: Vec<Value> = yaml::documents(text, BOUNDS).unwrap_or_default();
     let of = |(document, value): (usize, Value)| {
         members(value).into_iter().filter(is_policy).map(move |object| {
             let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-            (document, name.to_owned(), read_object(&object))
+            (document, name.to_owned(), read_resolved(&object, Some(&LabelSelector::default())))
         })
     };
     documents.into_iter().enumerate().flat_map(of).collect()

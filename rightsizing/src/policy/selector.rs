@@ -6,8 +6,37 @@ use serde_json::Value;
 use super::PolicyError;
 use super::fields::At;
 
+/// What a spec selects: its target, or what the controller that it names selects in its cluster, where that is known.
+pub(super) fn of(spec: &At<'_>, labels: Option<&LabelSelector>) -> Result<Selector, PolicyError> {
+    match (spec.get("target")?, spec.get("targetRef")?) {
+        (Some(target), None) => read(&target),
+        (None, Some(controller)) => of_controller(&controller, labels),
+        (Some(_), Some(controller)) => Err(controller.error("target is given, too", "keep one of both")),
+        (None, None) => {
+            spec.required("target", "write target with matchLabels; without it, it selects nothing")?;
+            Ok(Selector::default())
+        }
+    }
+}
+
+fn of_controller(at: &At<'_>, labels: Option<&LabelSelector>) -> Result<Selector, PolicyError> {
+    at.only(&["apiVersion", "kind", "name"])?;
+    for field in ["apiVersion", "kind", "name"] {
+        at.required(field, "write apiVersion, kind and name of the controller")?.text()?;
+    }
+    let Some(labels) = labels else {
+        let why = "what a controller selects is known in its cluster alone";
+        return Err(at.error(
+            why,
+            "write target with matchLabels, or make it an object of the cluster: kubectl apply",
+        ));
+    };
+    let selector = Selector::new(labels);
+    selector.map_err(|error| at.error(error.to_string(), "correct the selector of the controller"))
+}
+
 /// Reads a target; one that can select nothing is an error.
-pub(super) fn read(at: &At<'_>) -> Result<Selector, PolicyError> {
+fn read(at: &At<'_>) -> Result<Selector, PolicyError> {
     at.only(&["matchLabels", "matchExpressions"])?;
     let mut written = LabelSelector::default();
     if let Some(labels) = at.get("matchLabels")? {

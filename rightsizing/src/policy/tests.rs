@@ -51,6 +51,33 @@ fn the_documents_example_is_read() {
 }
 
 #[test]
+fn a_controller_is_named_where_it_is_known_what_it_selects() {
+    let labels = LabelSelector::parse("app=web,tier in (a,b)").unwrap();
+    let object = |spec: Value| {
+        json!({ "apiVersion": API_VERSION, "kind": "VerticalPodAutoscaler", "metadata": { "name": "web", "namespace": "shop" },
+            "spec": spec })
+    };
+    let target = json!({ "targetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" } });
+    let policy = read_resolved(&object(target.clone()), Some(&labels)).unwrap();
+    let pod = |app: &'static str| move |key: &str| Some(if key == "app" { app } else { "a" });
+    assert!(policy.selects("shop", pod("web")) && !policy.selects("shop", pod("db")));
+    assert_eq!((policy.labels.as_ref(), &policy.object(None, Value::Null)["spec"]), (Some(&labels), &target));
+    let other =
+        read_resolved(&object(target.clone()), Some(&LabelSelector::parse("app=web").unwrap())).unwrap();
+    assert!(policy.is_same(&policy.clone()) && !policy.is_same(&other));
+    let both = json!({ "target": {}, "targetRef": target["targetRef"] });
+    let short = json!({ "targetRef": { "kind": "Deployment", "name": "web" } });
+    for (spec, labels, place) in [
+        (target, None, "spec.targetRef"),
+        (both, Some(&labels), "spec.targetRef"),
+        (short, Some(&labels), "spec.targetRef.apiVersion"),
+        (json!({}), Some(&labels), "spec.target"),
+    ] {
+        assert_eq!(read_resolved(&object(spec), labels).unwrap_err().place, place);
+    }
+}
+
+#[test]
 fn a_file_holds_as_many_policies_as_a_large_cluster_has() {
     let one = |n: usize| {
         format!(

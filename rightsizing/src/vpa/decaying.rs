@@ -5,9 +5,13 @@
 //! which doubles are exact enough, all are divided at once.
 
 use super::buckets::Buckets;
+use super::saved::SavedHistogram;
 
 /// A bucket of less weight counts as empty: 0.001 of the least weight of a sample.
 const EPSILON: f64 = 0.001 * 0.1;
+
+/// The greatest weight of a bucket in a checkpoint (`MaxCheckpointWeight`).
+const MOST_SAVED: f64 = 10_000.0;
 
 /// Half-lives after the reference at which the reference moves, so that weights stay far below a double's range.
 const MAX_EXPONENT: f64 = 100.0;
@@ -90,6 +94,53 @@ impl Decaying {
             bucket += 1;
         }
         self.buckets.answer(bucket)
+    }
+
+    /// As a checkpoint keeps it (`SaveToChekpoint`): weights that come to nothing are dropped.
+    pub fn saved(&self) -> SavedHistogram {
+        let greatest = self.weights.iter().copied().fold(0.0, f64::max);
+        let reference_ms = self.reference_ms as u64;
+        if greatest < EPSILON {
+            return SavedHistogram { reference_ms, ..SavedHistogram::default() };
+        }
+        let cut = |(bucket, weight): (usize, &f64)| (bucket, (weight / greatest * MOST_SAVED).round() as u32);
+        let weights = self.weights.iter().enumerate().map(cut).filter(|(_, weight)| *weight > 0).collect();
+        SavedHistogram { reference_ms, weights, total: self.total }
+    }
+
+    /// What a checkpoint kept (`LoadFromCheckpoint`); a bucket that there is not, and a sum below zero, tell nothing.
+    pub fn of_saved(buckets: Buckets, half_life_ms: u64, saved: &SavedHistogram) -> Self {
+        let mut made = Self::new(buckets, half_life_ms);
+        let sum: f64 = saved.weights.values().map(|weight| f64::from(*weight)).sum();
+        if sum <= 0.0 || !saved.total.is_finite() || saved.total <= 0.0 {
+            return made;
+        }
+        made.reference_ms = saved.reference_ms as f64;
+        for (bucket, weight) in saved.weights.iter().filter(|(bucket, _)| **bucket < buckets.count()) {
+            made.weights[*bucket] = f64::from(*weight) * saved.total / sum;
+            let (low, high) = made.bounds.unwrap_or((*bucket, *bucket));
+            made.bounds = Some((low.min(*bucket), high.max(*bucket)));
+        }
+        made.total = made.weights.iter().sum();
+        made
+    }
+
+    /// Counts all that another one of the same buckets and half-life counted.
+    pub fn merge(&mut self, other: &Self) {
+        let Some((low, high)) = other.bounds else { return };
+        if self.bounds.is_none() {
+            self.reference_ms = other.reference_ms;
+        }
+        let scale = |from: f64, to: f64| ((from - to) / self.half_life_ms).exp2();
+        let reference_ms = self.reference_ms.max(other.reference_ms);
+        let (own, its) = (scale(self.reference_ms, reference_ms), scale(other.reference_ms, reference_ms));
+        for (weight, more) in self.weights.iter_mut().zip(&other.weights) {
+            *weight = *weight * own + more * its;
+        }
+        self.total = self.total * own + other.total * its;
+        self.reference_ms = reference_ms;
+        let (least, most) = self.bounds.unwrap_or((low, high));
+        self.bounds = Some((least.min(low), most.max(high)));
     }
 
     /// Nothing of weight is in it.

@@ -4,6 +4,7 @@
 use super::Params;
 use super::buckets::Buckets;
 use super::decaying::Decaying;
+use super::saved::Saved;
 use crate::Resource;
 use crate::rule::Answer;
 use crate::units::{MICROS_A_CORE, MICROS_A_MILLICORE};
@@ -57,12 +58,32 @@ struct Window {
 impl Estimator {
     /// One that has seen nothing.
     pub fn new(params: Params, resource: Resource) -> Self {
-        let half_life = match resource {
-            Resource::Cpu => params.cpu_half_life_ms,
-            Resource::Memory => params.memory_half_life_ms,
-        };
-        let histogram = Decaying::new(Buckets::of(resource), half_life);
+        let histogram = Decaying::new(Buckets::of(resource), half_life(&params, resource));
         Self { params, resource, histogram, samples: 0, span_ms: None, window: Window::default() }
+    }
+
+    /// One that goes on from a checkpoint.
+    pub fn of_saved(params: Params, resource: Resource, saved: &Saved) -> Self {
+        let histogram =
+            Decaying::of_saved(Buckets::of(resource), half_life(&params, resource), &saved.histogram);
+        let (samples, span_ms) = (saved.samples, saved.span_ms);
+        Self { params, resource, histogram, samples, span_ms, window: Window::default() }
+    }
+
+    /// What a checkpoint of this time keeps of it: the peak of a window that is not over is left out, as it may be taken out again.
+    pub fn saved(&self, now_ms: u64) -> Saved {
+        let mut histogram = self.histogram.clone();
+        if let Some(end) = self.window.end_ms.filter(|end| now_ms < *end) {
+            histogram.subtract(self.window.usage_peak.max(self.window.oom_peak), PEAK_WEIGHT, end);
+        }
+        Saved { histogram: histogram.saved(), span_ms: self.span_ms, samples: self.samples }
+    }
+
+    /// Takes in what another container of the same name has seen, both finished.
+    pub fn merge(&mut self, other: &Self) {
+        self.histogram.merge(&other.histogram);
+        self.samples += other.samples;
+        other.span_ms.into_iter().for_each(|span| self.cover(span));
     }
 
     /// Counts a sample: its start and the use in the unit of the resource. What is older than the newest is dropped.
@@ -175,6 +196,13 @@ impl Estimator {
             Resource::Cpu => value as f64 / MICROS_A_CORE,
             Resource::Memory => value as f64,
         }
+    }
+}
+
+fn half_life(params: &Params, resource: Resource) -> u64 {
+    match resource {
+        Resource::Cpu => params.cpu_half_life_ms,
+        Resource::Memory => params.memory_half_life_ms,
     }
 }
 

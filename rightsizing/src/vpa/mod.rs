@@ -15,6 +15,7 @@
 mod buckets;
 mod decaying;
 mod estimator;
+mod saved;
 mod wide;
 
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,7 @@ pub use buckets::Buckets;
 pub use decaying::Decaying;
 pub use estimator::Estimator;
 use estimator::Sample;
+pub use saved::{Saved, SavedHistogram};
 use wide::Wide;
 
 /// Parameters of the rule, by default those of the recommender's flags.
@@ -80,14 +82,40 @@ impl Default for Params {
     }
 }
 
+impl Params {
+    /// The same for one of so many containers of a pod: the least requests are a pod's, split evenly and cut to whole millicores and bytes
+    /// (`GetRecommendedPodResources`, `pkg/recommender/logic/recommender.go`).
+    #[must_use]
+    pub fn of_pod(self, containers: usize) -> Self {
+        let part = 1.0 / containers.max(1) as f64;
+        let split = |least: u64| (least as f64 * part) as u64;
+        let min_cpu_micro = split(self.min_cpu_micro / 1_000) * 1_000;
+        Self { min_cpu_micro, min_memory_bytes: split(self.min_memory_bytes), ..self }
+    }
+
+    /// What a container's past comes to, after what a checkpoint knows of it, where there is one.
+    pub fn estimator(&self, question: &Question, history: &dyn History, saved: Option<&Saved>) -> Estimator {
+        let new = || Estimator::new(*self, question.resource);
+        let mut estimator =
+            saved.map_or_else(new, |saved| Estimator::of_saved(*self, question.resource, saved));
+        self.replay(&mut estimator, question, history);
+        estimator
+    }
+}
+
 impl Rule for Params {
     fn name(&self) -> &'static str {
         "vpa"
     }
 
     fn recommend(&self, question: &Question, history: &dyn History) -> Answer {
+        self.estimator(question, history, None).answer(question.current)
+    }
+}
+
+impl Params {
+    fn replay(&self, estimator: &mut Estimator, question: &Question, history: &dyn History) {
         let from_ms = question.now_ms.saturating_sub(self.window_ms);
-        let mut estimator = Estimator::new(*self, question.resource);
         let minutes = history.minutes(Scope::Own, from_ms / 60_000);
         let wide = match minutes.is_empty() {
             true => Wide::of(question, from_ms, history),
@@ -113,13 +141,12 @@ impl Rule for Params {
                     Cause::OomKill => event.request,
                     Cause::Eviction => event.usage.max(event.request),
                 };
-                take(&mut estimator, event.time_ms);
+                take(estimator, event.time_ms);
                 estimator.oom(event.time_ms, request);
             }
         }
-        take(&mut estimator, question.now_ms);
+        take(estimator, question.now_ms);
         wide.span_ms.into_iter().for_each(|span| estimator.cover(span));
-        estimator.answer(question.current)
     }
 }
 

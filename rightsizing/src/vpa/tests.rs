@@ -295,3 +295,81 @@ fn days_and_hours_answer_nearly_as_minutes_do() {
     let question = Question { resource: Resource::Cpu, now_ms, current: None, previous: None };
     assert_eq!(bare().recommend(&question, &nothing), Answer::none());
 }
+
+#[test]
+fn the_least_of_a_pod_is_split_over_its_containers() {
+    // 25 m and 250 MiB, cut to whole millicores and bytes.
+    for (containers, cpu, memory) in [
+        (0, 25, 262_144_000),
+        (1, 25, 262_144_000),
+        (2, 12, 131_072_000),
+        (3, 8, 87_381_333),
+        (5, 5, 52_428_800),
+    ] {
+        let params = Params::default().of_pod(containers);
+        assert_eq!((params.min_cpu_micro, params.min_memory_bytes), (cpu * 1_000, memory), "{containers}");
+    }
+}
+
+#[test]
+fn what_a_checkpoint_keeps_answers_alike() {
+    let params = Params::default();
+    for resource in Resource::ALL {
+        let mut whole = Estimator::new(params, resource);
+        for minute in 0..3 * 1_440u64 {
+            let value = match resource {
+                Resource::Cpu => 100_000 + (minute * 7_919) % 900_000,
+                Resource::Memory => (200 << 20) + (minute * 7_919) % (300 << 20),
+            };
+            whole.sample(minute * 60_000, value);
+        }
+        let now_ms = 3 * 1_440 * 60_000;
+        let saved = whole.saved(now_ms);
+        assert!(saved.histogram.weights.values().max() == Some(&10_000));
+        let again = Estimator::of_saved(params, resource, &saved);
+        let (before, after) = (whole.answer(None), again.answer(None));
+        assert_eq!(
+            (before.samples, before.span_seconds, before.confidence),
+            (after.samples, after.span_seconds, after.confidence)
+        );
+        let near =
+            |a: Option<u64>, b: Option<u64>| (a.unwrap() as f64 / b.unwrap() as f64 - 1.0).abs() < 0.06;
+        assert!(
+            near(before.request, after.request) && near(before.upper, after.upper),
+            "{before:?} {after:?}"
+        );
+        // The weights of a checkpoint are what is left of them.
+        let twice = again.saved(now_ms);
+        assert_eq!(twice.histogram.weights, saved.histogram.weights);
+        assert!((twice.histogram.total / saved.histogram.total - 1.0).abs() < 1e-9);
+        // Two halves are the whole, whichever is later.
+        let halves = [0..1_440u64, 1_440..3 * 1_440].map(|minutes| {
+            let mut half = Estimator::new(params, resource);
+            minutes.for_each(|minute| half.sample(minute * 60_000, 500_000_000));
+            half
+        });
+        let mut merged = halves[1].clone();
+        merged.merge(&halves[0]);
+        assert_eq!(merged.answer(None).samples, 3 * 1_440);
+        assert_eq!(merged.answer(None).request, halves[0].answer(None).request);
+    }
+}
+
+#[test]
+fn a_checkpoint_that_makes_no_sense_tells_nothing() {
+    let histogram = |weights: &[(usize, u32)], total: f64| SavedHistogram {
+        reference_ms: 0,
+        weights: weights.iter().copied().collect(),
+        total,
+    };
+    for wrong in [
+        histogram(&[], 1.0),
+        histogram(&[(3, 0)], 1.0),
+        histogram(&[(3, 1)], -1.0),
+        histogram(&[(3, 1)], f64::NAN),
+        histogram(&[(900, 1)], 1.0),
+    ] {
+        let saved = Saved { histogram: wrong, span_ms: Some((0, 1)), samples: 5 };
+        assert_eq!(Estimator::of_saved(Params::default(), Resource::Cpu, &saved).answer(None).request, None);
+    }
+}

@@ -206,6 +206,8 @@ pub struct State {
     /// What time it is.
     pub(crate) clock: Clock,
     pub(crate) events: VecDeque<Event>,
+    /// How many were kept since the process began, those that are gone included.
+    events_kept: u64,
     /// Decisions that may be sent again.
     pub(crate) repeats: Repeats,
     /// The panic switch.
@@ -243,6 +245,7 @@ impl State {
             filling: Filling::default(),
             clock: Clock::default(),
             events: VecDeque::new(),
+            events_kept: 0,
             repeats: Repeats::default(),
             panic: PanicSwitch::default(),
             counters: Counters::default(),
@@ -295,6 +298,11 @@ impl State {
     /// Decisions, oldest first.
     pub fn events(&self) -> impl DoubleEndedIterator<Item = &Event> {
         self.events.iter()
+    }
+
+    /// How many decisions were kept since the process began, those that are gone included.
+    pub fn events_kept(&self) -> u64 {
+        self.events_kept
     }
 
     /// The stream of a node's newest epoch.
@@ -660,6 +668,7 @@ impl State {
     pub(crate) fn keep_event(&mut self, mut event: Event) {
         self.counters.cut_decisions += u64::from(bounds::cut_decision(&mut event.decision));
         self.events.push_back(event);
+        self.events_kept += 1;
     }
 
     fn retire(&mut self, key: &StreamKey) {

@@ -10,7 +10,7 @@ pub(crate) const NAMESPACE: &str = "keel";
 pub(crate) fn variants() -> Vec<Value> {
     vec![
         json!({}),
-        json!({ "agent": { "mode": "enforce" }, "recommender": { "view": false }, "access": { "create": false } }),
+        json!({ "agent": { "mode": "enforce" }, "recommender": { "view": false, "recommend": false }, "access": { "create": false } }),
         json!({
             "namespace": { "create": true }, "labels": { "team": "platform" }, "imagePullSecrets": [{ "name": "registry" }],
             "agent": {
@@ -22,7 +22,7 @@ pub(crate) fn variants() -> Vec<Value> {
                 "config": "[recommend]\nwatch_interval = \"2m\"\n", "storage": { "kind": "emptyDir", "size": "2Gi" },
                 "priorityClass": { "create": false, "name": "" }, "podDisruptionBudget": { "enabled": false },
                 "nodeSelector": { "pool": "b" }, "tolerations": [{ "key": "b", "operator": "Exists" }],
-                "affinity": { "podAntiAffinity": {} }, "podAnnotations": { "c": "d" }, "clusterDomain": "cluster.example",
+                "affinity": { "podAntiAffinity": {} }, "podAnnotations": { "c": "d" }, "clusterDomain": "cluster.example", "events": true,
             },
             "tls": { "secret": "own", "caConfigMap": "own-ca" }, "access": { "aggregate": true },
             "networkPolicy": { "nodeCIDRs": ["10.0.0.0/8", "fd00::/8"], "from": [{ "namespaceSelector": {} }] },

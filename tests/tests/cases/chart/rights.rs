@@ -96,15 +96,27 @@ fn granted(all: &[Value]) -> Result<Vec<(String, String, String)>> {
 fn accounts_may_what_they_need_and_agents_nothing() -> Result<()> {
     let helm = Helm::find();
     require!(helm.is_ok(), format!("{:#}", helm.unwrap_err()));
-    let all = helm?.rendered(NAMESPACE, &[json!({})])?.remove(0);
+    let helm = helm?;
+    let told =
+        granted(&helm.rendered(NAMESPACE, &[json!({ "recommender": { "events": true } })])?.remove(0))?;
+    let events: Vec<_> = told.iter().filter(|(who, ..)| who.contains("recommender-events")).collect();
+    assert!(
+        matches!(&events[..], [(_, what, verbs)] if what == "events.k8s.io/events" && verbs == "create,patch"),
+        "{events:?}"
+    );
+    let all = helm.rendered(NAMESPACE, &[json!({})])?.remove(0);
     let (view, rest): (Vec<_>, Vec<_>) =
         granted(&all)?.into_iter().partition(|(who, ..)| who.contains("recommender-view"));
     // These are checked where they are used, too.
     let (objects, rest): (Vec<_>, Vec<_>) =
         rest.into_iter().partition(|(who, ..)| who.contains("recommender-objects"));
     assert!(
-        objects.len() == 6
-            && objects.iter().all(|(_, what, verbs)| verbs != "patch" || what.ends_with("/status")),
+        objects.len() == 7
+            && objects.iter().all(|(_, what, verbs)| match verbs.as_str() {
+                "get" | "list,watch" => true,
+                "patch" => what.ends_with("/status"),
+                verbs => verbs == "list,get,create,update" && what.ends_with("checkpoints"),
+            }),
         "{objects:?}"
     );
     assert!(view.len() > 15 && view.iter().all(|(.., verbs)| verbs == "list,watch"), "{view:?}");

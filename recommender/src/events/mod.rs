@@ -1,0 +1,248 @@
+//! Owns what agents do and see as Kubernetes Events of the followed cluster's pods (`kubernetes.events`): kills, evictions, steps against
+//! pressure, resizes, settings that do not hold. Decisions stay where they are (`evenkeel events`); these are for who looks with kubectl.
+//!
+//! What is to be told is counted in `tally`; here is what follows from an answer. Told is what arrives while this process runs, of pods that the
+//! API server places on the node that tells; what is lost while the API server is away for long is counted.
+
+mod tally;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use evenkeel_kubernetes::objects::Refused;
+use evenkeel_kubernetes::{ApiServer, ConnectError};
+use evenkeel_proto::v1;
+use evenkeel_store::state::Event;
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tracing::{debug, warn};
+
+use crate::api::Context;
+use crate::config::KubernetesSection;
+use crate::followed::Followed;
+use crate::serve::ended;
+use tally::{Due, Tally};
+
+/// How often decisions are looked for.
+const LOOK: Duration = Duration::from_secs(1);
+/// Decisions that are taken in at once; of more than these the newest count.
+const AT_ONCE: u64 = 2_000;
+/// Events that are written in a second.
+const A_SECOND: usize = 10;
+/// Decisions that are remembered as seen.
+const SEEN: usize = 4_096;
+/// The shortest and the longest pause after the API server gave no answer or asked for patience.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(120));
+/// How long nothing is written where who writes may not.
+const FORBIDDEN: Duration = Duration::from_secs(300);
+
+/// Who writes events, and what came of it.
+#[derive(Debug)]
+pub(crate) struct Events {
+    api: ApiServer,
+    trouble: Mutex<Option<String>>,
+    written: AtomicU64,
+    dropped: AtomicU64,
+    waiting: AtomicU64,
+}
+
+/// What was done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Events that are to be made.
+    pub(crate) waiting: u64,
+    /// Events and series written.
+    pub(crate) written: u64,
+    /// Not told: too many, or refused.
+    pub(crate) dropped: u64,
+}
+
+impl Events {
+    /// Nothing where none are to be written.
+    ///
+    /// # Errors
+    /// When it is not told where the API server is, or credentials cannot be used.
+    pub(crate) async fn open(section: &KubernetesSection) -> Result<Option<Arc<Self>>, ConnectError> {
+        if !section.events {
+            return Ok(None);
+        }
+        let api = ApiServer::at(&section.source()).await?;
+        let (trouble, written, dropped, waiting) = Default::default();
+        Ok(Some(Arc::new(Self { api, trouble, written, dropped, waiting })))
+    }
+
+    /// What was done so far.
+    pub(crate) fn counts(&self) -> Counts {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Counts { waiting: read(&self.waiting), written: read(&self.written), dropped: read(&self.dropped) }
+    }
+
+    /// Why none are written.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn told(&self, trouble: Option<String>) {
+        let mut known = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(why) = trouble.as_ref().filter(|why| known.as_ref() != Some(why)) {
+            warn!(why, "Kubernetes Events are not written");
+        }
+        *known = trouble;
+    }
+}
+
+/// Where the last look ended.
+#[derive(Debug, Default)]
+struct Cursor {
+    /// Decisions that had been kept by then; nothing before the first look, whose decisions are those of the run before.
+    kept: Option<u64>,
+    /// The last ones: node, epoch and number. A node that floods others makes room among its own, and then more is shown than is new.
+    seen: VecDeque<(String, u64, u64)>,
+}
+
+impl Cursor {
+    fn is_new(&mut self, decision: &v1::Decision) -> bool {
+        let mark = (decision.node.clone(), decision.epoch ^ decision.time_usec, decision.seq);
+        if self.seen.contains(&mark) {
+            return false;
+        }
+        if self.seen.len() >= SEEN {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(mark);
+        true
+    }
+
+    /// What came since the last look, oldest first.
+    fn look(&mut self, context: &Context) -> Vec<Event> {
+        let state = context.engine.state().study();
+        let kept = state.events_kept();
+        let Some(before) = self.kept.replace(kept) else { return Vec::new() };
+        let newer = usize::try_from(kept.saturating_sub(before).min(AT_ONCE)).unwrap_or_default();
+        let mut new: Vec<Event> = state.events().rev().take(newer).cloned().collect();
+        drop(state);
+        new.reverse();
+        new.retain(|event| self.is_new(&event.decision));
+        new
+    }
+}
+
+/// Writes events until the process ends.
+pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
+    let (events, followed) = match (context.readiness.events(), context.readiness.followed()) {
+        (Some(events), Some(followed)) => (Arc::clone(events), Arc::clone(followed)),
+        _ => return,
+    };
+    let mut writer = Writer { tally: Tally::new(context.engine.now_usec()), pause: None, failures: 0 };
+    let mut cursor = Cursor::default();
+    let looks = async {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if !context.readiness.answers() {
+                continue;
+            }
+            let looking = context.clone();
+            let looked = tokio::task::spawn_blocking(move || {
+                let new = cursor.look(&looking);
+                (cursor, new)
+            });
+            let Ok((back, new)) = looked.await else { return };
+            cursor = back;
+            writer.take(&followed, &new);
+            writer.write(&events).await;
+            events.dropped.store(writer.tally.dropped, Ordering::Relaxed);
+            events.waiting.store(writer.tally.waiting() as u64, Ordering::Relaxed);
+        }
+    };
+    tokio::select! { () = looks => {}, () = ended(stopped) => {} }
+}
+
+struct Writer {
+    tally: Tally,
+    pause: Option<Instant>,
+    failures: u32,
+}
+
+impl Writer {
+    fn take(&mut self, followed: &Followed, new: &[Event]) {
+        let now = Instant::now();
+        for Event { node, decision } in new.iter().filter(|event| followed.is_meant(&event.node.cluster)) {
+            let uid = |namespace: &str, pod: &str| followed.uid_on(&node.node, namespace, pod);
+            self.tally.take(decision, uid, &written(decision.time_usec), now);
+        }
+    }
+
+    async fn write(&mut self, events: &Events) {
+        for _ in 0..A_SECOND {
+            let now = Instant::now();
+            if self.pause.is_some_and(|until| now < until) {
+                return;
+            }
+            let Some((key, due)) = self.tally.due(now) else { return };
+            let answer = match &due {
+                Due::First(event) => events.api.tell(event).await,
+                Due::Again(event, count, at) => events.api.tell_again(event, *count, at).await,
+            };
+            match answer {
+                Ok(()) => {
+                    self.tally.told(&key, &due, now);
+                    events.written.fetch_add(1, Ordering::Relaxed);
+                    events.told(None);
+                    self.failures = 0;
+                }
+                // A namespace that is being deleted takes no new objects, and that is no want of rights.
+                Err(Refused::Forbidden(why)) if !why.contains("being terminated") => {
+                    events.told(Some(format!("Kubernetes Events: {why}")));
+                    self.pause = Some(now + FORBIDDEN);
+                }
+                Err(Refused::Later(why, after)) => self.pause(events, &why, after),
+                Err(Refused::Silent(why)) => self.pause(events, &why, None),
+                Err(error) => {
+                    debug!(%error, "ignoring an event that cannot be written");
+                    self.tally.drop(&key);
+                }
+            }
+        }
+    }
+
+    fn pause(&mut self, events: &Events, why: &str, after: Option<Duration>) {
+        let (least, most) = PAUSES;
+        let pause = least.saturating_mul(1 << self.failures.min(10)).max(after.unwrap_or_default()).min(most);
+        self.failures = self.failures.saturating_add(1);
+        self.pause = Some(Instant::now() + pause);
+        events.told(Some(format!("Kubernetes Events: {why}")));
+    }
+}
+
+/// A time with six digits of a second, which the API asks for.
+fn written(usec: u64) -> String {
+    let at = i64::try_from(usec).ok().and_then(|usec| Timestamp::from_microsecond(usec).ok());
+    format!("{:.6}", at.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_six_digits_of_a_second() {
+        for (usec, want) in
+            [(0, "1970-01-01T00:00:00.000000Z"), (1_795_225_427_216_099, "2026-11-21T01:43:47.216099Z")]
+        {
+            assert_eq!(written(usec), want);
+        }
+    }
+
+    #[test]
+    fn a_decision_is_new_once() {
+        let mut cursor = Cursor::default();
+        let decision = |seq| v1::Decision { seq, node: "a".into(), ..v1::Decision::default() };
+        assert!(cursor.is_new(&decision(1)) && cursor.is_new(&decision(2)) && !cursor.is_new(&decision(1)));
+        for seq in 0..2 * SEEN as u64 {
+            cursor.is_new(&decision(seq));
+        }
+        assert_eq!(cursor.seen.len(), SEEN);
+    }
+}
