@@ -77,7 +77,7 @@ async fn set(webhook: &Webhook, pod: &Value, namespace: &str) -> (Vec<String>, S
         let path = operation["path"].as_str().unwrap();
         match path.strip_prefix("/metadata/annotations/") {
             Some(key) => {
-                annotation = format!("{} {}", key.replace("~1", "/"), operation["value"].as_str().unwrap())
+                annotation = format!("{} {}", key.replace("~1", "/"), operation["value"].as_str().unwrap());
             }
             None if operation["value"].is_string() => {
                 let path = path.strip_prefix("/spec/containers/0/resources/").unwrap();
