@@ -94,8 +94,8 @@ pub(crate) enum Command {
   evenkeel-agent restore -o json
   evenkeel-agent restore --purge")]
     Restore {
-        /// Then remove everything the agent keeps: its state directory, its socket and its lock. Where something could not be put back, all
-        /// of it stays.
+        /// Then remove everything the agent keeps: its state directory, its socket and its lock. Where something could not be put back, or
+        /// the directory holds what the agent does not make, all of it stays.
         #[arg(long)]
         purge: bool,
     },

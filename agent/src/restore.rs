@@ -1,10 +1,11 @@
 //! `evenkeel-agent restore`: puts back what knobs held before the agent first wrote them, and prints what became of each. With `--purge`, what
 //! the agent keeps on the machine goes after that.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use evenkeel_enforce::config::Mode;
@@ -34,21 +35,70 @@ pub(crate) fn run(config: &Config, output: Output, purge: bool) -> anyhow::Resul
     Ok(is_restored)
 }
 
-/// Removes what the agent keeps. The state directory may be a mount, as in a pod: then it stays, empty.
+/// What the agent makes in its state directory, without extensions; the replacement of a file ends with `.new` while it is written.
+const OWN: [&str; 11] = [
+    "admitted",
+    "decisions",
+    "events",
+    "identity",
+    "journal",
+    "node",
+    "oom-counters",
+    "overlay",
+    "ring",
+    "spool",
+    "transients",
+];
+/// What a file system has at its root.
+const LOST_AND_FOUND: &str = "lost+found";
+/// Names that are told one by one.
+const TOLD: usize = 5;
+
+/// Removes what the agent keeps.
 fn remove(config: &Config) -> anyhow::Result<()> {
-    let state = &config.enforce.state_dir;
-    for entry in fs::read_dir(state).with_context(|| format!("cannot list {}", state.display()))? {
-        let path = entry.with_context(|| format!("cannot list {}", state.display()))?.path();
-        let is_directory = path.symlink_metadata().is_ok_and(|found| found.is_dir());
-        let removed = if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        gone(removed, &path)?;
-    }
-    let removed = fs::remove_dir(state);
-    if !removed.as_ref().is_err_and(|error| error.kind() == ErrorKind::ResourceBusy) {
-        gone(removed, state)?;
-    }
+    empty(&config.enforce.state_dir)?;
     for path in [&config.serve.socket, &machine::lock(config)] {
         gone(fs::remove_file(path), path)?;
+    }
+    Ok(())
+}
+
+/// Removes the state directory, which stays, empty, where it is a mount, as in a pod. One that holds anything the agent does not make is
+/// another directory, by a mistake in `state_dir`: then nothing of it is removed.
+fn empty(state: &Path) -> anyhow::Result<()> {
+    let listed = || format!("cannot list {}", state.display());
+    let entries =
+        fs::read_dir(state).with_context(listed)?.collect::<io::Result<Vec<_>>>().with_context(listed)?;
+    let paths: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
+    let is_own = |path: &&PathBuf| {
+        let is_known = |extension: &OsStr| ["json", "jsonl", "new"].iter().any(|known| extension == *known);
+        path.extension().is_none_or(is_known)
+            && OWN.iter().any(|own| path.file_stem() == Some(OsStr::new(own)))
+    };
+    let (own, others): (Vec<_>, Vec<_>) = paths.iter().partition(is_own);
+    let names: Vec<_> =
+        others.iter().filter_map(|path| path.file_name()).filter(|name| *name != LOST_AND_FOUND).collect();
+    if !names.is_empty() {
+        let told: Vec<String> =
+            names.iter().take(TOLD).map(|name| shown::plain(&name.to_string_lossy())).collect();
+        let more = names
+            .len()
+            .checked_sub(TOLD + 1)
+            .map_or_else(String::new, |more| format!(" and {} more", more + 1));
+        bail!(
+            "nothing was removed: {} holds {}{more}, which the agent does not make; see whether state_dir is right, or move it away",
+            state.display(),
+            told.join(", ")
+        );
+    }
+    for path in own {
+        let is_directory = path.symlink_metadata().is_ok_and(|found| found.is_dir());
+        gone(if is_directory { fs::remove_dir_all(path) } else { fs::remove_file(path) }, path)?;
+    }
+    let removed = fs::remove_dir(state);
+    let stays = [ErrorKind::ResourceBusy, ErrorKind::DirectoryNotEmpty];
+    if !removed.as_ref().is_err_and(|error| stays.contains(&error.kind())) {
+        gone(removed, state)?;
     }
     Ok(())
 }
@@ -80,4 +130,36 @@ fn print(reports: &[Report], output: Output) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_not_the_agents_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("var");
+        for folder in ["spool/old", "ring", "log"] {
+            fs::create_dir_all(state.join(folder)).unwrap();
+        }
+        let elsewhere = dir.path().join("elsewhere");
+        fs::write(&elsewhere, "kept").unwrap();
+        for file in ["journal.jsonl", "overlay.new", "passwd"] {
+            fs::write(state.join(file), "").unwrap();
+        }
+        std::os::unix::fs::symlink(&elsewhere, state.join("identity")).unwrap();
+        let refused = empty(&state).unwrap_err().to_string();
+        assert!(refused.contains("nothing was removed") && refused.contains("state_dir"), "{refused}");
+        assert!(
+            refused.contains("log") && refused.contains("passwd") && !refused.contains("spool"),
+            "{refused}"
+        );
+        assert!(state.join("spool/old").exists() && state.join("journal.jsonl").exists());
+        fs::remove_dir(state.join("log")).unwrap();
+        fs::remove_file(state.join("passwd")).unwrap();
+        empty(&state).unwrap();
+        assert!(!state.exists());
+        assert_eq!(fs::read_to_string(elsewhere).unwrap(), "kept");
+    }
 }
