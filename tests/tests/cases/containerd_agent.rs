@@ -62,7 +62,8 @@ fn is_estimated(container: &ContainerStatus) -> bool {
 pub(crate) fn container_events_tell_of_a_new_container() -> Result<()> {
     require!(runtime::impossible().is_none(), runtime::impossible().unwrap_or_default());
     let programs = debian13::programs_of("containerd");
-    require!(programs.is_ok(), format!("{:#}", programs.unwrap_err()));
+    let why_not = programs.as_ref().err().map(|error| format!("{error:#}"));
+    require!(why_not.is_none(), why_not.unwrap_or_default());
     let (containerd, directory) = (Runtime::start_from(Some(programs?))?, directory()?);
     let agent = AgentSetup::new(directory.path())?.runtime(&containerd.socket()).start()?;
     let node = Node { agent, containerd, _directory: directory };
