@@ -410,6 +410,9 @@ fn start(
     let ring = context.config.ring.bytes;
     let ring = ring
         .map(|bytes| Arc::new(report::Ring::open(&context.config.enforce.state_dir, bytes, &context.stats)));
+    if let Some(ring) = &ring {
+        report::look_back(ring, &usage);
+    }
     let reporting = (live.clone(), &usage, hint_sender, ring.clone());
     let sampling = start_sampling(&context, changes, &decisions, reporting, runtime.handle(), threads);
     if let Err(error) = &sampling {

@@ -245,7 +245,7 @@ impl LatestSamples for Samples {
         self.samples.iter().for_each(|(slot, sample)| take(*slot, sample));
     }
 
-    fn before(&self, _: u32, _: u64, _: Duration) -> Option<LastSeconds> {
+    fn before(&self, _: &Tracked, _: u64, _: Duration) -> Option<LastSeconds> {
         None
     }
 }

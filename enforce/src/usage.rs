@@ -8,7 +8,9 @@ use std::time::Duration;
 use evenkeel_model::sample::Sample;
 use evenkeel_model::units::Bytes;
 
-/// The newest samples. Slots are those of [`Tracked`](crate::shared::Tracked).
+use crate::shared::Tracked;
+
+/// The newest samples. Slots are those of [`Tracked`].
 pub trait LatestSamples: Send {
     /// Time of the latest tick, microseconds since 1970; 0 before the first.
     fn time_usec(&self) -> u64;
@@ -16,8 +18,9 @@ pub trait LatestSamples: Send {
     /// The latest sample of every container that has one, by slot.
     fn each(&self, take: &mut dyn FnMut(u32, &Sample));
 
-    /// The last `span` of a container before a moment, microseconds since 1970; also of one that ended lately.
-    fn before(&self, slot: u32, time_usec: u64, span: Duration) -> Option<LastSeconds>;
+    /// The last `span` of a container before a moment, microseconds since 1970; also of one that ended lately, and
+    /// with what was seen of it before this program was started.
+    fn before(&self, tracked: &Tracked, time_usec: u64, span: Duration) -> Option<LastSeconds>;
 }
 
 /// The newest samples, shared with whoever takes them.

@@ -90,12 +90,18 @@ impl Turns {
         &self.counters
     }
 
+    /// Counts one that was refused for want of room elsewhere.
+    pub(crate) fn refuse(&self) -> NoTurn {
+        self.counters.refused.fetch_add(1, Ordering::Relaxed);
+        NoTurn::Busy
+    }
+
     /// A place among those that wait.
     pub(crate) fn place(&self) -> Result<Waiting, NoTurn> {
-        Arc::clone(&self.waiting).try_acquire_owned().map(|_permit| Waiting { _permit }).map_err(|_| {
-            self.counters.refused.fetch_add(1, Ordering::Relaxed);
-            NoTurn::Busy
-        })
+        Arc::clone(&self.waiting)
+            .try_acquire_owned()
+            .map(|_permit| Waiting { _permit })
+            .map_err(|_| self.refuse())
     }
 
     /// Does work on a thread where it may take its time, once it is its turn.

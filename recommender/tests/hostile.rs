@@ -145,6 +145,7 @@ async fn yaml_bombs_are_refused_and_few_are_read_at_once() {
         "kind: Pod\nmetadata: {{name: p}}\nspec: {{containers: [{}]}}\n",
         (0..5000).map(|i| format!("{{name: c{i}}}")).collect::<Vec<_>>().join(", ")
     );
+    let (mut busy, mut refused) = (0.0, 0.0);
     for (path, body) in [
         ("/api/v1/policies", &bomb),
         ("/api/v1/policies?dryRun=true", &bomb),
@@ -159,12 +160,16 @@ async fn yaml_bombs_are_refused_and_few_are_read_at_once() {
         for (status, text) in answers {
             assert!(matches!(status, 400 | 413 | 429), "{path}: {status} {text}");
             assert!(text.contains("remedy"), "{text}");
+            *(if status == 429 { &mut busy } else { &mut refused }) += 1.0;
         }
     }
     let huge = format!("{{\"pods\": [], \"x\": \"{}\"}}", "x".repeat(3 << 20));
     let (status, text) = http(running.http, "POST", "/recommendedPodResources", &huge).await;
     assert!(matches!(status, 400 | 413), "{status} {text}");
     neighbour.is_served().await;
+    let counted =
+        (metric(&running, "refused_texts_total").await, metric(&running, "refused_questions_total").await);
+    assert_eq!(counted, (refused + 1.0, busy));
     running.stop().await;
 }
 
@@ -253,6 +258,7 @@ async fn watchers_that_do_not_read_are_bounded() {
         neighbour.is_served().await;
     }
     assert_eq!((open.len(), refused), (100, 10));
+    assert_eq!(metric(&running, "refused_questions_total").await, 10.0);
     drop(open);
     // Their places are free again.
     until(|| async {

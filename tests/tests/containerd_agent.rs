@@ -15,3 +15,9 @@ tests_of!(
     containers_are_kept_while_their_runtime_is_away,
     an_agent_inside_a_pod_manages_another_pod,
 );
+
+/// That of Debian 13; 1.6 has no container events.
+#[test]
+fn container_events_of_containerd_1_7_tell_of_a_new_container() -> anyhow::Result<()> {
+    agent::container_events_tell_of_a_new_container()
+}

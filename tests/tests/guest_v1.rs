@@ -44,6 +44,7 @@ const KILLS: &[Case] = &[
     ("the rest", oom::the_rest_of_a_container_goes_with_a_process_where_that_is_wished),
     ("rulings", oom::a_best_effort_pod_goes_at_once_and_a_burstable_one_after_three_restarts),
     ("restart", oom::kills_are_known_after_a_restart_and_those_in_between_are_told),
+    ("looked back", oom::a_kill_right_after_a_restart_has_the_seconds_of_the_run_before),
     ("stopped", oom::a_pod_that_no_kubelet_runs_is_stopped_where_that_is_wished),
     ("brief", oom::no_kill_is_lost_or_told_twice_when_its_cgroup_goes_at_once),
     ("the machine's", global::a_kill_for_want_of_the_machines_memory_is_told_as_such),
@@ -63,6 +64,7 @@ const PRESSURE: &[Case] = &[
     ("thrash", innocent::thrash_at_a_limit_touches_nobody_and_is_named),
     ("swap", innocent_guest::swapping_at_a_limit_touches_nobody_and_is_named),
     ("page cache storm", innocent_guest::a_page_cache_storm_touches_nobody),
+    ("real exhaustion", innocent_guest::a_machine_that_runs_out_acts_on_best_effort_alone),
 ];
 
 #[test]

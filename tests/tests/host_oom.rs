@@ -14,5 +14,6 @@ tests_of!(
     a_best_effort_pod_goes_at_once_and_a_burstable_one_after_three_restarts,
     a_pod_that_no_kubelet_runs_is_stopped_where_that_is_wished,
     kills_are_known_after_a_restart_and_those_in_between_are_told,
+    a_kill_right_after_a_restart_has_the_seconds_of_the_run_before,
     no_kill_is_lost_or_told_twice_when_its_cgroup_goes_at_once,
 );

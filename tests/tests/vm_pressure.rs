@@ -26,6 +26,7 @@ const CASES: &[Case] = &[
     ("memory.high", agent_swap::memory_high_holds_back_before_the_limit),
     ("swap", innocent_guest::swapping_at_a_limit_touches_nobody_and_is_named),
     ("page cache storm", innocent_guest::a_page_cache_storm_touches_nobody),
+    ("real exhaustion", innocent_guest::a_machine_that_runs_out_acts_on_best_effort_alone),
 ];
 
 #[test]

@@ -47,6 +47,24 @@ fn errors_name_place_key_reason_and_remedy() {
     insta::assert_snapshot!(said("[manage]\ndeny = [\"system.slice\"]", &[]));
 }
 
+#[test]
+fn units_are_switched_with_quotes_and_without() {
+    use super::sections::systemd::Enabled;
+    for (written, wanted) in [
+        ("\"auto\"", Enabled::Auto),
+        ("true", Enabled::Yes),
+        ("\"true\"", Enabled::Yes),
+        ("false", Enabled::No),
+        ("\"false\"", Enabled::No),
+    ] {
+        let (_dir, path) = with_file(&format!("[sources.systemd]\nenabled = {written}\n"));
+        let config = check(&load(Some(&path), [], &[]).unwrap()).unwrap();
+        assert_eq!(config.sources.systemd.enabled, wanted, "{written}");
+    }
+    let error = said("[sources.systemd]\nenabled = \"no\"", &[]);
+    assert!(error.contains("expected true, false or \"auto\""), "{error}");
+}
+
 /// The configuration of the manifest, by the reader that its pod has.
 #[test]
 fn the_manifest_for_kubernetes_is_valid_and_streams_over_tls() {

@@ -13,6 +13,7 @@ use evenkeel_model::traffic::Traffic;
 use evenkeel_model::units::Bytes;
 use evenkeel_model::usage::UsageRecord;
 
+use super::earlier::Earlier;
 use super::recent::Recent;
 use super::throttled::Throttling;
 use crate::shared::{LiveContainer, LiveTick, Tick};
@@ -31,6 +32,8 @@ pub(crate) struct Latest {
     time_usec: u64,
     /// When it was taken in.
     taken: Option<Instant>,
+    /// What the run before saw, while it is asked for.
+    earlier: Option<Earlier>,
 }
 
 #[derive(Debug)]
@@ -70,10 +73,16 @@ impl Latest {
         self.containers.get(at)?.recent.throttling()
     }
 
+    /// Takes in what the run before saw in the minute before this one.
+    pub(super) fn remember(&mut self, earlier: Earlier) {
+        self.earlier = Some(earlier);
+    }
+
     /// Takes in a tick; where a counter of OOM kills grew, `hint` is told.
     pub(crate) fn take(&mut self, tick: &Tick, hint: &mut dyn FnMut(Hint)) {
         self.time_usec = tick.time_usec;
         self.taken = Some(Instant::now());
+        self.earlier.take_if(|earlier| earlier.is_over(tick.time_usec));
         for change in &tick.changes {
             self.change(change);
         }
@@ -168,17 +177,23 @@ impl LatestSamples for Latest {
         }
     }
 
-    fn before(&self, slot: u32, time_usec: u64, span: Duration) -> Option<LastSeconds> {
-        let place = self.containers.binary_search_by_key(&slot, |c| c.tracked.slot);
-        let container = match place {
+    fn before(&self, tracked: &Tracked, time_usec: u64, span: Duration) -> Option<LastSeconds> {
+        let container = match self.containers.binary_search_by_key(&tracked.slot, |c| c.tracked.slot) {
             Ok(at) => self.containers.get(at),
-            Err(_) => self.ended.iter().find(|c| c.tracked.slot == slot),
-        }?;
-        let bytes = |field| container.last.as_ref().and_then(|last| last.get(field)).map(Bytes::new);
+            Err(_) => self.ended.iter().find(|c| c.tracked.slot == tracked.slot),
+        };
+        let earlier = self.earlier.as_ref().and_then(|earlier| earlier.text(tracked, time_usec, span));
+        if container.is_none() && earlier.is_none() {
+            return None;
+        }
+        let last = container.and_then(|container| container.last);
+        let bytes = |field| last.and_then(|last| last.get(field)).map(Bytes::new);
+        let recent = container.map(|container| container.recent.text(time_usec, span));
+        let texts: Vec<String> = earlier.into_iter().chain(recent).filter(|text| !text.is_empty()).collect();
         Some(LastSeconds {
             usage: bytes(Field::MemoryCurrentBytes),
             working_set: bytes(Field::MemoryWorkingSetBytes),
-            text: container.recent.text(time_usec, span),
+            text: texts.join(", "),
         })
     }
 }
@@ -219,7 +234,9 @@ mod tests {
         assert_eq!(seen(&mut latest, &third), (vec![(2, Some(2))], vec![]));
         assert_eq!(latest.live(&third).containers[0].tracked.workload.pod.name, "renamed");
         // The one that ended is still told of.
-        let before = |slot, time, span| latest.before(slot, time, Duration::from_secs(span)).map(|b| b.text);
+        let before = |slot, time, span| {
+            latest.before(&tracked(slot, "any"), time, Duration::from_secs(span)).map(|b| b.text)
+        };
         assert_eq!(before(1, 3_500_000, 10).unwrap(), "-2s 1024Ki, -1s 1024Ki 1m");
         assert_eq!(before(2, 3_500_000, 1).unwrap(), "-1s 2048Ki 2m, 0s 2048Ki 2m");
         assert_eq!((before(2, 3_500_000, 0).unwrap(), before(9, 3_500_000, 10)), (String::new(), None));

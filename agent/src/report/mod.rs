@@ -6,6 +6,7 @@
 
 mod backoff;
 mod canonical;
+mod earlier;
 mod frames;
 pub(crate) mod kept;
 mod live;
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use evenkeel_enforce::damage::StateFile;
-use evenkeel_enforce::decisions::Draft;
+use evenkeel_enforce::decisions::{Draft, now_usec};
 use evenkeel_enforce::oom::HintSender;
 use evenkeel_enforce::shared::{Heartbeat, lock};
 use evenkeel_log::LogError;
@@ -112,6 +113,23 @@ pub(crate) fn start(
         }
     };
     thread::Builder::new().name("report".to_owned()).spawn(work).context("cannot start the report thread")
+}
+
+/// Reads, on a thread that ends with it, what containers used in the minute before, which the run of the agent before this one
+/// left in the ring. To be called before anything is sampled.
+pub(crate) fn look_back(ring: &Arc<Ring>, usage: &LatestUse) {
+    let until = now_usec();
+    let (ring, usage) = (Arc::clone(ring), Arc::clone(usage));
+    let work = move || match ring.earlier(until.saturating_sub(earlier::ASKED), until) {
+        Ok(earlier) => lock(&usage).remember(earlier),
+        Err(error) => tracing::warn!(
+            error = format!("{error:#}"),
+            "kills of the first minute are told without the seconds before the agent was started"
+        ),
+    };
+    if let Err(error) = thread::Builder::new().name("look-back".to_owned()).spawn(work) {
+        tracing::warn!(%error, "cannot start a thread that looks back; kills of the first minute are told without");
+    }
 }
 
 /// A number for a new epoch: two of all nodes are never the same.

@@ -130,15 +130,23 @@ impl Ranked {
             },
         };
         let (mut class_ids, mut group_ids) = (HashMap::new(), HashMap::new());
+        // Most nodes are like the one before.
+        let mut before: Option<(Class, u32, u32)> = None;
         for node in 0..nodes {
             let class = Class {
                 soft_taints: cycle.fixed.soft_taints[node],
                 preferred: cycle.fixed.preferred.as_ref().map_or(0, |preferred| preferred[node]),
                 pods: pods.as_ref().map_or(0, |pods| pods[node]),
             };
-            let class = *class_ids.entry(class).or_insert_with(|| ranked.add_class(class));
             let domain = cycle.hard_spread.as_ref().map_or(0, |rules| rules.constraints[0].domain[node]);
-            let group = *group_ids.entry((class, domain)).or_insert_with(|| ranked.add_group(class, domain));
+            let group = match before {
+                Some((same, there, group)) if (same, there) == (class, domain) => group,
+                _ => {
+                    let id = *class_ids.entry(class).or_insert_with(|| ranked.add_class(class));
+                    *group_ids.entry((id, domain)).or_insert_with(|| ranked.add_group(id, domain))
+                }
+            };
+            before = Some((class, domain, group));
             ranked.group_of.push(group);
         }
         for node in 0..nodes {

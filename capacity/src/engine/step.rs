@@ -191,8 +191,7 @@ impl<'a> Placer<'a> {
     /// The same without extenders.
     pub(crate) fn rejections_of_plugins(&mut self, state: &State) -> Vec<Option<Rejection>> {
         self.catch_up(state);
-        let why = |node| self.cycle.refuses(self.cluster, self.profile, state, node);
-        (0..self.cluster.nodes.len()).map(why).collect()
+        self.cycle.refusals(self.cluster, self.profile, state)
     }
 
     /// Whether a node takes it, for a state whose amounts alone differ from what was seen so far; `None` when more than

@@ -43,6 +43,24 @@ impl FilterPlugin for Filter {
     }
 }
 
+impl Filter {
+    /// Whether it refuses this pod some node, as far as can be told before a node is looked at.
+    pub(super) fn may_refuse(self, cycle: &Cycle) -> bool {
+        match self {
+            Self::NodeUnschedulable | Self::NodeName | Self::TaintToleration | Self::NodeAffinity => {
+                cycle.fixed.out.iter().flatten().any(|out| of_fixed(*out) == self)
+            }
+            Self::NodePorts => !cycle.pod.ports.is_empty(),
+            Self::NodeResourcesFit => true,
+            Self::VolumeRestrictions | Self::NodeVolumeLimits | Self::VolumeBinding | Self::VolumeZone => {
+                cycle.volumes.is_some()
+            }
+            Self::PodTopologySpread => cycle.hard_spread.is_some(),
+            Self::InterPodAffinity => cycle.affinity.is_some(),
+        }
+    }
+}
+
 /// The filter that puts a node out for good.
 fn of_fixed(out: Out) -> Filter {
     match out {

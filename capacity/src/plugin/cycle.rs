@@ -140,23 +140,23 @@ impl Cycle {
         Some(Rejection::Resources { pods: state.pods[node] >= state.max_pods[node], short: short.collect() })
     }
 
-    /// Why a node is refused, by the first filter that refuses it.
-    pub fn refuses(
-        &self,
-        cluster: &Cluster,
-        profile: &Profile,
-        state: &State,
-        node: NodeIndex,
-    ) -> Option<Rejection> {
+    /// Why each node is refused, by the first filter that refuses it, in the order of the nodes; `None` for one that is not.
+    pub fn refusals(&self, cluster: &Cluster, profile: &Profile, state: &State) -> Vec<Option<Rejection>> {
+        let view = View { cluster, state, profile, cycle: self };
+        // Most filters have nothing to say of most pods: they are left out once, and not at every node.
+        let may = |filter: &Filter| profile.filters.has(*filter) && filter.may_refuse(self);
+        let on: Vec<Filter> = Filter::ALL.into_iter().filter(may).collect();
+        (0..cluster.nodes.len()).map(|node| self.refuses(&on, &view, node)).collect()
+    }
+
+    fn refuses(&self, on: &[Filter], view: &View<'_>, node: NodeIndex) -> Option<Rejection> {
         if let Some(text) = &self.refused {
             return Some(Rejection::Pod(text.clone()));
         }
-        if state.excluded[node] {
+        if view.state.excluded[node] {
             return Some(Rejection::Cordoned);
         }
-        let view = View { cluster, state, profile, cycle: self };
-        let mut on = Filter::ALL.iter().filter(|filter| profile.filters.has(**filter));
-        on.find_map(|filter| filter.refuses(&view, node)).or_else(|| self.own_refuses(&view, node))
+        on.iter().find_map(|filter| filter.refuses(view, node)).or_else(|| self.own_refuses(view, node))
     }
 
     /// Why own filters refuse a node.

@@ -345,7 +345,7 @@ impl OomWatcher {
         let rest = managed
             .then(|| rest::end(&parts.tree, &mut *parts.actor, at, (&tracked.workload, default), killed))
             .flatten();
-        let before = lock(&parts.usage).before(tracked.slot, time_usec, parts.context.live.now().oom.history);
+        let before = lock(&parts.usage).before(&tracked, time_usec, parts.context.live.now().oom.history);
         let score = score(&parts.board, tracked.slot);
         if self.cases.len() >= CASES {
             let oldest = self.cases.remove(0);

@@ -238,7 +238,7 @@ impl Worker {
     /// What a container used before something is done to it; nothing where its samples are not told.
     fn before(&self, entry: &RosterEntry) -> Option<(&'static str, String)> {
         let history = self.context.live.now().oom.history;
-        let before = lock(&self.usage).before(entry.tracked.slot, now_usec(), history)?;
+        let before = lock(&self.usage).before(&entry.tracked, now_usec(), history)?;
         (!before.text.is_empty()).then_some(("samples", before.text))
     }
 

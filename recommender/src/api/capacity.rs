@@ -308,7 +308,13 @@ impl CapacityService for Api {
             let asked = asked(request, types.as_ref(), wanted).map_err(EstimateError::Unreadable)?;
             capacity::estimate(context, asked, wanted)
         });
-        let whole = answer.await.map_err(Refused::status)?;
+        let context = self.context()?;
+        let whole = answer.await.map_err(|refused| {
+            if matches!(refused, Refused::Estimate(EstimateError::Unreadable(_))) {
+                context.work.refuse_text();
+            }
+            refused.status()
+        })?;
         let answer_json = text(&whole);
         Ok(Response::new(v1::EstimateResponse {
             count: whole.answer.count,

@@ -3,7 +3,6 @@
 //! Questions that walk over the state run on threads for blocking work, so that a large one does not hold up ingest.
 
 use std::pin::Pin;
-use std::sync::Arc;
 
 use evenkeel_model::causes::chain;
 use evenkeel_model::panic::{MAX_REASON, Panic};
@@ -14,7 +13,7 @@ use evenkeel_proto::v1::{
     recommender_service_watch_usage_response::Event as UsageEvent,
 };
 use futures::{Stream, StreamExt as _};
-use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
@@ -27,7 +26,7 @@ use crate::policy::panic;
 use crate::recommend::usage::{self, Question};
 use crate::recommend::{Desk, kept, list, pod};
 use crate::serve::ended;
-use crate::turns::NoTurn;
+use crate::turns::{NoTurn, Waiting};
 
 /// Messages waiting for a watcher that does not read.
 const OUTBOX: usize = 64;
@@ -77,8 +76,8 @@ impl Api {
     }
 
     /// A place for a watch.
-    fn watching(&self) -> Result<OwnedSemaphorePermit, Status> {
-        Arc::clone(&self.context()?.work.watches).try_acquire_owned().map_err(|_| {
+    fn watching(&self) -> Result<Waiting, Status> {
+        self.context()?.work.watches.place().map_err(|_| {
             Status::resource_exhausted("as many watches as are kept are open; end one, or ask again later")
         })
     }
@@ -119,7 +118,10 @@ fn no_turn(why: NoTurn) -> Status {
 
 impl Api {
     async fn read_pod(&self, text: String) -> Result<Pod, Status> {
-        let unreadable = |error: ReadError| Status::invalid_argument(chain(&error));
+        let unreadable = |error: ReadError| {
+            self.late.context.get().inspect(|context| context.work.refuse_text());
+            Status::invalid_argument(chain(&error))
+        };
         match self.late.context.get() {
             Some(context) if text.len() > SHORT_TEXT => {
                 let patience = context.config.now().serve.request_timeout.get();

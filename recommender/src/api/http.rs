@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Bytes, HttpBody as _};
 use axum::extract::{
     DefaultBodyLimit, Extension, FromRequest, Path, Query, Request, State as From,
     rejection::{BytesRejection, QueryRejection},
@@ -126,17 +126,32 @@ impl Site {
                 .into_response()
             })
         };
-        let large = Arc::new(Semaphore::new(LARGE_BODIES));
+        let (large, site) = (Arc::new(Semaphore::new(LARGE_BODIES)), self.clone());
         let spared = move |request: Request, next: Next| {
-            let large = Arc::clone(&large);
+            let (large, site) = (Arc::clone(&large), site.clone());
             async move {
                 let _place = match is_large(&request) {
-                    true => Some(
-                        large.try_acquire_owned().map_err(|_| no_turn(request.uri().path(), NoTurn::Busy))?,
-                    ),
+                    true => Some(large.try_acquire_owned().map_err(|_| {
+                        let why = site.context.get().map_or(NoTurn::Busy, |c| c.work.texts.refuse());
+                        no_turn(request.uri().path(), why)
+                    })?),
                     false => None,
                 };
                 Ok::<_, Problem>(next.run(request).await)
+            }
+        };
+        let site = self.clone();
+        let counted = move |request: Request, next: Next| {
+            let site = site.clone();
+            async move {
+                let has_text = request.body().size_hint().upper() != Some(0);
+                let answer = next.run(request).await;
+                let refused =
+                    matches!(answer.status(), StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE);
+                if let Some(context) = site.context.get().filter(|_| has_text && refused) {
+                    context.work.refuse_text();
+                }
+                answer
             }
         };
         let routes = pages.iter().fold(Router::new(), |routes, pages| routes.merge(dashboard::routes(pages)));
@@ -163,6 +178,7 @@ impl Site {
             .layer(DefaultBodyLimit::max(serve.max_body.as_usize()))
             // With limits of their own.
             .merge(super::capacity::routes())
+            .layer(middleware::from_fn(counted))
             .fallback(unknown)
             // Around all of it: what is not listed in the door's table is answered to nobody.
             .layer(middleware::from_fn(door))
@@ -634,8 +650,7 @@ async fn usage_series(From(site): From<Site>, request: Request) -> Result<Respon
         remedy: "see /openapi.json for the parameters of each path",
     })?;
     let context = site.context(PLACE)?;
-    let watches = Arc::clone(&context.work.watches);
-    let place = watches.try_acquire_owned().map_err(|_| no_turn(PLACE, NoTurn::Busy))?;
+    let place = context.work.watches.place().map_err(|why| no_turn(PLACE, why))?;
     let resource = asked.resource;
     Ok(series::response(series::told(context, asked, None, place), resource, query.format))
 }

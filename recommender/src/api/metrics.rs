@@ -357,12 +357,22 @@ fn bounds(text: &mut Text, context: &Context) {
         "1 while addresses that other machines reach are served without encryption.",
         u64::from(context.config.now().plaintext().is_some()),
     );
-    let work = [("questions", &context.work.questions), ("texts", &context.work.texts)];
+    text.count(
+        "refused_texts",
+        "Requests refused because their text is too large or cannot be read.",
+        read(&context.work.refused_texts),
+    );
+    let work = &context.work;
+    let work = [("questions", &work.questions), ("texts", &work.texts), ("watches", &work.watches)];
     let mut by_work = |name, help, of: fn(&crate::turns::Counters) -> &AtomicU64| {
         let values = work.map(|(name, turns)| (name, read(of(turns.counters()))));
         text.by_label(Kind::Counter, name, help, "work", values);
     };
-    by_work("refused_questions", "Questions refused because as many waited as may.", |c| &c.refused);
+    by_work(
+        "refused_questions",
+        "Questions, large texts and watches refused because as many waited, or were open, as may.",
+        |c| &c.refused,
+    );
     by_work("given_up_questions", "Questions whose caller left, or whose time was over.", |c| &c.given_up);
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod ready;
 mod series;
 mod watch;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
@@ -20,7 +21,6 @@ use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_store::clock::WallClock;
 use evenkeel_store::ingest::engine::Engine;
 use evenkeel_store::state::State;
-use tokio::sync::Semaphore;
 
 use self::ready::Readiness;
 use crate::allocated::Latest;
@@ -75,8 +75,17 @@ pub(crate) struct Work {
     pub(crate) questions: Turns,
     /// Large texts of others, which take a hundred times their length of memory while they are read.
     pub(crate) texts: Turns,
-    /// Watches, each of which remembers all that it told.
-    pub(crate) watches: Arc<Semaphore>,
+    /// Watches, each of which remembers all that it told; they have places alone, and take no turns.
+    pub(crate) watches: Turns,
+    /// Requests refused because their text is too large or cannot be read.
+    pub(crate) refused_texts: Arc<AtomicU64>,
+}
+
+impl Work {
+    /// A text was refused.
+    pub(crate) fn refuse_text(&self) {
+        self.refused_texts.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Default for Work {
@@ -85,7 +94,8 @@ impl Default for Work {
             questions: Turns::new(8, 256),
             // With texts of serve.max_body, 2 MiB, waiting ones take 32 MiB.
             texts: Turns::new(2, 16),
-            watches: Arc::new(Semaphore::new(100)),
+            watches: Turns::new(1, 100),
+            refused_texts: Arc::default(),
         }
     }
 }

@@ -231,7 +231,14 @@ impl PolicyService for Api {
                 identity.may(Role::Apply, &namespace).await?;
             }
         }
-        let applied = self.ask_with_text(move |c| apply(c, &policy, dry_run, &ticket).map_err(status));
+        let applied = self.ask_with_text(move |c| {
+            apply(c, &policy, dry_run, &ticket).map_err(|error| {
+                if matches!(error, ChangeError::Invalid(_)) {
+                    c.work.refuse_text();
+                }
+                status(error)
+            })
+        });
         let applied = applied.await??;
         Ok(Response::new(v1::ApplyResponse {
             policy: applied.object.to_string(),

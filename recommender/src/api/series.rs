@@ -10,14 +10,14 @@ use evenkeel_rightsizing::Resource;
 use futures::StreamExt as _;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::Context;
 use crate::recommend::series::{Asked, Piece, Place, Step, places};
 use crate::recommend::usage::Question;
 use crate::serve::ended;
-use crate::turns::NoTurn;
+use crate::turns::{NoTurn, Waiting};
 
 /// Pieces that wait for a reader who is slow.
 const OUTBOX: usize = 4;
@@ -84,7 +84,7 @@ pub(super) fn told(
     context: Context,
     asked: Asked,
     stopping: Option<watch::Receiver<bool>>,
-    place: OwnedSemaphorePermit,
+    place: Waiting,
 ) -> ReceiverStream<Result<Piece, NoTurn>> {
     let (outbox, pieces) = mpsc::channel(OUTBOX);
     tokio::spawn(async move {

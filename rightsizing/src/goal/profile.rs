@@ -35,8 +35,16 @@ const RAISED_HOURS: u64 = 2;
 struct Heights {
     /// Halved with every half-life.
     long: Tally,
-    /// Of the last hours, and of the same hour of other days; only where requests change by the hour.
+    /// Only where requests change by the hour: each tally is 15 KiB to be cleared for every answer.
+    by_hour: Option<ByHour>,
+}
+
+/// What a request that changes by the hour looks at beside.
+#[derive(Debug, Clone, Default)]
+struct ByHour {
+    /// Of the last hours.
     last: Tally,
+    /// Of the same hour of other days.
     same: Tally,
 }
 
@@ -233,11 +241,12 @@ impl Profile {
 impl Heights {
     /// Counts an hour by its distance from now, and by its distance from the same hour of the day.
     fn by_hour(&mut self, params: &Params, histogram: &Histogram, hour: u64, now: u64) {
+        let ByHour { last, same } = self.by_hour.get_or_insert_default();
         let middle = hour * HOUR_MS + HOUR_MS / 2;
         let age_hours = now.saturating_sub(middle) as f64 / HOUR_MS as f64;
         if age_hours <= HOURLY_LAST_HOURS {
             let times = WHOLE * (-age_hours / HOURLY_LAST_HALF_HOURS).exp2();
-            self.last.merge_times(histogram, times as u64);
+            last.merge_times(histogram, times as u64);
         }
         // The hour that most of the next sixty minutes lie in.
         let wanted = (now + HOUR_MS / 2) / HOUR_MS;
@@ -246,21 +255,22 @@ impl Heights {
         let back = wanted.saturating_sub(hour);
         if near <= 1 && (23..=HOURLY_SAME_DAYS * 24 + 1).contains(&back) {
             let whole = params.decayed(back.saturating_sub(1) / 24);
-            self.same.merge_times(histogram, if near == 0 { whole } else { whole / 2 });
+            same.merge_times(histogram, if near == 0 { whole } else { whole / 2 });
         }
     }
 
     fn curve(&self) -> Curve {
-        let parts = [
-            (&self.last, HOURLY_LAST),
-            (&self.same, HOURLY_SAME),
-            (&self.long, 1.0 - HOURLY_LAST - HOURLY_SAME),
-        ];
-        let totals = parts.map(|(tally, _)| tally.weights().1.iter().map(|w| *w as f64).sum::<f64>());
+        let by_hour = self.by_hour.iter();
+        let parts = by_hour.flat_map(|hours| [(&hours.last, HOURLY_LAST), (&hours.same, HOURLY_SAME)]);
+        let parts = parts.chain([(&self.long, 1.0 - HOURLY_LAST - HOURLY_SAME)]);
         let (low, long) = self.long.weights();
         let mut time = vec![0.0; long.len()];
-        for ((tally, part), total) in parts.into_iter().zip(totals).filter(|(_, total)| *total > 0.0) {
+        for (tally, part) in parts {
             let (first, weights) = tally.weights();
+            let total: f64 = weights.iter().map(|w| *w as f64).sum();
+            if total <= 0.0 {
+                continue;
+            }
             // What lies in the short ones lies in the long one as well.
             let places = time.iter_mut().skip(first.saturating_sub(low));
             places.zip(weights).for_each(|(place, weight)| *place += *weight as f64 * part / total);

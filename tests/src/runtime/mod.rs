@@ -59,6 +59,8 @@ pub struct Runtime {
     child: Child,
     directory: TempDir,
     cgroups: CgroupTree,
+    /// Where its programs are looked for before those of the machine.
+    programs: Option<PathBuf>,
 }
 
 impl Runtime {
@@ -68,6 +70,15 @@ impl Runtime {
     ///
     /// Fails when containerd does not come up; the text has the end of its log.
     pub fn start() -> Result<Runtime> {
+        Runtime::start_from(None)
+    }
+
+    /// The same with containerd and shim of a directory in place of the machine's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Runtime::start`].
+    pub fn start_from(programs: Option<PathBuf>) -> Result<Runtime> {
         if let Err(error) = leftovers::sweep() {
             eprintln!("ignoring what an old containerd left: {error:#}");
         }
@@ -80,9 +91,9 @@ impl Runtime {
         let at = directory.path();
         std::fs::write(at.join("config.toml"), configuration(at))
             .context("cannot write containerd's configuration")?;
-        let child = launch(at)?;
+        let child = launch(at, programs.as_deref())?;
         let cri = Cri::new(&at.join("c.sock"))?;
-        let mut runtime = Runtime { cri, child, directory, cgroups };
+        let mut runtime = Runtime { cri, child, directory, cgroups, programs };
         runtime.await_answer()?;
         runtime.import(&Image::new(PAUSE).command(&["/bin/sleep", "2147483647"]))?;
         runtime.import(&Image::new(BUSYBOX))?;
@@ -121,7 +132,7 @@ impl Runtime {
     ///
     /// Fails when it does not come up; the text has the end of its log.
     pub fn resume(&mut self) -> Result<()> {
-        self.child = launch(self.directory.path())?;
+        self.child = launch(self.directory.path(), self.programs.as_deref())?;
         self.await_answer()
     }
 
@@ -200,13 +211,18 @@ impl Drop for Runtime {
 }
 
 /// Starts the process with the configuration in its directory.
-fn launch(at: &Path) -> Result<Child> {
+fn launch(at: &Path, programs: Option<&Path>) -> Result<Child> {
+    let path = match programs {
+        Some(first) => format!("{}:{}", first.display(), machine::path()),
+        None => machine::path(),
+    };
+    let program = programs.map_or_else(|| "containerd".into(), |first| first.join("containerd"));
     let log = File::options().create(true).append(true).open(at.join("log"));
     let log = log.context("cannot make containerd's log")?;
-    Command::new("containerd")
+    Command::new(program)
         .arg("--config")
         .arg(at.join("config.toml"))
-        .env("PATH", machine::path())
+        .env("PATH", path)
         // A Ctrl-C on the terminal is for whoever started us; containerd is stopped in order.
         .process_group(0)
         .stdin(Stdio::null())

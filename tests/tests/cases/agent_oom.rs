@@ -1,5 +1,7 @@
 //! What the agent makes of OOM kills inside containers, on whatever kernel this runs.
 
+use std::time::Instant;
+
 use anyhow::{Context, Result, ensure};
 use evenkeel_proto::v1::{Decision, EvictionOffer};
 use evenkeel_tests::cgroups::{TestCgroup, Tier};
@@ -250,6 +252,30 @@ pub(crate) fn a_pod_that_no_kubelet_runs_is_stopped_where_that_is_wished() -> Re
     let offers = agent.ask().offers("kubelets", false)?;
     ensure!(rulings(&offers) == [("evict".to_owned(), 0, true)], "it stays an offer: {offers:#?}");
     ensure!(runtime.stopped() == ["ours"], "nobody else was stopped");
+    agent.stop()
+}
+
+pub(crate) fn a_kill_right_after_a_restart_has_the_seconds_of_the_run_before() -> Result<()> {
+    require!(machine::is_root(), "making cgroups needs root");
+    let mut site = Site::new()?;
+    let web = container(&mut site, "web")?;
+    site.bind(&Manifest::burstable("web", &web.path(), "100m", "32Mi"))?;
+    let agent = site.start()?;
+    await_known(&agent, "web")?;
+    agent.ask().usage(5)?;
+    agent.stop()?;
+    let stopped = Instant::now();
+    let agent = site.start()?;
+    await_known(&agent, "web")?;
+    oom(&mut site, &web)?;
+    let kills = await_kills(&agent, "web", 1)?;
+    let samples = text(&kills[0], "samples")?;
+    // `-7s 1Mi 0m`: what is older than the stop is of the run before.
+    let ages = samples
+        .split(", ")
+        .filter_map(|second| second.trim_start_matches('-').split_once('s')?.0.parse().ok());
+    let of_before = ages.filter(|age: &u64| *age > stopped.elapsed().as_secs()).count();
+    ensure!(of_before >= 3, "{of_before} of the run before: {samples}");
     agent.stop()
 }
 

@@ -8,7 +8,7 @@ use evenkeel_tests::image::Image;
 use evenkeel_tests::processes::{memory_total, score, set_score};
 use evenkeel_tests::product::{Agent, AgentSetup, AskAgent, await_score, directory};
 use evenkeel_tests::runtime::{self, ContainerSpec, Pod, PodSpec, Runtime, resources};
-use evenkeel_tests::{machine, places, require, wait};
+use evenkeel_tests::{debian13, machine, places, require, wait};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
@@ -54,6 +54,29 @@ fn class(container: &ContainerStatus) -> QosClass {
 
 fn is_estimated(container: &ContainerStatus) -> bool {
     container.identity.as_ref().is_some_and(|i| i.estimated)
+}
+
+/// With a real runtime that has container events. What the agent knows so comes by the event, a directory's making or the next
+/// listing; the log says that events are heard.
+#[allow(dead_code, reason = "a guest has no containerd that has events")]
+pub(crate) fn container_events_tell_of_a_new_container() -> Result<()> {
+    require!(runtime::impossible().is_none(), runtime::impossible().unwrap_or_default());
+    let programs = debian13::programs_of("containerd");
+    let why_not = programs.as_ref().err().map(|error| format!("{error:#}"));
+    require!(why_not.is_none(), why_not.unwrap_or_default());
+    let (containerd, directory) = (Runtime::start_from(Some(programs?))?, directory()?);
+    let agent = AgentSetup::new(directory.path())?.runtime(&containerd.socket()).start()?;
+    let node = Node { agent, containerd, _directory: directory };
+    let version = node.containerd.cri().version()?;
+    let pod = node.run(PodSpec::new("web", Tier::BestEffort), resources(2, None, 1000))?;
+    node.agent.await_container("web", "known", |_| true)?;
+    await_score(Pid::from_raw(pod.containers[0].pid), 1000)?;
+    wait::until("the runtime's events to be heard", wait::PATIENCE, || {
+        Ok(node.agent.daemon().log().contains("its events wake a listing").then_some(()))
+    })
+    .with_context(|| format!("{version:?}: {}", node.agent.log_end()))?;
+    assert!(!node.agent.daemon().log().contains("has no container events"), "{}", node.agent.log_end());
+    node.agent.stop()
 }
 
 pub(crate) fn what_a_pod_states_goes_over_what_its_runtime_was_told() -> Result<()> {

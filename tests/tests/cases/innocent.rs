@@ -81,7 +81,7 @@ impl House {
     }
 }
 
-fn is_step(decision: &Decision) -> bool {
+pub(crate) fn is_step(decision: &Decision) -> bool {
     ["relieve", "release", "kill", "evict"].contains(&decision.kind.as_str())
 }
 

@@ -8,8 +8,8 @@ use super::super::check::Checker;
 section! {
     /// systemd's services and slices with an `[X-Evenkeel]` section, over the system bus.
     Systemd {
-        /// "auto": where the first process is systemd, silently without a bus. "true": a bus that is missing is reported.
-        /// "false": units are not asked for; those that manifests name are still found by their cgroups.
+        /// "auto": where the first process is systemd, silently without a bus. true: a bus that is missing is reported.
+        /// false: units are not asked for; those that manifests name are still found by their cgroups.
         enabled: Enabled = Enabled::Auto,
         /// Slices such as "system.slice" whose services are sampled also when they say nothing about themselves.
         slices: Vec<String> = Vec::new(),
@@ -31,27 +31,31 @@ pub(crate) enum Enabled {
 
 /// [`Enabled`] as written.
 #[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected true, false or \"auto\"")]
 enum Written {
     /// True or false.
     Switch(bool),
-    /// The word.
-    Word(Auto),
+    /// A word.
+    Word(Word),
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Auto {
+enum Word {
     /// Where systemd is.
     Auto,
+    /// As `true`, by people who put all three in quotes.
+    True,
+    /// As `false`.
+    False,
 }
 
 impl From<Written> for Enabled {
     fn from(written: Written) -> Self {
         match written {
-            Written::Switch(true) => Self::Yes,
-            Written::Switch(false) => Self::No,
-            Written::Word(Auto::Auto) => Self::Auto,
+            Written::Switch(true) | Written::Word(Word::True) => Self::Yes,
+            Written::Switch(false) | Written::Word(Word::False) => Self::No,
+            Written::Word(Word::Auto) => Self::Auto,
         }
     }
 }
@@ -59,7 +63,7 @@ impl From<Written> for Enabled {
 impl From<Enabled> for Written {
     fn from(enabled: Enabled) -> Self {
         match enabled {
-            Enabled::Auto => Self::Word(Auto::Auto),
+            Enabled::Auto => Self::Word(Word::Auto),
             Enabled::Yes => Self::Switch(true),
             Enabled::No => Self::Switch(false),
         }

@@ -1,7 +1,7 @@
 //! Looking back: the second at or before a moment, from the records of the ring.
 //!
 //! The whole ring is read once by its records' heads, at most 64 MiB by default; frames are decoded from the last one
-//! that can be read by itself.
+//! that can be read by itself. The minute before a start of the agent is at the ring's end, so that only the end is read.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,17 @@ use evenkeel_proto::v1;
 use jiff::Timestamp;
 use prost::Message as _;
 
-use super::{HEAD, Kind, Ring};
+use super::{HEAD, Kind, Ring, WHOLE_EVERY};
+use crate::report::earlier::Earlier;
 use crate::shared::Stats;
 
 /// Traffic older than this is not told, microseconds: three looks.
 const LOOKS: u64 = 30_000_000;
 /// A second farther from the moment asked for is not its answer, microseconds.
 const NEAR: u64 = 10_000_000;
+/// Records from the end among which one announces all before the last minute: at a record a second, one in
+/// [`WHOLE_EVERY`] and a minute more, as only key frames do, beside the minute itself. Where they are not enough, all are read.
+const END: u64 = WHOLE_EVERY / 1_000_000 + 180;
 
 /// One second of the past.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,6 +113,46 @@ impl Ring {
         Ok(past)
     }
 
+    /// What each container used in the time before a moment, microseconds since 1970, as far as it is kept. Waits for
+    /// the disk.
+    ///
+    /// # Errors
+    /// [`NotKept`] where the files cannot be read; what is damaged is left out.
+    pub(crate) fn earlier(&self, since_usec: u64, until_usec: u64) -> Result<Earlier, NotKept> {
+        let mut earlier = Earlier::until(until_usec);
+        let last = lock(&self.inner).log.as_ref().and_then(evenkeel_log::Log::last);
+        let Some(last) = last else { return Ok(earlier) };
+        let mut start = None;
+        for from in [Seq::new(last.get().saturating_sub(END)), None] {
+            let Some(heads) = self.reader(from) else { return Ok(earlier) };
+            let found = find(heads, since_usec)?;
+            start = found.start.or(found.first_whole.map(|whole| Start { whole, key: whole }));
+            if found.start.is_some() {
+                break;
+            }
+        }
+        let Some((start, mut frames)) =
+            start.and_then(|start| Some((start, self.reader(Some(start.whole))?)))
+        else {
+            return Ok(earlier);
+        };
+        let (mut reading, mut payload) = (Reading::default(), Vec::new());
+        while let Some(seq) = frames.read_into(&mut payload)? {
+            let Some((kind, time, frame)) = split(&payload) else { continue };
+            if reading.take(kind, time, frame, seq >= start.key).is_err() {
+                continue;
+            }
+            if (since_usec..until_usec).contains(&time) {
+                for (slot, sample, cpu) in &reading.second.0 {
+                    if let Some(identity) = reading.names.get(slot) {
+                        earlier.take(identity, time, sample, *cpu);
+                    }
+                }
+            }
+        }
+        Ok(earlier)
+    }
+
     /// Records from one on, or from the first; those that waited are written before.
     fn reader(&self, from: Option<Seq>) -> Option<Reader> {
         let mut inner = lock(&self.inner);
@@ -133,6 +177,8 @@ struct Found {
     /// Time of the first second that can be told.
     first: Option<u64>,
     last: Option<u64>,
+    /// The first record that announces all.
+    first_whole: Option<Seq>,
     start: Option<Start>,
 }
 
@@ -152,6 +198,7 @@ fn find(mut heads: Reader, time_usec: u64) -> Result<Found, NotKept> {
             continue;
         }
         found.first.get_or_insert(time);
+        found.first_whole.get_or_insert(seq);
         found.last = Some(time);
         match (kind, &mut found.start) {
             _ if time > time_usec => {}
@@ -170,22 +217,53 @@ fn split(payload: &[u8]) -> Option<(Kind, u64, &[u8])> {
     Some((kind, u64::from_le_bytes(time.try_into().ok()?), frame))
 }
 
-/// The samples of the frame decoded last.
+/// The samples of the frame decoded last, each with the CPU use since the sample before, millionths of a core.
 #[derive(Debug, Default)]
 struct Second(Vec<(u32, Sample, Option<u64>)>);
 
 impl Visitor for Second {
     fn sample(&mut self, slot: u32, _: u64, sample: &Sample, previous: Option<&Sample>) {
-        self.0.push((slot, *sample, previous.and_then(|previous| sample.cpu_milli(previous))));
+        self.0.push((slot, *sample, previous.and_then(|previous| sample.cpu_micro(previous))));
     }
 
     fn rollup(&mut self, _: u32, _: u64, _: &Rollup) {}
 }
 
+/// What records say, taken in their order from one that announces all.
+#[derive(Debug, Default)]
+struct Reading {
+    names: BTreeMap<u32, v1::ContainerIdentity>,
+    /// Looks with their time.
+    traffic: BTreeMap<u32, (u64, v1::Traffic)>,
+    decoder: Decoder,
+    second: Second,
+}
+
+impl Reading {
+    /// Takes in a record; its samples only where those before it that they rest on were taken in, too.
+    fn take(&mut self, kind: Kind, time: u64, frame: &[u8], with_samples: bool) -> Result<(), NotKept> {
+        let damaged = |error: &dyn std::fmt::Display| NotKept::Damaged(error.to_string());
+        let frame = v1::Frame::decode(frame).map_err(|error| damaged(&error))?;
+        if kind == Kind::Whole {
+            self.names.clear();
+        }
+        for slot in &frame.gone {
+            self.names.remove(slot);
+            self.traffic.remove(slot);
+        }
+        self.traffic.extend(frame.traffic.into_iter().map(|look| (look.slot, (time, look))));
+        self.names.extend(frame.announced.into_iter().filter_map(|new| Some((new.slot, new.identity?))));
+        if with_samples {
+            self.second.0.clear();
+            self.decoder.decode(&frame.samples, &mut self.second).map_err(|error| damaged(&error))?;
+        }
+        Ok(())
+    }
+}
+
 /// Decodes from a start up to the moment.
 fn replay(mut frames: Reader, start: &Start, time_usec: u64) -> Result<Past, NotKept> {
-    let (mut names, mut traffic, mut decoder) = (BTreeMap::new(), BTreeMap::new(), Decoder::new());
-    let (mut last, mut second, mut payload) = (None, Second::default(), Vec::new());
+    let (mut reading, mut last, mut payload) = (Reading::default(), None, Vec::new());
     while let Some(seq) = frames.read_into(&mut payload)? {
         let Some((kind, time, frame)) = split(&payload) else { continue };
         // Another run of records begins: the clock was set back, or the agent was restarted.
@@ -193,24 +271,15 @@ fn replay(mut frames: Reader, start: &Start, time_usec: u64) -> Result<Past, Not
         if time > time_usec || is_next_run {
             break;
         }
-        let damaged = |error: &dyn std::fmt::Display| NotKept::Damaged(error.to_string());
-        let frame = v1::Frame::decode(frame).map_err(|error| damaged(&error))?;
-        for slot in &frame.gone {
-            names.remove(slot);
-            traffic.remove(slot);
-        }
-        traffic.extend(frame.traffic.into_iter().map(|look| (look.slot, (time, look))));
-        names.extend(frame.announced.into_iter().filter_map(|new| Some((new.slot, new.identity?))));
-        if seq >= start.key {
-            second.0.clear();
-            decoder.decode(&frame.samples, &mut second).map_err(|error| damaged(&error))?;
-        }
+        reading.take(kind, time, frame, seq >= start.key)?;
         last = Some(time);
     }
     let time_usec = last.ok_or_else(|| NotKept::Damaged("it is gone".to_owned()))?;
-    let containers = second.0.into_iter().filter_map(|(slot, sample, cpu_milli)| {
+    let Reading { mut names, mut traffic, second, .. } = reading;
+    let containers = second.0.into_iter().filter_map(|(slot, sample, cpu_micro)| {
         let identity = names.remove(&slot)?;
         let look = traffic.remove(&slot).filter(|(time, _)| time_usec.abs_diff(*time) <= LOOKS);
+        let cpu_milli = cpu_micro.map(|micro| micro / 1000);
         Some(PastContainer { identity, sample, cpu_milli, traffic: look.map(|(_, look)| look) })
     });
     let containers = containers.collect();

@@ -3,14 +3,20 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
+use evenkeel_enforce::shared::{TrackChange, Tracked};
+use evenkeel_enforce::usage::LatestSamples as _;
 use evenkeel_model::sample::Field;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 use super::super::frames::{Framer, announcement};
+use super::super::live::Latest;
 use super::super::test_support::{first_tick, tick, tracked};
 use super::*;
+use crate::shared::Tick;
 
 const MIB: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000;
@@ -88,6 +94,50 @@ fn every_second_is_told_again_also_by_the_next_run() {
     assert_eq!(rig.told(3650), (3650, vec![("pod-2".to_owned(), Some(2))]));
     let error = rig.at(3300).unwrap_err();
     assert!(error.contains("the last one before is of 1970-01-01T00:49:59Z"), "{error}");
+}
+
+/// What the seconds before a moment say of a container, as a run of the agent tells it that began at `start`.
+fn before(rig: &Rig, start: u64, ticks: &[Tick], of: &Tracked, second: u64) -> Option<String> {
+    let mut latest = Latest::default();
+    latest.remember(rig.ring.earlier((start - 60) * SECOND, start * SECOND).unwrap());
+    ticks.iter().for_each(|tick| latest.take(tick, &mut |_| {}));
+    latest.before(of, second * SECOND, Duration::from_secs(60)).map(|before| before.text)
+}
+
+#[test]
+fn a_kill_in_the_first_minute_of_a_run_has_the_seconds_of_the_run_before() {
+    let dir = tempfile::tempdir().unwrap();
+    // Two runs: a long one, and one of 20 seconds.
+    let mut rig = Rig::open(dir.path(), 4 * MIB, 1..3);
+    rig.feed(1000..2800);
+    rig.ring.end(&rig.stats);
+    drop(rig);
+    let mut rig = Rig::open(dir.path(), 4 * MIB, 1..3);
+    rig.feed(2802..2822);
+    rig.ring.end(&rig.stats);
+    drop(rig);
+    // The third knows the second container by another number, and is asked five seconds after its start.
+    let mut rig = Rig::open(dir.path(), 4 * MIB, 7..8);
+    let known = || Tracked { slot: 7, ..tracked(2, "pod-2") };
+    let mut ticks: Vec<_> = (2824..2829).map(|second| tick(second, 7..8)).collect();
+    ticks[0].changes.push(TrackChange::Added(Arc::new(known())));
+    rig.feed(2824..2829);
+    let text = before(&rig, 2823, &ticks, &known(), 2829).unwrap();
+    let ages: Vec<u64> =
+        text.split(", ").map(|second| second[1..].split('s').next().unwrap().parse().unwrap()).collect();
+    // Without 2800, 2801, 2822 and 2823, when nobody looked.
+    let wanted: Vec<u64> =
+        (2769..2829).filter(|s| ![2800, 2801, 2822, 2823].contains(s)).map(|s| 2829 - s).collect();
+    assert_eq!(ages, wanted);
+    assert!(text.starts_with("-60s 2048Ki 2m, -59s 2048Ki 2m"), "{text}");
+    assert!(text.ends_with("-2s 7168Ki 7m, -1s 7168Ki 7m"), "{text}");
+    // Before its first sample there is what the run before saw; a minute later there is not.
+    assert!(before(&rig, 2823, &[], &known(), 2823).unwrap().ends_with("-3s 2048Ki 2m, -2s 2048Ki 2m"));
+    assert_eq!(before(&rig, 2823, &[tick(2890, 7..8)], &known(), 2880), None);
+    // One that was made anew, and one nobody knew, begin with themselves.
+    for other in [Tracked { inode: 99, ..known() }, tracked(1, "pod-9")] {
+        assert_eq!(before(&rig, 2823, &[], &other, 2823), None);
+    }
 }
 
 #[test]

@@ -191,7 +191,7 @@ pub(crate) async fn stop_sandbox(socket: &Path, id: &str, within: Duration) -> R
 
 /// Tells of events until the runtime has none or nobody listens; opens the stream again whenever it ends.
 async fn follow_events(mut rpc: RuntimeServiceClient<Channel>, sender: mpsc::Sender<()>) {
-    let mut pause = REOPEN.0;
+    let (mut pause, mut is_heard) = (REOPEN.0, false);
     while !sender.is_closed() {
         let mut request = tonic::Request::new(v1::GetEventsRequest {});
         request.set_timeout(EVENTS_TIMEOUT);
@@ -202,6 +202,11 @@ async fn follow_events(mut rpc: RuntimeServiceClient<Channel>, sender: mpsc::Sen
                     match stream.message().await {
                         Ok(Some(_)) => {
                             pause = REOPEN.0;
+                            if !std::mem::replace(&mut is_heard, true) {
+                                tracing::info!(
+                                    "the runtime tells of its containers; its events wake a listing"
+                                );
+                            }
                             // A full channel means a listing is due anyway.
                             let _ = sender.try_send(());
                         }

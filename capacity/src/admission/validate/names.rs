@@ -13,6 +13,9 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
 const SLASHES: &str =
     "a valid label key must consist of an optional DNS subdomain prefix and a name part, separated by '/'";
 
+/// Bytes of a subdomain, at most.
+pub(super) const LONGEST_SUBDOMAIN: usize = 253;
+
 /// Letters, digits and, not at the ends, `-`, `_` and `.`.
 fn is_word(text: &str) -> bool {
     let inner = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
@@ -66,7 +69,7 @@ pub(super) fn label_value(text: &str) -> Vec<String> {
 /// The name of an object.
 pub(super) fn subdomain(text: &str) -> Vec<String> {
     let format = (!is_subdomain(text)).then(|| SUBDOMAIN.to_owned());
-    too_long(text, 253).into_iter().chain(format).collect()
+    too_long(text, LONGEST_SUBDOMAIN).into_iter().chain(format).collect()
 }
 
 #[cfg(test)]

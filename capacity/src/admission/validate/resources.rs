@@ -1,10 +1,12 @@
 //! Requests and limits as the API server takes them (`ValidateContainerResourceRequirements`,
 //! `validatePodResourceRequirements`, `validatePodResourceConsistency`).
 
+use std::fmt::Display;
+
 use evenkeel_model::quantity::Quantity;
 
 use super::errors::Faults;
-use super::names::qualified;
+use super::names::{LONGEST_SUBDOMAIN, qualified};
 use crate::admission::limits::aggregate;
 use crate::object::{Pod, Requirements, ResourceList};
 
@@ -40,15 +42,21 @@ fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
+/// Also as `requests.NAME`, as quotas write it, which makes the prefix longer and changes nothing else.
 fn is_extended(name: &str) -> bool {
-    !is_native(name) && !name.starts_with("requests.") && qualified(&format!("requests.{name}")).is_empty()
+    const BEFORE: &str = "requests.";
+    let prefix = name.split_once('/').map_or(0, |(prefix, _)| prefix.len());
+    !is_native(name)
+        && !name.starts_with(BEFORE)
+        && prefix + BEFORE.len() <= LONGEST_SUBDOMAIN
+        && qualified(name).is_empty()
 }
 
 fn may_exceed(name: &str) -> bool {
     is_native(name) && !is_hugepages(name)
 }
 
-fn container_name(name: &str, path: &str, faults: &mut Faults) {
+fn container_name(name: &str, path: &dyn Display, faults: &mut Faults) {
     for why in qualified(name) {
         faults.invalid(path, name, why);
     }
@@ -65,17 +73,17 @@ fn container_name(name: &str, path: &str, faults: &mut Faults) {
     }
 }
 
-fn pod_name(name: &str, path: &str, faults: &mut Faults) {
+fn pod_name(name: &str, path: &dyn Display, faults: &mut Faults) {
     if !matches!(name, "cpu" | "memory") && !is_hugepages(name) {
         faults.unsupported(path, name, &POD_LEVEL);
     }
 }
 
-fn amount(name: &str, amount: Quantity, path: &str, faults: &mut Faults) {
+fn amount(name: &str, amount: Quantity, path: &dyn Display, faults: &mut Faults) {
     if amount.nano() < 0 {
         faults.invalid(path, &amount.canonical(), "must be greater than or equal to 0");
     }
-    if is_extended(name) && amount.nano() % 1_000_000_000 != 0 {
+    if amount.nano() % 1_000_000_000 != 0 && is_extended(name) {
         faults.invalid(path, &amount.canonical(), "must be an integer");
     }
     if is_hugepages(name) && !divides(name, amount) {
@@ -93,13 +101,14 @@ fn divides(name: &str, amount: Quantity) -> bool {
 /// Requests and limits of one container (or, `as_a_whole`, of the pod) at this path.
 pub(super) fn requirements(written: &Requirements, path: &str, as_a_whole: bool, faults: &mut Faults) {
     let check = if as_a_whole { pod_name } else { container_name };
+    // Paths are written where something is wrong alone: nearly all pods of a large question are right.
     for (name, value) in &written.limits {
-        let path = format!("{path}.limits[{name}]");
+        let path = format_args!("{path}.limits[{name}]");
         check(name, &path, faults);
         amount(name, *value, &path, faults);
     }
     for (name, value) in &written.requests {
-        let of_name = format!("{path}.requests[{name}]");
+        let of_name = format_args!("{path}.requests[{name}]");
         check(name, &of_name, faults);
         amount(name, *value, &of_name, faults);
         against_limit(written, name, *value, path, faults);
@@ -123,16 +132,15 @@ fn against_limit(written: &Requirements, name: &str, request: Quantity, path: &s
         }
         return;
     };
-    let most = limit.canonical();
     let path = format_args!("{path}.requests");
+    let mut wrong = |how: &str| {
+        let most = limit.canonical();
+        faults.invalid(path, &request.canonical(), format_args!("must be {how} {name} limit of {most}"));
+    };
     if !may_exceed(name) && request.nano() != limit.nano() {
-        faults.invalid(path, &request.canonical(), format_args!("must be equal to {name} limit of {most}"));
+        wrong("equal to");
     } else if request.nano() > limit.nano() {
-        faults.invalid(
-            path,
-            &request.canonical(),
-            format_args!("must be less than or equal to {name} limit of {most}"),
-        );
+        wrong("less than or equal to");
     }
 }
 

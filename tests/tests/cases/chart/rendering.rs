@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use evenkeel_tests::chart::{Helm, name, objects};
-use evenkeel_tests::{kubectl, machine, places, require, strict};
+use evenkeel_tests::{debian13, machine, places, require, strict};
 use serde_json::{Value, json};
 
 use super::parts::{NAMESPACE, object, pod, rendered};
@@ -14,7 +14,7 @@ use super::parts::{NAMESPACE, object, pod, rendered};
 fn the_base_is_what_the_chart_renders_and_kubectl_builds() -> Result<()> {
     let helm = Helm::find();
     require!(helm.is_ok(), format!("{:#}", helm.unwrap_err()));
-    let kubectl = kubectl::obtain();
+    let kubectl = debian13::programs_of("kubectl").map(|at| at.join("kubectl"));
     require!(kubectl.is_ok(), format!("{:#}", kubectl.unwrap_err()));
     let repository = places::repository();
     // Byte by byte, so that nothing is changed by hand in the base.
