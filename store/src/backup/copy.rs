@@ -20,6 +20,12 @@ use crate::pace::Pace;
 /// When the target is not empty, or something cannot be read or written; what was written then is no backup.
 pub fn back_up(from: &Path, to: &Path, now_usec: u64) -> Result<Report, BackupError> {
     let look = Look::take(from)?;
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    // One that is not there yet is where its parent is.
+    let place = if to.exists() { real(to) } else { to.parent().map_or_else(|| real(to), real) };
+    if place.starts_with(real(from)) {
+        return Err(BackupError::Inside { path: to.to_owned() });
+    }
     empty_directory(to)?;
     let mut copy = Copy { to, files: Vec::new(), pace: Pace::start() };
     if let Some((file, summary)) = &look.checkpoint {

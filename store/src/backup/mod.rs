@@ -61,6 +61,12 @@ pub enum BackupError {
         /// A name in it.
         found: String,
     },
+    /// A backup would be a part of what it is a backup of.
+    #[error("{} is inside of the state directory; name one elsewhere, best on another disk", path.display())]
+    Inside {
+        /// The directory.
+        path: PathBuf,
+    },
     /// There is no store in the directory.
     #[error("{} has no store: neither a checkpoint nor a log; name the state directory of a recommender", path.display())]
     NoStore {

@@ -200,8 +200,10 @@ fn a_check_says_what_is_damaged_and_where() {
         assert_eq!(found.level, level, "{what}");
         assert!(offset.is_none() || found.offset == offset, "{found:?}");
         // What is damaged is told of the backup, too, and what is whole is in it.
-        let to = dir.path().join("copies");
-        let taken = back_up(dir.path(), &to, NOW).unwrap();
+        let inside = back_up(dir.path(), &dir.path().join("copy"), NOW);
+        assert!(matches!(inside, Err(BackupError::Inside { .. })), "{inside:?}");
+        let to = tempfile::tempdir().unwrap();
+        let taken = back_up(dir.path(), to.path(), NOW).unwrap();
         assert_eq!(taken.is_whole(), level == Level::Note, "{what}: {taken:?}");
     }
 }
