@@ -10,6 +10,7 @@
 mod own;
 mod page;
 mod pressure;
+mod quality;
 #[cfg(test)]
 mod tests;
 
@@ -119,6 +120,7 @@ async fn scrape(State(served): State<Served>, request: Request) -> Response {
     let mut page = render(&context.stats, tick.as_deref(), &context.node.node);
     let token_ends = lock(&context.stats.stream).token_ends;
     page.push_str(&trusted(&context.trust, token_ends));
+    page.push_str(&quality::render(&lock(&served.usage).quality()));
     ([(header::CONTENT_TYPE, TEXT)], page).into_response()
 }
 
