@@ -216,7 +216,7 @@ impl Overlay {
     }
 
     /// The same by id, with the policy that the last word names, or that was known before.
-    pub(super) fn in_force(&self, offer: Option<&Offer>, before: &InForce) -> InForce {
+    pub(super) fn standing(&self, offer: Option<&Offer>, before: &InForce) -> InForce {
         let policy = |id: &str, workload: &Workload| {
             let advice = offer.and_then(|offer| offer.entries.get(&place(workload)));
             advice.map(|advice| advice.policy.clone()).or_else(|| before.get(id).cloned()).unwrap_or_default()
