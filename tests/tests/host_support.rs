@@ -63,7 +63,7 @@ fn a_bundle_has_what_helps_and_no_secret_that_was_planted() -> Result<()> {
     pair.site.bind(&manifest.annotation("example.com/password", SECRETS[3]))?;
     let _recommender = pair.recommender.start()?;
     let agent = pair.site.start()?;
-    agent.await_settled("default/told")?;
+    agent.await_settled("told")?;
     // What people log by mistake.
     let log = own.path().join("unit.log");
     let key = std::fs::read_to_string(&key)?;

@@ -29,6 +29,15 @@ pub struct Servers {
 
 impl Servers {
     pub fn start() -> Self {
+        Self::with(Agent { follows: false })
+    }
+
+    /// The same with an agent whose seconds go on, twenty in one.
+    pub fn start_following() -> Self {
+        Self::with(Agent { follows: true })
+    }
+
+    fn with(own: Agent) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let dir = tempfile::tempdir().unwrap();
@@ -36,7 +45,7 @@ impl Servers {
         let _inside = runtime.enter();
         let agent = UnixListenerStream::new(tokio::net::UnixListener::bind(&path).unwrap());
         runtime
-            .spawn(Server::builder().add_service(AgentServiceServer::new(Agent)).serve_with_incoming(agent));
+            .spawn(Server::builder().add_service(AgentServiceServer::new(own)).serve_with_incoming(agent));
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         tcp.set_nonblocking(true).unwrap();
         let recommender = format!("http://{}", tcp.local_addr().unwrap());
@@ -240,7 +249,9 @@ fn tick(cpu: u64) -> WatchUsageResponse {
     WatchUsageResponse { event: Some(Used::Tick(UsageTick { containers })) }
 }
 
-struct Agent;
+struct Agent {
+    follows: bool,
+}
 
 #[evenkeel_proto::tonic::async_trait]
 impl AgentService for Agent {
@@ -258,6 +269,13 @@ impl AgentService for Agent {
     async fn watch_usage(&self, _: Request<WatchUsageRequest>) -> Answer<Self::WatchUsageStream> {
         let bookmark = WatchUsageResponse { event: Some(Used::Bookmark(Bookmark {})) };
         let missed = WatchUsageResponse { event: Some(Used::MissedTicks(2)) };
+        if self.follows {
+            let ticks = futures::stream::unfold(0, |number: u64| async move {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                Some((Ok(tick(1000 + number % 100)), number + 1))
+            });
+            return Ok(Response::new(Box::pin(ticks)));
+        }
         stream(vec![tick(1500), bookmark, missed, tick(20)])
     }
 

@@ -8,6 +8,7 @@ use evenkeel_dashboard::facts::{
 };
 use evenkeel_dashboard::page::decisions::PRESSURE;
 use evenkeel_dashboard::page::overview::Overview;
+use evenkeel_dashboard::page::report::Report;
 use evenkeel_dashboard::page::workload::{Facts, RANGES};
 use evenkeel_dashboard::page::{capacity, workloads};
 use evenkeel_model::name::ResourceName;
@@ -84,6 +85,7 @@ pub(super) fn workloads<'a>(all: impl Iterator<Item = &'a v1::Recommendation>) -
                 workload: r.workload.clone(),
                 container: r.container.clone(),
                 image: r.image.clone(),
+                init: matches!(r.kind(), v1::ContainerKind::Init | v1::ContainerKind::Sidecar),
                 replicas: r.replicas.into(),
                 class: [class(r.qos_class_before), class(r.qos_class_after)],
                 changes_class: r.changes_class,
@@ -240,6 +242,26 @@ impl Dashboard {
             decisions: decisions.into_iter().take(10).collect(),
             prices: self.prices.clone(),
         }
+    }
+
+    /// The cluster in one file. May take its time.
+    pub(super) fn report(&self, context: &Context) -> Report {
+        let overview = self.overview(context);
+        let decisions = decisions(context, "");
+        let nodes = nodes(context, &decisions);
+        let all = self.workloads();
+        let savers = self.ordered(&all, "saving", |w| workloads::worth(w, self.prices.as_ref()) > 0.0);
+        let risky = self.ordered(&all, "risk", |w| w.risk()[0] >= AT_RISK);
+        let kills = decisions.into_iter().filter(|d| d.kind == "oom-kill").collect();
+        Report { overview, nodes, savers, risky, kills }
+    }
+
+    /// Those that are taken, in an order.
+    fn ordered(&self, all: &[Workload], sort: &str, takes: impl Fn(&Workload) -> bool) -> Vec<Workload> {
+        let mut found: Vec<&Workload> = all.iter().filter(|w| takes(w)).collect();
+        let filter = workloads::Filter { sort: sort.to_owned(), ..workloads::Filter::default() };
+        filter.order(&mut found, self.prices.as_ref());
+        found.into_iter().cloned().collect()
     }
 
     /// The first few in an order.

@@ -160,6 +160,7 @@ pub(crate) fn routes(dashboard: &Arc<Dashboard>) -> Router<Site> {
         .route("/ui/sign-in", get(session::page).post(session::sign_in))
         .route("/ui/sign-out", post(session::sign_out))
         .route("/ui/workloads", get(pages::workloads))
+        .route("/ui/report", get(pages::report))
         .route("/ui/workloads/export", get(export::workloads))
         .route("/ui/workload", get(pages::workload))
         .route("/ui/nodes", get(pages::nodes))

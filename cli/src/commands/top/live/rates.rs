@@ -30,7 +30,7 @@ fn counters(row: &Row) -> Counters {
 
 /// Who a row is of.
 pub(super) fn key(row: &Row) -> String {
-    format!("{}\u{0}{}", row.node.as_deref().unwrap_or_default(), row.id)
+    format!("{}\u{0}{}\u{0}{}", row.node.as_deref().unwrap_or_default(), row.id, row.pod)
 }
 
 /// The second before, as far as rates need it.
