@@ -62,7 +62,8 @@ impl Shown {
     fn act(&mut self, sequence: &str) {
         let Some(body) = sequence.strip_prefix('[') else { return };
         let (numbers, kind) = body.split_at(body.len() - 1);
-        let number = |at: usize| numbers.split(';').nth(at).and_then(|n| n.parse::<usize>().ok()).unwrap_or(1);
+        let number =
+            |at: usize| numbers.split(';').nth(at).and_then(|n| n.parse::<usize>().ok()).unwrap_or(1);
         match kind {
             "H" => self.at = (number(0) - 1, number(1) - 1),
             "J" => self.cells.iter_mut().flatten().for_each(|cell| *cell = ' '),
@@ -90,9 +91,15 @@ impl Terminal {
         let end = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
         // The terminal is its own: what a program asks of /dev/tty is not that of whoever runs the tests.
         let mut command = Command::new("setsid");
-        command.arg("--ctty").arg(env!("CARGO_BIN_EXE_evenkeel")).arg("top").args(more).args(["--agent", &servers.agent, "--recommender", &servers.recommender]);
+        command.arg("--ctty").arg(env!("CARGO_BIN_EXE_evenkeel")).arg("top").args(more).args([
+            "--agent",
+            &servers.agent,
+            "--recommender",
+            &servers.recommender,
+        ]);
         command.env_clear().env("TERM", term).env("PATH", "/usr/bin:/bin");
-        let child = command.stdin(end(&pty.slave)).stdout(end(&pty.slave)).stderr(end(&pty.slave)).spawn().unwrap();
+        let child =
+            command.stdin(end(&pty.slave)).stdout(end(&pty.slave)).stderr(end(&pty.slave)).spawn().unwrap();
         drop(pty.slave);
         let keys = File::from(pty.master.try_clone().unwrap());
         let shown = Arc::new(Mutex::new(Shown::new(rows, columns)));
@@ -175,7 +182,7 @@ fn keys_lead_through_views_a_container_and_the_past() {
     assert!(!text.contains("shop/web"), "{text}");
     top.press("\u{1b}");
     top.has("shop/web");
-    top.press("\r");
+    top.press("/web\r\r");
     top.has("Esc back");
     top.has("oom_score_adj");
     top.press("\u{1b}");
@@ -186,7 +193,10 @@ fn keys_lead_through_views_a_container_and_the_past() {
     top.press("q");
     let (status, raw) = top.ended();
     assert_eq!(status, Some(0));
-    assert!(raw.contains("\u{1b}[?1049h") && raw.contains("\u{1b}[?1049l") && raw.contains("\u{1b}[?25h"), "put back");
+    assert!(
+        raw.contains("\u{1b}[?1049h") && raw.contains("\u{1b}[?1049l") && raw.contains("\u{1b}[?25h"),
+        "put back"
+    );
 }
 
 #[test]

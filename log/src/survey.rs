@@ -82,7 +82,8 @@ impl Survey {
     #[must_use]
     pub fn whole(&self) -> usize {
         let follows = |piece: &Piece| {
-            !matches!(piece.damage, Some(DamageReason::Gap { .. } | DamageReason::Overlap { .. })) && piece.valid > 0
+            !matches!(piece.damage, Some(DamageReason::Gap { .. } | DamageReason::Overlap { .. }))
+                && piece.valid > 0
         };
         let broken = self.pieces.iter().position(|piece| piece.damage.is_some());
         match broken {
@@ -102,7 +103,8 @@ impl Survey {
     #[must_use]
     pub fn is_torn_end(&self, at: usize) -> bool {
         let reason = self.pieces.get(at).and_then(|piece| piece.damage);
-        let torn = matches!(reason, Some(DamageReason::TornHeader | DamageReason::TornRecord | DamageReason::Zeros));
+        let torn =
+            matches!(reason, Some(DamageReason::TornHeader | DamageReason::TornRecord | DamageReason::Zeros));
         torn && at + 1 == self.pieces.len()
     }
 }

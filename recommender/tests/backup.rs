@@ -93,7 +93,8 @@ async fn a_backup_during_ingest_answers_as_its_store() {
     let agent = Arc::new(agent);
     let quick = Arc::new(AtomicBool::new(true));
     let sending = tokio::spawn({
-        let (agent, frames, quick, at) = (Arc::clone(&agent), frames.clone(), Arc::clone(&quick), running.grpc);
+        let (agent, frames, quick, at) =
+            (Arc::clone(&agent), frames.clone(), Arc::clone(&quick), running.grpc);
         async move { send(at, &agent, frames, &quick).await }
     });
     let mut taken = Vec::new();

@@ -57,7 +57,9 @@ pub fn commands(rows: &[Change<'_>]) -> String {
                 target.options,
                 quoted(&shown::json(target.patch(&rows).to_string())),
             ),
-            None => writeln!(text, "# {}: it is no Kubernetes object that can be patched", shown::plain(workload)),
+            None => {
+                writeln!(text, "# {}: it is no Kubernetes object that can be patched", shown::plain(workload))
+            }
         };
     }
     text
@@ -69,7 +71,8 @@ fn changes(row: &Change<'_>) -> bool {
 
 /// What becomes of one container's request, for whoever reads before running.
 fn remark(text: &mut String, row: &Change<'_>) {
-    let shown = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| quantity(row.resource, value));
+    let shown =
+        |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| quantity(row.resource, value));
     let mut line = format!(
         "{}/{} {}: {} {} becomes {}",
         row.namespace,
@@ -132,7 +135,8 @@ impl<'a> Target<'a> {
             let of = if row.init { &mut init } else { &mut containers };
             let lists: &mut Lists = of.entry(row.container).or_default();
             let set = |list: &mut Map<String, Value>, value: Option<u64>| {
-                let value = value.map(|value| (row.resource.to_owned(), quantity(row.resource, value).into()));
+                let value =
+                    value.map(|value| (row.resource.to_owned(), quantity(row.resource, value).into()));
                 list.extend(value);
             };
             set(&mut lists.0, row.request);
@@ -203,14 +207,11 @@ mod tests {
             current_limit: Some(1 << 30),
             ..row("deployment/web", "app", "memory", 32 << 20)
         };
-        let sidecar = Change {
-            init: true,
-            ..row("deployment/web", "proxy", "cpu", 20)
-        };
+        let sidecar = Change { init: true, ..row("deployment/web", "proxy", "cpu", 20) };
         assert_eq!(
             patched(vec![row("deployment/web", "app", "cpu", 250), memory, sidecar]),
             "# shop/deployment/web app: cpu 1 becomes 250m\n\
-             # shop/deployment/web app: memory 1000 becomes 32Mi\n\
+             # shop/deployment/web app: memory 1k becomes 32Mi\n\
              # shop/deployment/web proxy: cpu 1 becomes 20m\n\
              kubectl patch deployment web --namespace shop --type strategic --patch \
              '{\"spec\":{\"template\":{\"spec\":{\"containers\":[{\"name\":\"app\",\"resources\":{\"limits\":{\"memory\":\"64Mi\"},\
@@ -235,10 +236,7 @@ mod tests {
 
     #[test]
     fn names_of_others_stay_words_of_the_shell() {
-        let hostile = Change {
-            namespace: "a'; rm -rf /",
-            ..row("deployment/web", "c'\n$(id)", "cpu", 1)
-        };
+        let hostile = Change { namespace: "a'; rm -rf /", ..row("deployment/web", "c'\n$(id)", "cpu", 1) };
         let text = patched(vec![hostile]);
         let last = text.lines().last().unwrap();
         assert!(last.starts_with("kubectl patch deployment web --namespace 'a'\\''; rm -rf /' "), "{last}");

@@ -25,7 +25,12 @@ fn text(path: &str) -> Result<String> {
 
 fn has_prometheus() -> bool {
     ["prometheus", "promtool"].iter().all(|program| {
-        Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+        Command::new(program)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|s| s.success())
     })
 }
 
@@ -38,7 +43,11 @@ fn alerts() -> Result<Vec<(String, String, String)>> {
     for group in file["groups"].as_array().context("no groups")? {
         for rule in group["rules"].as_array().context("no rules")? {
             let word = |value: &Value| value.as_str().map(str::to_owned).context("no text");
-            all.push((word(&rule["alert"])?, word(&rule["expr"])?, word(&rule["annotations"]["runbook_url"])?));
+            all.push((
+                word(&rule["alert"])?,
+                word(&rule["expr"])?,
+                word(&rule["annotations"]["runbook_url"])?,
+            ));
         }
     }
     Ok(all)
@@ -47,18 +56,29 @@ fn alerts() -> Result<Vec<(String, String, String)>> {
 /// For each alert: series that make it fire within two hours, and the same on a good day. `_` at their beginning stands for
 /// `evenkeel_agent_`, `-` for `evenkeel_recommender_`. Values are in promtool's form, one a minute.
 const CASES: [(&str, &[(&str, &str)], &[(&str, &str)]); 33] = [
-    ("EvenkeelAgentDown", &[("up{job=\"evenkeel-agent\"}", "0x120")], &[("up{job=\"evenkeel-agent\"}", "1x120")]),
+    (
+        "EvenkeelAgentDown",
+        &[("up{job=\"evenkeel-agent\"}", "0x120")],
+        &[("up{job=\"evenkeel-agent\"}", "1x120")],
+    ),
     (
         "EvenkeelAgentNotStreaming",
         &[("_stream_connected", "0x120"), ("_frames_written_total", "0+60x120")],
         // One that has no recommender.
         &[("_stream_connected", "0x120"), ("_frames_written_total", "0x120")],
     ),
-    ("EvenkeelAgentFramesDropped", &[("_frames_dropped_total", "0+1x120")], &[("_frames_dropped_total", "5x120")]),
+    (
+        "EvenkeelAgentFramesDropped",
+        &[("_frames_dropped_total", "0+1x120")],
+        &[("_frames_dropped_total", "5x120")],
+    ),
     (
         "EvenkeelAgentWritesDenied",
         &[("_writes_total{knob=\"cpu.weight\",result=\"denied\"}", "0+1x120")],
-        &[("_writes_total{knob=\"cpu.weight\",result=\"denied\"}", "3x120"), ("_writes_total{knob=\"cpu.weight\",result=\"done\"}", "0+9x120")],
+        &[
+            ("_writes_total{knob=\"cpu.weight\",result=\"denied\"}", "3x120"),
+            ("_writes_total{knob=\"cpu.weight\",result=\"done\"}", "0+9x120"),
+        ],
     ),
     ("EvenkeelAgentContended", &[("_containers_contended", "2x120")], &[("_containers_contended", "0x120")]),
     (
@@ -66,7 +86,11 @@ const CASES: [(&str, &[(&str, &str)], &[(&str, &str)]); 33] = [
         &[("_sources", "3x120"), ("_sources_healthy", "2x120")],
         &[("_sources", "3x120"), ("_sources_healthy", "3x120")],
     ),
-    ("EvenkeelAgentTicksMissed", &[("_ticks_missed_total", "0+6x120")], &[("_ticks_missed_total", "0+1x120")]),
+    (
+        "EvenkeelAgentTicksMissed",
+        &[("_ticks_missed_total", "0+6x120")],
+        &[("_ticks_missed_total", "0+1x120")],
+    ),
     ("EvenkeelAgentDefect", &[("_panics_total", "0x60 1x60")], &[("_panics_total", "1x120")]),
     (
         "EvenkeelAgentStateDamaged",
@@ -81,21 +105,39 @@ const CASES: [(&str, &[(&str, &str)], &[(&str, &str)]); 33] = [
     (
         "EvenkeelGuaranteedOomKill",
         &[("_oom_kills_total{class=\"Guaranteed\"}", "0+1x120")],
-        &[("_oom_kills_total{class=\"Guaranteed\"}", "4x120"), ("_oom_kills_total{class=\"BestEffort\"}", "0+3x120")],
+        &[
+            ("_oom_kills_total{class=\"Guaranteed\"}", "4x120"),
+            ("_oom_kills_total{class=\"BestEffort\"}", "0+3x120"),
+        ],
     ),
     (
         "EvenkeelAgentOverhead",
         &[("process_cpu_seconds_total{job=\"evenkeel-agent\"}", "0+12x120")],
-        &[("process_cpu_seconds_total{job=\"evenkeel-agent\"}", "0+1.5x120"), ("process_cpu_seconds_total{job=\"other\"}", "0+60x120")],
+        &[
+            ("process_cpu_seconds_total{job=\"evenkeel-agent\"}", "0+1.5x120"),
+            ("process_cpu_seconds_total{job=\"other\"}", "0+60x120"),
+        ],
     ),
-    ("EvenkeelRecommenderDown", &[("up{job=\"evenkeel-recommender\"}", "0x120")], &[("up{job=\"evenkeel-recommender\"}", "1x120")]),
+    (
+        "EvenkeelRecommenderDown",
+        &[("up{job=\"evenkeel-recommender\"}", "0x120")],
+        &[("up{job=\"evenkeel-recommender\"}", "1x120")],
+    ),
     ("EvenkeelRecommenderNotReady", &[("-ready", "0x120")], &[("-ready", "0x10 1x110")]),
     ("EvenkeelRecommenderLogFailing", &[("-log_failing", "1x120")], &[("-log_failing", "0x120")]),
-    ("EvenkeelRecommenderCheckpointFailing", &[("-checkpoint_failing", "1x120")], &[("-checkpoint_failing", "0x120")]),
+    (
+        "EvenkeelRecommenderCheckpointFailing",
+        &[("-checkpoint_failing", "1x120")],
+        &[("-checkpoint_failing", "0x120")],
+    ),
     ("EvenkeelRecommenderClockDoubted", &[("-clock_doubted", "1x120")], &[("-clock_doubted", "0x120")]),
     ("EvenkeelRecommenderNodesGone", &[("-nodes_gone", "2x120")], &[("-nodes_gone", "0x120")]),
     ("EvenkeelRecommenderContestedNodes", &[("-contested_nodes", "1x120")], &[("-contested_nodes", "0x120")]),
-    ("EvenkeelRecommenderLostFrames", &[("-lost_frames_total", "0+10x120")], &[("-lost_frames_total", "0+1x120")]),
+    (
+        "EvenkeelRecommenderLostFrames",
+        &[("-lost_frames_total", "0+10x120")],
+        &[("-lost_frames_total", "0+1x120")],
+    ),
     (
         "EvenkeelRecommenderDisbelieves",
         &[("-dropped_total{reason=\"beyond-node\"}", "0+1x120")],
@@ -121,8 +163,16 @@ const CASES: [(&str, &[(&str, &str)], &[(&str, &str)]); 33] = [
     ("EvenkeelRecommenderAuditFailing", &[("-audit_failing", "1x120")], &[("-audit_failing", "0x120")]),
     (
         "EvenkeelPolicyTrouble",
-        &[("-policies_in_conflict", "0x120"), ("-policy_file_troubles", "1x120"), ("-object_file_troubles", "0x120")],
-        &[("-policies_in_conflict", "0x120"), ("-policy_file_troubles", "0x120"), ("-object_file_troubles", "0x120")],
+        &[
+            ("-policies_in_conflict", "0x120"),
+            ("-policy_file_troubles", "1x120"),
+            ("-object_file_troubles", "0x120"),
+        ],
+        &[
+            ("-policies_in_conflict", "0x120"),
+            ("-policy_file_troubles", "0x120"),
+            ("-object_file_troubles", "0x120"),
+        ],
     ),
     (
         "EvenkeelRecommenderStale",
@@ -183,7 +233,8 @@ fn every_alert_fires_and_is_silent_on_a_good_day() -> Result<()> {
                 let name = whole(name);
                 file.push_str(&format!("      - {{ series: \"{name}\", values: '{values}' }}\n"));
             }
-            let expr = format!("(count(ALERTS{{alertname='{alert}',alertstate='firing'}}) > bool 0) or vector(0)");
+            let expr =
+                format!("(count(ALERTS{{alertname='{alert}',alertstate='firing'}}) > bool 0) or vector(0)");
             file.push_str(&format!(
                 "    promql_expr_test:\n      - {{ expr: \"max_over_time(({expr})[2h:1m])\", eval_time: 120m, exp_samples: [{{ labels: '{{}}', value: {count} }}] }}\n"
             ));
@@ -286,7 +337,11 @@ fn queries() -> Result<Vec<(String, String)>> {
 
 /// Names that are there only under a configuration that the test does not have are written down in the sources of the pages.
 fn is_in_sources(name: &str) -> Result<bool> {
-    let pages = ["recommender/src/api/metrics.rs", "agent/src/serve/metrics/mod.rs", "agent/src/serve/metrics/quality.rs"];
+    let pages = [
+        "recommender/src/api/metrics.rs",
+        "agent/src/serve/metrics/mod.rs",
+        "agent/src/serve/metrics/quality.rs",
+    ];
     let short = ["evenkeel_recommender_", "evenkeel_agent_recommended_", "evenkeel_agent_"];
     let short = short.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
     let wanted = [short.to_owned(), short.trim_end_matches("_total").to_owned(), name.to_owned()];
@@ -338,12 +393,14 @@ fn every_query_of_the_dashboard_is_answered_from_what_our_programs_serve() -> Re
     let is_scraped = || -> Result<Option<()>> {
         let Ok(up) = prometheus.ask("min(up) * count(up)") else { return Ok(None) };
         let seconds = prometheus.ask("min(count_over_time(up[1m]))")?;
-        Ok((up[0]["value"][1] == "2" && seconds[0]["value"][1].as_str().is_some_and(|s| s.len() > 1)).then_some(()))
+        Ok((up[0]["value"][1] == "2" && seconds[0]["value"][1].as_str().is_some_and(|s| s.len() > 1))
+            .then_some(()))
     };
     wait::until("ten scrapes of both", wait::PATIENCE, is_scraped)
         .with_context(|| std::fs::read_to_string(own.path().join("prometheus.log")).unwrap_or_default())?;
     let known = prometheus.get("/api/v1/label/__name__/values")?;
-    let known: BTreeSet<&str> = known["data"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let known: BTreeSet<&str> =
+        known["data"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let mut answered = 0;
     for (title, expr) in queries()? {
         let result = prometheus.ask(&expr)?;

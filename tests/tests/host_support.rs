@@ -49,7 +49,10 @@ fn a_bundle_has_what_helps_and_no_secret_that_was_planted() -> Result<()> {
     let agent_token = own.path().join("agent-token");
     std::fs::write(&agent_token, SECRETS[1])?;
     let key = own.path().join("engine.key");
-    std::fs::write(&key, format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", SECRETS[7]))?;
+    std::fs::write(
+        &key,
+        format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", SECRETS[7]),
+    )?;
     let mut pair = Pair::new()?;
     let engines = format!(
         "[{{ kind = \"prometheus\", url = \"http://127.0.0.1:9\", headers = {{ X-Scope = \"{}\" }}, \
@@ -67,7 +70,8 @@ fn a_bundle_has_what_helps_and_no_secret_that_was_planted() -> Result<()> {
     // What people log by mistake.
     let log = own.path().join("unit.log");
     let key = std::fs::read_to_string(&key)?;
-    let lines = format!("x Authorization: Bearer {}\nto https://anna:{}@engine/\n{key}", SECRETS[0], SECRETS[5]);
+    let lines =
+        format!("x Authorization: Bearer {}\nto https://anna:{}@engine/\n{key}", SECRETS[0], SECRETS[5]);
     std::fs::write(&log, lines)?;
     let journal = own.path().join("journalctl");
     std::fs::write(&journal, format!("#!/bin/sh\ncat {}\n", log.display()))?;

@@ -54,12 +54,16 @@ impl Quality {
             None => self.sums.entry(policy.to_owned()).or_default(),
         };
         let usec = u64::from(sample.interval_usec());
-        let is_over = |used: Option<u64>, request: Option<u64>| used > request && used.is_some() && request.is_some();
+        let is_over =
+            |used: Option<u64>, request: Option<u64>| used > request && used.is_some() && request.is_some();
         sums.usec += usec;
         if is_over(cpu_milli, requested.cpu_request.map(|milli| milli.get())) {
             sums.cpu_over_usec += usec;
         }
-        if is_over(sample.get(Field::MemoryWorkingSetBytes), requested.memory_request.map(|bytes| bytes.get())) {
+        if is_over(
+            sample.get(Field::MemoryWorkingSetBytes),
+            requested.memory_request.map(|bytes| bytes.get()),
+        ) {
             sums.memory_over_usec += usec;
         }
         sums.throttled_usec += sample.delta(last, Field::CpuThrottledUsec).unwrap_or(0);
@@ -105,7 +109,9 @@ mod tests {
             oom_kills: 2,
         };
         assert_eq!(quality.sums(), [("shop/p".to_owned(), want)].into());
-        let many: InForce = (0..300).map(|number| (ours.workload.id.clone() + &number.to_string(), number.to_string())).collect();
+        let many: InForce = (0..300)
+            .map(|number| (ours.workload.id.clone() + &number.to_string(), number.to_string()))
+            .collect();
         quality.follow(Arc::new(many));
         for number in 0..300 {
             let mut one = tracked(1, "ours");

@@ -93,12 +93,21 @@ const LARGEST: u64 = 32 << 20;
 
 /// Asks the recommender for the file and writes it.
 fn html(path: &Path, http: Option<&str>, recommender: &Address) -> Result<Answer, Failure> {
-    let text = Target::of(http, recommender)?.get("/ui/report", recommender.token()?.as_deref(), PATIENCE, LARGEST)?;
+    let text = Target::of(http, recommender)?.get(
+        "/ui/report",
+        recommender.token()?.as_deref(),
+        PATIENCE,
+        LARGEST,
+    )?;
     if path == Path::new("-") {
         print(&text)?;
         return Ok(Answer::Yes);
     }
-    let written = OpenOptions::new().write(true).create_new(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|why| {
         let remedy = "name a file that is not there yet, in a directory that you may write";
         Failure::new("cannot write the report", path.display().to_string(), why.to_string(), remedy)

@@ -44,8 +44,7 @@ impl Servers {
         let path = dir.path().join("agent.sock");
         let _inside = runtime.enter();
         let agent = UnixListenerStream::new(tokio::net::UnixListener::bind(&path).unwrap());
-        runtime
-            .spawn(Server::builder().add_service(AgentServiceServer::new(own)).serve_with_incoming(agent));
+        runtime.spawn(Server::builder().add_service(AgentServiceServer::new(own)).serve_with_incoming(agent));
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         tcp.set_nonblocking(true).unwrap();
         let recommender = format!("http://{}", tcp.local_addr().unwrap());
@@ -623,7 +622,18 @@ impl RecommenderService for Recommender {
         &self,
         _: Request<RecommenderServiceWatchUsageRequest>,
     ) -> Answer<Self::WatchUsageStream> {
-        Err(Status::unimplemented("not here"))
+        let Some(Used::Tick(tick)) = tick(1500).event else { return Err(Status::internal("no tick")) };
+        let usage = |one: ContainerUsage| {
+            let usage = ContainerUsage { cluster: "default".into(), node: "n1".into(), ..one };
+            let identity = usage.identity.clone().map(|i| ContainerIdentity { id: i.pod.clone(), ..i });
+            let event =
+                recommender_service_watch_usage_response::Event::Usage(ContainerUsage { identity, ..usage });
+            Ok(RecommenderServiceWatchUsageResponse { event: Some(event) })
+        };
+        let told: Vec<_> = tick.containers.into_iter().map(usage).collect();
+        // It stays open.
+        let all = futures::StreamExt::chain(futures::stream::iter(told), futures::stream::pending());
+        Ok(Response::new(Box::pin(all)))
     }
 
     async fn list_nodes(&self, _: Request<ListNodesRequest>) -> Answer<ListNodesResponse> {

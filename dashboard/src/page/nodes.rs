@@ -293,9 +293,17 @@ mod tests {
         };
         let text = knobs(&[of("cpu.weight", "20"), of("cpu.weight", "10"), of("", "99")], 0).into_string();
         assert!(text.contains("20") && !text.contains(">10<") && !text.contains("99"), "{text}");
-        let fought = Decision { kind: "contended".into(), old: "100000".into(), result: "failed".into(), ..of("cpu.max", "50000") };
+        let fought = Decision {
+            kind: "contended".into(),
+            old: "100000".into(),
+            result: "failed".into(),
+            ..of("cpu.max", "50000")
+        };
         let text = knobs(&[fought], 0).into_string();
-        assert!(text.contains("50000") && text.contains("100000") && text.contains("another program"), "{text}");
+        assert!(
+            text.contains("50000") && text.contains("100000") && text.contains("another program"),
+            "{text}"
+        );
     }
 
     #[test]

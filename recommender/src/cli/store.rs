@@ -75,7 +75,9 @@ pub enum Form {
 pub fn store(action: &StoreAction, sources: &Sources) -> anyhow::Result<(String, bool)> {
     let (report, output, done) = match action {
         StoreAction::Check { directory: Some(directory), output } => (check(directory)?, *output, "checked"),
-        StoreAction::Check { directory: None, output } => (check(&load(sources)?.state_dir)?, *output, "checked"),
+        StoreAction::Check { directory: None, output } => {
+            (check(&load(sources)?.state_dir)?, *output, "checked")
+        }
         StoreAction::Backup { directory, output } => {
             let now = WallClock::system().now_usec();
             (back_up(&load(sources)?.state_dir, directory, now)?, *output, "backed up and checked")
@@ -105,7 +107,10 @@ fn restored(from: &Path, state_dir: &Path, damaged: bool) -> anyhow::Result<Repo
 fn text(report: &Report, done: &str) -> String {
     let records = match report.last_record {
         Some(last) if report.checkpoint_record > 0 => {
-            format!("the log ends with record {last}, the checkpoint covers record {}", report.checkpoint_record)
+            format!(
+                "the log ends with record {last}, the checkpoint covers record {}",
+                report.checkpoint_record
+            )
         }
         Some(last) => format!("the log ends with record {last}"),
         None => "the log has no record".to_owned(),

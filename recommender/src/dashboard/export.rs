@@ -48,7 +48,9 @@ impl Form {
         let (kind, name) = match self {
             Self::Csv => ("text/csv; charset=utf-8", "attachment; filename=\"recommendations.csv\""),
             Self::Json => ("application/json", "attachment; filename=\"recommendations.json\""),
-            Self::Patch => ("text/x-shellscript; charset=utf-8", "attachment; filename=\"recommendations.sh\""),
+            Self::Patch => {
+                ("text/x-shellscript; charset=utf-8", "attachment; filename=\"recommendations.sh\"")
+            }
         };
         [(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, name)]
     }
@@ -108,24 +110,28 @@ fn csv(all: &[&Workload]) -> String {
 
 /// Commands that carry out what was found. What rests on less than two days of history says so, and what changes a class.
 fn patches(all: &[&Workload]) -> String {
-    let of = |w: &&Workload| {
-        let w = *w;
-        ["cpu", "memory"].into_iter().zip(&w.advice).map(move |(resource, a)| Change {
-            namespace: &w.namespace,
-            workload: &w.workload,
-            container: &w.container,
-            init: w.init,
-            resource,
-            current: a.current,
-            request: a.request,
-            current_limit: a.current_limit,
-            limit: a.limit,
-            young: a.young,
-            class: w.changes_class.then_some(w.class),
-        }).collect::<Vec<_>>()
-    };
-    let commands = patch::commands(&all.iter().flat_map(of).collect::<Vec<_>>());
+    let changes: Vec<Change<'_>> = all.iter().flat_map(|w| changes(w)).collect();
+    let commands = patch::commands(&changes);
     if commands.is_empty() { "# nothing is to change\n".to_owned() } else { commands }
+}
+
+/// What is recommended for both resources of a workload's container.
+fn changes(w: &Workload) -> [Change<'_>; 2] {
+    let of = |resource, a: &Advice| Change {
+        namespace: &w.namespace,
+        workload: &w.workload,
+        container: &w.container,
+        init: w.init,
+        resource,
+        current: a.current,
+        request: a.request,
+        current_limit: a.current_limit,
+        limit: a.limit,
+        young: a.young,
+        class: w.changes_class.then_some(w.class),
+    };
+    let [cpu, memory] = &w.advice;
+    [of("cpu", cpu), of("memory", memory)]
 }
 
 fn object(w: &Workload) -> Value {
@@ -175,7 +181,8 @@ mod tests {
         let plain = csv(&[&Workload::default()]);
         assert!(plain.lines().all(|line| line.split(',').count() == columns), "{plain}");
         assert_eq!(object(&w)["workload"], "a,\"b\"");
-        let mut saver = Workload { namespace: "shop".into(), workload: "deployment/web".into(), ..Workload::default() };
+        let mut saver =
+            Workload { namespace: "shop".into(), workload: "deployment/web".into(), ..Workload::default() };
         saver.advice[0] = Advice { current: Some(500), request: Some(250), ..Advice::default() };
         let text = patches(&[&w, &saver]);
         assert!(text.contains("kubectl patch deployment web --namespace shop --type strategic"), "{text}");

@@ -1,9 +1,10 @@
-//! Owns the dashboard's routes: who looks (`session`), what the pages are made of (`gather`), the pages themselves (`pages`), forms
+//! Owns the dashboard's routes: who looks (`session`), what the pages are made of (`gather`, `answer`), the pages themselves (`pages`), forms
 //! (`forms`), exports (`export`) and the one stream that open pages follow (`live`). Not owned: HTML (`evenkeel_dashboard`), who may ask
 //! what (`identity`, whose door is in front of every route), changes and their record, which are those of the API.
 //!
 //! What is asked goes the way of every question: with a turn, a time limit and the role of its row in `identity::table::PAGES`.
 
+mod answer;
 mod export;
 mod form;
 mod forms;

@@ -19,7 +19,12 @@ pub fn check(dir: &Path) -> Result<Report, BackupError> {
     let mut report = Report { path: dir.to_owned(), ..Report::default() };
     of_checkpoint(dir, &look, &mut report);
     of_history(dir, &look, &mut report)?;
-    of_log(&dir.join(LOG), &look.log, "frames in it were acknowledged: the seconds they hold are a gap", &mut report);
+    of_log(
+        &dir.join(LOG),
+        &look.log,
+        "frames in it were acknowledged: the seconds they hold are a gap",
+        &mut report,
+    );
     report.last_record = look.log.last().map(evenkeel_log::Seq::get);
     if let Some((first, count)) = look.missing {
         report.tell(Finding {
@@ -27,7 +32,10 @@ pub fn check(dir: &Path) -> Result<Report, BackupError> {
             path: dir.join(LOG),
             offset: None,
             bytes: None,
-            what: format!("records {first} to {} are neither in the checkpoint nor in the log", first + count - 1),
+            what: format!(
+                "records {first} to {} are neither in the checkpoint nor in the log",
+                first + count - 1
+            ),
             loses: "what was open of minutes, hours and days then; what is sealed is kept".to_owned(),
         });
     }
@@ -146,7 +154,8 @@ fn of_log(dir: &Path, log: &Survey, lost: &str, report: &mut Report) {
 }
 
 fn torn(piece: &evenkeel_log::Piece, reason: DamageReason, loses: &str, level: Level) -> Finding {
-    let is_whole = matches!(reason, DamageReason::AfterDamage | DamageReason::Gap { .. } | DamageReason::Overlap { .. });
+    let is_whole =
+        matches!(reason, DamageReason::AfterDamage | DamageReason::Gap { .. } | DamageReason::Overlap { .. });
     let offset = if is_whole { 0 } else { piece.valid };
     Finding {
         level,

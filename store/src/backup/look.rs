@@ -97,9 +97,11 @@ impl Look {
         };
         let applied = checkpoint.as_ref().map_or(0, |(_, summary)| summary.applied);
         let first = log.pieces.first().map(|piece| piece.first.get());
-        let missing = first.filter(|first| *first > applied + 1).map(|first| (applied + 1, first - applied - 1));
+        let missing =
+            first.filter(|first| *first > applied + 1).map(|first| (applied + 1, first - applied - 1));
         // Without a checkpoint, what is sealed counts only where the log cannot make it again.
-        let history = if checkpoint.is_none() && missing.is_some() { present(&dir.join(HISTORY))? } else { history };
+        let history =
+            if checkpoint.is_none() && missing.is_some() { present(&dir.join(HISTORY))? } else { history };
         Ok(Self { checkpoint, damage, history, log, missing })
     }
 }

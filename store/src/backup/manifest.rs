@@ -54,7 +54,8 @@ impl Manifest {
     /// Writes it durably.
     pub(super) fn write(&self, dir: &Path) -> Result<(), BackupError> {
         let path = dir.join(MANIFEST);
-        let text = serde_json::to_vec_pretty(self).map_err(io::Error::other).map_err(failed("write", &path))?;
+        let text =
+            serde_json::to_vec_pretty(self).map_err(io::Error::other).map_err(failed("write", &path))?;
         private::replace(&path, &sealed::file(&text), true).map_err(failed("write", &path))
     }
 
@@ -76,7 +77,9 @@ impl Manifest {
         let manifest: Self = serde_json::from_slice(body).map_err(|e| bad(e.to_string()))?;
         if manifest.version != VERSION {
             let found = manifest.version;
-            return Err(bad(format!("it has format version {found}, and this program reads version {VERSION}")));
+            return Err(bad(format!(
+                "it has format version {found}, and this program reads version {VERSION}"
+            )));
         }
         match manifest.files.iter().find(|entry| !is_below(&entry.path)) {
             Some(entry) => Err(bad(format!("{} is no file of a backup", entry.path.display()))),
@@ -93,7 +96,10 @@ impl Manifest {
                 Some(file) => {
                     let (bytes, crc) = sum(&file).map_err(failed("read", &path))?;
                     let is_same = (bytes, crc) == (entry.bytes, entry.crc32c);
-                    let what = format!("it has {bytes} bytes and not the {} with the checksum they had", entry.bytes);
+                    let what = format!(
+                        "it has {bytes} bytes and not the {} with the checksum they had",
+                        entry.bytes
+                    );
                     (!is_same).then_some(what)
                 }
             };
@@ -114,7 +120,8 @@ impl Manifest {
 
 /// Whether a path names something below a directory, whatever is written in a list.
 fn is_below(path: &Path) -> bool {
-    path.components().all(|part| matches!(part, std::path::Component::Normal(_))) && path.components().count() > 0
+    path.components().all(|part| matches!(part, std::path::Component::Normal(_)))
+        && path.components().count() > 0
 }
 
 /// Length and CRC32C of a file.
@@ -123,7 +130,10 @@ fn sum(mut file: &File) -> io::Result<(u64, u32)> {
     loop {
         match file.read(&mut part)? {
             0 => return Ok((bytes, crc)),
-            n => (bytes, crc) = (bytes + n as u64, crc32c::crc32c_append(crc, part.get(..n).unwrap_or_default())),
+            n => {
+                (bytes, crc) =
+                    (bytes + n as u64, crc32c::crc32c_append(crc, part.get(..n).unwrap_or_default()))
+            }
         }
     }
 }

@@ -30,8 +30,8 @@ pub fn is_half_restored(state_dir: &Path) -> bool {
 /// When the directory is not empty, the backup is not whole, or something cannot be read or written.
 pub fn restore(from: &Path, to: &Path, damaged: bool) -> Result<Report, BackupError> {
     let none = || "there is no list of its files".to_owned();
-    let manifest = Manifest::of(from)?
-        .ok_or_else(|| BackupError::NotABackup { path: from.to_owned(), why: none() })?;
+    let manifest =
+        Manifest::of(from)?.ok_or_else(|| BackupError::NotABackup { path: from.to_owned(), why: none() })?;
     let mut found = Report::default();
     manifest.verify(from, &mut found)?;
     if let Some(first) = found.findings.first().filter(|_| !damaged) {

@@ -34,7 +34,8 @@ fn store(dir: &Path) -> Settings {
     drop(store);
     fs::create_dir(dir.join("authority")).unwrap();
     fs::write(dir.join("authority/ca.key"), "secret").unwrap();
-    let mut log = evenkeel_log::Log::open(dir.join("audit/changes"), evenkeel_log::Options::default()).unwrap().0;
+    let mut log =
+        evenkeel_log::Log::open(dir.join("audit/changes"), evenkeel_log::Options::default()).unwrap().0;
     log.append(b"who").unwrap();
     log.sync().unwrap();
     config

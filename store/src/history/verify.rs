@@ -36,9 +36,14 @@ pub(crate) fn verify(
     mut tell: impl FnMut(Flaw),
 ) -> io::Result<()> {
     let real = file.metadata()?.len();
-    let mut flaw = |offset: u64, bytes: u64, what: String| tell(Flaw { in_minutes: false, offset, bytes, what });
+    let mut flaw =
+        |offset: u64, bytes: u64, what: String| tell(Flaw { in_minutes: false, offset, bytes, what });
     if real < length {
-        flaw(real, length - real, format!("the file ends {} bytes before its end in the checkpoint", length - real));
+        flaw(
+            real,
+            length - real,
+            format!("the file ends {} bytes before its end in the checkpoint", length - real),
+        );
     }
     let length = length.min(real);
     let mut header = [0; HEADER as usize];
@@ -58,7 +63,9 @@ pub(crate) fn verify(
     file.read_exact_at(&mut bytes, 0)?;
     let (mut found, mut extents, mut names, mut values) = (Found::default(), Vec::new(), Vec::new(), 0_u64);
     let end = batches(&bytes, &mut found, |item| match item {
-        Item::Series { key, .. } => names.push(format!("{}/{}/{}", key.of.namespace, key.of.workload, key.of.container)),
+        Item::Series { key, .. } => {
+            names.push(format!("{}/{}/{}", key.of.namespace, key.of.workload, key.of.container))
+        }
         Item::Minutes { series, hour, offset, length } => extents.push((
             series,
             Extent { day, hour: day.saturating_mul(24).saturating_add(u32::from(hour)), offset, length },
@@ -69,7 +76,11 @@ pub(crate) fn verify(
         Item::Subject { .. } => {}
     });
     if end < length {
-        flaw(end, length - end, "a batch does not match its checksum; everything from here on is lost".to_owned());
+        flaw(
+            end,
+            length - end,
+            "a batch does not match its checksum; everything from here on is lost".to_owned(),
+        );
     }
     for what in found.damage {
         flaw(HEADER, 0, what);
@@ -100,7 +111,9 @@ fn unreadable(file: &File, most: u64, extent: &Extent) -> io::Result<Option<&'st
     }
     let mut bytes = vec![0; extent.length as usize];
     match file.read_exact_at(&mut bytes, extent.offset) {
-        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(Some("they lie beyond the end of the file")),
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+            return Ok(Some("they lie beyond the end of the file"));
+        }
         read => read?,
     }
     let mut rest = bytes.as_slice();

@@ -113,7 +113,13 @@ impl Target {
     ///
     /// # Errors
     /// When nobody answers in time, or otherwise.
-    pub(crate) fn get(&self, path: &str, token: Option<&str>, time: Duration, most: u64) -> Result<String, Failure> {
+    pub(crate) fn get(
+        &self,
+        path: &str,
+        token: Option<&str>,
+        time: Duration,
+        most: u64,
+    ) -> Result<String, Failure> {
         let failed = |why: String| {
             let remedy = "start evenkeel-recommender, or say where it is with --recommender";
             Failure::new("the recommender did not answer", path.to_owned(), why, remedy)
@@ -134,7 +140,11 @@ impl Target {
         let text = String::from_utf8_lossy(&answer);
         let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| failed("it is no HTTP".to_owned()))?;
         let status = head.split(' ').nth(1).unwrap_or_default();
-        if status == "200" { Ok(body.to_owned()) } else { Err(failed(format!("status {status}: {}", body.trim()))) }
+        if status == "200" {
+            Ok(body.to_owned())
+        } else {
+            Err(failed(format!("status {status}: {}", body.trim())))
+        }
     }
 
     /// What the recommender is called there.

@@ -83,9 +83,13 @@ fn of_trouble(check: &str, why: &str) -> Finding {
 fn versions(nodes: &[Node]) -> Finding {
     let check = "versions";
     let mut by_version: BTreeMap<&str, u32> = BTreeMap::new();
-    nodes.iter().filter(|node| !node.gone).for_each(|node| *by_version.entry(node.version.as_str()).or_default() += 1);
+    nodes
+        .iter()
+        .filter(|node| !node.gone)
+        .for_each(|node| *by_version.entry(node.version.as_str()).or_default() += 1);
     let own = env!("CARGO_PKG_VERSION");
-    let list: Vec<String> = by_version.iter().map(|(version, count)| format!("{version} on {count}")).collect();
+    let list: Vec<String> =
+        by_version.iter().map(|(version, count)| format!("{version} on {count}")).collect();
     match by_version.len() {
         0 => Finding::ok(check, format!("evenkeel {own}; no node is heard")),
         1 if by_version.contains_key(own) => Finding::ok(check, format!("{own} everywhere")),
@@ -105,17 +109,27 @@ fn of_node(node: &Node) -> Vec<Finding> {
             "silent for so long that its containers do not count",
             "start its agent, or ignore a node that was taken away",
         ),
-        (false, false) => Finding::warn("node connection", "not connected", "see evenkeel doctor on the node"),
+        (false, false) => {
+            Finding::warn("node connection", "not connected", "see evenkeel doctor on the node")
+        }
     }];
     let apart = node.clock_behind_usec.unsigned_abs();
     if node.connected && apart > CLOCK {
         let word = if node.clock_behind_usec < 0 { "ahead of" } else { "behind" };
         let found = format!("its frames are {} s {word} the recommender's clock", apart / 1_000_000);
-        findings.push(Finding::warn("node clock", found, "synchronise clocks; one that catches up with its spool is behind for a while"));
+        findings.push(Finding::warn(
+            "node clock",
+            found,
+            "synchronise clocks; one that catches up with its spool is behind for a while",
+        ));
     }
     if node.refused_containers > 0 {
         let found = format!("{} containers or names were not followed", node.refused_containers);
-        findings.push(Finding::warn("node bounds", found, "raise ingest.max_containers_per_node or max_names_per_minute"));
+        findings.push(Finding::warn(
+            "node bounds",
+            found,
+            "raise ingest.max_containers_per_node or max_names_per_minute",
+        ));
     }
     for dropped in &node.dropped {
         let found = format!("{} not taken in, {} times", dropped.reason, dropped.count);
@@ -139,11 +153,15 @@ fn conditions(decisions: &[Decision]) -> BTreeMap<(&str, &str), &Decision> {
 
 /// A condition that is not as it should be; nothing about one that is.
 fn condition(decision: &Decision) -> Option<Finding> {
-    let is_fine = decision.inputs.get("state").is_some_and(|state| matches!(state.as_str(), "ok" | "set" | "converged"));
+    let is_fine = decision
+        .inputs
+        .get("state")
+        .is_some_and(|state| matches!(state.as_str(), "ok" | "set" | "converged"));
     if is_fine || matches!(decision.result.as_str(), "done" | "unchanged") {
         return None;
     }
-    let (found, remedy) = decision.reason.rsplit_once("; ").unwrap_or((&decision.reason, "see evenkeel status on the node"));
+    let (found, remedy) =
+        decision.reason.rsplit_once("; ").unwrap_or((&decision.reason, "see evenkeel status on the node"));
     Some(Finding::warn(format!("node {}", decision.knob.as_deref().unwrap_or("condition")), found, remedy))
 }
 
@@ -165,7 +183,10 @@ mod tests {
         let found = of_recommender(&Address::new(Peer::Recommender, "unix:///r"), &answer);
         let of = |check: &str| found.iter().find(|f| f.check == check).unwrap();
         let certificate = of("recommender's certificate");
-        assert_eq!((certificate.found.as_str(), certificate.remedy.as_deref()), ("the certificate ends in 5 min", Some("put a new one into /x.crt")));
+        assert_eq!(
+            (certificate.found.as_str(), certificate.remedy.as_deref()),
+            ("the certificate ends in 5 min", Some("put a new one into /x.crt"))
+        );
         assert_eq!(certificate.page, "doctor.md#recommenders-certificate");
         assert_eq!(of("recommender's clock").remedy.as_deref(), Some("set the clock"));
         assert_eq!((of("recommender's log").state, of("versions").state), (State::Ok, State::Warn));
@@ -194,7 +215,10 @@ mod tests {
         };
         let all = [told(2, "rejected", "it is 0; set it"), told(1, "done", "before")];
         let found = condition(conditions(&all)[&("n", "vm.overcommit_memory")]).unwrap();
-        assert_eq!((found.check.as_str(), found.remedy.as_deref()), ("node vm.overcommit_memory", Some("set it")));
+        assert_eq!(
+            (found.check.as_str(), found.remedy.as_deref()),
+            ("node vm.overcommit_memory", Some("set it"))
+        );
         assert!(condition(&all[1]).is_none());
     }
 }

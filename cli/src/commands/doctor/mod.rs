@@ -57,7 +57,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 fn duration(text: &str) -> Result<Duration, String> {
     let span = text.parse::<SignedDuration>().ok().filter(|span| !span.is_negative());
-    span.and_then(|span| Duration::try_from(span).ok()).ok_or_else(|| "write a duration such as 30s or 2m".to_owned())
+    span.and_then(|span| Duration::try_from(span).ok())
+        .ok_or_else(|| "write a duration such as 30s or 2m".to_owned())
 }
 
 /// How a check came out.
@@ -95,12 +96,22 @@ struct Finding {
 
 /// The section of docs/doctor.md about a check: those of a kind share one.
 fn section(check: &str) -> String {
-    const KINDS: [(&str, &str); 4] =
-        [("controller ", "controllers"), ("CAP_", "capabilities"), ("agent's ", "agents-certificates"), ("node ", "nodes")];
+    const KINDS: [(&str, &str); 4] = [
+        ("controller ", "controllers"),
+        ("CAP_", "capabilities"),
+        ("agent's ", "agents-certificates"),
+        ("node ", "nodes"),
+    ];
     if let Some((_, section)) = KINDS.iter().find(|(begin, _)| check.starts_with(begin)) {
         return (*section).to_owned();
     }
-    let letters = |c: char| if c.is_ascii_alphanumeric() { Some(c.to_ascii_lowercase()) } else { matches!(c, ' ' | '-').then_some('-') };
+    let letters = |c: char| {
+        if c.is_ascii_alphanumeric() {
+            Some(c.to_ascii_lowercase())
+        } else {
+            matches!(c, ' ' | '-' | '.').then_some('-')
+        }
+    };
     check.chars().filter_map(letters).collect()
 }
 
@@ -166,7 +177,8 @@ async fn findings(args: &DoctorArgs, peers: &Peers<'_>) -> Vec<Finding> {
 /// Whether nothing fails, and whoever is waited for answers.
 fn is_up(findings: &[Finding]) -> bool {
     let waited = ["agent", "recommender"];
-    let answers = |check: &str| findings.iter().find(|f| f.check == check).is_none_or(|f| f.state == State::Ok);
+    let answers =
+        |check: &str| findings.iter().find(|f| f.check == check).is_none_or(|f| f.state == State::Ok);
     // On a node the recommender may be another machine's business.
     let is_cluster = !findings.iter().any(|f| f.check == "agent");
     let of_nodes = findings.iter().filter(|f| f.check == "node connection").all(|f| f.state == State::Ok);

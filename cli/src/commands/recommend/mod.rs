@@ -220,7 +220,8 @@ pub(crate) async fn run(args: &RecommendArgs, address: &Address, output: &Output
     output.answer_text(&rows, || {
         if output.format() == Format::Patch {
             let remarks = remarks.iter().map(|line| format!("# {}\n", clean(line)));
-            return remarks.collect::<String>() + &patch::commands(&rows.iter().map(Row::change).collect::<Vec<_>>());
+            return remarks.collect::<String>()
+                + &patch::commands(&rows.iter().map(Row::change).collect::<Vec<_>>());
         }
         let mut text = output.rendered(&table(&rows, output));
         if output.format() != Format::Csv && !remarks.is_empty() {

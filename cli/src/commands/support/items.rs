@@ -23,12 +23,21 @@ const LOG_LINES: &str = "5000";
 
 /// Files of the kernel, below procfs, that say what a node allows and how it is.
 const KERNEL: [&str; 12] = [
-    "version", "meminfo", "loadavg", "swaps", "cgroups", "pressure/cpu", "pressure/memory", "pressure/io",
-    "sys/vm/overcommit_memory", "sys/vm/panic_on_oom", "sys/vm/swappiness", "self/mountinfo",
+    "version",
+    "meminfo",
+    "loadavg",
+    "swaps",
+    "cgroups",
+    "pressure/cpu",
+    "pressure/memory",
+    "pressure/io",
+    "sys/vm/overcommit_memory",
+    "sys/vm/panic_on_oom",
+    "sys/vm/swappiness",
+    "self/mountinfo",
 ];
 /// What systemd tells of a unit; not its environment.
-const PROPERTIES: &str =
-    "--property=Id,LoadState,ActiveState,SubState,Result,NRestarts,ExecMainStatus,MemoryCurrent,FragmentPath,DropInPaths,StateChangeTimestamp";
+const PROPERTIES: &str = "--property=Id,LoadState,ActiveState,SubState,Result,NRestarts,ExecMainStatus,MemoryCurrent,FragmentPath,DropInPaths,StateChangeTimestamp";
 
 /// One file of the bundle.
 pub(super) struct Item {
@@ -100,9 +109,17 @@ pub(super) fn all(args: &SupportArgs, global: &Global, recommender: &Address) ->
     items.push(item("metrics/agent.txt", From::Url(args.agent_metrics.clone()), "metrics of the agent"));
     let target = Target::of(None, recommender).map_err(|failure| failure.summary());
     let token = recommender.token().ok().flatten();
-    items.push(item("metrics/recommender.txt", From::Recommender(target, token), "metrics of the recommender"));
+    items.push(item(
+        "metrics/recommender.txt",
+        From::Recommender(target, token),
+        "metrics of the recommender",
+    ));
     for name in KERNEL {
-        items.push(item(format!("kernel/{}.txt", name.replace('/', "-")), From::File(args.proc.join(name)), "the kernel"));
+        items.push(item(
+            format!("kernel/{}.txt", name.replace('/', "-")),
+            From::File(args.proc.join(name)),
+            "the kernel",
+        ));
     }
     items.push(item("kernel/os-release.txt", From::File("/etc/os-release".into()), "the system"));
     items.push(item("environment.txt", From::Variables, "configuration by environment, without values"));
@@ -116,7 +133,12 @@ fn item(file: impl Into<String>, from: From, what: &'static str) -> Item {
 /// Questions of this program's own.
 fn questions(args: &SupportArgs, global: &Global) -> Vec<Item> {
     let own = std::env::current_exe().unwrap_or_else(|_| "evenkeel".into());
-    let mut peers = vec!["--agent".to_owned(), global.agent.clone(), "--recommender".to_owned(), global.recommender.clone()];
+    let mut peers = vec![
+        "--agent".to_owned(),
+        global.agent.clone(),
+        "--recommender".to_owned(),
+        global.recommender.clone(),
+    ];
     let files = [
         ("--token-file", &global.token_file),
         ("--agent-token-file", &global.agent_token_file),
@@ -149,10 +171,12 @@ impl Item {
             From::Command(program, args) => command(program, args),
             From::File(path) => file(path),
             From::Url(url) => url_of(url),
-            From::Recommender(Ok(target), token) => match target.get("/metrics", token.as_deref(), PATIENCE, MOST) {
-                Ok(text) => Taken { text, trouble: None },
-                Err(failure) => Taken::none(failure.summary()),
-            },
+            From::Recommender(Ok(target), token) => {
+                match target.get("/metrics", token.as_deref(), PATIENCE, MOST) {
+                    Ok(text) => Taken { text, trouble: None },
+                    Err(failure) => Taken::none(failure.summary()),
+                }
+            }
             From::Recommender(Err(why), _) => Taken::none(why.clone()),
             From::Variables => variables(),
         }
@@ -160,8 +184,10 @@ impl Item {
 }
 
 fn variables() -> Taken {
-    let mut names: Vec<String> =
-        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(|n| n.starts_with("EVENKEEL_")).collect();
+    let mut names: Vec<String> = std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .filter(|n| n.starts_with("EVENKEEL_"))
+        .collect();
     names.sort();
     Taken { text: names.iter().map(|name| format!("{name}\n")).collect(), trouble: None }
 }
@@ -194,7 +220,12 @@ fn url_of(url: &str) -> Taken {
 
 /// Runs a command to its end, or ends it.
 fn command(program: &Path, args: &[String]) -> Taken {
-    let started = Command::new(program).args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let started = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
     let mut child = match started {
         Ok(child) => child,
         Err(why) => return Taken::none(format!("cannot run {}: {why}", program.display())),
@@ -203,7 +234,8 @@ fn command(program: &Path, args: &[String]) -> Taken {
     let out = child.stdout.take().map(|out| thread::spawn(move || drained(out)));
     let err = child.stderr.take().map(|err| thread::spawn(move || drained(err)));
     let status = ended(&mut child);
-    let text = |reader: Option<thread::JoinHandle<String>>| reader.and_then(|r| r.join().ok()).unwrap_or_default();
+    let text =
+        |reader: Option<thread::JoinHandle<String>>| reader.and_then(|r| r.join().ok()).unwrap_or_default();
     let (out, err) = (text(out), text(err));
     let trouble = match status {
         Err(why) => Some(why),
@@ -241,20 +273,32 @@ fn ended(child: &mut Child) -> Result<std::process::ExitStatus, String> {
 pub(super) fn secrets(args: &SupportArgs, global: &Global) -> Vec<String> {
     let words = ["TOKEN", "SECRET", "PASSW", "KEY", "CREDENTIAL", "AUTH", "COOKIE"];
     let is_secret = |name: &str| words.iter().any(|word| name.to_ascii_uppercase().contains(word));
-    let variables = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let variables = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     // A variable that names a file has no secret itself.
-    let mut found: Vec<String> =
-        variables.filter(|(name, value)| is_secret(name) && !value.starts_with('/')).map(|(_, value)| value).collect();
-    let mut files: Vec<PathBuf> = [&global.token_file, &global.agent_token_file, &global.key_file].into_iter().flatten().cloned().collect();
-    for (daemon, config) in [("evenkeel-agent", &args.agent_config), ("evenkeel-recommender", &args.recommender_config)] {
-        let mut words: Vec<String> = config.iter().flat_map(|file| ["--config".to_owned(), file.display().to_string()]).collect();
+    let mut found: Vec<String> = variables
+        .filter(|(name, value)| is_secret(name) && !value.starts_with('/'))
+        .map(|(_, value)| value)
+        .collect();
+    let mut files: Vec<PathBuf> = [&global.token_file, &global.agent_token_file, &global.key_file]
+        .into_iter()
+        .flatten()
+        .cloned()
+        .collect();
+    for (daemon, config) in
+        [("evenkeel-agent", &args.agent_config), ("evenkeel-recommender", &args.recommender_config)]
+    {
+        let mut words: Vec<String> =
+            config.iter().flat_map(|file| ["--config".to_owned(), file.display().to_string()]).collect();
         words.extend(["config".to_owned(), "show".to_owned()]);
         let shown = command(&program(daemon), &words).text;
         files.extend(shown.lines().filter(|line| is_secret(line)).filter_map(path_in));
     }
     for path in files {
         let text = file(&path).text;
-        found.extend(text.lines().filter(|line| !line.starts_with("-----") && line.len() < 4096).map(str::to_owned));
+        found.extend(
+            text.lines().filter(|line| !line.starts_with("-----") && line.len() < 4096).map(str::to_owned),
+        );
     }
     found
 }

@@ -119,7 +119,12 @@ pub(crate) fn run(
         let trouble = taken.trouble.map(|why| redactor.clean(&why).0);
         files.push(listed(item, bytes, Some(redacted), trouble));
     }
-    let index = Index { made: now.to_string(), version: env!("CARGO_PKG_VERSION"), since: &args.since, files: &files };
+    let index = Index {
+        made: now.to_string(),
+        version: env!("CARGO_PKG_VERSION"),
+        since: &args.since,
+        files: &files,
+    };
     let text = serde_json::to_string_pretty(&index).map_err(|e| archive::failed(&path, &e.to_string()))?;
     archive.add("index.json", redactor.clean(&text).0.as_bytes())?;
     archive.finish()?;

@@ -14,8 +14,18 @@ const SHORTEST: usize = 6;
 const LONG: usize = 24;
 /// Parts of names whose values are secrets.
 const SECRET: [&str; 12] = [
-    "token", "secret", "passw", "passphrase", "credential", "apikey", "api_key", "api-key", "private_key", "authorization",
-    "cookie", "bearer",
+    "token",
+    "secret",
+    "passw",
+    "passphrase",
+    "credential",
+    "apikey",
+    "api_key",
+    "api-key",
+    "private_key",
+    "authorization",
+    "cookie",
+    "bearer",
 ];
 /// Ends of names whose values say where a secret is.
 const PLACE: [&str; 6] = ["file", "path", "dir", "tokens", "certs", "ca"];
@@ -51,7 +61,7 @@ impl Redactor {
             text = text.replace(known.as_str(), GONE);
         }
         let text = private_keys(&text);
-        let text: String = text.split_inclusive('\n').map(line).collect();
+        let text: String = sections(&text).split_inclusive('\n').map(line).collect();
         let count = text.matches(GONE).count() as u64;
         (text, count)
     }
@@ -140,6 +150,31 @@ fn private_keys(text: &str) -> String {
     out
 }
 
+/// TOML without the values of sections such as `[history.engines.headers]`, whatever their names.
+fn sections(text: &str) -> String {
+    let mut is_secret = false;
+    let mut out = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let trimmed = line.trim();
+        if let Some(section) = trimmed.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            let last = section.trim_matches(['[', ']']).rsplit('.').next().unwrap_or_default();
+            is_secret = ALL_OF.contains(&last.to_ascii_lowercase().as_str());
+        }
+        match line.split_once('=') {
+            Some((name, value)) if is_secret && !trimmed.starts_with('#') => {
+                // Where a secret is found stays.
+                let is_place = value.trim_start().starts_with('{');
+                out.push_str(name);
+                out.push_str(if is_place { "=" } else { "= " });
+                out.push_str(if is_place { value } else { GONE });
+                out.push_str(if is_place || !line.ends_with('\n') { "" } else { "\n" });
+            }
+            _ => out.push_str(line),
+        }
+    }
+    out
+}
+
 /// One line: words in the place of a secret, then what looks like one.
 fn line(line: &str) -> String {
     let line = users_of_urls(line);
@@ -197,11 +232,14 @@ fn values(line: &str) -> String {
 /// Where the secret behind a name begins, and how long it is.
 fn secret_after(name: &str, after: &str) -> Option<(usize, usize)> {
     let low = name.to_ascii_lowercase();
-    if matches!(low.as_str(), "bearer" | "basic" | "token" | "password") && after.starts_with(' ') {
-        let value = after.get(1..)?;
+    if matches!(low.as_str(), "bearer" | "basic" | "token" | "password")
+        && let Some(value) = after.strip_prefix(' ')
+    {
         let end = value.find(|c: char| c.is_whitespace() || "\"',;".contains(c)).unwrap_or(value.len());
         // Prose goes on with short words.
-        return (end >= 12 && value.get(..end)?.contains(|c: char| c.is_ascii_digit())).then_some((1, end));
+        if end >= 12 && value.get(..end)?.contains(|c: char| c.is_ascii_digit()) {
+            return Some((1, end));
+        }
     }
     let is_all = ALL_OF.contains(&low.as_str()) && low != "command" && low != "data";
     if !is_secret(&low) && !is_all {
@@ -298,9 +336,16 @@ mod tests {
             ("the token of node n1 ends in 5 min", "the token of node n1 ends in 5 min"),
             ("evenkeel_recommender_tokens_failing 0", "evenkeel_recommender_tokens_failing 0"),
             ("x eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrIn0.c2ln y", "x [redacted].[redacted].c2ln y"),
-            ("id 4f2a9d0c1b3e4f5a6b7c8d9e0f1a2b3c4d5e6f7a8b9c0d1e2f3a4b5c6d7e8f90", "id 4f2a9d0c1b3e4f5a6b7c8d9e0f1a2b3c4d5e6f7a8b9c0d1e2f3a4b5c6d7e8f90"),
+            (
+                "id 4f2a9d0c1b3e4f5a6b7c8d9e0f1a2b3c4d5e6f7a8b9c0d1e2f3a4b5c6d7e8f90",
+                "id 4f2a9d0c1b3e4f5a6b7c8d9e0f1a2b3c4d5e6f7a8b9c0d1e2f3a4b5c6d7e8f90",
+            ),
             ("AbCdEfGh0123456789IjKlMnOp", "[redacted]"),
             ("{\"token\":\"a\",\"name\":\"n\"}", "{\n  \"token\": \"[redacted]\",\n  \"name\": \"n\"\n}\n"),
+            (
+                "[a.headers]\nX-Scope = \"v\"\n# b = c\nY = { file = \"/p\" }\n[a.other]\nd = 1\n",
+                "[a.headers]\nX-Scope = [redacted]\n# b = c\nY = { file = \"/p\" }\n[a.other]\nd = 1\n",
+            ),
             ("a-----BEGIN PRIVATE KEY-----\nMII\n-----END PRIVATE KEY-----b", "a[redacted]b"),
             ("k\\n-----BEGIN RSA PRIVATE KEY-----\\nMII", "k\\n[redacted]"),
             ("-----BEGIN CERTIFICATE-----", "-----BEGIN CERTIFICATE-----"),
@@ -330,7 +375,17 @@ mod tests {
 
     #[test]
     fn any_text_is_taken() {
-        for text in ["", "\u{0}", "token=", "token:\"", "é://ü@ö", "-----BEGIN PRIVATE KEY-----", "\"token\":", "{", "[1,2"] {
+        for text in [
+            "",
+            "\u{0}",
+            "token=",
+            "token:\"",
+            "é://ü@ö",
+            "-----BEGIN PRIVATE KEY-----",
+            "\"token\":",
+            "{",
+            "[1,2",
+        ] {
             let _cleaned = clean(text);
         }
     }

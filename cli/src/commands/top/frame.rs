@@ -139,7 +139,9 @@ impl Frame {
             Row { node, ..Row::from(usage) }
         };
         let mut containers: Vec<Row> = containers.into_iter().map(row).collect();
-        containers.sort_by(|a, b| (&a.node, &a.pod, &a.container, &a.id).cmp(&(&b.node, &b.pod, &b.container, &b.id)));
+        containers.sort_by(|a, b| {
+            (&a.node, &a.pod, &a.container, &a.id).cmp(&(&b.node, &b.pod, &b.container, &b.id))
+        });
         Self { time_usec: time.unwrap_or(0), time: time.and_then(wire::time), containers }
     }
 
@@ -182,7 +184,6 @@ pub(super) fn over(row: &Row) -> Option<u64> {
     of(row.cpu_milli, row.cpu_request_milli).max(of(memory(row), row.memory_request_bytes))
 }
 
-
 pub(super) fn table(frame: &Frame, wide: bool) -> Table {
     let has_nodes = frame.containers.iter().any(|row| row.node.is_some());
     let mut titles = if has_nodes { vec!["NODE"] } else { Vec::new() };
@@ -194,7 +195,8 @@ pub(super) fn table(frame: &Frame, wide: bool) -> Table {
     let mut table = Table::new(&titles);
     for r in &frame.containers {
         let or_dash = |value: Option<u64>, f: fn(u64) -> String| Cell::from(value.map_or("-".to_owned(), f));
-        let mut row: Vec<Cell> = if has_nodes { vec![r.node.as_deref().unwrap_or("-").into()] } else { Vec::new() };
+        let mut row: Vec<Cell> =
+            if has_nodes { vec![r.node.as_deref().unwrap_or("-").into()] } else { Vec::new() };
         row.extend([
             r.pod.as_str().into(),
             r.container.as_str().into(),

@@ -7,8 +7,8 @@ use evenkeel_proto::tonic::Streaming;
 use evenkeel_proto::v1::recommender_service_watch_usage_response::Event as OfAll;
 use evenkeel_proto::v1::watch_usage_response::Event;
 use evenkeel_proto::v1::{
-    ContainerUsage, GetUsageRequest, RecommenderServiceWatchUsageRequest, RecommenderServiceWatchUsageResponse,
-    WatchUsageRequest, WatchUsageResponse,
+    ContainerUsage, GetUsageRequest, RecommenderServiceWatchUsageRequest,
+    RecommenderServiceWatchUsageResponse, WatchUsageRequest, WatchUsageResponse,
 };
 
 use super::frame::Frame;

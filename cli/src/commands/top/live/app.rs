@@ -27,7 +27,10 @@ pub(super) enum Asked {
     Quit,
     /// The second at or before a moment, microseconds since 1970.
     At(u64),
-    Describe { pod: String, container: String },
+    Describe {
+        pod: String,
+        container: String,
+    },
 }
 
 /// One row as it is shown.
@@ -150,7 +153,10 @@ impl App {
 
     /// Place of the marked row.
     pub(super) fn at(&self) -> usize {
-        let at = self.marked.as_ref().and_then(|marked| self.rows.iter().position(|shown| key(&shown.row) == *marked));
+        let at = self
+            .marked
+            .as_ref()
+            .and_then(|marked| self.rows.iter().position(|shown| key(&shown.row) == *marked));
         at.unwrap_or(0)
     }
 
@@ -189,7 +195,8 @@ impl App {
             .filter(|(row, _)| self.filter.is_empty() || row.has(&self.filter))
             .map(|(row, rates)| Shown { row: row.clone(), rates: *rates })
             .collect();
-        let most_first = |value: fn(&Shown) -> Option<u64>| move |shown: &Shown| std::cmp::Reverse(value(shown));
+        let most_first =
+            |value: fn(&Shown) -> Option<u64>| move |shown: &Shown| std::cmp::Reverse(value(shown));
         // The sort is stable, so that equal rows keep the order of their names.
         match self.sort {
             Sort::Name => {}
@@ -257,7 +264,9 @@ impl App {
         let lines = detail.text.as_ref().map_or(0, |text| text.lines().count());
         match code {
             KeyCode::Esc | KeyCode::Backspace | KeyCode::Left => self.detail = None,
-            KeyCode::Down | KeyCode::Char('j') => detail.from = (detail.from + 1).min(lines.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => {
+                detail.from = (detail.from + 1).min(lines.saturating_sub(1))
+            }
             KeyCode::PageDown => detail.from = (detail.from + PAGE).min(lines.saturating_sub(1)),
             KeyCode::Up | KeyCode::Char('k') => detail.from = detail.from.saturating_sub(1),
             KeyCode::PageUp => detail.from = detail.from.saturating_sub(PAGE),
@@ -316,7 +325,8 @@ impl App {
         let (pod, container) = (row.pod.clone(), row.container.clone());
         let key = key(row);
         self.marked = Some(key.clone());
-        self.detail = Some(Detail { key, pod: pod.clone(), container: container.clone(), text: None, from: 0 });
+        self.detail =
+            Some(Detail { key, pod: pod.clone(), container: container.clone(), text: None, from: 0 });
         Asked::Describe { pod, container }
     }
 
@@ -356,7 +366,11 @@ pub(super) mod tests {
                 namespace: "shop".into(),
                 pod: format!("pod-{name}"),
                 container: "main".into(),
-                requested: Some(ResourceValues { cpu_request_milli: Some(100), memory_request_bytes: Some(100 << 20), ..Default::default() }),
+                requested: Some(ResourceValues {
+                    cpu_request_milli: Some(100),
+                    memory_request_bytes: Some(100 << 20),
+                    ..Default::default()
+                }),
                 memory_class: if name == "b" { 1 } else { 2 },
                 ..Default::default()
             }),
@@ -373,7 +387,8 @@ pub(super) mod tests {
             time_usec: second * 1_000_000,
             ..Default::default()
         };
-        let all = vec![usage("a", 10, 1 << 20, 500_000), usage("b", 20, 90 << 20, 0), usage("c", 300, 2 << 20, 0)];
+        let all =
+            vec![usage("a", 10, 1 << 20, 500_000), usage("b", 20, 90 << 20, 0), usage("c", 300, 2 << 20, 0)];
         Frame::new(all, false)
     }
 

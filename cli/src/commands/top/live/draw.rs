@@ -66,7 +66,9 @@ fn of_request(used: Option<u64>, request: Option<u64>) -> Option<u64> {
 
 /// Thousandths of the time as percent.
 fn part(value: Option<u64>) -> String {
-    or_dash(value, |value| if value < 100 { format!("{}.{}%", value / 10, value % 10) } else { format!("{}%", value / 10) })
+    or_dash(value, |value| {
+        if value < 100 { format!("{}.{}%", value / 10, value % 10) } else { format!("{}%", value / 10) }
+    })
 }
 
 const fn above(value: Option<u64>, look: u64, bad: u64) -> Tone {
@@ -89,17 +91,19 @@ impl Column {
 
 const CLASS: Column = column("CLASS", 10, 70, |s| s.row.qos_class.unwrap_or("-").to_owned());
 const CPU: Column = column("CPU", 6, 0, |s| or_dash(s.row.cpu_milli, units::cpu));
-const CPU_OF: Column = column("CPU%", 5, 48, |s| percent(of_request(s.row.cpu_milli, s.row.cpu_request_milli)))
-    .toned(|s| above(of_request(s.row.cpu_milli, s.row.cpu_request_milli), NEAR, ABOVE));
+const CPU_OF: Column =
+    column("CPU%", 5, 48, |s| percent(of_request(s.row.cpu_milli, s.row.cpu_request_milli)))
+        .toned(|s| above(of_request(s.row.cpu_milli, s.row.cpu_request_milli), NEAR, ABOVE));
 const MEMORY: Column = column("MEM", 7, 0, |s| or_dash(memory(&s.row), units::bytes));
-const MEMORY_OF: Column = column("MEM%", 5, 0, |s| percent(of_request(memory(&s.row), s.row.memory_request_bytes)))
-    .toned(|s| above(of_request(memory(&s.row), s.row.memory_request_bytes), NEAR, ABOVE));
+const MEMORY_OF: Column =
+    column("MEM%", 5, 0, |s| percent(of_request(memory(&s.row), s.row.memory_request_bytes)))
+        .toned(|s| above(of_request(memory(&s.row), s.row.memory_request_bytes), NEAR, ABOVE));
 const THROTTLED: Column =
     column("THR", 6, 60, |s| part(s.rates.throttled)).toned(|s| above(s.rates.throttled, FELT, HURTS));
 const CPU_STALL: Column =
     column("CPU-ST", 6, 90, |s| part(s.rates.cpu_stall)).toned(|s| above(s.rates.cpu_stall, FELT, HURTS));
-const MEMORY_STALL: Column =
-    column("MEM-ST", 6, 80, |s| part(s.rates.memory_stall)).toned(|s| above(s.rates.memory_stall, FELT, HURTS));
+const MEMORY_STALL: Column = column("MEM-ST", 6, 80, |s| part(s.rates.memory_stall))
+    .toned(|s| above(s.rates.memory_stall, FELT, HURTS));
 const IO_STALL: Column =
     column("IO-ST", 6, 100, |s| part(s.rates.io_stall)).toned(|s| above(s.rates.io_stall, FELT, HURTS));
 const IO: Column = column("IO/s", 7, 112, |s| or_dash(s.row.traffic.as_ref().map(|t| t.io()), units::bytes));
@@ -125,7 +129,8 @@ const PRESSURE: [Column; 9] = [
 /// Draws everything.
 pub(super) fn draw(frame: &mut Frame<'_>, app: &App, colour: bool) {
     let [head, body, foot] =
-        Layout::vertical([Constraint::Length(2), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+        Layout::vertical([Constraint::Length(2), Constraint::Min(0), Constraint::Length(1)])
+            .areas(frame.area());
     let style = Styles { colour };
     frame.render_widget(Paragraph::new(title(app, head.width, &style)), head);
     match (&app.detail, app.view) {
@@ -216,7 +221,8 @@ fn rows(frame: &mut Frame<'_>, app: &App, area: Rect, columns: &[Column], style:
             (area.width >= 56).then(|| one.row.container.clone()),
         ];
         let names = all.into_iter().flatten().map(|name| Cell::from(clean(&name)));
-        let values = shown.iter().map(|column| Cell::from((column.text)(one)).style(style.of((column.tone)(one))));
+        let values =
+            shown.iter().map(|column| Cell::from((column.text)(one)).style(style.of((column.tone)(one))));
         Row::new(names.chain(values).collect::<Vec<_>>())
     };
     // Only what is in sight is made: of a cluster there are many more.
@@ -239,30 +245,49 @@ fn rows(frame: &mut Frame<'_>, app: &App, area: Rect, columns: &[Column], style:
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-/// Sums by class.
+/// Sums by class; from the least important on, columns are left out where they do not fit.
 fn classes(frame: &mut Frame<'_>, app: &App, area: Rect, style: &Styles) {
+    const TITLES: [(&str, u16, u16); 9] = [
+        ("CLASS", 10, 0),
+        ("COUNT", 5, 0),
+        ("CPU", 6, 0),
+        ("REQ", 6, 60),
+        ("MEM", 7, 0),
+        ("REQ", 7, 60),
+        ("WORST", 6, 0),
+        ("OVER", 6, 66),
+        ("OOM", 5, 48),
+    ];
+    let fits = |at: usize| TITLES.get(at).is_some_and(|(_, _, from)| area.width >= *from);
     let rows = ["Guaranteed", "Burstable", "BestEffort", "-"].into_iter().map(|class| {
-        let of = || app.rows.iter().filter(move |shown| shown.row.qos_class.unwrap_or("-") == class);
-        let sum = |value: fn(&Shown) -> Option<u64>| of().filter_map(value).sum::<u64>();
-        let most = |value: fn(&Shown) -> Option<u64>| of().filter_map(value).max();
-        let kills = sum(|s| s.rates.oom_kills);
-        Row::new(vec![
-            Cell::from(class),
-            Cell::from(of().count().to_string()),
-            Cell::from(units::cpu(sum(|s| s.row.cpu_milli))),
-            Cell::from(units::cpu(sum(|s| s.row.cpu_request_milli))),
-            Cell::from(units::bytes(sum(|s| memory(&s.row)))),
-            Cell::from(units::bytes(sum(|s| s.row.memory_request_bytes))),
-            Cell::from(part(most(|s| s.rates.worst()))).style(style.of(above(most(|s| s.rates.worst()), FELT, HURTS))),
-            Cell::from(percent(most(|s| over(&s.row)))),
-            Cell::from(sum(|s| s.row.oom_kills).to_string())
-                .style(style.of(if kills > 0 { Tone::Bad } else { Tone::Plain })),
-        ])
+        let cells = of_class(app, class, style).into_iter().enumerate();
+        Row::new(cells.filter(|(at, _)| fits(*at)).map(|(_, cell)| cell).collect::<Vec<_>>())
     });
-    let widths = [10, 5, 6, 6, 7, 7, 6, 6, 5].map(Constraint::Length);
-    let titles = ["CLASS", "COUNT", "CPU", "REQ", "MEM", "REQ", "WORST", "OVER", "OOM"];
-    let header = Row::new(titles).style(Style::default().add_modifier(Modifier::BOLD));
+    let shown = || TITLES.iter().enumerate().filter(|(at, _)| fits(*at)).map(|(_, column)| column);
+    let header = Row::new(shown().map(|(title, ..)| *title).collect::<Vec<_>>());
+    let header = header.style(Style::default().add_modifier(Modifier::BOLD));
+    let widths: Vec<Constraint> = shown().map(|(_, width, _)| Constraint::Length(*width)).collect();
     frame.render_widget(Table::new(rows, widths).header(header), area);
+}
+
+/// What the containers of a class come to.
+fn of_class(app: &App, class: &'static str, style: &Styles) -> [Cell<'static>; 9] {
+    let of = || app.rows.iter().filter(move |shown| shown.row.qos_class.unwrap_or("-") == class);
+    let sum = |value: fn(&Shown) -> Option<u64>| of().filter_map(value).sum::<u64>();
+    let most = |value: fn(&Shown) -> Option<u64>| of().filter_map(value).max();
+    let worst = most(|s| s.rates.worst());
+    let kills = if sum(|s| s.rates.oom_kills) > 0 { Tone::Bad } else { Tone::Plain };
+    [
+        Cell::from(class),
+        Cell::from(of().count().to_string()),
+        Cell::from(units::cpu(sum(|s| s.row.cpu_milli))),
+        Cell::from(units::cpu(sum(|s| s.row.cpu_request_milli))),
+        Cell::from(units::bytes(sum(|s| memory(&s.row)))),
+        Cell::from(units::bytes(sum(|s| s.row.memory_request_bytes))),
+        Cell::from(part(worst)).style(style.of(above(worst, FELT, HURTS))),
+        Cell::from(percent(most(|s| over(&s.row)))),
+        Cell::from(sum(|s| s.row.oom_kills).to_string()).style(style.of(kills)),
+    ]
 }
 
 /// One container: what it uses and used, its knobs and decisions.
@@ -291,7 +316,9 @@ fn detail(frame: &mut Frame<'_>, app: &App, area: Rect, style: &Styles) {
     frame.render_widget(Paragraph::new(vec![title, Line::from(now)]), name);
     let history = app.history();
     let values = |of: fn(&(u64, u64)) -> u64| -> Vec<u64> { history.into_iter().flatten().map(of).collect() };
-    for (area, title, values) in [(cpu, "CPU", values(|(cpu, _)| *cpu)), (memory_area, "memory", values(|(_, bytes)| *bytes))] {
+    for (area, title, values) in
+        [(cpu, "CPU", values(|(cpu, _)| *cpu)), (memory_area, "memory", values(|(_, bytes)| *bytes))]
+    {
         let [label, picture] = Layout::horizontal([Constraint::Length(9), Constraint::Min(0)]).areas(area);
         let most = values.iter().max().copied().unwrap_or(0);
         let most = if title == "CPU" { units::cpu(most) } else { units::bytes(most) };
@@ -308,7 +335,8 @@ fn detail(frame: &mut Frame<'_>, app: &App, area: Rect, style: &Styles) {
 fn middle(area: Rect, text: &str) -> Rect {
     let width = text.lines().map(|line| line.chars().count()).max().unwrap_or(0).min(usize::from(area.width));
     let height = text.lines().count().min(usize::from(area.height));
-    let (width, height) = (u16::try_from(width).unwrap_or(area.width), u16::try_from(height).unwrap_or(area.height));
+    let (width, height) =
+        (u16::try_from(width).unwrap_or(area.width), u16::try_from(height).unwrap_or(area.height));
     Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height }
 }
 
@@ -353,7 +381,9 @@ mod tests {
             }
         }
         let wide = screen(&app(View::Containers), 132, 20);
-        for title in ["CONTAINER", "CLASS", "CPU%", "MEM%", "THR", "CPU-ST", "MEM-ST", "IO-ST", "IO/s", "OOM", "PIDS"] {
+        for title in
+            ["CONTAINER", "CLASS", "CPU%", "MEM%", "THR", "CPU-ST", "MEM-ST", "IO-ST", "IO/s", "OOM", "PIDS"]
+        {
             assert!(wide.contains(title), "{title}: {wide}");
         }
         assert!(wide.contains("300%") && wide.contains("50%"), "{wide}");
@@ -370,7 +400,10 @@ mod tests {
         let _ = press(&mut app, KeyCode::Enter);
         app.described("shop/pod-c", "main", "knob\u{1b}[31m cpu.weight\nwhy".into());
         let text = screen(&app, 40, 20);
-        assert!(text.contains("shop/pod-c main") && text.contains("cpu.weight") && !text.contains('\u{1b}'), "{text}");
+        assert!(
+            text.contains("shop/pod-c main") && text.contains("cpu.weight") && !text.contains('\u{1b}'),
+            "{text}"
+        );
         for (width, height) in [(1, 1), (9, 5)] {
             let _shown = screen(&app, width, height);
         }

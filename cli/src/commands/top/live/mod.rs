@@ -70,9 +70,16 @@ pub(super) async fn run(args: &TopArgs, source: Source<'_>, output: &Output) -> 
                 let told = describe::told(&pod, &container, address).await;
                 app.described(&pod, &container, told.unwrap_or_else(|failure| failure.summary()));
             }
-            (Asked::At(_), Source::Cluster(_)) => app.notice("what is past is kept by each node's agent: evenkeel top --at there"),
+            (Asked::At(_), Source::Cluster(_)) => {
+                app.notice("what is past is kept by each node's agent: evenkeel top --at there")
+            }
             (Asked::Describe { pod, container }, Source::Cluster(_)) => {
-                app.described(&pod, &container, "knobs and decisions: ask the agent of its node, or evenkeel events --all-nodes".to_owned());
+                app.described(
+                    &pod,
+                    &container,
+                    "knobs and decisions: ask the agent of its node, or evenkeel events --all-nodes"
+                        .to_owned(),
+                );
             }
         }
     }
@@ -114,7 +121,12 @@ fn inputs() -> mpsc::Receiver<Input> {
 struct Screen(Terminal<CrosstermBackend<Stdout>>);
 
 fn failed(why: &io::Error) -> Failure {
-    Failure::new("cannot use the terminal", "standard output", why.to_string(), "use --once, or another terminal")
+    Failure::new(
+        "cannot use the terminal",
+        "standard output",
+        why.to_string(),
+        "use --once, or another terminal",
+    )
 }
 
 impl Screen {
