@@ -9,7 +9,7 @@ use evenkeel_tests::{machine, places, require};
 
 /// Planted where secrets are, and where people put them by mistake. None may be told.
 const SECRETS: [&str; 8] = [
-    "evk_00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
+    "evk_00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff in a log",
     "planted-in-a-token-file",
     "planted-in-a-variable",
     "planted-in-an-annotation",
@@ -44,7 +44,11 @@ fn a_bundle_has_what_helps_and_no_secret_that_was_planted() -> Result<()> {
     let own = directory()?;
     let token = own.path().join("token");
     let password = own.path().join("password");
-    std::fs::write(&token, format!("{}\n", SECRETS[0]))?;
+    let tokens = own.path().join("tokens.toml");
+    let mut add = places::command("evenkeel-recommender")?;
+    add.args(["token", "add", "helper", "--role", "view", "--config", "/dev/null", "--file"]).arg(&tokens);
+    let own_token = machine::run(&mut add)?.trim().to_owned();
+    std::fs::write(&token, format!("{own_token}\n"))?;
     std::fs::write(&password, SECRETS[6])?;
     let agent_token = own.path().join("agent-token");
     std::fs::write(&agent_token, SECRETS[1])?;
@@ -60,7 +64,8 @@ fn a_bundle_has_what_helps_and_no_secret_that_was_planted() -> Result<()> {
         SECRETS[4],
         password.display()
     );
-    pair.recommender = pair.recommender.set("history.engines", &engines);
+    let tokens = format!("\"{}\"", tokens.display());
+    pair.recommender = pair.recommender.set("history.engines", &engines).set("access.tokens", &tokens);
     let (cgroup, _) = pair.site.sleeper("told")?;
     let manifest = Manifest::burstable("told", &cgroup.path(), "100m", "64Mi");
     pair.site.bind(&manifest.annotation("example.com/password", SECRETS[3]))?;
@@ -100,7 +105,8 @@ fn a_bundle_has_what_helps_and_no_secret_that_was_planted() -> Result<()> {
     let told = Ended::of(&mut command)?;
     ensure!(told.status == Some(0), "{}", told.said());
     let text = unpacked(&bundle, own.path())?;
-    for secret in SECRETS {
+    let planted = SECRETS.map(|secret| secret.trim_end_matches(" in a log"));
+    for secret in planted.into_iter().chain([own_token.as_str()]) {
         ensure!(!text.contains(secret) && !told.said().contains(secret), "{secret} is told: {text}");
     }
     for part in [

@@ -41,12 +41,10 @@ It holds what the state directory holds: with tls.authority also the authority's
     },
     /// Copy a backup to the state directory, which must be empty or not there; the recommender must not be running
     #[command(after_help = "Examples:
-  systemctl stop evenkeel-recommender.socket evenkeel-recommender
-  mv /var/lib/evenkeel/recommender/ /var/lib/evenkeel/recommender.old
   evenkeel-recommender store restore /backup/2026-01-31
-  systemctl start evenkeel-recommender.socket evenkeel-recommender
+  evenkeel-recommender store restore /backup/2026-01-31 --state-dir /var/lib/private/evenkeel/recommender
 
-Seconds between the backup and now are a gap: agents keep only what was not acknowledged.")]
+Stop the recommender and its socket before, and move what is there aside. Seconds between the backup and now are a gap: agents keep only what was not acknowledged.")]
     Restore {
         /// The backup
         directory: PathBuf,
