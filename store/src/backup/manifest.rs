@@ -131,8 +131,8 @@ fn sum(mut file: &File) -> io::Result<(u64, u32)> {
         match file.read(&mut part)? {
             0 => return Ok((bytes, crc)),
             n => {
-                (bytes, crc) =
-                    (bytes + n as u64, crc32c::crc32c_append(crc, part.get(..n).unwrap_or_default()))
+                bytes += n as u64;
+                crc = crc32c::crc32c_append(crc, part.get(..n).unwrap_or_default());
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Owns checks, backups and restores of a state directory, also of one that a recommender is writing.
 //!
-//! What is looked at holds together whatever is written meanwhile ([`look`]): a checkpoint is replaced whole and says how much of
+//! What is looked at holds together whatever is written meanwhile (`look.rs`): a checkpoint is replaced whole and says how much of
 //! each history file counts, these are only appended to, and the log goes on where the checkpoint ends, or a newer checkpoint has
 //! taken the place of that one, and everything is looked at again. Nothing is asked of the recommender, locked or changed.
 //!
-//! A backup is a directory like a state directory with a list of its files and their checksums, written last ([`manifest`]). Not
+//! A backup is a directory like a state directory with a list of its files and their checksums, written last (`manifest.rs`). Not
 //! owned: what state directories hold besides the store; logs and files are copied as such.
 
 mod check;

@@ -64,7 +64,7 @@ pub(crate) fn verify(
     let (mut found, mut extents, mut names, mut values) = (Found::default(), Vec::new(), Vec::new(), 0_u64);
     let end = batches(&bytes, &mut found, |item| match item {
         Item::Series { key, .. } => {
-            names.push(format!("{}/{}/{}", key.of.namespace, key.of.workload, key.of.container))
+            names.push(format!("{}/{}/{}", key.of.namespace, key.of.workload, key.of.container));
         }
         Item::Minutes { series, hour, offset, length } => extents.push((
             series,
