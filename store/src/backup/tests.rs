@@ -73,7 +73,7 @@ fn a_backup_restores_to_the_same_store() {
     assert_eq!((report.findings, report.checkpoint_record), (vec![], 10));
     assert!(!again.join("backup").exists() && !is_half_restored(&again));
     assert_eq!(fs::read(again.join("authority/ca.key")).unwrap(), b"secret");
-    assert_eq!(nodes(&Settings { state_dir: again.clone(), ..config.clone() }), 100);
+    assert_eq!(nodes(&Settings { state_dir: again.clone(), ..config }), 100);
     let (log, _) =
         evenkeel_log::Log::open(again.join("audit/changes"), evenkeel_log::Options::default()).unwrap();
     assert_eq!(log.last().map(evenkeel_log::Seq::get), Some(1));

@@ -193,7 +193,7 @@ fn variables() -> Taken {
 }
 
 fn file(path: &Path) -> Taken {
-    match File::open(path).and_then(|file| read(file)) {
+    match File::open(path).and_then(read) {
         Ok(text) => Taken { text, trouble: None },
         Err(why) => Taken::none(why.to_string()),
     }

@@ -38,7 +38,7 @@ pub(super) struct Ticks<'a> {
 }
 
 enum Stream {
-    Node(Streaming<WatchUsageResponse>),
+    Node(Box<Streaming<WatchUsageResponse>>),
     Cluster(Box<Cluster>),
 }
 
@@ -69,7 +69,7 @@ impl<'a> Ticks<'a> {
             Source::Node(address) => {
                 let mut agent = client::agent(address).await?;
                 let stream = agent.watch_usage(WatchUsageRequest {}).await.map_err(|e| address.failed(&e))?;
-                Stream::Node(stream.into_inner())
+                Stream::Node(Box::new(stream.into_inner()))
             }
             Source::Cluster(address) => {
                 let mut recommender = client::recommender(address).await?;

@@ -265,7 +265,7 @@ impl App {
         match code {
             KeyCode::Esc | KeyCode::Backspace | KeyCode::Left => self.detail = None,
             KeyCode::Down | KeyCode::Char('j') => {
-                detail.from = (detail.from + 1).min(lines.saturating_sub(1))
+                detail.from = (detail.from + 1).min(lines.saturating_sub(1));
             }
             KeyCode::PageDown => detail.from = (detail.from + PAGE).min(lines.saturating_sub(1)),
             KeyCode::Up | KeyCode::Char('k') => detail.from = detail.from.saturating_sub(1),

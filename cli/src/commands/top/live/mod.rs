@@ -71,7 +71,7 @@ pub(super) async fn run(args: &TopArgs, source: Source<'_>, output: &Output) -> 
                 app.described(&pod, &container, told.unwrap_or_else(|failure| failure.summary()));
             }
             (Asked::At(_), Source::Cluster(_)) => {
-                app.notice("what is past is kept by each node's agent: evenkeel top --at there")
+                app.notice("what is past is kept by each node's agent: evenkeel top --at there");
             }
             (Asked::Describe { pod, container }, Source::Cluster(_)) => {
                 app.described(
