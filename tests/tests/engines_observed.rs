@@ -53,9 +53,12 @@ fn alerts() -> Result<Vec<(String, String, String)>> {
     Ok(all)
 }
 
+/// Series and their values, one a minute.
+type Input = &'static [(&'static str, &'static str)];
+
 /// For each alert: series that make it fire within two hours, and the same on a good day. `_` at their beginning stands for
 /// `evenkeel_agent_`, `-` for `evenkeel_recommender_`. Values are in promtool's form, one a minute.
-const CASES: [(&str, &[(&str, &str)], &[(&str, &str)]); 33] = [
+const CASES: [(&str, Input, Input); 33] = [
     (
         "EvenkeelAgentDown",
         &[("up{job=\"evenkeel-agent\"}", "0x120")],
