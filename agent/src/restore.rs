@@ -36,7 +36,7 @@ pub(crate) fn run(config: &Config, output: Output, purge: bool) -> anyhow::Resul
 }
 
 /// What the agent makes in its state directory, without extensions; the replacement of a file ends with `.new` while it is written.
-const OWN: [&str; 11] = [
+const OWN: [&str; 12] = [
     "admitted",
     "decisions",
     "events",
@@ -45,6 +45,7 @@ const OWN: [&str; 11] = [
     "node",
     "oom-counters",
     "overlay",
+    "pods",
     "ring",
     "spool",
     "transients",

@@ -133,6 +133,7 @@ pub(crate) enum Command {
     Report(commands::report::ReportArgs),
     Dashboard(commands::dashboard::DashboardArgs),
     Doctor(commands::doctor::DoctorArgs),
+    SupportBundle(commands::support::SupportArgs),
     Quantity(commands::quantity::QuantityArgs),
     Check(commands::check::CheckArgs),
     #[command(subcommand)]

@@ -12,7 +12,6 @@ mod kube;
 mod machine;
 mod output;
 mod table;
-mod terminal;
 mod units;
 mod wire;
 

@@ -29,6 +29,11 @@ impl ClassChange {
     pub(crate) fn new(before: i32, after: i32) -> Self {
         Self { before: class(before), after: class(after) }
     }
+
+    /// Both names.
+    pub(crate) fn words(&self) -> [&'static str; 2] {
+        [self.before, self.after].map(|class| class.unwrap_or("-"))
+    }
 }
 
 /// One name where the class stays, both where it changes.

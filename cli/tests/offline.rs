@@ -244,9 +244,73 @@ fn doctor_looks_at_this_machine_without_harm() {
     }
     for c in list.as_array().unwrap() {
         let keys: Vec<_> = c.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(keys, ["check", "state", "found", "remedy"]);
+        assert_eq!(keys, ["check", "page", "state", "found", "remedy"]);
         assert!(c["state"] == "ok" || c["remedy"].is_string(), "{c}");
     }
+}
+
+/// Checks are told with a page of the documentation, which has a section for each; those of this machine and those of all nodes.
+#[test]
+fn every_finding_has_its_section() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/doctor.md")).unwrap();
+    let sections: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let found = run(&[
+        "doctor",
+        "-o",
+        "json",
+        "--agent",
+        "unix:///nonexistent.sock",
+        "--recommender",
+        "http://127.0.0.1:1",
+    ]);
+    let own = found.json();
+    let own = own.as_array().unwrap().iter().map(|finding| finding["page"].as_str().unwrap().to_owned());
+    let others = [
+        "cpu-manager",
+        "recommenders-clock",
+        "recommenders-certificate",
+        "versions",
+        "nodes",
+        "agents-certificates",
+    ];
+    let others = others.into_iter().map(|section| format!("doctor.md#{section}"));
+    for page in own.chain(others) {
+        let section = page.strip_prefix("doctor.md#").unwrap();
+        assert!(sections.contains(&section), "docs/doctor.md has no section {section}");
+    }
+    let waited = run(&[
+        "doctor",
+        "--wait",
+        "1s",
+        "--agent",
+        "unix:///nonexistent.sock",
+        "--recommender",
+        "http://127.0.0.1:1",
+    ]);
+    assert_eq!(waited.status, 1, "no agent came");
+    let nobody = run(&["doctor", "--all-nodes", "--recommender", "http://127.0.0.1:1"]);
+    assert!(nobody.status == 1 && nobody.out.contains("cannot reach the recommender"), "{nobody:?}");
+    assert_eq!(run(&["doctor", "--wait", "soon"]).status, 2);
+}
+
+#[test]
+fn a_bundle_lists_what_would_be_in_it() {
+    let listed = run(&["support-bundle", "--dry-run", "-o", "json"]);
+    assert_eq!(listed.status, 0, "{listed:?}");
+    let json = listed.json();
+    let files: Vec<&str> =
+        json.as_array().unwrap().iter().map(|file| file["file"].as_str().unwrap()).collect();
+    for wanted in [
+        "status.json",
+        "doctor.json",
+        "decisions.json",
+        "config/agent.toml",
+        "metrics/agent.txt",
+        "kernel/meminfo.txt",
+    ] {
+        assert!(files.contains(&wanted), "{wanted} in {files:?}");
+    }
+    assert_eq!(run(&["support-bundle", "--since", "yesterday"]).status, 2);
 }
 
 #[test]
@@ -269,6 +333,8 @@ fn help_of_every_command() {
         "usage",
         "nodes",
         "doctor",
+        "support-bundle",
+        "report",
         "quantity",
         "check",
         "qos explain",

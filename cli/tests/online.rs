@@ -82,6 +82,22 @@ fn following_events_prints_one_object_to_a_line_until_the_agent_ends() {
 }
 
 #[test]
+fn all_nodes_are_looked_at_by_the_recommender() {
+    let found = ask(&["doctor", "--all-nodes", "-o", "json"]).json();
+    let of = |check: &str| {
+        let all = found.as_array().unwrap().iter();
+        all.filter(|finding| finding["check"] == check).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(of("recommender")[0]["state"], "ok");
+    assert_eq!(
+        (&of("node connection")[0]["node"], &of("node connection")[0]["state"]),
+        (&json!("n1"), &json!("ok"))
+    );
+    assert_eq!(of("node words")[0]["remedy"], "raise ingest.max_names_per_minute");
+    assert_eq!(ask(&["doctor", "--all-nodes", "--wait", "5s"]).status, 0);
+}
+
+#[test]
 fn top_prints_frames() {
     let once = ask(&["top", "--once", "-o", "json"]);
     assert_eq!(once.status, 0, "{once:?}");
@@ -94,6 +110,13 @@ fn top_prints_frames() {
     assert_eq!(never.status, 1);
     assert!(never.err.contains("outside of what is kept"), "{}", never.err);
     assert_eq!(run(&["top", "--at", "yesterday"]).status, 2);
+    let cluster = ask(&["top", "--cluster", "--once", "-o", "json"]).json();
+    assert_eq!(
+        (&cluster["containers"][0]["node"], &cluster["containers"][0]["pod"]),
+        (&json!("n1"), &json!("shop/web"))
+    );
+    let found = ask(&["top", "--once", "--filter", "WEB", "--sort", "over", "-o", "json"]).json();
+    assert_eq!(found["containers"].as_array().unwrap().len(), 1, "{found}");
     let all = ask(&["top", "-o", "json"]);
     assert_eq!(all.out.lines().count(), 2, "{all:?}");
 }

@@ -37,8 +37,19 @@ pub struct Chart<'a> {
     pub levels: &'a [Level],
     /// The bounds of the recommendation.
     pub band: Option<(u64, u64)>,
-    /// Moments to mark, such as OOM kills.
-    pub marks: &'a [u64],
+    /// Moments to mark.
+    pub marks: Marks<'a>,
+}
+
+/// Moments to mark, such as OOM kills.
+#[derive(Debug, Clone, Copy)]
+pub struct Marks<'a> {
+    /// What they are, for the legend.
+    pub name: &'static str,
+    /// Class in the style sheet.
+    pub class: &'static str,
+    /// When, milliseconds since 1970, in order.
+    pub at: &'a [u64],
 }
 
 /// Keeps the greatest of each group of neighbours, so that no peak is lost and at most [`POINTS`] are left.
@@ -133,9 +144,8 @@ impl Chart<'_> {
                                 line class=(format!("level {}", level.class)) x1="0" x2=(WIDTH) y1=(y) y2=(y) {}
                             }
                         }
-                        @for at in self.marks.iter().filter(|at| (from..=to).contains(at)) {
-                            @let x = format!("{:.1}", self.x(*at));
-                            line.mark x1=(x) x2=(x) y1="0" y2=(HEIGHT) {}
+                        @for x in self.mark_places() {
+                            line class=(format!("mark {}", self.marks.class)) x1=(x) x2=(x) y1="0" y2=(HEIGHT) {}
                         }
                         line.cursor x1="-9" x2="-9" y1="0" y2=(HEIGHT) {}
                     }
@@ -149,6 +159,15 @@ impl Chart<'_> {
         }
     }
 
+    /// Where marks are drawn: one for those that fall together, so that a day of them is no large page.
+    fn mark_places(&self) -> Vec<String> {
+        let (from, to) = self.range;
+        let within = self.marks.at.iter().filter(|at| (from..=to).contains(at));
+        let mut places: Vec<String> = within.map(|at| format!("{:.0}", self.x(*at))).collect();
+        places.dedup();
+        places
+    }
+
     fn legend(&self) -> Markup {
         let text = |value| self.resource.text(value);
         html! {
@@ -158,7 +177,7 @@ impl Chart<'_> {
                     @if let Some(value) = level.value { span class=(format!("key {}", level.class)) { (level.name) " " b { (text(value)) } } }
                 }
                 @if let Some((lower, upper)) = self.band { span.key.bounds { "bounds " b { (text(lower)) " to " (text(upper)) } } }
-                @if !self.marks.is_empty() { span.key.kills { "OOM kills " b { (self.marks.len()) } } }
+                @if !self.marks.at.is_empty() { span class=(format!("key {}", self.marks.class)) { (self.marks.name) " " b { (self.marks.at.len()) } } }
             }
         }
     }
@@ -257,7 +276,7 @@ mod tests {
             range: (0, 60_000),
             levels,
             band: Some((100, 300)),
-            marks: &[30_000],
+            marks: Marks { name: "OOM kills", class: "kills", at: &[30_000, 30_001, 99_000_000] },
         }
     }
 
@@ -270,6 +289,14 @@ mod tests {
         let many: Vec<(u64, u64)> = (0..10_000).map(|t| (t, u64::from(t == 7_777) * 9)).collect();
         let few = thinned(&many);
         assert!(few.len() <= POINTS && few.contains(&(7_777, 9)), "{}", few.len());
+    }
+
+    #[test]
+    fn marks_are_drawn_once_where_they_fall_together_and_counted_all() {
+        let series = Series { points: vec![(0, 230)], step_ms: 1_000, of: 1 };
+        let text = chart(&series, &[]).markup().into_string();
+        assert_eq!(text.matches("mark kills").count(), 1, "{text}");
+        assert!(text.contains("OOM kills <b>3</b>"), "{text}");
     }
 
     #[test]

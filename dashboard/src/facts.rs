@@ -195,6 +195,8 @@ pub struct Workload {
     pub container: String,
     /// Image.
     pub image: String,
+    /// It is among the pod's init containers.
+    pub init: bool,
     /// Containers running now.
     pub replicas: u64,
     /// Class now, and with what is recommended.

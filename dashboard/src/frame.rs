@@ -173,7 +173,7 @@ fn foot(frame: &Frame<'_>) -> Markup {
 }
 
 /// Without characters that turn text around or are no text: names of others stay where they are.
-fn cleaned(page: &str) -> String {
+pub(crate) fn cleaned(page: &str) -> String {
     let is_bad = |c: char| {
         (c.is_control() && !matches!(c, '\n' | '\t'))
             || matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')

@@ -15,6 +15,10 @@ use crate::shared::{Waker, lock};
 /// Whose requests are meant: namespace, workload, container.
 pub(crate) type Place = (String, String, String);
 
+/// Containers whose requests are not those that were asked for, by id, and the policy that asked for others, `namespace/name`; empty
+/// where it is not known any more.
+pub type InForce = BTreeMap<String, String>;
+
 /// What one container should request; absent is as asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Advice {
@@ -92,6 +96,8 @@ struct Inner {
     refused: u64,
     /// Of the last word. At most one a container of the node.
     refusals: Arc<[Refusal]>,
+    /// At most one a container of the node.
+    in_force: Arc<InForce>,
 }
 
 impl Overlays {
@@ -119,6 +125,19 @@ impl Overlays {
     pub(crate) fn set_refusals(&self, mut refusals: Vec<Refusal>) {
         refusals.sort_unstable();
         lock(&self.inner).refusals = refusals.into();
+    }
+
+    /// Containers whose requests are not those that were asked for.
+    pub fn in_force(&self) -> Arc<InForce> {
+        Arc::clone(&lock(&self.inner).in_force)
+    }
+
+    /// Says which these are now, where they are others than before.
+    pub(crate) fn set_in_force(&self, in_force: InForce) {
+        let mut inner = lock(&self.inner);
+        if *inner.in_force != in_force {
+            inner.in_force = Arc::new(in_force);
+        }
     }
 
     /// The panic switch was on when the agent last ran: it is on until the recommender says otherwise.

@@ -51,26 +51,8 @@ impl Head {
         let mut options = private::options();
         let file = options.read(true).write(true).create(true).truncate(false).open(&path);
         let file = file.at("open", &path)?;
-        let mut bytes = [0; 2 * SLOT];
-        let mut have = 0;
-        while have < bytes.len() {
-            match file.read_at(&mut bytes[have..], have as u64).at("read", &path)? {
-                0 => break,
-                n => have += n,
-            }
-        }
-        let slots: Vec<_> = bytes.as_chunks::<SLOT>().0.iter().filter_map(decode).collect();
-        let newest = slots.iter().copied().max_by_key(|slot| slot.0);
-        let both = slots.len() == 2 && slots[0] == slots[1];
-        if let Some((_, _, version)) = newest.filter(|slot| slot.2 != VERSION) {
-            return Err(LogError::Version { path, found: version, supported: VERSION });
-        }
-        let found = match newest {
-            Some(_) => Found::Valid,
-            None if have == 0 => Found::Absent,
-            None => Found::Damaged,
-        };
-        let (generation, first) = newest.map_or((0, None), |(g, first, _)| (g, Some(first)));
+        let Slots { newest, both, found } = read(&file, &path)?;
+        let (generation, first) = newest.map_or((0, None), |(g, first)| (g, Some(first)));
         Ok((Self { file, path, generation, first, both }, found))
     }
 
@@ -99,6 +81,53 @@ impl Head {
         self.both = true;
         Ok(())
     }
+}
+
+/// What the pointer of a log says that somebody else may be writing.
+///
+/// # Errors
+/// When it cannot be read, or is of a later version.
+pub(crate) fn peek(dir: &Path) -> Result<(Found, Option<Seq>), LogError> {
+    let path = dir.join(NAME);
+    let file = match private::options().read(true).open(&path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok((Found::Absent, None)),
+        Err(e) => return Err(LogError::io("open", &path, e)),
+    };
+    let slots = read(&file, &path)?;
+    Ok((slots.found, slots.newest.map(|(_, first)| first)))
+}
+
+/// What a pointer file holds.
+struct Slots {
+    /// Generation and value of the newest slot.
+    newest: Option<(u64, Seq)>,
+    /// Both slots are the same.
+    both: bool,
+    found: Found,
+}
+
+fn read(file: &File, path: &Path) -> Result<Slots, LogError> {
+    let mut bytes = [0; 2 * SLOT];
+    let mut have = 0;
+    while have < bytes.len() {
+        match file.read_at(&mut bytes[have..], have as u64).at("read", path)? {
+            0 => break,
+            n => have += n,
+        }
+    }
+    let slots: Vec<_> = bytes.as_chunks::<SLOT>().0.iter().filter_map(decode).collect();
+    let newest = slots.iter().copied().max_by_key(|slot| slot.0);
+    if let Some((_, _, version)) = newest.filter(|slot| slot.2 != VERSION) {
+        return Err(LogError::Version { path: path.to_owned(), found: version, supported: VERSION });
+    }
+    let found = match newest {
+        Some(_) => Found::Valid,
+        None if have == 0 => Found::Absent,
+        None => Found::Damaged,
+    };
+    let both = slots.len() == 2 && slots[0] == slots[1];
+    Ok(Slots { newest: newest.map(|(generation, first, _)| (generation, first)), both, found })
 }
 
 fn encode(generation: u64, first: Seq) -> [u8; SLOT] {

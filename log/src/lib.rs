@@ -113,6 +113,7 @@ mod segment;
 mod seq;
 mod shared;
 mod snapshot;
+mod survey;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -125,4 +126,5 @@ pub use reader::{Reader, Record};
 pub use recovery::{Damage, DamageReason, Outcome, Recovery};
 pub use seq::Seq;
 pub use snapshot::{Snapshot, Torn};
+pub use survey::{Piece, Survey};
 pub use sync::SyncHandle;

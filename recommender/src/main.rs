@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use evenkeel_log::private;
-use evenkeel_recommender::cli::{Cli, Command, ca, completion, config, man, token};
+use evenkeel_recommender::cli::{Cli, Command, ca, completion, config, man, store, token};
 use evenkeel_recommender::{config::load, serve, webhook};
 
 /// Exit status for a configuration that cannot be used (`EX_CONFIG` of sysexits(3)).
@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Some(Command::Config { action }) => return told(config(action, &sources), BAD_CONFIGURATION),
         Some(Command::Token { action }) => return told_once(token(&action, &sources), FAILED, action.lost()),
         Some(Command::Ca { action }) => return told_once(ca(&action, &sources), FAILED, action.lost()),
+        Some(Command::Store { action }) => return told_or_no(store(&action, &sources)),
         Some(Command::Man(asked)) => return told(man(&asked), FAILED),
         Some(Command::Completion(asked)) => return told(Ok(completion(&asked)), FAILED),
         Some(Command::Webhook) | None => {}
@@ -78,6 +79,13 @@ fn told_once(answer: anyhow::Result<String>, status: u8, lost: Option<String>) -
             ExitCode::from(FAILED)
         }
     }
+}
+
+/// Prints an answer that may be no.
+fn told_or_no(answer: anyhow::Result<(String, bool)>) -> ExitCode {
+    let is_no = answer.as_ref().is_ok_and(|(_, is_yes)| !is_yes);
+    let told = told(answer.map(|(text, _)| text), FAILED);
+    if is_no { ExitCode::from(FAILED) } else { told }
 }
 
 fn failed(error: &anyhow::Error, status: u8) -> ExitCode {

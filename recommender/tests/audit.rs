@@ -199,8 +199,12 @@ fn command(dir: &Path, line: &str) -> anyhow::Result<String> {
     match cli.command.unwrap() {
         Command::Token { action } => token(&action, &sources),
         Command::Ca { action } => ca(&action, &sources),
-        Command::Config { .. } | Command::Man(_) | Command::Completion(_) | Command::Webhook => {
-            unreachable!("it changes nothing")
+        Command::Store { .. }
+        | Command::Config { .. }
+        | Command::Man(_)
+        | Command::Completion(_)
+        | Command::Webhook => {
+            unreachable!("it is not asked for here")
         }
     }
 }

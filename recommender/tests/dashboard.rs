@@ -59,6 +59,24 @@ async fn ask(at: SocketAddr, method: &str, path: &str, lines: &str, body: &str) 
     Answer { status, head: head.to_owned(), body: body.to_owned() }
 }
 
+/// The cluster in one file: to those who may see all of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_is_one_file_without_scripts() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Running::start(dir.path(), |_| {}).await;
+    let mut agent = Agent::new(1, &["web:1", "<script>alert(1)</script>"]);
+    let mut link = agent.connect(running.grpc).await;
+    link.send(agent.measure(70)).await;
+    link.acknowledged(70).await;
+    let (status, text) = common::http(running.http, "GET", "/ui/report", "").await;
+    assert_eq!(status, 200, "{text}");
+    assert!(text.starts_with("<!DOCTYPE html>") && text.contains("node-1"), "{text}");
+    for wrong in ["<script", "href=", "src=", "http:", "https:", " style="] {
+        assert!(!text.contains(wrong), "{wrong}: {text}");
+    }
+    running.stop().await;
+}
+
 /// A form, as a browser sends it from a page of this program.
 async fn send(at: SocketAddr, path: &str, cookie: &str, body: &str) -> Answer {
     let lines = format!(

@@ -11,6 +11,7 @@ pub mod histogram;
 pub mod history;
 pub mod initial;
 pub mod named;
+pub mod patch;
 pub mod percentile;
 pub mod policy;
 pub mod rule;

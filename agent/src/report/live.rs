@@ -1,11 +1,12 @@
 //! Live use: what each tracked container did last, for watchers and metrics, and a hint to who tells of OOM kills
 //! where a sample shows one.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_enforce::oom::Hint;
+use evenkeel_enforce::overlay::InForce;
 use evenkeel_enforce::shared::{TrackChange, Tracked};
 use evenkeel_enforce::usage::{LastSeconds, LatestSamples};
 use evenkeel_model::sample::{Field, Sample};
@@ -14,6 +15,7 @@ use evenkeel_model::units::Bytes;
 use evenkeel_model::usage::UsageRecord;
 
 use super::earlier::Earlier;
+use super::quality::{Quality, Sums};
 use super::recent::Recent;
 use super::throttled::Throttling;
 use crate::shared::{LiveContainer, LiveTick, Tick};
@@ -28,6 +30,7 @@ pub(crate) struct Latest {
     containers: Vec<Container>,
     /// Those that ended last, oldest first.
     ended: VecDeque<Container>,
+    quality: Quality,
     /// Of the latest tick, microseconds since 1970.
     time_usec: u64,
     /// When it was taken in.
@@ -78,6 +81,16 @@ impl Latest {
         self.earlier = Some(earlier);
     }
 
+    /// From now on these containers have requests that a recommendation set.
+    pub(super) fn follow(&mut self, in_force: Arc<InForce>) {
+        self.quality.follow(in_force);
+    }
+
+    /// What came of requests that recommendations set, by policy.
+    pub(crate) fn quality(&self) -> BTreeMap<String, Sums> {
+        self.quality.sums()
+    }
+
     /// Takes in a tick; where a counter of OOM kills grew, `hint` is told.
     pub(crate) fn take(&mut self, tick: &Tick, hint: &mut dyn FnMut(Hint)) {
         self.time_usec = tick.time_usec;
@@ -97,6 +110,9 @@ impl Latest {
             let new = container.last.map(|last| sample.delta(&last, Field::OomKills).unwrap_or(0));
             if total > 0 && new != Some(0) {
                 hint(Hint { tracked: Arc::clone(&container.tracked), total, new });
+            }
+            if let Some(last) = &container.last {
+                self.quality.take(&container.tracked, sample, last, container.cpu_milli);
             }
             container.last = Some(*sample);
             container.sampled_usec = tick.time_usec;

@@ -11,6 +11,7 @@ mod frames;
 pub(crate) mod kept;
 mod live;
 mod outbox;
+pub(crate) mod quality;
 mod recent;
 mod ring;
 mod spool;
@@ -181,6 +182,7 @@ struct Reporter {
 impl Reporter {
     fn take(&mut self, tick: &Tick) {
         let mut latest = lock(&self.latest);
+        latest.follow(self.context.enforce.overlays.in_force());
         latest.take(tick, &mut |hint| self.hints.send(hint));
         if self.live.receiver_count() > 0 {
             // The last watcher may leave in between.

@@ -66,7 +66,7 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<Answer, Failure> {
         Action::Validate => "validate",
         Action::Show => "show",
     };
-    let program = find(args.of.program());
+    let program = program(args.of.program());
     let mut command = Command::new(&program);
     if let Some(file) = &args.file {
         command.arg("--config").arg(file);
@@ -82,8 +82,8 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<Answer, Failure> {
     Ok(if status.success() { Answer::Yes } else { Answer::No })
 }
 
-/// Beside this program where it is installed so, else whatever the path has.
-fn find(name: &str) -> PathBuf {
+/// A program of ours: beside this one where it is installed so, else whatever the path has.
+pub(crate) fn program(name: &str) -> PathBuf {
     let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join(name)));
     beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(name))
 }

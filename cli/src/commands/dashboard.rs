@@ -4,7 +4,7 @@
 //! passed on; requests have to call it by its address or as localhost, and pages of other sites send nothing (Host, Origin).
 
 mod head;
-mod target;
+pub(crate) mod target;
 
 use std::fs::File;
 use std::io::{Read, Write};

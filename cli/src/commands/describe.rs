@@ -55,12 +55,28 @@ pub(crate) async fn run(args: &DescribeArgs, address: &Address, output: &Output)
     }
 }
 
+/// One container of a pod for people, without colours.
+///
+/// # Errors
+/// When the agent does not answer, or knows none of that name.
+pub(crate) async fn told(pod: &str, container: &str, address: &Address) -> Result<String, Failure> {
+    let described = described(pod, Some(container), address).await?;
+    Ok(described.iter().map(|d| d.text(false)).collect::<Vec<_>>().join("\n"))
+}
+
 async fn one_pod(
     pod: &str,
     container: Option<&str>,
     address: &Address,
     output: &Output,
 ) -> Result<Answer, Failure> {
+    let described = described(pod, container, address).await?;
+    let text = || described.iter().map(|d| d.text(output.has_colour())).collect::<Vec<_>>().join("\n");
+    output.answer_text(&described, text)?;
+    Ok(Answer::Yes)
+}
+
+async fn described(pod: &str, container: Option<&str>, address: &Address) -> Result<Vec<Described>, Failure> {
     let mut agent = client::agent(address).await?;
     let answer = agent.list_containers(ListContainersRequest {}).await.map_err(|e| address.failed(&e))?;
     let all = answer.into_inner().containers.into_iter().map(Container::from);
@@ -85,9 +101,7 @@ async fn one_pod(
         decisions = others;
         described.push(Described { container, decisions: own });
     }
-    let text = || described.iter().map(|d| d.text(output.has_colour())).collect::<Vec<_>>().join("\n");
-    output.answer_text(&described, text)?;
-    Ok(Answer::Yes)
+    Ok(described)
 }
 
 async fn one_decision(seq: u64, address: &Address, output: &Output) -> Result<Answer, Failure> {

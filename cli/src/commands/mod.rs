@@ -26,6 +26,7 @@ pub(crate) mod report;
 pub(crate) mod series;
 pub(crate) mod snapshot;
 pub(crate) mod status;
+pub(crate) mod support;
 pub(crate) mod top;
 pub(crate) mod uninstall;
 pub(crate) mod usage;
@@ -68,7 +69,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let peers = Peers { agent: &agent, recommender: &recommender };
     let answer = match cli.command {
         Command::Status(args) => block_on(status::run(&args, &agent, &output)),
-        Command::Top(args) => block_on(top::run(&args, &agent, &output)),
+        Command::Top(args) => block_on(top::run(&args, &peers, &output)),
         Command::Events(args) => block_on(events::run(&args, &peers, &output)),
         Command::Describe(args) => block_on(describe::run(&args, &agent, &output)),
         Command::Replay(args) => block_on(replay::run(&args, &agent, &output)),
@@ -86,6 +87,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Report(args) => block_on(report::run(&args, &peers, &output)),
         Command::Doctor(args) => block_on(doctor::run(&args, &peers, &output)),
         Command::Dashboard(args) => dashboard::run(&args, &recommender),
+        Command::SupportBundle(args) => support::run(&args, global, &recommender, &output),
         Command::Backtest(args) => backtest::run(&args, &recommender, &output),
         Command::Quantity(args) => quantity::run(&args, &output),
         Command::Check(args) => check::run(&args, &output),

@@ -1,9 +1,13 @@
-//! `evenkeel report --would-change`: what enforcing would change on nodes whose agents run dry.
+//! `evenkeel report`: what enforcing would change on nodes whose agents run dry; or the cluster in one file, which the recommender makes.
 //!
 //! The recommender knows it by the agents' decisions, of which it keeps the newest (`history.max_events`); of a node whose agent's start is
 //! no longer among them it is not known whether these are all. One agent says what stands, whatever was decided when.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use evenkeel_proto::v1::{
@@ -12,13 +16,14 @@ use evenkeel_proto::v1::{
 };
 use serde::Serialize;
 
-use crate::client::{self, Peers};
+use super::dashboard::target::Target;
+use crate::client::{self, Address, Peers};
 use crate::failure::Failure;
-use crate::output::{Answer, Format, Output};
+use crate::output::{Answer, Format, Output, print};
 use crate::table::{Cell, Table, Tone};
 use crate::wire;
 
-/// Show what enforcing would change on every node.
+/// Show what enforcing would change on every node, or write what the cluster uses, wastes and risks into one file.
 ///
 /// Agents in mode dry-run take the whole road and write nothing; each value that they would write is a decision, and the recommender keeps
 /// the newest of all nodes. NODE is followed by a star where the agent's start is no longer among them: there may be more then, which
@@ -28,11 +33,19 @@ use crate::wire;
   evenkeel report --would-change
   evenkeel report --would-change --node n1 -o wide
   evenkeel report --would-change --this-node
-  evenkeel report --would-change -o json")]
+  evenkeel report --would-change -o json
+  evenkeel report --html cluster.html")]
 pub(crate) struct ReportArgs {
     /// What enforcing would change.
-    #[arg(long, required = true)]
+    #[arg(long, required_unless_present = "html", conflicts_with = "html")]
     would_change: bool,
+    /// Write the cluster into one HTML file that can be kept or mailed: without scripts, and nothing is loaded. One that is there is not
+    /// replaced; - is standard output.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["this_node", "node"])]
+    html: Option<PathBuf>,
+    /// With --html: the recommender's HTTP interface, https://HOST:PORT, where it is not asked over its socket.
+    #[arg(long, value_name = "URL", requires = "html")]
+    http: Option<String>,
     /// Ask the agent (--agent) instead of the recommender: what stands on its node, complete.
     #[arg(long, conflicts_with = "node")]
     this_node: bool,
@@ -74,7 +87,38 @@ struct Change {
     why: String,
 }
 
+/// Longest time until the file is told, and its largest size.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LARGEST: u64 = 32 << 20;
+
+/// Asks the recommender for the file and writes it.
+fn html(path: &Path, http: Option<&str>, recommender: &Address) -> Result<Answer, Failure> {
+    let text = Target::of(http, recommender)?.get(
+        "/ui/report",
+        recommender.token()?.as_deref(),
+        PATIENCE,
+        LARGEST,
+    )?;
+    if path == Path::new("-") {
+        print(&text)?;
+        return Ok(Answer::Yes);
+    }
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|why| {
+        let remedy = "name a file that is not there yet, in a directory that you may write";
+        Failure::new("cannot write the report", path.display().to_string(), why.to_string(), remedy)
+    })?;
+    Ok(Answer::Yes)
+}
+
 pub(crate) async fn run(args: &ReportArgs, peers: &Peers<'_>, output: &Output) -> Result<Answer, Failure> {
+    if let Some(path) = &args.html {
+        return html(path, args.http.as_deref(), peers.recommender);
+    }
     let report = if args.this_node {
         let mut agent = client::agent(peers.agent).await?;
         let status = agent.get_status(GetStatusRequest {}).await.map_err(|e| peers.agent.failed(&e))?;

@@ -29,14 +29,22 @@ pub struct Servers {
 
 impl Servers {
     pub fn start() -> Self {
+        Self::with(Agent { follows: false })
+    }
+
+    /// The same with an agent whose seconds go on, twenty in one.
+    pub fn start_following() -> Self {
+        Self::with(Agent { follows: true })
+    }
+
+    fn with(own: Agent) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agent.sock");
         let _inside = runtime.enter();
         let agent = UnixListenerStream::new(tokio::net::UnixListener::bind(&path).unwrap());
-        runtime
-            .spawn(Server::builder().add_service(AgentServiceServer::new(Agent)).serve_with_incoming(agent));
+        runtime.spawn(Server::builder().add_service(AgentServiceServer::new(own)).serve_with_incoming(agent));
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         tcp.set_nonblocking(true).unwrap();
         let recommender = format!("http://{}", tcp.local_addr().unwrap());
@@ -249,7 +257,9 @@ fn tick(cpu: u64) -> WatchUsageResponse {
     WatchUsageResponse { event: Some(Used::Tick(UsageTick { containers })) }
 }
 
-struct Agent;
+struct Agent {
+    follows: bool,
+}
 
 #[evenkeel_proto::tonic::async_trait]
 impl AgentService for Agent {
@@ -267,6 +277,13 @@ impl AgentService for Agent {
     async fn watch_usage(&self, _: Request<WatchUsageRequest>) -> Answer<Self::WatchUsageStream> {
         let bookmark = WatchUsageResponse { event: Some(Used::Bookmark(Bookmark {})) };
         let missed = WatchUsageResponse { event: Some(Used::MissedTicks(2)) };
+        if self.follows {
+            let ticks = futures::stream::unfold(0, |number: u64| async move {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                Some((Ok(tick(1000 + number % 100)), number + 1))
+            });
+            return Ok(Response::new(Box::pin(ticks)));
+        }
         stream(vec![tick(1500), bookmark, missed, tick(20)])
     }
 
@@ -614,7 +631,18 @@ impl RecommenderService for Recommender {
         &self,
         _: Request<RecommenderServiceWatchUsageRequest>,
     ) -> Answer<Self::WatchUsageStream> {
-        Err(Status::unimplemented("not here"))
+        let Some(Used::Tick(tick)) = tick(1500).event else { return Err(Status::internal("no tick")) };
+        let usage = |one: ContainerUsage| {
+            let usage = ContainerUsage { cluster: "default".into(), node: "n1".into(), ..one };
+            let identity = usage.identity.clone().map(|i| ContainerIdentity { id: i.pod.clone(), ..i });
+            let event =
+                recommender_service_watch_usage_response::Event::Usage(ContainerUsage { identity, ..usage });
+            Ok(RecommenderServiceWatchUsageResponse { event: Some(event) })
+        };
+        let told: Vec<_> = tick.containers.into_iter().map(usage).collect();
+        // It stays open.
+        let all = futures::StreamExt::chain(futures::stream::iter(told), futures::stream::pending());
+        Ok(Response::new(Box::pin(all)))
     }
 
     async fn list_nodes(&self, _: Request<ListNodesRequest>) -> Answer<ListNodesResponse> {

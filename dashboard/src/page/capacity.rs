@@ -18,6 +18,24 @@ pub struct Question {
     pub max: u64,
     /// Also as if every workload requested what is recommended.
     pub recommended: bool,
+    /// Without these nodes, by name, with commas or blanks between them.
+    pub without: String,
+    /// Also with displacing pods of lower priority.
+    pub preempt: bool,
+    /// Also whether any one node may be lost.
+    pub lose: bool,
+}
+
+impl Question {
+    /// The what-if switches as options of the API's question; empty where none is set.
+    #[must_use]
+    pub fn options(&self) -> Vec<(&'static str, Vec<String>)> {
+        let names = self.without.split([',', ' ', '\n', '\t']).filter(|name| !name.is_empty());
+        let without: Vec<String> = names.map(str::to_owned).collect();
+        let lose = if self.lose { vec!["any".to_owned()] } else { Vec::new() };
+        let all = [("excludeNodes", without), ("lose", lose)];
+        all.into_iter().filter(|(_, values)| !values.is_empty()).collect()
+    }
 }
 
 /// Why one node takes no further pod.
@@ -56,6 +74,8 @@ pub struct Answer {
     pub lost: Option<(u64, String)>,
     /// How many would fit with recommended requests, where that was asked.
     pub recommended: Option<u64>,
+    /// What the other switches came to, each in a sentence.
+    pub what_if: Vec<String>,
     /// Nodes and pods that were looked at.
     pub read: (u64, u64),
 }
@@ -87,6 +107,12 @@ pub fn body(question: &Question, answer: Option<&Result<Answer, [String; 2]>>, c
                 label { "At most " input type="number" name="max" min="0" max="1000000" value=(question.max); }
                 label { "Cluster " input name="cluster" value=(question.cluster) autocomplete="off" placeholder="the only one"; }
                 label.check { input type="checkbox" name="recommended" value="yes" checked[question.recommended]; " what if all requested what is recommended" }
+            }
+            fieldset.filters {
+                legend { "What if" }
+                label { "these nodes were away " input name="without" value=(question.without) autocomplete="off" placeholder="node-1, node-2"; }
+                label.check { input type="checkbox" name="lose" value="yes" checked[question.lose]; " any one node is lost" }
+                label.check { input type="checkbox" name="preempt" value="yes" checked[question.preempt]; " pods of lower priority make room" }
                 button.primary { "How many?" }
             }
             p.faint { "0 = as many as fit. " }
@@ -109,6 +135,7 @@ fn answered(answer: &Answer) -> Markup {
             }
             p { @if answer.binding.is_empty() { (answer.stop) } @else { "Bound by " b { (answer.binding) } } ". " span.faint { (answer.message) } }
             @if let Some((lost, resource)) = &answer.lost { p { (amount::count(*lost)) " are lost to borders between nodes (" (resource) "): the sum of all nodes would hold them." } }
+            @if !answer.what_if.is_empty() { h3 { "What if" } ul { @for told in &answer.what_if { li { (told) } } } }
             (bounds(answer))
             @if !answer.help.is_empty() { h3 { "What would admit one more" } ul { @for help in &answer.help { li { (help) } } } }
             @if !answer.notes.is_empty() { h3 { "What this does not show" } ul { @for note in &answer.notes { li { (note) } } } }
@@ -163,6 +190,22 @@ fn nodes(answer: &Answer) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn switches_become_options_and_are_there_again() {
+        let question =
+            Question { without: " n1, n2\n".into(), lose: true, preempt: true, ..Question::default() };
+        let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!(question.options(), [("excludeNodes", names(&["n1", "n2"])), ("lose", names(&["any"]))]);
+        assert!(Question::default().options().is_empty());
+        let answer = Answer { what_if: vec!["2 of 3 nodes <b>".into()], ..Answer::default() };
+        let text = body(&question, Some(&Ok(answer)), "w").into_string();
+        assert!(
+            text.contains("2 of 3 nodes &lt;b&gt;")
+                && text.contains("name=\"preempt\" value=\"yes\" checked"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn the_binding_bound_is_marked_and_texts_of_others_stay_text() {

@@ -7,6 +7,7 @@ pub mod nodes;
 pub mod overview;
 pub mod policies;
 pub mod problem;
+pub mod report;
 pub mod sign_in;
 pub mod workload;
 pub mod workloads;

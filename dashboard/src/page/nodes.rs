@@ -203,6 +203,32 @@ fn container(cluster: &str, c: &Container) -> Markup {
     }
 }
 
+/// Results of writes after which a knob holds what was wanted.
+const HOLDS: [&str; 2] = ["done", "unchanged"];
+
+/// What a knob should hold, and what it held after the decision.
+fn values(d: &Decision) -> [&str; 2] {
+    let actual = if HOLDS.contains(&d.result.as_str()) { &d.new } else { &d.old };
+    [&d.new, actual]
+}
+
+fn or_dash(text: &str) -> &str {
+    if text.is_empty() { "–" } else { text }
+}
+
+/// Who writes a knob, by the last decision about it.
+fn owner(d: &Decision) -> Markup {
+    let by = d.inputs.iter().find(|(name, _)| name == "by").map(|(_, by)| by.as_str());
+    html! {
+        @match d.kind.as_str() {
+            "contended" => span.warn { (by.unwrap_or("another program")) },
+            "denied" => span.warn { "the kernel refuses it" },
+            "ineffective" => span.warn { "without effect" },
+            _ => "Evenkeel",
+        }
+    }
+}
+
 /// The newest decision about each knob.
 fn knobs(decisions: &[Decision], now_ms: u64) -> Markup {
     const MOST: usize = 40;
@@ -212,22 +238,24 @@ fn knobs(decisions: &[Decision], now_ms: u64) -> Markup {
         of_knobs.filter(|d| seen.insert((&d.pod, &d.container, &d.knob))).take(MOST).collect();
     html! {
         section.card data-part="knobs" #knobs {
-            h2 { "Knobs, as they were last set" }
+            h2 { "Scores and knobs, wanted and actual" }
             div.scroll tabindex="0" role="region" aria-label="Knobs" {
                 table {
-                    thead { tr { th scope="col" { "About" } th scope="col" { "Knob" } th scope="col" { "Value" } th scope="col" { "State" } th scope="col" { "Why" } th scope="col" { "When" } } }
+                    thead { tr { th scope="col" { "About" } th scope="col" { "Knob" } th scope="col" { "Wanted" } th scope="col" { "Actual" } th scope="col" { "Owner" } th scope="col" { "Why" } th scope="col" { "When" } } }
                     tbody {
                         @for d in &newest {
                             tr {
                                 td.name { @if d.pod.is_empty() { span.faint { "the node" } } @else { (d.pod) span.faint { " / " (d.container) } } }
-                                td { code { (d.knob) } } td.value { @if d.new.is_empty() { (d.old) } @else { (d.new) } } td { (d.kind) span.faint { " " (d.result) } } td.why { (d.reason) } td.num { (parts::moment(d.time_ms, now_ms)) }
+                                @let [wanted, actual] = values(d);
+                                td { code { (d.knob) } } td.value { (or_dash(wanted)) } td.value { span .warn[wanted != actual] { (or_dash(actual)) } }
+                                td { (owner(d)) } td.why { (d.reason) span.faint { " (" (d.kind) " " (d.result) ")" } } td.num { (parts::moment(d.time_ms, now_ms)) }
                             }
                         }
-                        @if newest.is_empty() { tr { td.nothing colspan="6" { "None was set in what the recommender keeps." } } }
+                        @if newest.is_empty() { tr { td.nothing colspan="7" { "None was set in what the recommender keeps." } } }
                     }
                 }
             }
-            p.faint { "Of the decisions that the recommender keeps, at most " (MOST) ". Every knob with its owner, wish and state: " code { "evenkeel status -o wide" } " on the node." }
+            p.faint { "As of the last decision about each that the recommender keeps, at most " (MOST) ". As they are this second: " code { "evenkeel status -o wide" } " on the node." }
         }
     }
 }
@@ -265,6 +293,17 @@ mod tests {
         };
         let text = knobs(&[of("cpu.weight", "20"), of("cpu.weight", "10"), of("", "99")], 0).into_string();
         assert!(text.contains("20") && !text.contains(">10<") && !text.contains("99"), "{text}");
+        let fought = Decision {
+            kind: "contended".into(),
+            old: "100000".into(),
+            result: "failed".into(),
+            ..of("cpu.max", "50000")
+        };
+        let text = knobs(&[fought], 0).into_string();
+        assert!(
+            text.contains("50000") && text.contains("100000") && text.contains("another program"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -81,6 +81,7 @@ pub fn body(facts: &Overview, now_ms: u64) -> Markup {
             (parts::decisions(&facts.decisions, now_ms, true))
             p.more { a href=(url::to("decisions", &[])) { "All decisions" } }
         }
+        p.export { "All this " a href=(url::to("report", &[])) download { "in one file" } ", to keep or to mail: no scripts, nothing is loaded." }
     }
 }
 

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::amount::{self, Resource};
-use crate::chart::{Chart, Level};
+use crate::chart::{Chart, Level, Marks};
 use crate::facts::{Advice, Decision, Replica, Rival, Series, Spread, Workload};
 use crate::{parts, url};
 
@@ -38,6 +38,11 @@ pub struct Facts {
     pub replicas: Vec<Replica>,
     /// Moments of OOM kills, milliseconds since 1970.
     pub kills: Vec<u64>,
+    /// Minutes in which a CPU limit held a replica back for a tenth of the time and more, milliseconds since 1970; where minutes are
+    /// shown.
+    pub throttled: Vec<u64>,
+    /// Hours are shown where minutes were asked for: there are too many replicas to read them.
+    pub is_coarse: bool,
     /// Decisions about its pods, newest first.
     pub decisions: Vec<Decision>,
 }
@@ -94,14 +99,17 @@ fn chart(facts: &Facts, r: Resource) -> Markup {
         Level { name: "recommended", class: "recommended", value: advice.request },
         Level { name: "limit", class: "limit", value: advice.current_limit },
     ];
-    let none: &[u64] = &[];
+    let marks = match r {
+        Resource::Cpu => Marks { name: "throttled minutes", class: "throttled", at: &facts.throttled },
+        Resource::Memory => Marks { name: "OOM kills", class: "kills", at: &facts.kills },
+    };
     let chart = Chart {
         resource: r,
         series,
         range: facts.times,
         levels: &levels,
         band: advice.lower.zip(advice.upper),
-        marks: if r == Resource::Memory { &facts.kills } else { none },
+        marks,
     };
     html! {
         section.card {
@@ -112,6 +120,7 @@ fn chart(facts: &Facts, r: Resource) -> Markup {
                     "1m" => "Seconds of the replica that uses most.",
                     _ => @if r == Resource::Cpu { "The mean of each interval, of the replica at rank 95 %." } @else { "The peak of each interval, of the replica at rank 95 %." }
                 }
+                @if facts.is_coarse { " Its replicas have too many minutes to read for a page: hours are shown, and no throttling. " code { "evenkeel usage --series" } " tells minutes." }
                 @if series.of > series.points.len() { " The greatest of each group of " (series.of.div_ceil(series.points.len().max(1))) " values is drawn." }
             }
             (values(series, r))

@@ -166,8 +166,8 @@ fn export(parameters: &[(&str, &str)]) -> Markup {
     };
     html! {
         p.export { "All that were found as "
-            a href=(to("csv")) download { "CSV" } " or " a href=(to("json")) download { "JSON" }
-            ". As patches for kubectl: " code { "evenkeel recommend -o patch" } "."
+            a href=(to("csv")) download { "CSV" } ", " a href=(to("json")) download { "JSON" }
+            " or " a href=(to("patch")) download { "patches for kubectl" } ". Read a patch before you run it."
         }
     }
 }

@@ -128,6 +128,8 @@ impl Converger {
         let offer = context.overlays.last();
         let turn = overlay.turn(offer.as_ref(), &node, now);
         context.stats.resized.set(overlay.len() as u64);
+        let before = context.overlays.in_force();
+        context.overlays.set_in_force(overlay.standing(offer.as_ref(), &before));
         if let Some(refusals) = turn.refusals {
             context.overlays.set_refusals(refusals);
         }

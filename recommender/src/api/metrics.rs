@@ -134,6 +134,7 @@ pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, rows: &str)
     objects(&mut text, context);
     events(&mut text, context);
     bounds(&mut text, context);
+    own_cost(&mut text);
     text.0.push_str(rows);
     text.end()
 }
@@ -374,6 +375,28 @@ fn bounds(text: &mut Text, context: &Context) {
         |c| &c.refused,
     );
     by_work("given_up_questions", "Questions whose caller left, or whose time was over.", |c| &c.given_up);
+}
+
+/// What this process costs, under the names that client libraries of Prometheus use; left out where the kernel does not tell.
+fn own_cost(text: &mut Text) {
+    use nix::sys::resource::{UsageWho, getrusage};
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return };
+    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    let cpu = seconds(usage.user_time()) + seconds(usage.system_time());
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text.0,
+        "# TYPE process_cpu_seconds counter\n# HELP process_cpu_seconds CPU time the recommender used.\n\
+         process_cpu_seconds_total {cpu}"
+    );
+    // The kernel tells KiB (getrusage(2)).
+    let most = usage.max_rss().saturating_mul(1024);
+    let _ = writeln!(
+        text.0,
+        "# TYPE process_max_resident_memory_bytes gauge\n\
+         # HELP process_max_resident_memory_bytes The most memory the recommender had resident.\n\
+         process_max_resident_memory_bytes {most}"
+    );
 }
 
 /// The Kubernetes cluster that is followed, by kind.

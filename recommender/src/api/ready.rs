@@ -225,11 +225,17 @@ impl Readiness {
         .collect()
     }
 
-    /// What is wrong with certificates, tokens, the audit record, encryption and agents of one name, by check.
+    /// What is wrong with the store, certificates, tokens, the audit record, encryption and agents of one name, by check.
     pub(crate) fn troubles(&self, health: &Health, now_usec: u64) -> BTreeMap<String, String> {
         let of = |check: Check| Some((check.name.to_owned(), check.trouble?));
-        let streams = health.contest_trouble().map(|trouble| ("streams".to_owned(), trouble));
-        self.of_trust(now_usec).into_iter().filter_map(of).chain(streams).collect()
+        let own = [
+            ("log", health.log_trouble()),
+            ("checkpoint", health.checkpoint_trouble()),
+            ("room", health.room_trouble()),
+            ("streams", health.contest_trouble()),
+        ];
+        let own = own.into_iter().filter_map(|(name, trouble)| Some((name.to_owned(), trouble?)));
+        self.of_trust(now_usec).into_iter().filter_map(of).chain(own).collect()
     }
 
     fn of_trust(&self, now_usec: u64) -> [Check; 9] {

@@ -1,8 +1,9 @@
 //! Owns the command line: flags into [`Sources`], `config default|schema|validate|show`, `token add|list|remove`,
-//! `ca init|token|revoke|list|kubernetes`, `man` and `completion`.
+//! `ca init|token|revoke|list|kubernetes`, `store check|backup|restore`, `man` and `completion`.
 
 mod ca;
 mod kubernetes;
+mod store;
 mod tokens;
 
 use std::net::SocketAddr;
@@ -16,6 +17,7 @@ use evenkeel_settings as settings;
 
 pub use ca::{CaAction, ca};
 pub use kubernetes::KubernetesArgs;
+pub use store::{StoreAction, store};
 pub use tokens::{AddArgs, FileArgs, TokenAction, token};
 
 /// The central service of Evenkeel: keeps what agents measure and says what containers should request.
@@ -100,6 +102,15 @@ pub enum Command {
   evenkeel-recommender webhook --config /etc/evenkeel/recommender.toml
   evenkeel-recommender webhook --set webhook.address=0.0.0.0:9443 --set webhook.mode=apply")]
     Webhook,
+    /// The state directory: checks, backups, restores
+    #[command(after_help = "Examples:
+  evenkeel-recommender store check
+  evenkeel-recommender store backup /backup/$(date +%F)")]
+    Store {
+        /// What about it.
+        #[command(subcommand)]
+        action: StoreAction,
+    },
     /// Print the manual page, or write the pages of all commands to a directory
     #[command(after_help = "Examples:
   evenkeel-recommender man | man -l -

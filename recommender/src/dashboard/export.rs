@@ -1,4 +1,4 @@
-//! All workloads that a search found, as CSV or JSON.
+//! All workloads that a search found, as CSV, JSON or patches for kubectl.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use evenkeel_dashboard::facts::{Advice, Workload};
 use evenkeel_model::shown;
+use evenkeel_rightsizing::patch::{self, Change};
 use serde_json::{Value, json};
 
 use super::pages::{Query, filter};
@@ -22,6 +23,7 @@ const HEAD: &str = "cluster,namespace,workload,container,replicas,class,class_th
 enum Form {
     Csv,
     Json,
+    Patch,
 }
 
 impl Form {
@@ -29,6 +31,7 @@ impl Form {
         match name {
             "csv" => Some(Self::Csv),
             "json" => Some(Self::Json),
+            "patch" => Some(Self::Patch),
             _ => None,
         }
     }
@@ -37,6 +40,7 @@ impl Form {
         match self {
             Self::Csv => csv(all),
             Self::Json => shown::json(all.iter().map(|w| object(w)).collect::<Value>().to_string()),
+            Self::Patch => patches(all),
         }
     }
 
@@ -44,6 +48,9 @@ impl Form {
         let (kind, name) = match self {
             Self::Csv => ("text/csv; charset=utf-8", "attachment; filename=\"recommendations.csv\""),
             Self::Json => ("application/json", "attachment; filename=\"recommendations.json\""),
+            Self::Patch => {
+                ("text/x-shellscript; charset=utf-8", "attachment; filename=\"recommendations.sh\"")
+            }
         };
         [(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, name)]
     }
@@ -58,7 +65,7 @@ pub(super) async fn workloads(
     allowed(&identity, Role::View, &query.namespace, PLACE).await?;
     let form = Form::of(&query.form).ok_or_else(|| {
         let why = format!("form {:?} is not known", query.form);
-        problem(StatusCode::BAD_REQUEST, "nothing was written", why, "ask for csv or json")
+        problem(StatusCode::BAD_REQUEST, "nothing was written", why, "ask for csv, json or patch")
     })?;
     let filter = filter(&query);
     let at = Arc::clone(&dashboard);
@@ -99,6 +106,32 @@ fn csv(all: &[&Workload]) -> String {
         }
     }
     text
+}
+
+/// Commands that carry out what was found. What rests on less than two days of history says so, and what changes a class.
+fn patches(all: &[&Workload]) -> String {
+    let changes: Vec<Change<'_>> = all.iter().flat_map(|w| changes(w)).collect();
+    let commands = patch::commands(&changes);
+    if commands.is_empty() { "# nothing is to change\n".to_owned() } else { commands }
+}
+
+/// What is recommended for both resources of a workload's container.
+fn changes(w: &Workload) -> [Change<'_>; 2] {
+    let of = |resource, a: &Advice| Change {
+        namespace: &w.namespace,
+        workload: &w.workload,
+        container: &w.container,
+        init: w.init,
+        resource,
+        current: a.current,
+        request: a.request,
+        current_limit: a.current_limit,
+        limit: a.limit,
+        young: a.young,
+        class: w.changes_class.then_some(w.class),
+    };
+    let [cpu, memory] = &w.advice;
+    [of("cpu", cpu), of("memory", memory)]
 }
 
 fn object(w: &Workload) -> Value {
@@ -148,5 +181,11 @@ mod tests {
         let plain = csv(&[&Workload::default()]);
         assert!(plain.lines().all(|line| line.split(',').count() == columns), "{plain}");
         assert_eq!(object(&w)["workload"], "a,\"b\"");
+        let mut saver =
+            Workload { namespace: "shop".into(), workload: "deployment/web".into(), ..Workload::default() };
+        saver.advice[0] = Advice { current: Some(500), request: Some(250), ..Advice::default() };
+        let text = patches(&[&w, &saver]);
+        assert!(text.contains("kubectl patch deployment web --namespace shop --type strategic"), "{text}");
+        assert_eq!(patches(&[&w]), "# nothing is to change\n");
     }
 }

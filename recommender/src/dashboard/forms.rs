@@ -26,6 +26,9 @@ use crate::identity::{Identity, Role};
 type At = From<Arc<Dashboard>>;
 type Answer = Result<Response, Problem>;
 
+/// Longest list of nodes in a form.
+const LONGEST: usize = 10_000;
+
 /// The form of a request, once it carries the word of its page.
 async fn form(dashboard: &Dashboard, request: Request) -> Result<(Visit, Form), Problem> {
     let visit = dashboard.visit(&request);
@@ -42,12 +45,25 @@ pub(super) async fn capacity(From(dashboard): At, request: Request) -> Answer {
         cluster: form.text("cluster").trim().to_owned(),
         max: form.text("max").trim().parse().unwrap_or(0),
         recommended: form.text("recommended") == "yes",
+        without: form.text("without").chars().take(LONGEST).collect(),
+        preempt: form.text("preempt") == "yes",
+        lose: form.text("lose") == "yes",
     };
+    let mut options: serde_json::Map<String, serde_json::Value> =
+        question.options().into_iter().map(|(key, values)| (key.to_owned(), values.into())).collect();
+    if question.preempt {
+        options.insert("preempt".to_owned(), true.into());
+    }
     let asked = v1::EstimateRequest {
         pods: vec![question.pod.clone()],
         max: question.max,
         recommended: question.recommended,
         cluster: question.cluster.clone(),
+        options_json: if options.is_empty() {
+            String::new()
+        } else {
+            serde_json::Value::from(options).to_string()
+        },
         ..Default::default()
     };
     let context = dashboard.site.context("/ui/capacity")?;
@@ -55,7 +71,7 @@ pub(super) async fn capacity(From(dashboard): At, request: Request) -> Answer {
         let types = capacity::types(context);
         let asked = api::asked(asked, types.as_ref(), wanted).map_err(EstimateError::Unreadable)?;
         let whole = capacity::estimate(context, asked, wanted)?;
-        Ok(gather::answer(&serde_json::to_value(&whole).unwrap_or_default()))
+        Ok(super::answer::answer(&serde_json::to_value(&whole).unwrap_or_default()))
     });
     let answer = answer.await.map_err(|refused| {
         let Problem { why, remedy, .. } = refused.problem();

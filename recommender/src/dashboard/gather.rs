@@ -8,8 +8,9 @@ use evenkeel_dashboard::facts::{
 };
 use evenkeel_dashboard::page::decisions::PRESSURE;
 use evenkeel_dashboard::page::overview::Overview;
+use evenkeel_dashboard::page::report::Report;
 use evenkeel_dashboard::page::workload::{Facts, RANGES};
-use evenkeel_dashboard::page::{capacity, workloads};
+use evenkeel_dashboard::page::workloads;
 use evenkeel_model::name::ResourceName;
 use evenkeel_model::usage::Stats;
 use evenkeel_proto::v1;
@@ -20,7 +21,7 @@ use super::Dashboard;
 use crate::allocated::AT_MOST_USEC;
 use crate::api::{Context, convert};
 use crate::recommend::list;
-use crate::recommend::series::{Asked, Step, places};
+use crate::recommend::series::{Asked, Step, places, size, throttled};
 use crate::recommend::usage::{self, Question};
 
 /// Decisions that are counted on the overview: those of the last day.
@@ -31,6 +32,12 @@ const AT_RISK: f64 = 0.01;
 const REPLICAS: usize = 1_000;
 /// Values read for one chart: a month of hours is 720, a day of minutes 1440.
 const VALUES: usize = 20_000;
+
+/// Bytes of minutes read for one page, encoded: 400 days of a busy container. What has more is shown by hours, which are kept of the
+/// workload as a whole, however many replicas it has.
+const MINUTES: u64 = 16 << 20;
+/// Containers whose present hour is looked at for one page.
+const CONTAINERS: usize = 2_000;
 
 fn class(class: i32) -> &'static str {
     match v1::QosClass::try_from(class) {
@@ -84,6 +91,7 @@ pub(super) fn workloads<'a>(all: impl Iterator<Item = &'a v1::Recommendation>) -
                 workload: r.workload.clone(),
                 container: r.container.clone(),
                 image: r.image.clone(),
+                init: matches!(r.kind(), v1::ContainerKind::Init | v1::ContainerKind::Sidecar),
                 replicas: r.replicas.into(),
                 class: [class(r.qos_class_before), class(r.qos_class_after)],
                 changes_class: r.changes_class,
@@ -242,6 +250,26 @@ impl Dashboard {
         }
     }
 
+    /// The cluster in one file. May take its time.
+    pub(super) fn report(&self, context: &Context) -> Report {
+        let overview = self.overview(context);
+        let decisions = decisions(context, "");
+        let nodes = nodes(context, &decisions);
+        let all = self.workloads();
+        let savers = self.ordered(&all, "saving", |w| workloads::worth(w, self.prices.as_ref()) > 0.0);
+        let risky = self.ordered(&all, "risk", |w| w.risk()[0] >= AT_RISK);
+        let kills = decisions.into_iter().filter(|d| d.kind == "oom-kill").collect();
+        Report { overview, nodes, savers, risky, kills }
+    }
+
+    /// Those that are taken, in an order.
+    fn ordered(&self, all: &[Workload], sort: &str, takes: impl Fn(&Workload) -> bool) -> Vec<Workload> {
+        let mut found: Vec<&Workload> = all.iter().filter(|w| takes(w)).collect();
+        let filter = workloads::Filter { sort: sort.to_owned(), ..workloads::Filter::default() };
+        filter.order(&mut found, self.prices.as_ref());
+        found.into_iter().cloned().collect()
+    }
+
     /// The first few in an order.
     fn first(&self, all: &[Workload], sort: &str, takes: impl Fn(&Workload) -> bool) -> Vec<Workload> {
         const FEW: usize = 8;
@@ -299,6 +327,17 @@ pub(super) fn workload(context: &Context, whose: &Whose) -> Option<Facts> {
     let (seconds, step) =
         RANGES.iter().find(|(name, ..)| *name == whose.range).map_or((86_400, 60), |r| (r.2, r.3));
     let now = context.engine.now_usec() / 1_000_000;
+    let asked = Asked {
+        whose: whose.question(),
+        resource: Resource::Cpu,
+        step: Step::Minute,
+        from: now.saturating_sub(seconds),
+        to: 0,
+    };
+    let (bytes, containers) = if step == 60 { size(&context.engine.state().study(), &asked) } else { (0, 0) };
+    let is_coarse = bytes > MINUTES || containers > CONTAINERS;
+    let step = if is_coarse { 3_600 } else { step };
+    let throttled = if step == 60 { throttled(&context.engine.state().study(), &asked) } else { Vec::new() };
     let times = (now.saturating_sub(seconds) * 1000, now * 1000);
     let replicas = record.as_ref().map(replicas).unwrap_or_default();
     let decisions = of_workload(decisions(context, ""), whose, &replicas);
@@ -311,6 +350,8 @@ pub(super) fn workload(context: &Context, whose: &Whose) -> Option<Facts> {
             record.as_ref().and_then(|usage| usage.record.usage.get(&name)).map(spread).unwrap_or_default()
         }),
         rivals: rivals(&others),
+        throttled: throttled.into_iter().map(|at| at * 1000).collect(),
+        is_coarse,
         kills: decisions.iter().filter(|d| d.kind == "oom-kill").map(|d| d.time_ms).collect(),
         replicas,
         decisions,
@@ -433,46 +474,4 @@ pub(super) fn changes(page: &Value) -> Vec<Change> {
         }
     };
     page["entries"].as_array().into_iter().flatten().map(one).collect()
-}
-
-/// The answer to a question about capacity, of its pinned form.
-pub(super) fn answer(whole: &Value) -> capacity::Answer {
-    let text = |value: &Value| value.as_str().map(str::to_owned).unwrap_or_default();
-    let list = |value: &Value| -> Vec<String> { value.as_array().into_iter().flatten().map(text).collect() };
-    let counts = |value: &Value| -> Vec<(String, u64)> {
-        let all = value.as_object().into_iter().flatten();
-        all.map(|(name, count)| (name.clone(), count.as_u64().unwrap_or(0))).collect()
-    };
-    let mut nodes: BTreeMap<String, capacity::Node> = BTreeMap::new();
-    for (name, count) in counts(&whole["perNode"]) {
-        nodes.insert(name.clone(), capacity::Node { name, count, ..capacity::Node::default() });
-    }
-    for told in whole["nodes"].as_array().into_iter().flatten() {
-        let name = text(&told["node"]);
-        let node =
-            nodes.entry(name.clone()).or_insert_with(|| capacity::Node { name, ..capacity::Node::default() });
-        node.reasons = list(&told["reasons"]);
-        let short = told["short"].as_object().into_iter().flatten();
-        node.short = short.map(|(resource, by)| (resource.clone(), text(by))).collect();
-    }
-    let mut nodes: Vec<capacity::Node> = nodes.into_values().collect();
-    nodes.sort_by_key(|node| std::cmp::Reverse(node.count));
-    let help = |help: &Value| format!("{} (admits {})", text(&help["change"]), help["admits"]);
-    let lost = whole["fragmentation"]["lost"].as_u64().filter(|lost| *lost > 0);
-    capacity::Answer {
-        count: whole["count"].as_u64().unwrap_or(0),
-        stop: text(&whole["stop"]),
-        message: text(&whole["message"]),
-        bounds: counts(&whole["bounds"]),
-        binding: text(&whole["binding"]),
-        nodes,
-        help: whole["help"].as_array().into_iter().flatten().map(help).collect(),
-        notes: list(&whole["notes"]),
-        lost: lost.map(|lost| (lost, text(&whole["fragmentation"]["resource"]))),
-        recommended: whole["recommended"]["count"].as_u64(),
-        read: (
-            whole["snapshot"]["nodes"].as_u64().unwrap_or(0),
-            whole["snapshot"]["pods"].as_u64().unwrap_or(0),
-        ),
-    }
 }

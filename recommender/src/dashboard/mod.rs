@@ -1,9 +1,10 @@
-//! Owns the dashboard's routes: who looks (`session`), what the pages are made of (`gather`), the pages themselves (`pages`), forms
+//! Owns the dashboard's routes: who looks (`session`), what the pages are made of (`gather`, `answer`), the pages themselves (`pages`), forms
 //! (`forms`), exports (`export`) and the one stream that open pages follow (`live`). Not owned: HTML (`evenkeel_dashboard`), who may ask
 //! what (`identity`, whose door is in front of every route), changes and their record, which are those of the API.
 //!
 //! What is asked goes the way of every question: with a turn, a time limit and the role of its row in `identity::table::PAGES`.
 
+mod answer;
 mod export;
 mod form;
 mod forms;
@@ -160,6 +161,7 @@ pub(crate) fn routes(dashboard: &Arc<Dashboard>) -> Router<Site> {
         .route("/ui/sign-in", get(session::page).post(session::sign_in))
         .route("/ui/sign-out", post(session::sign_out))
         .route("/ui/workloads", get(pages::workloads))
+        .route("/ui/report", get(pages::report))
         .route("/ui/workloads/export", get(export::workloads))
         .route("/ui/workload", get(pages::workload))
         .route("/ui/nodes", get(pages::nodes))

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State as From};
-use axum::http::StatusCode;
-use axum::response::Response;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
 use evenkeel_dashboard::facts::Switch;
 use evenkeel_dashboard::frame::Tab;
 use evenkeel_dashboard::page;
@@ -181,6 +181,18 @@ pub(super) async fn node(From(dashboard): At, request: Request) -> Answer {
     })?;
     let body = page::nodes::one(&facts, dashboard.site.now_usec() / 1000);
     Ok(dashboard.page(&visit, sheet(&title, Tab::Nodes, Some(5)), &switch, &body))
+}
+
+/// The cluster in one file, to be kept or mailed.
+pub(super) async fn report(From(dashboard): At) -> Answer {
+    let at = Arc::clone(&dashboard);
+    let facts = dashboard.site.ask_context("/ui/report", move |context| at.report(context)).await?;
+    let text = page::report::document(&facts, dashboard.site.now_usec() / 1000);
+    let head = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CONTENT_DISPOSITION, "attachment; filename=\"evenkeel-report.html\""),
+    ];
+    Ok((head, text).into_response())
 }
 
 pub(super) async fn decisions(From(dashboard): At, request: Request) -> Answer {

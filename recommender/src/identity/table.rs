@@ -105,7 +105,7 @@ pub(crate) const ROUTES: [(&str, &str, Need); 21] = [
 ];
 
 /// Pages, by HTTP method and route, where `dashboard.enabled` serves them.
-pub(crate) const PAGES: [(&str, &str, Need); 21] = [
+pub(crate) const PAGES: [(&str, &str, Need); 22] = [
     // To the pages.
     ("GET", "/", Nothing),
     ("GET", "/ui", Nothing),
@@ -118,6 +118,7 @@ pub(crate) const PAGES: [(&str, &str, Need); 21] = [
     ("GET", "/ui/workloads", InNamespace(View)),
     ("GET", "/ui/workloads/export", InNamespace(View)),
     ("GET", "/ui/workload", InNamespace(View)),
+    ("GET", "/ui/report", Everywhere(View)),
     ("GET", "/ui/nodes", Everywhere(View)),
     ("GET", "/ui/node", Everywhere(View)),
     ("GET", "/ui/decisions", Everywhere(View)),

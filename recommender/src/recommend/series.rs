@@ -113,6 +113,31 @@ pub fn places(state: &State, asked: &Asked) -> Vec<Place> {
     places.into_values().collect()
 }
 
+/// Series of the containers asked about.
+fn ids_of(state: &State, asked: &Asked) -> Vec<SeriesId> {
+    let all = state.history.all().filter(|(_, series)| asked.whose.wants(&series.key));
+    all.map(|(id, _)| id).collect()
+}
+
+/// What minutes would be read: bytes of hours that ended, and containers with a present hour.
+pub fn size(state: &State, asked: &Asked) -> (u64, usize) {
+    let from = u32::try_from(asked.from / 60).unwrap_or(u32::MAX);
+    let sizes = ids_of(state, asked).into_iter().map(|id| state.history.size(id, from));
+    sizes.fold((0, 0), |all, one| (all.0.saturating_add(one.0), all.1.saturating_add(one.1)))
+}
+
+/// Minutes in which a CPU limit held a container back for at least a tenth of the time, seconds since 1970, each once and in order.
+pub fn throttled(state: &State, asked: &Asked) -> Vec<u64> {
+    let from = u32::try_from(asked.from.div_ceil(60)).unwrap_or(u32::MAX);
+    let ids = ids_of(state, asked);
+    let kept = ids.into_iter().flat_map(|id| state.history.kept_within(id, from, u32::MAX));
+    let held = kept.filter(|kept| kept.throttled_ms.saturating_mul(10) >= kept.weight_ms.max(1));
+    let mut minutes: Vec<u64> = held.map(|kept| u64::from(kept.minute) * 60).collect();
+    minutes.sort_unstable();
+    minutes.dedup();
+    minutes
+}
+
 impl Place {
     /// Whether there is more to read.
     pub const fn has_more(&self) -> bool {

@@ -3,7 +3,7 @@
 use evenkeel_model::name::ResourceName;
 use evenkeel_rightsizing::Resource;
 
-use super::series::{Asked, Piece, Step, places};
+use super::series::{Asked, Piece, Step, places, size, throttled};
 use super::tests::{DAY, Feed, HOUR, MIB, MINUTE, SECOND, START, Site};
 use super::usage::{self, Question};
 
@@ -71,6 +71,27 @@ fn minutes_hours_and_days_come_with_their_gaps() {
     assert_eq!(joined(&all(&feed, &before).0), (vec![], vec![(start - 7_200, start - 3_600)]));
     let other = Asked { whose: Question { namespace: "other".into(), ..Question::default() }, ..before };
     assert_eq!(all(&feed, &other).0, []);
+}
+
+#[test]
+fn throttled_minutes_are_told_and_what_would_be_read_grows_with_replicas() {
+    let mut feed = Feed::new();
+    (0..3).for_each(|_| feed.start(("web", "web:1", None)));
+    feed.run(2 * HOUR, |_| (500, 300));
+    let begin = feed.now / SECOND;
+    feed.held_usec = 200_000;
+    feed.run(5 * MINUTE, |_| (500, 300));
+    feed.held_usec = 20_000;
+    feed.run(2 * HOUR, |_| (500, 300));
+    let question = asked(Resource::Cpu, Step::Minute);
+    let held = throttled(&feed.state, &question);
+    assert!((4..=6).contains(&held.len()) && held.windows(2).all(|pair| pair[0] < pair[1]), "{held:?}");
+    assert!(held.iter().all(|at| (begin - 60..=begin + 360).contains(at)), "{held:?} {begin}");
+    let (bytes, containers) = size(&feed.state, &question);
+    assert!(bytes > 0 && containers == 3, "{bytes} {containers}");
+    let recent = Asked { from: feed.now / SECOND - 60, ..question };
+    assert!(size(&feed.state, &recent).0 < bytes);
+    assert!(throttled(&feed.state, &recent).is_empty());
 }
 
 #[test]

@@ -39,6 +39,9 @@ pub(super) struct Feed {
     limit_mib: Option<u64>,
     waits_usec: u64,
     waited_usec: u64,
+    /// CPU time that limits hold every container back, microseconds a second, and so far.
+    pub(super) held_usec: u64,
+    held_so_far_usec: u64,
 }
 
 pub(super) fn empty() -> State {
@@ -71,6 +74,8 @@ impl Feed {
             limit_mib,
             waits_usec,
             waited_usec,
+            held_usec: 0,
+            held_so_far_usec: 0,
         }
     }
 
@@ -119,6 +124,7 @@ impl Feed {
     pub(super) fn sample(&mut self, interval: u64, use_of: impl Fn(usize) -> (u64, u64)) {
         self.now += interval;
         self.waited_usec += self.waits_usec * interval / SECOND;
+        self.held_so_far_usec += self.held_usec * interval / SECOND;
         let mut samples = Vec::new();
         for (i, used) in self.used_usec.iter_mut().enumerate() {
             let (milli, mib) = use_of(i);
@@ -127,6 +133,7 @@ impl Feed {
             sample.set(Field::CpuUsageUsec, *used);
             sample.set(Field::MemoryWorkingSetBytes, mib * MIB);
             sample.set(Field::MemoryPressureUsec, self.waited_usec);
+            sample.set(Field::CpuThrottledUsec, self.held_so_far_usec);
             samples.push((i as u32 + 1, sample));
         }
         let mut bytes = Vec::new();

@@ -218,6 +218,11 @@ impl Agent {
         }
     }
 
+    /// Number of the last frame.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
     /// Frames of the next seconds.
     pub(crate) fn measure(&mut self, seconds: usize) -> Vec<v1::Frame> {
         (0..seconds).map(|_| self.second()).collect()

@@ -8,8 +8,8 @@ use evenkeel_model::rollup::{Aggregate, Rollup};
 
 use super::TooLarge;
 use super::messages::{
-    AsideItem, ClockItem, ColumnItem, EventItem, FilesItem, Kind, MetaItem, NodeItem, OpenHourItem,
-    RepeatsItem, RollupItem, SeriesItem, SlotItem, StreamItem, SubjectItem,
+    AsideItem, ClockItem, ColumnItem, EventItem, Kind, MetaItem, NodeItem, OpenHourItem, RepeatsItem,
+    RollupItem, SeriesItem, SlotItem, StreamItem, SubjectItem,
 };
 use crate::history::codec::{decode_minutes, decode_parts, encode_minutes, encode_parts};
 use crate::history::item::{Items, put_subject};
@@ -322,10 +322,7 @@ impl<'a> Importer<'a> {
             Kind::Slot(item) => return self.slot(item),
             Kind::Series(item) => return self.series(item),
             Kind::Subject(item) => return self.subject(&item),
-            Kind::Files(FilesItem { days, kinds, lengths }) => {
-                let files = days.into_iter().zip(kinds).zip(lengths);
-                self.files = files.map(|((day, kind), length)| (day, kind, length)).collect();
-            }
+            Kind::Files(item) => self.files = item.list(),
             Kind::Event(EventItem { cluster, node, decision }) => {
                 self.state.keep_event(Event { node: NodeKey { cluster, node }, decision });
             }

@@ -210,6 +210,12 @@ impl FilesItem {
             lengths: files.iter().map(|f| f.2).collect(),
         }
     }
+
+    /// Day, kind and length of each.
+    pub(super) fn list(self) -> Vec<(u32, u32, u64)> {
+        let files = self.days.into_iter().zip(self.kinds).zip(self.lengths);
+        files.map(|((day, kind), length)| (day, kind, length)).collect()
+    }
 }
 
 /// What is open of a subject, and since when it is known.

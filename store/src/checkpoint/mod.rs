@@ -164,12 +164,50 @@ pub fn read(path: &Path, state: &mut State) -> Result<Option<Read>, CheckpointEr
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(failed(source)),
     };
+    let mut importer = Importer::new(state);
+    let length = items(path, &file, |kind| importer.take(kind))?;
+    let (files, too_large) = importer.finish();
+    Ok(Some(Read { bytes: HEADER as u64 + length, files, too_large }))
+}
+
+/// What a checkpoint says of the files that belong to it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    /// Last record of the log in it.
+    pub(crate) applied: u64,
+    /// Day, kind and length of every file of the history.
+    pub(crate) files: Vec<(u32, u32, u64)>,
+    /// Its size.
+    pub(crate) bytes: u64,
+}
+
+/// Looks through a checkpoint without making a state of it.
+pub(crate) fn summary(path: &Path, file: &File) -> Result<Summary, CheckpointError> {
+    let mut summary = Summary::default();
+    let length = items(path, file, |kind| {
+        match kind {
+            Kind::Meta(meta) => summary.applied = meta.applied,
+            Kind::Files(files) => summary.files = files.list(),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    summary.bytes = HEADER as u64 + length;
+    Ok(summary)
+}
+
+/// Shows the items of a file whose checksums are right; the length of them all.
+fn items(
+    path: &Path,
+    file: &File,
+    mut show: impl FnMut(Kind) -> Result<(), &'static str>,
+) -> Result<u64, CheckpointError> {
+    let failed = |source| CheckpointError::Io { op: "read", path: path.to_owned(), source };
     let damaged = |what: &str| CheckpointError::Damaged { path: path.to_owned(), what: what.to_owned() };
-    let length = verified(path, &file)?;
-    let mut body = BufReader::with_capacity(PART, &file);
+    let length = verified(path, file)?;
+    let mut body = BufReader::with_capacity(PART, file);
     body.seek(SeekFrom::Start(HEADER as u64)).map_err(failed)?;
     let mut body = body.take(length);
-    let mut importer = Importer::new(state);
     let mut bytes = Vec::new();
     while let Some(size) = next_length(&mut body).map_err(failed)? {
         if size > body.limit() {
@@ -182,11 +220,10 @@ pub fn read(path: &Path, state: &mut State) -> Result<Option<Read>, CheckpointEr
         bytes.shrink_to(PART);
         // An item of an unknown kind is of a newer release that kept the format version: it can be done without.
         if let Some(kind) = item.kind {
-            importer.take(kind).map_err(damaged)?;
+            show(kind).map_err(damaged)?;
         }
     }
-    let (files, too_large) = importer.finish();
-    Ok(Some(Read { bytes: HEADER as u64 + length, files, too_large }))
+    Ok(length)
 }
 
 /// The length before an item, as protobuf writes it; nothing at the end.

@@ -31,7 +31,7 @@ use crate::key::{SeriesId, SeriesKey, Subject};
 use crate::state::buffer::Block;
 use evenkeel_log::private;
 
-const MAGIC: [u8; 8] = *b"EVKEELHI";
+pub(super) const MAGIC: [u8; 8] = *b"EVKEELHI";
 /// Format version of all three kinds.
 pub(crate) const VERSION: u32 = 1;
 pub(super) const HEADER: u64 = 16;
@@ -58,6 +58,17 @@ impl Kind {
 
     fn of(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+
+    /// The kind that a checkpoint means by a number.
+    pub(crate) fn of_number(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u32 == number)
+    }
+
+    /// The day and kind in a file's name.
+    pub(crate) fn of_name(name: &str) -> Option<FileId> {
+        let (day, kind) = name.split_once('.')?;
+        Some((day.parse().ok()?, Self::of(kind)?))
     }
 }
 
@@ -161,9 +172,7 @@ impl Files {
         let mut ids = Vec::new();
         for entry in fs::read_dir(&self.dir).map_err(failed("list", &self.dir))? {
             let name = entry.map_err(failed("list", &self.dir))?.file_name();
-            let parts = name.to_str().and_then(|name| name.split_once('.'));
-            let id = parts.and_then(|(day, kind)| Some((day.parse().ok()?, Kind::of(kind)?)));
-            ids.extend(id);
+            ids.extend(name.to_str().and_then(Kind::of_name));
         }
         ids.sort_unstable();
         Ok(ids)

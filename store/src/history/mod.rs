@@ -20,6 +20,7 @@ pub(crate) mod peers;
 pub(crate) mod replica;
 pub(crate) mod sealed;
 mod shared;
+pub(crate) mod verify;
 mod view;
 
 pub use failure::HistoryError;

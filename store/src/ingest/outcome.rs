@@ -1,6 +1,8 @@
 //! Owns what the store tells: where something stands in the order of everything, what became of a frame or a greeting,
 //! what opening found, and what went wrong.
 
+use std::path::PathBuf;
+
 use evenkeel_log::LogError;
 
 use super::record::RecordError;
@@ -45,6 +47,9 @@ pub enum StoreError {
         "the disk is full: the ingest log waits until a checkpoint is written and the log trimmed; free space"
     )]
     MakingRoom,
+    /// A backup was being copied into the state directory, and that was cut off.
+    #[error("{} holds half of a backup; restore it again, which begins anew", .0.display())]
+    HalfRestored(PathBuf),
     /// The state directory cannot be made.
     #[error(transparent)]
     Directory(#[from] evenkeel_log::private::NotPrivate),

@@ -29,6 +29,7 @@ use super::room::Room;
 use super::save::{load_state, save_in_room};
 pub use super::shared::SharedState;
 use super::stream_state::{Range, Verdict};
+use crate::backup::is_half_restored;
 use crate::config::Settings;
 use crate::history::exchange::Batch;
 use crate::key::{NodeKey, StreamKey};
@@ -76,6 +77,9 @@ impl Store {
     pub fn open(config: &Settings) -> Result<(Self, OpenReport), StoreError> {
         let started = Instant::now();
         private::directory(&config.state_dir)?;
+        if is_half_restored(&config.state_dir) {
+            return Err(StoreError::HalfRestored(config.state_dir.clone()));
+        }
         let options = log_options(config);
         let (log, recovery) = Log::open(config.log_dir(), options.clone())?;
         let mut report = OpenReport {

@@ -383,7 +383,7 @@ impl Minutes {
     }
 
     /// What would be read for the minutes of a series from a minute on: bytes of hours that ended, and present hours.
-    pub(crate) fn size(&self, id: SeriesId, from: u32) -> (u64, usize) {
+    pub fn size(&self, id: SeriesId, from: u32) -> (u64, usize) {
         let Some(series) = self.by_id.get(&id) else { return (0, 0) };
         let in_files = series.extents.iter().filter(|e| e.hour >= from / 60).map(|e| u64::from(e.length));
         let pending = series.pending.iter().filter(|b| b.hour >= from / 60).map(|b| b.bytes.len() as u64);

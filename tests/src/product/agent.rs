@@ -99,6 +99,11 @@ impl AgentSetup {
         self.directory.join("agent.sock")
     }
 
+    /// Where its metrics are.
+    pub fn metrics_url(&self) -> String {
+        format!("http://127.0.0.1:{}/metrics", self.metrics)
+    }
+
     /// Where its manifests are.
     pub fn manifests(&self) -> PathBuf {
         self.directory.join("manifests")

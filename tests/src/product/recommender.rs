@@ -54,14 +54,24 @@ impl RecommenderSetup {
         format!("unix://{}", self.socket().display())
     }
 
+    /// Writes the configuration and returns its path.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it cannot be written.
+    pub fn config(&self) -> Result<PathBuf> {
+        let file = self.directory.join("recommender.toml");
+        self.keys.write(&file)?;
+        Ok(file)
+    }
+
     /// Starts it and waits until it is ready.
     ///
     /// # Errors
     ///
     /// Fails when it ends or is not ready in time; the text has the end of its log.
     pub fn start(&self) -> Result<Recommender> {
-        let config = self.directory.join("recommender.toml");
-        self.keys.write(&config)?;
+        let config = self.config()?;
         let ready = Ready::Http { socket: self.socket(), path: "/readyz".to_string() };
         let program = Program::new("evenkeel-recommender")?.args(&["--config"]).path(&config);
         let daemon = program.ready(ready).start(&self.directory)?;

@@ -10,6 +10,7 @@
 mod own;
 mod page;
 mod pressure;
+mod quality;
 #[cfg(test)]
 mod tests;
 
@@ -121,6 +122,7 @@ async fn scrape(State(served): State<Served>, request: Request) -> Response {
     let token_ends = lock(&context.stats.stream).token_ends;
     page.push_str(&trusted(&context.trust, token_ends));
     page.push_str(&by_api(&context.pods));
+    page.push_str(&quality::render(&lock(&served.usage).quality()));
     ([(header::CONTENT_TYPE, TEXT)], page).into_response()
 }
 

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use evenkeel_proto::line::Pair;
 use rustls::pki_types::pem::PemObject as _;
@@ -15,10 +16,21 @@ use crate::client::Address;
 use crate::failure::Failure;
 
 /// A connection, of either kind.
-pub(super) enum Line {
+pub(crate) enum Line {
     Unix(UnixStream),
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Line {
+    /// Waits so long for each piece of an answer.
+    fn patience(&self, time: Duration) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.set_read_timeout(Some(time)),
+            Self::Plain(stream) => stream.set_read_timeout(Some(time)),
+            Self::Tls(stream) => stream.sock.set_read_timeout(Some(time)),
+        }
+    }
 }
 
 impl Read for Line {
@@ -50,7 +62,7 @@ impl Write for Line {
 }
 
 /// The recommender's HTTP interface.
-pub(super) enum Target {
+pub(crate) enum Target {
     Unix(PathBuf),
     Plain(String),
     Tls { authority: String, name: ServerName<'static>, config: Arc<ClientConfig> },
@@ -61,7 +73,7 @@ impl Target {
     ///
     /// # Errors
     /// Wrong usage when it is none that can be reached safely.
-    pub(super) fn of(http: Option<&str>, address: &Address) -> Result<Self, Failure> {
+    pub(crate) fn of(http: Option<&str>, address: &Address) -> Result<Self, Failure> {
         let text = address.to_string();
         let wrong = |at: &str, why: &str| {
             let remedy = "write --http https://HOST:PORT, the recommender's serve.http, with --ca-file";
@@ -97,8 +109,46 @@ impl Target {
         }
     }
 
+    /// The body of a page that is answered with 200, its first `most` bytes.
+    ///
+    /// # Errors
+    /// When nobody answers in time, or otherwise.
+    pub(crate) fn get(
+        &self,
+        path: &str,
+        token: Option<&str>,
+        time: Duration,
+        most: u64,
+    ) -> Result<String, Failure> {
+        let failed = |why: String| {
+            let remedy = "start evenkeel-recommender, or say where it is with --recommender";
+            Failure::new("the recommender did not answer", path.to_owned(), why, remedy)
+        };
+        let mut line = self.connect()?;
+        let told = |why: io::Error| failed(why.to_string());
+        line.patience(time).map_err(told)?;
+        let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+        // Answers of HTTP/1.0 have no chunks, and end with the connection.
+        let head = format!("GET {path} HTTP/1.0\r\nHost: {}\r\n{token}\r\n", self.host());
+        line.write_all(head.as_bytes()).and_then(|()| line.flush()).map_err(told)?;
+        let mut answer = Vec::new();
+        match line.take(most).read_to_end(&mut answer) {
+            // One that ends TLS without a word has said all.
+            Err(why) if why.kind() != io::ErrorKind::UnexpectedEof => return Err(told(why)),
+            _ => {}
+        }
+        let text = String::from_utf8_lossy(&answer);
+        let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| failed("it is no HTTP".to_owned()))?;
+        let status = head.split(' ').nth(1).unwrap_or_default();
+        if status == "200" {
+            Ok(body.to_owned())
+        } else {
+            Err(failed(format!("status {status}: {}", body.trim())))
+        }
+    }
+
     /// What the recommender is called there.
-    pub(super) fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         match self {
             Self::Unix(_) => "localhost",
             Self::Plain(authority) | Self::Tls { authority, .. } => authority,
@@ -109,7 +159,7 @@ impl Target {
     ///
     /// # Errors
     /// When nobody answers there.
-    pub(super) fn connect(&self) -> Result<Line, Failure> {
+    pub(crate) fn connect(&self) -> Result<Line, Failure> {
         let failed = |at: &str, why: String| {
             let remedy = "start evenkeel-recommender with serve.http, or say where it is with --http";
             Failure::new("cannot reach the recommender", at.to_owned(), why, remedy)

@@ -4,9 +4,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use evenkeel_host::roots::Roots;
-use evenkeel_proto::v1::{GetStatusRequest, GetStatusResponse, ListNodesRequest, ListNodesResponse};
+use evenkeel_proto::v1::{GetStatusRequest, GetStatusResponse};
 
-use super::Finding;
+use super::{Finding, cluster};
 use crate::client::{self, Address, Peers};
 use crate::failure::Failure;
 
@@ -29,22 +29,15 @@ pub(super) async fn findings(roots: &Roots, peers: &Peers<'_>) -> Vec<Finding> {
         Ok(rules) => Finding::ok("agent", format!("answers at {}, {rules} rules", peers.agent)),
         Err(failure) => unreachable("agent", failure),
     };
-    let (recommender, more) = match nodes(peers.recommender).await {
-        Ok(answer) => {
-            let count = answer.nodes.len();
-            (
-                Finding::ok("recommender", format!("answers at {}, {count} nodes", peers.recommender)),
-                of_recommender(answer),
-            )
-        }
-        Err(failure) => (unreachable("recommender", &failure), Vec::new()),
+    let more = match cluster::nodes(peers.recommender).await {
+        Ok(answer) => cluster::of_recommender(peers.recommender, &answer),
+        Err(failure) => vec![unreachable("recommender", &failure)],
     };
     let root = Path::new("/");
     let mut findings = vec![runtimes(root), kubelet(roots, rules.ok().as_deref())];
     findings.extend(cpu_manager(root));
     findings.push(agent);
     findings.extend(trusted);
-    findings.push(recommender);
     findings.extend(more);
     findings
 }
@@ -123,29 +116,14 @@ fn of_agent(status: &GetStatusResponse) -> Vec<Finding> {
     rows.map(|row| Finding::warn(format!("agent's {}", row.name), &row.why, &row.remedy)).collect()
 }
 
-/// What is wrong with the recommender's certificates, tokens and encryption. Each text ends with what helps.
-fn of_recommender(answer: ListNodesResponse) -> Vec<Finding> {
-    let told = |(check, why): (String, String)| {
-        let (found, remedy) = why.rsplit_once([';', ':']).unwrap_or((&why, "see the recommender's log"));
-        Finding::warn(format!("recommender's {check}"), found, remedy.trim())
-    };
-    answer.troubles.into_iter().map(told).collect()
-}
-
 async fn agent_status(address: &Address) -> Result<GetStatusResponse, Failure> {
     let mut agent = client::agent(address).await?;
     let status = agent.get_status(GetStatusRequest {}).await.map_err(|e| address.failed(&e))?;
     Ok(status.into_inner())
 }
 
-async fn nodes(address: &Address) -> Result<ListNodesResponse, Failure> {
-    let mut recommender = client::recommender(address).await?;
-    let answer = recommender.list_nodes(ListNodesRequest {}).await.map_err(|e| address.failed(&e))?;
-    Ok(answer.into_inner())
-}
-
 /// The node does its work without either, so this is a warning.
-fn unreachable(check: &str, failure: &Failure) -> Finding {
+pub(super) fn unreachable(check: &str, failure: &Failure) -> Finding {
     Finding::warn(check, failure.summary(), failure.remedy())
 }
 
@@ -185,14 +163,6 @@ mod tests {
             (found.len(), found[0].check.as_str(), found[0].state),
             (1, "agent's certificate", State::Warn)
         );
-        let why = "the certificate ends in 5 min; put a new one into /x.crt".to_owned();
-        let answer = ListNodesResponse {
-            troubles: [("certificate".to_owned(), why)].into(),
-            ..ListNodesResponse::default()
-        };
-        let found = of_recommender(answer);
-        assert_eq!(found[0].found, "the certificate ends in 5 min");
-        assert_eq!(found[0].remedy.as_deref(), Some("put a new one into /x.crt"));
     }
 
     #[test]

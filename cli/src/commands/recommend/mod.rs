@@ -1,7 +1,6 @@
 //! `evenkeel recommend`: what containers should request.
 
 mod filter;
-mod patch;
 mod prices;
 
 use std::path::PathBuf;
@@ -11,6 +10,7 @@ use evenkeel_model::panic::Panic;
 use evenkeel_proto::v1::{
     ContainerKind, ListRecommendationsRequest, RecommendPodRequest, RecommendPodResponse, Recommendation,
 };
+use evenkeel_rightsizing::patch::{self, Change};
 use serde::Serialize;
 
 use super::backtest::{TIMEOUT, time};
@@ -97,6 +97,25 @@ struct Row {
     /// It is among the pod's init containers.
     #[serde(skip)]
     init: bool,
+}
+
+impl Row {
+    /// As a command that carries it out.
+    fn change(&self) -> Change<'_> {
+        Change {
+            namespace: &self.namespace,
+            workload: &self.workload,
+            container: &self.container,
+            init: self.init,
+            resource: &self.resource,
+            current: self.current,
+            request: self.request,
+            current_limit: self.current_limit,
+            limit: self.limit,
+            young: self.young,
+            class: self.changes_class.then(|| self.qos_class.words()),
+        }
+    }
 }
 
 /// Expected part of time over the request, as it is and as recommended.
@@ -201,7 +220,8 @@ pub(crate) async fn run(args: &RecommendArgs, address: &Address, output: &Output
     output.answer_text(&rows, || {
         if output.format() == Format::Patch {
             let remarks = remarks.iter().map(|line| format!("# {}\n", clean(line)));
-            return remarks.collect::<String>() + &patch::commands(&rows);
+            return remarks.collect::<String>()
+                + &patch::commands(&rows.iter().map(Row::change).collect::<Vec<_>>());
         }
         let mut text = output.rendered(&table(&rows, output));
         if output.format() != Format::Csv && !remarks.is_empty() {

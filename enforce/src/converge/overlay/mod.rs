@@ -30,7 +30,7 @@ use evenkeel_qos::why::Why;
 use super::container::State;
 use crate::converge::overlay::rules::OverlayRules;
 use crate::decisions::Draft;
-use crate::overlay::{Advice, Offer, Place, Refusal, Switch};
+use crate::overlay::{Advice, InForce, Offer, Place, Refusal, Switch};
 use crate::reconcile::Bound;
 use kept::Kept;
 
@@ -213,6 +213,15 @@ impl Overlay {
     /// Containers whose requests are not those that were asked for.
     pub(super) fn len(&self) -> usize {
         self.standing.len()
+    }
+
+    /// The same by id, with the policy that the last word names, or that was known before.
+    pub(super) fn standing(&self, offer: Option<&Offer>, before: &InForce) -> InForce {
+        let policy = |id: &str, workload: &Workload| {
+            let advice = offer.and_then(|offer| offer.entries.get(&place(workload)));
+            advice.map(|advice| advice.policy.clone()).or_else(|| before.get(id).cloned()).unwrap_or_default()
+        };
+        self.standing.iter().map(|(id, standing)| (id.clone(), policy(id, &standing.workload))).collect()
     }
 
     /// Puts what is in force in the place of what was asked for. Requirements that their source changed meanwhile win:

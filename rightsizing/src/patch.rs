@@ -1,4 +1,4 @@
-//! Recommendations as commands that a shell runs: one `kubectl patch` a workload.
+//! Owns recommendations as commands that a shell runs: one `kubectl patch` a workload.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,14 +7,39 @@ use evenkeel_model::quantity::Quantity;
 use evenkeel_model::shown;
 use serde_json::{Map, Value, json};
 
-use super::{Row, amount};
-use crate::table::clean;
+/// One resource of a workload's container: what it requests, and what it should.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Change<'a> {
+    /// Namespace.
+    pub namespace: &'a str,
+    /// `deployment/web`, or a pod's name.
+    pub workload: &'a str,
+    /// Container.
+    pub container: &'a str,
+    /// It is among the pod's init containers.
+    pub init: bool,
+    /// `cpu`, in thousandths of a core, or `memory`, in bytes.
+    pub resource: &'a str,
+    /// Request now.
+    pub current: Option<u64>,
+    /// Recommended request.
+    pub request: Option<u64>,
+    /// Limit now.
+    pub current_limit: Option<u64>,
+    /// Limit beside the recommended request.
+    pub limit: Option<u64>,
+    /// It rests on less than two days of history.
+    pub young: bool,
+    /// Classes before and after, where they are not the same.
+    pub class: Option<[&'a str; 2]>,
+}
 
 /// One command a workload whose requests or limits are to change, behind comments that say what and how sure.
-pub(super) fn commands(rows: &[Row]) -> String {
-    let mut workloads: BTreeMap<(&str, &str), Vec<&Row>> = BTreeMap::new();
+#[must_use]
+pub fn commands(rows: &[Change<'_>]) -> String {
+    let mut workloads: BTreeMap<(&str, &str), Vec<&Change<'_>>> = BTreeMap::new();
     for row in rows.iter().filter(|row| changes(row)) {
-        workloads.entry((&row.namespace, &row.workload)).or_default().push(row);
+        workloads.entry((row.namespace, row.workload)).or_default().push(row);
     }
     let mut text = String::new();
     for ((namespace, workload), rows) in workloads {
@@ -32,19 +57,22 @@ pub(super) fn commands(rows: &[Row]) -> String {
                 target.options,
                 quoted(&shown::json(target.patch(&rows).to_string())),
             ),
-            None => writeln!(text, "# {}: it is no Kubernetes object that can be patched", clean(workload)),
+            None => {
+                writeln!(text, "# {}: it is no Kubernetes object that can be patched", shown::plain(workload))
+            }
         };
     }
     text
 }
 
-fn changes(row: &Row) -> bool {
+fn changes(row: &Change<'_>) -> bool {
     row.request.is_some() && (row.request != row.current || row.limit != row.current_limit)
 }
 
 /// What becomes of one container's request, for whoever reads before running.
-fn remark(text: &mut String, row: &Row) {
-    let shown = |value| amount(&row.resource, value);
+fn remark(text: &mut String, row: &Change<'_>) {
+    let shown =
+        |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| quantity(row.resource, value));
     let mut line = format!(
         "{}/{} {}: {} {} becomes {}",
         row.namespace,
@@ -57,10 +85,10 @@ fn remark(text: &mut String, row: &Row) {
     if row.young {
         line.push_str("; rests on less than two days of history");
     }
-    if row.changes_class {
-        let _ = write!(line, "; the class changes ({})", row.qos_class);
+    if let Some([before, after]) = row.class {
+        let _ = write!(line, "; the class changes ({before} -> {after})");
     }
-    let _ = writeln!(text, "# {}", clean(&line));
+    let _ = writeln!(text, "# {}", shown::plain(&line));
 }
 
 /// Requests and limits of one container, by resource.
@@ -101,13 +129,14 @@ impl<'a> Target<'a> {
         Some(Self { kind, name, options: "", place })
     }
 
-    fn patch(&self, rows: &[&Row]) -> Value {
+    fn patch(&self, rows: &[&Change<'_>]) -> Value {
         let (mut containers, mut init) = (BTreeMap::new(), BTreeMap::new());
         for row in rows {
             let of = if row.init { &mut init } else { &mut containers };
-            let lists: &mut Lists = of.entry(row.container.as_str()).or_default();
+            let lists: &mut Lists = of.entry(row.container).or_default();
             let set = |list: &mut Map<String, Value>, value: Option<u64>| {
-                let value = value.map(|value| (row.resource.clone(), quantity(&row.resource, value).into()));
+                let value =
+                    value.map(|value| (row.resource.to_owned(), quantity(row.resource, value).into()));
                 list.extend(value);
             };
             set(&mut lists.0, row.request);
@@ -160,41 +189,29 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_proto::v1::{ContainerKind, Recommendation};
-
     use super::*;
 
-    fn row(workload: &str, container: &str, resource: &str, request: u64) -> Recommendation {
-        Recommendation {
-            namespace: "shop".into(),
-            workload: workload.into(),
-            container: container.into(),
-            resource: resource.into(),
-            current: Some(1000),
-            request: Some(request),
-            ..Default::default()
-        }
+    fn row<'a>(workload: &'a str, container: &'a str, resource: &'a str, request: u64) -> Change<'a> {
+        let (current, request) = (Some(1000), Some(request));
+        Change { namespace: "shop", workload, container, resource, current, request, ..Change::default() }
     }
 
-    fn patched(all: Vec<Recommendation>) -> String {
-        commands(&all.into_iter().map(Row::from).collect::<Vec<_>>())
+    fn patched(all: Vec<Change<'_>>) -> String {
+        commands(&all)
     }
 
     #[test]
     fn each_workload_is_patched_where_its_pods_are_made() {
-        let memory = Recommendation {
+        let memory = Change {
             limit: Some(64 << 20),
             current_limit: Some(1 << 30),
             ..row("deployment/web", "app", "memory", 32 << 20)
         };
-        let sidecar = Recommendation {
-            kind: ContainerKind::Sidecar.into(),
-            ..row("deployment/web", "proxy", "cpu", 20)
-        };
+        let sidecar = Change { init: true, ..row("deployment/web", "proxy", "cpu", 20) };
         assert_eq!(
             patched(vec![row("deployment/web", "app", "cpu", 250), memory, sidecar]),
             "# shop/deployment/web app: cpu 1 becomes 250m\n\
-             # shop/deployment/web app: memory 1000 becomes 32Mi\n\
+             # shop/deployment/web app: memory 1k becomes 32Mi\n\
              # shop/deployment/web proxy: cpu 1 becomes 20m\n\
              kubectl patch deployment web --namespace shop --type strategic --patch \
              '{\"spec\":{\"template\":{\"spec\":{\"containers\":[{\"name\":\"app\",\"resources\":{\"limits\":{\"memory\":\"64Mi\"},\
@@ -219,10 +236,7 @@ mod tests {
 
     #[test]
     fn names_of_others_stay_words_of_the_shell() {
-        let hostile = Recommendation {
-            namespace: "a'; rm -rf /".into(),
-            ..row("deployment/web", "c'\n$(id)", "cpu", 1)
-        };
+        let hostile = Change { namespace: "a'; rm -rf /", ..row("deployment/web", "c'\n$(id)", "cpu", 1) };
         let text = patched(vec![hostile]);
         let last = text.lines().last().unwrap();
         assert!(last.starts_with("kubectl patch deployment web --namespace 'a'\\''; rm -rf /' "), "{last}");
@@ -233,8 +247,8 @@ mod tests {
     #[test]
     fn what_kubectl_would_take_for_an_option_is_no_name() {
         for name in ["--server=https://evil.example", "-f", "a'; rm -rf /", "Web", "a..b", ""] {
-            let text =
-                patched(vec![row(&format!("deployment/{name}"), "c", "cpu", 1), row(name, "c", "cpu", 1)]);
+            let deployment = format!("deployment/{name}");
+            let text = patched(vec![row(&deployment, "c", "cpu", 1), row(name, "c", "cpu", 1)]);
             assert!(text.lines().all(|line| line.starts_with('#')), "{text}");
         }
         assert!(patched(vec![row("statefulset/db-0.eu", "c", "cpu", 1)]).contains("statefulset db-0.eu "));
