@@ -310,6 +310,21 @@ fn several_shapes_are_counted_in_complete_sets() {
 }
 
 #[test]
+fn a_quota_refuses_a_pod_in_the_form_of_its_own_quantities() {
+    let snapshot = json!({
+        "nodes": [node("n", "64", "64Gi", json!({}))],
+        "resourceQuotas": [{"metadata": {"name": "q", "namespace": "team"}, "spec": {"hard": {"requests.memory": "10Gi"}}}],
+    });
+    for (asked, said) in [
+        ("4G", "requested: requests.memory=4G, used: requests.memory=8G, limited: requests.memory=10Gi"),
+        ("4Gi", "requested: requests.memory=4Gi, used: requests.memory=8Gi, limited: requests.memory=10Gi"),
+    ] {
+        let got = answer(&snapshot, &[pod("team", json!({"requests": {"memory": asked}}))], None);
+        assert!(got.message.ends_with(said), "{}", got.message);
+    }
+}
+
+#[test]
 fn shapes_of_one_set_use_a_quota_up_together() {
     let snapshot = json!({
         "nodes": [node("n", "64", "64Gi", json!({}))],

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands;
@@ -180,12 +181,22 @@ fn parsed(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Er
     if is_plugin {
         command = command.bin_name(PLUGIN.replace('-', " "));
     }
-    let mut matches = command.clone().try_get_matches_from(arguments)?;
+    let mut matches = command
+        .clone()
+        .try_get_matches_from(&arguments)
+        .map_err(|error| without_environment(&command, &arguments).unwrap_or(error))?;
     let mut cli = Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))?;
     if is_plugin {
         cli.global.ask_as_kubectl();
     }
     Ok(cli)
+}
+
+/// The error of the arguments alone: the usage in clap's errors shows what a variable of the environment gives as if the command
+/// demanded it. None where the environment is what is wrong.
+fn without_environment(command: &clap::Command, arguments: &[OsString]) -> Option<clap::Error> {
+    let command = command.clone().mut_args(|arg| arg.env(Resettable::Reset));
+    command.try_get_matches_from(arguments).err()
 }
 
 impl Global {

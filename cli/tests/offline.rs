@@ -181,6 +181,10 @@ fn wrong_usage_is_status_two() {
     let missing = "the following required arguments were not provided: --file <POD>...";
     assert_eq!(why(&["qos", "explain", "-o", "json"]), missing);
     assert!(why(&["-o", "json"]).contains("requires a subcommand"));
+    // What the environment says is no demand of the command.
+    let mut said = command(&["policy", "panic"]);
+    let said = finish(said.env("EVENKEEL_AGENT", "unix:///a").env("EVENKEEL_RECOMMENDER", "unix:///r"));
+    assert!(said.status == 2 && said.err.contains("Usage: evenkeel policy panic <SWITCH>"), "{}", said.err);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use evenkeel_model::quantity::Quantity;
+use evenkeel_model::quantity::{Format, Quantity};
 
 use super::claims;
 use crate::cluster::resources::{ResourceIndex, ResourceNames, pod_limits, pod_requests};
@@ -194,7 +194,7 @@ pub(super) fn bounds(cluster: &Cluster, namespace: &str, pod: &Pod) -> Result<Ve
             let left = hard.saturating_sub(used).nano().max(0);
             let count = u64::try_from(left / requested.nano()).unwrap_or(u64::MAX);
             let name = quota.metadata.name.clone();
-            let requested = requested.with_format(hard.format());
+            let requested = requested.with_format(written(pod, resource).unwrap_or(hard.format()));
             let claims_of = claims::is_of_claims(resource).then(|| Box::new(pod.clone()));
             let resource = resource.clone();
             let namespace = namespace.to_owned();
@@ -212,6 +212,22 @@ fn charge(pod: &Pod) -> BTreeMap<String, Quantity> {
     let requests = pod_requests(pod, &mut names, &mut symbols).plain;
     let limits = pod_limits(pod, &mut names, &mut symbols);
     named(&requests, &limits, &names, &symbols)
+}
+
+/// The form in which the pod wrote what a quota calls so, the first to name it deciding, as in the API server's sums.
+fn written(pod: &Pod, resource: &str) -> Option<Format> {
+    let (name, is_limit) = match resource.split_once('.') {
+        Some(("limits", name)) => (name, true),
+        Some(("requests", name)) => (name, false),
+        _ => (resource, false),
+    };
+    let spec = &pod.spec;
+    let of_containers = spec.containers.iter().chain(&spec.init_containers).map(|c| &c.resources);
+    let amount = |r: &crate::object::Requirements| {
+        let list = if is_limit { &r.limits } else { &r.requests };
+        list.get(name).filter(|amount| !amount.is_zero()).map(|amount| amount.format())
+    };
+    spec.resources.as_ref().into_iter().chain(of_containers).find_map(amount)
 }
 
 type Amounts = [(ResourceIndex, i64)];
@@ -312,6 +328,10 @@ fn used_in_snapshot(cluster: &Cluster, quota: &ResourceQuota, namespace: &str) -
             let slot = used.entry(name).or_insert(Quantity::from_units(0));
             *slot = slot.saturating_add(amount.saturating_mul(*pods));
         }
+    }
+    for (name, amount) in &mut used {
+        let format = quota.spec.hard.get(name).map_or(amount.format(), |hard| hard.format());
+        *amount = amount.with_format(format);
     }
     used
 }
