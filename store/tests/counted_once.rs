@@ -132,12 +132,17 @@ fn identity(pod: usize) -> v1::ContainerIdentity {
         workload: format!("deployment/web-{}", pod % 2),
         image: "web:1".into(),
         requested: Some(v1::ResourceValues {
-            cpu_request_milli: Some(100),
-            memory_request_bytes: Some(1 << 20),
+            // Of each its own, so that a sum tells whose were counted.
+            cpu_request_milli: Some(1 << (2 * pod)),
+            memory_request_bytes: Some(1 << (20 + pod)),
             ..v1::ResourceValues::default()
         }),
         ..v1::ContainerIdentity::default()
     }
+}
+
+fn add((cpu, memory): (u64, u64), of: &v1::ResourceValues) -> (u64, u64) {
+    (cpu + of.cpu_request_milli.unwrap(), memory + of.memory_request_bytes.unwrap())
 }
 
 /// A cluster, its agents, and the recommender that is tested.
@@ -230,6 +235,20 @@ impl World {
         state.history.all().map(|(id, series)| (series.key.of.workload.clone(), of(id))).collect()
     }
 
+    /// What the containers of each workload that count request: millicores and bytes. Savings are these less a recommendation.
+    fn requested(&self) -> BTreeMap<String, (u64, u64)> {
+        let state = self.store.as_ref().unwrap().state();
+        let state = state.read();
+        let mut sums = BTreeMap::new();
+        for (id, series) in state.history.all() {
+            let of_each = state.live_of(id).filter_map(|(_, slot)| slot.identity.requested.as_ref());
+            let sum = of_each.fold((0, 0), add);
+            let slot = sums.entry(series.key.of.workload.clone()).or_insert((0, 0));
+            *slot = (slot.0 + sum.0, slot.1 + sum.1);
+        }
+        sums
+    }
+
     fn check(&mut self) {
         // Everybody is back, and time passes for what is gone to be told.
         self.cut = [false; NODES];
@@ -238,6 +257,13 @@ impl World {
             self.replicas().keys().map(|name| (name.clone(), 0)).collect();
         (0..PODS).for_each(|pod| *want.entry(identity(pod).workload).or_default() += 1);
         assert_eq!(self.replicas(), want);
+        let mut want: BTreeMap<String, (u64, u64)> =
+            self.requested().keys().map(|name| (name.clone(), (0, 0))).collect();
+        for pod in (0..PODS).map(identity) {
+            let sum = want.entry(pod.workload).or_default();
+            *sum = add(*sum, &pod.requested.unwrap());
+        }
+        assert_eq!(self.requested(), want);
         let state = self.store.as_ref().unwrap().state();
         let state = state.read();
         assert_eq!(state.containers(), PODS);
