@@ -418,6 +418,9 @@ async fn who_changes_from_the_vertical_pod_autoscaler_and_back_loses_no_history(
     let _agent = measured(&running, &["web:1", "web:1"]).await;
     api.put(web("other", json!({})));
     told(&api, "other", "RecommendationProvided", "True").await;
+    // Also one that is made after they were asked for.
+    api.put(web("later", json!({})));
+    told(&api, "later", "RecommendationProvided", "True").await;
     let text = http(running.http, "GET", "/readyz?verbose", "").await.1;
     assert!(text.contains("checkpoints of shop are not read: status 403"), "{text}");
     running.stop().await;

@@ -102,6 +102,11 @@ impl Checkpoints {
                 self.entries().insert(object.metadata.uid.clone(), entry);
             }
         }
+        // Where they may not be read, nothing is known of objects that were made since; they are told what the own store knows.
+        for object in all.iter().filter(|object| self.pauses().contains_key(&object.metadata.namespace)) {
+            let unread = || Entry { known: Arc::default(), is_read: false, written: None };
+            self.entries().entry(object.metadata.uid.clone()).or_insert_with(unread);
+        }
     }
 
     /// What is known of an object; nothing before its checkpoints were read.
