@@ -181,10 +181,11 @@ fn parsed(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Er
     if is_plugin {
         command = command.bin_name(PLUGIN.replace('-', " "));
     }
-    let mut matches = command
-        .clone()
-        .try_get_matches_from(&arguments)
-        .map_err(|error| without_environment(&command, &arguments).unwrap_or(error))?;
+    let mut matches = command.clone().try_get_matches_from(&arguments).map_err(|error| {
+        // Help is no error.
+        let own = error.use_stderr().then(|| without_environment(&command, &arguments)).flatten();
+        own.unwrap_or(error)
+    })?;
     let mut cli = Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))?;
     if is_plugin {
         cli.global.ask_as_kubectl();
