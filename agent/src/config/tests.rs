@@ -75,7 +75,7 @@ fn the_manifest_for_kubernetes_is_valid_and_streams_over_tls() {
     let (_dir, path) = with_file(text);
     let config = check(&load(Some(&path), [], &[]).unwrap()).unwrap();
     assert_eq!((config.stream.in_the_clear, config.trust.insecure), (None, None));
-    assert_eq!(config.stream.recommender.as_deref(), Some("https://evenkeel-recommender.evenkeel.svc:9520"));
+    assert_eq!(config.stream.recommenders, ["https://evenkeel-recommender.evenkeel.svc:9520"]);
     assert_eq!(config.stream.trust.ca, Some("/var/run/secrets/evenkeel/ca.crt".into()));
     assert!(config.stream.trust.token.is_some() && !config.stream.trust.insecure);
 }

@@ -57,6 +57,8 @@ struct State {
     /// When the next streams' tokens end, and the newer ones that came.
     token_ends: u64,
     renewed: Vec<String>,
+    /// Whether it says that it leads.
+    leading: Option<v1::Leading>,
     /// What the last one said the node has to give.
     allocatable: BTreeMap<String, String>,
 }
@@ -125,6 +127,7 @@ impl Fake {
             credits: 16,
             knows_slots: known.is_some_and(|k| !k.slots.is_empty()),
             token_ends: state.token_ends,
+            leading: state.leading.clone(),
         })
     }
 
@@ -192,22 +195,26 @@ struct Agent {
     outbox: Arc<Outbox>,
     framer: Framer,
     second: u64,
-    client: Option<tokio::task::JoinHandle<()>>,
+    clients: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl Agent {
     fn new(dir: &std::path::Path, epoch: u64, address: &str) -> Self {
         let context = context(dir, epoch, address);
-        let spool = Spool::open(&dir.join("spool"), epoch, 8 << 20).unwrap();
-        let outbox = Arc::new(Outbox::new(spool));
-        Self { context, outbox, framer: Framer::default(), second: 0, client: None }
+        let names = context.config.stream.recommenders.clone();
+        let spool = Spool::open(&dir.join("spool"), epoch, 8 << 20, &names).unwrap();
+        let outbox = Arc::new(Outbox::new(spool, names.len()));
+        Self { context, outbox, framer: Framer::default(), second: 0, clients: Vec::new() }
     }
 
     fn connect(&mut self) {
         let decisions = Arc::new(Decisions::in_memory(Some(Kept::in_memory(1))));
-        let address = self.context.config.stream.recommender.clone().unwrap();
-        let client = Client::new(Arc::clone(&self.context), Arc::clone(&self.outbox), decisions, address);
-        self.client = Some(tokio::spawn(client.run()));
+        let leaders = Arc::new(Leaders::default());
+        for at in 0..self.context.config.stream.recommenders.len() {
+            let (context, outbox) = (Arc::clone(&self.context), Arc::clone(&self.outbox));
+            let client = Client::new(context, outbox, Arc::clone(&decisions), (at, Arc::clone(&leaders)));
+            self.clients.push(tokio::spawn(client.run()));
+        }
     }
 
     fn report(&mut self, seconds: u64) -> u64 {
@@ -219,7 +226,7 @@ impl Agent {
             }
             let frame = self.framer.frame(&make(self.second, 1..4), &[], Vec::new()).unwrap();
             self.outbox.with(|spool| spool.append(frame)).unwrap();
-            self.outbox.appended.notify_one();
+            self.outbox.ring();
         }
         self.second
     }
@@ -227,9 +234,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        if let Some(client) = &self.client {
-            client.abort();
-        }
+        self.clients.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }
 
@@ -256,7 +261,7 @@ async fn every_second_counts_once_through_cuts_and_an_earlier_run_comes_first() 
     fake.reaches(9, last).await;
     each_second_once(&fake, 5, 1..=150);
     each_second_once(&fake, 9, 1..=130);
-    assert_eq!(agent.outbox.with(|spool| spool.epochs()), [9], "the earlier run is delivered and gone");
+    assert_eq!(agent.outbox.with(|spool| spool.epochs(0)), [9], "the earlier run is delivered and gone");
     assert!(lock(&fake.state).hellos >= 6);
     assert!(agent.context.stats.frames_sent.get() >= 280);
 }
@@ -313,7 +318,7 @@ async fn a_claim_beyond_what_was_sent_ends_the_epoch_and_loses_nothing() {
     let mut agent = Agent::new(dir.path(), 9, &address);
     agent.connect();
     fake.reaches(9, agent.report(30)).await;
-    let acknowledged = || lock(&agent.context.stats.stream).last_acknowledged;
+    let acknowledged = || agent.context.stats.streams.with(0, |state| state.last_acknowledged);
     while acknowledged() < 30 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -322,8 +327,8 @@ async fn a_claim_beyond_what_was_sent_ends_the_epoch_and_loses_nothing() {
         state.epochs.get_mut(&9).unwrap().last = 30_000_000;
     }
     let last = agent.report(40);
-    let renewed = || lock(&agent.context.stats.stream).epoch;
-    while renewed().is_none() {
+    let renewed = || *lock(&agent.context.stats.epoch);
+    while renewed().is_none_or(|epoch| epoch == 9) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let new = renewed().unwrap();
