@@ -83,10 +83,15 @@ impl Shared {
     fn until(&self) -> MutexGuard<'_, Option<Instant>> {
         self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn note(&self) -> MutexGuard<'_, Option<String>> {
+        self.note.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Election {
-    /// Begins to look. `clock` gives the time that is written, RFC 3339 with six digits of a second, as the API takes no other.
+    /// Begins to look. `clock` gives the time that is written, RFC 3339 with six digits of a second, as the API takes no other; never the same
+    /// twice, since an update that changes nothing is none.
     #[must_use]
     pub fn start(
         api: ApiServer,
@@ -129,9 +134,9 @@ impl Election {
         self.shared.standing.subscribe()
     }
 
-    /// What is left to others from the next renewal on, while this process leads.
-    pub fn leave(&self, note: String) {
-        *self.shared.note.lock().unwrap_or_else(PoisonError::into_inner) = Some(note);
+    /// What is left to others from the next renewal on, while this process leads; without, what is there is left alone.
+    pub fn leave(&self, note: Option<String>) {
+        *self.shared.note() = note;
     }
 
     /// Leads no more, and gives the Lease back, so that another one takes it at its next look.
@@ -208,6 +213,12 @@ impl Contender {
         let began = Instant::now();
         match self.api.read(&self.place()).await {
             Ok(object) => self.observe(object, began),
+            // Somebody deleted it: its holder does not know that yet.
+            Err(Refused::Absent(_))
+                if !self.is_mine() && !self.observed.is_free(&self.candidate.times, began) =>
+            {
+                return Ok(());
+            }
             Err(Refused::Absent(_)) => return self.make().await,
             Err(refused) => return Err(refused),
         }
@@ -255,7 +266,7 @@ impl Contender {
 
     fn wanted(&self, object: Value, transitions: u64) -> Value {
         let Candidate { identity, note, times, .. } = &self.candidate;
-        let text = self.shared.note.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let text = self.shared.note().clone();
         held(object, identity, times, transitions, (note, text.as_deref()), &(self.clock)())
     }
 
@@ -276,6 +287,8 @@ impl Contender {
         self.object = Some(object);
         if !self.is_mine() {
             *self.shared.until() = None;
+            // Whoever leads says other things by now.
+            *self.shared.note() = None;
         }
     }
 
@@ -322,7 +335,7 @@ impl Contender {
             && let Some(object) = self.object.take()
         {
             let Candidate { note, times, .. } = &self.candidate;
-            let text = self.shared.note.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let text = self.shared.note().clone();
             let transitions = self.observed.record.transitions;
             let back = held(object, "", times, transitions, (note, text.as_deref()), &(self.clock)());
             if let Ok(written) = self.send(Method::PUT, &self.place(), &back).await {

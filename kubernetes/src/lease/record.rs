@@ -41,7 +41,7 @@ pub(super) struct Record {
 }
 
 /// Longest note that is read, bytes.
-const MOST_NOTE: usize = 4096;
+const MOST_NOTE: usize = 8192;
 /// Longest holder's name that is read, bytes.
 const MOST_HOLDER: usize = 512;
 
