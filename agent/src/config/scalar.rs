@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// Addresses: one as a text, or several as a list; an empty text is none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "an address, or a list of addresses")]
 pub(crate) enum Addresses {
     /// One, or none.
     One(String),

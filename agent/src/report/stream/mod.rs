@@ -6,6 +6,8 @@
 //! one that leads (`leaders`).
 
 #[cfg(test)]
+mod several_tests;
+#[cfg(test)]
 mod tests;
 mod token;
 
