@@ -49,7 +49,7 @@ fn asks(api: &ApiServer, name: &str) {
 async fn answered(api: &ApiServer, name: &str) -> Value {
     until(|| async {
         let object = api.object(OWN, "shop", name)?;
-        let found = &object["status"]["recommendation"]["containerRecommendations"];
+        let found = &object["status"]["recommendation"]["containers"];
         found.as_array().filter(|all| !all.is_empty()).map(|_| found.clone())
     })
     .await
@@ -95,9 +95,8 @@ impl Pair {
         let waited = async {
             while !is_so(self).await {
                 // Not far into what is to come.
-                if self.spool.len() < 1_500 {
-                    self.measure(3).await;
-                }
+                let seconds = usize::from(self.spool.len() < 1_500);
+                self.measure(seconds).await;
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
@@ -149,6 +148,7 @@ async fn a_leader_that_is_killed_under_load_is_followed_by_one_that_knows_all_it
     asks(&pair.api, "w0");
     pair.measure(120).await;
     answered(&pair.api, "w0").await;
+    pair.settle().await;
     pair.is_equal().await;
     let (leads, follows) =
         (pair.streams[0].leading.clone().unwrap(), pair.streams[1].leading.clone().unwrap());

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::stream_response::Message as Said;
@@ -132,7 +133,7 @@ impl Stream {
         Self { link: None, sent: 0, acknowledged: 0, leading: None }
     }
 
-    /// Sends what there is, and takes in one acknowledgement; connects where there is no connection.
+    /// Sends what there is, and takes in what is said until it is acknowledged; connects where there is no connection.
     pub(crate) async fn go_on(&mut self, agent: &Agent, spool: &[v1::Frame], to: At) {
         if self.link.is_none() {
             self.link = agent.try_connect(to).await;
@@ -143,21 +144,34 @@ impl Stream {
         let Some(link) = &mut self.link else { return };
         let behind = usize::try_from(self.sent).unwrap();
         let frames: Vec<v1::Frame> = spool.iter().skip(behind).take(100).cloned().collect();
-        let Some(last) = frames.last().map(|frame| frame.sequence) else { return };
-        if !link.try_send(frames).await {
-            self.link = None;
-            return;
+        if let Some(last) = frames.last().map(|frame| frame.sequence) {
+            self.sent = last;
+            if !link.try_send(frames).await {
+                self.link = None;
+                return;
+            }
         }
-        self.sent = last;
-        while self.acknowledged < self.sent {
-            match link.message().await {
-                Ok(Some(v1::StreamResponse { message: Some(said) })) => match said {
-                    Said::Ack(ack) => self.acknowledged = ack.last_seq,
-                    Said::Leading(leading) => self.leading = Some(leading),
-                    Said::Refused(refused) => panic!("{refused:?}"),
-                    _ => {}
+        loop {
+            // With everything acknowledged there may be something to hear all the same.
+            let said = match self.acknowledged < self.sent {
+                true => link.message().await,
+                false => match tokio::time::timeout(Duration::from_millis(5), link.message()).await {
+                    Ok(said) => said,
+                    Err(_) => return,
                 },
-                _ => {
+            };
+            match said {
+                Ok(Some(v1::StreamResponse { message: Some(Said::Ack(ack)) })) => {
+                    self.acknowledged = ack.last_seq
+                }
+                Ok(Some(v1::StreamResponse { message: Some(Said::Leading(leading)) })) => {
+                    self.leading = Some(leading);
+                }
+                Ok(Some(v1::StreamResponse { message: Some(Said::Refused(refused)) })) => {
+                    panic!("{refused:?}")
+                }
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => {
                     self.link = None;
                     return;
                 }
