@@ -184,7 +184,7 @@ fn make_state_dir(config: &Config) -> anyhow::Result<()> {
 }
 
 fn open_decisions(config: &Config, epoch: u64) -> anyhow::Result<Decisions> {
-    let kept = config.stream.recommender.is_some().then(|| {
+    let kept = (!config.stream.recommenders.is_empty()).then(|| {
         Kept::open(&config.enforce.state_dir.join("events"), epoch).unwrap_or_else(|error| {
             tracing::error!(%error, "events that must arrive are kept in memory only");
             Kept::in_memory(epoch)
@@ -196,7 +196,7 @@ fn open_decisions(config: &Config, epoch: u64) -> anyhow::Result<Decisions> {
         Err(error) if config.enforce.strict => Err(error).context("cannot open the decision log"),
         Err(error) => {
             tracing::error!(%error, "decisions are kept in memory only");
-            let kept = config.stream.recommender.is_some().then(|| Kept::in_memory(epoch));
+            let kept = (!config.stream.recommenders.is_empty()).then(|| Kept::in_memory(epoch));
             Ok(Decisions::in_memory(kept))
         }
     }

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use evenkeel_enforce::shared::{Bell, TrackChange, Tracked};
+use evenkeel_enforce::shared::{Bell, TrackChange, Tracked, lock};
 use evenkeel_enforce::stats::{Count, Histogram};
 use evenkeel_model::node::NodeKey;
 use evenkeel_model::sample::Sample;
@@ -148,8 +148,10 @@ pub(crate) struct Stats {
     pub frames_folded: Count,
     /// Frames lost because the spool was full or broken.
     pub frames_dropped: Count,
-    /// State of the stream, for status.
-    pub stream: Mutex<StreamState>,
+    /// State of the streams, for status.
+    pub streams: Streams,
+    /// This run's epoch, where it is no longer the one it began with.
+    pub epoch: Mutex<Option<u64>>,
     /// Bytes in the ring of seconds to look back at.
     pub ring_bytes: Count,
     /// Seconds that could not be kept there.
@@ -165,15 +167,49 @@ pub(crate) struct Stats {
     pub events_dropped: Count,
 }
 
-/// What status says about the stream to the recommender; written by the stream client.
+/// What status says about each stream, in the order in which the recommenders are configured.
+#[derive(Debug, Default)]
+pub(crate) struct Streams(Mutex<Vec<StreamState>>);
+
+impl Streams {
+    /// Changes or reads the state of one.
+    pub(crate) fn with<T>(&self, at: usize, work: impl FnOnce(&mut StreamState) -> T) -> T {
+        let mut all = lock(&self.0);
+        if all.len() <= at {
+            all.resize_with(at + 1, StreamState::default);
+        }
+        work(&mut all[at])
+    }
+
+    /// All that were written so far.
+    pub(crate) fn all(&self) -> Vec<StreamState> {
+        lock(&self.0).clone()
+    }
+
+    /// Frames of this run's epoch up to `last` are durable with one; how many of them were with none before.
+    pub(crate) fn acknowledged(&self, at: usize, last: u64) -> u64 {
+        self.with(at, |_| ());
+        let mut all = lock(&self.0);
+        let known = all.iter().map(|state| state.last_acknowledged).max().unwrap_or(0);
+        all[at].last_acknowledged = all[at].last_acknowledged.max(last);
+        last.saturating_sub(known)
+    }
+
+    /// A new epoch begins.
+    pub(crate) fn renew(&self) {
+        lock(&self.0).iter_mut().for_each(|state| state.last_acknowledged = 0);
+    }
+}
+
+/// What status says about the stream to a recommender; written by its client.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StreamState {
     /// A connection stands and its handshake is done.
     pub connected: bool,
     /// Last sequence number acknowledged as durable in this epoch.
     pub last_acknowledged: u64,
-    /// This run's epoch, where it is no longer the one it began with.
-    pub epoch: Option<u64>,
+    /// What changes this node is taken from this recommender.
+    pub leads: bool,
     /// Last failure, with its cause.
     pub last_error: Option<String>,
     /// What the recommender did not take in of what this node said.

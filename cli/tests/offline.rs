@@ -273,6 +273,8 @@ fn every_finding_has_its_section() {
         "cpu-manager",
         "recommenders-clock",
         "recommenders-certificate",
+        "recommenders-events",
+        "recommenders-lease",
         "versions",
         "nodes",
         "agents-certificates",

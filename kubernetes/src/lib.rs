@@ -8,6 +8,7 @@ mod bundle;
 mod claims;
 mod connect;
 mod kinds;
+pub mod lease;
 pub mod objects;
 mod pods;
 mod review;

@@ -47,6 +47,7 @@ use crate::events::Events;
 use crate::followed::Followed;
 use crate::identity::{Access, Door, Kubernetes};
 use crate::ingest::service::Ingestion;
+use crate::leading::Leading;
 use crate::listen::{Gates, Listeners};
 use crate::objects::Objects;
 use crate::policy::panic;
@@ -171,9 +172,11 @@ impl Recommender {
         let at = listeners.shown();
         let kubernetes = Kubernetes::open(&config.kubernetes, clock.clone()).await;
         let kubernetes = kubernetes.context("no Kubernetes users and nodes (kubernetes.enabled)")?;
+        let leading = Leading::open(&config.kubernetes).await;
+        let leading = leading.context("no Lease to contend for (kubernetes.lease)")?;
         let access =
             Access::new(&config, clock.clone(), authority.clone()).with_kubernetes(kubernetes.clone());
-        let access = Arc::new(access);
+        let access = Arc::new(access.with_leading(Arc::clone(&leading)));
         let server = listeners.server();
         let own = authority.clone().map(|authority| Own { authority, server, clock: clock.clone() });
         private::directory(&config.state_dir).context("state_dir is not used")?;
@@ -196,7 +199,7 @@ impl Recommender {
         let events = Events::open(&config.kubernetes).await;
         let events = events.context("no Events to the Kubernetes cluster (kubernetes.events)")?;
         let readiness = readiness.with_kubernetes(kubernetes).with_followed(followed).with_objects(objects);
-        let readiness = readiness.with_events(events);
+        let readiness = readiness.with_events(events).with_leading(Arc::clone(&leading));
         let readiness = Arc::new(readiness);
         let stored = Arc::new(Stored::open(config.state_dir.join("recommendations")));
         let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored), clock.clone());
@@ -231,6 +234,7 @@ impl Recommender {
         }
         tell_report(&report);
         let outside = Outside::start(&config.store(), &store.state(), clock.now_usec())?;
+        leading.begin(clock.clone());
         let (engine, threads) = Engine::start(store, &config.store(), clock)?;
         let health = Arc::clone(engine.health());
         health.set_engines(outside.counts());
@@ -239,12 +243,14 @@ impl Recommender {
         let watching = tokio::spawn(crate::capacity::watch::run(context.clone(), stopped.clone()));
         let recommending = tokio::spawn(crate::objects::run(context.clone(), stopped.clone()));
         let telling = tokio::spawn(crate::events::run(context.clone(), stopped.clone()));
+        let lead = tokio::spawn(crate::leading::run(context.clone(), stopped.clone()));
         site.open(context.clone());
         ingestion.open(Ingestion::new(
             context.engine.clone(),
             &config.ingest,
             Acting::of(&context),
             readiness.followed().cloned(),
+            Arc::clone(&leading),
             Arc::clone(&context.access),
             stopped.clone(),
         ));
@@ -264,6 +270,11 @@ impl Recommender {
         info!("stopping");
         tell(&[NotifyState::Stopping]);
         readiness.stopping();
+        // Others lead at once; who asks here is answered until it is known that this one ends.
+        leading.step_down().await;
+        if early.is_none() {
+            tokio::time::sleep(live.now().serve.linger.get()).await;
+        }
         let _nobody = stopping.send(true);
         let drained = async {
             if !web.is_finished() {
@@ -281,6 +292,7 @@ impl Recommender {
         watching.abort();
         recommending.abort();
         telling.abort();
+        lead.abort();
         looking.abort();
         auditing.abort();
         // The last checkpoint seals and offers; the engines are given what they take at once.

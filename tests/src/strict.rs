@@ -2,7 +2,9 @@
 //! made of Kubernetes' own OpenAPI and written out again, which leaves out what is unknown and adds what is missing.
 
 use anyhow::{Context, Result, bail};
-use k8s_openapi::api::{admissionregistration, apps, batch, core, networking, policy, rbac, scheduling};
+use k8s_openapi::api::{
+    admissionregistration, apps, batch, coordination, core, networking, policy, rbac, scheduling,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -44,7 +46,9 @@ pub fn check(object: &Value) -> Result<()> {
         }
         ("apps/v1", "DaemonSet") => same::<apps::v1::DaemonSet>(object),
         ("apps/v1", "Deployment") => same::<apps::v1::Deployment>(object),
+        ("apps/v1", "StatefulSet") => same::<apps::v1::StatefulSet>(object),
         ("batch/v1", "Job") => same::<batch::v1::Job>(object),
+        ("coordination.k8s.io/v1", "Lease") => same::<coordination::v1::Lease>(object),
         ("monitoring.coreos.com/v1", "ServiceMonitor") => among("spec", &object["spec"], &service_monitor()),
         ("networking.k8s.io/v1", "NetworkPolicy") => same::<networking::v1::NetworkPolicy>(object),
         ("policy/v1", "PodDisruptionBudget") => same::<policy::v1::PodDisruptionBudget>(object),

@@ -5,6 +5,8 @@
 mod configuration;
 #[path = "cases/chart/life.rs"]
 mod life;
+#[path = "cases/chart/pair.rs"]
+mod pair;
 #[path = "cases/chart/parts.rs"]
 mod parts;
 #[path = "cases/chart/rendering.rs"]

@@ -212,20 +212,7 @@ fn converge(c: &mut Checker<'_>, raw: &raw::Converge) -> Converge {
 }
 
 fn stream(c: &mut Checker<'_>, raw: &raw::Stream) -> Stream {
-    let address = &raw.recommender;
-    let known = ["unix:///", "http://", "https://"].iter().any(|scheme| {
-        address
-            .strip_prefix(scheme)
-            .is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace))
-    });
-    if !address.is_empty() && !known {
-        let reason = format!("\"{address}\" is not an address");
-        c.fail(
-            "stream.recommender",
-            reason,
-            "give one such as \"unix:///run/evenkeel/recommender.sock\" or \"http://127.0.0.1:9520\", or \"\" for no stream",
-        );
-    }
+    let addresses = addresses(c, &raw.recommender.list());
     let spool = raw.spool_bytes.get();
     if !(SPOOL.0..=SPOOL.1).contains(&spool) {
         let reason = format!("{spool} bytes is outside {} to {}", SPOOL.0, SPOOL.1);
@@ -251,17 +238,39 @@ fn stream(c: &mut Checker<'_>, raw: &raw::Stream) -> Stream {
         );
     }
     let joining = joining(c, raw, &trust);
-    let mut in_the_clear = None;
-    if known && !address.is_empty() {
-        in_the_clear = reachable(c, address, &trust, joining.as_ref());
+    let clear = addresses.iter().filter_map(|address| reachable(c, address, &trust, joining.as_ref()));
+    let clear: Vec<String> = clear.collect();
+    let in_the_clear = (!clear.is_empty()).then(|| clear.join("; "));
+    Stream { recommenders: addresses, trust, joining, in_the_clear, spool_bytes: spool }
+}
+
+/// Recommenders at most.
+const MAX_RECOMMENDERS: usize = 4;
+
+/// The recommenders whose addresses are some.
+fn addresses(c: &mut Checker<'_>, given: &[String]) -> Vec<String> {
+    const REMEDY: &str = "give one such as \"unix:///run/evenkeel/recommender.sock\" or \"http://127.0.0.1:9520\", or \"\" for no stream";
+    let is_known = |address: &String| {
+        ["unix:///", "http://", "https://"].iter().any(|scheme| {
+            let rest = address.strip_prefix(scheme);
+            rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace))
+        })
+    };
+    for address in given.iter().filter(|address| !is_known(address)) {
+        c.fail("stream.recommender", format!("\"{address}\" is not an address"), REMEDY);
     }
-    Stream {
-        recommender: Some(address.clone()).filter(|a| !a.is_empty()),
-        trust,
-        joining,
-        in_the_clear,
-        spool_bytes: spool,
+    let mut found: Vec<String> = given.iter().filter(|address| is_known(address)).cloned().collect();
+    let distinct: std::collections::BTreeSet<&String> = found.iter().collect();
+    if distinct.len() < found.len() {
+        let reason = "an address is there more than once".to_owned();
+        c.fail("stream.recommender", reason, "give each recommender once: it would be sent everything again");
     }
+    if found.len() > MAX_RECOMMENDERS {
+        let reason = format!("there are {} addresses", found.len());
+        c.fail("stream.recommender", reason, "give at most 4: every frame is kept until each of them has it");
+        found.truncate(MAX_RECOMMENDERS);
+    }
+    found
 }
 
 /// How the node joins.
@@ -284,12 +293,15 @@ fn joining(c: &mut Checker<'_>, raw: &raw::Stream, trust: &Trust) -> Option<Join
         let reason = "the node has a certificate or token already (stream.cert, stream.token)".to_owned();
         c.fail("stream.join_token", reason, "give one of them");
     }
-    if !raw.recommender.is_empty() && !raw.recommender.starts_with("https://") {
-        let reason = format!(
-            "a certificate shows who this node is over TLS, and stream.recommender is \"{}\"",
-            raw.recommender
-        );
+    let addresses = raw.recommender.list();
+    if let Some(address) = addresses.iter().find(|address| !address.starts_with("https://")) {
+        let reason =
+            format!("a certificate shows who this node is over TLS, and stream.recommender is \"{address}\"");
         c.fail("stream.join_token", reason, "use https://, or leave it empty");
+    }
+    if addresses.len() > 1 {
+        let reason = "each of several recommenders would have an authority of its own".to_owned();
+        c.fail("stream.join_token", reason, "give a token or certificate that all of them take");
     }
     let ca_sha256 = Some(sha256.to_owned()).filter(|text| !text.is_empty());
     Some(Joining { token: c.absolute("stream.join_token", &raw.join_token), ca_sha256 })

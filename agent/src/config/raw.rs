@@ -9,7 +9,7 @@ use evenkeel_model::workload::ScorePolicy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::scalar::{Definitions, Size, Span};
+use super::scalar::{Addresses, Definitions, Size, Span};
 use super::sections::admission::Admission;
 use super::sections::cpu::Cpu;
 use super::sections::daemons::Daemons;
@@ -199,8 +199,8 @@ section! {
     /// The stream to the recommender.
     Stream {
         /// The recommender: unix:///PATH of its socket on this machine, https://HOST:PORT, or http://HOST:PORT; empty = no
-        /// stream.
-        recommender: String = "unix:///run/evenkeel/recommender.sock".into(),
+        /// stream. A list of up to four = each gets every frame, and what changes this node is taken from the one that leads.
+        recommender: Addresses = Addresses::One("unix:///run/evenkeel/recommender.sock".into()),
         /// File with the token that names this node to a recommender at an address (`evenkeel-recommender token add NAME
         /// --node CLUSTER/NODE`), or the projected token of its pod; empty = none. Its socket asks for none. Read at each
         /// connection, and again before the token ends.

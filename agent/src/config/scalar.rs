@@ -9,6 +9,36 @@ pub(crate) use evenkeel_settings::{Size, Span};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+/// Addresses: one as a text, or several as a list; an empty text is none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "an address, or a list of addresses")]
+pub(crate) enum Addresses {
+    /// One, or none.
+    One(String),
+    /// Several.
+    Several(Vec<String>),
+}
+
+impl Addresses {
+    /// All of them.
+    pub(crate) fn list(&self) -> Vec<String> {
+        match self {
+            Self::One(address) if address.is_empty() => Vec::new(),
+            Self::One(address) => vec![address.clone()],
+            Self::Several(addresses) => addresses.clone(),
+        }
+    }
+}
+
+impl JsonSchema for Addresses {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Addresses".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "array"], "items": { "type": "string" } })
+    }
+}
+
 /// Amounts by resource name, each a quantity: `cpu = "500m"`, `"nvidia.com/gpu" = 2`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -75,7 +75,7 @@ fn the_manifest_for_kubernetes_is_valid_and_streams_over_tls() {
     let (_dir, path) = with_file(text);
     let config = check(&load(Some(&path), [], &[]).unwrap()).unwrap();
     assert_eq!((config.stream.in_the_clear, config.trust.insecure), (None, None));
-    assert_eq!(config.stream.recommender.as_deref(), Some("https://evenkeel-recommender.evenkeel.svc:9520"));
+    assert_eq!(config.stream.recommenders, ["https://evenkeel-recommender.evenkeel.svc:9520"]);
     assert_eq!(config.stream.trust.ca, Some("/var/run/secrets/evenkeel/ca.crt".into()));
     assert!(config.stream.trust.token.is_some() && !config.stream.trust.insecure);
 }
@@ -259,4 +259,41 @@ fn what_other_machines_reach_is_encrypted_and_asks_who_it_is() {
             .unwrap_or_default();
         assert!(said.contains(want) && said.is_empty() == want.is_empty(), "{text}: {said}");
     }
+}
+
+#[test]
+fn recommenders_are_one_address_or_a_few() {
+    let several = |count: usize| -> String {
+        let all: Vec<String> = (0..count).map(|at| format!("unix:///r-{at}")).collect();
+        format!("{all:?}")
+    };
+    for (value, found, wrong) in [
+        ("\"\"".to_owned(), 0, ""),
+        ("[]".to_owned(), 0, ""),
+        ("\"unix:///r\"".to_owned(), 1, ""),
+        (several(2), 2, ""),
+        (several(4), 4, ""),
+        (several(5), 0, "give at most 4"),
+        ("[\"unix:///r\", \"unix:///r\"]".to_owned(), 0, "more than once"),
+        ("[\"unix:///r\", \"\"]".to_owned(), 0, "\"\" is not an address"),
+        ("[\"unix:///r\", \"http://10.0.0.1:1\"]".to_owned(), 0, "without encryption"),
+        ("7".to_owned(), 0, "an address, or a list of addresses"),
+    ] {
+        let (_dir, path) = with_file(&format!("[stream]\nrecommender = {value}\n"));
+        let checked = load(Some(&path), [], &[]).map_err(|errors| errors.0).and_then(|loaded| check(&loaded));
+        let said = checked
+            .as_ref()
+            .err()
+            .map(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+        assert_eq!(checked.map_or(0, |config| config.stream.recommenders.len()), found, "{value}: {said:?}");
+        let said = said.unwrap_or_default();
+        assert!(said.contains(wrong) && said.is_empty() == wrong.is_empty(), "{value}: {said}");
+    }
+    let (_dir, path) = with_file(&format!(
+        "[stream]\njoin_token = \"/t\"\nrecommender = [\"https://a:1\", \"https://b:1\"]\n"
+    ));
+    let errors = check(&load(Some(&path), [], &[]).unwrap())
+        .err()
+        .map(|errors| errors.iter().map(ToString::to_string).collect::<String>());
+    assert!(errors.unwrap_or_default().contains("an authority of its own"));
 }

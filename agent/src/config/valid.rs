@@ -74,9 +74,9 @@ pub(crate) struct Sample {
 /// The stream to the recommender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stream {
-    /// Address such as `unix:///run/evenkeel/recommender.sock` or `http://127.0.0.1:9520`; `None` = no stream and no spool.
-    pub recommender: Option<String>,
-    /// What vouches for it, and for this node; read at each connection.
+    /// Addresses such as `unix:///run/evenkeel/recommender.sock` or `http://127.0.0.1:9520`; none = no stream and no spool.
+    pub recommenders: Vec<String>,
+    /// What vouches for them, and for this node; read at each connection.
     pub trust: Trust,
     /// How the node joins a recommender with an authority of its own.
     pub joining: Option<Joining>,

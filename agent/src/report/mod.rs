@@ -9,6 +9,7 @@ mod canonical;
 mod earlier;
 mod frames;
 pub(crate) mod kept;
+mod leaders;
 mod live;
 mod outbox;
 pub(crate) mod quality;
@@ -41,6 +42,7 @@ use crate::shared::{Context, LiveBus, Tick};
 
 use canonical::Canonical;
 use frames::Framer;
+use leaders::Leaders;
 pub(crate) use live::Latest;
 use outbox::Outbox;
 pub(crate) use ring::{NotKept, Past, Ring};
@@ -62,7 +64,7 @@ const KEPT_PER_FRAME: usize = 64;
 /// The thread shows that it lives at least this often, also when no tick comes.
 const BEAT: Duration = Duration::from_secs(2);
 
-/// Starts the report thread and, on `runtime`, the stream client where a recommender is configured. A spool that
+/// Starts the report thread and, on `runtime`, a stream client for each recommender that is configured. A spool that
 /// cannot be opened is reported; watching and metrics work without it.
 ///
 /// # Errors
@@ -77,18 +79,21 @@ pub(crate) fn start(
     runtime: &tokio::runtime::Handle,
 ) -> anyhow::Result<JoinHandle<()>> {
     let outbox = open_outbox(context);
-    if let Some((outbox, address)) = &outbox {
-        let (context, outbox) = (Arc::clone(context), Arc::clone(outbox));
-        let (decisions, address) = (Arc::clone(decisions), address.clone());
+    let leaders = Arc::new(Leaders::default());
+    let streams = if outbox.is_some() { context.config.stream.recommenders.len() } else { 0 };
+    for at in 0..streams {
+        let Some(outbox) = outbox.clone() else { continue };
+        let (context, decisions) = (Arc::clone(context), Arc::clone(decisions));
+        let leaders = Arc::clone(&leaders);
         runtime.spawn(crate::panics::restarted("stream", move || {
             let parts = (Arc::clone(&context), Arc::clone(&outbox), Arc::clone(&decisions));
-            stream::Client::new(parts.0, parts.1, parts.2, address.clone()).run()
+            stream::Client::new(parts.0, parts.1, parts.2, (at, Arc::clone(&leaders))).run()
         }));
     }
     let mut reporter = Reporter {
         context: Arc::clone(context),
         decisions: Arc::clone(decisions),
-        outbox: outbox.map(|(outbox, _)| outbox),
+        outbox,
         ring,
         canonical: Canonical::new(context.config.cpu_factor),
         framer: Framer::default(),
@@ -145,21 +150,25 @@ pub(crate) fn new_epoch() -> anyhow::Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-fn open_outbox(context: &Context) -> Option<(Arc<Outbox>, String)> {
+fn open_outbox(context: &Context) -> Option<Arc<Outbox>> {
     let stream = &context.config.stream;
-    let address = stream.recommender.clone()?;
+    if stream.recommenders.is_empty() {
+        return None;
+    }
     let dir = context.config.enforce.state_dir.join(SPOOL_DIR);
-    match Spool::open(&dir, context.epoch, stream.spool_bytes) {
+    match Spool::open(&dir, context.epoch, stream.spool_bytes, &stream.recommenders) {
         Ok(spool) => {
             context.stats.spool_bytes.set(spool.bytes());
             context.stats.enforce.damages.take(StateFile::Slots, &dir, spool.damaged());
-            Some((Arc::new(Outbox::new(spool)), address))
+            Some(Arc::new(Outbox::new(spool, stream.recommenders.len())))
         }
         Err(error) => {
             let error =
                 format!("nothing is streamed: the spool in {} cannot be opened: {error}", dir.display());
             tracing::error!(%error);
-            lock(&context.stats.stream).last_error = Some(error);
+            for at in 0..stream.recommenders.len() {
+                context.stats.streams.with(at, |state| state.last_error = Some(error.clone()));
+            }
             None
         }
     }
@@ -249,7 +258,7 @@ impl Reporter {
             }
             (result, epoch, spool.take_news(), spool.bytes())
         });
-        lock(&stats.stream).epoch = Some(epoch);
+        *lock(&stats.epoch) = Some(epoch);
         match result {
             Ok(_) => stats.frames_written.add(1),
             Err(error) => {
@@ -258,7 +267,7 @@ impl Reporter {
             }
         }
         Outbox::tell(news, bytes, &self.decisions, stats);
-        outbox.appended.notify_one();
+        outbox.ring();
     }
 
     /// Somebody deleted the spool: a new epoch begins in a new directory.

@@ -15,15 +15,30 @@ use crate::shared::Stats;
 /// The spool between the thread that fills it and the task that empties it.
 pub(super) struct Outbox {
     spool: Mutex<Spool>,
-    /// Rung after each frame.
-    pub(super) appended: Notify,
+    /// Rung after each frame, one for each recommender.
+    appended: Vec<Notify>,
     /// The recommender cannot decode what it is sent; cleared by the key frame that helps.
     key_wanted: AtomicBool,
 }
 
 impl Outbox {
-    pub(super) fn new(spool: Spool) -> Self {
-        Self { spool: Mutex::new(spool), appended: Notify::new(), key_wanted: AtomicBool::new(false) }
+    /// Between a spool and so many recommenders.
+    pub(super) fn new(spool: Spool, readers: usize) -> Self {
+        let appended = (0..readers).map(|_| Notify::new()).collect();
+        Self { spool: Mutex::new(spool), appended, key_wanted: AtomicBool::new(false) }
+    }
+
+    /// A frame was appended.
+    pub(super) fn ring(&self) {
+        self.appended.iter().for_each(Notify::notify_one);
+    }
+
+    /// Waits for a frame after the last one that this recommender's client waited for.
+    pub(super) async fn appended(&self, reader: usize) {
+        match self.appended.get(reader) {
+            Some(bell) => bell.notified().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Works on the spool; called from plain threads.
@@ -64,8 +79,16 @@ impl Outbox {
         let Some(first) = news.lost.first() else { return };
         stats.frames_dropped.add(frames);
         tracing::warn!(frames, epoch = first.epoch, first = first.first, "frames were lost");
-        let reason = "frames never acknowledged were lost: the spool is full or cannot be written; \
-                      reconnect the recommender, free space, or raise stream.spool_bytes";
+        let reason = match news.lost.iter().all(|lost| lost.elsewhere) {
+            true => {
+                "frames were lost for a recommender that is away, and are with another: the spool is full; reconnect it, \
+                 take it out of stream.recommender, or raise stream.spool_bytes"
+            }
+            false => {
+                "frames never acknowledged were lost: the spool is full or cannot be written; \
+                 reconnect the recommender, free space, or raise stream.spool_bytes"
+            }
+        };
         let draft = Draft::node(DecisionKind::Agent, reason)
             .result(DecisionResult::Failed)
             .input("frames", frames)
@@ -116,20 +139,21 @@ mod tests {
     }
 
     fn carried(spool: &mut Spool) -> Vec<v1::Decision> {
-        let frames = spool.read(EPOCH, 0, usize::MAX, usize::MAX);
+        let frames = spool.read(0, EPOCH, 0, usize::MAX, usize::MAX);
         frames.into_iter().flat_map(|frame| frame.decisions).filter(|d| d.epoch != 0).collect()
     }
 
     fn fill(is_read: bool, until: impl Fn(&Stats) -> bool) -> Vec<v1::Decision> {
         let (dir, stats) = (tempfile::tempdir().unwrap(), Stats::default());
         let log = Decisions::in_memory(Some(Kept::in_memory(EPOCH)));
-        let (mut spool, mut framer) = (Spool::open(dir.path(), EPOCH, 1 << 20).unwrap(), Framer::default());
+        let (mut spool, mut framer) =
+            (Spool::open(dir.path(), EPOCH, 1 << 20, &["a".to_owned()]).unwrap(), Framer::default());
         log.record(Draft::node(DecisionKind::OomKill, "a kill"), &stats.enforce);
         for time in 1..20_000 {
             second(&mut spool, &mut framer, &log, &stats, time);
             if is_read {
                 // Sent and never acknowledged: it may not be folded, only dropped.
-                spool.read(EPOCH, time - 1, usize::MAX, usize::MAX);
+                spool.read(0, EPOCH, time - 1, usize::MAX, usize::MAX);
             }
             if until(&stats) {
                 second(&mut spool, &mut framer, &log, &stats, time + 1);

@@ -18,13 +18,14 @@ use evenkeel_proto::v1;
 
 use super::{Agent, pressure};
 use crate::report::{Past, Throttling};
-use crate::shared::{Context, LiveTick, Stats};
+use crate::shared::{Context, LiveTick, Stats, StreamState};
 
 /// Everything status shows.
 pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
     let (context, board) = (&agent.context, &agent.board);
     let config = &context.config;
     let wake = board.wake();
+    let (followed, streams) = streams(agent);
     v1::GetStatusResponse {
         cluster: context.node.cluster.clone(),
         node: context.node.node.clone(),
@@ -43,7 +44,8 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
         containers: containers(agent, false),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         facts: Some((&context.enforce.facts).into()),
-        stream: Some(stream(agent)),
+        stream: Some(followed),
+        streams,
         wake: Some(v1::WakeStatus {
             process_events: wake.process_events,
             cgroup_events: wake.cgroup_events,
@@ -228,13 +230,25 @@ fn source(view: &SourceView) -> v1::SourceStatus {
     }
 }
 
-fn stream(agent: &Agent) -> v1::StreamStatus {
+/// The stream to the recommender that is followed, or the first; and all of them where there are several.
+fn streams(agent: &Agent) -> (v1::StreamStatus, Vec<v1::StreamStatus>) {
+    let addresses = &agent.context.config.stream.recommenders;
+    let states = agent.context.stats.streams.all();
+    let state = |at: usize| states.get(at).cloned().unwrap_or_default();
+    let all = addresses.iter().enumerate().map(|(at, address)| stream(agent, address, state(at)));
+    let all: Vec<v1::StreamStatus> = all.collect();
+    let one = all.iter().find(|stream| stream.leads).or(all.first()).cloned();
+    let one = one.unwrap_or_else(|| stream(agent, "", StreamState::default()));
+    (one, if all.len() > 1 { all } else { Vec::new() })
+}
+
+fn stream(agent: &Agent, address: &str, state: StreamState) -> v1::StreamStatus {
     let stats = &agent.context.stats;
-    let state = lock(&stats.stream).clone();
+    let epoch = *lock(&stats.epoch);
     v1::StreamStatus {
-        address: agent.context.config.stream.recommender.clone().unwrap_or_default(),
+        address: address.to_owned(),
         connected: state.connected,
-        epoch: state.epoch.unwrap_or(agent.context.epoch),
+        epoch: epoch.unwrap_or(agent.context.epoch),
         frames_written: stats.frames_written.get(),
         frames_sent: stats.frames_sent.get(),
         last_acknowledged: state.last_acknowledged,
@@ -243,6 +257,7 @@ fn stream(agent: &Agent) -> v1::StreamStatus {
         frames_dropped: stats.frames_dropped.get(),
         last_error: state.last_error.unwrap_or_default(),
         dropped: state.dropped,
+        leads: state.leads,
     }
 }
 

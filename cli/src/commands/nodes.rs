@@ -92,7 +92,7 @@ impl Row {
 pub(crate) async fn run(_: &NodesArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
     let mut recommender = client::recommender(address).await?;
     let answer = recommender.list_nodes(ListNodesRequest {}).await.map_err(|e| address.failed(&e))?;
-    let v1::ListNodesResponse { nodes, clock_trouble, troubles } = answer.into_inner();
+    let v1::ListNodesResponse { nodes, clock_trouble, troubles, .. } = answer.into_inner();
     let rows: Vec<Row> = nodes.into_iter().map(Row::from).collect();
     output.answer(&rows, || table(&rows, output.is_wide()))?;
     for trouble in troubles.values().chain([&clock_trouble]).filter(|trouble| !trouble.is_empty()) {

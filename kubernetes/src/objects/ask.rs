@@ -53,14 +53,14 @@ impl From<Refusal> for Refused {
 }
 
 /// Where the objects of a kind in a namespace are.
-pub(super) fn collection(kind: &Kind, namespace: &str) -> String {
+pub(crate) fn collection(kind: &Kind, namespace: &str) -> String {
     // Of a kind in namespaces the path ends with the plural.
     let (root, plural) = kind.path.rsplit_once('/').unwrap_or(("", kind.path));
     format!("{root}/namespaces/{}/{plural}", escaped(namespace))
 }
 
 /// Where an object of a kind is.
-pub(super) fn place(kind: &Kind, namespace: &str, name: &str) -> String {
+pub(crate) fn place(kind: &Kind, namespace: &str, name: &str) -> String {
     format!("{}/{}", collection(kind, namespace), escaped(name))
 }
 

@@ -14,6 +14,7 @@ mod status;
 mod target;
 
 pub use ask::Refused;
+pub(crate) use ask::{collection, place};
 pub use autoscaler::{Autoscaler, ContainerPolicy, NAME, ResourcePolicy, Spec, TargetRef};
 pub use checkpoint::{CHECKPOINTS, Checkpoint, CheckpointHistogram, CheckpointStatus};
 pub use event::PodEvent;

@@ -248,16 +248,17 @@ impl RecommenderService for Api {
         &self,
         _: Request<v1::ListNodesRequest>,
     ) -> Result<Response<v1::ListNodesResponse>, Status> {
-        let (nodes, clock_trouble, troubles) = self
+        let (nodes, clock_trouble, troubles, leading) = self
             .ask(|c| {
                 let (health, allocated) = (c.engine.health(), c.allocated.within(c, AT_MOST_USEC));
                 let connected = |node: &_| health.is_node_connected(node);
                 let nodes = convert::nodes(&c.engine.state().study(), &allocated, connected);
                 let troubles = c.readiness.troubles(health, c.engine.now_usec());
-                (nodes, health.clock_trouble().unwrap_or_default(), troubles)
+                let leading = c.readiness.leading().said();
+                (nodes, health.clock_trouble().unwrap_or_default(), troubles, leading)
             })
             .await?;
-        Ok(Response::new(v1::ListNodesResponse { nodes, clock_trouble, troubles }))
+        Ok(Response::new(v1::ListNodesResponse { nodes, clock_trouble, troubles, leading }))
     }
 
     async fn list_namespaces(

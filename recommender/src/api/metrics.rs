@@ -133,6 +133,7 @@ pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, rows: &str)
     followed(&mut text, context);
     objects(&mut text, context);
     events(&mut text, context);
+    lead(&mut text, context);
     bounds(&mut text, context);
     own_cost(&mut text);
     text.0.push_str(rows);
@@ -448,6 +449,14 @@ fn objects(text: &mut Text, context: &Context) {
     );
     text.count("kubernetes_status_failures", "Statuses not written for another reason.", counts.failures);
     text.count("kubernetes_checkpoint_writes", "Checkpoints written.", counts.checkpoint_writes);
+}
+
+/// Who of several leads.
+fn lead(text: &mut Text, context: &Context) {
+    let leading = context.readiness.leading();
+    text.gauge("leads", "1 while this recommender acts and takes changes.", u64::from(leading.leads()));
+    let Some(standing) = leading.standing() else { return };
+    text.gauge("lease_term", "How often the Lease has changed hands.", standing.term);
 }
 
 /// Events of the Kubernetes cluster's pods.

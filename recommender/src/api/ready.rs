@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::events::Events;
 use crate::followed::Followed;
 use crate::identity::{Kubernetes, Tokens};
+use crate::leading::Leading;
 use crate::objects::Objects;
 
 /// Where the process is in its life, and what of its surroundings should not stay as it is.
@@ -34,6 +35,7 @@ pub struct Readiness {
     followed: Option<Arc<Followed>>,
     objects: Option<Arc<Objects>>,
     events: Option<Arc<Events>>,
+    leading: Arc<Leading>,
 }
 
 /// The own authority, and what it makes for this program.
@@ -103,6 +105,7 @@ impl Readiness {
         let (replayed, stopping) = Default::default();
         let (insecure, served) = (config.plaintext(), Served::new(config));
         let (kubernetes, followed, objects, events) = (None, None, None, None);
+        let leading = Arc::default();
         Self {
             replayed,
             stopping,
@@ -116,6 +119,7 @@ impl Readiness {
             followed,
             objects,
             events,
+            leading,
         }
     }
 
@@ -156,6 +160,17 @@ impl Readiness {
     /// Events that are written.
     pub(crate) fn events(&self) -> Option<&Arc<Events>> {
         self.events.as_ref()
+    }
+
+    /// The same with a Lease that says who leads.
+    #[must_use]
+    pub(crate) fn with_leading(self, leading: Arc<Leading>) -> Self {
+        Self { leading, ..self }
+    }
+
+    /// Whether this recommender leads.
+    pub(crate) fn leading(&self) -> &Arc<Leading> {
+        &self.leading
     }
 
     /// The record of changes.
@@ -238,7 +253,7 @@ impl Readiness {
         self.of_trust(now_usec).into_iter().filter_map(of).chain(own).collect()
     }
 
-    fn of_trust(&self, now_usec: u64) -> [Check; 9] {
+    fn of_trust(&self, now_usec: u64) -> [Check; 10] {
         let now = now_usec / 1_000_000;
         let check = |name, trouble: Option<String>| Check { name, trouble, needed: false };
         [
@@ -248,6 +263,7 @@ impl Readiness {
             check("view", self.followed.as_ref().and_then(|followed| followed.trouble())),
             check("objects", self.objects.as_ref().and_then(|objects| objects.trouble())),
             check("events", self.events.as_ref().and_then(|events| events.trouble())),
+            check("lease", self.leading.trouble()),
             check("authority", self.authority().and_then(|authority| authority.trouble(now))),
             check("encryption", self.insecure.clone()),
             check("certificate", self.tls.as_ref().and_then(|tls| tls.told(now))),

@@ -25,6 +25,9 @@ pub struct KubernetesSection {
     pub recommend: bool,
     /// Tell of kills, evictions and other decisions of agents as Events of the pods that they are about. Needs `view`.
     pub events: bool,
+    /// The Lease (`coordination.k8s.io`) that recommenders of one cluster share, NAMESPACE/NAME: who holds it leads, which is to act and to take
+    /// changes; the others are fed by the same agents, answer, and take over within 30 s. Empty = this one leads always.
+    pub lease: String,
     /// The file that says where the API server is, as kubectl takes it; empty = as kubectl finds it (`KUBECONFIG`), else the account
     /// of the pod that this program runs in.
     pub kubeconfig: PathBuf,
@@ -85,6 +88,13 @@ impl KubernetesSection {
             "kubernetes.agent",
             "must be NAMESPACE/NAME of a service account",
         );
+        let lease = self.lease.split_once('/');
+        check(
+            self.lease.is_empty()
+                || lease.is_some_and(|(namespace, name)| is_name(namespace) && is_name(name)),
+            "kubernetes.lease",
+            "must be NAMESPACE/NAME of a Lease, or empty",
+        );
         check(!self.audience.is_empty(), "kubernetes.audience", "must not be empty");
         check(self.view || !self.recommend, "kubernetes.recommend", "needs kubernetes.view = true");
         check(self.view || !self.events, "kubernetes.events", "needs kubernetes.view = true");
@@ -109,6 +119,7 @@ impl Default for KubernetesSection {
             view: false,
             recommend: false,
             events: false,
+            lease: String::new(),
             kubeconfig: PathBuf::new(),
             context: String::new(),
             audience: "evenkeel".to_owned(),
@@ -146,6 +157,8 @@ mod tests {
             (told(&|section| section.client_ca = "ca.crt".into()), "kubernetes.client_ca"),
             (told(&|section| section.recommend = true), "kubernetes.recommend"),
             (told(&|section| section.events = true), "kubernetes.events"),
+            (told(&|section| section.lease = "evenkeel".into()), "kubernetes.lease"),
+            (told(&|section| section.lease = "a/b/c".into()), "kubernetes.lease"),
             (told(&|section| section.timeout = Span::from_secs(61)), "kubernetes.timeout"),
             (told(&|section| section.answers_hold = Span::from_millis(1)), "kubernetes.answers_hold"),
         ] {

@@ -137,6 +137,9 @@ pub struct Serve {
     pub max_connections: usize,
     /// On SIGTERM, open requests have this long to end.
     pub drain: Span,
+    /// On SIGTERM, and before that, everything is answered as before for so long, while `/readyz` says no: time for whoever passes requests
+    /// on, such as a Service, to send them to another recommender.
+    pub linger: Span,
     /// Nodes, namespaces and workloads' containers whose amounts are on `/metrics`, of each kind; of more, the first by name
     /// (`rows_left_out` tells how many are not). 0 = none.
     pub metric_rows: usize,
@@ -188,6 +191,8 @@ impl Default for Serve {
             // Prometheus, webhooks and people keep a handful each.
             max_connections: 512,
             drain: Span::from_secs(5),
+            // Alone, there is no other one to be sent to.
+            linger: Span::from_secs(0),
             // Of each kind at most 200 KiB of text, which Prometheus takes every 15 s without notice.
             metric_rows: 200,
         }
@@ -228,6 +233,12 @@ impl Config {
             (2..=100_000).contains(&self.serve.max_connections),
             "serve.max_connections",
             "must be 2 to 100000",
+        );
+        check(self.serve.linger.get().as_secs() <= 300, "serve.linger", "must be at most 5m");
+        check(
+            self.kubernetes.lease.is_empty() || !self.tls.authority,
+            "kubernetes.lease",
+            "needs certificates that agents take of every recommender (tls.cert): with tls.authority each has an authority of its own",
         );
         check(self.serve.metric_rows <= 100_000, "serve.metric_rows", "must be at most 100000");
         check(self.serve.request_timeout.get().as_millis() > 0, "serve.request_timeout", "must not be 0");

@@ -1,6 +1,9 @@
 //! Owns what agents do and see as Kubernetes Events of the followed cluster's pods (`kubernetes.events`): kills, evictions, steps against
 //! pressure, resizes, settings that do not hold. Decisions stay where they are (`evenkeel events`); these are for who looks with kubectl.
 //!
+//! Of several recommenders the leader tells; one that takes over tells again what came while nobody may have led, since a decision told twice is
+//! better than one that is not.
+//!
 //! What is to be told is counted in `tally`; here is what follows from an answer. Told is what arrives while this process runs, of pods that the
 //! API server places on the node that tells; what is lost while the API server is away for long is counted.
 
@@ -31,6 +34,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const AT_ONCE: u64 = 2_000;
 /// Events that are written in a second.
 const A_SECOND: usize = 10;
+/// How long before it takes over a leader may have been gone: a Lease lasts 15 s, and is looked at every 2 s.
+const GONE: Duration = Duration::from_secs(20);
 /// Decisions that are remembered as seen.
 const SEEN: usize = 4_096;
 /// The shortest and the longest pause after the API server gave no answer or asked for patience.
@@ -129,6 +134,25 @@ impl Cursor {
     }
 }
 
+/// What came while another one tells, in case that it is gone.
+#[derive(Debug, Default)]
+struct Held(VecDeque<(Instant, Event)>);
+
+impl Held {
+    /// What is to be told now: nothing while another one leads, and with the first that this one tells what came shortly before.
+    fn pass(&mut self, new: Vec<Event>, leads: bool, now: Instant) -> Vec<Event> {
+        self.0.extend(new.into_iter().map(|event| (now, event)));
+        if leads {
+            return self.0.drain(..).map(|(_, event)| event).collect();
+        }
+        let is_old = |at: Instant| now.saturating_duration_since(at) > GONE;
+        while self.0.front().is_some_and(|(at, _)| is_old(*at)) || self.0.len() as u64 > AT_ONCE {
+            self.0.pop_front();
+        }
+        Vec::new()
+    }
+}
+
 /// Writes events until the process ends.
 pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
     let (events, followed) = match (context.readiness.events(), context.readiness.followed()) {
@@ -136,7 +160,7 @@ pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
         _ => return,
     };
     let mut writer = Writer { tally: Tally::new(context.engine.now_usec()), pause: None, failures: 0 };
-    let mut cursor = Cursor::default();
+    let (mut cursor, mut held) = (Cursor::default(), Held::default());
     let looks = async {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -150,8 +174,11 @@ pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
             });
             let Ok((back, new)) = looked.await else { return };
             cursor = back;
-            writer.take(&followed, &new);
-            writer.write(&events).await;
+            let leads = context.readiness.leading().leads();
+            writer.take(&followed, &held.pass(new, leads, Instant::now()));
+            if leads {
+                writer.write(&events).await;
+            }
             events.dropped.store(writer.tally.dropped, Ordering::Relaxed);
             events.waiting.store(writer.tally.waiting() as u64, Ordering::Relaxed);
         }
@@ -224,6 +251,8 @@ fn written(usec: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_store::key::NodeKey;
+
     use super::*;
 
     #[test]
@@ -233,6 +262,26 @@ mod tests {
         {
             assert_eq!(written(usec), want);
         }
+    }
+
+    #[test]
+    fn a_follower_tells_nothing_and_with_the_lead_what_came_shortly_before() {
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let event = |seq| Event {
+            node: NodeKey { cluster: "c".into(), node: "n".into() },
+            decision: v1::Decision { seq, ..v1::Decision::default() },
+        };
+        let told = |events: Vec<Event>| events.iter().map(|event| event.decision.seq).collect::<Vec<_>>();
+        let mut held = Held::default();
+        assert_eq!(told(held.pass(vec![event(1)], false, now)), [0; 0]);
+        assert_eq!(told(held.pass(vec![event(2)], false, at(15))), [0; 0]);
+        assert_eq!(told(held.pass(Vec::new(), false, at(21))), [0; 0]);
+        assert_eq!(told(held.pass(vec![event(3)], true, at(22))), [2, 3]);
+        assert_eq!(told(held.pass(vec![event(4)], true, at(23))), [4]);
+        let flood = (0..3 * AT_ONCE).map(event).collect();
+        held.pass(flood, false, at(24));
+        assert_eq!(held.0.len() as u64, AT_ONCE);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::tokens::{PREFIX, Tokens};
 use super::{Grant, Identity, Kubernetes, Proof, Refusal, Refused, Rights, Who};
 use crate::authority::Authority;
 use crate::config::{CertificateSection, Config};
+use crate::leading::Leading;
 
 /// What decides who asks.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct Access {
     authority: Option<Arc<Authority>>,
     /// Knows callers that nobody else does.
     kubernetes: Option<Arc<Kubernetes>>,
+    /// Whether changes are taken here.
+    leading: Arc<Leading>,
     clock: WallClock,
     rates: Rates,
     refusals: Refusals,
@@ -49,6 +52,7 @@ impl Access {
             people: access.certificates.clone(),
             authority,
             kubernetes: None,
+            leading: Arc::default(),
             clock,
             rates: Rates::new(access.requests_per_second),
             refusals: Refusals::new(),
@@ -61,6 +65,17 @@ impl Access {
     #[must_use]
     pub(crate) fn with_kubernetes(self, kubernetes: Option<Arc<Kubernetes>>) -> Self {
         Self { kubernetes, ..self }
+    }
+
+    /// The same with a Lease that says who leads.
+    #[must_use]
+    pub(crate) fn with_leading(self, leading: Arc<Leading>) -> Self {
+        Self { leading, ..self }
+    }
+
+    /// Why a change is not taken here.
+    pub(super) fn takes_no_changes(&self) -> Option<String> {
+        self.leading.refusal()
     }
 
     /// The cluster whose API server knows callers.

@@ -16,7 +16,7 @@ use super::paid::Paid;
 use super::rate::{TOO_MANY, length};
 use super::table::{Need, of_method};
 use super::{Access, Identity, standing};
-use crate::audit;
+use crate::{audit, leading};
 
 /// The door, as a layer over all services.
 #[derive(Debug, Clone)]
@@ -62,7 +62,7 @@ where
             let identified = access.identify(peer.as_ref(), token.as_deref()).await;
             identified.iter().for_each(|identity| audit::called(request.extensions(), identity));
             let checked = match &identified {
-                Ok(identity) => check(identity, &path).await,
+                Ok(identity) => check(&access, identity, &path).await,
                 Err(refusal) => Err(refusal.clone().into()),
             };
             let known = identified.as_ref().ok();
@@ -127,11 +127,14 @@ fn too_many(after: u64) -> Status {
 }
 
 /// What the caller may, before the question is read.
-async fn check(identity: &Identity, path: &str) -> Result<Need, Status> {
+async fn check(access: &Access, identity: &Identity, path: &str) -> Result<Need, Status> {
     let Some(need) = of_method(path) else {
         Need::Name.check(identity).await?;
         return Err(Status::unimplemented("there is no such method; see reflection for those there are"));
     };
     need.check(identity).await?;
-    Ok(need)
+    match access.takes_no_changes().filter(|_| need.changes()) {
+        Some(why) => Err(Status::failed_precondition(format!("{why}; {}", leading::REMEDY))),
+        None => Ok(need),
+    }
 }

@@ -19,7 +19,7 @@ use super::rate::{TOO_MANY, length};
 use super::table::{Need, of_route};
 use super::{Access, Identity, Refusal, Refused};
 use crate::api::http::{Problem, wrong_method};
-use crate::audit;
+use crate::{audit, leading};
 
 /// Content types of what changes something; no form sends them.
 const KNOWN_TYPES: [&str; 5] =
@@ -45,7 +45,7 @@ pub(crate) async fn guard(access: Arc<Access>, mut request: Request, next: Next)
     };
     let sent = is_well_sent(&access, peer.as_ref(), &request);
     let looked = match sent.and_then(|()| identified.map_err(|refusal| forbidden(refusal, &place))) {
-        Ok(identity) => may(&identity, Asked::of(&request)).await.map(|()| identity),
+        Ok(identity) => may(&access, &identity, Asked::of(&request)).await.map(|()| identity),
         Err(problem) => Err(problem),
     };
     match looked {
@@ -129,11 +129,23 @@ impl Asked {
     }
 }
 
-async fn may(identity: &Identity, asked: Asked) -> Result<(), Problem> {
+async fn may(access: &Access, identity: &Identity, asked: Asked) -> Result<(), Problem> {
     let Asked { need, place, wrong } = asked;
     let checked = need.unwrap_or(Need::Name).check(identity).await;
     checked.map_err(|refusal| forbidden(refusal, &place))?;
-    wrong.map_or(Ok(()), Err)
+    if let Some(wrong) = wrong {
+        return Err(wrong);
+    }
+    match access.takes_no_changes().filter(|_| need.is_some_and(Need::changes)) {
+        Some(why) => Err(Problem {
+            status: StatusCode::CONFLICT,
+            what: "the change was refused".to_owned(),
+            place,
+            why,
+            remedy: leading::REMEDY,
+        }),
+        None => Ok(()),
+    }
 }
 
 /// A refusal as HTTP has it.

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use evenkeel_kubernetes::lease::Standing;
 use evenkeel_net::Peer;
 use evenkeel_proto::convert::amounts_from_wire;
 use evenkeel_proto::v1::stream_request::Message as Asked;
@@ -31,6 +32,7 @@ use super::quota::{Place, Quota, Quotas, Streams, lock};
 use crate::config::Ingest;
 use crate::followed::Followed;
 use crate::identity::{Access, Identity, Refusal};
+use crate::leading::Leading;
 use crate::serve::ended;
 
 /// Longest cluster, node or version name accepted: a DNS subdomain (RFC 1123).
@@ -64,6 +66,7 @@ pub(crate) struct Ingestion {
     places: Arc<Semaphore>,
     words: Option<Arc<dyn Words>>,
     followed: Option<Arc<Followed>>,
+    leading: Arc<Leading>,
     access: Arc<Access>,
     stopping: watch::Receiver<bool>,
 }
@@ -74,13 +77,14 @@ impl Ingestion {
         limits: &Ingest,
         words: Option<Arc<dyn Words>>,
         followed: Option<Arc<Followed>>,
+        leading: Arc<Leading>,
         access: Arc<Access>,
         stopping: watch::Receiver<bool>,
     ) -> Self {
         let places = Arc::new(Semaphore::new(limits.max_streams.min(Semaphore::MAX_PERMITS)));
         let (credits, streams) = (limits.credits as usize, Arc::default());
         let quotas = Arc::new(Quotas::new(limits.max_bytes_per_minute.get()));
-        Self { engine, credits, quotas, streams, places, words, followed, access, stopping }
+        Self { engine, credits, quotas, streams, places, words, followed, leading, access, stopping }
     }
 }
 
@@ -128,6 +132,9 @@ impl IngestService for Ingestion {
             outbox,
             words: self.words.clone(),
             followed: self.followed.clone(),
+            leading: Arc::clone(&self.leading),
+            said: None,
+            asks: None,
             telling: None,
             access: Arc::clone(&self.access),
             renewing: None,
@@ -163,6 +170,11 @@ struct Connection {
     outbox: mpsc::Sender<Result<v1::StreamResponse, Status>>,
     words: Option<Arc<dyn Words>>,
     followed: Option<Arc<Followed>>,
+    leading: Arc<Leading>,
+    /// What the agent was told last of who leads; before that, it is told nothing else.
+    said: Option<v1::Leading>,
+    /// The agent asks for its pods, and knows so much.
+    asks: Option<v1::PodsKnown>,
     /// What the agent is told of its pods, where it is.
     telling: Option<Telling>,
     access: Arc<Access>,
@@ -196,6 +208,7 @@ impl Connection {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stopped = pin!(ended(stopping));
+        let mut lead = self.leading.changes();
         let status = loop {
             let room = open && self.unhandled < IN_QUEUE && self.waiting.len() + self.unhandled < self.limit;
             let room = room && self.quota.as_ref().is_none_or(|quota| lock(quota).is_open(Instant::now()));
@@ -220,7 +233,9 @@ impl Connection {
                 changed = durable.changed(), if !self.waiting.is_empty() => if changed.is_err() { break None },
                 renewed = or_never(&mut self.renewing) => self.renew(renewed),
                 () = due(&mut self.telling) => self.tell_pods(),
+                () = changed(&mut lead) => self.tell_lead(),
                 _ = look.tick() => {
+                    self.tell_lead();
                     self.tell_pods();
                     self.advise();
                     self.doubt();
@@ -268,7 +283,10 @@ impl Connection {
                 }
                 self.quota = Some(self.quotas.of(&NodeKey::of(&key), Instant::now()));
                 self.take(bytes);
-                self.telling = self.telling.take().or_else(|| self.telling(&key, hello.pods));
+                (self.said, self.asks) = (None, hello.pods);
+                if self.may_tell() {
+                    self.telling = self.telling.take().or_else(|| self.telling(&key, hello.pods));
+                }
                 self.key = Some(key);
                 let (owner, replies) = (self.identity.owner(), self.replies.clone());
                 Command::Hello { from: self.id, hello, owner, replies }
@@ -308,8 +326,35 @@ impl Connection {
         self.identity.is_of_one_node().then(|| known.map(|known| Telling::new(view, &key.node, known)))?
     }
 
+    /// Whether the agent is told what to do: this one leads, and the agent knows that.
+    fn may_tell(&self) -> bool {
+        !self.leading.is_shared() || self.said.as_ref().is_some_and(|said| said.leads) && self.leading.leads()
+    }
+
+    /// Tells the agent who leads, when that changed since its Resume. Whoever begins to lead tells everything anew: the agent heard another
+    /// one in between.
+    fn tell_lead(&mut self) {
+        let (Some(said), Some(now)) = (self.said.clone(), self.leading.said()) else { return };
+        if said == now || !self.offer(Said::Leading(now.clone())) {
+            return;
+        }
+        self.said = Some(now);
+        (self.told, self.silent, self.telling) = (None, None, None);
+        self.begin_telling(v1::PodsKnown::default());
+    }
+
+    /// Begins to tell the agent of its pods, where it asks for that and this one leads.
+    fn begin_telling(&mut self, known: v1::PodsKnown) {
+        if let (Some(key), Some(_), true) = (self.key.clone(), self.asks, self.may_tell()) {
+            self.telling = self.telling(&key, Some(known));
+        }
+    }
+
     /// Tells the agent what its pods require, as far as it reads.
     fn tell_pods(&mut self) {
+        if !self.may_tell() {
+            return;
+        }
         let Some(telling) = &mut self.telling else { return };
         while let Ok(place) = self.outbox.try_reserve() {
             let Some(pods) = telling.next() else { break };
@@ -363,6 +408,9 @@ impl Connection {
     /// Tells the agent what there is to tell, where that changed or it is time. A client that does not read hears it later.
     fn advise(&mut self) {
         let (Some(words), Some(key)) = (&self.words, &self.key) else { return };
+        if !self.may_tell() {
+            return;
+        }
         let version = words.version();
         if self.told.is_some_and(|(told, at)| told == version && at.elapsed() < words.interval()) {
             return;
@@ -371,7 +419,9 @@ impl Connection {
             return;
         }
         let word = words.word(key);
-        if self.told.is_none() && word.entries.is_empty() && !word.panic {
+        // A leader before this one may have told something.
+        let is_first = self.told.is_none() && !self.leading.is_shared();
+        if is_first && word.entries.is_empty() && !word.panic {
             self.silent = Some((version, Instant::now()));
             return;
         }
@@ -386,6 +436,12 @@ impl Connection {
             let Some((_, mut response)) = self.waiting.pop_front() else { break };
             if let Some(Said::Resume(resume)) = &mut response.message {
                 resume.token_ends = self.access.ends(&self.identity).unwrap_or(0);
+                resume.leading = self.leading.said();
+                self.said.clone_from(&resume.leading);
+                if let Some(known) = self.asks.filter(|_| self.leading.is_shared() && self.telling.is_none())
+                {
+                    self.begin_telling(known);
+                }
             }
             if let (Some(Said::Ack(ack)), Some((mark, next))) = (&response.message, self.waiting.front())
                 && *mark <= upto
@@ -404,6 +460,18 @@ async fn or_never(renewing: &mut Option<Renewing>) -> Result<Identity, Refusal> 
     match renewing {
         Some(renewing) => renewing.await,
         None => pending().await,
+    }
+}
+
+/// Waits until it may be another one that leads, where that can be.
+async fn changed(lead: &mut Option<watch::Receiver<Standing>>) {
+    let heard = match lead {
+        Some(lead) => lead.changed().await.is_ok(),
+        None => false,
+    };
+    // Nobody is left who could change it.
+    if !heard {
+        pending::<()>().await;
     }
 }
 

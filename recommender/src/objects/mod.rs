@@ -212,7 +212,12 @@ async fn round(objects: &Objects, followed: &Followed, context: &Context, writer
     }
     // Nothing is told before the history was read back, either.
     let is_early = !context.readiness.answers() || context.stored.passed().0 == 0;
-    if is_early || writer.is_pausing() || all.is_empty() && own.is_empty() {
+    // Another one writes.
+    if !context.readiness.leading().leads()
+        || is_early
+        || writer.is_pausing()
+        || all.is_empty() && own.is_empty()
+    {
         return;
     }
     let api = objects.asking.api();
@@ -245,9 +250,15 @@ async fn round(objects: &Objects, followed: &Followed, context: &Context, writer
         wanted.extend(status.map(|status| Wanted { kind: OWN, object, status }));
     }
     wanted.retain(|wanted| writer.differs(&wanted.object, &wanted.status));
+    if !context.readiness.leading().leads() {
+        return;
+    }
     writer.write(objects, wanted).await;
     for (object, checkpoints) in exports.iter().filter(|(_, checkpoints)| !checkpoints.is_empty()) {
-        if writer.is_pausing() || !export(objects, object, checkpoints).await {
+        if writer.is_pausing()
+            || !context.readiness.leading().leads()
+            || !export(objects, object, checkpoints).await
+        {
             return;
         }
     }

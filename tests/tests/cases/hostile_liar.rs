@@ -105,6 +105,7 @@ impl Book {
             credits: 64,
             knows_slots: known.is_some(),
             token_ends: 0,
+            leading: None,
         })
     }
 

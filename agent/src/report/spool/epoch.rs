@@ -13,6 +13,7 @@ use evenkeel_proto::frame::{self, FrameKind};
 use evenkeel_proto::v1;
 use prost::Message;
 
+use super::readers::{Names, Readers};
 use super::slots::Slots;
 use super::{Lost, SpoolError};
 
@@ -51,14 +52,10 @@ pub(super) struct Epoch {
     pub(super) slots: Slots,
     /// Sequence number of the next frame.
     pub(super) next: u64,
-    /// Frames up to here may have reached the recommender: they stay as they are.
-    pub(super) sent: u64,
-    /// Frames up to here were given out to be sent, however long ago.
-    pub(super) told: u64,
-    /// Frames up to here are durable there.
-    pub(super) acknowledged: u64,
-    /// Where the last read ended, so that reading on does not begin anew.
-    reader: Option<(Place, Seq, Reader)>,
+    /// How far each recommender is, in the order of the configuration.
+    pub(super) readers: Readers,
+    /// Where the last reads ended, the newest last, so that reading on does not begin anew.
+    cursors: Vec<(Place, Seq, Reader)>,
 }
 
 const MINUTES: &str = "minutes";
@@ -66,7 +63,7 @@ const SECONDS: &str = "seconds";
 
 impl Epoch {
     /// Opens an epoch's directory, or makes it, and indexes what is there.
-    pub(super) fn open(dir: &Path, id: u64, options: Options) -> Result<Self, SpoolError> {
+    pub(super) fn open(dir: &Path, id: u64, options: Options, names: &Names) -> Result<Self, SpoolError> {
         let open = |name| {
             let (log, recovery) = Log::open(dir.join(name), options.clone()).map_err(SpoolError::Log)?;
             for damage in &recovery.damage {
@@ -84,10 +81,8 @@ impl Epoch {
             entries: VecDeque::new(),
             slots: Slots::open(dir),
             next: 1,
-            sent: 0,
-            told: 0,
-            acknowledged: 0,
-            reader: None,
+            readers: Readers::open(dir, names)?,
+            cursors: Vec::new(),
         };
         epoch.index(Place::Minutes);
         epoch.index(Place::Seconds);
@@ -96,7 +91,7 @@ impl Epoch {
             epoch.entries.pop_front();
         }
         // Whatever an earlier run wrote it may have sent.
-        (epoch.sent, epoch.told) = (epoch.next - 1, epoch.next - 1);
+        epoch.readers.may_have(epoch.next - 1);
         Ok(epoch)
     }
 
@@ -139,10 +134,11 @@ impl Epoch {
         }
     }
 
-    /// Fails where the recommender cannot have `claimed`, since it was never sent as much.
-    pub(super) fn can_have(&self, claimed: u64) -> Result<(), SpoolError> {
-        if claimed > self.told {
-            return Err(SpoolError::Ahead { epoch: self.id, claimed, sent: self.told });
+    /// Fails where a recommender cannot have `claimed`, since it was never sent as much.
+    pub(super) fn can_have(&self, reader: usize, claimed: u64) -> Result<(), SpoolError> {
+        let sent = self.readers.of(reader).told;
+        if claimed > sent {
+            return Err(SpoolError::Ahead { epoch: self.id, claimed, sent });
         }
         Ok(())
     }
@@ -176,6 +172,10 @@ impl Epoch {
         lost: &mut Vec<Lost>,
     ) -> Vec<v1::Frame> {
         let mut at = self.entries.partition_point(|e| e.last <= after);
+        // Folded for another recommender from what this one has in part: it counts none of that again.
+        while self.entries.get(at).is_some_and(|e| e.first <= after) {
+            at += 1;
+        }
         let (mut frames, mut bytes) = (Vec::new(), 0);
         while frames.len() < max_frames {
             let Some(entry) = self.entries.get(at).copied() else { break };
@@ -190,7 +190,12 @@ impl Epoch {
                 }
                 Err(error) => {
                     tracing::warn!(%error, sequence = entry.last, "a spooled frame is lost");
-                    lost.push(Lost { epoch: self.id, first: entry.first, last: entry.last });
+                    lost.push(Lost {
+                        epoch: self.id,
+                        first: entry.first,
+                        last: entry.last,
+                        elsewhere: false,
+                    });
                     self.entries.remove(at);
                 }
             }
@@ -204,16 +209,21 @@ impl Epoch {
             Place::Seconds => &self.seconds,
             Place::Minutes => self.minutes.as_ref().ok_or(SpoolError::Vanished)?,
         };
-        let mut reader = match self.reader.take() {
-            Some((place, seq, reader)) if (place, seq) == (entry.place, entry.seq) => reader,
-            _ => log.iter_from(entry.seq),
+        let known =
+            self.cursors.iter().position(|(place, seq, _)| (*place, *seq) == (entry.place, entry.seq));
+        let mut reader = match known {
+            Some(at) => self.cursors.remove(at).2,
+            None => log.iter_from(entry.seq),
         };
         let mut payload = Vec::with_capacity(entry.bytes as usize);
         let found = reader.read_into(&mut payload)?;
         if found != Some(entry.seq) {
             return Err(SpoolError::Vanished);
         }
-        self.reader = Some((entry.place, entry.seq.next(), reader));
+        if self.cursors.len() >= self.readers.len() {
+            self.cursors.remove(0);
+        }
+        self.cursors.push((entry.place, entry.seq.next(), reader));
         v1::Frame::decode(payload.as_slice()).map_err(|_| SpoolError::Vanished)
     }
 
@@ -257,11 +267,17 @@ impl Epoch {
         Ok(())
     }
 
-    /// Takes in that everything up to `sequence` is durable elsewhere.
-    pub(super) fn acknowledge(&mut self, sequence: u64) -> Result<(), SpoolError> {
-        self.acknowledged = self.acknowledged.max(sequence.min(self.next - 1));
+    /// Takes in that everything up to `sequence` is durable with a recommender.
+    pub(super) fn acknowledge(&mut self, reader: usize, sequence: u64) -> Result<(), SpoolError> {
+        self.readers.acknowledge(reader, sequence.min(self.next - 1));
+        self.release()
+    }
+
+    /// Deletes what every recommender has.
+    pub(super) fn release(&mut self) -> Result<(), SpoolError> {
+        let acknowledged = self.acknowledged();
         while let Some(count) = self.oldest_unit() {
-            if self.entries.get(count - 1).is_some_and(|e| e.last > self.acknowledged) {
+            if self.entries.get(count - 1).is_some_and(|e| e.last > acknowledged) {
                 break;
             }
             self.remove_oldest(count)?;
@@ -269,9 +285,20 @@ impl Epoch {
         Ok(())
     }
 
+    /// Frames up to here are durable with every recommender that takes this epoch; all of them where none does.
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.readers.acknowledged_by_all().unwrap_or(self.next - 1)
+    }
+
+    /// True when nothing is left to send to a recommender.
+    pub(super) fn is_delivered_to(&self, reader: usize) -> bool {
+        let of = self.readers.of(reader);
+        of.is_done || self.entries.back().is_none_or(|e| e.last <= of.acknowledged)
+    }
+
     /// True when nothing is left to send.
     pub(super) fn is_delivered(&self) -> bool {
-        self.entries.back().is_none_or(|e| e.last <= self.acknowledged)
+        (0..self.readers.len()).all(|reader| self.is_delivered_to(reader))
     }
 
     /// Bytes on disk.

@@ -1,4 +1,4 @@
-//! Making room: the oldest frames never sent become minutes.
+//! Making room: the oldest frames that no recommender may have in part become minutes.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub(super) struct Folded {
     pub left_out: Vec<(u64, u64)>,
 }
 
-/// Folds the oldest run of frames that were never sent and are complete. Nothing where there is none.
+/// Folds the oldest run of frames that are complete, and that each recommender either was never sent or has. Nothing where there is none.
 pub(super) fn fold_oldest(epoch: &mut Epoch) -> Result<Option<Folded>, SpoolError> {
     let Some((start, mut end)) = oldest_run(epoch) else { return Ok(None) };
     let mut folding = Folding::default();
@@ -42,7 +42,9 @@ pub(super) fn fold_oldest(epoch: &mut Epoch) -> Result<Option<Folded>, SpoolErro
             folding.take(epoch.fetch(&entry)?)?;
         }
         let more = unit < UNITS && folding.folder.len() <= ENOUGH_ROLLUPS;
-        let next = epoch.unit_end(end).filter(|next| more && is_contiguous(epoch, begin, *next));
+        let next = epoch
+            .unit_end(end)
+            .filter(|next| more && is_contiguous(epoch, begin, *next) && is_free(epoch, start, *next));
         let Some(next) = next else { break };
         (begin, end) = (end, next);
     }
@@ -64,17 +66,22 @@ pub(super) fn fold_oldest(epoch: &mut Epoch) -> Result<Option<Folded>, SpoolErro
     Ok(Some(Folded { frames: (end - start) as u64, left_out }))
 }
 
-/// The oldest complete run of a key frame that was never sent and has not been moved over: once in the other log,
+/// The oldest complete run of a key frame that is free to be folded and has not been moved over: once in the other log,
 /// a frame stays as it is, because there too only the old end can be taken away.
 fn oldest_run(epoch: &Epoch) -> Option<(usize, usize)> {
-    let untouchable = epoch.sent.max(epoch.acknowledged);
-    let free = |at: &usize| {
+    let begins = |at: &usize| {
         let entry = &epoch.entries[*at];
-        entry.place == Place::Seconds && entry.key && entry.first > untouchable
+        entry.place == Place::Seconds && entry.key
     };
-    let runs = (0..epoch.entries.len()).filter(free).filter_map(|at| Some((at, epoch.unit_end(at)?)));
+    let runs = (0..epoch.entries.len()).filter(begins).filter_map(|at| Some((at, epoch.unit_end(at)?)));
     // A run with a frame missing cannot be decoded; it waits to be dropped.
-    runs.into_iter().find(|(start, end)| is_contiguous(epoch, *start, *end))
+    let mut free = runs.filter(|(start, end)| is_free(epoch, *start, *end));
+    free.find(|(start, end)| is_contiguous(epoch, *start, *end))
+}
+
+/// Whether to each recommender these frames were never sent, or all of them are durable there, which then never asks for them again.
+fn is_free(epoch: &Epoch, start: usize, end: usize) -> bool {
+    epoch.readers.are_free(epoch.entries[start].first, epoch.entries[end - 1].last)
 }
 
 fn is_contiguous(epoch: &Epoch, start: usize, end: usize) -> bool {

@@ -6,10 +6,16 @@
 //! Above three quarters of the bound the oldest frames that were never sent are folded into minutes. A frame that
 //! was sent is kept as it is until a handshake says whether it arrived, because a recommender that counted it
 //! must never be sent it in another form. At the bound the oldest frames are dropped, and the loss is told.
+//!
+//! Several recommenders read the same frames, each from where it is. A frame goes when all of them have it; one that
+//! is away costs the others nothing, and what it misses becomes minutes and is dropped as above, once the others have it.
 
 mod epoch;
 mod fold;
+mod readers;
 mod renew;
+#[cfg(test)]
+mod several_tests;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -24,6 +30,7 @@ use evenkeel_proto::frame::{self, FrameError};
 use evenkeel_proto::v1;
 
 use epoch::Epoch;
+use readers::Names;
 use renew::Recoder;
 pub(super) use renew::Renewed;
 
@@ -86,6 +93,8 @@ pub(super) struct Lost {
     pub first: u64,
     /// Last sequence number.
     pub last: u64,
+    /// A recommender has them, and another one does not.
+    pub elsewhere: bool,
 }
 
 /// What became of frames since this was last asked.
@@ -102,7 +111,10 @@ pub(super) struct News {
 /// All epochs of this node.
 #[derive(Debug)]
 pub(super) struct Spool {
+    dir: PathBuf,
     limit: u64,
+    /// The recommenders that read it.
+    names: Names,
     current: Epoch,
     /// Earlier runs with frames not acknowledged, oldest first.
     old: Vec<Epoch>,
@@ -112,16 +124,17 @@ pub(super) struct Spool {
 }
 
 impl Spool {
-    /// Opens the spool in `dir` and begins `epoch`; `limit` bounds the bytes on disk.
-    pub(super) fn open(dir: &Path, epoch: u64, limit: u64) -> Result<Self, SpoolError> {
-        let options = options(limit);
+    /// Opens the spool in `dir` for recommenders at these addresses and begins `epoch`; `limit` bounds the bytes on disk.
+    pub(super) fn open(dir: &Path, epoch: u64, limit: u64, names: &[String]) -> Result<Self, SpoolError> {
+        let (options, names): (Options, Names) = (options(limit), names.into());
         private::subdirectory(dir)?;
-        renew::settle(dir)?;
-        let mut old = open_old(dir, epoch, &options)?;
+        renew::settle(dir, &names)?;
+        let mut old = open_old(dir, epoch, (&options, &names))?;
         old.sort_by_key(|(time, _)| *time);
-        let current = Epoch::open(&epoch_dir(dir, epoch), epoch, options)?;
+        let current = Epoch::open(&epoch_dir(dir, epoch), epoch, options, &names)?;
         let old = old.into_iter().map(|(_, epoch)| epoch).collect();
-        let mut spool = Self { limit, current, old, news: News::default(), recoder: None };
+        let (dir, news) = (dir.to_owned(), News::default());
+        let mut spool = Self { dir, limit, names, current, old, news, recoder: None };
         while spool.old.len() > MAX_EPOCHS {
             spool.drop_epoch(0)?;
         }
@@ -144,14 +157,15 @@ impl Spool {
         let result = self.make_room().and_then(|()| self.current.append(frame?));
         if result.is_err() {
             let last = self.current.next - 1;
-            self.news.lost.push(Lost { epoch: self.current.id, first: last, last });
+            self.news.lost.push(Lost { epoch: self.current.id, first: last, last, elsewhere: false });
         }
         result
     }
 
-    /// Epochs with something to deliver, oldest first; this run's comes last and is always there.
-    pub(super) fn epochs(&self) -> Vec<u64> {
-        self.old.iter().map(|e| e.id).chain([self.current.id]).collect()
+    /// Epochs with something to deliver to a recommender, oldest first; this run's comes last and is always there.
+    pub(super) fn epochs(&self, reader: usize) -> Vec<u64> {
+        let old = self.old.iter().filter(|e| !e.readers.of(reader).is_done);
+        old.map(|e| e.id).chain([self.current.id]).collect()
     }
 
     /// This run's epoch.
@@ -159,9 +173,10 @@ impl Spool {
         self.current.id
     }
 
-    /// Frames of an epoch behind `after`, to be sent: from now on they stay as they are until a handshake.
+    /// Frames of an epoch behind `after`, to be sent to a recommender: from now on they stay as they are until its handshake.
     pub(super) fn read(
         &mut self,
+        reader: usize,
         epoch: u64,
         after: u64,
         max_frames: usize,
@@ -172,8 +187,7 @@ impl Spool {
         let frames = epoch.read(after, max_frames, max_bytes, &mut self.news.lost);
         // Noted before they are sent: between the two they must not be folded.
         if let Some(last) = frames.last() {
-            epoch.sent = epoch.sent.max(last.sequence);
-            epoch.told = epoch.told.max(last.sequence);
+            epoch.readers.sends(reader, last.sequence);
         }
         frames
     }
@@ -183,31 +197,35 @@ impl Spool {
         self.epoch(epoch).map(|epoch| epoch.slots.all()).unwrap_or_default()
     }
 
-    /// Takes in a handshake: everything up to `last` is durable, nothing behind it is.
+    /// Takes in a handshake with a recommender: everything up to `last` is durable there, nothing behind it is.
     ///
     /// # Errors
     /// [`SpoolError::Ahead`] when it is not what was ever sent: nothing was changed.
-    pub(super) fn resume(&mut self, epoch: u64, last: u64) -> Result<(), SpoolError> {
+    pub(super) fn resume(&mut self, reader: usize, epoch: u64, last: u64) -> Result<(), SpoolError> {
         if let Some(epoch) = self.epoch(epoch) {
-            epoch.can_have(last)?;
-            epoch.sent = last;
+            epoch.can_have(reader, last)?;
+            epoch.readers.resumes(reader, last);
         }
-        self.acknowledge(epoch, last)
+        self.acknowledge(reader, epoch, last)
     }
 
-    /// Takes in an acknowledgement: what is durable elsewhere is deleted, and an earlier run wholly delivered goes.
+    /// Takes in an acknowledgement: what is durable with all recommenders is deleted, and an earlier run wholly delivered goes.
     ///
     /// # Errors
     /// [`SpoolError::Ahead`] when it is not of what was ever sent: nothing was changed.
-    pub(super) fn acknowledge(&mut self, epoch: u64, last: u64) -> Result<(), SpoolError> {
+    pub(super) fn acknowledge(&mut self, reader: usize, epoch: u64, last: u64) -> Result<(), SpoolError> {
         let Some(found) = self.epoch(epoch) else { return Ok(()) };
-        found.can_have(last)?;
-        found.acknowledge(last)?;
-        if let Some(at) = self.old.iter().position(|e| e.id == epoch && e.is_delivered()) {
+        found.can_have(reader, last)?;
+        found.acknowledge(reader, last)?;
+        let Some(at) = self.old.iter().position(|e| e.id == epoch) else { return Ok(()) };
+        if self.old[at].is_delivered() {
             let done = self.old.remove(at);
-            remove_dir(done)?;
+            return remove_dir(done);
         }
-        Ok(())
+        match self.old[at].is_delivered_to(reader) {
+            true => self.old[at].readers.done(reader),
+            false => Ok(()),
+        }
     }
 
     /// Lists of slots that were not as they were written.
@@ -269,7 +287,8 @@ impl Spool {
     fn drop_epoch(&mut self, at: usize) -> Result<(), SpoolError> {
         let epoch = self.old.remove(at);
         if let (Some(first), Some(last)) = (epoch.entries.front(), epoch.entries.back()) {
-            self.news.lost.push(Lost { epoch: epoch.id, first: first.first, last: last.last });
+            let elsewhere = last.last <= epoch.readers.acknowledged_by_one();
+            self.news.lost.push(Lost { epoch: epoch.id, first: first.first, last: last.last, elsewhere });
         }
         remove_dir(epoch)
     }
@@ -277,9 +296,10 @@ impl Spool {
 
 fn drop_unit(epoch: &mut Epoch, count: usize, news: &mut News) -> Result<(), SpoolError> {
     let (first, last) = (epoch.entries[0].first, epoch.entries[count - 1].last);
-    if last > epoch.acknowledged {
-        let first = first.max(epoch.acknowledged + 1);
-        news.lost.push(Lost { epoch: epoch.id, first, last });
+    let acknowledged = epoch.acknowledged();
+    if last > acknowledged {
+        let (first, elsewhere) = (first.max(acknowledged + 1), last <= epoch.readers.acknowledged_by_one());
+        news.lost.push(Lost { epoch: epoch.id, first, last, elsewhere });
     }
     epoch.remove_oldest(count)
 }
@@ -311,15 +331,21 @@ fn options(limit: u64) -> Options {
 
 /// Earlier runs that left frames, each with the time of its oldest one. Those without frames are deleted, those
 /// that cannot be opened are said and left alone.
-fn open_old(dir: &Path, current: u64, options: &Options) -> Result<Vec<(u64, Epoch)>, SpoolError> {
+fn open_old(
+    dir: &Path,
+    current: u64,
+    (options, names): (&Options, &Names),
+) -> Result<Vec<(u64, Epoch)>, SpoolError> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(|e| directory("list", dir, e))? {
         let entry = entry.map_err(|e| directory("list", dir, e))?;
         let name = entry.file_name();
         let id = name.to_str().filter(|n| n.len() == 16).and_then(|n| u64::from_str_radix(n, 16).ok());
         let Some(id) = id.filter(|id| *id != current) else { continue };
-        match Epoch::open(&entry.path(), id, options.clone()) {
-            Ok(epoch) if epoch.entries.is_empty() => remove_dir(epoch)?,
+        match Epoch::open(&entry.path(), id, options.clone(), names) {
+            Ok(epoch) if epoch.entries.is_empty() || epoch.readers.acknowledged_by_all().is_none() => {
+                remove_dir(epoch)?;
+            }
             Ok(mut epoch) => found.push((epoch.oldest_time(), epoch)),
             Err(error) => {
                 let path = entry.path();

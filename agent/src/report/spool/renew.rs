@@ -7,6 +7,9 @@
 //!
 //! The new directory is made beside and takes its place by its name; it says which one it stands for, so that an agent
 //! that is killed in between does not deliver both.
+//!
+//! Where several recommenders read the spool, the epoch goes on as it is for the others: what the one does not have is copied for it alone,
+//! and where this run's epoch is meant, a fresh one begins for all.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +20,8 @@ use evenkeel_proto::frame::{self, Decoder, Encoder, Visitor};
 use evenkeel_proto::v1;
 
 use super::epoch::Epoch;
-use super::{Lost, Spool, SpoolError, directory, epoch_dir, options, remove_dir};
+use super::readers::{Names, done_on_disk};
+use super::{Lost, MAX_EPOCHS, Spool, SpoolError, directory, epoch_dir, options, remove_dir};
 
 /// File that names the epoch a directory stands for.
 const INSTEAD_OF: &str = "instead-of";
@@ -35,6 +39,8 @@ pub(crate) struct Renewed {
     pub(crate) shift: u64,
     /// Frames that moved.
     pub(crate) frames: u64,
+    /// Nothing of the old epoch is left: no other recommender reads it.
+    pub(crate) is_whole: bool,
 }
 
 /// Frames that were coded against others which do not move, coded anew.
@@ -63,6 +69,17 @@ impl Recoder {
         Ok(())
     }
 
+    /// What codes frames to come anew that were coded against the last ones of an epoch; nothing where there are none.
+    fn behind(epoch: &mut Epoch) -> Result<Option<Self>, SpoolError> {
+        let Some(key) = epoch.entries.iter().rposition(|entry| entry.key) else { return Ok(None) };
+        let mut recoder = Self::default();
+        for at in key..epoch.entries.len() {
+            let entry = epoch.entries[at];
+            recoder.skip(&epoch.fetch(&entry)?)?;
+        }
+        Ok(Some(recoder))
+    }
+
     /// Codes a frame anew, against those before it that moved as well.
     pub(super) fn recode(&mut self, mut frame: v1::Frame) -> Result<v1::Frame, SpoolError> {
         self.samples.clear();
@@ -78,61 +95,134 @@ impl Recoder {
     }
 }
 
+/// Which epoch of a spool.
+#[derive(Clone, Copy)]
+enum Which {
+    Old(usize),
+    Current,
+}
+
 impl Spool {
-    /// Moves what was not acknowledged of an epoch to the epoch `new`; nothing where there is no such epoch.
+    /// What a recommender has not acknowledged of an epoch goes on for it as the epoch `new`; nothing where there is no such epoch. `next`
+    /// names this run's epoch from then on, where that is the one and others read it, too.
     ///
     /// # Errors
     /// When a file cannot be written; the old epoch is as it was then.
-    pub(crate) fn renew(&mut self, old: u64, new: u64) -> Result<Option<Renewed>, SpoolError> {
-        let options = options(self.limit);
-        let at = self.old.iter().position(|epoch| epoch.id == old);
-        let (dir, parent) = match at {
-            Some(at) => (self.old[at].dir.clone(), self.old[at].dir.parent().map(Path::to_path_buf)),
-            None if self.current.id == old => {
-                (self.current.dir.clone(), self.current.dir.parent().map(Path::to_path_buf))
-            }
+    pub(crate) fn renew(
+        &mut self,
+        reader: usize,
+        old: u64,
+        (new, next): (u64, u64),
+    ) -> Result<Option<Renewed>, SpoolError> {
+        let which = match self.old.iter().position(|epoch| epoch.id == old) {
+            Some(at) => Which::Old(at),
+            None if self.current.id == old => Which::Current,
             None => return Ok(None),
         };
-        let parent = parent.unwrap_or(dir);
-        let target = epoch_dir(&parent, new);
+        let is_whole = self.names.len() == 1;
+        let shift = self.which(which).readers.of(reader).acknowledged;
+        let stands_for = match is_whole {
+            true => format!("{old:016x}\n"),
+            false => format!("{old:016x} {}\n", self.names.get(reader).map_or("", String::as_str)),
+        };
+        let (frames, recoder) = self.copy(which, (new, shift), (!is_whole).then_some(reader), &stands_for)?;
+        let renewed = self.renewed(which, new, shift)?;
+        if is_whole {
+            let ended = match which {
+                Which::Old(at) => std::mem::replace(&mut self.old[at], renewed),
+                Which::Current => {
+                    // Frames to come are coded against those before until the next key frame.
+                    self.recoder = recoder;
+                    std::mem::replace(&mut self.current, renewed)
+                }
+            };
+            remove_dir(ended)?;
+        } else {
+            self.part(which, reader, renewed, next)?;
+        }
+        Ok(Some(Renewed { old, new, shift, frames, is_whole }))
+    }
+
+    fn which(&mut self, which: Which) -> &mut Epoch {
+        match which {
+            Which::Old(at) => &mut self.old[at],
+            Which::Current => &mut self.current,
+        }
+    }
+
+    /// Makes the new epoch's directory, for all recommenders or for one: how many frames are in it, and what codes those to come.
+    fn copy(
+        &mut self,
+        which: Which,
+        (new, shift): (u64, u64),
+        only: Option<usize>,
+        stands_for: &str,
+    ) -> Result<(u64, Option<Recoder>), SpoolError> {
+        let target = epoch_dir(&self.dir, new);
         let aside = target.with_extension(PART);
         if aside.exists() {
             fs::remove_dir_all(&aside).map_err(|e| directory("delete", &aside, e))?;
         }
-        let source = match at {
-            Some(at) => &mut self.old[at],
-            None => &mut self.current,
-        };
-        let shift = source.acknowledged;
+        let mut copy = Epoch::open(&aside, new, options(self.limit), &self.names)?;
         let mut lost = Vec::new();
-        let (frames, recoder) = {
-            let mut copy = Epoch::open(&aside, new, options.clone())?;
-            copy.slots.adopt(&source.slots, shift);
-            let moved = move_frames(source, &mut copy, &mut lost)?;
-            copy.next = copy.next.max(source.next - shift);
-            copy.seconds.sync()?;
-            copy.slots.save().map_err(|error| SpoolError::Slots { error })?;
-            fs::write(aside.join(INSTEAD_OF), format!("{old:016x}\n"))
-                .map_err(|e| directory("write in", &aside, e))?;
-            moved
-        };
+        let source = self.which(which);
+        copy.slots.adopt(&source.slots, shift);
+        let moved = move_frames(source, &mut copy, shift, &mut lost)?;
+        copy.next = copy.next.max(source.next - shift);
+        copy.seconds.sync()?;
+        copy.slots.save().map_err(|error| SpoolError::Slots { error })?;
+        if let Some(reader) = only {
+            copy.readers.only(reader)?;
+        }
+        drop(copy);
+        fs::write(aside.join(INSTEAD_OF), stands_for).map_err(|e| directory("write in", &aside, e))?;
         fs::rename(&aside, &target).map_err(|e| directory("rename", &aside, e))?;
-        let next = source.next - shift;
-        let mut renewed = Epoch::open(&target, new, options)?;
-        renewed.next = renewed.next.max(next);
-        // Under this name nothing was sent; what was under the other stays as it is.
-        (renewed.sent, renewed.told) = (renewed.next - 1, 0);
         self.news.lost.extend(lost);
-        let ended = match at {
-            Some(at) => std::mem::replace(&mut self.old[at], renewed),
-            None => {
-                // Frames to come are coded against those before until the next key frame.
-                self.recoder = recoder;
-                std::mem::replace(&mut self.current, renewed)
+        Ok(moved)
+    }
+
+    /// The new epoch, of which nothing was sent under this name; what was under the other stays as it is.
+    fn renewed(&mut self, which: Which, new: u64, shift: u64) -> Result<Epoch, SpoolError> {
+        let next = self.which(which).next - shift;
+        let mut renewed = Epoch::open(&epoch_dir(&self.dir, new), new, options(self.limit), &self.names)?;
+        renewed.next = renewed.next.max(next);
+        let last = renewed.next - 1;
+        renewed.readers.renewed(last);
+        Ok(renewed)
+    }
+
+    /// One recommender goes on with an epoch of its own, the others with the one there is.
+    fn part(&mut self, which: Which, reader: usize, own: Epoch, next: u64) -> Result<(), SpoolError> {
+        self.which(which).readers.done(reader)?;
+        let at = match which {
+            Which::Old(at) => at,
+            Which::Current => {
+                let mut fresh =
+                    Epoch::open(&epoch_dir(&self.dir, next), next, options(self.limit), &self.names)?;
+                fresh.slots.adopt(&self.current.slots, self.current.next - 1);
+                // The next frame is the first of its epoch, so it is coded against none.
+                self.recoder = match self.recoder.take() {
+                    Some(Recoder { decoder, .. }) => Some(Recoder { decoder, ..Recoder::default() }),
+                    None => Recoder::behind(&mut self.current)?,
+                };
+                self.old.push(std::mem::replace(&mut self.current, fresh));
+                self.old.len() - 1
             }
         };
-        remove_dir(ended)?;
-        Ok(Some(Renewed { old, new, shift, frames }))
+        if own.is_delivered() {
+            remove_dir(own)?;
+        } else {
+            self.old.insert(at + 1, own);
+        }
+        if self.old[at].is_delivered() {
+            remove_dir(self.old.remove(at))?;
+        } else {
+            self.old[at].release()?;
+        }
+        while self.old.len() > MAX_EPOCHS {
+            self.drop_epoch(0)?;
+        }
+        Ok(())
     }
 
     /// Begins this run's epoch anew after somebody deleted its directory: what was in it is lost, and told.
@@ -140,29 +230,30 @@ impl Spool {
     /// # Errors
     /// When the new directory cannot be made.
     pub(crate) fn start_over(&mut self, new: u64) -> Result<(), SpoolError> {
-        let parent = self.current.dir.parent().map_or_else(|| self.current.dir.clone(), Path::to_path_buf);
-        fs::create_dir_all(&parent).map_err(|e| directory("create", &parent, e))?;
-        let mut fresh = Epoch::open(&epoch_dir(&parent, new), new, options(self.limit))?;
+        fs::create_dir_all(&self.dir).map_err(|e| directory("create", &self.dir, e))?;
+        let mut fresh = Epoch::open(&epoch_dir(&self.dir, new), new, options(self.limit), &self.names)?;
         fresh.slots.adopt(&self.current.slots, self.current.next - 1);
         let ended = std::mem::replace(&mut self.current, fresh);
         self.recoder = None;
-        let unacknowledged = ended.entries.iter().find(|entry| entry.last > ended.acknowledged);
+        let acknowledged = ended.acknowledged();
+        let unacknowledged = ended.entries.iter().find(|entry| entry.last > acknowledged);
         if let (Some(first), Some(last)) = (unacknowledged, ended.entries.back()) {
             // The frame whose writing told of the deletion was told as lost by itself.
             self.news.lost.retain(|lost| lost.epoch != ended.id || lost.last < first.first);
-            self.news.lost.push(Lost { epoch: ended.id, first: first.first, last: last.last });
+            let elsewhere = last.last <= ended.readers.acknowledged_by_one();
+            self.news.lost.push(Lost { epoch: ended.id, first: first.first, last: last.last, elsewhere });
         }
         Ok(())
     }
 }
 
-/// Copies every frame behind the last acknowledged one; how many, and what codes those to come.
+/// Copies every frame behind `shift`; how many, and what codes those to come.
 fn move_frames(
     source: &mut Epoch,
     copy: &mut Epoch,
+    shift: u64,
     lost: &mut Vec<Lost>,
 ) -> Result<(u64, Option<Recoder>), SpoolError> {
-    let shift = source.acknowledged;
     let mut recoder: Option<Recoder> = None;
     let mut frames = 0;
     for at in 0..source.entries.len() {
@@ -171,7 +262,7 @@ fn move_frames(
             Ok(frame) => frame,
             Err(error) => {
                 tracing::warn!(%error, sequence = entry.last, "a spooled frame is lost");
-                lost.push(Lost { epoch: source.id, first: entry.first, last: entry.last });
+                lost.push(Lost { epoch: source.id, first: entry.first, last: entry.last, elsewhere: false });
                 continue;
             }
         };
@@ -194,19 +285,21 @@ fn move_frames(
 }
 
 /// Finishes what a kill interrupted: directories that are not complete go, and those that others stand for.
-pub(super) fn settle(dir: &Path) -> Result<(), SpoolError> {
+pub(super) fn settle(dir: &Path, names: &Names) -> Result<(), SpoolError> {
     let entries = fs::read_dir(dir).map_err(|e| directory("list", dir, e))?;
     for path in entries.flatten().map(|entry| entry.path()) {
         if path.extension().is_some_and(|ending| ending == PART) {
             fs::remove_dir_all(&path).map_err(|e| directory("delete", &path, e))?;
         }
         let Ok(text) = fs::read_to_string(path.join(INSTEAD_OF)) else { continue };
-        let old = text.trim();
+        let (old, whom) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
         if old.len() != 16 || u64::from_str_radix(old, 16).is_err() {
             continue;
         }
         let old = dir.join(old);
-        if old.exists() {
+        if !whom.is_empty() {
+            done_on_disk(&old, whom, names)?;
+        } else if old.exists() {
             fs::remove_dir_all(&old).map_err(|e| directory("delete", &old, e))?;
         }
     }

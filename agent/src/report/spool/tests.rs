@@ -30,6 +30,11 @@ impl Visitor for Tally {
     }
 }
 
+/// Addresses of so many recommenders.
+pub(super) fn names(readers: usize) -> Vec<String> {
+    (0..readers).map(|reader| format!("http://r-{reader}:1")).collect()
+}
+
 /// Fills a spool with seconds `1..=seconds` of `slots` containers.
 struct Filler {
     framer: Framer,
@@ -40,7 +45,7 @@ struct Filler {
 
 impl Filler {
     fn new(dir: &Path, epoch: u64, limit: u64, slots: u32) -> Self {
-        let spool = Spool::open(dir, epoch, limit).unwrap();
+        let spool = Spool::open(dir, epoch, limit, &names(1)).unwrap();
         Self { framer: Framer::default(), spool, slots, second: 0 }
     }
 
@@ -84,9 +89,9 @@ fn acknowledged_runs_are_deleted_and_the_one_in_progress_stays() {
     let dir = tempfile::tempdir().unwrap();
     let mut filler = Filler::new(dir.path(), EPOCH, 8 << 20, 3);
     filler.fill(130);
-    filler.spool.read(EPOCH, 0, usize::MAX, usize::MAX);
+    filler.spool.read(0, EPOCH, 0, usize::MAX, usize::MAX);
     for (acknowledged, first_kept) in [(0, 1), (59, 1), (60, 61), (119, 61), (120, 121), (130, 121)] {
-        filler.spool.acknowledge(EPOCH, acknowledged).unwrap();
+        filler.spool.acknowledge(0, EPOCH, acknowledged).unwrap();
         assert_eq!(filler.tally().1[0].0, first_kept, "after {acknowledged}");
     }
     // Slots are known although the frame that announced them is gone.
@@ -98,7 +103,7 @@ fn seconds_never_sent_are_folded_exactly_and_others_are_not() {
     let dir = tempfile::tempdir().unwrap();
     let mut filler = Filler::new(dir.path(), EPOCH, 8 << 20, 5);
     filler.fill(305);
-    assert_eq!(filler.spool.read(EPOCH, 0, 70, usize::MAX).len(), 70);
+    assert_eq!(filler.spool.read(0, EPOCH, 0, 70, usize::MAX).len(), 70);
     let folded = fold::fold_oldest(&mut filler.spool.current).unwrap();
     // 121..=300: what was sent ends inside the second run, the last run may still grow.
     assert_eq!(folded, Some(fold::Folded { frames: 180, left_out: vec![] }));
@@ -111,15 +116,15 @@ fn seconds_never_sent_are_folded_exactly_and_others_are_not() {
     assert_eq!(ranges, want);
     // An earlier run's frames are as they were.
     drop(filler);
-    let mut spool = Spool::open(dir.path(), EPOCH + 1, 8 << 20).unwrap();
-    assert_eq!(spool.epochs(), [EPOCH, EPOCH + 1]);
+    let mut spool = Spool::open(dir.path(), EPOCH + 1, 8 << 20, &names(1)).unwrap();
+    assert_eq!(spool.epochs(0), [EPOCH, EPOCH + 1]);
     assert_eq!(spool.announcements(EPOCH).len(), 5);
     assert_eq!(tally(&mut spool, EPOCH, 0), (whole(5, 305), want));
     // Delivered, it goes.
-    spool.resume(EPOCH, 300).unwrap();
-    assert_eq!(spool.epochs().len(), 2);
-    spool.acknowledge(EPOCH, 305).unwrap();
-    assert_eq!(spool.epochs(), [EPOCH + 1]);
+    spool.resume(0, EPOCH, 300).unwrap();
+    assert_eq!(spool.epochs(0).len(), 2);
+    spool.acknowledge(0, EPOCH, 305).unwrap();
+    assert_eq!(spool.epochs(0), [EPOCH + 1]);
     assert!(!dir.path().join(format!("{EPOCH:016x}")).exists());
 }
 
@@ -128,9 +133,9 @@ fn after_a_handshake_what_did_not_arrive_may_be_folded() {
     let dir = tempfile::tempdir().unwrap();
     let mut filler = Filler::new(dir.path(), EPOCH, 8 << 20, 2);
     filler.fill(185);
-    assert_eq!(filler.spool.read(EPOCH, 0, 185, usize::MAX).len(), 185);
+    assert_eq!(filler.spool.read(0, EPOCH, 0, 185, usize::MAX).len(), 185);
     assert_eq!(fold::fold_oldest(&mut filler.spool.current).unwrap(), None);
-    filler.spool.resume(EPOCH, 60).unwrap();
+    filler.spool.resume(0, EPOCH, 60).unwrap();
     assert_eq!(
         fold::fold_oldest(&mut filler.spool.current).unwrap(),
         Some(fold::Folded { frames: 120, left_out: vec![] })
@@ -153,7 +158,7 @@ fn a_full_spool_folds_what_was_not_sent_and_drops_the_oldest_of_what_was() {
         if folded > 0 {
             // From the first fold on everything is sent at once, and may no longer be folded.
             assert!(news.folded == folded || news.folded == 0);
-            filler.spool.read(EPOCH, 0, usize::MAX, usize::MAX);
+            filler.spool.read(0, EPOCH, 0, usize::MAX, usize::MAX);
         }
         assert!(filler.second < 100_000, "nothing is ever dropped");
     }
@@ -177,8 +182,8 @@ fn an_ended_slot_is_forgotten_with_the_last_frame_that_may_speak_of_it() {
     filler.slots = 1;
     filler.fill(60);
     assert_eq!(filler.spool.announcements(EPOCH).len(), 2);
-    filler.spool.read(EPOCH, 0, usize::MAX, usize::MAX);
-    filler.spool.acknowledge(EPOCH, 70).unwrap();
+    filler.spool.read(0, EPOCH, 0, usize::MAX, usize::MAX);
+    filler.spool.acknowledge(0, EPOCH, 70).unwrap();
     assert_eq!(filler.spool.announcements(EPOCH).len(), 1);
 }
 
@@ -191,9 +196,9 @@ fn only_so_many_earlier_runs_are_kept() {
         let frame = filler.framer.frame(&first_tick(epoch * 100, 1..2), &[], Vec::new()).unwrap();
         filler.spool.append(frame).unwrap();
     }
-    let mut spool = Spool::open(dir.path(), 1000, 8 << 20).unwrap();
+    let mut spool = Spool::open(dir.path(), 1000, 8 << 20, &names(1)).unwrap();
     assert_eq!(spool.take_news().lost.len(), 1);
-    assert_eq!((spool.epochs().len(), spool.epochs()[0]), (MAX_EPOCHS + 1, 3));
+    assert_eq!((spool.epochs(0).len(), spool.epochs(0)[0]), (MAX_EPOCHS + 1, 3));
 }
 
 /// A recommender that counts whatever comes next in the sequence, once.
@@ -257,24 +262,24 @@ proptest! {
             match step {
                 Step::Fill(seconds) => drop(filler.fill(seconds)),
                 Step::Send(sent, arrived) => {
-                    let frames = filler.spool.read(EPOCH, at, sent, usize::MAX);
+                    let frames = filler.spool.read(0, EPOCH, at, sent, usize::MAX);
                     at = frames.last().map_or(at, |f| f.sequence);
                     frames.iter().take(arrived).for_each(|f| counter.take(f));
                     if arrived < frames.len() {
-                        filler.spool.resume(EPOCH, counter.last).unwrap();
+                        filler.spool.resume(0, EPOCH, counter.last).unwrap();
                         at = counter.last;
                     }
                 }
                 Step::Greet => {
-                    filler.spool.resume(EPOCH, counter.last).unwrap();
+                    filler.spool.resume(0, EPOCH, counter.last).unwrap();
                     at = counter.last;
                 }
-                Step::Acknowledge => filler.spool.acknowledge(EPOCH, counter.last).unwrap(),
+                Step::Acknowledge => filler.spool.acknowledge(0, EPOCH, counter.last).unwrap(),
                 Step::Fold => drop(fold::fold_oldest(&mut filler.spool.current).unwrap()),
                 Step::Restart => {
                     let Filler { framer, spool, slots, second } = filler;
                     drop(spool);
-                    let spool = Spool::open(dir.path(), EPOCH, 8 << 20).unwrap();
+                    let spool = Spool::open(dir.path(), EPOCH, 8 << 20, &names(1)).unwrap();
                     filler = Filler { framer, spool, slots, second };
                 }
             }
@@ -295,11 +300,11 @@ fn a_renewed_epoch_has_every_second_that_was_not_acknowledged_and_no_other() {
         let dir = tempfile::tempdir().unwrap();
         let mut filler = Filler::new(dir.path(), EPOCH, 8 << 20, 3);
         filler.fill(130);
-        filler.spool.read(EPOCH, 0, usize::MAX, usize::MAX);
-        filler.spool.acknowledge(EPOCH, acknowledged).unwrap();
-        let renewed = filler.spool.renew(EPOCH, NEW).unwrap().unwrap();
+        filler.spool.read(0, EPOCH, 0, usize::MAX, usize::MAX);
+        filler.spool.acknowledge(0, EPOCH, acknowledged).unwrap();
+        let renewed = filler.spool.renew(0, EPOCH, (NEW, NEW + 1)).unwrap().unwrap();
         assert_eq!((renewed.shift, renewed.frames), (acknowledged, 130 - acknowledged));
-        assert_eq!(filler.spool.epochs(), [NEW], "it is this run's epoch now");
+        assert_eq!(filler.spool.epochs(0), [NEW], "it is this run's epoch now");
         // Coded against frames before the renewal, in no key frame.
         for _ in 0..5 {
             filler.second += 1;
@@ -314,8 +319,8 @@ fn a_renewed_epoch_has_every_second_that_was_not_acknowledged_and_no_other() {
         assert_eq!(filler.spool.take_news().lost, []);
         // The next run finds the same.
         drop(filler);
-        let mut spool = Spool::open(dir.path(), NEW + 1, 8 << 20).unwrap();
-        assert_eq!(spool.epochs(), [NEW, NEW + 1]);
+        let mut spool = Spool::open(dir.path(), NEW + 1, 8 << 20, &names(1)).unwrap();
+        assert_eq!(spool.epochs(0), [NEW, NEW + 1]);
         assert_eq!(tally(&mut spool, NEW, 0).1.len() as u64, left);
         assert_eq!(spool.announcements(NEW).len(), 3);
     }
@@ -325,19 +330,19 @@ fn a_renewed_epoch_has_every_second_that_was_not_acknowledged_and_no_other() {
 fn an_earlier_runs_epoch_is_renewed_too_and_a_kill_in_between_leaves_one_of_both() {
     let dir = tempfile::tempdir().unwrap();
     Filler::new(dir.path(), EPOCH, 8 << 20, 3).fill(100);
-    let mut spool = Spool::open(dir.path(), 8, 8 << 20).unwrap();
-    spool.resume(EPOCH, 40).unwrap();
-    let ahead = spool.resume(EPOCH, 101);
+    let mut spool = Spool::open(dir.path(), 8, 8 << 20, &names(1)).unwrap();
+    spool.resume(0, EPOCH, 40).unwrap();
+    let ahead = spool.resume(0, EPOCH, 101);
     assert!(matches!(ahead, Err(SpoolError::Ahead { epoch: EPOCH, claimed: 101, sent: 100 })), "{ahead:?}");
-    assert_eq!(spool.renew(EPOCH, 9).unwrap().map(|renewed| renewed.frames), Some(60));
-    assert_eq!(spool.renew(EPOCH, 10).unwrap(), None, "it is no more");
-    assert_eq!(spool.epochs(), [9, 8]);
+    assert_eq!(spool.renew(0, EPOCH, (9, 90)).unwrap().map(|renewed| renewed.frames), Some(60));
+    assert_eq!(spool.renew(0, EPOCH, (10, 100)).unwrap(), None, "it is no more");
+    assert_eq!(spool.epochs(0), [9, 8]);
     drop(spool);
     // As if it had been killed before the old one was deleted, and while a third was made.
     fs::create_dir(epoch_dir(dir.path(), EPOCH)).unwrap();
     fs::create_dir(epoch_dir(dir.path(), 12).with_extension(renew::PART)).unwrap();
-    let mut spool = Spool::open(dir.path(), 13, 8 << 20).unwrap();
-    assert_eq!(spool.epochs(), [9, 13]);
+    let mut spool = Spool::open(dir.path(), 13, 8 << 20, &names(1)).unwrap();
+    assert_eq!(spool.epochs(0), [9, 13]);
     assert_eq!(tally(&mut spool, 9, 0).1.len(), 60);
     assert!(!epoch_dir(dir.path(), EPOCH).exists());
     assert!(!epoch_dir(dir.path(), 12).with_extension(renew::PART).exists());
@@ -349,8 +354,8 @@ fn a_deleted_spool_is_noticed_and_begun_anew() {
     let at = dir.path().join("state/spool");
     let mut filler = Filler::new(&at, EPOCH, 8 << 20, 3);
     filler.fill(10);
-    filler.spool.read(EPOCH, 0, usize::MAX, usize::MAX);
-    filler.spool.acknowledge(EPOCH, 4).unwrap();
+    filler.spool.read(0, EPOCH, 0, usize::MAX, usize::MAX);
+    filler.spool.acknowledge(0, EPOCH, 4).unwrap();
     fs::remove_dir_all(dir.path().join("state")).unwrap();
     let frame = filler.framer.frame(&tick(11, 1..4), &[], Vec::new()).unwrap();
     let refused = filler.spool.append(frame);

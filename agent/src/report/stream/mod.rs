@@ -2,8 +2,11 @@
 //!
 //! Owned here: the connection, the handshake of each epoch, credits, what a refusal means. Not owned: which frames
 //! there are (`spool`). Nothing is held here that a lost connection could lose: after each handshake everything
-//! starts from the sequence number the recommender states.
+//! starts from the sequence number the recommender states. Each recommender has a client of its own; what changes this node is taken from the
+//! one that leads (`leaders`).
 
+#[cfg(test)]
+mod several_tests;
 #[cfg(test)]
 mod tests;
 mod token;
@@ -29,11 +32,12 @@ use tonic::{Code, Status, Streaming};
 
 use super::backoff::Backoff;
 use super::canonical;
+use super::leaders::Leaders;
 use super::outbox::Outbox;
 use super::spool::{Renewed, SpoolError};
 use crate::decisions::Decisions;
 use crate::overlay;
-use crate::shared::Context;
+use crate::shared::{Context, StreamState};
 use crate::trust::membership::NewCertificate;
 use token::Token;
 
@@ -58,7 +62,10 @@ pub(super) struct Client {
     context: Arc<Context>,
     outbox: Arc<Outbox>,
     decisions: Arc<Decisions>,
+    /// Place of the recommender in the configuration.
+    at: usize,
     address: String,
+    leaders: Arc<Leaders>,
 }
 
 /// One connection.
@@ -98,13 +105,15 @@ enum Next {
 }
 
 impl Client {
+    /// Of the recommender at a place of the configuration.
     pub(super) fn new(
         context: Arc<Context>,
         outbox: Arc<Outbox>,
         decisions: Arc<Decisions>,
-        address: String,
+        (at, leaders): (usize, Arc<Leaders>),
     ) -> Self {
-        Self { context, outbox, decisions, address }
+        let address = context.config.stream.recommenders.get(at).cloned().unwrap_or_default();
+        Self { context, outbox, decisions, at, address, leaders }
     }
 
     /// Connects and delivers until the agent stops.
@@ -113,7 +122,10 @@ impl Client {
         while !self.context.enforce.stop.is_set() {
             let mut greeted = false;
             let Err(error) = self.session(&mut greeted).await;
-            self.context.pods.cut();
+            if self.leaders.follows(self.at, Instant::now()) {
+                self.context.pods.cut();
+            }
+            self.leaders.cut(self.at);
             if greeted {
                 backoff.reset();
             }
@@ -135,11 +147,14 @@ impl Client {
 
     /// The recommender claims more of an epoch than it was sent: what it does not have goes on under another name.
     async fn renew(&self, epoch: u64, why: &anyhow::Error) {
-        let renewed = match super::new_epoch() {
-            Ok(new) => self.outbox.with_later(move |spool| spool.renew(epoch, new)).await.map_err(Into::into),
+        let at = self.at;
+        let renewed = match super::new_epoch().and_then(|new| Ok((new, super::new_epoch()?))) {
+            Ok(new) => {
+                self.outbox.with_later(move |spool| spool.renew(at, epoch, new)).await.map_err(Into::into)
+            }
             Err(error) => Err(error),
         };
-        let Renewed { old, new, shift, frames } = match renewed {
+        let Renewed { old, new, shift, frames, is_whole } = match renewed {
             Ok(Some(renewed)) => renewed,
             Ok(None) => return,
             Err(error) => {
@@ -150,14 +165,13 @@ impl Client {
                 return;
             }
         };
-        if let Some(kept) = self.decisions.kept() {
+        if let Some(kept) = self.decisions.kept().filter(|_| is_whole) {
             kept.moved(old, new, shift);
         }
-        let mut state = lock(&self.context.stats.stream);
-        if state.epoch.unwrap_or(self.context.epoch) == old {
-            (state.epoch, state.last_acknowledged) = (Some(new), 0);
+        let before = lock(&self.context.stats.epoch).replace(self.current());
+        if before.unwrap_or(self.context.epoch) == old {
+            self.context.stats.streams.renew();
         }
-        drop(state);
         self.context.stats.epochs_renewed.add(1);
         let reason = format!(
             "{why:#}: this machine was set back to an earlier state, or somebody else spoke in its name; the {frames} frames \
@@ -174,16 +188,17 @@ impl Client {
 
     fn disconnected(&self, error: &anyhow::Error, was_connected: bool, wait: Duration) {
         let text = format!("{error:#}");
-        let mut state = lock(&self.context.stats.stream);
-        state.connected = false;
+        let before = self.state(|state| {
+            (state.connected, state.leads) = (false, false);
+            state.last_error.replace(text.clone())
+        });
         // The same failure again and again is said once.
-        if was_connected || state.last_error.as_deref() != Some(text.as_str()) {
+        if was_connected || before.as_ref() != Some(&text) {
             tracing::warn!(
                 address = self.address, error = text, retry_in = ?wait,
                 "no stream to the recommender; frames are spooled"
             );
         }
-        state.last_error = Some(text);
     }
 
     /// One connection from beginning to end; ends only in an error.
@@ -222,7 +237,7 @@ impl Client {
 
     /// The oldest epoch with something to deliver.
     fn next_epoch(&self) -> u64 {
-        let epochs = self.outbox.with(|spool| spool.epochs());
+        let epochs = self.outbox.with(|spool| spool.epochs(self.at));
         epochs.first().copied().unwrap_or_else(|| self.current())
     }
 
@@ -231,8 +246,42 @@ impl Client {
         self.outbox.with(|spool| spool.current())
     }
 
-    /// Takes recommended requests, which are in canonical cores.
+    /// What status says of this stream.
+    fn state<T>(&self, work: impl FnOnce(&mut StreamState) -> T) -> T {
+        self.context.stats.streams.with(self.at, work)
+    }
+
+    /// Whether what changes this node is taken from this recommender.
+    fn is_followed(&self) -> bool {
+        let leads = self.leaders.follows(self.at, Instant::now());
+        self.state(|state| state.leads = leads);
+        leads
+    }
+
+    /// The recommender says whether it leads.
+    fn leading(&self, said: Option<&v1::Leading>) {
+        if self.leaders.says(self.at, said, Instant::now()) {
+            // What another one began to tell is told anew.
+            self.context.pods.cut();
+            let (term, leader) = said.map(|said| (said.term, said.leader.clone())).unwrap_or_default();
+            tracing::info!(address = self.address, leader, term, "what changes this node is taken from here");
+        }
+        self.is_followed();
+    }
+
+    /// Takes what the leader says of this node's pods.
+    fn take_pods(&self, told: v1::NodePods) {
+        if self.is_followed() {
+            self.context.pods.take(told);
+        }
+    }
+
+    /// Takes recommended requests of the leader, which are in canonical cores.
     fn take_overlay(&self, mut word: v1::Overlay) {
+        if !self.is_followed() {
+            tracing::debug!(address = self.address, "ignoring requests of a recommender that does not lead");
+            return;
+        }
         let factor = self.context.config.cpu_factor;
         for entry in &mut word.entries {
             entry.cpu_request_milli = entry.cpu_request_milli.map(|milli| factor.physical(milli));
@@ -282,7 +331,8 @@ impl Client {
                 Some(Response::Ack(ack)) => self.acknowledge(ack.epoch, ack.last_seq).await?,
                 Some(Response::Refused(refused)) => self.refused(&refused).await?,
                 Some(Response::Overlay(word)) => self.take_overlay(word),
-                Some(Response::Pods(told)) => self.context.pods.take(told),
+                Some(Response::Pods(told)) => self.take_pods(told),
+                Some(Response::Leading(said)) => self.leading(Some(&said)),
                 Some(Response::Ping(_)) => self.pong(connection).await?,
                 Some(Response::Disbelieved(said)) => self.disbelieved(said),
                 Some(Response::Renewed(answer)) => self.renewed(connection, answer),
@@ -299,22 +349,24 @@ impl Client {
         resume: &v1::Resume,
         config: Arc<evenkeel_enforce::config::Config>,
     ) -> anyhow::Result<Delivery> {
-        let (epoch, last) = (resume.epoch, resume.last_seq);
-        self.outbox.with_later(move |spool| spool.resume(epoch, last)).await?;
+        let (epoch, last, at) = (resume.epoch, resume.last_seq, self.at);
+        self.leading(resume.leading.as_ref());
+        self.outbox.with_later(move |spool| spool.resume(at, epoch, last)).await?;
         self.arrived(epoch, last);
         let current = epoch == self.current();
         if current && last > 0 && !resume.knows_slots {
             // It kept the number but not what later frames are coded against.
             self.outbox.want_key();
         }
-        let mut state = lock(&self.context.stats.stream);
-        if !state.connected {
+        let was_connected = self.state(|state| {
+            state.last_error = None;
+            if current {
+                state.last_acknowledged = last;
+            }
+            std::mem::replace(&mut state.connected, true)
+        });
+        if !was_connected {
             tracing::info!(address = self.address, last, "stream to the recommender stands");
-        }
-        state.connected = true;
-        state.last_error = None;
-        if current {
-            state.last_acknowledged = last;
         }
         Ok(Delivery {
             epoch,
@@ -343,7 +395,7 @@ impl Client {
                     let message = message.context("the recommender ended the stream")?;
                     self.answered(connection, delivery, message).await?;
                 }
-                () = self.outbox.appended.notified(), if delivery.current => {}
+                () = self.outbox.appended(self.at), if delivery.current => {}
                 () = tokio::time::sleep(connection.token.due()) => {
                     if let Some(renewal) = connection.token.renewal() {
                         let message = Some(Request::Renewal(renewal));
@@ -361,9 +413,11 @@ impl Client {
             return Ok(Next::Greet);
         }
         while delivery.outstanding.len() < delivery.credits {
-            let (epoch, at) = (delivery.epoch, delivery.at);
+            let (epoch, at, reader) = (delivery.epoch, delivery.at, self.at);
+            // It goes on under another name where another recommender's client had to begin one.
+            delivery.current = epoch == self.current();
             let max = BATCH_FRAMES.min(delivery.credits - delivery.outstanding.len());
-            let read = self.outbox.with_later(move |s| Ok(s.read(epoch, at, max, BATCH_BYTES))).await;
+            let read = self.outbox.with_later(move |s| Ok(s.read(reader, epoch, at, max, BATCH_BYTES))).await;
             let mut frames = read?;
             let Some(first) = frames.first() else {
                 let done = !delivery.current && delivery.outstanding.is_empty();
@@ -410,7 +464,8 @@ impl Client {
                 self.refused(&refused).await?;
             }
             Some(Response::Overlay(word)) => self.take_overlay(word),
-            Some(Response::Pods(told)) => self.context.pods.take(told),
+            Some(Response::Pods(told)) => self.take_pods(told),
+            Some(Response::Leading(said)) => self.leading(Some(&said)),
             Some(Response::Ping(_)) => self.pong(connection).await?,
             Some(Response::Disbelieved(said)) => self.disbelieved(said),
             Some(Response::Renewed(answer)) => self.renewed(connection, answer),
@@ -430,7 +485,7 @@ impl Client {
 
     /// When the token ends; 0 where it does not.
     fn token_ends(&self, at: u64) {
-        lock(&self.context.stats.stream).token_ends = Some(at).filter(|at| *at > 0);
+        self.state(|state| state.token_ends = Some(at).filter(|at| *at > 0));
     }
 
     /// Somebody else speaks in this node's name: this agent lives.
@@ -441,28 +496,25 @@ impl Client {
 
     /// Part of what this node said is not believed: kept for the status, and each reason told once.
     fn disbelieved(&self, said: v1::Disbelieved) {
-        let mut state = lock(&self.context.stats.stream);
+        let before = self.state(|state| std::mem::replace(&mut state.dropped, said.dropped.clone()));
         for v1::Dropped { reason, count, remedy } in &said.dropped {
-            if !state.dropped.iter().any(|known| known.reason == *reason) {
+            if !before.iter().any(|known| known.reason == *reason) {
                 tracing::warn!(reason, count, remedy, "the recommender does not take in what this node says");
             }
         }
-        state.dropped = said.dropped;
     }
 
     async fn acknowledge(&self, epoch: u64, last: u64) -> anyhow::Result<()> {
-        self.outbox.with_later(move |spool| spool.acknowledge(epoch, last)).await?;
+        let at = self.at;
+        self.outbox.with_later(move |spool| spool.acknowledge(at, epoch, last)).await?;
         self.arrived(epoch, last);
         if epoch == self.current() {
-            let mut state = lock(&self.context.stats.stream);
-            let newly = last.saturating_sub(state.last_acknowledged);
-            state.last_acknowledged = state.last_acknowledged.max(last);
-            self.context.stats.frames_acknowledged.add(newly);
+            self.context.stats.frames_acknowledged.add(self.context.stats.streams.acknowledged(at, last));
         }
         Ok(())
     }
 
-    /// What frames up to `last` carried is with the recommender.
+    /// What frames up to `last` carried is with one recommender: another one gets it with the frame.
     fn arrived(&self, epoch: u64, last: u64) {
         if let Some(kept) = self.decisions.kept() {
             kept.acknowledged(epoch, last);

@@ -21,20 +21,20 @@ use crate::report::test_support::{configured, context, first_tick, tick};
 
 /// What the recommender knows of one epoch.
 #[derive(Default)]
-struct Known {
-    last: u64,
-    decoder: Decoder,
-    counted: Counted,
-    slots: BTreeSet<u32>,
+pub(super) struct Known {
+    pub(super) last: u64,
+    pub(super) decoder: Decoder,
+    pub(super) counted: Counted,
+    pub(super) slots: BTreeSet<u32>,
     /// A sample came for a slot that had not been announced.
-    strangers: usize,
+    pub(super) strangers: usize,
 }
 
 #[derive(Default)]
-struct Counted {
-    seconds: BTreeMap<(u32, u64), u32>,
+pub(super) struct Counted {
+    pub(super) seconds: BTreeMap<(u32, u64), u32>,
     /// Samples of the frame being decoded.
-    fresh: Vec<(u32, u64)>,
+    pub(super) fresh: Vec<(u32, u64)>,
 }
 
 impl Visitor for Counted {
@@ -45,26 +45,30 @@ impl Visitor for Counted {
 }
 
 #[derive(Default)]
-struct State {
-    epochs: BTreeMap<u64, Known>,
+pub(super) struct State {
+    pub(super) epochs: BTreeMap<u64, Known>,
     /// After how many frames the next connections are cut, and whether the last frame is still counted.
-    cuts: Vec<(usize, bool)>,
-    refuse: BTreeSet<u64>,
-    refused: usize,
+    pub(super) cuts: Vec<(usize, bool)>,
+    pub(super) refuse: BTreeSet<u64>,
+    pub(super) refused: usize,
     /// Epochs that take nothing any more.
-    over: BTreeSet<u64>,
-    hellos: usize,
+    pub(super) over: BTreeSet<u64>,
+    pub(super) hellos: usize,
     /// When the next streams' tokens end, and the newer ones that came.
-    token_ends: u64,
-    renewed: Vec<String>,
+    pub(super) token_ends: u64,
+    pub(super) renewed: Vec<String>,
+    /// Whether it says that it leads.
+    pub(super) leading: Option<v1::Leading>,
+    /// What it says with its next answers.
+    pub(super) says: Vec<Response>,
     /// What the last one said the node has to give.
-    allocatable: BTreeMap<String, String>,
+    pub(super) allocatable: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Default)]
-struct Fake {
-    state: Arc<Mutex<State>>,
-    changed: Arc<tokio::sync::Notify>,
+pub(super) struct Fake {
+    pub(super) state: Arc<Mutex<State>>,
+    pub(super) changed: Arc<tokio::sync::Notify>,
 }
 
 type Replies = mpsc::Sender<Result<v1::StreamResponse, Status>>;
@@ -106,6 +110,8 @@ impl Fake {
                 }
                 Some(Request::Pong(_)) | None => Vec::new(),
             };
+            let said = std::mem::take(&mut lock(&self.state).says);
+            let answers = answers.into_iter().chain(said);
             for message in answers {
                 if replies.send(Ok(v1::StreamResponse { message: Some(message) })).await.is_err() {
                     return;
@@ -125,6 +131,7 @@ impl Fake {
             credits: 16,
             knows_slots: known.is_some_and(|k| !k.slots.is_empty()),
             token_ends: state.token_ends,
+            leading: state.leading.clone(),
         })
     }
 
@@ -152,7 +159,7 @@ impl Fake {
     }
 
     /// Waits until the recommender has all of an epoch up to `last`.
-    async fn reaches(&self, epoch: u64, last: u64) {
+    pub(super) async fn reaches(&self, epoch: u64, last: u64) {
         let reached = async {
             while lock(&self.state).epochs.get(&epoch).is_none_or(|k| k.last < last) {
                 self.changed.notified().await;
@@ -177,7 +184,7 @@ impl IngestService for Fake {
 }
 
 /// A served fake and where it listens.
-async fn fake() -> (Fake, String) {
+pub(super) async fn fake() -> (Fake, String) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let fake = Fake::default();
@@ -187,30 +194,38 @@ async fn fake() -> (Fake, String) {
     (fake, address)
 }
 
-struct Agent {
-    context: Arc<Context>,
-    outbox: Arc<Outbox>,
-    framer: Framer,
-    second: u64,
-    client: Option<tokio::task::JoinHandle<()>>,
+pub(super) struct Agent {
+    pub(super) context: Arc<Context>,
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) framer: Framer,
+    pub(super) second: u64,
+    pub(super) clients: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl Agent {
     fn new(dir: &std::path::Path, epoch: u64, address: &str) -> Self {
-        let context = context(dir, epoch, address);
-        let spool = Spool::open(&dir.join("spool"), epoch, 8 << 20).unwrap();
-        let outbox = Arc::new(Outbox::new(spool));
-        Self { context, outbox, framer: Framer::default(), second: 0, client: None }
+        Self::with(dir, context(dir, epoch, address))
     }
 
-    fn connect(&mut self) {
+    pub(super) fn with(dir: &std::path::Path, context: Arc<Context>) -> Self {
+        let epoch = context.epoch;
+        let names = context.config.stream.recommenders.clone();
+        let spool = Spool::open(&dir.join("spool"), epoch, 8 << 20, &names).unwrap();
+        let outbox = Arc::new(Outbox::new(spool, names.len()));
+        Self { context, outbox, framer: Framer::default(), second: 0, clients: Vec::new() }
+    }
+
+    pub(super) fn connect(&mut self) {
         let decisions = Arc::new(Decisions::in_memory(Some(Kept::in_memory(1))));
-        let address = self.context.config.stream.recommender.clone().unwrap();
-        let client = Client::new(Arc::clone(&self.context), Arc::clone(&self.outbox), decisions, address);
-        self.client = Some(tokio::spawn(client.run()));
+        let leaders = Arc::new(Leaders::default());
+        for at in 0..self.context.config.stream.recommenders.len() {
+            let (context, outbox) = (Arc::clone(&self.context), Arc::clone(&self.outbox));
+            let client = Client::new(context, outbox, Arc::clone(&decisions), (at, Arc::clone(&leaders)));
+            self.clients.push(tokio::spawn(client.run()));
+        }
     }
 
-    fn report(&mut self, seconds: u64) -> u64 {
+    pub(super) fn report(&mut self, seconds: u64) -> u64 {
         for _ in 0..seconds {
             self.second += 1;
             let make = if self.second == 1 { first_tick } else { tick };
@@ -219,7 +234,7 @@ impl Agent {
             }
             let frame = self.framer.frame(&make(self.second, 1..4), &[], Vec::new()).unwrap();
             self.outbox.with(|spool| spool.append(frame)).unwrap();
-            self.outbox.appended.notify_one();
+            self.outbox.ring();
         }
         self.second
     }
@@ -227,13 +242,11 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        if let Some(client) = &self.client {
-            client.abort();
-        }
+        self.clients.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }
 
-fn each_second_once(fake: &Fake, epoch: u64, seconds: std::ops::RangeInclusive<u64>) {
+pub(super) fn each_second_once(fake: &Fake, epoch: u64, seconds: std::ops::RangeInclusive<u64>) {
     let state = lock(&fake.state);
     let known = &state.epochs[&epoch];
     let want: BTreeMap<(u32, u64), u32> =
@@ -256,7 +269,7 @@ async fn every_second_counts_once_through_cuts_and_an_earlier_run_comes_first() 
     fake.reaches(9, last).await;
     each_second_once(&fake, 5, 1..=150);
     each_second_once(&fake, 9, 1..=130);
-    assert_eq!(agent.outbox.with(|spool| spool.epochs()), [9], "the earlier run is delivered and gone");
+    assert_eq!(agent.outbox.with(|spool| spool.epochs(0)), [9], "the earlier run is delivered and gone");
     assert!(lock(&fake.state).hellos >= 6);
     assert!(agent.context.stats.frames_sent.get() >= 280);
 }
@@ -313,7 +326,7 @@ async fn a_claim_beyond_what_was_sent_ends_the_epoch_and_loses_nothing() {
     let mut agent = Agent::new(dir.path(), 9, &address);
     agent.connect();
     fake.reaches(9, agent.report(30)).await;
-    let acknowledged = || lock(&agent.context.stats.stream).last_acknowledged;
+    let acknowledged = || agent.context.stats.streams.with(0, |state| state.last_acknowledged);
     while acknowledged() < 30 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -322,8 +335,8 @@ async fn a_claim_beyond_what_was_sent_ends_the_epoch_and_loses_nothing() {
         state.epochs.get_mut(&9).unwrap().last = 30_000_000;
     }
     let last = agent.report(40);
-    let renewed = || lock(&agent.context.stats.stream).epoch;
-    while renewed().is_none() {
+    let renewed = || *lock(&agent.context.stats.epoch);
+    while renewed().is_none_or(|epoch| epoch == 9) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let new = renewed().unwrap();
@@ -385,7 +398,7 @@ fn counted(fake: &Fake) -> BTreeSet<u64> {
 }
 
 /// Waits until every second up to `last` was counted.
-async fn all_counted(fake: &Fake, last: u64) {
+pub(super) async fn all_counted(fake: &Fake, last: u64) {
     let all = async {
         while !counted(fake).is_superset(&(1..=last).collect()) {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -119,7 +119,8 @@ async fn scrape(State(served): State<Served>, request: Request) -> Response {
     };
     let context = &served.context;
     let mut page = render(&context.stats, tick.as_deref(), &context.node.node);
-    let token_ends = lock(&context.stats.stream).token_ends;
+    let ends = context.stats.streams.all();
+    let token_ends = ends.iter().filter_map(|state| state.token_ends).min();
     page.push_str(&trusted(&context.trust, token_ends));
     page.push_str(&by_api(&context.pods));
     page.push_str(&quality::render(&lock(&served.usage).quality()));
@@ -209,7 +210,8 @@ fn trusted(trust: &Trusts, token_ends: Option<u64>) -> String {
 }
 
 fn agent(page: &mut Page, stats: &Stats) {
-    let connected = u64::from(lock(&stats.stream).connected);
+    let streams = stats.streams.all();
+    let connected = streams.iter().filter(|state| state.connected).count() as u64;
     let (counter, gauge) = (Kind::Counter, Kind::Gauge);
     let rows = [
         ("ticks_total", counter, "Sampling ticks done.", stats.ticks.get()),
@@ -257,7 +259,7 @@ fn agent(page: &mut Page, stats: &Stats) {
             "Seconds that could not be kept to look back at.",
             stats.ring_seconds_lost.get(),
         ),
-        ("stream_connected", gauge, "1 while the stream to the recommender stands.", connected),
+        ("stream_connected", gauge, "Streams to recommenders that stand.", connected),
         (
             "converge_passes_total",
             counter,

@@ -59,6 +59,14 @@ async fn decisions(address: &Address) -> Result<Vec<Decision>, Failure> {
 pub(super) fn of_recommender(address: &Address, answer: &ListNodesResponse) -> Vec<Finding> {
     let count = answer.nodes.len();
     let mut findings = vec![Finding::ok("recommender", format!("answers at {address}, {count} nodes"))];
+    // A Lease that is not had is among the troubles.
+    if let Some(leading) = answer.leading.as_ref().filter(|_| !answer.troubles.contains_key("lease")) {
+        let found = match leading.leads {
+            true => format!("it leads, term {}", leading.term),
+            false => format!("it stands by; {} leads", leading.leader),
+        };
+        findings.push(Finding::ok("recommender's lease", found));
+    }
     findings.push(match answer.clock_trouble.as_str() {
         "" => Finding::ok("recommender's clock", "its nodes agree with it"),
         why => of_trouble("clock", why),
@@ -167,7 +175,7 @@ fn condition(decision: &Decision) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_proto::v1::Dropped;
+    use evenkeel_proto::v1::{Dropped, Leading};
 
     use super::*;
     use crate::client::Peer;
@@ -179,6 +187,7 @@ mod tests {
             troubles: [("certificate".to_owned(), why)].into(),
             clock_trouble: "it is 2 h ahead of 3 nodes; set the clock".into(),
             nodes: vec![Node { version: "0.0.1".into(), ..Node::default() }],
+            leading: Some(Leading { leads: false, term: 3, leader: "r-1".into() }),
         };
         let found = of_recommender(&Address::new(Peer::Recommender, "unix:///r"), &answer);
         let of = |check: &str| found.iter().find(|f| f.check == check).unwrap();
@@ -189,6 +198,7 @@ mod tests {
         );
         assert_eq!(certificate.page, "doctor.md#recommenders-certificate");
         assert_eq!(of("recommender's clock").remedy.as_deref(), Some("set the clock"));
+        assert_eq!(of("recommender's lease").found, "it stands by; r-1 leads");
         assert_eq!((of("recommender's log").state, of("versions").state), (State::Ok, State::Warn));
     }
 

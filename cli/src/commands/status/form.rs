@@ -21,6 +21,9 @@ pub(super) struct Status {
     pub(super) wake: Option<Wake>,
     pub(super) sources: Vec<Source>,
     pub(super) stream: Option<Stream>,
+    /// Where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) streams: Vec<Stream>,
     pub(super) pressure: Option<Pressure>,
     pub(super) holds: Vec<Hold>,
     pub(super) daemons: Vec<Daemon>,
@@ -79,6 +82,26 @@ pub(super) struct Stream {
     pub(super) frames_dropped: u64,
     pub(super) last_error: Option<String>,
     pub(super) dropped: Vec<Dropped>,
+    pub(super) leads: bool,
+}
+
+impl From<v1::StreamStatus> for Stream {
+    fn from(s: v1::StreamStatus) -> Self {
+        Self {
+            address: s.address,
+            connected: s.connected,
+            epoch: format!("{:016x}", s.epoch),
+            frames_written: s.frames_written,
+            frames_sent: s.frames_sent,
+            last_acknowledged: s.last_acknowledged,
+            spool_bytes: s.spool_bytes,
+            frames_folded: s.frames_folded,
+            frames_dropped: s.frames_dropped,
+            last_error: some(s.last_error),
+            dropped: s.dropped.into_iter().map(Dropped::from).collect(),
+            leads: s.leads,
+        }
+    }
 }
 
 /// A daemon the node cannot live without.
@@ -248,19 +271,8 @@ impl From<GetStatusResponse> for Status {
                     remedy: some(s.remedy),
                 })
                 .collect(),
-            stream: r.stream.map(|s| Stream {
-                address: s.address,
-                connected: s.connected,
-                epoch: format!("{:016x}", s.epoch),
-                frames_written: s.frames_written,
-                frames_sent: s.frames_sent,
-                last_acknowledged: s.last_acknowledged,
-                spool_bytes: s.spool_bytes,
-                frames_folded: s.frames_folded,
-                frames_dropped: s.frames_dropped,
-                last_error: some(s.last_error),
-                dropped: s.dropped.into_iter().map(Dropped::from).collect(),
-            }),
+            stream: r.stream.map(Stream::from),
+            streams: r.streams.into_iter().map(Stream::from).collect(),
             pressure: r.pressure.map(Pressure::from),
             holds: r.holds.into_iter().map(Hold::from).collect(),
             daemons: r.daemons.into_iter().map(Daemon::from).collect(),

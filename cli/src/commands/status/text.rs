@@ -52,11 +52,14 @@ fn stream_text(status: &Status) -> String {
             wake.why.as_ref().map(|w| format!(" ({w})")).unwrap_or_default(),
         ));
     }
-    if let Some(s) = status.stream.as_ref().filter(|s| !s.address.is_empty()) {
+    let several = !status.streams.is_empty();
+    let one = status.stream.iter().filter(|s| !several && !s.address.is_empty());
+    for s in one.chain(&status.streams) {
         text.push_str(&format!(
-            "stream: {} {}, {} frames written, {} sent, acknowledged up to {}{}\n",
+            "stream: {} {}{}, {} frames written, {} sent, acknowledged up to {}{}\n",
             clean(&s.address),
             if s.connected { "connected" } else { "disconnected" },
+            if several && s.leads { ", leads" } else { "" },
             s.frames_written,
             s.frames_sent,
             s.last_acknowledged,

@@ -33,9 +33,10 @@ pub(super) const DEFINITION: Kind =
     kind("CustomResourceDefinition", "/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", false);
 
 /// What is deleted, in this order: what runs, then what it uses, then its rights.
-pub(super) const KINDS: [Kind; 17] = [
+pub(super) const KINDS: [Kind; 18] = [
     DAEMON_SET,
     kind("Deployment", "/apis/apps/v1", "deployments", true),
+    kind("StatefulSet", "/apis/apps/v1", "statefulsets", true),
     kind("Job", "/apis/batch/v1", "jobs", true),
     POD,
     kind("ServiceMonitor", "/apis/monitoring.coreos.com/v1", "servicemonitors", true),

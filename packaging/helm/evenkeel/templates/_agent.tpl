@@ -25,7 +25,7 @@ spec:
         evenkeel.dev/mode: {{ .mode }}
       annotations:
         # Pods are made anew when the configuration changes.
-        evenkeel.dev/configuration: {{ list $agent.sockets $agent.excludeNamespaces $agent.config | toJson | sha256sum | trunc 16 | quote }}
+        evenkeel.dev/configuration: {{ concat (list $agent.sockets $agent.excludeNamespaces $agent.config) (gt (int .of.Values.recommender.replicas) 1 | ternary (list "pair") list) | toJson | sha256sum | trunc 16 | quote }}
         {{- with $agent.podAnnotations }}
         {{- toYaml . | nindent 8 }}
         {{- end }}

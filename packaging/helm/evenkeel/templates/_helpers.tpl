@@ -27,6 +27,20 @@ app.kubernetes.io/name: {{ .name }}
 {{ list "evenkeel-recommender" $service (printf "%s.svc" $service) (printf "%s.svc.%s" $service .Values.recommender.clusterDomain) | toJson }}
 {{- end }}
 
+{{/* Addresses to which agents stream, as TOML: of the Service, or of each recommender. */}}
+{{- define "evenkeel.streams" -}}
+{{- $at := dict "namespace" .Release.Namespace "addresses" list -}}
+{{- range $number := until (int .Values.recommender.replicas) -}}
+{{- $host := printf "evenkeel-recommender-%d.evenkeel-recommender-pair.%s.svc" $number $at.namespace -}}
+{{- $_ := set $at "addresses" (append $at.addresses (printf "https://%s:9520" $host | quote)) -}}
+{{- end -}}
+{{- if gt (int .Values.recommender.replicas) 1 -}}
+[{{ join ", " $at.addresses }}]
+{{- else -}}
+{{ printf "https://evenkeel-recommender.%s.svc:9520" $at.namespace | quote }}
+{{- end -}}
+{{- end }}
+
 {{/* The size of the recommender's storage in MiB. */}}
 {{- define "evenkeel.storageMiB" -}}
 {{- $size := .Values.recommender.storage.size -}}

@@ -229,6 +229,7 @@ impl Ingest {
             knows_slots: greeting.knows_slots,
             // Said by the connection, which knows.
             token_ends: 0,
+            leading: None,
         };
         let message = v1::stream_response::Message::Resume(resume);
         self.say(from, greeting.mark, message);

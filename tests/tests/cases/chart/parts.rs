@@ -38,6 +38,11 @@ pub(crate) fn variants() -> Vec<Value> {
             "networkPolicy": { "nodeCIDRs": ["10.0.0.0/8"] },
         }),
         json!({ "recommender": { "storage": { "storageClass": "fast", "keep": true, "size": "2048Mi" } } }),
+        json!({ "recommender": { "replicas": 2, "storage": { "storageClass": "fast" } }, "serviceMonitor": { "enabled": true } }),
+        json!({
+            "recommender": { "replicas": 2, "storage": { "kind": "emptyDir" }, "affinity": { "podAntiAffinity": {} }, "config": "[audit]\n" },
+            "networkPolicy": { "nodeCIDRs": ["10.0.0.0/8"] },
+        }),
     ]
 }
 
@@ -50,7 +55,7 @@ pub(crate) fn rendered(helm: &Helm) -> anyhow::Result<Vec<(Value, Vec<Value>)>> 
 
 /// The pod that an object makes, with the labels it gives it.
 pub(crate) fn pod(object: &Value) -> Option<&Value> {
-    matches!(object["kind"].as_str(), Some("DaemonSet" | "Deployment" | "Job"))
+    matches!(object["kind"].as_str(), Some("DaemonSet" | "Deployment" | "StatefulSet" | "Job"))
         .then(|| &object["spec"]["template"])
 }
 

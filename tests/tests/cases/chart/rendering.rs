@@ -74,16 +74,21 @@ fn selectors_find_their_pods_and_no_others_and_names_are_there() -> Result<()> {
         for object in &all {
             let spec = &object["spec"];
             let (selector, wanted) = match object["kind"].as_str() {
-                Some("DaemonSet" | "Deployment") => (&spec["selector"]["matchLabels"], vec![name(object)]),
+                Some("DaemonSet" | "Deployment" | "StatefulSet") => {
+                    (&spec["selector"]["matchLabels"], vec![name(object)])
+                }
                 Some(kind @ ("Service" | "PodDisruptionBudget" | "NetworkPolicy")) => {
                     let selector = match kind {
                         "Service" => &spec["selector"],
                         "NetworkPolicy" => &spec["podSelector"]["matchLabels"],
                         _ => &spec["selector"]["matchLabels"],
                     };
-                    // Each is named after what it selects.
+                    // Each is named after what it selects; one has the names of single pods.
                     let of = object["metadata"]["name"].as_str().unwrap_or_default();
-                    (selector, vec![format!("Deployment/{NAMESPACE}/{of}")])
+                    let of = of.strip_suffix("-pair").unwrap_or(of);
+                    let is_pair = values["recommender"]["replicas"] == 2 && of == "evenkeel-recommender";
+                    let kind = if is_pair { "StatefulSet" } else { "Deployment" };
+                    (selector, vec![format!("{kind}/{NAMESPACE}/{of}")])
                 }
                 _ => continue,
             };
