@@ -77,17 +77,17 @@ rust_version() { sed -n 's/^rust-version = "\(.*\)"/\1/p' "$repository/Cargo.tom
 need_containers() { need_tools containerd ctr runc busybox tar; }
 need_engines_of_containers() { need_tools dockerd docker podman; }
 need_guests() { need_tools qemu-system-x86_64 busybox modprobe depmod apt-get dpkg; }
-# A Python with gRPC's C core, to ask our programs as clients of other languages do: an environment below target, so that
+# A Python with gRPC's C core and Kubernetes' client, to ask as clients of other languages do: an environment below target, so that
 # nothing of the machine changes.
 need_python() {
     local at
     at=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/fixtures/python
-    ! "$at/bin/python" -c 'import grpc, grpc_reflection' 2> /dev/null || return 0
+    ! "$at/bin/python" -c 'import grpc, grpc_reflection, kubernetes' 2> /dev/null || return 0
     need_tools python3
     python3 -c 'import ensurepip' 2> /dev/null || install_packages "Python's venv" python3-venv
-    say "installing Python's grpcio from PyPI in $at"
-    python3 -m venv "$at" && "$at/bin/pip" -q --disable-pip-version-check install grpcio grpcio-reflection ||
-        warn "no Python with gRPC: its tests are skipped, each with a line that says so"
+    say "installing Python's grpcio and kubernetes from PyPI in $at"
+    python3 -m venv "$at" && "$at/bin/pip" -q --disable-pip-version-check install grpcio grpcio-reflection kubernetes ||
+        warn "no Python with gRPC and Kubernetes' client: their tests are skipped, each with a line that says so"
 }
 # The Python client, installed by pip out of this tree, in an environment below target.
 need_client() {

@@ -6,3 +6,6 @@ mod apiserver;
 
 #[path = "cases/node_pods.rs"]
 mod node_pods;
+
+#[path = "cases/strangers.rs"]
+mod strangers;

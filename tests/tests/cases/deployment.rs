@@ -92,7 +92,9 @@ impl Cluster {
             .resources(resources(102, Some(i64::try_from(LIMIT)?), 999))
             .mount(&work, "/work", true);
         let name = format!("{set}-x");
-        let pod = self.containerd.run_pod(&PodSpec::new(&name, Tier::Burstable).namespace("default").container(main))?;
+        let pod = self
+            .containerd
+            .run_pod(&PodSpec::new(&name, Tier::Burstable).namespace("default").container(main))?;
         let asked = json!({ "requests": { "cpu": "100m", "memory": "32Mi" }, "limits": { "memory": LIMIT.to_string() } });
         let mut known = object(
             "v1",
