@@ -2,7 +2,7 @@
 //! on, and goes back on revert and on silence.
 
 use anyhow::{Context, Result};
-use evenkeel_proto::v1::QosClass;
+use evenkeel_proto::v1::{Decision, QosClass};
 use evenkeel_tests::product::{Agent, Manifest, Pair};
 use evenkeel_tests::{machine, require, wait};
 use serde_json::json;
@@ -128,10 +128,14 @@ fn panic_freezes_over_restarts_and_silence_and_revert_gives_back_step_by_step() 
     assert!(said.contains("get back the requests that were asked for, step by step"), "{said}");
     await_switch(&agent, true)?;
     await_value(&agent, "what was asked for", |value| value == asked)?;
-    let told = agent.ask().decisions()?;
+    // It is told once it is done.
+    let is_last = |d: &Decision| d.reason.starts_with("it has back") && d.reason.ends_with("a drill");
+    let told = wait::until("the last step to be told", wait::PATIENCE, || {
+        let told = agent.ask().decisions()?;
+        Ok(told.iter().any(is_last).then_some(told))
+    })?;
     let steps = told.iter().filter(|d| d.reason.starts_with("a step back towards")).count();
     assert!(steps >= 1, "more than twice as much is more than a step: {told:#?}");
-    assert!(told.iter().any(|d| d.reason.starts_with("it has back") && d.reason.ends_with("a drill")));
     let off = cli.run(&["policy", "panic", "off"])?.success()?;
     assert!(off.contains("policies are carried out"), "{off}");
     await_value(&agent, "steps again", |value| value < asked)?;
