@@ -6,3 +6,6 @@ mod apiserver;
 
 #[path = "cases/node_pods.rs"]
 mod node_pods;
+
+#[path = "cases/two_recommenders.rs"]
+mod two_recommenders;
