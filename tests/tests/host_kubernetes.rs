@@ -9,3 +9,6 @@ mod node_pods;
 
 #[path = "cases/strangers.rs"]
 mod strangers;
+
+#[path = "cases/two_recommenders.rs"]
+mod two_recommenders;

@@ -289,9 +289,8 @@ fn recommenders_are_one_address_or_a_few() {
         let said = said.unwrap_or_default();
         assert!(said.contains(wrong) && said.is_empty() == wrong.is_empty(), "{value}: {said}");
     }
-    let (_dir, path) = with_file(&format!(
-        "[stream]\njoin_token = \"/t\"\nrecommender = [\"https://a:1\", \"https://b:1\"]\n"
-    ));
+    let (_dir, path) =
+        with_file("[stream]\njoin_token = \"/t\"\nrecommender = [\"https://a:1\", \"https://b:1\"]\n");
     let errors = check(&load(Some(&path), [], &[]).unwrap())
         .err()
         .map(|errors| errors.iter().map(ToString::to_string).collect::<String>());

@@ -174,8 +174,10 @@ fn status() -> GetStatusResponse {
             frames_written: 10,
             frames_sent: 9,
             last_acknowledged: 8,
+            leads: true,
             ..Default::default()
         }),
+        streams: Vec::new(),
         wake: Some(WakeStatus {
             process_events: false,
             cgroup_events: true,

@@ -135,7 +135,10 @@ mod tests {
         }
         let made = run("--namespace shop --name r.example").unwrap();
         assert!(made.contains("for evenkeel-recommender.shop.svc.cluster.local, "), "{made}");
-        assert!(made.lines().next().unwrap().ends_with("localhost, evenkeel-webhook.shop.svc, r.example."));
+        assert!(
+            made.lines().next().unwrap().ends_with("localhost, evenkeel-webhook.shop.svc, r.example."),
+            "{made}"
+        );
         assert!(!made.contains("namespace: evenkeel"));
         assert_ne!(made, run("--namespace shop --name r.example").unwrap(), "each has keys of its own");
     }

@@ -162,7 +162,7 @@ impl Stream {
             };
             match said {
                 Ok(Some(v1::StreamResponse { message: Some(Said::Ack(ack)) })) => {
-                    self.acknowledged = ack.last_seq
+                    self.acknowledged = ack.last_seq;
                 }
                 Ok(Some(v1::StreamResponse { message: Some(Said::Leading(leading)) })) => {
                     self.leading = Some(leading);

@@ -209,6 +209,7 @@ fn lie_about_frames(liar: &Liar, victim: &Victim) -> Result<()> {
         credits: u32::MAX,
         knows_slots: true,
         token_ends: 1,
+        leading: None,
     }))?;
     wait::until_true("a new connection after an unasked Resume", || liar.book().hellos > hellos)?;
     next_frames(liar)?;

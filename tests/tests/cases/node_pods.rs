@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use super::apiserver::ApiServer;
 
 /// A pod of the namespace `default` with one container, `main`, as the scripted runtime tells it.
-fn pod(name: &str, node: &str, memory: u64) -> Value {
+pub(super) fn pod(name: &str, node: &str, memory: u64) -> Value {
     json!({
         "kind": "Pod", "apiVersion": "v1",
         "metadata": { "name": name, "namespace": "default", "uid": format!("uid-{name}") },
@@ -25,26 +25,26 @@ fn pod(name: &str, node: &str, memory: u64) -> Value {
 }
 
 /// The score of a Burstable container of Kubernetes that requests so many thousandths of the machine's memory.
-fn score_of(permille: u64) -> i32 {
+pub(super) fn score_of(permille: u64) -> i32 {
     1000 - i32::try_from(permille).unwrap_or(1000)
 }
 
 /// So many thousandths of the machine's memory, and a little.
-fn memory(permille: u64) -> Result<u64> {
+pub(super) fn memory(permille: u64) -> Result<u64> {
     Ok(memory_total()? / 1000 * permille + memory_total()? / 4000)
 }
 
 /// An API server, a recommender that follows it, and an agent beside a runtime.
-struct Cluster {
-    api: ApiServer,
+pub(super) struct Cluster {
+    pub(super) api: ApiServer,
     recommender: RecommenderSetup,
     runtime: Scripted,
-    site: Site,
+    pub(super) site: Site,
     _async: Runtime,
 }
 
 impl Cluster {
-    fn new() -> Result<Cluster> {
+    pub(super) fn new() -> Result<Cluster> {
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let api = tokio.block_on(ApiServer::start());
         let site = Site::new()?;
@@ -61,7 +61,7 @@ impl Cluster {
     }
 
     /// A pod runs as a kubelet would have started it, of which the record tells no more than that it requests something.
-    fn runs(&mut self, name: &str) -> Result<Pid> {
+    pub(super) fn runs(&mut self, name: &str) -> Result<Pid> {
         let cgroup = self.site.tree().container(Tier::Burstable, name, "main")?;
         let pid = self.site.run(&cgroup, &["sleep"])?;
         self.runtime.tell(Told { score: 999, ..Told::best_effort(name, &cgroup.path()) });
@@ -75,7 +75,7 @@ fn await_pods(agent: &Agent, what: &str, is: impl Fn(&PodsStatus) -> bool) -> Re
 }
 
 /// Waits until the container of a pod is to have a score, by somebody's word.
-fn await_wanted(agent: &Agent, pod: &str, score: i32, by: &str) -> Result<()> {
+pub(super) fn await_wanted(agent: &Agent, pod: &str, score: i32, by: &str) -> Result<()> {
     let wanted = Some(score.to_string());
     agent.await_container(pod, &format!("scored {score} by {by}"), |container| {
         let knob = container.knobs.iter().find(|knob| knob.name == "oom_score_adj");

@@ -266,7 +266,11 @@ impl Client {
             let (term, leader) = said.map(|said| (said.term, said.leader.clone())).unwrap_or_default();
             tracing::info!(address = self.address, leader, term, "what changes this node is taken from here");
         }
-        self.is_followed();
+        // Of another one, too, which may not know yet that it leads no more.
+        for at in 0..self.context.config.stream.recommenders.len() {
+            let leads = self.leaders.follows(at, Instant::now());
+            self.context.stats.streams.with(at, |state| state.leads = leads);
+        }
     }
 
     /// Takes what the leader says of this node's pods.

@@ -1,6 +1,8 @@
 //! The pinned form of an agent's status, and making it from the wire's.
 
-use evenkeel_proto::v1::{ContainerStatus, DaemonStatus, GetStatusResponse, KnobValue, WorkloadsCapStatus};
+use evenkeel_proto::v1::{
+    ContainerStatus, DaemonStatus, GetStatusResponse, KnobValue, StreamStatus, WorkloadsCapStatus,
+};
 use serde::Serialize;
 
 use super::pressure::{Hold, Pressure};
@@ -85,8 +87,8 @@ pub(super) struct Stream {
     pub(super) leads: bool,
 }
 
-impl From<v1::StreamStatus> for Stream {
-    fn from(s: v1::StreamStatus) -> Self {
+impl From<StreamStatus> for Stream {
+    fn from(s: StreamStatus) -> Self {
         Self {
             address: s.address,
             connected: s.connected,

@@ -95,7 +95,8 @@ impl Link {
                 | stream_response::Message::Ping(_)
                 | stream_response::Message::Disbelieved(_)
                 | stream_response::Message::Renewed(_)
-                | stream_response::Message::Pods(_) => {}
+                | stream_response::Message::Pods(_)
+                | stream_response::Message::Leading(_) => {}
             }
         }
         Ok(())
