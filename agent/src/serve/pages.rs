@@ -322,7 +322,8 @@ fn of_node(agent: &Agent, number: usize, now_ms: u64) -> page::nodes::One {
         pressure: count(&|d| PRESSURE.contains(&d.kind.as_str())),
     };
     let knobs = views.iter().flat_map(|view| knobs(view, now_ms)).collect();
-    page::nodes::One { extent: Extent::Node, node, containers, decisions, knobs, page: number }
+    let mode = context.config.enforce.mode.as_str();
+    page::nodes::One { extent: Extent::Node, node, containers, decisions, knobs, mode, page: number }
 }
 
 /// CPU, then memory: what may be requested of the node, and what its containers have.

@@ -114,6 +114,7 @@ mod tests {
             node: node.into(),
             text: text.into(),
             page: 1,
+            ..Filter::default()
         };
         for (filter, want) in [
             (of("", "", ""), true),

@@ -115,6 +115,8 @@ pub struct One {
     pub decisions: Vec<Decision>,
     /// Its knobs as they are this second, where that is known: the newest decision about each tells of them elsewhere.
     pub knobs: Vec<Knob>,
+    /// Whether its agent writes, `enforce` or `dry-run`; told of a node by itself alone.
+    pub mode: &'static str,
     /// Page of the containers, from 1.
     pub page: usize,
 }
@@ -130,8 +132,17 @@ pub fn one(facts: &One, now_ms: u64) -> Markup {
         }
         h1.object { (node.share.name) }
         p.summary {
-            (state(node)) " · agent " (node.version) " · heard " (parts::moment(node.seen_ms, now_ms)) " · "
-            (amount::count(node.gaps)) " seconds missing · " (Resource::Cpu.text(node.size[0])) " cores, " (Resource::Memory.text(node.size[1]))
+            @match facts.extent {
+                Extent::Cluster => {
+                    (state(node)) " · agent " (node.version) " · heard " (parts::moment(node.seen_ms, now_ms)) " · "
+                    (amount::count(node.gaps)) " seconds missing · "
+                }
+                Extent::Node => {
+                    span.tag .good[facts.mode == "enforce"] .warn[facts.mode != "enforce"] { (facts.mode) }
+                    " · agent " (node.version) " · sampled " (parts::moment(node.seen_ms, now_ms)) " · "
+                }
+            }
+            (Resource::Cpu.text(node.size[0])) " cores, " (Resource::Memory.text(node.size[1]))
         }
         @if !node.dropped.is_empty() {
             section.alarm { h2 { "Not taken in" } ul { @for (reason, count, remedy) in &node.dropped { li { b { (reason) } ", " (amount::count(*count)) " times. " (remedy) } } } }
@@ -424,8 +435,11 @@ mod tests {
         let one = [Extent::Cluster, Extent::Node]
             .map(|extent| {
                 let (node, containers, decisions) = (n.clone(), vec![c.clone()], vec![d.clone()]);
-                one(&One { extent, node, containers, decisions, knobs: vec![k.clone()], page: 1 }, 0)
-                    .into_string()
+                one(
+                    &One { extent, node, containers, decisions, knobs: vec![k.clone()], mode: "", page: 1 },
+                    0,
+                )
+                .into_string()
             })
             .concat();
         assert!(
