@@ -216,7 +216,8 @@ pub(crate) fn first_sample(run: &Run) -> Result<Vec<Figure>> {
         run.say(&format!("starting an agent, {number} of {STARTS}"));
         let began = Instant::now();
         let agent = Agent::start(&place, None)?;
-        while !agent.metrics()?.contains("container_memory_working_set_bytes{") {
+        // Its address is served a moment after its socket.
+        while !agent.metrics().is_ok_and(|page| page.contains("container_memory_working_set_bytes{")) {
             ensure!(began.elapsed() < wait::PATIENCE, "no sample came");
             std::thread::sleep(Duration::from_millis(2));
         }
