@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use evenkeel_proto::frame::synth::Load;
 use evenkeel_tests::daemon::http_get_at;
+use evenkeel_tests::product::parse_metrics;
 use evenkeel_tests::{places, wait};
 use nix::pty::{Winsize, openpty};
 use nix::unistd::Pid;
@@ -82,6 +83,7 @@ fn looked_at(run: &Run, recommender: &Recommender) -> Result<Vec<Figure>> {
         run.say("looking at pages while every node sends a frame a second");
         let socket = recommender.socket().to_owned();
         let asking = tokio::task::spawn_blocking(move || -> Result<Vec<Looked>> {
+            await_pass(&socket)?;
             PAGES.iter().map(|page| look(&socket, page)).collect()
         });
         let second = |node: usize, second: usize| of(node).frames(second..second + 1);
@@ -117,6 +119,15 @@ fn looked_at(run: &Run, recommender: &Recommender) -> Result<Vec<Figure>> {
         time.spread(&all).what(format!("the slowest 90th percentile {about}: {}", told.join(", "))),
         bytes.what(format!("the largest answer {about}")),
     ])
+}
+
+/// Waits until a pass over all workloads has ended: before, pages lack most of what they show.
+fn await_pass(socket: &std::path::Path) -> Result<()> {
+    wait::until("a pass over all workloads", wait::PATIENCE, || {
+        let (_, metrics) = http_get_at(socket, "/metrics")?;
+        let took = parse_metrics(&metrics)?.sum("evenkeel_recommender_pass_seconds");
+        Ok(took.is_some_and(|took| took > 0.0).then_some(()))
+    })
 }
 
 fn look(socket: &std::path::Path, page: &'static str) -> Result<Looked> {
