@@ -647,6 +647,9 @@ async fn serve_all(
             serve::metrics::serve(address, Arc::clone(&agent.context), live, Arc::clone(&agent.usage)),
         ));
     }
+    if let Some(address) = config.serve.dashboard {
+        tokio::spawn(logged("serve.dashboard", serve::pages::serve(address, Arc::clone(&agent))));
+    }
     let mut every = tokio::time::interval(Duration::from_secs(1));
     let end = until(stopped);
     tokio::pin!(end);

@@ -284,6 +284,8 @@ fn every_finding_has_its_section() {
         let section = page.strip_prefix("doctor.md#").unwrap();
         assert!(sections.contains(&section), "docs/doctor.md has no section {section}");
     }
+    let told = run(&["doctor", "--agent", "unix:///nonexistent.sock", "--recommender", "http://127.0.0.1:1"]);
+    assert!(told.out.contains("(doctor.md#agent)") && !told.out.contains("(doctor.md#system)"), "{told:?}");
     let waited = run(&[
         "doctor",
         "--wait",

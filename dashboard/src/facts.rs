@@ -21,6 +21,16 @@ pub struct Viewer {
     pub csrf: String,
 }
 
+/// What the pages of a program are about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Extent {
+    /// A cluster: a recommender's.
+    #[default]
+    Cluster,
+    /// One node: its agent's own, without a recommender.
+    Node,
+}
+
 /// The panic switch.
 #[derive(Debug, Clone, Default)]
 pub struct Switch {
@@ -139,6 +149,29 @@ pub struct Container {
     pub oom_kills: u64,
     /// Processes.
     pub pids: Option<u64>,
+}
+
+/// A knob: what it should hold, and what it holds.
+#[derive(Debug, Clone, Default)]
+pub struct Knob {
+    /// Pod, `namespace/name`; empty for the node's own.
+    pub pod: String,
+    /// Container.
+    pub container: String,
+    /// The kernel's name.
+    pub name: String,
+    /// What it should hold.
+    pub wanted: String,
+    /// What it holds.
+    pub actual: String,
+    /// Who else writes it, or why it does not hold or has no effect; empty where it is as wanted.
+    pub trouble: String,
+    /// Why it should be so.
+    pub why: String,
+    /// What became of it, such as `set done` or `converged`.
+    pub state: String,
+    /// As of when, milliseconds since 1970.
+    pub time_ms: u64,
 }
 
 /// What is recommended for one resource of a workload's container.

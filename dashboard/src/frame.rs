@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use crate::facts::{Switch, Viewer};
+use crate::facts::{Extent, Switch, Viewer};
 use crate::{assets, time, url};
 
 /// Which entry of the navigation a page belongs to.
@@ -37,9 +37,22 @@ const TABS: [(Tab, &str, &str, char, bool); 7] = [
     (Tab::Changes, "changes", "Changes", 'h', false),
 ];
 
+/// Those of one node, whose agent knows neither history nor policies.
+const OF_NODE: [(Tab, &str, &str, char, bool); 2] =
+    [(Tab::Nodes, "", "Node", 'n', true), (Tab::Decisions, "decisions", "Decisions", 'd', true)];
+
+const fn tabs(extent: Extent) -> &'static [(Tab, &'static str, &'static str, char, bool)] {
+    match extent {
+        Extent::Cluster => &TABS,
+        Extent::Node => &OF_NODE,
+    }
+}
+
 /// What is around a page.
 #[derive(Debug, Clone)]
 pub struct Frame<'a> {
+    /// What the pages are about.
+    pub extent: Extent,
     /// Who looks at it.
     pub viewer: &'a Viewer,
     /// The panic switch.
@@ -115,7 +128,7 @@ fn header(frame: &Frame<'_>) -> Markup {
         header.top {
             a.brand href=(url::ROOT) { img src=(assets::ICON.address()) alt="" width="28" height="28"; " Evenkeel" }
             nav aria-label="Pages" {
-                @for (tab, path, title, key, everywhere) in TABS.into_iter().filter(|(tab, .., all)| shown(*tab, *all)) {
+                @for (tab, path, title, key, everywhere) in tabs(frame.extent).iter().copied().filter(|(tab, .., all)| shown(*tab, *all)) {
                     @let namespace = if everywhere { "" } else { frame.namespace };
                     a href=(url::to(path, &[("namespace", namespace)])) data-key=(key)
                         aria-current=[(tab == frame.tab).then_some("page")] { (title) }
@@ -162,7 +175,7 @@ fn foot(frame: &Frame<'_>) -> Markup {
         dialog #help aria-labelledby="help-title" {
             h2 #help-title { "Keys" }
             dl {
-                @for (_, _, title, key, _) in TABS { div { dt { kbd { "g" } " " kbd { (key) } } dd { (title) } } }
+                @for (_, _, title, key, _) in tabs(frame.extent) { div { dt { kbd { "g" } " " kbd { (key) } } dd { (title) } } }
                 div { dt { kbd { "/" } } dd { "Search in this page's list" } }
                 div { dt { kbd { "t" } } dd { "Colours: system, light, dark" } }
                 div { dt { kbd { "Esc" } } dd { "Close" } }
@@ -189,6 +202,7 @@ mod tests {
     fn a_page_names_where_it_is_and_hides_what_is_not_for_its_viewer() {
         let viewer = Viewer { name: "anna".into(), ..Viewer::default() };
         let frame = Frame {
+            extent: Extent::Cluster,
             viewer: &viewer,
             switch: &Switch { on: true, reason: "drill \u{202e}<b>".into(), ..Switch::default() },
             now_ms: 1_795_564_800_000,
@@ -214,6 +228,7 @@ mod tests {
     #[test]
     fn nothing_is_inline() {
         let frame = Frame {
+            extent: Extent::Node,
             viewer: &Viewer { signed_in: true, everywhere: true, simulate: true, ..Viewer::default() },
             switch: &Switch::default(),
             now_ms: 0,

@@ -283,3 +283,95 @@ async fn no_pages_are_served_where_they_are_switched_off() {
     }
     running.stop().await;
 }
+
+/// Opens a stream of news and returns what it began with, and the connection.
+async fn follow(at: SocketAddr, cookie: &str) -> (String, TcpStream) {
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    let head = format!("GET /ui/live HTTP/1.1\r\nHost: {at}\r\nCookie: {cookie}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut first = vec![0; 4 << 10];
+    let read = stream.read(&mut first).await.unwrap();
+    (String::from_utf8_lossy(&first[..read]).into_owned(), stream)
+}
+
+/// Five hundred open dashboards: as many follow as may, the next is told so, those that read nothing hold up nobody, and pages and the API
+/// answer everybody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_hundred_open_dashboards_are_bounded_and_harm_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.toml");
+    let made = tokens(&file, &[("anna", ALL, None)]);
+    let running = Running::start(&dir.path().join("state"), |config| {
+        config.serve.http = Some(([127, 0, 0, 1], 0).into());
+        config.access.tokens = file;
+        config.access.requests_per_second = 100_000;
+        // All come of one address here, which has half of the connections.
+        config.serve.max_connections = 2_000;
+    })
+    .await;
+    let at = running.tcp.1.unwrap();
+    let cookie = signed_in(at, &made[0]).await;
+    let mut open = Vec::new();
+    for number in 0..500 {
+        let (head, stream) = follow(at, &cookie).await;
+        assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/event-stream"), "{number}: {head}");
+        open.push(stream);
+    }
+    let told = ask(at, "GET", "/ui/live", &format!("Cookie: {cookie}\r\n"), "").await;
+    assert_eq!(told.status, 503, "{}", told.body);
+    assert!(told.body.contains("500 pages are followed already"), "{}", told.body);
+    // Nobody has read since: the last still hears of what is new, and so does everybody who asks.
+    let mut last = open.pop().unwrap();
+    let mut heard = String::new();
+    let mut buffer = vec![0; 16 << 10];
+    while !heard.contains("event: news") {
+        let read = last.read(&mut buffer).await.unwrap();
+        assert!(read > 0, "the stream ended: {heard}");
+        heard.push_str(&String::from_utf8_lossy(&buffer[..read]));
+    }
+    let page = ask(at, "GET", "/ui/nodes", &format!("Cookie: {cookie}\r\n"), "").await;
+    assert_eq!(page.status, 200, "{}", page.body);
+    let api = ask(at, "GET", "/api/v1/nodes", &format!("Authorization: Bearer {}\r\n", made[0]), "").await;
+    assert_eq!(api.status, 200, "{}", api.body);
+    let mut agent = Agent::new(1, &["web:1"]);
+    let mut link = agent.connect(running.grpc).await;
+    link.send(agent.measure(3)).await;
+    link.acknowledged(3).await;
+    // Browsers that are gone give their places back.
+    drop((open, last));
+    until(|| async { follow(at, &cookie).await.0.starts_with("HTTP/1.1 200").then_some(()) }).await;
+    running.stop().await;
+}
+
+/// A workload of thousands of replicas over a month: its page is bounded in bytes and in what is read for it, and says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_replicas_are_one_bounded_page_that_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Running::start(dir.path(), |_| {}).await;
+    let images = vec!["web:1"; 2_100];
+    let mut agent = Agent::new(1, &images);
+    agent.use_at = Some(|_, _| (1, 1 << 20));
+    let mut link = agent.connect(running.grpc).await;
+    let mut frames = agent.measure(130);
+    for announced in frames.iter_mut().flat_map(|frame| &mut frame.announced) {
+        if let Some(identity) = &mut announced.identity {
+            identity.workload = "deployment/many".into();
+        }
+    }
+    link.send(frames).await;
+    link.acknowledged(130).await;
+    let path = "/ui/workload?namespace=shop&workload=deployment%2Fmany&container=main";
+    for range in ["1d", "30d"] {
+        let at = format!("{path}&range={range}");
+        let text = until(|| async {
+            let (status, text) = common::http(running.http, "GET", &at, "").await;
+            (status == 200 && text.contains("deployment/many")).then_some(text)
+        })
+        .await;
+        assert!(text.len() < 150_000, "{range}: {} bytes", text.len());
+        let is_said = text.contains("have too many minutes to read for a page: hours are shown");
+        // A month is shown by hours in any case.
+        assert_eq!(is_said, range == "1d", "{range}");
+    }
+    running.stop().await;
+}

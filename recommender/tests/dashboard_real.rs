@@ -1,6 +1,7 @@
 //! Suite `dashboard`: the pages in a real browser. Each page's story, without an error in the console, a request to another host, or a
 //! serious barrier for people with other eyes and hands; with scripts off the tables are there. Pictures stay below
-//! `target/dashboard/`; `EVENKEEL_FULL` takes them in three widths and both schemes.
+//! `target/dashboard/`; `EVENKEEL_FULL` takes them in three widths and both schemes. An agent's pages about its own node are looked at in
+//! the same way.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
 
@@ -305,7 +306,7 @@ async fn nodes(look: &Look<'_>) {
     look.at(
         "node",
         "/ui/node?cluster=test&name=node-1",
-        &["Containers", "Knobs, as they were last set", "cpu.weight"],
+        &["Containers", "Scores and knobs, wanted and actual", "cpu.weight"],
     )
     .await;
     look.at("decisions", "/ui/decisions", &["oom-kill", "stalled 12 %", "4 decisions"]).await;
@@ -382,4 +383,67 @@ async fn without_scripts_the_tables_are_there() {
     assert_eq!(browser.count("#theme[hidden]").await, 1, "no script has run");
     browser.picture(&target().join("dashboard/overview-without-scripts.png")).await;
     running.stop().await;
+}
+
+/// An agent by itself that writes nothing, killed when dropped.
+struct Alone(std::process::Child);
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// The agent that was built beside the recommender, with pages at a port.
+fn alone(dir: &Path, port: u16) -> Alone {
+    let program = Path::new(env!("CARGO_BIN_EXE_evenkeel-recommender")).with_file_name("evenkeel-agent");
+    assert!(
+        program.is_file(),
+        "no {}: cargo build --workspace --bins, or scripts/test dashboard",
+        program.display()
+    );
+    std::fs::write(dir.join("token"), "of-the-browser\n").unwrap();
+    let own = |name: &str| format!("{:?}", dir.join(name));
+    let config = format!(
+        "mode = \"dry-run\"\nstate_dir = {}\nroots.run = {}\nnode.name = \"node-alone\"\nstream.recommender = \"\"\n\
+         daemons.enabled = false\nsources.cri.enabled = false\nsources.engines.enabled = false\nsources.systemd.enabled = false\n\
+         sources.manifests.dir = {}\nserve.socket = {}\nserve.metrics = \"\"\nserve.token = {}\nserve.dashboard = \"127.0.0.1:{port}\"\n",
+        own("agent"),
+        own("run"),
+        own("manifests"),
+        own("agent.sock"),
+        own("token")
+    );
+    std::fs::write(dir.join("agent.toml"), config).unwrap();
+    let mut command = std::process::Command::new(program);
+    for (variable, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("EVENKEEL_"))
+    {
+        command.env_remove(variable);
+    }
+    let log = std::fs::File::create(dir.join("log")).unwrap();
+    Alone(command.arg("--config").arg(dir.join("agent.toml")).stderr(log).spawn().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_nodes_own_pages_tell_their_story() {
+    let dir = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let _agent = alone(dir.path(), free.port());
+    until(|| async { tokio::net::TcpStream::connect(free).await.ok() }).await;
+    let browser = Browser::start(true).await;
+    let base = format!("http://{free}");
+    // The browser keeps what it is given here, as it does when it has asked.
+    browser.open(&format!("http://anna:of-the-browser@{free}/ui/nothing")).await;
+    browser.says("there is no such page").await;
+    let (_told, _asked) = (browser.complaints().await, browser.requests().await);
+    let look = Look { browser: &browser, base: &base, axe: axe() };
+    look.at("alone-node", "/ui/", &["node-alone", "Scores and knobs, wanted and actual", "Pods may request"])
+        .await;
+    browser.until("document.getElementById('live').textContent === 'live'").await;
+    browser.press("gd").await;
+    browser.until("location.pathname === '/ui/decisions'").await;
+    look.at("alone-decisions", "/ui/decisions", &["decisions of this node", "agent"]).await;
+    assert_eq!(browser.count("nav a").await, 2, "a node has no other pages");
 }

@@ -9,6 +9,7 @@
 //! be had on this machine is said loudly and is an error where `CI` is set ([`require!`]).
 
 mod archive;
+pub mod book;
 pub mod cgroups;
 pub mod chance;
 pub mod chart;

@@ -34,8 +34,8 @@ fn has_prometheus() -> bool {
     })
 }
 
-/// Alerts of the rule file: name, expression and runbook.
-fn alerts() -> Result<Vec<(String, String, String)>> {
+/// Alerts of the rule file: name and expression.
+fn alerts() -> Result<Vec<(String, String)>> {
     let bounds = Bounds { documents: 1, nodes: 10_000 };
     let file: Vec<Value> = yaml::documents(&text("packaging/prometheus/alerts.yaml")?, bounds)?;
     let file = file.into_iter().next().context("an empty file")?;
@@ -43,11 +43,7 @@ fn alerts() -> Result<Vec<(String, String, String)>> {
     for group in file["groups"].as_array().context("no groups")? {
         for rule in group["rules"].as_array().context("no rules")? {
             let word = |value: &Value| value.as_str().map(str::to_owned).context("no text");
-            all.push((
-                word(&rule["alert"])?,
-                word(&rule["expr"])?,
-                word(&rule["annotations"]["runbook_url"])?,
-            ));
+            all.push((word(&rule["alert"])?, word(&rule["expr"])?));
         }
     }
     Ok(all)
@@ -247,30 +243,9 @@ fn every_alert_fires_and_is_silent_on_a_good_day() -> Result<()> {
     std::fs::write(&tests, file)?;
     machine::run(Command::new("promtool").args(["test", "rules"]).arg(&tests))?;
     let tested: BTreeSet<&str> = CASES.iter().map(|(alert, ..)| *alert).collect();
-    let there: Vec<(String, String, String)> = alerts()?;
+    let there: Vec<(String, String)> = alerts()?;
     let there: BTreeSet<&str> = there.iter().map(|(alert, ..)| alert.as_str()).collect();
     ensure!(tested == there, "tested {tested:?}, there {there:?}");
-    Ok(())
-}
-
-#[test]
-fn every_alert_has_its_runbook() -> Result<()> {
-    let runbooks = text("docs/runbooks.md")?;
-    let sections: BTreeSet<String> =
-        runbooks.lines().filter_map(|line| line.strip_prefix("## ")).map(str::to_owned).collect();
-    let alerts = alerts()?;
-    for (alert, _, runbook) in &alerts {
-        let (page, section) = runbook.split_once('#').context("no section")?;
-        ensure!(page.ends_with("/runbooks.html") && section == alert.to_lowercase(), "{alert}: {runbook}");
-        ensure!(sections.contains(alert), "docs/runbooks.md has no section {alert}");
-    }
-    let names: BTreeSet<String> = alerts.into_iter().map(|(alert, ..)| alert).collect();
-    ensure!(sections == names, "sections of no alert: {:?}", sections.difference(&names));
-    // Links between sections lead somewhere.
-    for link in runbooks.split("](#").skip(1) {
-        let section = link.split(')').next().unwrap_or_default();
-        ensure!(names.iter().any(|name| name.to_lowercase() == section), "no section #{section}");
-    }
     Ok(())
 }
 
@@ -413,7 +388,7 @@ fn every_query_of_the_dashboard_is_answered_from_what_our_programs_serve() -> Re
         }
     }
     ensure!(answered >= 30, "only {answered} queries have an answer");
-    for (alert, expr, _) in alerts()? {
+    for (alert, expr) in alerts()? {
         prometheus.ask(&expr)?;
         for name in names(&expr) {
             ensure!(known.contains(name.as_str()) || is_in_sources(&name)?, "{alert}: nobody serves {name}");

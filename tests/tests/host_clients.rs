@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use evenkeel_tests::book::Page;
 use evenkeel_tests::product::{AgentSetup, RecommenderSetup, directory};
 use evenkeel_tests::{machine, places, require};
 use serde_json::Value;
@@ -27,13 +28,13 @@ const GO_SOURCES: &str = "/usr/share/gocode";
 /// Remedy for a machine without grpc-go.
 const NO_GO: &str = "no Go with grpc-go: apt-get install golang-go golang-google-grpc-dev";
 
-/// The client in Go, built below `directory`; none where this machine cannot.
-fn go_client(directory: &Path) -> Result<Option<PathBuf>> {
+/// A client in Go, built below `directory`; none where this machine cannot.
+fn go_client(directory: &Path, text: &str) -> Result<Option<PathBuf>> {
     if !Path::new(GO_SOURCES).join("src/google.golang.org/grpc").exists() {
         return Ok(None);
     }
     let (source, program) = (directory.join("grpc_client.go"), directory.join("grpc_client"));
-    std::fs::write(&source, include_str!("cases/grpc_client.go")).context("cannot write the client")?;
+    std::fs::write(&source, text).context("cannot write the client")?;
     let mut build = Command::new("go");
     build.args(["build", "-o"]).arg(&program).arg(&source).current_dir(directory);
     build.env("GO111MODULE", "off").env("GOPATH", GO_SOURCES).env("GOCACHE", directory.join("cache"));
@@ -93,7 +94,7 @@ fn the_c_core_asks_the_recommender() -> Result<()> {
 fn go_asks_agent_and_recommender_over_their_unix_sockets() -> Result<()> {
     require!(machine::is_root(), "an agent needs root");
     let directory = directory()?;
-    let client = go_client(directory.path())?;
+    let client = go_client(directory.path(), include_str!("cases/grpc_client.go"))?;
     require!(client.is_some(), NO_GO);
     let client = client.context(NO_GO)?;
     let setup = AgentSetup::new(directory.path())?.set("mode", "\"dry-run\"");
@@ -111,4 +112,19 @@ fn go_asks_agent_and_recommender_over_their_unix_sockets() -> Result<()> {
     }
     recommender.stop()?;
     agent.stop()
+}
+
+#[test]
+fn the_books_client_in_go_is_answered() -> Result<()> {
+    let directory = directory()?;
+    let setup = RecommenderSetup::new(directory.path())?;
+    let blocks = Page::read("api.md")?.blocks();
+    let block = blocks.into_iter().find(|block| block.language == "go").context("docs/api.md has no Go")?;
+    let text = block.text.replace("unix:///run/evenkeel/recommender.sock", &setup.address());
+    let client = go_client(directory.path(), &text)?;
+    require!(client.is_some(), NO_GO);
+    let recommender = setup.start()?;
+    let answer = machine::run(&mut Command::new(client.context(NO_GO)?))?;
+    assert_eq!(answer.trim(), "SERVING");
+    recommender.stop()
 }

@@ -110,7 +110,7 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
     let stream = stream(&mut c, &raw.stream);
     enforce.state_dir = c.absolute("state_dir", &raw.state_dir);
     let serve = serve(&mut c, &raw.serve);
-    let trust = trust::check(&mut c, raw, (serve.address, serve.metrics));
+    let trust = trust::check(&mut c, raw, &serve);
     let enforce = Arc::new(enforce);
     let config = Config {
         enforce,
@@ -339,6 +339,7 @@ fn serve(c: &mut Checker<'_>, raw: &raw::Serve) -> Serve {
         socket: c.absolute("serve.socket", &raw.socket),
         address: c.address("serve.address", &raw.address),
         metrics: c.address("serve.metrics", &raw.metrics),
+        dashboard: c.address("serve.dashboard", &raw.dashboard),
     }
 }
 

@@ -239,6 +239,9 @@ section! {
         token: PathBuf = PathBuf::new(),
         /// Address of /metrics; empty = off. Off loopback as serve.address; see also the section metrics.
         metrics: String = "127.0.0.1:9523".into(),
+        /// Address of pages about this node, such as "127.0.0.1:9524"; empty = none. It needs serve.token or tls.client_ca, and off
+        /// loopback TLS, as serve.address: a browser asks for a name, which may be any, and a password, which is the token.
+        dashboard: String = String::new(),
     }
 }
 

@@ -216,6 +216,7 @@ fn what_other_machines_reach_is_encrypted_and_asks_who_it_is() {
     let tls = format!("[tls]\ncert = {pair:?}\nkey = {pair:?}\n");
     let known = format!("{tls}client_ca = {pair:?}\n");
     let (open, near) = ("[serve]\naddress = \"0.0.0.0:1\"\n", "[serve]\naddress = \"127.0.0.1:1\"\n");
+    let pages = "[serve]\ndashboard = \"127.0.0.1:1\"\n";
     let (scraped, token) = ("[serve]\nmetrics = \"10.0.0.1:1\"\n", "token = \"/t\"\n");
     for (text, want) in [
         (
@@ -237,6 +238,12 @@ fn what_other_machines_reach_is_encrypted_and_asks_who_it_is() {
         (format!("{open}{known}"), ""),
         (format!("insecure = true\n{open}"), ""),
         (scraped.to_owned(), "serve.metrics = 10.0.0.1:1 can be reached"),
+        (
+            pages.to_owned(),
+            "serve.dashboard = 127.0.0.1:1 can be reached by every user of this machine, and whoever asks",
+        ),
+        (format!("{pages}{token}"), ""),
+        (format!("{}{token}", pages.replace("127.0.0.1", "10.0.0.1")), "without encryption"),
         (format!("{scraped}[metrics]\n{token}{tls}"), ""),
         (format!("{scraped}[metrics]\ntls = false\n{token}{tls}"), "without encryption"),
         ("[tls]\ncert = \"/x\"\n".to_owned(), "both cert and key"),

@@ -95,4 +95,6 @@ pub(crate) struct Serve {
     pub address: Option<SocketAddr>,
     /// Address of `/metrics`; `None` = off.
     pub metrics: Option<SocketAddr>,
+    /// Address of pages about this node; `None` = off.
+    pub dashboard: Option<SocketAddr>,
 }

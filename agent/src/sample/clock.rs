@@ -37,6 +37,16 @@ impl Clock {
         Self { origin: Instant::now(), interval, next: interval }
     }
 
+    /// Makes the next tick due after `left`, if that is sooner; those after it follow from there.
+    pub(super) fn hasten(&mut self, left: Duration) {
+        self.next = self.next.min(self.now() + left);
+    }
+
+    /// Time until the next tick is due.
+    pub(super) fn left(&self) -> Duration {
+        self.next.saturating_sub(self.now())
+    }
+
     /// Time since the start.
     pub(super) fn now(&self) -> Duration {
         self.origin.elapsed()
@@ -44,7 +54,7 @@ impl Clock {
 
     /// Sleeps until the next deadline, or until the bell rings: then nothing is due yet.
     pub(super) fn wait(&mut self, bell: &Waker) -> Option<Due> {
-        let left = self.next.saturating_sub(self.now());
+        let left = self.left();
         if !left.is_zero() {
             let mut fds = [PollFd::new(bell.fd(), PollFlags::POLLIN)];
             // A signal or the bell ends the sleep early; the caller looks at its flag and sleeps again.

@@ -16,7 +16,7 @@ mod readers;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -33,6 +33,11 @@ use readers::Readers;
 
 /// Buffers that go round: one being filled, one being reported, two for a report thread that folds its spool.
 const BUFFERS: usize = 4;
+
+/// How long containers that follow the first one known are waited for before the first tick: a source lists them together.
+const TOGETHER: Duration = Duration::from_millis(30);
+/// How often the wait for that one looks whether the agent is to stop.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Containers whose files can be kept open without being asked for more descriptors: a large node.
 const CONTAINERS: u64 = 4096;
@@ -78,6 +83,7 @@ pub(crate) fn start(
         context: Arc::clone(context),
         readers: Readers::new(kernel),
         changes,
+        first: None,
         ticks: 0,
         clock: Clock::start(context.config.sample.interval),
     };
@@ -85,6 +91,7 @@ pub(crate) fn start(
     let bell = Waker::new().context("cannot make the sampler's waker")?;
     context.enforce.stop.register(bell.clone());
     let work = move || {
+        sampler.await_first(&heartbeat);
         while !sampler.context.enforce.stop.is_set() {
             heartbeat.beat();
             let Some(due) = sampler.clock.wait(&bell) else { continue };
@@ -110,12 +117,30 @@ struct Sampler {
     context: Arc<Context>,
     readers: Readers,
     changes: Receiver<TrackChange>,
+    /// The change that ended the wait for the first tick, until that takes it in.
+    first: Option<TrackChange>,
     /// Ticks so far; picks the files that are read although nothing moved.
     ticks: u64,
     clock: Clock,
 }
 
 impl Sampler {
+    /// Waits until there is something to sample, an interval at most: then the first tick is due.
+    fn await_first(&mut self, heartbeat: &Heartbeat) {
+        while !self.context.enforce.stop.is_set() && !self.clock.left().is_zero() {
+            heartbeat.beat();
+            match self.changes.recv_timeout(self.clock.left().min(LOOK)) {
+                Ok(change) => {
+                    self.first = Some(change);
+                    self.clock.hasten(TOGETHER);
+                    return;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
     /// One tick: take a buffer, take changes in, read, hand over.
     fn due(&mut self, due: Due, ends: &Ends) {
         let stats = &self.context.stats;
@@ -130,7 +155,8 @@ impl Sampler {
         tick.samples.clear();
         tick.traffic.clear();
         tick.changes.clear();
-        while let Ok(change) = self.changes.try_recv() {
+        let more = || self.changes.try_recv().ok();
+        for change in self.first.take().into_iter().chain(std::iter::from_fn(more)) {
             self.readers.change(&change, stats);
             tick.changes.push(change);
         }

@@ -32,6 +32,7 @@ impl Machine {
             context: context(dir.path(), 1, "http://127.0.0.1:1"),
             readers: Readers::new(kernel),
             changes: receiver,
+            first: None,
             ticks: 0,
             clock: Clock::start(Duration::from_secs(1)),
         };
@@ -79,6 +80,21 @@ fn containers_come_and_go_and_are_told_with_their_tick() {
     assert_eq!(machine.slots(), (vec![1, 3], 1));
     machine.track(10, 2);
     assert_eq!(machine.slots(), (vec![1, 3, 10], 1));
+}
+
+/// An agent that was started samples what it finds at once, and not when the first interval is over.
+#[test]
+fn the_first_tick_is_due_when_there_is_something_to_sample() {
+    let mut machine = Machine::new(2);
+    machine.sampler.clock = Clock::start(Duration::from_secs(3_600));
+    machine.sampler.await_first(&Heartbeat::new("sample", Duration::from_secs(5)));
+    assert!(machine.sampler.clock.left() <= TOGETHER, "{:?}", machine.sampler.clock);
+    assert_eq!(machine.slots(), (vec![1, 2], 2));
+    // With nothing to sample it is due after an interval.
+    let mut machine = Machine::new(0);
+    machine.sampler.clock = Clock::start(Duration::from_millis(1));
+    machine.sampler.await_first(&Heartbeat::new("sample", Duration::from_secs(5)));
+    assert!(machine.sampler.clock.left().is_zero() && machine.slots() == (vec![], 0));
 }
 
 #[test]

@@ -12,28 +12,40 @@ from evenkeel.v1 import recommender_pb2, types_pb2
 
 #: What one unit of a resource is on the wire.
 _MILLI = 1000
+#: Columns of frames without a row.
+_RECOMMENDED = (
+    "cluster namespace workload container resource current request lower upper limit replicas rule tier samples span "
+    "confidence risk_now risk_then policy young"
+).split()
+_USED = "namespace workload container resource mean max min count window confidence dropped".split()
+_NODES = (
+    "cluster node connected containers cpu cpu_requested cpu_used memory memory_requested memory_used gaps last_seen"
+).split()
 
 
 def recommendations(answers: "Iterable[recommender_pb2.Recommendation]") -> pd.DataFrame:
     """A row for each container and resource: cores or bytes now and recommended, bounds, risk and confidence."""
     return _frame(
-        {
-            "cluster": one.cluster,
-            "namespace": one.namespace,
-            "workload": one.workload,
-            "container": one.container,
-            "resource": one.resource,
-            **{name: _amount(one.resource, _known(one, name)) for name in ("current", "request", "lower", "upper", "limit")},
-            "replicas": one.replicas,
-            "rule": one.rule,
-            "tier": one.tier,
-            "samples": one.samples,
-            "span": pd.Timedelta(seconds=one.span_seconds),
-            **{name: _known(one, name) for name in ("confidence", "risk_now", "risk_then")},
-            "policy": one.policy,
-            "young": one.young,
-        }
-        for one in answers
+        _RECOMMENDED,
+        (
+            {
+                "cluster": one.cluster,
+                "namespace": one.namespace,
+                "workload": one.workload,
+                "container": one.container,
+                "resource": one.resource,
+                **{name: _amount(one.resource, _known(one, name)) for name in ("current", "request", "lower", "upper", "limit")},
+                "replicas": one.replicas,
+                "rule": one.rule,
+                "tier": one.tier,
+                "samples": one.samples,
+                "span": pd.Timedelta(seconds=one.span_seconds),
+                **{name: _known(one, name) for name in ("confidence", "risk_now", "risk_then")},
+                "policy": one.policy,
+                "young": one.young,
+            }
+            for one in answers
+        ),
     )
 
 
@@ -58,7 +70,7 @@ def usage(records: "Iterable[types_pb2.UsageRecord]") -> pd.DataFrame:
                     "dropped": record.dropped,
                 }
             )
-    return _frame(rows)
+    return _frame(_USED, rows)
 
 
 def series(pieces: "Iterable[recommender_pb2.QuerySeriesResponse]", resource: str) -> pd.DataFrame:
@@ -93,11 +105,13 @@ def nodes(answers: "Iterable[recommender_pb2.Node]") -> pd.DataFrame:
                 "last_seen": pd.to_datetime(node.last_seen_usec, unit="us", utc=True) if node.last_seen_usec else pd.NaT,
             }
         )
-    return _frame(rows)
+    return _frame(_NODES, rows)
 
 
-def _frame(rows: "Iterable[dict[str, Any]]") -> pd.DataFrame:
-    return pd.DataFrame(list(rows))
+def _frame(columns: "list[str]", rows: "Iterable[dict[str, Any]]") -> pd.DataFrame:
+    """A frame of rows; where there is none, one with the columns that do not depend on them."""
+    found = list(rows)
+    return pd.DataFrame(found) if found else pd.DataFrame(columns=columns)
 
 
 def _known(message: Any, field: str) -> Optional[Any]:

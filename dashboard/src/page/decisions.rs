@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::amount;
-use crate::facts::Decision;
+use crate::facts::{Decision, Extent};
 use crate::parts::{self, Window};
 use crate::url;
 
@@ -35,6 +35,8 @@ const KINDS: [&str; 20] = [
 /// What is looked for.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
+    /// Whose page it is.
+    pub extent: Extent,
     /// Kind; `pressure` for all of [`PRESSURE`], empty for every one.
     pub kind: String,
     /// Node.
@@ -78,10 +80,16 @@ pub fn body(kept: &[Decision], filter: &Filter, now_ms: u64) -> Markup {
                 option value="pressure" selected[filter.kind == "pressure"] { "pressure" }
                 @for kind in KINDS { option value=(kind) selected[filter.kind == kind] { (kind) } }
             } }
-            label { "Node " input name="node" value=(filter.node) autocomplete="off"; }
+            @if filter.extent == Extent::Cluster { label { "Node " input name="node" value=(filter.node) autocomplete="off"; } }
             button.primary { "Show" }
         }
-        p.faint { "The recommender keeps the last " (amount::count(kept.len() as u64)) " decisions; each agent keeps more of its own (evenkeel events)." }
+        p.faint {
+            @let count = amount::count(kept.len() as u64);
+            @match filter.extent {
+                Extent::Cluster => { "The recommender keeps the last " (count) " decisions; each agent keeps more of its own (evenkeel events)." }
+                Extent::Node => { "The newest " (count) " decisions of this node; all that are kept: " code { "evenkeel events" } "." }
+            }
+        }
         section.card data-part="decisions" #decisions {
             (parts::decisions(&shown, now_ms, true))
             (window.pager("decisions", "decisions", &parameters))
@@ -106,6 +114,7 @@ mod tests {
             node: node.into(),
             text: text.into(),
             page: 1,
+            ..Filter::default()
         };
         for (filter, want) in [
             (of("", "", ""), true),

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::amount::{self, Resource};
 use crate::chart::Bar;
-use crate::facts::{Container, Decision, Node};
+use crate::facts::{Container, Decision, Extent, Knob, Node};
 use crate::parts::{self, Window, sortable};
 use crate::url;
 
@@ -105,12 +105,18 @@ fn row(node: &Node, now_ms: u64) -> Markup {
 /// What the page of one node is made of.
 #[derive(Debug, Clone, Default)]
 pub struct One {
+    /// Whose page it is: the recommender's, or the node's own.
+    pub extent: Extent,
     /// The node.
     pub node: Node,
     /// Its containers.
     pub containers: Vec<Container>,
     /// Decisions about it, newest first.
     pub decisions: Vec<Decision>,
+    /// Its knobs as they are this second, where that is known: the newest decision about each tells of them elsewhere.
+    pub knobs: Vec<Knob>,
+    /// Whether its agent writes, `enforce` or `dry-run`; told of a node by itself alone.
+    pub mode: &'static str,
     /// Page of the containers, from 1.
     pub page: usize,
 }
@@ -120,27 +126,40 @@ pub struct One {
 pub fn one(facts: &One, now_ms: u64) -> Markup {
     let node = &facts.node;
     html! {
-        p.crumbs { a href=(url::to("nodes", &[])) { "Nodes" } " / " (node.share.cluster) }
+        p.crumbs {
+            @if facts.extent == Extent::Cluster { a href=(url::to("nodes", &[])) { "Nodes" } " / " }
+            (node.share.cluster)
+        }
         h1.object { (node.share.name) }
         p.summary {
-            (state(node)) " · agent " (node.version) " · heard " (parts::moment(node.seen_ms, now_ms)) " · "
-            (amount::count(node.gaps)) " seconds missing · " (Resource::Cpu.text(node.size[0])) " cores, " (Resource::Memory.text(node.size[1]))
+            @match facts.extent {
+                Extent::Cluster => {
+                    (state(node)) " · agent " (node.version) " · heard " (parts::moment(node.seen_ms, now_ms)) " · "
+                    (amount::count(node.gaps)) " seconds missing · "
+                }
+                Extent::Node => {
+                    span.tag .good[facts.mode == "enforce"] .warn[facts.mode != "enforce"] { (facts.mode) }
+                    " · agent " (node.version) " · sampled " (parts::moment(node.seen_ms, now_ms)) " · "
+                }
+            }
+            (Resource::Cpu.text(node.size[0])) " cores, " (Resource::Memory.text(node.size[1]))
         }
         @if !node.dropped.is_empty() {
             section.alarm { h2 { "Not taken in" } ul { @for (reason, count, remedy) in &node.dropped { li { b { (reason) } ", " (amount::count(*count)) " times. " (remedy) } } } }
         }
-        div.columns { @for r in Resource::ALL { (sums(node, r)) } }
+        div.columns { @for r in Resource::ALL { (sums(node, r, facts.extent)) } }
         (containers(facts))
-        (knobs(&facts.decisions, now_ms))
+        (knobs(facts, now_ms))
         section.card data-part="decisions" #decisions {
             h2 { "Latest decisions" }
             (parts::decisions(&facts.decisions[..facts.decisions.len().min(30)], now_ms, false))
-            p.more { a href=(url::to("decisions", &[("node", &node.share.name)])) { "All of this node" } }
+            @let of = if facts.extent == Extent::Cluster { node.share.name.as_str() } else { "" };
+            p.more { a href=(url::to("decisions", &[("node", of)])) { "All of this node" } }
         }
     }
 }
 
-fn sums(node: &Node, r: Resource) -> Markup {
+fn sums(node: &Node, r: Resource, extent: Extent) -> Markup {
     let s = node.share.sums[r as usize];
     let row = |class: &str, title: &str, value: Option<u64>| html! { tr { th scope="row" { span class=(format!("key {class}")) { (title) } } td.num { (r.or_dash(value)) } } };
     html! {
@@ -149,7 +168,9 @@ fn sums(node: &Node, r: Resource) -> Markup {
             (bar(node, r))
             table.sums { tbody {
                 (row("ground", "Pods may request", s.allocatable)) (row("requested", "Requested", Some(s.requested)))
-                (row("used", "Used now", Some(s.used))) (row("recommended", "Recommended", Some(s.recommended))) (row("", "Limits together", Some(s.limited)))
+                (row("used", "Used now", Some(s.used)))
+                @if extent == Extent::Cluster { (row("recommended", "Recommended", Some(s.recommended))) }
+                (row("", "Limits together", Some(s.limited)))
             } }
         }
     }
@@ -169,26 +190,39 @@ fn containers(facts: &One) -> Markup {
                         th.num scope="col" { "Throttled" } th.num scope="col" { "OOM kills" } th.num scope="col" { "Processes" }
                     } }
                     tbody {
-                        @for c in &facts.containers[window.range()] { (container(&node.cluster, c)) }
+                        @for c in &facts.containers[window.range()] { (container(facts, c)) }
                         @if facts.containers.is_empty() { tr { td.nothing colspan="11" { "None runs, as far as its agent tells." } } }
                     }
                 }
             }
-            (window.pager("containers", "node", &[("cluster", &node.cluster), ("name", &node.name)]))
+            @match facts.extent {
+                Extent::Cluster => (window.pager("containers", "node", &[("cluster", &node.cluster), ("name", &node.name)])),
+                Extent::Node => (window.pager("containers", "", &[])),
+            }
         }
     }
 }
 
-fn container(cluster: &str, c: &Container) -> Markup {
-    let to = [
-        ("cluster", cluster),
-        ("namespace", c.namespace.as_str()),
-        ("workload", &c.workload),
-        ("container", &c.container),
-    ];
+/// Where more is told of a container: history of its workload, or, where there is none, decisions about its pod.
+fn more_of(facts: &One, c: &Container) -> String {
+    match facts.extent {
+        Extent::Cluster => url::to(
+            "workload",
+            &[
+                ("cluster", facts.node.share.cluster.as_str()),
+                ("namespace", &c.namespace),
+                ("workload", &c.workload),
+                ("container", &c.container),
+            ],
+        ),
+        Extent::Node => url::to("decisions", &[("q", format!("{}/{}", c.namespace, c.pod).as_str())]),
+    }
+}
+
+fn container(facts: &One, c: &Container) -> Markup {
     html! {
         tr {
-            th.name scope="row" { a href=(url::to("workload", &to)) { span.faint { (c.namespace) "/" } (c.pod) span.faint { " / " (c.container) } } }
+            th.name scope="row" { a href=(more_of(facts, c)) { span.faint { (c.namespace) "/" } (c.pod) span.faint { " / " (c.container) } } }
             td { (parts::class([c.class, ""], false)) }
             @for r in Resource::ALL {
                 @let (used, request) = (c.used[r as usize], c.requests[r as usize]);
@@ -216,26 +250,54 @@ fn or_dash(text: &str) -> &str {
     if text.is_empty() { "–" } else { text }
 }
 
-/// Who writes a knob, by the last decision about it.
-fn owner(d: &Decision) -> Markup {
+/// Who else writes a knob, or what is wrong with it, by the last decision about it.
+fn trouble(d: &Decision) -> &str {
     let by = d.inputs.iter().find(|(name, _)| name == "by").map(|(_, by)| by.as_str());
-    html! {
-        @match d.kind.as_str() {
-            "contended" => span.warn { (by.unwrap_or("another program")) },
-            "denied" => span.warn { "the kernel refuses it" },
-            "ineffective" => span.warn { "without effect" },
-            _ => "Evenkeel",
-        }
+    match d.kind.as_str() {
+        "contended" => by.unwrap_or("another program"),
+        "denied" => "the kernel refuses it",
+        "ineffective" => "without effect",
+        _ => "",
     }
 }
 
-/// The newest decision about each knob.
-fn knobs(decisions: &[Decision], now_ms: u64) -> Markup {
-    const MOST: usize = 40;
+/// Knobs by the newest decision about each.
+fn of_decisions(decisions: &[Decision]) -> Vec<Knob> {
     let mut seen = std::collections::BTreeSet::new();
     let of_knobs = decisions.iter().filter(|d| !d.knob.is_empty());
-    let newest: Vec<&Decision> =
-        of_knobs.filter(|d| seen.insert((&d.pod, &d.container, &d.knob))).take(MOST).collect();
+    let newest = of_knobs.filter(|d| seen.insert((&d.pod, &d.container, &d.knob))).take(KNOBS);
+    let knob = |d: &Decision| {
+        let [wanted, actual] = values(d).map(str::to_owned);
+        Knob {
+            pod: d.pod.clone(),
+            container: d.container.clone(),
+            name: d.knob.clone(),
+            wanted,
+            actual,
+            trouble: trouble(d).to_owned(),
+            why: d.reason.clone(),
+            state: format!("{} {}", d.kind, d.result),
+            time_ms: d.time_ms,
+        }
+    };
+    newest.map(knob).collect()
+}
+
+/// Knobs of a page at most.
+const KNOBS: usize = 40;
+
+/// Knobs as they are, those with trouble first; else by the newest decision about each.
+fn knobs(facts: &One, now_ms: u64) -> Markup {
+    let is_now = facts.extent == Extent::Node;
+    let (shown, all) = if is_now {
+        let mut now: Vec<&Knob> = facts.knobs.iter().collect();
+        now.sort_by_key(|knob| knob.trouble.is_empty());
+        (now.into_iter().take(KNOBS).cloned().collect(), facts.knobs.len())
+    } else {
+        let newest = of_decisions(&facts.decisions);
+        let count = newest.len();
+        (newest, count)
+    };
     html! {
         section.card data-part="knobs" #knobs {
             h2 { "Scores and knobs, wanted and actual" }
@@ -243,19 +305,27 @@ fn knobs(decisions: &[Decision], now_ms: u64) -> Markup {
                 table {
                     thead { tr { th scope="col" { "About" } th scope="col" { "Knob" } th scope="col" { "Wanted" } th scope="col" { "Actual" } th scope="col" { "Owner" } th scope="col" { "Why" } th scope="col" { "When" } } }
                     tbody {
-                        @for d in &newest {
-                            tr {
-                                td.name { @if d.pod.is_empty() { span.faint { "the node" } } @else { (d.pod) span.faint { " / " (d.container) } } }
-                                @let [wanted, actual] = values(d);
-                                td { code { (d.knob) } } td.value { (or_dash(wanted)) } td.value { span .warn[wanted != actual] { (or_dash(actual)) } }
-                                td { (owner(d)) } td.why { (d.reason) span.faint { " (" (d.kind) " " (d.result) ")" } } td.num { (parts::moment(d.time_ms, now_ms)) }
-                            }
-                        }
-                        @if newest.is_empty() { tr { td.nothing colspan="7" { "None was set in what the recommender keeps." } } }
+                        @for knob in &shown { (knob_row(knob, now_ms)) }
+                        @if shown.is_empty() { tr { td.nothing colspan="7" { @if is_now { "None is wanted." } @else { "None was set in what the recommender keeps." } } } }
                     }
                 }
             }
-            p.faint { "As of the last decision about each that the recommender keeps, at most " (MOST) ". As they are this second: " code { "evenkeel status -o wide" } " on the node." }
+            p.faint {
+                @if is_now { (amount::count(shown.len() as u64)) " of " (amount::count(all as u64)) ", those with trouble first. All: " code { "evenkeel status -o wide" } "." }
+                @else { "As of the last decision about each that the recommender keeps, at most " (KNOBS) ". As they are this second: " code { "evenkeel status -o wide" } " on the node." }
+            }
+        }
+    }
+}
+
+fn knob_row(knob: &Knob, now_ms: u64) -> Markup {
+    html! {
+        tr {
+            td.name { @if knob.pod.is_empty() { span.faint { "the node" } } @else { (knob.pod) span.faint { " / " (knob.container) } } }
+            td { code { (knob.name) } } td.value { (or_dash(&knob.wanted)) }
+            td.value { span .warn[knob.wanted != knob.actual] { (or_dash(&knob.actual)) } }
+            td { @if knob.trouble.is_empty() { "Evenkeel" } @else { span.warn { (knob.trouble) } } }
+            td.why { (knob.why) span.faint { " (" (knob.state) ")" } } td.num { (parts::moment(knob.time_ms, now_ms)) }
         }
     }
 }
@@ -291,7 +361,10 @@ mod tests {
             pod: "a/b".into(),
             ..Decision::default()
         };
-        let text = knobs(&[of("cpu.weight", "20"), of("cpu.weight", "10"), of("", "99")], 0).into_string();
+        let shown = |decisions: &[Decision]| {
+            knobs(&One { decisions: decisions.to_vec(), ..One::default() }, 0).into_string()
+        };
+        let text = shown(&[of("cpu.weight", "20"), of("cpu.weight", "10"), of("", "99")]);
         assert!(text.contains("20") && !text.contains(">10<") && !text.contains("99"), "{text}");
         let fought = Decision {
             kind: "contended".into(),
@@ -299,11 +372,41 @@ mod tests {
             result: "failed".into(),
             ..of("cpu.max", "50000")
         };
-        let text = knobs(&[fought], 0).into_string();
+        let text = shown(&[fought]);
         assert!(
             text.contains("50000") && text.contains("100000") && text.contains("another program"),
             "{text}"
         );
+    }
+
+    /// The page of an agent is about its node alone: no link leads to what only a recommender has.
+    #[test]
+    fn the_page_of_a_node_by_itself_leads_to_what_is_there() {
+        let c = Container { namespace: "shop".into(), pod: "web".into(), ..Container::default() };
+        let knob = |name: &str, trouble: &str| Knob {
+            name: name.into(),
+            trouble: trouble.into(),
+            ..Knob::default()
+        };
+        let knobs: Vec<Knob> =
+            (0..100).map(|_| knob("cpu.weight", "")).chain([knob("memory.min", "somebody")]).collect();
+        let facts = One {
+            extent: Extent::Node,
+            node: node("n"),
+            containers: vec![c; 1_000],
+            knobs,
+            ..One::default()
+        };
+        let text = one(&facts, 0).into_string();
+        assert!(
+            text.contains("memory.min") && text.contains("40 of 101, those with trouble first"),
+            "{text}"
+        );
+        assert!(text.contains("/ui/decisions?q=shop%2Fweb") && !text.contains("Recommended"), "{text}");
+        for wrong in ["/ui/workload", "/ui/nodes", "/ui/node?"] {
+            assert!(!text.contains(wrong), "{wrong}: {text}");
+        }
+        assert!(text.len() < 100_000, "{}", text.len());
     }
 
     #[test]
@@ -328,7 +431,17 @@ mod tests {
             ..Decision::default()
         };
         let all = body(&[n.clone()], &Filter { text: "script".into(), ..Filter::default() }, 0).into_string();
-        let one = one(&One { node: n, containers: vec![c], decisions: vec![d], page: 1 }, 0).into_string();
+        let k = Knob { pod: hostile.into(), name: hostile.into(), why: hostile.into(), ..Knob::default() };
+        let one = [Extent::Cluster, Extent::Node]
+            .map(|extent| {
+                let (node, containers, decisions) = (n.clone(), vec![c.clone()], vec![d.clone()]);
+                one(
+                    &One { extent, node, containers, decisions, knobs: vec![k.clone()], mode: "", page: 1 },
+                    0,
+                )
+                .into_string()
+            })
+            .concat();
         assert!(
             !all.contains("<script") && !one.contains("<script") && all.contains("&lt;script"),
             "{all} {one}"

@@ -19,8 +19,9 @@ use crate::identity::Identity;
 
 /// How often something is told.
 const EVERY: Duration = Duration::from_secs(2);
-/// Streams at once.
+/// Streams at once, and at most this part of the connections there may be: everybody else has the rest.
 const MOST: usize = 500;
+const PART: usize = 2;
 
 /// What is told to open pages.
 #[derive(Debug)]
@@ -29,14 +30,19 @@ pub(super) struct Live {
     /// Whether the task runs that makes them.
     is_made: Mutex<bool>,
     places: Arc<Semaphore>,
+    /// Streams at once.
+    most: usize,
 }
 
-impl Default for Live {
-    fn default() -> Self {
+impl Live {
+    /// Where so many connections are open at most.
+    pub(super) fn of(connections: usize) -> Self {
+        let most = MOST.min(connections / PART);
         Self {
             news: watch::Sender::new("".into()),
             is_made: Mutex::new(false),
-            places: Arc::new(Semaphore::new(MOST)),
+            places: Arc::new(Semaphore::new(most)),
+            most,
         }
     }
 }
@@ -74,7 +80,7 @@ pub(super) async fn stream(
 ) -> Result<Response, Problem> {
     let identity = Identity::of(request.extensions());
     let place = Arc::clone(&dashboard.live.places).try_acquire_owned().map_err(|_| {
-        let why = format!("{MOST} pages are followed already");
+        let why = format!("{} pages are followed already", dashboard.live.most);
         problem(
             StatusCode::SERVICE_UNAVAILABLE,
             "this page does not follow what happens",

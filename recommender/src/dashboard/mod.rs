@@ -22,9 +22,9 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use evenkeel_dashboard::facts::{Prices, Switch, Viewer, Workload};
+use evenkeel_dashboard::facts::{Extent, Prices, Switch, Viewer, Workload};
 use evenkeel_dashboard::frame::{self, Frame, Tab};
-use evenkeel_dashboard::{CONTENT_SECURITY_POLICY, assets, page, url};
+use evenkeel_dashboard::{HEADERS, assets, page, url};
 use sha2::{Digest as _, Sha256};
 
 use self::live::Live;
@@ -74,7 +74,7 @@ impl Dashboard {
             site: site.clone(),
             access: Arc::clone(access),
             sessions: Sessions::new(),
-            live: Arc::default(),
+            live: Arc::new(Live::of(config.serve.max_connections)),
             prices: prices(&config.dashboard),
             is_encrypted: config.tls_files().is_some(),
             workloads: Mutex::default(),
@@ -126,7 +126,9 @@ impl Dashboard {
             .then_some("History is still being read back: what is shown was kept of the run before.");
         let Sheet { title, tab, namespace, refresh } = sheet;
         let now_ms = self.site.now_usec() / 1000;
-        let frame = Frame { viewer: &visit.viewer, switch, now_ms, title, tab, namespace, refresh, notice };
+        let extent = Extent::Cluster;
+        let frame =
+            Frame { extent, viewer: &visit.viewer, switch, now_ms, title, tab, namespace, refresh, notice };
         html(StatusCode::OK, frame::page(&frame, body))
     }
 }
@@ -238,17 +240,8 @@ impl Dashboard {
 
 /// Tells browsers what a page may load and who may hold it.
 fn guarded(headers: &mut HeaderMap) {
-    let fixed = [
-        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::X_FRAME_OPTIONS, "DENY"),
-        // With no-referrer, forms would be sent with the origin "null", which the door refuses.
-        (header::REFERRER_POLICY, "same-origin"),
-        (header::HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-        (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-    ];
-    for (name, value) in fixed {
-        headers.insert(name, HeaderValue::from_static(value));
+    for (name, value) in HEADERS {
+        headers.insert(header::HeaderName::from_static(name), HeaderValue::from_static(value));
     }
     // Pages are of one viewer and moment.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));

@@ -169,7 +169,8 @@ pub(super) async fn node(From(dashboard): At, request: Request) -> Answer {
         };
         let node = gather::nodes(context, &decisions).into_iter().find(is_it)?;
         let containers = gather::containers(context, &node.share.cluster, &query.name);
-        Some((page::nodes::One { node, containers, decisions, page: number }, switch(context)))
+        let facts = page::nodes::One { node, containers, decisions, page: number, ..Default::default() };
+        Some((facts, switch(context)))
     });
     let (facts, switch) = made.await?.ok_or_else(|| {
         problem(
@@ -198,8 +199,13 @@ pub(super) async fn report(From(dashboard): At) -> Answer {
 pub(super) async fn decisions(From(dashboard): At, request: Request) -> Answer {
     let query: Query = parameters(&request)?;
     let visit = dashboard.visit(&request).await;
-    let filter =
-        page::decisions::Filter { kind: query.kind, node: query.node, text: query.q, page: query.page };
+    let filter = page::decisions::Filter {
+        kind: query.kind,
+        node: query.node,
+        text: query.q,
+        page: query.page,
+        ..Default::default()
+    };
     let made = dashboard.site.ask_context("/ui/decisions", move |context| {
         let kept = gather::decisions(context, "");
         (page::decisions::body(&kept, &filter, context.engine.now_usec() / 1000), switch(context))

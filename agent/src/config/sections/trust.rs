@@ -1,7 +1,6 @@
 //! `[tls]`, `[metrics]`, and who may ask at an address: what other machines can reach is encrypted, and every address but that
 //! of metrics on loopback asks for a credential, or it is said that it need not (`insecure`).
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use evenkeel_net::tls::{Files, Tls as Served};
@@ -10,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::check::Checker;
 use super::super::raw::Raw;
+use super::super::valid::Serve;
 
 section! {
     /// TLS 1.3 of serve.address and serve.metrics. The files are read again when they change.
@@ -48,7 +48,7 @@ pub(crate) struct Guard {
 pub(crate) struct TrustRules {
     /// Certificate, key and authorities.
     pub files: Option<Files>,
-    /// How serve.address is served.
+    /// How serve.address and serve.dashboard are served.
     pub service: Guard,
     /// How serve.metrics is served.
     pub metrics: Guard,
@@ -57,18 +57,18 @@ pub(crate) struct TrustRules {
 }
 
 /// Checks the sections.
-pub(in super::super) fn check(
-    c: &mut Checker<'_>,
-    raw: &Raw,
-    (address, metrics): (Option<SocketAddr>, Option<SocketAddr>),
-) -> TrustRules {
+pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Raw, serve: &Serve) -> TrustRules {
     let files = files(c, &raw.tls);
     let mut token = |key, path: &Path| (!path.as_os_str().is_empty()).then(|| c.absolute(key, path));
     let service = Guard { tls: files.is_some(), token: token("serve.token", &raw.serve.token) };
     let shown =
         Guard { tls: files.is_some() && raw.metrics.tls, token: token("metrics.token", &raw.metrics.token) };
     let knows_clients = files.as_ref().is_some_and(|files| !files.client_ca.is_empty());
-    let all = [("serve.address", address, &service), ("serve.metrics", metrics, &shown)];
+    let all = [
+        ("serve.address", serve.address, &service),
+        ("serve.dashboard", serve.dashboard, &service),
+        ("serve.metrics", serve.metrics, &shown),
+    ];
     let clear: Vec<_> = all.iter().filter(|(.., guard)| !guard.tls).map(|(key, at, _)| (*key, *at)).collect();
     let mut insecure = Vec::new();
     if let Some(open) = evenkeel_net::in_the_clear(&clear) {
@@ -90,7 +90,11 @@ pub(in super::super) fn check(
         let open = format!("{key} = {at} can be reached {whom}, and whoever asks is answered");
         if !raw.insecure {
             let token = if is_metrics { "metrics.token" } else { "serve.token" };
-            let instead = if is_near { "serve.socket" } else { "a loopback address" };
+            let instead = match (is_near, key) {
+                (true, "serve.dashboard") => "evenkeel top and status over serve.socket",
+                (true, _) => "serve.socket",
+                (false, _) => "a loopback address",
+            };
             let remedy = format!(
                 "give {token}, or tls.client_ca with tls.cert, use {instead}, or accept it with insecure = true"
             );

@@ -90,7 +90,7 @@ pub(crate) async fn serve(
 }
 
 /// Refuses what is for another name: a page of another site could have its own name point here (DNS rebinding).
-async fn by_own_name(request: Request, next: Next) -> Response {
+pub(super) async fn by_own_name(request: Request, next: Next) -> Response {
     if called(&request).is_some_and(|host| is_own_name(host, &[])) {
         return next.run(request).await;
     }

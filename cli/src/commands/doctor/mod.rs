@@ -199,12 +199,14 @@ fn table(findings: &[Finding]) -> Table {
     titles.extend(["CHECK", "STATE", "FOUND", "REMEDY"]);
     let mut table = Table::new(&titles);
     for f in findings {
+        // What is wrong is explained further where its page says.
+        let remedy = f.remedy.as_ref().map(|remedy| format!("{remedy} ({})", f.page));
         let mut row = if has_nodes { vec![f.node.as_deref().unwrap_or("-").into()] } else { Vec::new() };
         row.extend([
             f.check.as_str().into(),
             wire::toned(f.state.name()),
             f.found.as_str().into(),
-            f.remedy.as_deref().unwrap_or("").into(),
+            remedy.unwrap_or_default().into(),
         ]);
         table.row(row);
     }

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::figure::Figure;
 use crate::options::Options;
 use crate::run::{self, Run};
-use crate::{backtest, capacity, converge, ingest, pressure, recommend, sample};
+use crate::{backtest, capacity, converge, ingest, people, pressure, recommend, sample};
 
 /// One run and the figures it gives.
 pub(crate) struct Bench {
@@ -15,7 +15,7 @@ pub(crate) struct Bench {
     run: fn(&Run) -> anyhow::Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 25] = [
+const BENCHES: [Bench; 28] = [
     Bench {
         figures: &[
             ("sample/sampler-vs-pread", "CPU time of the sampler against bare preads of the same files"),
@@ -184,6 +184,21 @@ const BENCHES: [Bench; 25] = [
             "how the cost of a placing grows with the nodes, against their logarithm",
         )],
         run: capacity::growth,
+    },
+    Bench {
+        figures: &[
+            ("people/pages", "a page of the dashboard over 1,000 nodes and 50,000 containers"),
+            ("people/pages-bytes", "the largest of them"),
+        ],
+        run: people::pages,
+    },
+    Bench {
+        figures: &[("people/top-cpu", "the CPU of `evenkeel top` on a screen with 1,000 containers")],
+        run: people::top,
+    },
+    Bench {
+        figures: &[("sample/first-sample", "an agent that is started has its first sample")],
+        run: people::first_sample,
     },
 ];
 

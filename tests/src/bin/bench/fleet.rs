@@ -37,13 +37,19 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     /// Makes containers with processes in them, and a manifest for each in `manifests`.
-    pub(crate) fn launch(run: &Run, manifests: &Path, processes: u32, habit: Habit) -> Result<Fleet> {
-        run.say(&format!("making {CONTAINERS} cgroups with {processes} processes each"));
+    pub(crate) fn launch(
+        run: &Run,
+        manifests: &Path,
+        containers: u32,
+        processes: u32,
+        habit: Habit,
+    ) -> Result<Fleet> {
+        run.say(&format!("making {containers} cgroups with {processes} processes each"));
         let tree = CgroupTree::new()?;
         let mut nursery = Nursery::start()?;
         let helper = nursery.pid()?;
         let mut berths = Vec::new();
-        for number in 0..CONTAINERS {
+        for number in 0..containers {
             run.check()?;
             let (pod, tier) = (format!("pod-{number}"), tier(number));
             let cgroup = tree.container(tier, &pod, "main")?;

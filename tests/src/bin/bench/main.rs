@@ -17,6 +17,7 @@ mod ingest;
 mod nursery;
 mod options;
 mod pair;
+mod people;
 mod pressure;
 mod recommend;
 mod run;

@@ -38,7 +38,7 @@ struct Stage<'a> {
 /// Gives both figures.
 pub(crate) fn run(run: &Run) -> Result<Vec<Figure>> {
     let place = Place::new()?;
-    let fleet = Fleet::launch(run, &place.manifests(), 1, Habit::Asleep)?;
+    let fleet = Fleet::launch(run, &place.manifests(), CONTAINERS, 1, Habit::Asleep)?;
     let agent = Agent::start(&place, None)?;
     let mut asking = Asking::connect(&place.agent_socket())?;
     let status = asking.await_converged(run, CONTAINERS, false)?;

@@ -133,7 +133,7 @@ fn made() -> Result<f64> {
 
 fn measure(run: &Run, processes: u32, habit: Habit) -> Result<Measured> {
     let place = Place::new()?;
-    let fleet = Fleet::launch(run, &place.manifests(), processes, habit)?;
+    let fleet = Fleet::launch(run, &place.manifests(), CONTAINERS, processes, habit)?;
     let recommender = Recommender::start(&place)?;
     let agent = Agent::start(&place, Some(&recommender))?;
     let measured = watch(run, &place, &agent, processes, habit);

@@ -66,7 +66,7 @@ impl Readers {
 pub(crate) fn run(run: &Run) -> Result<Vec<Figure>> {
     let nofile = raise_nofile(20_000).context("cannot raise RLIMIT_NOFILE")?;
     let place = Place::new()?;
-    let fleet = Fleet::launch(run, &place.manifests(), 1, Habit::Active)?;
+    let fleet = Fleet::launch(run, &place.manifests(), CONTAINERS, 1, Habit::Active)?;
     let figures = measure(run, &fleet, nofile.limit);
     fleet.remove()?;
     figures

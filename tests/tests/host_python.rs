@@ -1,4 +1,4 @@
-//! Suite `packages`: the Python client, installed by pip out of the repository, asks real programs over a Unix socket and
+//! Suite `host`: the Python client, installed by pip out of the repository, asks real programs over a Unix socket and
 //! over TLS with a token, and makes pandas frames of the answers.
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use evenkeel_tests::product::{AgentSetup, RecommenderSetup, directory};
 use evenkeel_tests::{machine, places, require, wait};
 
 /// Remedy for a machine without it.
-const MISSING: &str = "the Python client is not installed: scripts/test packages installs it below target";
+const MISSING: &str = "the Python client is not installed: scripts/test host installs it below target";
 
 fn python() -> Result<PathBuf> {
     Ok(places::cache("client")?.join("bin/python"))
@@ -62,6 +62,22 @@ fn use_and_recommendations_come_as_frames_in_ten_lines() -> Result<()> {
     ensure!(lines[0].contains("workload container resource current request"), "{said}");
     ensure!(lines[3].starts_with("1 cluster node"), "{said}");
     ensure!(lines[4].starts_with("node-1 True web"), "{said}");
+    recommender.stop()
+}
+
+/// The lines of a block of Python, of the client's own page and of the book, run as they stand.
+#[test]
+fn the_ten_lines_of_the_documentation_run_as_they_stand() -> Result<()> {
+    require!(!is_missing(), MISSING);
+    let of = |text: &str| text.split("```python\n").nth(1)?.split("```").next().map(str::to_owned);
+    let read = |path: &str| std::fs::read_to_string(places::repository().join(path));
+    let readme = of(&read("clients/python/README.md")?).context("no Python")?;
+    ensure!(Some(&readme) == of(&read("docs/api.md")?).as_ref(), "docs/api.md and the client's page differ");
+    let here = directory()?;
+    let setup = RecommenderSetup::new(here.path())?;
+    let recommender = setup.start()?;
+    let mut command = Command::new(python()?);
+    machine::run(command.args(["-c", &readme]).env("EVENKEEL_RECOMMENDER", setup.address()))?;
     recommender.stop()
 }
 
