@@ -173,7 +173,7 @@ mod tests {
             (json!({"limits": {"memory": "1Gi"}}), "", advice(both, [None; 2], false), vec!["cpu 250m"]),
             // A default is nobody's wish, and its limit stays.
             (defaulted.clone(), ranged, advice(both, [None; 2], false), vec!["cpu 250m", "memory 96Mi"]),
-            (defaulted.clone(), "", advice(both, [None; 2], false), vec![]),
+            (defaulted, "", advice(both, [None; 2], false), vec![]),
             // A policy may go over what was set, and over limits.
             (
                 json!({"requests": {"cpu": "1"}}),
