@@ -1,3 +1,5 @@
+//! A kubelet over TLS that answers what it should, what it should not, or nothing; and what is known then.
+
 use std::path::Path;
 
 use evenkeel_proto::v1;

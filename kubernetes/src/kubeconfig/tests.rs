@@ -1,3 +1,5 @@
+//! Kubeconfigs that are taken, and those that are refused in words.
+
 use std::path::Path;
 
 use serde_json::{Value, json};
