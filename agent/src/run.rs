@@ -51,7 +51,7 @@ use crate::report::kept::Kept;
 use crate::shared::{Context, LIVE_TICKS_CAP, LiveBus, Rescan, Stats};
 use crate::trust::Trusts;
 
-use crate::{allocator, machine, panics, report, sample, serve, sources, systemd};
+use crate::{allocator, machine, panics, pods, report, sample, serve, sources, systemd};
 
 /// Mode of the agent's socket: root, and whoever is given its group.
 const SOCKET_MODE: u32 = 0o660;
@@ -713,6 +713,15 @@ pub(crate) fn start_sources(
         let (updates, rescan) = arrows.clone();
         tokio::spawn(panics::restarted("cri", move || {
             sources::cri::run(setup.clone(), updates.clone(), rescan.clone())
+        }));
+    }
+    if let Some(mut kubelet) = config.sources.kubelet.clone() {
+        if kubelet.asked.name.is_empty() {
+            kubelet.asked.name.clone_from(&context.node.node);
+        }
+        let pods = Arc::clone(&context.pods);
+        tokio::spawn(panics::restarted("kubelet", move || {
+            pods::follow_kubelet(kubelet.clone(), Arc::clone(&pods))
         }));
     }
     // Without the tree units are listed all the same; only what they lack is not told.

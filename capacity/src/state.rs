@@ -57,10 +57,18 @@ impl State {
             }
         }
         let mut ids: HashMap<*const Pod, PodId> = HashMap::new();
-        for placed in &cluster.placed {
-            let id =
-                *ids.entry(Arc::as_ptr(&placed.pod)).or_insert_with(|| state.learn(Arc::clone(&placed.pod)));
-            state.place(id, placed.node);
+        let mut last: Option<(*const Pod, PodId)> = None;
+        for placed in cluster.placed.iter() {
+            // Pods of one template follow each other.
+            let of = Arc::as_ptr(&placed.pod);
+            let id = match last {
+                Some((before, id)) if before == of => id,
+                _ => *ids.entry(of).or_insert_with(|| state.learn(Arc::clone(&placed.pod))),
+            };
+            last = Some((of, id));
+            state.placements.push((id, placed.node as u32));
+            state.count(&placed.pod, placed.node, 1);
+            state.ports[placed.node].extend(&placed.pod.ports);
         }
         state
     }

@@ -19,8 +19,10 @@ use evenkeel_proto::v1::enroll_service_client::EnrollServiceClient;
 use evenkeel_proto::v1::policy_service_client::PolicyServiceClient;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
 
+use tokio::runtime::Runtime;
+
+use crate::cluster::{User, user_of};
 use crate::failure::Failure;
-use crate::kube::caller::{Caller, caller};
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -94,9 +96,9 @@ impl Address {
     /// When it cannot be had.
     pub(crate) fn token(&self) -> Result<Option<String>, Failure> {
         if let Some(context) = &self.kube_auth {
-            return Ok(match caller(context)? {
-                Caller::Token(token) => Some(token),
-                Caller::Certificate(_) => None,
+            return Ok(match user_of(context)? {
+                User::Token(token) => Some(token),
+                User::Certificate(_) => None,
             });
         }
         let Some(file) = &self.trust.token else { return Ok(None) };
@@ -115,9 +117,9 @@ impl Address {
     /// When the user has neither.
     pub(crate) fn kube_pair(&self) -> Result<Option<Pair>, Failure> {
         let Some(context) = &self.kube_auth else { return Ok(None) };
-        Ok(match caller(context)? {
-            Caller::Token(_) => None,
-            Caller::Certificate(pair) => Some(pair),
+        Ok(match user_of(context)? {
+            User::Token(_) => None,
+            User::Certificate(pair) => Some(pair),
         })
     }
 
@@ -161,18 +163,18 @@ impl Address {
     fn kube_user(&self, context: &str) -> Result<(Bearer, Trust), Failure> {
         let secret = Trust { token: Some(PathBuf::new()), ..self.trust.clone() };
         line::endpoint(&self.text, &secret).map_err(|e| self.unusable(&e))?;
-        match caller(context)? {
-            Caller::Token(token) => {
+        match user_of(context)? {
+            User::Token(token) => {
                 let bearer = Bearer::of(&token).map_err(|e| {
                     let remedy = "correct the kubeconfig, or choose another context";
                     Failure::new("cannot send the token", "--kube-auth", e.to_string(), remedy)
                 })?;
                 Ok((bearer, self.trust.clone()))
             }
-            Caller::Certificate(pair) if self.text.starts_with("https://") => {
+            User::Certificate(pair) if self.text.starts_with("https://") => {
                 Ok((Bearer::default(), Trust { pair: Some(pair), ..self.trust.clone() }))
             }
-            Caller::Certificate(_) => Err(no_certificate(&self.text)),
+            User::Certificate(_) => Err(no_certificate(&self.text)),
         }
     }
 
@@ -304,8 +306,15 @@ fn chain(error: &dyn Error) -> String {
 /// # Errors
 /// Those of the question, or when the machine has no resources left for a runtime.
 pub(crate) fn block_on<T>(question: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
+    runtime()?.block_on(question)
+}
+
+/// What questions run on.
+///
+/// # Errors
+/// When the machine has no resources left for it.
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
         Failure::new("cannot start", "evenkeel", e.to_string(), "free memory or file descriptors")
-    })?;
-    runtime.block_on(question)
+    })
 }

@@ -5,10 +5,10 @@
 
 mod args;
 mod client;
+mod cluster;
 mod commands;
 mod failure;
 mod input;
-mod kube;
 mod machine;
 mod output;
 mod table;

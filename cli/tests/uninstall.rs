@@ -167,7 +167,7 @@ async fn what_is_listed_after_it_is_what_was_listed_before_the_installation() {
     // Again: nothing is there, and nothing is asked to change.
     let changes = || cluster.server.asked_for("").iter().filter(|asked| !asked.starts_with("GET")).count();
     let so_far = changes();
-    let again = cluster.uninstall(&["--yes"]).await;
+    let again = cluster.uninstall(&["--yes", "--crds"]).await;
     assert_eq!((again.status, changes()), (0, so_far), "{again:?}");
 }
 

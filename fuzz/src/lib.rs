@@ -34,9 +34,10 @@ impl Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     Target { name: "quantity", read: model::quantity, samples: model::quantities },
     Target { name: "pods", read: model::pods, samples: model::manifests },
+    Target { name: "pod_list", read: model::pod_list, samples: model::pod_lists },
     Target { name: "kernel_files", read: kernel::files, samples: kernel::some_files },
     Target { name: "kernel_log", read: kernel::log, samples: kernel::some_log },
     Target { name: "snapshot", read: capacity::snapshot, samples: capacity::clusters },

@@ -1,6 +1,6 @@
 //! Quantities and manifests.
 
-use evenkeel_model::pod::read_pods;
+use evenkeel_model::pod::{MAX_CONTAINERS, PodRequirements, read_pod_list, read_pods};
 use evenkeel_model::quantity::Quantity;
 
 /// A text is refused, or reads back from its canonical form.
@@ -37,6 +37,28 @@ pub(crate) fn pods(bytes: &[u8]) {
             let _ = (pod.effective_requests(), pod.effective_limits(), pod.check());
         }
     }
+}
+
+/// A kubelet's list gives pods that are kept and read back as they are, and few words about those that it does not give.
+pub(crate) fn pod_list(bytes: &[u8]) {
+    let Ok(listed) = read_pod_list(bytes) else { return };
+    assert!(listed.refused.len() <= 8, "{:?}", listed.refused);
+    for pod in listed.pods {
+        assert!(pod.containers.len() <= MAX_CONTAINERS);
+        let _ = (pod.pod().effective_requests(), pod.uid_on_node());
+        let kept = serde_json::to_vec(&pod).unwrap_or_default();
+        assert_eq!(serde_json::from_slice::<PodRequirements>(&kept).ok().as_ref(), Some(&pod));
+    }
+}
+
+pub(crate) fn pod_lists() -> Vec<Vec<u8>> {
+    crate::owned(&[
+        include_str!("../../model/tests/fixtures/podlist.json"),
+        r#"{"kind":"PodList","items":[{"metadata":{"name":"web-1","namespace":"shop","uid":"u","annotations":
+        {"kubernetes.io/config.mirror":"h","kubernetes.io/config.hash":"h"}},"spec":{"priority":7,"overhead":{"memory":"16Mi"},
+        "initContainers":[{"name":"mesh","restartPolicy":"Always"}],"containers":[{"name":"main","resources":{"limits":{"cpu":"2"}}}]},
+        "status":{"phase":"Running","qosClass":"Burstable","containerStatuses":[{"name":"main","resources":{"limits":{"cpu":"1"}}}]}}]}"#,
+    ])
 }
 
 pub(crate) fn manifests() -> Vec<Vec<u8>> {

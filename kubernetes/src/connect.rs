@@ -5,8 +5,10 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::client::RustlsTlsError;
 use kube::{Client, Config, Error};
+
+use crate::kubeconfig::{Choice, Use, load, unusable};
 
 /// Where the API server is, and who asks it.
 #[derive(Debug, Clone)]
@@ -33,31 +35,29 @@ impl fmt::Debug for ApiServer {
     }
 }
 
-/// Why there is nobody to ask.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// The file that was named says nothing usable.
-    #[error("{}: {why}; give the file and context that kubectl uses", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        why: Box<KubeconfigError>,
-    },
-    /// Neither a file nor the account of a pod.
-    #[error(
-        "there is no API server to ask: {why}, and this is no pod with a service account ({pod}); name a file, or run it in a pod \
-         with automountServiceAccountToken"
-    )]
-    Nowhere {
-        /// What is wrong with the file.
-        why: Box<KubeconfigError>,
-        /// What is missing in the pod.
-        pod: String,
-    },
-    /// The credentials or certificates make no sense.
-    #[error("the API server's client cannot be made: {0}")]
-    Client(Box<Error>),
+/// What cannot be used or reached, why, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {place}: {why}; {remedy}")]
+pub struct ConnectError {
+    /// What was tried.
+    pub what: &'static str,
+    /// File, field or URL.
+    pub place: String,
+    /// Why.
+    pub why: String,
+    /// What helps.
+    pub remedy: String,
+}
+
+impl ConnectError {
+    pub(crate) fn new(
+        what: &'static str,
+        place: impl fmt::Display,
+        why: impl Into<String>,
+        remedy: &str,
+    ) -> Self {
+        Self { what, place: place.to_string(), why: why.into(), remedy: remedy.to_owned() }
+    }
 }
 
 /// The API server gave no answer: nothing is known, neither good nor bad.
@@ -93,23 +93,28 @@ impl ApiServer {
 
 /// A client that is made as kubectl would find the server; answers are waited for so long, or for ever.
 pub(crate) async fn client(source: &Source, patience: Option<Duration>) -> Result<Client, ConnectError> {
-    let options = KubeConfigOptions { context: source.context.clone(), ..KubeConfigOptions::default() };
-    let mut config = match &source.kubeconfig {
-        Some(path) => {
-            let of = |why| ConnectError::File { path: path.clone(), why: Box::new(why) };
-            let file = Kubeconfig::read_from(path).map_err(of)?;
-            Config::from_custom_kubeconfig(file, &options).await.map_err(of)?
+    let Source { kubeconfig, context, .. } = source.clone();
+    let mut target = load(&Choice { kubeconfig, context, server: None }, Use::ForLong)?;
+    // Beside the server: compressing costs it more than the bytes do.
+    target.config.disable_compression = true;
+    connect(target.config, source.patience, patience)
+}
+
+/// A client of a server. Nothing is sent yet.
+pub(crate) fn connect(
+    mut config: Config,
+    within: Duration,
+    patience: Option<Duration>,
+) -> Result<Client, ConnectError> {
+    (config.connect_timeout, config.read_timeout) = (Some(within), patience);
+    let server = config.cluster_url.to_string();
+    Client::try_from(config).map_err(|error| match &error {
+        Error::RustlsTls(RustlsTlsError::InvalidPrivateKey(why)) => unusable(why),
+        _ => {
+            let remedy = "correct the kubeconfig, or choose another context";
+            ConnectError::new("cannot ask the API server", server, told(&error), remedy)
         }
-        None => match Config::from_kubeconfig(&options).await {
-            Ok(config) => config,
-            Err(why) => Config::incluster()
-                .map_err(|pod| ConnectError::Nowhere { why: Box::new(why), pod: pod.to_string() })?,
-        },
-    };
-    // Whoever asks decides about asking again.
-    config.default_retry = false;
-    (config.connect_timeout, config.read_timeout) = (Some(source.patience), patience);
-    Client::try_from(config).map_err(|why| ConnectError::Client(Box::new(why)))
+    })
 }
 
 pub(crate) fn told(error: &Error) -> String {

@@ -3,7 +3,7 @@
 //!
 //! Owned here: [`Listener`]s and the Unix [`socket`]'s file, the [`Gate`] that counts connections, who a connection's
 //! [`Peer`] is, the connections of one kind ([`incoming`], [`at_address`]) and of both kinds at one socket ([`both`]), [`tls`], finding an
-//! authority by its fingerprint ([`pin`]), which addresses need TLS ([`in_the_clear`]), the [`http`] server, and the file descriptors kept back for the program's own files. Not owned: who may ask what, and what is answered.
+//! authority by its fingerprint ([`pin`]), one bounded question ([`mod@get`]), which addresses need TLS ([`in_the_clear`]), the [`http`] server, and the file descriptors kept back for the program's own files. Not owned: who may ask what, and what is answered.
 //!
 //! When a gate is full, the connection that has waited longest for a request makes room, of the same peer where the peer
 //! has too many: whoever asks at once is served, also while others hold connections open and say nothing.
@@ -13,6 +13,7 @@ mod certificate;
 mod connection;
 mod descriptors;
 mod gate;
+pub mod get;
 pub mod http;
 mod huffman;
 mod listener;

@@ -8,10 +8,12 @@ use std::time::Duration;
 use evenkeel_enforce::config::{self as enforce, Features, Mode, Roots};
 use evenkeel_enforce::converge::rules::{Converge, CpuRules, FreezeWhen, Switches};
 use evenkeel_enforce::reconcile::Manage;
+use evenkeel_net::get::Asked;
 use evenkeel_proto::line::{self, LineError, Trust};
 use evenkeel_qos::config::{KnobSwitches, PlanConfig};
 use evenkeel_qos::cpu::WeightConversion;
 use evenkeel_qos::rules::RuleSet;
+use hyper::Uri;
 
 use super::raw;
 use super::sections::cpu::Conversion;
@@ -19,6 +21,7 @@ use super::sections::memory::{MemoryRules, OomScope};
 use super::sections::{admission, cpu, daemons, knobs, memory, node, node_memory, own, systemd};
 use super::sections::{eviction, oom, overlay, pressure, ring, starvation, trust};
 use super::{ConfigError, Loaded};
+use crate::pods::Kubelet;
 use crate::trust::membership::Joining;
 
 use crate::sources::systemd::is_wanted;
@@ -167,7 +170,36 @@ fn sources(c: &mut Checker<'_>, raw: &raw::Sources) -> Sources {
         cri: if raw.cri.enabled { sockets } else { Vec::new() },
         engines: raw.engines.enabled.then_some(engines),
         systemd: systemd::check(c, &raw.systemd),
+        kubelet: kubelet(c, &raw.kubelet),
     }
+}
+
+/// How the kubelet is asked; its name is the node's where none is given, which is not known here.
+fn kubelet(c: &mut Checker<'_>, raw: &raw::Kubelet) -> Option<Kubelet> {
+    if !raw.enabled {
+        return None;
+    }
+    let url: Option<Uri> = raw.address.parse().ok();
+    let host = url.as_ref().and_then(Uri::host).map(|host| host.trim_matches(['[', ']']).to_owned());
+    let is_secure = url.as_ref().and_then(Uri::scheme_str) == Some("https");
+    let Some(host) = host.filter(|_| is_secure) else {
+        let reason = format!("{:?} is not https://HOST:PORT", raw.address);
+        c.fail("sources.kubelet.address", reason, "give the kubelet's, such as \"https://127.0.0.1:10250\"");
+        return None;
+    };
+    let interval = raw.interval.get();
+    let (least, most) = (Duration::from_secs(2), Duration::from_secs(3600));
+    if !(least..=most).contains(&interval) {
+        c.fail("sources.kubelet.interval", format!("{} is not 2s to 1h", raw.interval), "give such a time");
+    }
+    let asked = Asked {
+        host,
+        port: url.and_then(|url| url.port_u16()).unwrap_or(10250),
+        name: raw.server_name.clone(),
+        authorities: c.absolute("sources.kubelet.ca", &raw.ca),
+        token: c.absolute("sources.kubelet.token", &raw.token),
+    };
+    Some(Kubelet { asked, interval })
 }
 
 fn manage(c: &mut Checker<'_>, raw: &raw::Manage, kubelet_rules: bool) -> Manage {

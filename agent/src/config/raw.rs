@@ -119,6 +119,8 @@ section! {
         engines: Engines = Engines::default(),
         /// systemd's services and slices.
         systemd: Systemd = Systemd::default(),
+        /// The node's kubelet.
+        kubelet: Kubelet = Kubelet::default(),
     }
 }
 
@@ -152,6 +154,27 @@ section! {
         docker: PathBuf = "/run/docker.sock".into(),
         /// Podman's, as docker. Default: that of podman.socket.
         podman: PathBuf = "/run/podman/podman.sock".into(),
+    }
+}
+
+section! {
+    /// The node's kubelet (GET /pods): what its pods require in the API server's words, of which the runtime's record shows shares and scores
+    /// alone. For nodes that no recommender tells (kubernetes.view), whose word goes before. Needs the right to get nodes/pods, which kubelets
+    /// know since 1.33; nodes/proxy is never asked for.
+    Kubelet {
+        /// Whether it is asked.
+        enabled: bool = false,
+        /// Where it is.
+        address: String = "https://127.0.0.1:10250".to_owned(),
+        /// Name in its certificate; empty = the node's.
+        server_name: String = String::new(),
+        /// Authorities that its certificate is checked with, PEM; of a kubelet that made its own, that: /var/lib/kubelet/pki/kubelet.crt. Read
+        /// at each question.
+        ca: PathBuf = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt".into(),
+        /// File with the token that is sent, for the API server's own audience. Read at each question.
+        token: PathBuf = "/var/run/secrets/kubernetes.io/serviceaccount/token".into(),
+        /// Longest time between two questions; it is asked when containers change, too.
+        interval: Span = Span::from_secs(30),
     }
 }
 

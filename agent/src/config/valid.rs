@@ -13,6 +13,7 @@ use evenkeel_proto::line::Trust;
 use super::sections::ring::RingRules;
 use super::sections::systemd::Units;
 use super::sections::trust::TrustRules;
+use crate::pods::Kubelet;
 use crate::trust::membership::Joining;
 
 /// Everything an operator chooses, checked.
@@ -62,6 +63,8 @@ pub(crate) struct Sources {
     pub engines: Option<[PathBuf; 2]>,
     /// systemd's units.
     pub systemd: Units,
+    /// How the node's kubelet is asked.
+    pub kubelet: Option<Kubelet>,
 }
 
 /// The sampler.

@@ -1,9 +1,11 @@
-//! What the API server says that the pods of this node require, as the recommender tells it over the stream.
+//! What the API server says that the pods of this node require, as the recommender tells it over the stream, and of pods that it tells
+//! nothing of, as the kubelet does where it is asked.
 //!
 //! Owned here: what is known, since when, and keeping it on disk. Not owned: the words and their bounds (`evenkeel_proto::pods`), which
 //! container follows them (`sources::cri`).
 
 mod kept;
+mod kubelet;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,12 +15,13 @@ use std::time::Duration;
 use evenkeel_enforce::decisions::now_usec;
 use evenkeel_enforce::shared::lock;
 use evenkeel_model::node::NodeKey;
-use evenkeel_model::pod::PodRequirements;
+use evenkeel_model::pod::{Listed, PodRequirements};
 use evenkeel_proto::pods::NodePods;
 use evenkeel_proto::v1;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use kept::Kept;
+pub(crate) use kubelet::{Kubelet, run as follow_kubelet};
 
 /// What is known is written so often at most: a node on which jobs come and go changes all the time.
 const WRITE_EVERY: Duration = Duration::from_secs(5);
@@ -32,6 +35,8 @@ pub(crate) struct Pods {
     state: Mutex<State>,
     /// Counts what was taken in.
     taken: watch::Sender<u64>,
+    /// Rung when containers of the node changed.
+    stir: Notify,
     /// Where it is kept, and for which node; nowhere where nothing is.
     keeps: Option<(PathBuf, NodeKey)>,
 }
@@ -45,12 +50,25 @@ struct State {
     /// The recommender spoke of them since the start.
     is_told: bool,
     refused: Vec<String>,
+    /// What the kubelet says, where it is asked.
+    kubelet: Option<Kubelets>,
+}
+
+/// What the kubelet says.
+#[derive(Debug, Default)]
+struct Kubelets {
+    known: NodePods,
+    refused: Vec<String>,
+    /// When it answered last, microseconds since 1970; 0 = never.
+    read_usec: u64,
+    /// Why it did not the last time.
+    trouble: Option<String>,
 }
 
 impl Pods {
     /// None are known, and none are kept.
     pub(crate) fn none() -> Self {
-        Self { state: Mutex::default(), taken: watch::Sender::new(0), keeps: None }
+        Self { state: Mutex::default(), taken: watch::Sender::new(0), stir: Notify::new(), keeps: None }
     }
 
     /// Those that an earlier run kept for the same node in a state directory, and whether the file is damaged.
@@ -63,7 +81,10 @@ impl Pods {
             state.index();
         }
         let keeps = Some((state_dir, node));
-        (Self { state: Mutex::new(state), taken: watch::Sender::new(0), keeps }, is_damaged)
+        (
+            Self { state: Mutex::new(state), taken: watch::Sender::new(0), stir: Notify::new(), keeps },
+            is_damaged,
+        )
     }
 
     /// How far they are known.
@@ -117,17 +138,56 @@ impl Pods {
         self.taken.send_modify(|count| *count += 1);
     }
 
+    /// Containers of the node changed: what the kubelet says may have, too.
+    pub(crate) fn stir(&self) {
+        self.stir.notify_one();
+    }
+
+    /// Waits until they do.
+    async fn stirred(&self) {
+        self.stir.notified().await;
+    }
+
+    /// Takes in what the kubelet lists, or why it does not. What it said before stays then.
+    fn take_kubelets(&self, answer: Result<Listed, String>) {
+        let mut state = lock(&self.state);
+        let of = state.kubelet.get_or_insert_default();
+        let (is_change, trouble) = match answer.and_then(|listed| of.take(listed)) {
+            Ok(is_change) => (is_change, None),
+            Err(why) => (false, Some(why)),
+        };
+        if of.trouble != trouble {
+            match &trouble {
+                Some(why) => tracing::warn!(why, "the kubelet does not tell its pods; trying again"),
+                None => tracing::info!(pods = of.known.pods().len(), "the kubelet tells its pods"),
+            }
+            of.trouble = trouble;
+        }
+        if is_change {
+            state.index();
+            drop(state);
+            self.taken.send_modify(|count| *count += 1);
+        }
+    }
+
     /// What status says of them; nothing where nothing was told.
     pub(crate) fn status(&self) -> Option<v1::PodsStatus> {
         let state = lock(&self.state);
         let v1::PodsKnown { run, generation } = state.known.known();
-        (run != 0).then(|| v1::PodsStatus {
+        let of = state.kubelet.as_ref();
+        let kubelet = of.map(|of| v1::KubeletStatus {
+            pods: u32::try_from(of.known.pods().len()).unwrap_or(u32::MAX),
+            read_usec: of.read_usec,
+            trouble: of.trouble.clone().unwrap_or_default(),
+        });
+        (run != 0 || kubelet.is_some()).then(|| v1::PodsStatus {
+            kubelet,
             pods: u32::try_from(state.by_uid.len()).unwrap_or(u32::MAX),
             generation,
             changed_usec: state.changed_usec,
             followed: 0,
-            kept: !state.is_told,
-            refused: state.refused.clone(),
+            kept: run != 0 && !state.is_told,
+            refused: state.refused.iter().chain(of.iter().flat_map(|of| &of.refused)).cloned().collect(),
         })
     }
 
@@ -175,8 +235,27 @@ impl Pods {
 
 impl State {
     fn index(&mut self) {
-        let pods = self.known.pods().values();
+        // The later ones count: what the recommender tells goes over what the kubelet says.
+        let kubelets = self.kubelet.iter().flat_map(|of| of.known.pods().values());
+        let pods = kubelets.chain(self.known.pods().values());
         self.by_uid = Arc::new(pods.map(|pod| (pod.uid_on_node().to_owned(), Arc::clone(pod))).collect());
+    }
+}
+
+impl Kubelets {
+    /// Takes in a list; whether something is known otherwise then.
+    fn take(&mut self, listed: Listed) -> Result<bool, String> {
+        let message = v1::NodePods {
+            run: 1,
+            generation: self.known.known().generation + 1,
+            whole: true,
+            changed: listed.pods.iter().map(v1::PodRequirements::from).collect(),
+            ..v1::NodePods::default()
+        };
+        let taken = self.known.take(message).map_err(|error| error.to_string())?;
+        self.refused = listed.refused.into_iter().chain(taken.refused).collect();
+        self.read_usec = now_usec();
+        Ok(taken.is_change)
     }
 }
 

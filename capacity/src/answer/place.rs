@@ -84,7 +84,7 @@ pub fn settle(cluster: &mut Cluster, state: &State, pods: &[object::Pod], placed
         let made = admit(cluster, written.clone()).pod;
         let Cluster { symbols, resources, placed, .. } = &mut *cluster;
         let pod = Arc::clone(state.pod(*id));
-        placed.push(Placed {
+        Arc::make_mut(placed).push(Placed {
             charge: Arc::new(Charge::of(&made, &pod, resources, symbols)),
             pod,
             name: symbols.intern(&written.metadata.name),

@@ -9,7 +9,7 @@ use super::resources::{ResourceNames, amounts};
 use super::selector::{Selector, SelectorError, equalities};
 use super::storage::{self, Storage};
 use super::symbols::{Labels, Symbol, Symbols};
-use super::{Cluster, Group, Known, Node, NodeIndex, Placed, Uid, compile};
+use super::{Cluster, Group, Keeper, Known, Node, NodeIndex, Placed, Uid, compile};
 use crate::admission::Charge;
 use crate::object::{self, Object};
 
@@ -54,6 +54,41 @@ pub struct Oddity {
     pub what: String,
 }
 
+/// What is odd: the first are told, further ones are counted.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Oddities {
+    told: Vec<Oddity>,
+    more: usize,
+}
+
+impl Oddities {
+    pub(super) fn add(&mut self, object: String, what: String) {
+        if self.told.len() < ODDITIES_TOLD {
+            self.told.push(Oddity { object, what });
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// A pod on a node that is not there.
+    pub(super) fn lost(&mut self, namespace: &str, name: &str, node: &str) {
+        let what = format!("its node {node} is not in the snapshot; it takes nothing");
+        self.add(format!("Pod {namespace}/{name}"), what);
+    }
+
+    pub(super) fn is_any(&self) -> bool {
+        !self.told.is_empty()
+    }
+
+    pub(super) fn told(mut self) -> Vec<Oddity> {
+        if self.more > 0 {
+            let what = format!("and {} more contradictions of these kinds", self.more);
+            self.told.push(Oddity { object: "snapshot".to_owned(), what });
+        }
+        self.told
+    }
+}
+
 /// Largest image that counts, a pebibyte: sums of sizes cannot overflow.
 const MOST_IMAGE_BYTES: i64 = 1 << 50;
 /// Most oddities that are told one by one; further ones are counted.
@@ -72,9 +107,9 @@ struct Bound {
 /// What many pods have in common, made ready once for all of them.
 #[derive(Debug, Clone)]
 pub struct Alike {
-    pod: Arc<Pod>,
-    charge: Arc<Charge>,
-    owner: Symbol,
+    pub(super) pod: Arc<Pod>,
+    pub(super) charge: Arc<Charge>,
+    pub(super) owner: Symbol,
 }
 
 /// What tells one pod from others that are alike.
@@ -93,18 +128,17 @@ pub struct One<'a> {
 /// Collects objects into a cluster.
 #[derive(Debug)]
 pub struct Builder {
-    cluster: Cluster,
+    pub(super) cluster: Cluster,
     /// Pods whose node has not been seen yet, if it ever will.
     bound: Vec<Bound>,
     /// Each different pod once.
-    shapes: HashSet<Arc<Pod>>,
+    pub(super) shapes: HashSet<Arc<Pod>>,
     /// Kind, namespace (empty where there is none) and name of everything.
     seen: HashSet<(Discriminant<Object>, Symbol, Symbol)>,
-    oddities: Vec<Oddity>,
-    more_oddities: usize,
+    pub(super) oddities: Oddities,
     pending: usize,
     ended: usize,
-    untold: BTreeMap<String, usize>,
+    pub(super) untold: BTreeMap<String, usize>,
     /// The kind of the object before, which is known to be listed.
     last_listed: Option<&'static str>,
 }
@@ -146,7 +180,7 @@ impl Builder {
             resources,
             known,
             nodes: Vec::new(),
-            placed: Vec::new(),
+            placed: Arc::default(),
             namespaces: HashMap::new(),
             groups: Vec::new(),
             storage: Storage::default(),
@@ -167,8 +201,7 @@ impl Builder {
             bound: Vec::new(),
             shapes: HashSet::new(),
             seen: HashSet::new(),
-            oddities: Vec::new(),
-            more_oddities: 0,
+            oddities: Oddities::default(),
             pending: 0,
             ended: 0,
             untold: BTreeMap::new(),
@@ -312,7 +345,7 @@ impl Builder {
         let manager = kind.map(|kind| (symbols.intern(kind), symbols.intern(&written.metadata.name)));
         if let Some(labels) = written.spec.selector.as_ref().filter(|labels| !labels.is_empty()) {
             let selector = equalities(labels, symbols);
-            self.cluster.groups.push(Group { namespace, manager, selector });
+            self.cluster.groups.push(Arc::new(Group { namespace, manager, selector }));
         }
     }
 
@@ -322,12 +355,18 @@ impl Builder {
         let manager = Some((symbols.intern(kind), symbols.intern(&written.metadata.name)));
         if let Some(selector) = &written.spec.selector {
             let selector = selector.requirements(|word| symbols.intern(word))?;
-            self.cluster.groups.push(Group { namespace, manager, selector });
+            self.cluster.groups.push(Arc::new(Group { namespace, manager, selector }));
         }
         Ok(())
     }
 
     fn node(&mut self, written: &object::Node) {
+        let node = self.ready(written);
+        self.cluster.nodes.push(Arc::new(node));
+    }
+
+    /// A node as numbers.
+    pub(super) fn ready(&mut self, written: &object::Node) -> Node {
         let name = &written.metadata.name;
         let conditions = written.status.conditions.iter();
         for untold in conditions.filter(|condition| condition.reason == object::NOT_REPORTED) {
@@ -338,7 +377,8 @@ impl Builder {
         let mut allocatable =
             amounts(&written.status.allocatable, &mut self.cluster.resources, &mut self.cluster.symbols);
         if allocatable.iter().any(|(_, amount)| *amount < 0) {
-            self.odd(format!("Node {name}"), "a negative allocatable amount counts as nothing".to_owned());
+            self.oddities
+                .add(format!("Node {name}"), "a negative allocatable amount counts as nothing".to_owned());
             for (_, amount) in &mut allocatable {
                 *amount = (*amount).max(0);
             }
@@ -364,7 +404,7 @@ impl Builder {
         let pods = self.cluster.resources.find("pods", symbols);
         let max_pods =
             pods.and_then(|pods| allocatable.iter().find(|(index, _)| *index == pods)).map_or(0, |(_, n)| *n);
-        let node = Node {
+        Node {
             name: symbols.intern(name),
             labels: Labels::new(&written.metadata.labels, symbols),
             taints,
@@ -372,8 +412,7 @@ impl Builder {
             allocatable,
             max_pods,
             images: images.into(),
-        };
-        self.cluster.nodes.push(node);
+        }
     }
 
     fn pod(&mut self, written: &object::Pod) -> Result<(), SelectorError> {
@@ -437,39 +476,38 @@ impl Builder {
         self.ended += pods;
     }
 
-    fn odd(&mut self, object: String, what: String) {
-        if self.oddities.len() < ODDITIES_TOLD {
-            self.oddities.push(Oddity { object, what });
-        } else {
-            self.more_oddities += 1;
-        }
+    fn sort_nodes(&mut self) {
+        let symbols = &self.cluster.symbols;
+        self.cluster.nodes.sort_by(|a, b| symbols.word(a.name).cmp(symbols.word(b.name)));
+    }
+
+    /// The cluster so far, to which pods are added one by one, and taken out.
+    pub(crate) fn keep(mut self) -> Keeper {
+        self.sort_nodes();
+        self.cluster.storage.settle();
+        Keeper::over(self)
     }
 
     /// The cluster, what was read, and what was odd about it.
     pub fn finish(mut self) -> (Cluster, Counts, Vec<Oddity>) {
-        let symbols = &self.cluster.symbols;
-        self.cluster.nodes.sort_by(|a, b| symbols.word(a.name).cmp(symbols.word(b.name)));
+        self.sort_nodes();
         let index: HashMap<Symbol, NodeIndex> =
             self.cluster.nodes.iter().enumerate().map(|(at, node)| (node.name, at)).collect();
         let bound = std::mem::take(&mut self.bound);
-        let mut missing = Vec::new();
+        let (mut on_nodes, mut missing) = (Vec::with_capacity(bound.len()), Vec::new());
         for Bound { placed, node } in bound {
             match index.get(&node) {
-                Some(at) => self.cluster.placed.push(Placed { node: *at, ..placed }),
+                Some(at) => on_nodes.push(Placed { node: *at, ..placed }),
                 None => missing.push((placed.pod, placed.name, node)),
             }
         }
+        self.cluster.placed = Arc::new(on_nodes);
+        let symbols = &self.cluster.symbols;
         for (pod, name, node) in missing {
-            let symbols = &self.cluster.symbols;
-            let object = format!("Pod {}/{}", symbols.word(pod.namespace), symbols.word(name));
-            let what = format!("its node {} is not in the snapshot; it takes nothing", symbols.word(node));
-            self.odd(object, what);
-        }
-        if self.more_oddities > 0 {
-            let what = format!("and {} more contradictions of these kinds", self.more_oddities);
-            self.oddities.push(Oddity { object: "snapshot".to_owned(), what });
+            self.oddities.lost(symbols.word(pod.namespace), symbols.word(name), symbols.word(node));
         }
         self.cluster.storage.settle();
+        self.cluster.symbols.share();
         let counts = Counts {
             nodes: self.cluster.nodes.len(),
             placed: self.cluster.placed.len(),
@@ -477,7 +515,7 @@ impl Builder {
             ended: self.ended,
             untold: self.untold,
         };
-        (self.cluster, counts, self.oddities)
+        (self.cluster, counts, self.oddities.told())
     }
 }
 

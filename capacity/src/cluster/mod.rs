@@ -5,6 +5,7 @@
 
 mod build;
 mod in_tree;
+mod keep;
 mod pod;
 pub mod resources;
 pub mod selector;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use crate::admission::Charge;
 use crate::{extender, object};
 pub use build::{Alike, BuildError, Builder, Counts, Oddity, One};
+pub use keep::{Change, Keeper, Now};
 use pod::Compiler;
 pub use pod::{Effect, HostPort, Manager, Pod, Spread, Taint, Term, Toleration, Weighted};
 use resources::{Amounts, ResourceNames};
@@ -101,13 +103,13 @@ pub struct Cluster {
     /// Words every rule needs.
     pub known: Known,
     /// Nodes by name.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<Arc<Node>>,
     /// Pods on nodes.
-    pub placed: Vec<Placed>,
+    pub placed: Arc<Vec<Placed>>,
     /// Labels of namespaces.
     pub namespaces: HashMap<Symbol, Labels>,
     /// Services, replica sets and the like.
-    pub groups: Vec<Group>,
+    pub groups: Vec<Arc<Group>>,
     /// Volumes.
     pub storage: Storage,
     /// What pods that have not ended are charged by quotas, with how many alike there are.
@@ -173,10 +175,10 @@ impl Cluster {
     /// Takes in the group of a pod that brings its own and whose manager the snapshot does not know.
     fn learn_group(&mut self, written: &object::Pod, pod: &Pod) -> Result<(), SelectorError> {
         let (Some(manager), Some(selector)) = (pod.manager, &written.own_group) else { return Ok(()) };
-        let known = |group: &Group| group.namespace == pod.namespace && group.manager == Some(manager);
+        let known = |group: &Arc<Group>| group.namespace == pod.namespace && group.manager == Some(manager);
         if !self.groups.iter().any(known) {
             let selector = selector.requirements(|word| self.symbols.intern(word))?;
-            self.groups.push(Group { namespace: pod.namespace, manager: Some(manager), selector });
+            self.groups.push(Arc::new(Group { namespace: pod.namespace, manager: Some(manager), selector }));
         }
         Ok(())
     }
@@ -199,7 +201,7 @@ impl Cluster {
             at += 1;
             kept[at - 1]
         });
-        self.placed.retain_mut(|placed| match place[placed.node] {
+        Arc::make_mut(&mut self.placed).retain_mut(|placed| match place[placed.node] {
             Some(node) => {
                 placed.node = node;
                 true

@@ -24,7 +24,7 @@ pub use pieces::{Parsed, Piece, Pieces};
 pub use shapes::{Manifest, ShapeError, shapes};
 pub use stream::{Stream, StreamError};
 
-use crate::cluster::{Alike, BuildError, Builder, Cluster, Counts, Oddity, One};
+use crate::cluster::{BuildError, Builder, Cluster, Counts, Keeper, Oddity};
 use crate::object::{Object, Pod};
 
 /// Kinds this crate understands, with the key of an object that holds one list for each.
@@ -173,26 +173,6 @@ impl<'a> Loader<'a> {
         self.builder.add(object)
     }
 
-    /// Makes ready what many pods have in common. Pods that are [added by this](Self::add_one) are not changed on the way, and are told
-    /// apart by whoever adds them.
-    ///
-    /// # Errors
-    /// As [`Builder::add`].
-    pub fn alike(&mut self, common: &Pod) -> Result<Alike, BuildError> {
-        self.builder.listed("Pod");
-        let name = || common.metadata.controller().map_or(&common.metadata.name, |owner| &owner.name);
-        self.builder.alike(common).map_err(|error| BuildError::Selector {
-            kind: "Pod",
-            name: format!("{}/{}", common.metadata.namespace_or_default(), name()),
-            error,
-        })
-    }
-
-    /// Takes in one pod of many that are alike.
-    pub fn add_one(&mut self, alike: &Alike, one: One<'_>) {
-        self.builder.add_one(alike, one);
-    }
-
     /// Counts pods that ended.
     pub fn add_ended(&mut self, pods: usize) {
         self.builder.add_ended(pods);
@@ -201,6 +181,11 @@ impl<'a> Loader<'a> {
     /// All objects of a kind are added, even where there are none: what is missing is missing in the cluster.
     pub fn lists(&mut self, kind: &str) {
         self.listed(kind);
+    }
+
+    /// The cluster so far, to which pods are added one by one, and taken out.
+    pub fn keep(self) -> Keeper {
+        self.builder.keep()
     }
 
     /// The cluster, and what was read.

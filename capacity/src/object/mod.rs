@@ -10,7 +10,7 @@ macro_rules! objects {
         $($(#[$about_field:meta])* pub $field:ident: $type:ty,)*
     })*) => {$(
         $(#[$about])*
-        #[derive(Debug, Clone, Default, serde::Deserialize)]
+        #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize)]
         #[serde(rename_all = "camelCase", default)]
         pub struct $name {
             $(
@@ -75,7 +75,7 @@ pub type ResourceList = BTreeMap<String, Quantity>;
 pub type StringMap = BTreeMap<String, String>;
 
 /// What every object carries.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
     /// Name, unique among objects of one kind in a namespace.
@@ -164,7 +164,7 @@ objects! {
 }
 
 /// One object of a kind that is understood.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Object {
     /// A node.
     Node(Box<Node>),

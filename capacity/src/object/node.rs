@@ -22,7 +22,7 @@ objects! {
     }
 
     /// A taint. Conditions of a node act on scheduling through these.
-    #[derive(PartialEq, Eq, Hash)]
+    #[derive(Eq, Hash)]
     pub struct Taint {
         /// Key.
         pub key: String,

@@ -10,7 +10,7 @@ use super::relevant::{Matters, only};
 use super::{LabelSelector, Metadata, NodeSelector, PreferredTerm, ResourceList, StringMap};
 
 /// A pod.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pod {
     /// Name, namespace, labels.
@@ -31,7 +31,7 @@ pub struct Pod {
 }
 
 /// What a pod asks for.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
     /// Node it is bound to, or asks for by name.
@@ -117,7 +117,7 @@ objects! {
 }
 
 /// Where a pod stands.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
     /// `Pending`, `Running`, `Succeeded`, `Failed`, `Unknown`.
@@ -207,7 +207,7 @@ impl Container {
 
 objects! {
     /// Requests and limits.
-    #[derive(Serialize, PartialEq, Eq)]
+    #[derive(Serialize, Eq)]
     pub struct Requirements {
         /// Requests.
         pub requests: ResourceList,
@@ -230,7 +230,7 @@ objects! {
     }
 
     /// A taint that is borne.
-    #[derive(Serialize, PartialEq, Eq, Hash)]
+    #[derive(Serialize, Eq, Hash)]
     pub struct Toleration {
         /// Key; empty with `Exists` = every taint.
         pub key: String,
@@ -245,7 +245,7 @@ objects! {
     }
 
     /// How pods of one kind are spread over a topology.
-    #[derive(Serialize, PartialEq, Eq, Hash)]
+    #[derive(Serialize, Eq, Hash)]
     pub struct SpreadConstraint {
         /// Most by which one domain may exceed the fullest minimum.
         pub max_skew: i64,
@@ -398,7 +398,7 @@ objects! {
     }
 
     /// A disk named in the pod itself; each kind uses some of the fields.
-    #[derive(Serialize, PartialEq, Eq, Hash)]
+    #[derive(Serialize, Eq, Hash)]
     pub struct HostDisk {
         /// Name of the disk (GCE).
         pub pd_name: String,

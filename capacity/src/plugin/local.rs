@@ -1,6 +1,7 @@
 //! Rules that look at the node alone and that placing pods does not change: cordon, name, taints, node affinity, images.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::reason::Rejection;
 use crate::cluster::selector::{self, NodeTerm};
@@ -181,7 +182,7 @@ fn images(cluster: &Cluster, pod: &Pod) -> Vec<i64> {
 
 /// Nodes that have an image, and its size: the one that the first of them tells holds for all (`cache.go`).
 fn holders(cluster: &Cluster, image: Symbol) -> Vec<(NodeIndex, i64)> {
-    let has = |(at, node): (NodeIndex, &Node)| {
+    let has = |(at, node): (NodeIndex, &Arc<Node>)| {
         let found = node.images.binary_search_by_key(&image, |(name, _)| *name).ok()?;
         Some((at, node.images[found].1))
     };

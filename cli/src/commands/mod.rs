@@ -73,7 +73,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Events(args) => block_on(events::run(&args, &peers, &output)),
         Command::Describe(args) => block_on(describe::run(&args, &agent, &output)),
         Command::Replay(args) => block_on(replay::run(&args, &agent, &output)),
-        Command::Capacity(args) => block_on(capacity::run(&args, &recommender, &output)),
+        Command::Capacity(args) => capacity::run(&args, &recommender, &output),
         Command::Snapshot(args) => snapshot::run(&args, &recommender, &output),
         Command::Admit(args) => block_on(admit::run(&args, &agent, &output)),
         Command::Recommend(args) => block_on(recommend::run(&args, &recommender, &output)),

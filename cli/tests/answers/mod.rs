@@ -156,6 +156,7 @@ fn status() -> GetStatusResponse {
             followed: 1,
             kept: true,
             refused: vec!["shop/db: name has 300 bytes".into()],
+            kubelet: None,
         }),
         capabilities: vec!["CAP_KILL".into()],
         knobs: vec![KnobStatus {

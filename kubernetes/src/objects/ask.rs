@@ -81,7 +81,7 @@ impl ApiServer {
     }
 
     /// Changes fields of what is at a path.
-    pub(super) async fn merge(&self, path: &str, patch: &Value) -> Result<(), Refused> {
+    pub(crate) async fn merge(&self, path: &str, patch: &Value) -> Result<(), Refused> {
         self.send(Method::PATCH, path, "application/merge-patch+json", Some(patch)).await.map(|_| ())
     }
 
@@ -91,7 +91,7 @@ impl ApiServer {
     }
 
     /// Makes an object.
-    pub(super) async fn create(&self, path: &str, object: &Value) -> Result<(), Refused> {
+    pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<(), Refused> {
         self.send(Method::POST, path, "application/json", Some(object)).await.map(|_| ())
     }
 

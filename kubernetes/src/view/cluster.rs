@@ -1,22 +1,24 @@
-//! The view as the simulator's cluster. It is made when somebody asks, and again when something changed since; what pods of one template
-//! have in common is made ready once.
+//! The view as the simulator's cluster. It is kept from one question to the next: a question takes in the pods and nodes that changed since,
+//! and only other changes make it anew. What pods of one template have in common is made ready once.
 
-use std::collections::HashMap;
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, PoisonError};
 
-use evenkeel_capacity::cluster::{Alike, Cluster, One};
+use evenkeel_capacity::cluster::{Alike, Cluster, Keeper, Now, One};
 use evenkeel_capacity::load::{Loader, Report};
 use evenkeel_capacity::object::{Object, Pod};
 
-use super::{Inner, Of, View};
+use super::{Inner, Of, View, pods};
 use crate::kinds::JOB;
 
 /// A cluster that was made, and of which state of the view.
 #[derive(Debug)]
 pub(super) struct Built {
-    changes: u64,
-    live: Live,
+    keeper: Keeper,
+    /// As [`Inner::others`] was.
+    others: u64,
+    /// Objects beside pods that could not be used, and why.
+    left_out: Vec<String>,
 }
 
 /// The cluster as it is now.
@@ -35,26 +37,102 @@ impl View {
     #[must_use]
     pub fn live(&self) -> Live {
         let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
-        // Read before the view is: what changes meanwhile makes it old.
-        let changes = self.changes.load(Ordering::Acquire);
-        if let Some(built) = built.as_ref().filter(|built| built.changes == changes) {
-            return built.live.clone();
-        }
-        let live = self.read().build(None);
-        *built = Some(Built { changes, live: live.clone() });
-        live
+        let inner = self.read();
+        let (pods, nodes) = (inner.pods.changed(), inner.changed_nodes());
+        let kept = built.take().filter(|built| built.others == inner.others && !built.keeper.is_worn());
+        let kept = kept.zip(pods).and_then(|(built, pods)| inner.renewed(built, &nodes, &pods));
+        built.insert(kept.unwrap_or_else(|| inner.built())).live()
     }
 
     /// The cluster as it would be if each pod were changed.
     #[must_use]
     pub fn changed(&self, change: &dyn Fn(&mut Pod)) -> Live {
-        self.read().build(Some(change))
+        self.read().changed(change)
+    }
+}
+
+impl Built {
+    fn live(&mut self) -> Live {
+        let (counts, oddities) = self.keeper.report();
+        let mut left_out = self.left_out.clone();
+        left_out.extend(self.keeper.unusable());
+        let report = Report { counts, oddities, ..Report::default() };
+        Live { cluster: self.keeper.cluster(), report, left_out }
+    }
+}
+
+/// What pods have in common, made ready once.
+#[derive(Default)]
+struct Ready(HashMap<*const Pod, Result<Alike, String>>);
+
+impl Ready {
+    fn now<'a>(&mut self, keeper: &mut Keeper, name: &'a str, one: &'a pods::One) -> Now<'a> {
+        if one.has_ended {
+            return Now::Ended;
+        }
+        let alike = self.0.entry(Arc::as_ptr(&one.common));
+        match alike.or_insert_with(|| keeper.alike(&one.common).map_err(|error| error.to_string())) {
+            Ok(alike) => {
+                let one = One { name, uid: &one.uid, node: &one.node, started: &one.started };
+                Now::Runs(alike.clone(), one)
+            }
+            Err(why) => Now::Unusable(why.clone()),
+        }
     }
 }
 
 impl Inner {
-    fn build(&self, change: Option<&dyn Fn(&mut Pod)>) -> Live {
-        let mut loader = change.map_or_else(Loader::new, |change| Loader::new().changing(change));
+    /// All of it.
+    fn built(&self) -> Built {
+        let (loader, left_out) = self.others(Loader::new());
+        let mut keeper = loader.keep();
+        let mut ready = Ready::default();
+        let mut pods = self.pods.iter();
+        keeper.set_with(&mut |keeper| {
+            let (space, name, one) = pods.next()?;
+            Some((space, name, ready.now(keeper, name, one)))
+        });
+        Built { keeper, others: self.others, left_out }
+    }
+
+    /// As if nothing had been kept.
+    #[cfg(test)]
+    pub(super) fn whole(&self) -> Live {
+        self.built().live()
+    }
+
+    /// The same with what changed; nothing where it has to be made anew.
+    fn renewed(
+        &self,
+        mut built: Built,
+        nodes: &BTreeSet<Box<str>>,
+        pods: &[(Box<str>, Box<str>)],
+    ) -> Option<Built> {
+        for name in nodes {
+            let Of::Object(Object::Node(node)) = &self.kinds.get("Node")?.objects.get("")?.get(name)?.of
+            else {
+                return None;
+            };
+            if !built.keeper.set_node(node) {
+                return None;
+            }
+        }
+        let mut ready = Ready::default();
+        let mut pods = pods.iter();
+        built.keeper.set_with(&mut |keeper| {
+            let (space, name) = pods.next()?;
+            let one = self.pods.get(space, name);
+            Some((space, name, one.map_or(Now::Gone, |one| ready.now(keeper, name, one))))
+        });
+        Some(built)
+    }
+
+    fn changed_nodes(&self) -> BTreeSet<Box<str>> {
+        std::mem::take(&mut *self.changed_nodes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What is no pod, taken in, and what of it cannot be used.
+    fn others<'a>(&self, mut loader: Loader<'a>) -> (Loader<'a>, Vec<String>) {
         let mut left_out = Vec::new();
         for (name, kept) in self.kinds.iter().filter(|(name, _)| **name != JOB) {
             if kept.is_known {
@@ -65,37 +143,14 @@ impl Inner {
                 left_out.extend(loader.add(object).err().map(|error| error.to_string()));
             }
         }
-        // Pods are kept apart.
-        match change {
-            // Who changes a pod may look at its name.
-            Some(change) => self.changed_pods(&mut loader, change, &mut left_out),
-            None => self.pods(&mut loader, &mut left_out),
-        }
-        let (cluster, report) = loader.finish();
-        Live { cluster, report, left_out }
+        (loader, left_out)
     }
 
-    fn pods(&self, loader: &mut Loader<'_>, left_out: &mut Vec<String>) {
-        let mut ready: HashMap<*const Pod, Option<Alike>> = HashMap::new();
+    /// All of it, each pod changed: whoever does so may look at its name.
+    fn changed(&self, change: &dyn Fn(&mut Pod)) -> Live {
+        let (mut loader, mut left_out) = self.others(Loader::new().changing(change));
         let mut ended = 0;
-        for (name, one) in self.pods.iter() {
-            if one.has_ended {
-                ended += 1;
-                continue;
-            }
-            let alike = ready.entry(std::sync::Arc::as_ptr(&one.common)).or_insert_with(|| {
-                loader.alike(&one.common).map_err(|error| left_out.push(error.to_string())).ok()
-            });
-            if let Some(alike) = alike {
-                loader.add_one(alike, One { name, uid: &one.uid, node: &one.node, started: &one.started });
-            }
-        }
-        loader.add_ended(ended);
-    }
-
-    fn changed_pods(&self, loader: &mut Loader<'_>, change: &dyn Fn(&mut Pod), left_out: &mut Vec<String>) {
-        let mut ended = 0;
-        for (name, one) in self.pods.iter() {
+        for (_, name, one) in self.pods.iter() {
             if one.has_ended {
                 ended += 1;
                 continue;
@@ -109,5 +164,7 @@ impl Inner {
             left_out.extend(loader.add(&Object::Pod(Box::new(pod))).err().map(|error| error.to_string()));
         }
         loader.add_ended(ended);
+        let (cluster, report) = loader.finish();
+        Live { cluster, report, left_out }
     }
 }

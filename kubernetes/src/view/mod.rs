@@ -7,6 +7,8 @@
 
 mod bounds;
 mod cluster;
+#[cfg(test)]
+mod cluster_tests;
 mod groups;
 mod nodes;
 mod placement;
@@ -17,7 +19,7 @@ mod required_tests;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -51,6 +53,10 @@ pub struct View {
 struct Inner {
     kinds: BTreeMap<&'static str, Kept>,
     pods: Pods,
+    /// Counts changes of what the simulator reads beside pods, but those that name a node that was there before.
+    others: u64,
+    /// Names of nodes that changed since the simulator's cluster was made or took them in.
+    changed_nodes: Mutex<BTreeSet<Box<str>>>,
 }
 
 /// Objects of a kind.
@@ -78,6 +84,17 @@ enum Of {
     Object(Object),
     /// Who controls it.
     Owner(Option<OwnerReference>),
+}
+
+impl Of {
+    /// Whether the simulator's cluster is the same with either.
+    fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Object(one), Self::Object(other)) => one == other,
+            (Self::Owner(_), Self::Owner(_)) => true,
+            _ => false,
+        }
+    }
 }
 
 /// What is looked at of every object.
@@ -159,8 +176,9 @@ impl View {
     /// A list is whole: what was not in it is gone. How many objects there are.
     pub(crate) fn end(&self, kind: &'static Kind, mark: u32) -> usize {
         let mut inner = self.write();
-        let Inner { kinds, pods } = &mut *inner;
+        let Inner { kinds, pods, others, .. } = &mut *inner;
         let kept = kinds.entry(kind.name).or_default();
+        *others += u64::from(!kept.is_known);
         kept.is_known = true;
         if kind.name == POD {
             for (namespace, name) in pods.unmarked(mark) {
@@ -173,7 +191,9 @@ impl View {
             names.retain(|_, entry| entry.mark == mark);
             !names.is_empty()
         });
+        let before = kept.count;
         kept.count = kept.objects.values().map(BTreeMap::len).sum();
+        *others += u64::from(kept.count != before);
         kept.count
     }
 
@@ -205,7 +225,7 @@ impl View {
             name => load::object(name, json).map(|object| object.map(Of::Object)),
         };
         let mut inner = self.write();
-        let Inner { kinds, pods } = &mut *inner;
+        let Inner { kinds, pods, others, changed_nodes } = &mut *inner;
         let kept = kinds.entry(kind.name).or_default();
         let mark = mark.unwrap_or(kept.mark);
         let told = named.told();
@@ -215,8 +235,16 @@ impl View {
             Ok(Some(Of::Object(Object::Pod(pod)))) => pods.put(*pod, told, mark),
             Ok(Some(of)) => {
                 let names = kept.objects.entry(namespace.into()).or_default();
-                let before = names.insert(name.into(), Entry { mark, of });
-                kept.count += usize::from(before.is_none());
+                let before = names.get(&*name).map(|entry| &entry.of);
+                let (is_new, is_same) = (before.is_none(), before.is_some_and(|before| before.is_like(&of)));
+                if matches!(of, Of::Object(Object::Node(_))) && !is_new && !is_same {
+                    let changed = changed_nodes.get_mut().unwrap_or_else(PoisonError::into_inner);
+                    changed.insert(name.as_str().into());
+                } else {
+                    *others += u64::from(!is_same);
+                }
+                names.insert(name.into(), Entry { mark, of });
+                kept.count += usize::from(is_new);
                 kept.changes += 1;
             }
             Ok(None) => {}
@@ -250,6 +278,7 @@ impl View {
             inner.remove_pod(&namespace, &name);
             return Ok(());
         }
+        inner.others += 1;
         let Some(kept) = inner.kinds.get_mut(kind.name) else { return Ok(()) };
         let Some(names) = kept.objects.get_mut(&*namespace) else { return Ok(()) };
         kept.changes += 1;

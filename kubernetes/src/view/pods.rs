@@ -1,7 +1,7 @@
 //! Pods, of which there are many: what those of one template have in common is kept once.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use evenkeel_capacity::object::{Pod, PodSpec, PodStatus};
@@ -19,6 +19,12 @@ const LEAST_SWEEP: usize = 1024;
 const MOST_GONE: usize = 20_000;
 /// For how long they are.
 const GONE_FOR: Duration = Duration::from_secs(3600);
+
+/// Changed pods that are noted; when there are more, the simulator's cluster is made anew, which costs about as much then.
+const MOST_CHANGED: usize = 1 << 14;
+
+/// Namespaces and names of pods that changed since they were asked for; nothing where it is not known which did.
+pub(super) type Changed = Option<Vec<(Box<str>, Box<str>)>>;
 
 /// A pod without what tells it from others of its template.
 pub(super) type Common = Pod;
@@ -78,6 +84,8 @@ pub(super) struct Pods {
     gone: Names<Gone>,
     /// Namespaces and names of these, in the order in which they went.
     went: VecDeque<(Box<str>, Box<str>)>,
+    /// Those that the simulator's cluster has not taken in yet.
+    changed: Mutex<Changed>,
 }
 
 impl Pods {
@@ -104,6 +112,7 @@ impl Pods {
         if pod.metadata.controller().is_some() && !has_own_claim {
             pod.metadata.name = String::new();
         }
+        self.note(&namespace, &name);
         let common = self.common(pod);
         let mut one = One { common, uid, node, started, has_ended, told, changed: 0, mark };
         one.changed = self.place(&namespace, &name, &one);
@@ -111,6 +120,27 @@ impl Pods {
         self.count += usize::from(before.is_none());
         drop(before);
         self.tidy();
+    }
+
+    fn note(&mut self, namespace: &str, name: &str) {
+        let changed = self.changed.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(all) = changed {
+            if all.len() < MOST_CHANGED {
+                all.push((namespace.into(), name.into()));
+            } else {
+                *changed = None;
+            }
+        }
+    }
+
+    /// Those that changed since this was asked before, each once, in order.
+    pub(super) fn changed(&self) -> Changed {
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = changed.replace(Vec::new())?;
+        drop(changed);
+        all.sort_unstable();
+        all.dedup();
+        Some(all)
     }
 
     /// Puts a pod where it is now; the generation in which what it requires changed last.
@@ -140,6 +170,7 @@ impl Pods {
     }
 
     pub(super) fn remove(&mut self, namespace: &str, name: &str) {
+        self.note(namespace, name);
         let Some(names) = self.by_name.get_mut(namespace) else { return };
         let before = names.remove(name);
         if names.is_empty() {
@@ -191,8 +222,9 @@ impl Pods {
     }
 
     /// All, by namespace and name.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &One)> {
-        self.by_name.values().flatten().map(|(name, one)| (&**name, one))
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str, &One)> {
+        let all = self.by_name.iter().flat_map(|(space, names)| names.iter().map(move |of| (space, of)));
+        all.map(|(space, (name, one))| (&**space, &**name, one))
     }
 
     /// Those of a namespace, by name.

@@ -16,7 +16,7 @@ pub(super) fn put(view: &View, object: &Value) {
     view.put_now(kind(object["kind"].as_str().unwrap()), object.to_string().as_bytes()).unwrap();
 }
 
-fn node(name: &str, cpu: &str) -> Value {
+pub(super) fn node(name: &str, cpu: &str) -> Value {
     let size = json!({ "cpu": cpu, "memory": "8Gi", "pods": "20" });
     json!({ "kind": "Node", "metadata": { "name": name }, "status": { "allocatable": size } })
 }
@@ -38,13 +38,13 @@ pub(super) fn pod(name: &str, node: &str, milli: u32) -> Value {
     })
 }
 
-fn quota(cpu: &str) -> Value {
+pub(super) fn quota(cpu: &str) -> Value {
     let hard = json!({ "requests.cpu": cpu });
     json!({ "kind": "ResourceQuota", "metadata": { "name": "q", "namespace": "shop" }, "spec": { "hard": hard } })
 }
 
 /// How many more of a pod fit, and where.
-fn answer(snapshot: Snapshot) -> Value {
+pub(super) fn answer(snapshot: Snapshot) -> Value {
     let mut manifest = Manifest::default();
     let asked = json!({
         "kind": "Pod", "metadata": { "name": "x", "namespace": "shop" },

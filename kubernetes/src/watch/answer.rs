@@ -27,6 +27,8 @@ pub(crate) enum Trouble {
     Unauthorized(String),
     /// There is no such kind.
     Absent(String),
+    /// The request is wrong (other 4xx), and would be another time.
+    Wrong(String),
     /// Anything else; another time it may be well.
     Failed(String),
 }
@@ -55,6 +57,7 @@ impl Trouble {
             401 => Self::Unauthorized(text),
             404 => Self::Absent(text),
             _ if after.is_some() => Self::Later(text, after),
+            400..=499 => Self::Wrong(text),
             _ => Self::Failed(text),
         }
     }
@@ -67,6 +70,7 @@ impl Trouble {
             | Self::Forbidden(words)
             | Self::Unauthorized(words)
             | Self::Absent(words)
+            | Self::Wrong(words)
             | Self::Failed(words) => words,
         }
     }
@@ -82,15 +86,38 @@ pub(crate) async fn get(
     accept: &'static str,
     patience: Duration,
 ) -> Result<Body, Trouble> {
+    good(ask(client, path, accept, patience).await?, patience).await
+}
+
+/// Asks, and gives the answer whatever it is.
+///
+/// # Errors
+/// [`Trouble::Failed`], when there is none.
+pub(crate) async fn ask(
+    client: &Client,
+    path: &str,
+    accept: &'static str,
+    patience: Duration,
+) -> Result<Response<Body>, Trouble> {
     let request = Request::get(path).header(header::ACCEPT, accept).body(Body::empty());
     let request = request.map_err(|error| Trouble::Failed(error.to_string()))?;
-    let silent = || Trouble::Failed(format!("no answer within {} ms", patience.as_millis()));
-    let answer = tokio::time::timeout(patience, client.send(request)).await.map_err(|_| silent())?;
-    let answer = answer.map_err(|error| Trouble::Failed(told(&error)))?;
+    let answer = tokio::time::timeout(patience, client.send(request)).await.map_err(|_| silent(patience))?;
+    answer.map_err(|error| Trouble::Failed(told(&error)))
+}
+
+/// The body of an answer if it is a good one.
+///
+/// # Errors
+/// [`Trouble`], as the server says it.
+pub(crate) async fn good(answer: Response<Body>, patience: Duration) -> Result<Body, Trouble> {
     if answer.status() == StatusCode::OK {
         return Ok(answer.into_body());
     }
-    tokio::time::timeout(patience, refusal(answer)).await.map_or_else(|_| Err(silent()), Err)
+    tokio::time::timeout(patience, refusal(answer)).await.map_or_else(|_| Err(silent(patience)), Err)
+}
+
+fn silent(patience: Duration) -> Trouble {
+    Trouble::Failed(format!("no answer within {} ms", patience.as_millis()))
 }
 
 async fn refusal(answer: Response<Body>) -> Trouble {
@@ -149,6 +176,7 @@ mod tests {
             (403, None, Trouble::Forbidden("status 403: x".into())),
             (401, None, Trouble::Unauthorized("status 401: x".into())),
             (404, None, Trouble::Absent("status 404: x".into())),
+            (400, None, Trouble::Wrong("status 400: x".into())),
         ] {
             assert_eq!(Trouble::of(code, "x", after), want);
         }

@@ -24,15 +24,15 @@ const OVERDUE: Duration = Duration::from_secs(30);
 /// What a list says of itself.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ListHead {
-    metadata: ListMeta,
+pub(crate) struct ListHead {
+    pub(crate) metadata: ListMeta,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct ListMeta {
+pub(crate) struct ListMeta {
     resource_version: String,
-    r#continue: String,
+    pub(crate) r#continue: String,
 }
 
 /// What an event of a watch says of itself; the object is read as what it is.
@@ -109,7 +109,7 @@ impl Follower {
                 status.state = State::Absent;
                 backoff.longest()
             }
-            Trouble::Unauthorized(_) | Trouble::Failed(_) => {
+            Trouble::Unauthorized(_) | Trouble::Wrong(_) | Trouble::Failed(_) => {
                 status.counts.failures += 1;
                 status.state = State::Failing;
                 backoff.next(None)
@@ -261,7 +261,7 @@ impl Follower {
 }
 
 /// The next bytes of an answer; nothing at its end.
-async fn piece(body: &mut Body, patience: Duration) -> Result<Option<Bytes>, Trouble> {
+pub(crate) async fn piece(body: &mut Body, patience: Duration) -> Result<Option<Bytes>, Trouble> {
     loop {
         let frame = tokio::time::timeout(patience, body.frame()).await;
         let frame = frame

@@ -4,8 +4,8 @@
 //! ([`crate::View`]).
 
 pub(crate) mod answer;
-mod cut;
-mod follow;
+pub(crate) mod cut;
+pub(crate) mod follow;
 mod pace;
 mod status;
 

@@ -1,10 +1,11 @@
 //! Owns the pod as its author wrote it: identity, containers, requirements, and what the node needs to know of it.
 //!
-//! What the API server says that a pod on a node requires is in `required.rs`. Reading from YAML and JSON is in `read`, what the scheduler sets aside in `effective.rs`, the rules between a
+//! What the API server says that a pod on a node requires is in `required.rs`, what a kubelet lists of its pods in `listed.rs`. Reading from YAML and JSON is in `read`, what the scheduler sets aside in `effective.rs`, the rules between a
 //! pod and its containers in `check.rs`. Placement (affinity, tolerations, volumes) belongs to the simulator.
 
 mod check;
 pub mod effective;
+mod listed;
 mod read;
 mod required;
 
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+pub use listed::{Listed, read_pod_list};
 pub use read::{
     MAX_POD_BYTES, MAX_TEXT_BYTES, PodObjects, ReadError, ReadReason, SkippedObject, check_pod_text,
     read_pod, read_pod_objects, read_pods, read_resources_by_container,

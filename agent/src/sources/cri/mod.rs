@@ -242,6 +242,7 @@ impl Cri {
         if self.last.as_ref().is_some_and(|(w, p)| *w == workloads && *p == problems) {
             return;
         }
+        self.pods.stir();
         let sent = self.updates.send(self.update(workloads.clone(), problems.clone(), true));
         self.last = sent.is_ok().then_some((workloads, problems));
     }

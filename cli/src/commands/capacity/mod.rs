@@ -22,6 +22,7 @@ use evenkeel_capacity::question::{Changed, Options, Question, QuestionError, Who
 use evenkeel_model::quantity::Quantity;
 use evenkeel_model::resource_type::ResourceTypes;
 
+use crate::client::block_on;
 use crate::commands::snapshot::{self, ServerArgs};
 use crate::failure::Failure;
 use crate::output::{Answer, Output};
@@ -108,16 +109,16 @@ fn scheduler_version(text: &str) -> Result<Version, String> {
     version(text).ok_or_else(|| "give 1.34 or 1.36".to_owned())
 }
 
-pub(crate) async fn run(
+pub(crate) fn run(
     args: &CapacityArgs,
     recommender: &crate::client::Address,
     output: &Output,
 ) -> Result<Answer, Failure> {
     if !args.live && args.snapshot.is_empty() {
-        let (whole, ask) = ask::whole(args, recommender).await?;
+        let (whole, ask) = block_on(ask::whole(args, recommender))?;
         return told(args, &whole, &ask, output);
     }
-    let recommended = args.what_if.recommendations(recommender).await?;
+    let recommended = block_on(args.what_if.recommendations(recommender))?;
     let types = args.types.as_deref().map(crate::input::types).transpose()?;
     let question = question(args, types.as_ref())?;
     let source =
@@ -176,7 +177,7 @@ fn question(args: &CapacityArgs, types: Option<&ResourceTypes>) -> Result<Questi
     if !args.place.is_empty() {
         question.places_first(pods(&args.place)?);
     }
-    question.plugins.extenders_over(Arc::new(extenders::Http::default()));
+    question.plugins.extenders_over(Arc::new(extenders::Http::new()?));
     Ok(question)
 }
 

@@ -4,11 +4,12 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use evenkeel_host::roots::Roots;
-use evenkeel_proto::v1::{GetStatusRequest, GetStatusResponse};
+use evenkeel_proto::v1::{GetStatusRequest, GetStatusResponse, PodsStatus};
 
 use super::{Finding, cluster};
 use crate::client::{self, Address, Peers};
 use crate::failure::Failure;
+use crate::wire;
 
 /// Where runtimes listen unless configured otherwise.
 const RUNTIME_SOCKETS: [(&str, &str); 4] = [
@@ -113,7 +114,42 @@ const TRUST: [&str; 3] = ["encryption", "certificate", "stream certificate"];
 /// What is wrong with the agent's certificates and encryption.
 fn of_agent(status: &GetStatusResponse) -> Vec<Finding> {
     let rows = status.knobs.iter().filter(|knob| TRUST.contains(&knob.name.as_str()));
-    rows.map(|row| Finding::warn(format!("agent's {}", row.name), &row.why, &row.remedy)).collect()
+    let rows = rows.map(|row| Finding::warn(format!("agent's {}", row.name), &row.why, &row.remedy));
+    rows.chain(status.pods.as_ref().map(pods)).collect()
+}
+
+/// What the agent knows of the node's pods in the API server's words.
+fn pods(known: &PodsStatus) -> Finding {
+    let check = "pods by the API server";
+    let changed = wire::time(known.changed_usec).unwrap_or_else(|| "-".to_owned());
+    let count = format!("{} known, {} containers follow them", known.pods, known.followed);
+    if let Some(kubelet) = known.kubelet.as_ref().filter(|kubelet| !kubelet.trouble.is_empty()) {
+        let (why, remedy) =
+            kubelet.trouble.rsplit_once("; ").unwrap_or((&kubelet.trouble, "see the kubelet's log"));
+        let read = wire::time(kubelet.read_usec).unwrap_or_else(|| "never".to_owned());
+        return Finding::warn(
+            check,
+            format!("{count}; the kubelet does not tell them (last: {read}): {why}"),
+            remedy,
+        );
+    }
+    if let Some(first) = known.refused.first() {
+        let found = format!("{count}; {} not followed: {first}", known.refused.len());
+        return Finding::warn(
+            check,
+            found,
+            "evenkeel status names them; the runtime's record holds for their containers",
+        );
+    }
+    if known.kept {
+        let found = format!("{count}, as an earlier run of the agent kept them (changed at {changed})");
+        return Finding::warn(check, found, "see that the recommender is reached and has kubernetes.view");
+    }
+    let by = match (&known.kubelet, known.generation) {
+        (Some(_), 0) => "by the kubelet".to_owned(),
+        _ => format!("changed at {changed}"),
+    };
+    Finding::ok(check, format!("{count}, {by}"))
 }
 
 async fn agent_status(address: &Address) -> Result<GetStatusResponse, Failure> {
@@ -129,7 +165,7 @@ pub(super) fn unreachable(check: &str, failure: &Failure) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_proto::v1::KnobStatus;
+    use evenkeel_proto::v1::{KnobStatus, KubeletStatus};
 
     use super::super::State;
     use super::*;
@@ -163,6 +199,37 @@ mod tests {
             (found.len(), found[0].check.as_str(), found[0].state),
             (1, "agent's certificate", State::Warn)
         );
+    }
+
+    #[test]
+    fn what_is_known_of_pods_is_told_with_what_stands_against_it() {
+        let known =
+            PodsStatus { pods: 3, generation: 1, changed_usec: 1, followed: 2, ..PodsStatus::default() };
+        let trouble = "403: Forbidden; allow this account to get nodes/pods";
+        let kubelet =
+            |trouble: &str| Some(KubeletStatus { trouble: trouble.to_owned(), ..KubeletStatus::default() });
+        for (known, state, part) in [
+            (known.clone(), State::Ok, "3 known, 2 containers"),
+            (
+                PodsStatus { generation: 0, kubelet: kubelet(""), ..known.clone() },
+                State::Ok,
+                "by the kubelet",
+            ),
+            (
+                PodsStatus { kubelet: kubelet(trouble), ..known.clone() },
+                State::Warn,
+                "(last: never): 403: Forbidden",
+            ),
+            (
+                PodsStatus { refused: vec!["shop/web: no".into()], ..known.clone() },
+                State::Warn,
+                "shop/web: no",
+            ),
+            (PodsStatus { kept: true, ..known }, State::Warn, "earlier run"),
+        ] {
+            let finding = pods(&known);
+            assert!(finding.state == state && finding.found.contains(part), "{part}: {finding:?}");
+        }
     }
 
     #[test]

@@ -9,13 +9,13 @@ use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use evenkeel_kubernetes::Choice;
 use evenkeel_proto::v1::SnapshotRequest;
 use serde::Serialize;
 
 use crate::client::{self, Address, block_on};
+use crate::cluster::{Cluster, ListError, unusable};
 use crate::failure::Failure;
-use crate::kube::client::{Client, ListError};
-use crate::kube::config::{Choice, target};
 use crate::output::{Answer, Output};
 use crate::table::{Cell, Table, clean};
 use kinds::{KINDS, Kind};
@@ -76,21 +76,21 @@ pub(crate) struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// A client of it.
+    /// A connection to it.
     ///
     /// # Errors
     /// When no server is known, or what names it cannot be used.
-    pub(crate) fn client(&self) -> Result<Client, Failure> {
+    pub(crate) fn open(&self) -> Result<Cluster, Failure> {
         let choice = Choice {
             kubeconfig: self.kubeconfig.clone(),
             context: self.context.clone(),
             server: self.server.clone(),
         };
-        let target = target(&choice)?;
-        if target.cluster.insecure_skip_tls_verify {
+        let cluster = Cluster::open(&choice)?;
+        if cluster.is_unchecked() {
             warn("the server's certificate is not checked (insecure-skip-tls-verify)");
         }
-        Client::new(target)
+        Ok(cluster)
     }
 }
 
@@ -159,11 +159,11 @@ struct Wish<'a> {
 }
 
 fn save(args: &ServerArgs, wish: Wish<'_>, sink: &mut Sink) -> Result<Saved, Failure> {
-    let mut client = args.client()?;
-    let mut saved = Saved { server: client.server().to_owned(), ..Saved::default() };
+    let mut cluster = args.open()?;
+    let mut saved = Saved { server: cluster.server().to_owned(), ..Saved::default() };
     let progress = Progress { on: stderr().is_terminal() };
     for kind in &KINDS {
-        let listed = list(&mut client, kind, args.page_size, wish, sink, &progress);
+        let listed = list(&mut cluster, kind, args.page_size, wish, sink, &progress);
         let (objects, missing) = match listed {
             Ok(objects) => {
                 sink.listed(kind.kind);
@@ -176,7 +176,7 @@ fn save(args: &ServerArgs, wish: Wish<'_>, sink: &mut Sink) -> Result<Saved, Fai
             }
             Err(error) => {
                 progress.end();
-                return Err(failed(&client, kind, wish.strict, error));
+                return Err(failed(&cluster, kind, wish.strict, error));
             }
         };
         let cost = missing.is_some().then_some(kind.cost);
@@ -188,7 +188,7 @@ fn save(args: &ServerArgs, wish: Wish<'_>, sink: &mut Sink) -> Result<Saved, Fai
 
 /// Saves the objects of one kind; how many there were.
 fn list(
-    client: &mut Client,
+    cluster: &mut Cluster,
     kind: &Kind,
     page_size: u32,
     wish: Wish<'_>,
@@ -200,7 +200,7 @@ fn list(
     let mut restarts = 0;
     loop {
         let mut objects = 0;
-        let listed = client.list(&path, page_size, &mut |page| {
+        let listed = cluster.list(&path, page_size, &mut |page| {
             objects += page.len() as u64;
             progress.tell(kind.kind, objects);
             page.into_iter().try_for_each(|object| sink.add(&kind.saved(object, wish.keep_all)))
@@ -219,11 +219,12 @@ fn list(
     }
 }
 
-fn failed(client: &Client, kind: &Kind, strict: bool, error: ListError) -> Failure {
+fn failed(cluster: &Cluster, kind: &Kind, strict: bool, error: ListError) -> Failure {
     let what = format!("cannot save the cluster's {} objects", kind.kind);
-    let place = format!("{}{}", client.server(), kind.path(None));
+    let place = format!("{}{}", cluster.server(), kind.path(None));
     match error {
-        ListError::Failed(failure) => failure,
+        ListError::Failed(error) => unusable(error),
+        ListError::Taken(failure) => failure,
         ListError::Forbidden(why) => {
             let remedy = match strict && kind.kind != "Node" {
                 true => "have list allowed on it, or leave out --strict",

@@ -151,6 +151,19 @@ pub(super) struct Pods {
     /// Nothing was told since the agent started.
     pub(super) kept: bool,
     pub(super) refused: Vec<String>,
+    /// What the kubelet says, where it is asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) kubelet: Option<Kubelet>,
+}
+
+/// What the kubelet says of the node's pods.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Kubelet {
+    pub(super) pods: u32,
+    pub(super) read: Option<String>,
+    /// Why it was not read the last time; empty = it was.
+    pub(super) trouble: String,
 }
 
 /// A container that is not given what was recommended.
@@ -299,6 +312,11 @@ impl From<GetStatusResponse> for Status {
                 followed: p.followed,
                 kept: p.kept,
                 refused: p.refused,
+                kubelet: p.kubelet.map(|k| Kubelet {
+                    pods: k.pods,
+                    read: wire::time(k.read_usec),
+                    trouble: k.trouble,
+                }),
             }),
             containers: r.containers.into_iter().map(Container::from).collect(),
         }

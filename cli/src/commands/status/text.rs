@@ -135,6 +135,13 @@ fn pods_text(status: &Status) -> String {
         p.changed.as_deref().unwrap_or("-"),
         if p.kept { ", kept by an earlier run" } else { "" },
     );
+    if let Some(kubelet) = &p.kubelet {
+        let read = kubelet.read.as_deref().unwrap_or("never");
+        text.push_str(&format!("pods by the kubelet: {} listed, read at {read}\n", kubelet.pods));
+        if !kubelet.trouble.is_empty() {
+            text.push_str(&format!("  not read again: {}\n", clean(&kubelet.trouble)));
+        }
+    }
     for refused in &p.refused {
         text.push_str(&format!("  not followed: {}\n", clean(refused)));
     }

@@ -3,22 +3,22 @@
 use super::nodes;
 use super::objects::{DEFINITION, GROUP, KINDS, Kind, NAMESPACE, PRIORITY, is_given, is_ours, name, release};
 use super::{Outcome, Step, UninstallArgs};
+use crate::cluster::Cluster;
 use crate::failure::Failure;
-use crate::kube::client::Client;
 
 /// Everything that is to be done, or was.
 pub(super) fn run(args: &UninstallArgs) -> Result<Vec<Step>, Failure> {
-    let mut client = args.server.client()?;
-    let found = Found::look(&mut client, args)?;
+    let mut cluster = args.server.open()?;
+    let found = Found::look(&mut cluster, args)?;
     if !args.nodes_only {
         found.refuse_releases(args)?;
     }
-    let mut steps = nodes::restore(&mut client, args)?;
+    let mut steps = nodes::restore(&mut cluster, args)?;
     if args.nodes_only || steps.iter().any(|step| step.result == Outcome::Failed) {
         return Ok(steps);
     }
     for (kind, name) in &found.ours {
-        steps.push(deleted(&mut client, args, kind, name)?);
+        steps.push(deleted(&mut cluster, args, kind, name)?);
     }
     for (kind, name) in &found.left {
         steps.push(Step::new("keep", kind.shown(&args.namespace, name), Outcome::Left).because(
@@ -42,14 +42,14 @@ struct Found {
 }
 
 impl Found {
-    fn look(client: &mut Client, args: &UninstallArgs) -> Result<Self, Failure> {
+    fn look(cluster: &mut Cluster, args: &UninstallArgs) -> Result<Self, Failure> {
         let mut found = Self::default();
         if args.nodes_only {
             return Ok(found);
         }
         let mut foreign = false;
         for kind in KINDS.iter().chain([&PRIORITY]) {
-            for object in client.all(&kind.path(&args.namespace))? {
+            for object in cluster.all(&kind.path(&args.namespace))? {
                 if is_ours(kind, &object) {
                     found.releases.extend(release(&object).map(str::to_owned));
                     found.ours.push((*kind, name(&object).to_owned()));
@@ -58,13 +58,13 @@ impl Found {
                 }
             }
         }
-        for object in client.all(&NAMESPACE.path(""))? {
+        for object in cluster.all(&NAMESPACE.path(""))? {
             if name(&object) == args.namespace && is_ours(&NAMESPACE, &object) {
                 let place = if foreign { &mut found.left } else { &mut found.ours };
                 place.push((NAMESPACE, args.namespace.clone()));
             }
         }
-        for object in client.all(&DEFINITION.path(""))? {
+        for object in cluster.all(&DEFINITION.path(""))? {
             if object["spec"]["group"] == GROUP {
                 let place = if args.crds { &mut found.ours } else { &mut found.left };
                 place.push((DEFINITION, name(&object).to_owned()));
@@ -84,12 +84,12 @@ impl Found {
     }
 }
 
-fn deleted(client: &mut Client, args: &UninstallArgs, kind: &Kind, name: &str) -> Result<Step, Failure> {
+fn deleted(cluster: &mut Cluster, args: &UninstallArgs, kind: &Kind, name: &str) -> Result<Step, Failure> {
     let shown = kind.shown(&args.namespace, name);
     if !args.yes {
         return Ok(Step::new("delete", shown, Outcome::WouldDo));
     }
-    Ok(match client.delete(&kind.one(&args.namespace, name)) {
+    Ok(match cluster.delete(&kind.one(&args.namespace, name)) {
         Ok(_) => Step::new("delete", shown, Outcome::Done),
         Err(failure) => Step::new("delete", shown, Outcome::Failed).because(failure.cause()),
     })

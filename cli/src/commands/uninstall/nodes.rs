@@ -11,9 +11,8 @@ use serde_json::{Value, json};
 
 use super::objects::{DAEMON_SET, NODE, POD, name};
 use super::{Outcome, Step, UninstallArgs};
+use crate::cluster::{Changed, Cluster};
 use crate::failure::Failure;
-use crate::kube::client::Client;
-use crate::kube::client::write::Changed;
 
 /// What the agents' DaemonSets and pods are called.
 const AGENT: &str = "evenkeel-agent";
@@ -30,15 +29,15 @@ const AT_ONCE: usize = 50;
 ///
 /// # Errors
 /// When the API server refuses a question, or a step that all nodes need.
-pub(super) fn restore(client: &mut Client, args: &UninstallArgs) -> Result<Vec<Step>, Failure> {
-    let sets = of_component(client.all(&DAEMON_SET.path(&args.namespace))?, AGENT);
+pub(super) fn restore(cluster: &mut Cluster, args: &UninstallArgs) -> Result<Vec<Step>, Failure> {
+    let sets = of_component(cluster.all(&DAEMON_SET.path(&args.namespace))?, AGENT);
     let Some(set) = sets.first() else {
         return Ok(vec![Step::new("restore", "nodes", Outcome::Left).because(format!(
             "no DaemonSet of the agent is in namespace {}: no node is restored",
             args.namespace
         ))]);
     };
-    let nodes = client.all(&NODE.path(""))?;
+    let nodes = cluster.all(&NODE.path(""))?;
     let (ready, unready): (Vec<&Value>, Vec<&Value>) = nodes.iter().partition(|node| is_ready(node));
     let mut steps: Vec<Step> = unready.iter().map(|node| unreachable(name(node), args)).collect();
     if !args.yes {
@@ -50,8 +49,8 @@ pub(super) fn restore(client: &mut Client, args: &UninstallArgs) -> Result<Vec<S
     }
     let ready: BTreeSet<String> = ready.into_iter().map(|node| name(node).to_owned()).collect();
     let ends = Instant::now() + args.timeout;
-    stop_agents(client, args, &sets)?;
-    let mut run = Restoring { client, args, template: set, ends };
+    stop_agents(cluster, args, &sets)?;
+    let mut run = Restoring { cluster, args, template: set, ends };
     let waiting = run.agents_left(&ready)?;
     let (stuck, free): (Vec<String>, Vec<String>) =
         ready.into_iter().partition(|node| waiting.contains(node));
@@ -95,17 +94,17 @@ fn failed(node: &str, why: &str, args: &UninstallArgs) -> Step {
 }
 
 /// Takes the agents from all nodes.
-fn stop_agents(client: &mut Client, args: &UninstallArgs, sets: &[Value]) -> Result<(), Failure> {
+fn stop_agents(cluster: &mut Cluster, args: &UninstallArgs, sets: &[Value]) -> Result<(), Failure> {
     let patch = json!({ "spec": { "template": { "spec": { "nodeSelector": { NOWHERE: "true" } } } } });
     for set in sets {
-        client.merge(&DAEMON_SET.one(&args.namespace, name(set)), &patch)?;
+        cluster.merge(&DAEMON_SET.one(&args.namespace, name(set)), &patch)?;
     }
     Ok(())
 }
 
 /// The second half: agents are told to end.
 struct Restoring<'a> {
-    client: &'a mut Client,
+    cluster: &'a mut Cluster,
     args: &'a UninstallArgs,
     /// The DaemonSet whose pods those that restore are made of.
     template: &'a Value,
@@ -116,7 +115,7 @@ impl Restoring<'_> {
     /// Waits until no agent runs on these nodes; those where one still does when the time is over.
     fn agents_left(&mut self, nodes: &BTreeSet<String>) -> Result<BTreeSet<String>, Failure> {
         loop {
-            let pods = of_component(self.client.all(&POD.path(&self.args.namespace))?, AGENT);
+            let pods = of_component(self.cluster.all(&POD.path(&self.args.namespace))?, AGENT);
             let on = pods.iter().filter_map(|pod| pod["spec"]["nodeName"].as_str());
             let left: BTreeSet<String> = on.filter(|node| nodes.contains(*node)).map(str::to_owned).collect();
             if left.is_empty() || Instant::now() >= self.ends {
@@ -132,8 +131,8 @@ impl Restoring<'_> {
         for node in nodes {
             let pod = restoring(self.template, node);
             // One of an earlier try.
-            while self.client.create(&path, &pod)? == Changed::Exists && Instant::now() < self.ends {
-                self.client.delete(&POD.one(&self.args.namespace, name(&pod)))?;
+            while self.cluster.create(&path, &pod)? == Changed::Exists && Instant::now() < self.ends {
+                self.cluster.delete(&POD.one(&self.args.namespace, name(&pod)))?;
                 thread::sleep(PAUSE);
             }
         }
@@ -141,7 +140,7 @@ impl Restoring<'_> {
         let mut left: BTreeSet<&String> = nodes.iter().collect();
         while !left.is_empty() {
             let is_over = Instant::now() >= self.ends;
-            for pod in of_component(self.client.all(&path)?, RESTORE) {
+            for pod in of_component(self.cluster.all(&path)?, RESTORE) {
                 let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
                 let (true, Some(result)) = (left.contains(&node), ended(&pod)) else { continue };
                 left.remove(&node);
@@ -149,12 +148,12 @@ impl Restoring<'_> {
                     Ok(()) => Step::new("restore", shown(&node), Outcome::Done),
                     Err(why) => failed(&node, &why, self.args),
                 });
-                self.client.delete(&POD.one(&self.args.namespace, name(&pod)))?;
+                self.cluster.delete(&POD.one(&self.args.namespace, name(&pod)))?;
             }
             if is_over {
                 for node in std::mem::take(&mut left) {
                     steps.push(failed(node, "its pod did not end in time", self.args));
-                    self.client.delete(&POD.one(&self.args.namespace, &pod_name(node)))?;
+                    self.cluster.delete(&POD.one(&self.args.namespace, &pod_name(node)))?;
                 }
             } else if !left.is_empty() {
                 thread::sleep(PAUSE);

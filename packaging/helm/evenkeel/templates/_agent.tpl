@@ -25,7 +25,7 @@ spec:
         evenkeel.dev/mode: {{ .mode }}
       annotations:
         # Pods are made anew when the configuration changes.
-        evenkeel.dev/configuration: {{ concat (list $agent.sockets $agent.excludeNamespaces $agent.config) (gt (int .of.Values.recommender.replicas) 1 | ternary (list "pair") list) | toJson | sha256sum | trunc 16 | quote }}
+        evenkeel.dev/configuration: {{ concat (list $agent.sockets $agent.excludeNamespaces $agent.config) (gt (int .of.Values.recommender.replicas) 1 | ternary (list "pair") list) (ternary (list $agent.kubelet) list $agent.kubelet.enabled) | toJson | sha256sum | trunc 16 | quote }}
         {{- with $agent.podAnnotations }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -107,6 +107,21 @@ spec:
               - configMap: {name: {{ .of.Values.tls.caConfigMap }}, items: [{key: ca.crt, path: ca.crt}]}
               # kubernetes.audience of the recommender.
               - serviceAccountToken: {path: token, audience: evenkeel, expirationSeconds: 3600}
+        {{- if $agent.kubelet.enabled }}
+        # What it is believed by at its kubelet{{ if not $agent.kubelet.ca }}, and the other way round{{ end }}.
+        - name: kubelet
+          projected:
+            defaultMode: 256 # 0400
+            sources:
+              {{- if not $agent.kubelet.ca }}
+              - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+              {{- end }}
+              - serviceAccountToken: {path: token, expirationSeconds: 3600}
+        {{- with $agent.kubelet.ca }}
+        - name: kubelet-ca
+          hostPath: {path: {{ . }}, type: File}
+        {{- end }}
+        {{- end }}
         - name: state
           hostPath: {path: /var/lib/evenkeel/agent, type: DirectoryOrCreate}
         - name: run
@@ -147,6 +162,12 @@ securityContext:
 volumeMounts:
   - {name: config, mountPath: /etc/evenkeel, readOnly: true}
   - {name: recommender, mountPath: /var/run/secrets/evenkeel, readOnly: true}
+  {{- if .of.Values.agent.kubelet.enabled }}
+  - {name: kubelet, mountPath: /var/run/secrets/kubelet, readOnly: true}
+  {{- if .of.Values.agent.kubelet.ca }}
+  - {name: kubelet-ca, mountPath: /var/run/secrets/kubelet-ca.crt, readOnly: true}
+  {{- end }}
+  {{- end }}
   - {name: state, mountPath: /var/lib/evenkeel/agent}
   - {name: run, mountPath: /run/evenkeel}
   - {name: proc, mountPath: /host/proc}

@@ -15,7 +15,7 @@ pub(crate) fn variants() -> Vec<Value> {
             "namespace": { "create": true }, "labels": { "team": "platform" }, "imagePullSecrets": [{ "name": "registry" }],
             "agent": {
                 "mode": "dry-run", "sockets": ["/run/k3s/containerd/containerd.sock"], "excludeNamespaces": [],
-                "config": "[sample]\ninterval = \"2s\"\n", "nodeSelector": { "pool": "a" }, "podAnnotations": { "a": "b" },
+                "kubelet": { "enabled": true, "ca": "/var/lib/kubelet/pki/kubelet.crt" }, "config": "[sample]\ninterval = \"2s\"\n", "nodeSelector": { "pool": "a" }, "podAnnotations": { "a": "b" },
                 "image": { "repository": "registry.example/agent", "tag": "1.2.3" }, "priorityClassName": "", "maxUnavailable": 2,
             },
             "recommender": {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::parts::{NAMESPACE, containers, pod, rendered};
 
 /// All of the host that is mounted, and whether it may be written.
-const HOST_PATHS: [&str; 8] = [
+const HOST_PATHS: [&str; 9] = [
     "/dev/kmsg",
     "/proc",
     "/run/containerd",
@@ -17,6 +17,7 @@ const HOST_PATHS: [&str; 8] = [
     "/run/k3s/containerd",
     "/sys/fs/cgroup",
     "/var/lib/evenkeel/agent",
+    "/var/lib/kubelet/pki/kubelet.crt",
 ];
 
 #[test]
@@ -103,6 +104,13 @@ fn accounts_may_what_they_need_and_agents_nothing() -> Result<()> {
     assert!(
         matches!(&events[..], [(_, what, verbs)] if what == "events.k8s.io/events" && verbs == "create,patch"),
         "{events:?}"
+    );
+    let asks = json!({ "agent": { "kubelet": { "enabled": true } } });
+    let agents: Vec<_> = granted(&helm.rendered(NAMESPACE, &[asks])?.remove(0))?;
+    let agents: Vec<_> = agents.iter().filter(|(who, ..)| who.starts_with("evenkeel-agent")).collect();
+    assert!(
+        matches!(&agents[..], [(_, what, verbs)] if what == "/nodes/pods" && verbs == "get"),
+        "{agents:?}"
     );
     let all = helm.rendered(NAMESPACE, &[json!({})])?.remove(0);
     let (view, rest): (Vec<_>, Vec<_>) =

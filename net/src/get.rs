@@ -1,0 +1,111 @@
+//! One question to a server of this machine or network: `GET` over TLS with a bearer token, bounded in time and bytes.
+//!
+//! A connection is made for each question, and files are read for each: what is renewed on disk counts from the next one on.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, to_bytes};
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Characters of a refusal that are told.
+const TOLD: usize = 300;
+
+/// Whom is asked, and what vouches for either side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// Name or address.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// Name in its certificate.
+    pub name: String,
+    /// File of its authorities, PEM.
+    pub authorities: PathBuf,
+    /// File with the token that is sent.
+    pub token: PathBuf,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// The server's status, and what it says.
+    Refused(u16, String),
+    /// In words.
+    Failed(String),
+}
+
+/// The body of a 200 answer.
+///
+/// # Errors
+/// [`NoAnswer`].
+pub async fn get(asked: &Asked, path: &str, within: Duration, most: usize) -> Result<Bytes, NoAnswer> {
+    let late = |_| Err(NoAnswer::Failed(format!("it does not answer within {within:?}")));
+    tokio::time::timeout(within, ask(asked, path, most)).await.unwrap_or_else(late)
+}
+
+async fn ask(asked: &Asked, path: &str, most: usize) -> Result<Bytes, NoAnswer> {
+    let failed = NoAnswer::Failed;
+    let Asked { host, port, name, authorities, token } = asked;
+    let unreadable = |path: &Path, why: String| failed(format!("{}: {why}", path.display()));
+    let trusted = roots(authorities).map_err(|why| unreadable(authorities, why))?;
+    let text = std::fs::read_to_string(token).map_err(|error| unreadable(token, error.to_string()))?;
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| failed(error.to_string()))?
+        .with_root_certificates(trusted)
+        .with_no_client_auth();
+    let known_as =
+        ServerName::try_from(name.clone()).map_err(|_| failed(format!("{name:?} is no host name")))?;
+    let unreachable = |error: io::Error| failed(format!("{host}:{port} is not reached: {error}"));
+    let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
+    let stream = TlsConnector::from(Arc::new(config)).connect(known_as, stream).await.map_err(unreachable)?;
+    let no_http = |error: hyper::Error| failed(format!("it does not speak HTTP: {error}"));
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(no_http)?;
+    let request = Request::get(path)
+        .header("host", format!("{host}:{port}"))
+        .header("authorization", format!("Bearer {}", text.trim()))
+        .header("accept", "application/json")
+        .header("connection", "close");
+    let no_request = || failed(format!("{} holds no token", token.display()));
+    let request = request.body(Body::empty()).map_err(|_| no_request())?;
+    let answer = async {
+        let (head, body) = sender.send_request(request).await.map_err(no_http)?.into_parts();
+        let body = to_bytes(Body::new(body), most).await;
+        if head.status != StatusCode::OK {
+            return Err(NoAnswer::Refused(head.status.as_u16(), words(&body.unwrap_or_default())));
+        }
+        body.map_err(|error| failed(format!("its answer ends early or is above {} MiB: {error}", most >> 20)))
+    };
+    // Both in this task: dropped together when the time is over.
+    let (mut connection, mut answer) = (std::pin::pin!(connection), std::pin::pin!(answer));
+    tokio::select! {
+        answer = &mut answer => answer,
+        // What it read before it ended is still to be had.
+        _ = &mut connection => answer.await,
+    }
+}
+
+fn roots(file: &Path) -> Result<RootCertStore, String> {
+    let mut store = RootCertStore::empty();
+    for one in CertificateDer::pem_file_iter(file).map_err(|error| error.to_string())? {
+        let one = one.map_err(|error| error.to_string())?;
+        store.add(one).map_err(|error| error.to_string())?;
+    }
+    if store.is_empty() { Err("it holds no certificate".to_owned()) } else { Ok(store) }
+}
+
+/// The first line of a refusal.
+fn words(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(TOLD).collect()
+}
