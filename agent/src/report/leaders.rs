@@ -4,7 +4,8 @@
 //! not noticed yet that another one took its place. The highest is forgotten when nobody has spoken of it for longer than a broken stream
 //! goes unnoticed, so that a Lease that was deleted, and begins again at 1, does not leave the node without a leader for ever.
 //!
-//! Recommenders that share no Lease say nothing of it; of these the first that is configured is followed.
+//! Recommenders that share no Lease say nothing of it; of these the first that is configured is followed, also before its Resume where it is the
+//! only one.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -35,6 +36,8 @@ pub(crate) struct Leaders(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
+    /// There is only one recommender.
+    is_only: bool,
     /// In the order of the configuration.
     words: Vec<Word>,
     /// The highest term of a leader, and when it was heard of last.
@@ -44,8 +47,13 @@ struct State {
 }
 
 impl Leaders {
+    /// Of so many recommenders.
+    pub(super) fn of(recommenders: usize) -> Self {
+        Self(Mutex::new(State { is_only: recommenders == 1, ..State::default() }))
+    }
+
     /// What the recommender at this place of the configuration says at the beginning of its stream, or when that changes; whether this
-    /// node follows another one from now on.
+    /// node followed another one before.
     pub(super) fn says(&self, at: usize, said: Option<&v1::Leading>, now: Instant) -> bool {
         let word = match said {
             None => Word::Alone,
@@ -54,7 +62,7 @@ impl Leaders {
         };
         let mut state = lock(&self.0);
         state.set(at, word);
-        state.follows(at, now) && state.followed.replace(at) != Some(at)
+        state.follows(at, now) && state.followed.replace(at).is_some_and(|before| before != at)
     }
 
     /// Its stream ended.
@@ -78,7 +86,8 @@ impl State {
 
     fn follows(&mut self, at: usize, now: Instant) -> bool {
         match self.words.get(at).copied().unwrap_or_default() {
-            Word::None | Word::Follows => false,
+            Word::Follows => false,
+            Word::None => self.is_only,
             Word::Alone => at == 0,
             Word::Leads(term) => {
                 let is_newer = |word: &Word| matches!(word, Word::Leads(other) if *other > term);
@@ -105,9 +114,9 @@ mod tests {
         let later = |seconds: u64| now + Duration::from_secs(seconds);
         let leads = |term| v1::Leading { leads: true, term, leader: String::new() };
         let stands_by = v1::Leading { leads: false, term: 3, leader: "a".into() };
-        let leaders = Leaders::default();
+        let leaders = Leaders::of(2);
         assert!(!leaders.follows(0, now), "nobody has spoken");
-        assert!(leaders.says(0, Some(&leads(3)), now));
+        assert!(!leaders.says(0, Some(&leads(3)), now), "no other one was followed");
         assert!(!leaders.says(1, Some(&stands_by), now));
         assert_eq!((leaders.follows(0, now), leaders.follows(1, now)), (true, false));
         // The other one takes over; the first has not noticed.
@@ -125,10 +134,15 @@ mod tests {
 
     #[test]
     fn of_those_without_a_lease_the_first_is_followed() {
-        let (leaders, now) = (Leaders::default(), Instant::now());
-        assert!(leaders.says(0, None, now) && !leaders.says(1, None, now));
+        let (leaders, now) = (Leaders::of(2), Instant::now());
+        assert!(!leaders.says(0, None, now) && !leaders.says(1, None, now));
         assert!(leaders.follows(0, now) && !leaders.follows(1, now));
         leaders.cut(0);
         assert!(!leaders.follows(0, now) && !leaders.follows(1, now));
+        // An only one may speak before its Resume.
+        let only = Leaders::of(1);
+        assert!(only.follows(0, now));
+        only.says(0, Some(&v1::Leading { leads: false, term: 1, leader: String::new() }), now);
+        assert!(!only.follows(0, now));
     }
 }

@@ -79,8 +79,8 @@ pub(crate) fn start(
     runtime: &tokio::runtime::Handle,
 ) -> anyhow::Result<JoinHandle<()>> {
     let outbox = open_outbox(context);
-    let leaders = Arc::new(Leaders::default());
     let streams = if outbox.is_some() { context.config.stream.recommenders.len() } else { 0 };
+    let leaders = Arc::new(Leaders::of(streams));
     for at in 0..streams {
         let Some(outbox) = outbox.clone() else { continue };
         let (context, decisions) = (Arc::clone(context), Arc::clone(decisions));

@@ -133,6 +133,7 @@ impl IngestService for Ingestion {
             words: self.words.clone(),
             followed: self.followed.clone(),
             leading: Arc::clone(&self.leading),
+            is_greeted: false,
             said: None,
             asks: None,
             telling: None,
@@ -171,7 +172,9 @@ struct Connection {
     words: Option<Arc<dyn Words>>,
     followed: Option<Arc<Followed>>,
     leading: Arc<Leading>,
-    /// What the agent was told last of who leads; before that, it is told nothing else.
+    /// The first Resume was said; before that, the agent is told nothing that changes it.
+    is_greeted: bool,
+    /// What the agent was told last of who leads.
     said: Option<v1::Leading>,
     /// The agent asks for its pods, and knows so much.
     asks: Option<v1::PodsKnown>,
@@ -328,7 +331,8 @@ impl Connection {
 
     /// Whether the agent is told what to do: this one leads, and the agent knows that.
     fn may_tell(&self) -> bool {
-        !self.leading.is_shared() || self.said.as_ref().is_some_and(|said| said.leads) && self.leading.leads()
+        let leads = || self.said.as_ref().is_some_and(|said| said.leads) && self.leading.leads();
+        self.is_greeted && (!self.leading.is_shared() || leads())
     }
 
     /// Tells the agent who leads, when that changed since its Resume. Whoever begins to lead tells everything anew: the agent heard another
@@ -438,8 +442,8 @@ impl Connection {
                 resume.token_ends = self.access.ends(&self.identity).unwrap_or(0);
                 resume.leading = self.leading.said();
                 self.said.clone_from(&resume.leading);
-                if let Some(known) = self.asks.filter(|_| self.leading.is_shared() && self.telling.is_none())
-                {
+                self.is_greeted = true;
+                if let Some(known) = self.asks.filter(|_| self.telling.is_none()) {
                     self.begin_telling(known);
                 }
             }

@@ -217,7 +217,7 @@ impl Agent {
 
     pub(super) fn connect(&mut self) {
         let decisions = Arc::new(Decisions::in_memory(Some(Kept::in_memory(1))));
-        let leaders = Arc::new(Leaders::default());
+        let leaders = Arc::new(Leaders::of(self.context.config.stream.recommenders.len()));
         for at in 0..self.context.config.stream.recommenders.len() {
             let (context, outbox) = (Arc::clone(&self.context), Arc::clone(&self.outbox));
             let client = Client::new(context, outbox, Arc::clone(&decisions), (at, Arc::clone(&leaders)));
