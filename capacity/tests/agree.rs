@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
+use evenkeel_capacity::answer::{Ask, Shape, Steps, ask};
 use evenkeel_capacity::engine::step::Placer;
 use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::object::Pod;
-use evenkeel_capacity::profile::Profile;
+use evenkeel_capacity::profile::{Profile, Profiles};
 use evenkeel_capacity::state::State;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -175,8 +176,8 @@ proptest! {
         let mut loader = Loader::new();
         loader.document(&snapshot).unwrap();
         let mut cluster = loader.finish().0;
-        let pod: Pod = serde_json::from_value(pod(cpu, memory, tolerates, rule)).unwrap();
-        let pod = Arc::new(cluster.shape(&pod).unwrap());
+        let written: Pod = serde_json::from_value(pod(cpu, memory, tolerates, rule)).unwrap();
+        let pod = Arc::new(cluster.shape(&written).unwrap());
         let profile = Profile::default();
         let start = State::new(&cluster);
         let run = |plain: bool| {
@@ -195,6 +196,19 @@ proptest! {
                 quick.iter().for_each(|node| counted[*node] += 1);
                 prop_assert_eq!(per_node, counted);
             }
+        }
+        // Nodes that are filled at once are as full as those of one placing after the other.
+        let answered = |steps: Steps, wanted: u64| {
+            let shapes = vec![Shape { pod: written.clone(), wanted }];
+            let question = Ask { shapes, steps, ..Ask::default() };
+            let (mut cluster, mut state) = (cluster.clone(), start.clone());
+            let answer = ask(&mut cluster, &Profiles::default(), &mut state, &question, &mut |_| true).unwrap();
+            let mut answer = serde_json::to_value(answer).unwrap();
+            answer.as_object_mut().unwrap().remove("sequence");
+            (answer, state.requested.clone(), state.pods.clone())
+        };
+        for wanted in [1, 3] {
+            prop_assert_eq!(answered(Steps::None, wanted), answered(Steps::All, wanted));
         }
     }
 }

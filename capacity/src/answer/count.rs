@@ -326,7 +326,30 @@ impl<'a, 'b> Counter<'a, 'b> {
         self.prepared.admitted.iter().flat_map(of).collect()
     }
 
+    /// Fills the nodes at once: where no bound comes before they are full and nobody asks for the order, it makes no difference.
+    fn fill(&mut self, per_shape: &mut [Vec<u64>]) -> Option<(u64, End)> {
+        let [Shape { wanted, .. }] = self.ask.shapes[..] else { return None };
+        if wanted == 0 || self.ask.steps == Steps::All || !self.ask.reserve.is_empty() {
+            return None;
+        }
+        let closed = self.placers[0].closed(self.state)?;
+        let sets = closed.count / wanted;
+        let let_in = self.prepared.let_in(self.ask).map(|(bound, _)| bound);
+        if let_in.into_iter().chain(self.ask.max).any(|bound| bound <= sets) {
+            return None;
+        }
+        for (node, count) in closed.per_node?.into_iter().enumerate() {
+            self.placers[0].place_many(self.state, node, count);
+            per_shape[0][node] = count;
+        }
+        let goes_on = (self.going)(closed.count);
+        Some(if goes_on { (sets, End::Full(0)) } else { (sets, End::Cancelled) })
+    }
+
     fn place(&mut self, per_shape: &mut [Vec<u64>], sequence: &mut Vec<NodeIndex>) -> (u64, End) {
+        if let Some(filled) = self.fill(per_shape) {
+            return filled;
+        }
         let let_in = self.prepared.let_in(self.ask);
         let keep = self.ask.steps == Steps::All;
         let (mut sets, mut placed) = (0, 0_u64);

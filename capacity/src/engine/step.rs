@@ -175,6 +175,12 @@ impl<'a> Placer<'a> {
         }
     }
 
+    /// Puts as many on a node.
+    pub(crate) fn place_many(&mut self, state: &mut State, node: NodeIndex, count: u64) {
+        self.ranked = None;
+        (0..count).for_each(|_| self.place(state, node));
+    }
+
     /// Why each node refuses it now, in the order of the nodes; `None` for one that does not.
     pub fn rejections(&mut self, state: &State) -> Vec<Option<Rejection>> {
         let mut rejections = self.rejections_of_plugins(state);
