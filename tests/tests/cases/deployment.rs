@@ -85,12 +85,12 @@ impl Cluster {
         let work = self.dir.path().join(set);
         std::fs::create_dir_all(&work)?;
         let held = format!(
-            "held=$(head -c {HELD} /dev/zero | tr '\\0' x); while [ ! -e /work/go ]; do sleep 0.2; done; \
+            "held=$(head -c {HELD} /dev/zero | tr '\\0' x); while [ ! -e /given/go ]; do sleep 0.2; done; \
              head -c 200000000 /dev/zero | tail > /dev/null; sleep 1000000"
         );
         let main = ContainerSpec::new("main", &["sh", "-c", &held])
             .resources(resources(102, Some(i64::try_from(LIMIT)?), 999))
-            .mount(&work, "/work", true);
+            .mount(&work, "/given", true);
         let name = format!("{set}-x");
         let pod = self
             .containerd
