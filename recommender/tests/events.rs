@@ -139,3 +139,50 @@ async fn what_happens_to_pods_is_told_where_people_look() {
     assert!(metrics.contains("evenkeel_recommender_kubernetes_events_dropped_total 1\n"), "{metrics}");
     running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn classes_of_pods_are_their_condition() {
+    let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
+    let mut known = json!({
+        "kind": "Pod", "apiVersion": "v1", "metadata": { "name": "w0-x", "namespace": "shop", "uid": "uid-w0-x" },
+        "spec": { "nodeName": "node-1", "containers": [{ "name": "main" }] },
+        "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] },
+    });
+    api.put(known.clone());
+    pod(&api, "elsewhere", "node-2");
+    let running = Running::start(dir.path(), |config: &mut Config| {
+        config.kubernetes.view = true;
+        config.kubernetes.conditions = true;
+        config.kubernetes.kubeconfig = api.kubeconfig(dir.path());
+        config.kubernetes.cluster = "test".into();
+    })
+    .await;
+    let mut agent = Agent::new(1, &["web:1"]);
+    agent.classes = (v1::QosClass::Burstable, v1::QosClass::Guaranteed);
+    let mut link = agent.connect(running.grpc).await;
+    link.send(agent.measure(3)).await;
+    // Beside what the kubelet says.
+    let conditions =
+        |name: &str| api.object("/api/v1/pods", "shop", name).unwrap()["status"]["conditions"].clone();
+    let told =
+        until(|| async { Some(conditions("w0-x")).filter(|all| all.as_array().unwrap().len() == 2) }).await;
+    assert_eq!(told[0], json!({ "type": "Ready", "status": "True" }));
+    assert_eq!(
+        told[1],
+        json!({ "type": "evenkeel.dev/QoS", "status": "True", "reason": "Mixed", "message": "main: memory Burstable, cpu Guaranteed" })
+    );
+    assert_eq!(conditions("elsewhere"), Value::Null, "it is not known what runs there");
+    assert!(events(&api).is_empty(), "Events were not asked for");
+    // Another pod of the name is told by itself, and rights that are not there are said.
+    api.forbid("pods", true);
+    known["metadata"]["uid"] = "uid-again".into();
+    api.delete("/api/v1/pods", "shop", "w0-x");
+    api.put(known);
+    until(|| async {
+        verbose(&running).await.contains("events: conditions of pods: status 403").then_some(())
+    })
+    .await;
+    let (_, metrics) = http(running.http, "GET", "/metrics", "").await;
+    assert!(metrics.contains("evenkeel_recommender_kubernetes_conditions_written_total 1\n"), "{metrics}");
+    running.stop().await;
+}

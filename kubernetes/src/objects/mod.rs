@@ -6,6 +6,7 @@
 mod ask;
 mod autoscaler;
 mod checkpoint;
+mod condition;
 mod event;
 mod following;
 mod kept;
@@ -17,6 +18,7 @@ pub use ask::Refused;
 pub(crate) use ask::{collection, place};
 pub use autoscaler::{Autoscaler, ContainerPolicy, NAME, ResourcePolicy, Spec, TargetRef};
 pub use checkpoint::{CHECKPOINTS, Checkpoint, CheckpointHistogram, CheckpointStatus};
+pub use condition::PodCondition;
 pub use event::PodEvent;
 pub use following::{AUTOSCALERS, Asking, KINDS, OWN};
 pub use kept::{Kept, Key};

@@ -477,7 +477,9 @@ fn changed(store: &mut Store, named: &Named, old: Value, new: Value) -> Response
 }
 
 fn patch(store: &mut Store, named: &Named, asked: &Asked) -> Response {
-    if asked.content_type != "application/merge-patch+json" {
+    // Kubernetes' own kinds take it; of what it does here is what conditions need.
+    let is_strategic = asked.content_type == "application/strategic-merge-patch+json" && !named.is_custom();
+    if !is_strategic && asked.content_type != "application/merge-patch+json" {
         let types = match named.is_custom() {
             true => "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
             false => "application/merge-patch+json",
@@ -496,7 +498,22 @@ fn patch(store: &mut Store, named: &Named, asked: &Asked) -> Response {
     match present(store, named, version.as_deref()) {
         Ok(old) => {
             let mut new = old.clone();
+            let uid = patch["metadata"]["uid"].as_str();
+            if uid.is_some_and(|uid| old["metadata"]["uid"] != uid) {
+                return refusal::status(
+                    409,
+                    "Conflict",
+                    "Precondition failed: UID in precondition",
+                    json!({}),
+                );
+            }
+            let conditions = old["status"]["conditions"].as_array().cloned().unwrap_or_default();
             merge(&mut new, &patch);
+            if let Some(given) = new["status"]["conditions"].as_array_mut().filter(|_| is_strategic) {
+                let is_kept = |one: &&Value| given.iter().all(|given| given["type"] != one["type"]);
+                let kept: Vec<Value> = conditions.iter().filter(is_kept).cloned().collect();
+                given.splice(0..0, kept);
+            }
             changed(store, named, old, new)
         }
         Err(refused) => refused,

@@ -466,6 +466,12 @@ fn events(text: &mut Text, context: &Context) {
     text.gauge("kubernetes_events_waiting", "Events that are to be made.", counts.waiting);
     text.count("kubernetes_events_written", "Events and their series written.", counts.written);
     text.count("kubernetes_events_dropped", "Events not told: too many, or refused.", counts.dropped);
+    text.gauge(
+        "kubernetes_conditions_waiting",
+        "Conditions of pods to be written.",
+        counts.conditions_waiting,
+    );
+    text.count("kubernetes_conditions_written", "Conditions of pods written.", counts.conditions);
 }
 
 /// Engines outside, all together.

@@ -25,6 +25,8 @@ pub struct KubernetesSection {
     pub recommend: bool,
     /// Tell of kills, evictions and other decisions of agents as Events of the pods that they are about. Needs `view`.
     pub events: bool,
+    /// Tell the classes of each pod's containers as its condition `evenkeel.dev/QoS`. Needs `view`.
+    pub conditions: bool,
     /// The Lease (`coordination.k8s.io`) that recommenders of one cluster share, NAMESPACE/NAME: who holds it leads, which is to act and to take
     /// changes; the others are fed by the same agents, answer, and take over within 30 s. Empty = this one leads always.
     pub lease: String,
@@ -98,6 +100,7 @@ impl KubernetesSection {
         check(!self.audience.is_empty(), "kubernetes.audience", "must not be empty");
         check(self.view || !self.recommend, "kubernetes.recommend", "needs kubernetes.view = true");
         check(self.view || !self.events, "kubernetes.events", "needs kubernetes.view = true");
+        check(self.view || !self.conditions, "kubernetes.conditions", "needs kubernetes.view = true");
         let audiences = &self.user_audiences;
         let short = audiences.len() <= 16 && audiences.iter().all(|audience| !audience.is_empty());
         check(short, "kubernetes.user_audiences", "must be at most 16, and none of them empty");
@@ -119,6 +122,7 @@ impl Default for KubernetesSection {
             view: false,
             recommend: false,
             events: false,
+            conditions: false,
             lease: String::new(),
             kubeconfig: PathBuf::new(),
             context: String::new(),

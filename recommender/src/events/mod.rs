@@ -4,9 +4,12 @@
 //! Of several recommenders the leader tells; one that takes over tells again what came while nobody may have led, since a decision told twice is
 //! better than one that is not.
 //!
+//! With `kubernetes.conditions`, the classes of pods' containers are told as a condition of theirs, too (`conditions`).
+//!
 //! What is to be told is counted in `tally`; here is what follows from an answer. Told is what arrives while this process runs, of pods that the
 //! API server places on the node that tells; what is lost while the API server is away for long is counted.
 
+mod conditions;
 mod tally;
 
 use std::collections::VecDeque;
@@ -26,13 +29,14 @@ use crate::api::Context;
 use crate::config::KubernetesSection;
 use crate::followed::Followed;
 use crate::serve::ended;
+use conditions::Conditions;
 use tally::{Due, Tally};
 
 /// How often decisions are looked for.
 const LOOK: Duration = Duration::from_secs(1);
 /// Decisions that are taken in at once; of more than these the newest count.
 const AT_ONCE: u64 = 2_000;
-/// Events that are written in a second.
+/// Events that are written in a second, and conditions.
 const A_SECOND: usize = 10;
 /// How long before it takes over a leader may have been gone: a Lease lasts 15 s, and is looked at every 2 s.
 const GONE: Duration = Duration::from_secs(20);
@@ -47,10 +51,14 @@ const FORBIDDEN: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub(crate) struct Events {
     api: ApiServer,
+    /// Whether Events are written, and whether conditions are.
+    kinds: (bool, bool),
     trouble: Mutex<Option<String>>,
     written: AtomicU64,
     dropped: AtomicU64,
     waiting: AtomicU64,
+    conditions: AtomicU64,
+    conditions_waiting: AtomicU64,
 }
 
 /// What was done so far.
@@ -62,6 +70,10 @@ pub(crate) struct Counts {
     pub(crate) written: u64,
     /// Not told: too many, or refused.
     pub(crate) dropped: u64,
+    /// Conditions written.
+    pub(crate) conditions: u64,
+    /// Conditions that are to be written.
+    pub(crate) conditions_waiting: u64,
 }
 
 impl Events {
@@ -70,18 +82,27 @@ impl Events {
     /// # Errors
     /// When it is not told where the API server is, or credentials cannot be used.
     pub(crate) async fn open(section: &KubernetesSection) -> Result<Option<Arc<Self>>, ConnectError> {
-        if !section.events {
+        let kinds = (section.events, section.conditions);
+        if kinds == (false, false) {
             return Ok(None);
         }
         let api = ApiServer::at(&section.source()).await?;
         let (trouble, written, dropped, waiting) = Default::default();
-        Ok(Some(Arc::new(Self { api, trouble, written, dropped, waiting })))
+        let (conditions, conditions_waiting) = Default::default();
+        let told = Self { api, kinds, trouble, written, dropped, waiting, conditions, conditions_waiting };
+        Ok(Some(Arc::new(told)))
     }
 
     /// What was done so far.
     pub(crate) fn counts(&self) -> Counts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Counts { waiting: read(&self.waiting), written: read(&self.written), dropped: read(&self.dropped) }
+        Counts {
+            waiting: read(&self.waiting),
+            written: read(&self.written),
+            dropped: read(&self.dropped),
+            conditions: read(&self.conditions),
+            conditions_waiting: read(&self.conditions_waiting),
+        }
     }
 
     /// Why none are written.
@@ -92,7 +113,7 @@ impl Events {
     fn told(&self, trouble: Option<String>) {
         let mut known = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(why) = trouble.as_ref().filter(|why| known.as_ref() != Some(why)) {
-            warn!(why, "Kubernetes Events are not written");
+            warn!(why, "the cluster's pods are not told");
         }
         *known = trouble;
     }
@@ -161,24 +182,31 @@ pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
     };
     let mut writer = Writer { tally: Tally::new(context.engine.now_usec()), pause: None, failures: 0 };
     let (mut cursor, mut held) = (Cursor::default(), Held::default());
+    let mut conditions = Conditions::default();
+    let (of_events, of_conditions) = events.kinds;
     let looks = async {
         loop {
             tokio::time::sleep(LOOK).await;
             if !context.readiness.answers() {
                 continue;
             }
-            let looking = context.clone();
-            let looked = tokio::task::spawn_blocking(move || {
-                let new = cursor.look(&looking);
-                (cursor, new)
-            });
-            let Ok((back, new)) = looked.await else { return };
-            cursor = back;
             let leads = context.readiness.leading().leads();
+            let (looking, following) = (context.clone(), Arc::clone(&followed));
+            let looked = tokio::task::spawn_blocking(move || {
+                let new = if of_events { cursor.look(&looking) } else { Vec::new() };
+                if of_conditions && leads {
+                    conditions.look(&looking, &following, Instant::now());
+                }
+                (cursor, conditions, new)
+            });
+            let Ok((back, of_pods, new)) = looked.await else { return };
+            (cursor, conditions) = (back, of_pods);
             writer.take(&followed, &held.pass(new, leads, Instant::now()));
             if leads {
                 writer.write(&events).await;
+                writer.write_conditions(&events, &mut conditions).await;
             }
+            events.conditions_waiting.store(conditions.waiting() as u64, Ordering::Relaxed);
             events.dropped.store(writer.tally.dropped, Ordering::Relaxed);
             events.waiting.store(writer.tally.waiting() as u64, Ordering::Relaxed);
         }
@@ -219,13 +247,7 @@ impl Writer {
                     events.told(None);
                     self.failures = 0;
                 }
-                // A namespace that is being deleted takes no new objects, and that is no want of rights.
-                Err(Refused::Forbidden(why)) if !why.contains("being terminated") => {
-                    events.told(Some(format!("Kubernetes Events: {why}")));
-                    self.pause = Some(now + FORBIDDEN);
-                }
-                Err(Refused::Later(why, after)) => self.pause(events, &why, after),
-                Err(Refused::Silent(why)) => self.pause(events, &why, None),
+                Err(error) if self.waits(events, "Kubernetes Events", &error) => {}
                 Err(error) => {
                     debug!(%error, "ignoring an event that cannot be written");
                     self.tally.drop(&key);
@@ -234,12 +256,51 @@ impl Writer {
         }
     }
 
-    fn pause(&mut self, events: &Events, why: &str, after: Option<Duration>) {
+    /// Conditions, at the same pace.
+    async fn write_conditions(&mut self, events: &Events, conditions: &mut Conditions) {
+        for _ in 0..A_SECOND {
+            if self.pause.is_some_and(|until| Instant::now() < until) {
+                return;
+            }
+            let Some(condition) = conditions.due() else { return };
+            match events.api.set_condition(condition).await {
+                Ok(()) => {
+                    events.conditions.fetch_add(1, Ordering::Relaxed);
+                    events.told(None);
+                    self.failures = 0;
+                    conditions.done();
+                }
+                Err(error) if self.waits(events, "conditions of pods", &error) => {}
+                // The pod is gone, or another one by now.
+                Err(error) => {
+                    debug!(%error, "ignoring a condition that cannot be written");
+                    conditions.done();
+                }
+            }
+        }
+    }
+
+    /// Whether it is to be tried again later, and until then nothing is written.
+    fn waits(&mut self, events: &Events, what: &str, refused: &Refused) -> bool {
+        match refused {
+            // A namespace that is being deleted takes no new objects, and that is no want of rights.
+            Refused::Forbidden(why) if !why.contains("being terminated") => {
+                events.told(Some(format!("{what}: {why}")));
+                self.pause = Some(Instant::now() + FORBIDDEN);
+            }
+            Refused::Later(why, after) => self.pause(events, what, why, *after),
+            Refused::Silent(why) => self.pause(events, what, why, None),
+            _ => return false,
+        }
+        true
+    }
+
+    fn pause(&mut self, events: &Events, what: &str, why: &str, after: Option<Duration>) {
         let (least, most) = PAUSES;
         let pause = least.saturating_mul(1 << self.failures.min(10)).max(after.unwrap_or_default()).min(most);
         self.failures = self.failures.saturating_add(1);
         self.pause = Some(Instant::now() + pause);
-        events.told(Some(format!("Kubernetes Events: {why}")));
+        events.told(Some(format!("{what}: {why}")));
     }
 }
 

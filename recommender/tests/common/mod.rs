@@ -184,6 +184,8 @@ pub(crate) struct Agent {
     pub(crate) requested: Option<v1::ResourceValues>,
     /// What every pod asks for beside it.
     pub(crate) others: BTreeMap<String, String>,
+    /// Classes of memory and of CPU.
+    pub(crate) classes: (v1::QosClass, v1::QosClass),
     /// What the node's configuration says it has to give.
     pub(crate) allocatable: BTreeMap<String, String>,
     /// What a container uses at a moment, thousandths of a core and bytes; a quarter of a core and 64 MiB without.
@@ -212,6 +214,7 @@ impl Agent {
             time_usec,
             requested: None,
             others: BTreeMap::new(),
+            classes: (v1::QosClass::Unspecified, v1::QosClass::Unspecified),
             allocatable: BTreeMap::new(),
             use_at: None,
             used: Vec::new(),
@@ -291,6 +294,8 @@ impl Agent {
                 image: image.clone(),
                 requested: self.requested,
                 pod_requests: self.others.clone(),
+                memory_class: self.classes.0.into(),
+                cpu_class: self.classes.1.into(),
                 labels: [("app".to_owned(), format!("w{slot}"))].into(),
                 ..v1::ContainerIdentity::default()
             }),

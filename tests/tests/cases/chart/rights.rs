@@ -105,6 +105,13 @@ fn accounts_may_what_they_need_and_agents_nothing() -> Result<()> {
         matches!(&events[..], [(_, what, verbs)] if what == "events.k8s.io/events" && verbs == "create,patch"),
         "{events:?}"
     );
+    let asks = json!({ "recommender": { "conditions": true } });
+    let told = granted(&helm.rendered(NAMESPACE, &[asks])?.remove(0))?;
+    let conditions: Vec<_> = told.iter().filter(|(who, ..)| who.contains("-conditions")).collect();
+    assert!(
+        matches!(&conditions[..], [(_, what, verbs)] if what == "/pods/status" && verbs == "patch"),
+        "{conditions:?}"
+    );
     let asks = json!({ "agent": { "kubelet": { "enabled": true } } });
     let agents: Vec<_> = granted(&helm.rendered(NAMESPACE, &[asks])?.remove(0))?;
     let agents: Vec<_> = agents.iter().filter(|(who, ..)| who.starts_with("evenkeel-agent")).collect();
