@@ -68,7 +68,7 @@ fn newest_by_container<'a>(
     let mut newest: BTreeMap<Place<'a>, (SeriesId, &'a Series)> = BTreeMap::new();
     for (id, series) in state.history.all() {
         let ContainerKey { cluster, namespace: space, workload, container } = &series.key.of;
-        if !namespace.is_empty() && namespace != space {
+        if !namespace.is_empty() && namespace != space || is_infrastructure(state, id, series) {
             continue;
         }
         let rank = |id: SeriesId, s: &Series| (state.is_live(id), s.newest);
@@ -78,6 +78,14 @@ fn newest_by_container<'a>(
         }
     }
     newest.into_values()
+}
+
+/// Whether it is a pod's sandbox, whose requests nobody can set. Of what does not run any more its name tells.
+fn is_infrastructure(state: &State, id: SeriesId, series: &Series) -> bool {
+    state.live_of(id).next().map_or_else(
+        || series.key.of.container == "pause" && series.key.image.is_none(),
+        |(_, slot)| slot.identity.kind() == v1::ContainerKind::Infrastructure,
+    )
 }
 
 /// The policy that governs a line, and the places of those that select it. Policies govern what runs: of what has gone
