@@ -105,10 +105,14 @@ impl Feed {
             memory_limit_bytes: self.limit_mib.map(|mib| mib * MIB),
             ..Default::default()
         };
+        // Runtimes tell no image of a sandbox.
+        let is_sandbox = image.is_empty();
         let identity = v1::ContainerIdentity {
             namespace: "shop".into(),
             pod: format!("{workload}-1"),
-            container: "main".into(),
+            container: if is_sandbox { "pause" } else { "main" }.into(),
+            kind: if is_sandbox { v1::ContainerKind::Infrastructure } else { v1::ContainerKind::Unspecified }
+                .into(),
             workload: format!("deployment/{workload}"),
             image: image.into(),
             command_hash,
@@ -281,6 +285,20 @@ fn a_hundred_containers_of_a_quarter_of_an_hour_are_young() {
         let site = Site::new();
         let [cpu, _] = feed.new_pod(&site, "main", "web:1", "goal");
         assert!(cpu.young && cpu.span_seconds <= 15 * 60, "{cpu:?}");
+    }
+}
+
+#[test]
+fn nothing_is_recommended_to_the_sandbox_of_a_pod() {
+    let mut feed = Feed::new();
+    feed.start(("web", "web:1", None));
+    feed.start(("web", "", None));
+    for _run in 0..2 {
+        feed.run(15 * MINUTE, |_| (100, 50));
+        let lines = list::lines(&feed.state, "");
+        assert_eq!(lines.iter().map(|line| line.asked.container.as_str()).collect::<Vec<_>>(), ["main"]);
+        // Of containers that have gone their series are left.
+        feed.restart();
     }
 }
 
