@@ -43,6 +43,12 @@ fn name(class: v1::QosClass) -> Option<&'static str> {
 /// Classes of a container: of memory and of CPU.
 type Classes = (&'static str, &'static str);
 
+/// Those of a container that has some; a sandbox is no container of its pod.
+fn classes(identity: &v1::ContainerIdentity) -> Option<Classes> {
+    let both = name(identity.memory_class()).zip(name(identity.cpu_class()));
+    both.filter(|_| identity.kind() != v1::ContainerKind::Infrastructure)
+}
+
 /// What is said of a pod: the class of all containers where it is one, and each by itself.
 fn said(containers: &BTreeMap<String, Classes>) -> (&'static str, String) {
     let all: HashSet<&'static str> = containers.values().flat_map(|(memory, cpu)| [*memory, *cpu]).collect();
@@ -66,12 +72,10 @@ impl Conditions {
         let mut pods: BTreeMap<(String, String, String), BTreeMap<String, Classes>> = BTreeMap::new();
         let state = context.engine.state().study();
         for stream in state.streams().filter(|one| one.counts && followed.is_meant(&one.key.cluster)) {
-            for slot in stream.slots.iter() {
-                let identity = &slot.identity;
-                if let (Some(memory), Some(cpu)) = (name(identity.memory_class()), name(identity.cpu_class()))
-                {
+            for identity in stream.slots.iter().map(|slot| &slot.identity) {
+                if let Some(classes) = classes(identity) {
                     let pod = (stream.key.node.clone(), identity.namespace.clone(), identity.pod.clone());
-                    pods.entry(pod).or_default().insert(identity.container.clone(), (memory, cpu));
+                    pods.entry(pod).or_default().insert(identity.container.clone(), classes);
                 }
             }
         }
@@ -110,6 +114,22 @@ impl Conditions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sandbox_and_what_nobody_classified_have_no_class() {
+        let of = |kind: v1::ContainerKind, cpu: v1::QosClass| {
+            classes(&v1::ContainerIdentity {
+                kind: kind.into(),
+                memory_class: v1::QosClass::Burstable.into(),
+                cpu_class: cpu.into(),
+                ..v1::ContainerIdentity::default()
+            })
+        };
+        let (regular, sandbox) = (v1::ContainerKind::Regular, v1::ContainerKind::Infrastructure);
+        assert_eq!(of(regular, v1::QosClass::Guaranteed), Some(("Burstable", "Guaranteed")));
+        assert_eq!(of(regular, v1::QosClass::Unspecified), None);
+        assert_eq!(of(sandbox, v1::QosClass::Guaranteed), None);
+    }
 
     #[test]
     fn a_pod_of_one_class_is_of_it_and_any_other_mixed() {
