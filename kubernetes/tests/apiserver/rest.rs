@@ -20,7 +20,7 @@ use super::select::Select;
 use super::store::{Frozen, Key, Store};
 use super::watches;
 
-/// Group, plural and kind of what is served; those in no namespace.
+/// Group, plural and kind of what is served.
 const KINDS: [(&str, &str, &str); 38] = [
     ("", "nodes", "Node"),
     ("", "pods", "Pod"),
@@ -63,6 +63,23 @@ const KINDS: [(&str, &str, &str); 38] = [
 ];
 /// One more, in a group of its own.
 const BUDGET: (&str, &str, &str) = ("policy", "poddisruptionbudgets", "PodDisruptionBudget");
+
+/// Those in no namespace.
+const CLUSTER: [&str; 13] = [
+    "nodes",
+    "namespaces",
+    "persistentvolumes",
+    "mutatingwebhookconfigurations",
+    "customresourcedefinitions",
+    "clusterrolebindings",
+    "clusterroles",
+    "storageclasses",
+    "csinodes",
+    "csidrivers",
+    "volumeattachments",
+    "priorityclasses",
+    "runtimeclasses",
+];
 
 /// Groups of kinds that are defined by objects, and their versions.
 const CUSTOM: [(&str, &str); 3] =
@@ -175,22 +192,54 @@ fn no_page() -> Response {
     (StatusCode::NOT_FOUND, "404 page not found\n").into_response()
 }
 
-/// The kinds of a group and version.
+/// What is served, for clients that ask first: the versions of the core, all groups, the kinds of a group and version.
 fn discovery(path: &str, absent: &BTreeSet<String>) -> Response {
-    let of = path.trim_matches('/').strip_prefix("apis/").unwrap_or_default();
-    let (group, version) = of.split_once('/').unwrap_or_default();
-    let all = KINDS.iter().filter(|(known, ..)| *known == group && !group.is_empty());
-    let is_other = CUSTOM.iter().any(|(known, served)| *known == group && *served != version);
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    match parts.as_slice() {
+        ["api"] => Json(json!({ "kind": "APIVersions", "versions": ["v1"] })).into_response(),
+        ["api", "v1"] => kinds("", "v1"),
+        ["apis"] => groups(absent),
+        ["apis", group, version] if *version == version_of(group) && !absent.contains(*group) => {
+            kinds(group, version)
+        }
+        _ => no_page(),
+    }
+}
+
+/// The version a group is served in.
+fn version_of(group: &str) -> &'static str {
+    CUSTOM.iter().find(|(known, _)| *known == group).map_or("v1", |(_, version)| version)
+}
+
+fn groups(absent: &BTreeSet<String>) -> Response {
+    let all: BTreeSet<&str> = KINDS.iter().chain([&BUDGET]).map(|(group, ..)| *group).collect();
+    let served = all.into_iter().filter(|group| !group.is_empty() && !absent.contains(*group));
+    let groups: Vec<Value> = served
+        .map(|group| {
+            let version = version_of(group);
+            let version = json!({ "groupVersion": format!("{group}/{version}"), "version": version });
+            json!({ "name": group, "versions": [version], "preferredVersion": version })
+        })
+        .collect();
+    Json(json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })).into_response()
+}
+
+fn kinds(group: &str, version: &str) -> Response {
+    let verbs = ["create", "delete", "get", "list", "patch", "update", "watch"];
     let mut resources = Vec::new();
-    for (_, plural, kind) in all {
-        resources.push(json!({ "name": plural, "kind": kind, "namespaced": true, "verbs": ["get"] }));
+    for (_, plural, kind) in KINDS.iter().chain([&BUDGET]).filter(|(known, ..)| *known == group) {
+        let namespaced = !CLUSTER.contains(plural);
+        resources.push(json!({
+            "name": plural, "singularName": kind.to_lowercase(), "kind": kind, "namespaced": namespaced, "verbs": verbs,
+        }));
         if SCALED.contains(plural) {
             resources.push(json!({ "name": format!("{plural}/scale"), "kind": "Scale", "namespaced": true, "verbs": ["get"] }));
         }
     }
-    if resources.is_empty() || is_other || absent.contains(group) {
+    if resources.is_empty() {
         return no_page();
     }
+    let of = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     Json(json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": of, "resources": resources }))
         .into_response()
 }

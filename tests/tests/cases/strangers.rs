@@ -1,11 +1,11 @@
-//! A stranger reads what is recommended where it is used to look: Python's client of Kubernetes, at the API server of the tests.
+//! Strangers read what is recommended where they are used to look: kubectl and Python's client of Kubernetes, at the API server of the tests.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use evenkeel_tests::product::{RecommenderSetup, directory};
-use evenkeel_tests::{machine, places, require, wait};
+use evenkeel_tests::{debian13, machine, places, require, wait};
 use serde_json::{Value, json};
 
 use super::apiserver::ApiServer;
@@ -34,11 +34,26 @@ fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
     all.iter().find(|one| one["type"] == kind)?["status"].as_str()
 }
 
+/// kubectl, with nothing of the caller's own configuration.
+fn kubectl(program: &Path, kubeconfig: &Path, words: &[&str]) -> Result<String> {
+    let mut command = Command::new(program);
+    command
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .args(words)
+        .env_remove("KUBECONFIG")
+        .env("HOME", "/nonexistent");
+    machine::run(&mut command)
+}
+
 #[test]
-fn a_stranger_reads_what_is_recommended() -> Result<()> {
+fn strangers_read_what_is_recommended() -> Result<()> {
     let python = python()?;
     require!(python.is_some(), MISSING);
-    let python = python.context(MISSING)?;
+    let programs = debian13::programs_of("kubectl");
+    let why_not = programs.as_ref().err().map(|error| format!("{error:#}"));
+    require!(why_not.is_none(), why_not.unwrap_or_default());
+    let (python, program) = (python.context(MISSING)?, programs?.join("kubectl"));
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let api = tokio.block_on(ApiServer::start());
     let directory = directory()?;
@@ -68,8 +83,12 @@ fn a_stranger_reads_what_is_recommended() -> Result<()> {
         Ok((is_told("vpa") && is_told("own")).then_some(read))
     })?;
     ensure!(said["nodes"] == json!(["node-a"]), "{said}");
-    for kind in ["vpa", "own"] {
-        ensure!(condition(&said[kind], "RecommendationProvided") == Some("False"), "{said}");
+    for kind in ["verticalpodautoscalers.autoscaling.k8s.io", "verticalpodautoscalers.evenkeel.dev"] {
+        let one = kubectl(&program, &kubeconfig, &["get", kind, "web", "-o", "json"])?;
+        let one: Value = serde_json::from_str(&one)?;
+        ensure!(condition(&one, "RecommendationProvided") == Some("False"), "{one}");
+        let jsonpath = "jsonpath={.items[*].metadata.name}";
+        ensure!(kubectl(&program, &kubeconfig, &["get", kind, "-A", "-o", jsonpath])? == "web", "{kind}");
     }
     recommender.stop()
 }
