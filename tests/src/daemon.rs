@@ -262,7 +262,7 @@ pub(crate) fn read_lossy(path: &Path) -> String {
 }
 
 /// The last lines of a text.
-pub(crate) fn last_lines(text: &str) -> String {
+pub fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
 }

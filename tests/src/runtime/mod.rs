@@ -21,7 +21,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 pub use cri::Cri;
-pub use pod::{ContainerSpec, Pod, PodSpec, RunningContainer, resources};
+pub use pod::{ContainerSpec, Pod, PodSpec, RunningContainer, resources, uid};
 
 use crate::cgroups::CgroupTree;
 use crate::image::Image;

@@ -23,6 +23,8 @@ pub struct PodSpec {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     containers: Vec<ContainerSpec>,
+    /// As an API server gave it; drawn where none is.
+    uid: Option<String>,
 }
 
 impl PodSpec {
@@ -35,7 +37,15 @@ impl PodSpec {
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
             containers: Vec::new(),
+            uid: None,
         }
+    }
+
+    /// Sets the uid.
+    #[must_use]
+    pub fn uid(mut self, uid: &str) -> PodSpec {
+        self.uid = Some(uid.to_string());
+        self
     }
 
     /// Sets the namespace.
@@ -246,10 +256,22 @@ pub struct RunningContainer {
     pub cgroup: String,
 }
 
+/// A new uid.
+///
+/// # Errors
+///
+/// Fails when the kernel draws none.
+pub fn uid() -> Result<String> {
+    let uid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").context("cannot draw a uid")?;
+    Ok(uid.trim().to_string())
+}
+
 /// Runs a pod below the cgroup `tree`.
 pub(super) fn run(cri: &Cri, tree: &str, directory: &Path, spec: &PodSpec) -> Result<Pod> {
-    let uid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").context("cannot draw a uid")?;
-    let uid = uid.trim().to_string();
+    let uid = match &spec.uid {
+        Some(uid) => uid.clone(),
+        None => uid()?,
+    };
     let cgroup = format!("{tree}/{}", spec.tier.pod_path(&uid));
     let logs = directory.join("logs").join(&uid);
     std::fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
