@@ -187,7 +187,7 @@ const BENCHES: [Bench; 28] = [
     },
     Bench {
         figures: &[
-            ("people/pages", "a page of the dashboard over 1,000 nodes and 50,000 containers"),
+            ("people/pages", "a page of the dashboard over 1,000 nodes and 100,000 containers"),
             ("people/pages-bytes", "the largest of them"),
         ],
         run: people::pages,

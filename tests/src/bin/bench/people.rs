@@ -24,9 +24,9 @@ use crate::pair::{Agent, Place, Recommender};
 use crate::run::Run;
 use crate::usage::{cpu_time, percentile};
 
-/// Nodes, and containers of each, of the cluster whose pages are looked at.
+/// Nodes, and containers of each, of the cluster whose pages are looked at: a third of `ingest/load-300k`, each second.
 const NODES: usize = 1_000;
-const EACH: u32 = 50;
+const EACH: u32 = 100;
 /// Each page, as a browser asks for it: lists from their beginning, a workload of a hundred replicas, a node.
 const PAGES: [&str; 9] = [
     "/ui/",
@@ -39,8 +39,9 @@ const PAGES: [&str; 9] = [
     "/ui/decisions",
     "/ui/policies",
 ];
-/// How often each is asked for.
+/// How often each is asked for, and how long after the one before: passes over all workloads and checkpoints fall between.
 const TIMES: usize = 20;
+const APART: Duration = Duration::from_millis(200);
 
 /// Gives how long pages take and how large they are.
 pub(crate) fn pages(run: &Run) -> Result<Vec<Figure>> {
@@ -133,6 +134,7 @@ fn await_pass(socket: &std::path::Path) -> Result<()> {
 fn look(socket: &std::path::Path, page: &'static str) -> Result<Looked> {
     let (mut times, mut bytes) = (Vec::new(), 0);
     for _ in 0..TIMES {
+        std::thread::sleep(APART);
         let began = Instant::now();
         let (status, text) = http_get_at(socket, page)?;
         times.push(began.elapsed().as_secs_f64() * 1_000.0);
