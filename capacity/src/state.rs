@@ -4,10 +4,31 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::cluster::resources::{CPU, MEMORY};
-use crate::cluster::{Cluster, HostPort, NodeIndex, Pod};
+use crate::cluster::{Cluster, HostPort, Node, NodeIndex, Placed, Pod};
 
 /// Number of a pod (or of all clones of one shape) in a [`State`].
 pub type PodId = u32;
+
+/// Numbers of pods in one [`State`], which keeps each of them.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    /// By address, which stays theirs as long as the state keeps them.
+    all: HashMap<usize, PodId>,
+    last: Option<(usize, PodId)>,
+}
+
+impl Numbers {
+    fn of(&mut self, pod: &Arc<Pod>, state: &mut State) -> PodId {
+        // Pods of one template follow each other.
+        let of = Arc::as_ptr(pod).addr();
+        let id = match self.last {
+            Some((before, id)) if before == of => id,
+            _ => *self.all.entry(of).or_insert_with(|| state.learn(Arc::clone(pod))),
+        };
+        self.last = Some((of, id));
+        id
+    }
+}
 
 /// Nodes and what is on them. Cloned to try something.
 #[derive(Debug, Clone)]
@@ -37,6 +58,18 @@ pub struct State {
 impl State {
     /// What a snapshot says.
     pub fn new(cluster: &Cluster) -> Self {
+        match cluster.counted() {
+            Some(counted) => {
+                let mut state = counted.clone();
+                state.make_room_for(cluster.resources.len());
+                state
+            }
+            None => Self::count_all(cluster, &mut Numbers::default()),
+        }
+    }
+
+    /// Counts every pod.
+    pub(crate) fn count_all(cluster: &Cluster, numbers: &mut Numbers) -> Self {
         let nodes = cluster.nodes.len();
         let resources = cluster.resources.len();
         let mut state = Self {
@@ -44,7 +77,7 @@ impl State {
             requested: vec![vec![0; nodes]; resources],
             scored: [vec![0; nodes], vec![0; nodes]],
             pods: vec![0; nodes],
-            max_pods: cluster.nodes.iter().map(|node| node.max_pods).collect(),
+            max_pods: vec![0; nodes],
             ports: vec![Vec::new(); nodes],
             known: Vec::new(),
             affine: false,
@@ -52,35 +85,52 @@ impl State {
             excluded: vec![false; nodes],
         };
         for (at, node) in cluster.nodes.iter().enumerate() {
-            for (resource, amount) in &node.allocatable {
-                state.allocatable[*resource][at] = *amount;
-            }
+            state.offers(at, node);
         }
-        let mut ids: HashMap<*const Pod, PodId> = HashMap::new();
-        let mut last: Option<(*const Pod, PodId)> = None;
         for placed in cluster.placed.iter() {
-            // Pods of one template follow each other.
-            let of = Arc::as_ptr(&placed.pod);
-            let id = match last {
-                Some((before, id)) if before == of => id,
-                _ => *ids.entry(of).or_insert_with(|| state.learn(Arc::clone(&placed.pod))),
-            };
-            last = Some((of, id));
-            state.placements.push((id, placed.node as u32));
-            state.count(&placed.pod, placed.node, 1);
-            state.ports[placed.node].extend(&placed.pod.ports);
+            let placement = state.enter(numbers, placed);
+            state.placements.push(placement);
         }
         state
+    }
+
+    /// Counts a pod, which is not among the placements yet.
+    pub(crate) fn enter(&mut self, numbers: &mut Numbers, placed: &Placed) -> (PodId, u32) {
+        let id = numbers.of(&placed.pod, self);
+        self.count(&placed.pod, placed.node, 1);
+        self.ports[placed.node].extend(&placed.pod.ports);
+        (id, placed.node as u32)
+    }
+
+    /// Counts the pod of a placement no more; the placement stays.
+    pub(crate) fn leave(&mut self, index: usize) {
+        let (id, node) = self.placements[index];
+        self.lift(id, node as usize, false);
+    }
+
+    /// What a node offers.
+    pub(crate) fn offers(&mut self, at: NodeIndex, node: &Node) {
+        self.allocatable.iter_mut().for_each(|of| of[at] = 0);
+        self.max_pods[at] = node.max_pods;
+        for (resource, amount) in &node.allocatable {
+            self.make_room_for(resource + 1);
+            self.allocatable[*resource][at] = *amount;
+        }
+    }
+
+    /// Room for so many resources at least.
+    fn make_room_for(&mut self, resources: usize) {
+        let nodes = self.pods.len();
+        while self.requested.len() < resources {
+            self.requested.push(vec![0; nodes]);
+            self.allocatable.push(vec![0; nodes]);
+        }
     }
 
     /// Numbers a pod.
     pub fn learn(&mut self, pod: Arc<Pod>) -> PodId {
         let most = pod.requests.plain.iter().map(|(resource, _)| resource + 1).max().unwrap_or(0);
-        let nodes = self.pods.len();
-        while self.requested.len() < most {
-            self.requested.push(vec![0; nodes]);
-            self.allocatable.push(vec![0; nodes]);
-        }
+        self.make_room_for(most);
         self.affine |= pod.is_affine();
         self.known.push(pod);
         // As many pods as 32 bits count do not fit into memory.

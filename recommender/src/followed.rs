@@ -1,8 +1,8 @@
 //! Owns the Kubernetes cluster whose objects are followed (`kubernetes.view`): whether enough of it is known to answer from, and what is said
 //! where it is less than all. Following is the crate `kubernetes`' work.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use evenkeel_capacity::cluster::Oddity;
 use evenkeel_capacity::question::{Recommendations, Snapshot};
@@ -43,7 +43,9 @@ impl Followed {
             return Ok(None);
         }
         let watching = Watching::start(&section.source(), Pace::default()).await?;
-        Ok(Some(Arc::new(Self { cluster: section.cluster.clone(), watching })))
+        let followed = Arc::new(Self { cluster: section.cluster.clone(), watching });
+        tokio::spawn(keep_ready(Arc::downgrade(&followed)));
+        Ok(Some(followed))
     }
 
     /// Whether a question about the cluster of this name, or of none, is about this one.
@@ -78,18 +80,22 @@ impl Followed {
         self.watching.status()
     }
 
-    /// The cluster as it is now, or as it would be with recommended requests.
-    ///
-    /// # Errors
-    /// When nodes or pods are not known yet.
-    pub(crate) fn snapshot(&self, wishes: Option<&Recommendations>) -> Result<Snapshot, String> {
+    /// Kinds that are not known yet and without which there is no answer.
+    fn missing(&self) -> Vec<String> {
         let status = self.status();
         // What is being listed for the first time will be known in a moment: an answer without it would be another one then.
         let is_needed = |status: &&KindStatus| {
             NEEDED.contains(&status.kind.name) || status.state == State::Listing && status.kind.name != "Job"
         };
-        let missing = status.iter().filter(|status| !status.is_known).filter(is_needed);
-        let missing: Vec<String> = missing.map(told).collect();
+        status.iter().filter(|status| !status.is_known).filter(is_needed).map(told).collect()
+    }
+
+    /// The cluster as it is now, or as it would be with recommended requests.
+    ///
+    /// # Errors
+    /// When nodes or pods are not known yet.
+    pub(crate) fn snapshot(&self, wishes: Option<&Recommendations>) -> Result<Snapshot, String> {
+        let missing = self.missing();
         if !missing.is_empty() {
             let missing = missing.join("; ");
             return Err(format!("the cluster is not known yet: {missing}; ask again, or send a snapshot"));
@@ -135,6 +141,27 @@ impl Followed {
     /// What is wrong with it.
     pub(crate) fn trouble(&self) -> Option<String> {
         trouble(&self.status(), false)
+    }
+}
+
+/// Takes changes into the kept cluster twice a second, so that a question does not wait for them. It rests fifty times as long as it took: where
+/// the whole has to be made anew all the time, that costs a fiftieth of a core.
+async fn keep_ready(followed: Weak<Followed>) {
+    const LEAST: Duration = Duration::from_millis(500);
+    const SHARE: u32 = 50;
+    let mut rest = LEAST;
+    loop {
+        tokio::time::sleep(rest).await;
+        let Some(followed) = followed.upgrade() else { return };
+        if !followed.missing().is_empty() {
+            continue;
+        }
+        let began = Instant::now();
+        let made = tokio::task::spawn_blocking(move || followed.watching.view().keep_ready()).await;
+        rest = LEAST.max(began.elapsed() * SHARE);
+        if made.is_err() {
+            return;
+        }
     }
 }
 

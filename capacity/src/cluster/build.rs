@@ -195,6 +195,7 @@ impl Builder {
             says_listed: false,
             budgets: Vec::new(),
             tells_extenders: false,
+            counted: None,
         };
         Self {
             cluster,

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::build::{Alike, BuildError, Builder, Counts, Oddity, One};
-use super::{Cluster, Placed, Symbol, Uid};
+use super::{Cluster, Counted, Placed, Symbol, Uid};
 use crate::admission::Charge;
 use crate::object;
+use crate::state::{Numbers, PodId, State};
 
 /// Words and shapes beyond twice those that were there at first, after which it is built anew.
 const WORN: usize = 1 << 16;
@@ -48,6 +49,8 @@ pub struct Keeper {
     aside: BTreeMap<Box<str>, BTreeMap<Box<str>, Aside>>,
     /// Words and shapes that were there at first.
     first: Option<usize>,
+    /// What pods take of nodes, from the first question on.
+    counted: Option<(Arc<State>, Numbers)>,
 }
 
 /// How the pods on nodes change.
@@ -57,12 +60,14 @@ struct Changes {
     gone: Vec<usize>,
     /// Those that come, each with the place of the one it stands before.
     come: Vec<(usize, Placed)>,
+    /// The same of their placements.
+    placements: Vec<(usize, (PodId, u32))>,
 }
 
 impl Keeper {
     /// Pods are yet to come.
     pub(super) fn over(builder: Builder) -> Self {
-        Self { builder, aside: BTreeMap::new(), first: None }
+        Self { builder, aside: BTreeMap::new(), first: None, counted: None }
     }
 
     /// Makes ready what many pods have in common.
@@ -89,9 +94,14 @@ impl Keeper {
         if changes.gone.is_empty() && changes.come.is_empty() {
             return;
         }
+        let Changes { gone, come, placements } = changes;
         let placed = std::mem::take(&mut self.builder.cluster.placed);
         let old = Arc::try_unwrap(placed).unwrap_or_else(|shared| (*shared).clone());
-        self.builder.cluster.placed = Arc::new(changes.apply(old));
+        self.builder.cluster.placed = Arc::new(merged(old, &gone, come));
+        if let Some((state, _)) = &mut self.counted {
+            let state = Arc::make_mut(state);
+            state.placements = merged(std::mem::take(&mut state.placements), &gone, placements);
+        }
     }
 
     fn one(&mut self, namespace: &str, name: &str, now: Now<'_>, changes: &mut Changes) {
@@ -126,20 +136,33 @@ impl Keeper {
                 if let Some(node) = at {
                     let (name, started) = (symbols.intern(one.name), symbols.intern(one.started));
                     let new = Placed { pod, name, uid: Uid::parse(one.uid), started, owner, node, charge };
+                    let counted =
+                        self.counted.as_mut().map(|(state, numbers)| (Arc::make_mut(state), numbers));
                     match place {
                         Ok(at) => {
-                            if let Some(old) = Arc::make_mut(&mut self.builder.cluster.placed).get_mut(at) {
-                                *old = new;
+                            if let Some((state, numbers)) = counted {
+                                state.leave(at);
+                                state.placements[at] = state.enter(numbers, &new);
                             }
+                            Arc::make_mut(&mut self.builder.cluster.placed)[at] = new;
                         }
-                        Err(at) => changes.come.push((at, new)),
+                        Err(at) => {
+                            let placement = counted.map(|(state, numbers)| (at, state.enter(numbers, &new)));
+                            changes.placements.extend(placement);
+                            changes.come.push((at, new));
+                        }
                     }
                     return;
                 }
                 Some(Aside::Without(charge, node))
             }
         };
-        changes.gone.extend(place.ok());
+        if let Ok(at) = place {
+            if let Some((state, _)) = &mut self.counted {
+                Arc::make_mut(state).leave(at);
+            }
+            changes.gone.push(at);
+        }
         if let Some(aside) = aside {
             self.aside.entry(namespace.into()).or_default().insert(name.into(), aside);
         }
@@ -162,7 +185,11 @@ impl Keeper {
                 || !self.builder.untold.is_empty()
                 || self.builder.oddities.is_any();
         let Some(at) = self.builder.cluster.node(name).filter(|_| !is_odd) else { return false };
-        self.builder.cluster.nodes[at] = Arc::new(self.builder.ready(written));
+        let node = Arc::new(self.builder.ready(written));
+        if let Some((state, _)) = &mut self.counted {
+            Arc::make_mut(state).offers(at, &node);
+        }
+        self.builder.cluster.nodes[at] = node;
         !self.builder.oddities.is_any()
     }
 
@@ -172,11 +199,31 @@ impl Keeper {
         self.first.is_some_and(|first| now > 2 * first + WORN)
     }
 
+    /// Counts what pods take of nodes, unless that was done: from then on it is kept.
+    pub fn count(&mut self) {
+        self.counted();
+    }
+
+    fn counted(&mut self) -> &Arc<State> {
+        let cluster = &self.builder.cluster;
+        let (state, _) = self.counted.get_or_insert_with(|| {
+            let mut numbers = Numbers::default();
+            (Arc::new(State::count_all(cluster, &mut numbers)), numbers)
+        });
+        state
+    }
+
     /// The cluster as it is now.
     pub fn cluster(&mut self) -> Cluster {
         self.first.get_or_insert(self.builder.cluster.symbols.len() + self.builder.shapes.len());
         self.builder.cluster.symbols.share();
-        self.builder.cluster.clone()
+        let mut cluster = self.builder.cluster.clone();
+        cluster.counted = Some(Counted {
+            state: Arc::clone(self.counted()),
+            placed: Arc::clone(&cluster.placed),
+            nodes: cluster.nodes.clone(),
+        });
+        cluster
     }
 
     /// What it has, and what is odd about it.
@@ -215,20 +262,16 @@ impl Keeper {
     }
 }
 
-impl Changes {
-    /// Makes them, in one pass.
-    fn apply(self, old: Vec<Placed>) -> Vec<Placed> {
-        let mut new = Vec::with_capacity((old.len() + self.come.len()).saturating_sub(self.gone.len()));
-        let (mut gone, mut come) = (self.gone.into_iter().peekable(), self.come.into_iter().peekable());
-        for (at, placed) in old.into_iter().enumerate() {
-            new.extend(
-                std::iter::from_fn(|| come.next_if(|(before, _)| *before <= at)).map(|(_, placed)| placed),
-            );
-            if gone.next_if_eq(&at).is_none() {
-                new.push(placed);
-            }
+/// What is left of `old` without those at the places `gone`, with each of `come` before the one at its place; both in order.
+fn merged<T>(old: Vec<T>, gone: &[usize], come: Vec<(usize, T)>) -> Vec<T> {
+    let mut new = Vec::with_capacity((old.len() + come.len()).saturating_sub(gone.len()));
+    let (mut gone, mut come) = (gone.iter().peekable(), come.into_iter().peekable());
+    for (at, one) in old.into_iter().enumerate() {
+        new.extend(std::iter::from_fn(|| come.next_if(|(before, _)| *before <= at)).map(|(_, one)| one));
+        if gone.next_if_eq(&&at).is_none() {
+            new.push(one);
         }
-        new.extend(come.map(|(_, placed)| placed));
-        new
     }
+    new.extend(come.map(|(_, one)| one));
+    new
 }

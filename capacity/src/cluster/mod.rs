@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::admission::Charge;
+use crate::state::State;
 use crate::{extender, object};
 pub use build::{Alike, BuildError, Builder, Counts, Oddity, One};
 pub use keep::{Change, Keeper, Now};
@@ -134,7 +135,18 @@ pub struct Cluster {
     pub budgets: Vec<(object::DisruptionBudget, Selector)>,
     /// Extenders are asked about pods that are made ready.
     pub(crate) tells_extenders: bool,
+    /// What its pods take, where it is kept while they change.
+    pub(crate) counted: Option<Counted>,
 }
+
+/// What pods take of nodes, and of which pods and nodes that is said.
+#[derive(Debug, Clone)]
+pub(crate) struct Counted {
+    pub(crate) state: Arc<State>,
+    pub(crate) placed: Arc<Vec<Placed>>,
+    pub(crate) nodes: Vec<Arc<Node>>,
+}
+
 /// Makes a pod of the snapshot ready, or (`asked`) one that is yet to be placed.
 fn compile(cluster: &mut Cluster, written: &object::Pod, asked: bool) -> Result<Pod, SelectorError> {
     let mut compiler = Compiler {
@@ -161,6 +173,15 @@ fn with_priority(cluster: &Cluster, mut pod: Pod, written: &object::Pod) -> Pod 
 }
 
 impl Cluster {
+    /// What its pods take, if that is known of just these pods on just these nodes.
+    pub(crate) fn counted(&self) -> Option<&State> {
+        let counted = self.counted.as_ref()?;
+        let is_same = Arc::ptr_eq(&counted.placed, &self.placed)
+            && counted.nodes.len() == self.nodes.len()
+            && counted.nodes.iter().zip(&self.nodes).all(|(then, now)| Arc::ptr_eq(then, now));
+        is_same.then_some(&*counted.state)
+    }
+
     /// Makes a pod ready to be placed in this cluster.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ pub(super) struct Built {
     others: u64,
     /// Objects beside pods that could not be used, and why.
     left_out: Vec<String>,
+    ready: Ready,
 }
 
 /// The cluster as it is now.
@@ -37,11 +38,21 @@ impl View {
     #[must_use]
     pub fn live(&self) -> Live {
         let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        self.renew(&mut built).live()
+    }
+
+    /// Takes in what changed, so that the next question need not: it waits for as long as a question would.
+    pub fn keep_ready(&self) {
+        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        self.renew(&mut built).keeper.count();
+    }
+
+    fn renew<'a>(&self, built: &'a mut Option<Built>) -> &'a mut Built {
         let inner = self.read();
         let (pods, nodes) = (inner.pods.changed(), inner.changed_nodes());
         let kept = built.take().filter(|built| built.others == inner.others && !built.keeper.is_worn());
         let kept = kept.zip(pods).and_then(|(built, pods)| inner.renewed(built, &nodes, &pods));
-        built.insert(kept.unwrap_or_else(|| inner.built())).live()
+        built.insert(kept.unwrap_or_else(|| inner.built()))
     }
 
     /// The cluster as it would be if each pod were changed.
@@ -61,17 +72,32 @@ impl Built {
     }
 }
 
-/// What pods have in common, made ready once.
-#[derive(Default)]
-struct Ready(HashMap<*const Pod, Result<Alike, String>>);
+/// What pods have in common, made ready once: by address, which stays theirs as long as they are kept here.
+#[derive(Debug, Default)]
+struct Ready {
+    all: HashMap<usize, (Arc<Pod>, Result<Alike, String>)>,
+    /// How many there may be until those that no pod has any more are dropped.
+    most: usize,
+}
 
 impl Ready {
+    fn drop_unused(&mut self) {
+        const FEW: usize = 4096;
+        if self.all.len() > self.most.max(FEW) {
+            self.all.retain(|_, (common, _)| Arc::strong_count(common) > 1);
+            self.most = 2 * self.all.len();
+        }
+    }
+
     fn now<'a>(&mut self, keeper: &mut Keeper, name: &'a str, one: &'a pods::One) -> Now<'a> {
         if one.has_ended {
             return Now::Ended;
         }
-        let alike = self.0.entry(Arc::as_ptr(&one.common));
-        match alike.or_insert_with(|| keeper.alike(&one.common).map_err(|error| error.to_string())) {
+        let ready = self.all.entry(Arc::as_ptr(&one.common).addr());
+        let (_, alike) = ready.or_insert_with(|| {
+            (Arc::clone(&one.common), keeper.alike(&one.common).map_err(|error| error.to_string()))
+        });
+        match alike {
             Ok(alike) => {
                 let one = One { name, uid: &one.uid, node: &one.node, started: &one.started };
                 Now::Runs(alike.clone(), one)
@@ -92,7 +118,7 @@ impl Inner {
             let (space, name, one) = pods.next()?;
             Some((space, name, ready.now(keeper, name, one)))
         });
-        Built { keeper, others: self.others, left_out }
+        Built { keeper, others: self.others, left_out, ready }
     }
 
     /// As if nothing had been kept.
@@ -117,9 +143,10 @@ impl Inner {
                 return None;
             }
         }
-        let mut ready = Ready::default();
+        let Built { keeper, ready, .. } = &mut built;
+        ready.drop_unused();
         let mut pods = pods.iter();
-        built.keeper.set_with(&mut |keeper| {
+        keeper.set_with(&mut |keeper| {
             let (space, name) = pods.next()?;
             let one = self.pods.get(space, name);
             Some((space, name, one.map_or(Now::Gone, |one| ready.now(keeper, name, one))))
