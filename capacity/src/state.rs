@@ -144,10 +144,17 @@ impl State {
 
     /// Puts a pod on a node.
     pub fn place(&mut self, id: PodId, node: NodeIndex) {
-        self.placements.push((id, node as u32));
+        self.place_many(id, node, 1);
+    }
+
+    /// Puts so many of a pod on a node.
+    pub fn place_many(&mut self, id: PodId, node: NodeIndex, count: u64) {
+        self.placements.extend((0..count).map(|_| (id, node as u32)));
         let pod = Arc::clone(&self.known[id as usize]);
-        self.count(&pod, node, 1);
-        self.ports[node].extend(&pod.ports);
+        self.count(&pod, node, i64::try_from(count).unwrap_or(i64::MAX));
+        if !pod.ports.is_empty() {
+            (0..count).for_each(|_| self.ports[node].extend(&pod.ports));
+        }
     }
 
     /// Takes a pod's amounts and ports off a node (or puts them back) without touching the list of placements: to try
@@ -181,8 +188,8 @@ impl State {
     }
 
     #[inline]
-    fn count(&mut self, pod: &Pod, node: NodeIndex, sign: i64) {
-        let add = |slot: &mut i64, amount: i64| *slot = slot.saturating_add(sign.saturating_mul(amount));
+    fn count(&mut self, pod: &Pod, node: NodeIndex, times: i64) {
+        let add = |slot: &mut i64, amount: i64| *slot = slot.saturating_add(times.saturating_mul(amount));
         for (resource, amount) in &pod.requests.plain {
             add(&mut self.requested[*resource][node], *amount);
         }

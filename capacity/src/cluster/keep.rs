@@ -199,11 +199,14 @@ impl Keeper {
         self.first.is_some_and(|first| now > 2 * first + WORN)
     }
 
-    /// Counts what pods take of nodes, unless that was done: from then on it is kept.
-    pub fn count(&mut self) {
+    /// Makes ready what a question needs beside what changed.
+    pub fn prepare(&mut self) {
+        self.first.get_or_insert(self.builder.cluster.symbols.len() + self.builder.shapes.len());
+        self.builder.cluster.symbols.share();
         self.counted();
     }
 
+    /// What pods take of nodes; kept from the first time on.
     fn counted(&mut self) -> &Arc<State> {
         let cluster = &self.builder.cluster;
         let (state, _) = self.counted.get_or_insert_with(|| {
@@ -215,8 +218,7 @@ impl Keeper {
 
     /// The cluster as it is now.
     pub fn cluster(&mut self) -> Cluster {
-        self.first.get_or_insert(self.builder.cluster.symbols.len() + self.builder.shapes.len());
-        self.builder.cluster.symbols.share();
+        self.prepare();
         let mut cluster = self.builder.cluster.clone();
         cluster.counted = Some(Counted {
             state: Arc::clone(self.counted()),

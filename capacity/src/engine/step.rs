@@ -177,8 +177,13 @@ impl<'a> Placer<'a> {
 
     /// Puts as many on a node.
     pub(crate) fn place_many(&mut self, state: &mut State, node: NodeIndex, count: u64) {
+        self.catch_up(state);
         self.ranked = None;
-        (0..count).for_each(|_| self.place(state, node));
+        state.place_many(self.id, node, count);
+        self.seen = state.placements.len();
+        if self.cycle.minds_others() {
+            (0..count).for_each(|_| self.cycle.note(self.cluster, state, self.id, node));
+        }
     }
 
     /// Why each node refuses it now, in the order of the nodes; `None` for one that does not.

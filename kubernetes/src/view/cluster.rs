@@ -44,7 +44,7 @@ impl View {
     /// Takes in what changed, so that the next question need not: it waits for as long as a question would.
     pub fn keep_ready(&self) {
         let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
-        self.renew(&mut built).keeper.count();
+        self.renew(&mut built).keeper.prepare();
     }
 
     fn renew<'a>(&self, built: &'a mut Option<Built>) -> &'a mut Built {

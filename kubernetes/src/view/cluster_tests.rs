@@ -2,6 +2,7 @@
 
 use evenkeel_capacity::cluster::Cluster;
 use evenkeel_capacity::question::Snapshot;
+use evenkeel_capacity::state::State;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -86,7 +87,18 @@ fn words(cluster: &Cluster) -> Vec<String> {
         format!("{space}/{name} of {owner} on {} since {since}: {:?}", word(node.name), pod.requests)
     });
     let nodes = cluster.nodes.iter().map(|node| format!("{}: {:?}", word(node.name), node.allocatable));
-    pods.chain(nodes).collect()
+    // What is kept of sums, and what would be counted.
+    let state = State::new(cluster);
+    let sums = (0..cluster.nodes.len()).map(|at| {
+        let of = |all: &[Vec<i64>]| {
+            all.iter().map(|amounts| amounts[at]).filter(|amount| *amount != 0).sum::<i64>()
+        };
+        let (requested, scored, offered) = (of(&state.requested), of(&state.scored), of(&state.allocatable));
+        format!("{requested} and {scored} of {offered}, {} of {} pods", state.pods[at], state.max_pods[at])
+    });
+    let placements =
+        state.placements.iter().map(|(id, node)| format!("{:?} on {node}", state.pod(*id).requests));
+    pods.chain(nodes).chain(sums).chain(placements).collect()
 }
 
 fn assert_same(kept: Live, whole: Live) {
