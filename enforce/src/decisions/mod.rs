@@ -61,7 +61,8 @@ struct Inner {
     next: u64,
     disk: Option<Disk>,
     ring: VecDeque<Arc<Decision>>,
-    for_stream: VecDeque<Arc<Decision>>,
+    /// As they are stored, which takes a quarter of the room: thousands wait when an agent starts, and would leave holes in the heap.
+    for_stream: VecDeque<Box<[u8]>>,
     oom_kills: VecDeque<Arc<Decision>>,
     rulings: VecDeque<Arc<Decision>>,
     /// The last failure of the disk was logged and nothing has been stored since.
@@ -151,7 +152,8 @@ impl DecisionLog {
         let decision = Arc::new(draft.finish(inner.next, now_usec()));
         inner.next += 1;
         stats.decisions.add(1);
-        inner.store(&decision, stats);
+        let stored = serde_json::to_vec(&*decision).unwrap_or_default().into_boxed_slice();
+        inner.store(decision.seq, &stored, stats);
         push_bounded(&mut inner.ring, Arc::clone(&decision), RING);
         if let Some(kept) = &self.kept {
             if must_arrive(decision.kind) {
@@ -159,7 +161,7 @@ impl DecisionLog {
                 inner.judge(kept.err(), stats);
                 // Not merely buffered: it must survive this process.
                 inner.flush(stats);
-            } else if push_bounded(&mut inner.for_stream, Arc::clone(&decision), STREAM_CAP) {
+            } else if push_bounded(&mut inner.for_stream, stored, STREAM_CAP) {
                 stats.decisions_not_streamed.add(1);
             }
         } else if must_arrive(decision.kind) {
@@ -225,9 +227,12 @@ impl DecisionLog {
 
     /// Takes up to `max` decisions for the stream, oldest first.
     pub fn take_for_stream(&self, max: usize) -> Vec<Arc<Decision>> {
-        let queue = &mut lock(&self.inner).for_stream;
-        let count = queue.len().min(max);
-        queue.drain(..count).collect()
+        let taken: Vec<Box<[u8]>> = {
+            let queue = &mut lock(&self.inner).for_stream;
+            let count = queue.len().min(max);
+            queue.drain(..count).collect()
+        };
+        taken.iter().filter_map(|stored| serde_json::from_slice(stored).ok()).map(Arc::new).collect()
     }
 
     /// OOM kills remembered, oldest first.
@@ -242,12 +247,11 @@ impl DecisionLog {
 }
 
 impl Inner {
-    fn store(&mut self, decision: &Decision, stats: &Stats) {
+    fn store(&mut self, number: u64, payload: &[u8], stats: &Stats) {
         let Some(disk) = self.disk.as_mut() else { return };
-        let Ok(payload) = serde_json::to_vec(decision) else { return };
-        let result = disk.log.append(&payload);
+        let result = disk.log.append(payload);
         if let Ok(seq) = result {
-            disk.lead = disk.lead.max(decision.seq.saturating_sub(seq.get()));
+            disk.lead = disk.lead.max(number.saturating_sub(seq.get()));
         }
         if result.is_err() {
             stats.decisions_not_stored.add(1);
