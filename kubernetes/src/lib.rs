@@ -14,6 +14,7 @@ pub mod objects;
 mod pods;
 mod review;
 mod session;
+mod updates;
 mod view;
 mod watch;
 
@@ -23,6 +24,7 @@ pub use kinds::{KINDS, Kind};
 pub use kubeconfig::{Caller, Choice, caller};
 pub use pods::Placed;
 pub use review::{Act, Reviewed, User};
+pub use updates::{PodAt, RESIZE};
 pub use session::{ListError, Session, TlsFiles};
 pub use view::{Bounds, Group, Live, NodePods, Placement, View};
 pub use watch::{Counts, KindStatus, Pace, State, Watching};

@@ -53,6 +53,7 @@ use crate::objects::Objects;
 use crate::policy::panic;
 use crate::recommend::stored::Stored;
 use crate::reload::{InFiles, reload_at};
+use crate::updater::Updater;
 
 /// Silent clients are probed this often, so that a node that lost its power does not stay connected.
 const KEEPALIVE: Duration = Duration::from_secs(20);
@@ -199,7 +200,9 @@ impl Recommender {
         let events = Events::open(&config.kubernetes).await;
         let events = events.context("no Events to the Kubernetes cluster (kubernetes.events)")?;
         let readiness = readiness.with_kubernetes(kubernetes).with_followed(followed).with_objects(objects);
-        let readiness = readiness.with_events(events).with_leading(Arc::clone(&leading));
+        let updater = Updater::open(&config.kubernetes).await;
+        let updater = updater.context("no changes of the Kubernetes cluster's pods (kubernetes.updater)")?;
+        let readiness = readiness.with_events(events).with_updater(updater).with_leading(Arc::clone(&leading));
         let readiness = Arc::new(readiness);
         let stored = Arc::new(Stored::open(config.state_dir.join("recommendations")));
         let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored), clock.clone());
@@ -243,6 +246,7 @@ impl Recommender {
         let watching = tokio::spawn(crate::capacity::watch::run(context.clone(), stopped.clone()));
         let recommending = tokio::spawn(crate::objects::run(context.clone(), stopped.clone()));
         let telling = tokio::spawn(crate::events::run(context.clone(), stopped.clone()));
+        let updating = tokio::spawn(crate::updater::run(context.clone(), stopped.clone()));
         let lead = tokio::spawn(crate::leading::run(context.clone(), stopped.clone()));
         site.open(context.clone());
         ingestion.open(Ingestion::new(
@@ -292,6 +296,7 @@ impl Recommender {
         watching.abort();
         recommending.abort();
         telling.abort();
+        updating.abort();
         lead.abort();
         looking.abort();
         auditing.abort();

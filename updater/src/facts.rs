@@ -170,6 +170,8 @@ pub struct Workload {
     pub scaled_by: Two<Option<String>>,
     /// Another updater of the same pods.
     pub updated_by: Option<String>,
+    /// Why nothing of it is changed: its namespace says so.
+    pub frozen: Option<String>,
 }
 
 /// What is the same for all.

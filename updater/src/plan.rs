@@ -301,6 +301,10 @@ pub fn plan(all: &[Workload], kept: &mut Kept, rules: &Rules, now: &Now, room: &
     let mut looked: Vec<Looked<'_>> = all.iter().map(|workload| planner.look(workload)).collect();
     let mut candidates = Vec::new();
     for (at, looked) in looked.iter_mut().enumerate() {
+        if let Some(why) = &looked.workload.frozen {
+            planner.refuse(looked.workload, None, (Reason::Frozen, why.clone()));
+            continue;
+        }
         planner.under_way(looked);
         planner.candidates(at, looked, &mut candidates);
     }

@@ -61,6 +61,7 @@ fn web() -> Workload {
         allowed_disruptions: None,
         scaled_by: [None, None],
         updated_by: None,
+        frozen: None,
     }
 }
 
@@ -154,6 +155,7 @@ fn a_table_of_choices() {
             w.allowed_disruptions = Some(0);
         }, (false, true), &[], &[Reason::NoRoom]),
         ("another updater", |w| w.updated_by = Some("VerticalPodAutoscaler web".into()), (true, true), &[], &[Reason::OtherUpdater]),
+        ("a namespace that is frozen", |w| w.frozen = Some("its namespace says so".into()), (true, true), &[], &[Reason::Frozen]),
         ("a roll-out", |w| w.pods[3].owner = "ReplicaSet/web-b".into(), (true, true), &[], &[Reason::Rollout]),
         ("no window is open", |w| {
             // 1970-01-12 13:46 was a Monday.

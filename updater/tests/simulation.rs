@@ -142,6 +142,7 @@ impl World {
             allowed_disruptions: None,
             scaled_by: [scaler, None],
             updated_by: chance.one_in(20).then(|| "VerticalPodAutoscaler".to_owned()),
+            frozen: chance.one_in(20).then(|| "its namespace".to_owned()),
         });
         self.template.push(template);
         let place = self.workloads.len() - 1;
@@ -415,6 +416,7 @@ fn check(seed: u64, world: &World, all: &[Workload], actions: &[Action]) {
         let new = own.iter().filter(is_new).filter(|action| pod_of(action).is_ready).count();
         let away = u64::from(workload.replicas).saturating_sub(ready as u64 - new.min(ready) as u64);
         assert!(new == 0 || away <= u64::from(most), "{seed}: below the budget of {}: {own:#?}", workload.name);
+        assert!(workload.frozen.is_none() || own.is_empty(), "{seed}: {own:#?}");
         for action in own {
             let pod = pod_of(action);
             assert!(!pod.is_ending, "{seed}: an ending pod: {action:?}");

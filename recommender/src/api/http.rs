@@ -168,6 +168,7 @@ impl Site {
             .route("/api/v1/nodes", get(nodes))
             .route("/api/v1/namespaces", get(namespaces))
             .route("/api/v1/events", get(events))
+            .route("/api/v1/updates", get(updates))
             .route("/api/v1/audit", get(super::audit::changes))
             .route("/metrics", get(exposition))
             .route("/healthz", get(|| async { "ok\n" }))
@@ -700,6 +701,23 @@ async fn events(From(site): From<Site>, request: Request) -> Result<Json, Proble
     let EventsQuery { node, limit } = parameters(&request)?;
     let found = site.ask("/api/v1/events", move |_, state| convert::events(state, &node, limit)).await?;
     Ok(Json(found.iter().map(convert::event).collect()))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct UpdatesQuery {
+    namespace: String,
+    pod: String,
+}
+
+async fn updates(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
+    let UpdatesQuery { namespace, pod } = parameters(&request)?;
+    let context = site.context("/api/v1/updates")?;
+    let mode = context.config.now().kubernetes.updater.mode;
+    let told = context.readiness.updater().map(|updater| updater.told.all(&namespace, &pod));
+    let mut told = told.unwrap_or_else(|| json!({ "passes": 0, "steps": [], "refusals": [] }));
+    told["mode"] = serde_json::to_value(mode).unwrap_or_default();
+    Ok(Json(told))
 }
 
 async fn exposition(From(site): From<Site>) -> Response {

@@ -15,6 +15,7 @@ use crate::audit::{Audit, Said};
 use crate::authority::{Authority, Server};
 use crate::config::Config;
 use crate::events::Events;
+use crate::updater::Updater;
 use crate::followed::Followed;
 use crate::identity::{Kubernetes, Tokens};
 use crate::leading::Leading;
@@ -35,6 +36,7 @@ pub struct Readiness {
     followed: Option<Arc<Followed>>,
     objects: Option<Arc<Objects>>,
     events: Option<Arc<Events>>,
+    updater: Option<Arc<Updater>>,
     leading: Arc<Leading>,
 }
 
@@ -104,7 +106,7 @@ impl Readiness {
     ) -> Self {
         let (replayed, stopping) = Default::default();
         let (insecure, served) = (config.plaintext(), Served::new(config));
-        let (kubernetes, followed, objects, events) = (None, None, None, None);
+        let (kubernetes, followed, objects, events, updater) = (None, None, None, None, None);
         let leading = Arc::default();
         Self {
             replayed,
@@ -119,6 +121,7 @@ impl Readiness {
             followed,
             objects,
             events,
+            updater,
             leading,
         }
     }
@@ -160,6 +163,17 @@ impl Readiness {
     /// Events that are written.
     pub(crate) fn events(&self) -> Option<&Arc<Events>> {
         self.events.as_ref()
+    }
+
+    /// The same with what changes its pods.
+    #[must_use]
+    pub(crate) fn with_updater(self, updater: Option<Arc<Updater>>) -> Self {
+        Self { updater, ..self }
+    }
+
+    /// What changes pods of the cluster that run.
+    pub(crate) fn updater(&self) -> Option<&Arc<Updater>> {
+        self.updater.as_ref()
     }
 
     /// The same with a Lease that says who leads.
@@ -253,7 +267,7 @@ impl Readiness {
         self.of_trust(now_usec).into_iter().filter_map(of).chain(own).collect()
     }
 
-    fn of_trust(&self, now_usec: u64) -> [Check; 10] {
+    fn of_trust(&self, now_usec: u64) -> [Check; 11] {
         let now = now_usec / 1_000_000;
         let check = |name, trouble: Option<String>| Check { name, trouble, needed: false };
         [
@@ -263,6 +277,7 @@ impl Readiness {
             check("view", self.followed.as_ref().and_then(|followed| followed.trouble())),
             check("objects", self.objects.as_ref().and_then(|objects| objects.trouble())),
             check("events", self.events.as_ref().and_then(|events| events.trouble())),
+            check("updater", self.updater.as_ref().and_then(|updater| updater.told_trouble())),
             check("lease", self.leading.trouble()),
             check("authority", self.authority().and_then(|authority| authority.trouble(now))),
             check("encryption", self.insecure.clone()),

@@ -7,7 +7,7 @@ use evenkeel_kubernetes::Source;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Span;
+use super::{Span, UpdaterSection};
 
 /// The Kubernetes cluster whose API server says whose a token is and what its users may.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -53,6 +53,8 @@ pub struct KubernetesSection {
     /// How long an answer holds before it is asked for again; a refusal, 10 s at most. Where the API server is silent, its last
     /// good answer holds on until the token ends, or for a day.
     pub answers_hold: Span,
+    /// What changes pods that run.
+    pub updater: UpdaterSection,
 }
 
 impl KubernetesSection {
@@ -111,6 +113,7 @@ impl KubernetesSection {
         let hour = Duration::from_secs(3600);
         let hold = within(self.answers_hold, Duration::from_secs(1), hour);
         check(hold, "kubernetes.answers_hold", "must be 1s to 1h");
+        found.extend(self.updater.problems(self.view));
         found
     }
 }
@@ -135,6 +138,7 @@ impl Default for KubernetesSection {
             timeout: Span::from_secs(3),
             // As long as the kubelet takes to give a pod a new token that it asked for.
             answers_hold: Span::from_secs(60),
+            updater: UpdaterSection::default(),
         }
     }
 }

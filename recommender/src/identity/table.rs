@@ -79,7 +79,7 @@ pub(crate) const METHODS: [(&str, Need); 28] = [
 ];
 
 /// By HTTP method and route. `HEAD` is as `GET`.
-pub(crate) const ROUTES: [(&str, &str, Need); 21] = [
+pub(crate) const ROUTES: [(&str, &str, Need); 22] = [
     ("GET", "/healthz", Nothing),
     // Reasons are told to those who may see.
     ("GET", "/readyz", Nothing),
@@ -98,6 +98,7 @@ pub(crate) const ROUTES: [(&str, &str, Need); 21] = [
     ("GET", "/api/v1/nodes", Everywhere(View)),
     ("GET", "/api/v1/namespaces", Everywhere(View)),
     ("GET", "/api/v1/events", Everywhere(View)),
+    ("GET", "/api/v1/updates", Everywhere(View)),
     ("GET", "/api/v1/audit", InNamespace(View)),
     ("POST", "/api/v1/capacity", Everywhere(Simulate)),
     ("GET", "/api/v1/capacity/watched", Everywhere(View)),

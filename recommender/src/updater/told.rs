@@ -1,0 +1,161 @@
+//! What is told of the updater: the last steps and why others were not taken, counts, and a condition for each policy.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use evenkeel_updater::{Action, Reason, Refusal};
+use serde_json::{Value, json};
+
+/// Steps that are remembered, and refusals that are told.
+const MOST: usize = 1_000;
+
+/// What came of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Came {
+    /// It was done.
+    Done,
+    /// It would have been.
+    DryRun,
+    /// The pod is another one by now.
+    Conflict,
+    /// It was refused.
+    Refused,
+}
+
+impl Came {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::Done, Self::DryRun, Self::Conflict, Self::Refused];
+
+    /// The word.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::DryRun => "dry-run",
+            Self::Conflict => "conflict",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    steps: VecDeque<Value>,
+    refusals: Vec<Refusal>,
+    /// Steps by deed and what came of them.
+    counts: BTreeMap<(&'static str, Came), u64>,
+    by_policy: BTreeMap<String, (Reason, String)>,
+    passes: u64,
+}
+
+/// What is told.
+#[derive(Debug, Default)]
+pub(crate) struct Told(Mutex<Inner>);
+
+impl Told {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A pass is over, which looked at these namespaces or, where nothing is said, at all.
+    pub(super) fn passed(&self, refusals: Vec<Refusal>) -> Vec<Refusal> {
+        let mut inner = self.inner();
+        inner.passes += 1;
+        inner.by_policy.clear();
+        for refusal in refusals.iter().filter(|refusal| !refusal.policy.is_empty()) {
+            let of = if refusal.pod.is_empty() { &refusal.workload } else { &refusal.pod };
+            let told = || (refusal.reason, format!("{}/{of}: {}", refusal.namespace, refusal.reason.as_str()));
+            inner.by_policy.entry(refusal.policy.clone()).or_insert_with(told);
+        }
+        let key = |refusal: &Refusal| {
+            let Refusal { namespace, workload, pod, reason, .. } = refusal;
+            (namespace.clone(), workload.clone(), pod.clone(), *reason)
+        };
+        let before: std::collections::BTreeSet<_> = inner.refusals.iter().map(key).collect();
+        let new = refusals.iter().filter(|refusal| !before.contains(&key(refusal))).cloned().collect();
+        inner.refusals = refusals;
+        inner.refusals.truncate(MOST);
+        new
+    }
+
+    /// A step was taken, or was to be.
+    pub(super) fn step(&self, action: &Action, came: Came, error: &str, time_usec: u64) {
+        let mut inner = self.inner();
+        *inner.counts.entry((action.deed.as_str(), came)).or_default() += 1;
+        if inner.steps.len() >= MOST {
+            inner.steps.pop_front();
+        }
+        let mut step = written(action);
+        step["timeUsec"] = time_usec.into();
+        step["outcome"] = came.as_str().into();
+        if !error.is_empty() {
+            step["error"] = error.into();
+        }
+        inner.steps.push_back(step);
+    }
+
+    /// Steps by deed and what came of them.
+    pub(crate) fn counts(&self, deed: &'static str, came: Came) -> u64 {
+        self.inner().counts.get(&(deed, came)).copied().unwrap_or(0)
+    }
+
+    /// How many pods or workloads are left alone, by reason.
+    pub(crate) fn refused(&self) -> BTreeMap<Reason, u64> {
+        let mut counts = BTreeMap::new();
+        for refusal in &self.inner().refusals {
+            *counts.entry(refusal.reason).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Passes that were made.
+    pub(crate) fn passes(&self) -> u64 {
+        self.inner().passes
+    }
+
+    /// The condition `Updated` of a policy's object; nothing before the first pass.
+    pub(crate) fn condition(&self, policy: &str) -> Option<Value> {
+        let inner = self.inner();
+        if inner.passes == 0 {
+            return None;
+        }
+        let (status, reason, message) = match inner.by_policy.get(policy) {
+            Some((reason, message)) => ("False", reason.as_str(), message.clone()),
+            None => ("True", "UpToDate", "its pods ask for what is recommended, or are being changed".to_owned()),
+        };
+        Some(json!({ "type": "Updated", "status": status, "reason": reason, "message": message }))
+    }
+
+    /// Everything, for who asks: of one namespace, or of all, and of one pod where it is named.
+    pub(crate) fn all(&self, namespace: &str, pod: &str) -> Value {
+        let inner = self.inner();
+        let is_meant = |of: &str, name: &str| {
+            (namespace.is_empty() || namespace == of || of.is_empty()) && (pod.is_empty() || name.is_empty() || pod == name)
+        };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let steps = inner.steps.iter().filter(|step| is_meant(&text(&step["namespace"]), &text(&step["pod"])));
+        let refusals = inner.refusals.iter().filter(|refusal| is_meant(&refusal.namespace, &refusal.pod));
+        let refusal = |of: &Refusal| {
+            json!({
+                "namespace": of.namespace, "workload": of.workload, "policy": of.policy, "pod": of.pod,
+                "reason": of.reason.as_str(), "why": of.why,
+            })
+        };
+        json!({
+            "passes": inner.passes,
+            "steps": steps.cloned().collect::<Vec<_>>(),
+            "refusals": refusals.map(refusal).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// A step with its inputs.
+pub(super) fn written(action: &Action) -> Value {
+    let inputs: serde_json::Map<String, Value> =
+        action.inputs.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into())).collect();
+    json!({
+        "namespace": action.namespace, "workload": action.workload, "policy": action.policy, "pod": action.pod,
+        "uid": action.uid, "node": action.node, "deed": action.deed.as_str(), "reason": action.reason.as_str(),
+        "why": action.why, "inputs": inputs,
+        "note": action.note.as_ref().map(|note| serde_json::from_str::<Value>(&note.text()).unwrap_or_default()),
+    })
+}
