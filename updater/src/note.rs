@@ -64,9 +64,8 @@ pub struct Note {
     pub why: String,
 }
 
-/// As it is written.
+/// As it is written. What a later release writes beside it is left aside: what was asked for at first must not be lost.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Written {
     stage: Stage,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -299,7 +299,7 @@ impl RecommenderService for Api {
         let switch = Panic::of(on, revert);
         let context = self.context()?;
         let config = context.config.now();
-        let held = panic::held(config.panic, &config.panic_file);
+        let held = context.readiness.panic_held(&config);
         if let Some(holder) = held.filter(|_| !on) {
             return Err(Status::failed_precondition(format!(
                 "the switch is held: {holder}; take that back first"

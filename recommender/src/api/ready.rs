@@ -15,6 +15,8 @@ use crate::audit::{Audit, Said};
 use crate::authority::{Authority, Server};
 use crate::config::Config;
 use crate::events::Events;
+use crate::policy::panic;
+use crate::policy::panic_map::PanicMap;
 use crate::updater::Updater;
 use crate::followed::Followed;
 use crate::identity::{Kubernetes, Tokens};
@@ -37,6 +39,7 @@ pub struct Readiness {
     objects: Option<Arc<Objects>>,
     events: Option<Arc<Events>>,
     updater: Option<Arc<Updater>>,
+    panic_map: Option<Arc<PanicMap>>,
     leading: Arc<Leading>,
 }
 
@@ -106,7 +109,7 @@ impl Readiness {
     ) -> Self {
         let (replayed, stopping) = Default::default();
         let (insecure, served) = (config.plaintext(), Served::new(config));
-        let (kubernetes, followed, objects, events, updater) = (None, None, None, None, None);
+        let (kubernetes, followed, objects, events, updater, panic_map) = (None, None, None, None, None, None);
         let leading = Arc::default();
         Self {
             replayed,
@@ -122,6 +125,7 @@ impl Readiness {
             objects,
             events,
             updater,
+            panic_map,
             leading,
         }
     }
@@ -174,6 +178,23 @@ impl Readiness {
     /// What changes pods of the cluster that run.
     pub(crate) fn updater(&self) -> Option<&Arc<Updater>> {
         self.updater.as_ref()
+    }
+
+    /// The same with a ConfigMap that holds the panic switch.
+    #[must_use]
+    pub(crate) fn with_panic_map(self, panic_map: Option<Arc<PanicMap>>) -> Self {
+        Self { panic_map, ..self }
+    }
+
+    /// The ConfigMap that holds the panic switch.
+    pub(crate) fn panic_map(&self) -> Option<&Arc<PanicMap>> {
+        self.panic_map.as_ref()
+    }
+
+    /// Who holds the panic switch against calls: the reason to set, while somebody does.
+    pub(crate) fn panic_held(&self, config: &Config) -> Option<String> {
+        let by_map = || self.panic_map.as_ref().and_then(|map| map.held());
+        panic::held(config.panic, &config.panic_file).or_else(by_map)
     }
 
     /// The same with a Lease that says who leads.
@@ -267,7 +288,7 @@ impl Readiness {
         self.of_trust(now_usec).into_iter().filter_map(of).chain(own).collect()
     }
 
-    fn of_trust(&self, now_usec: u64) -> [Check; 11] {
+    fn of_trust(&self, now_usec: u64) -> [Check; 12] {
         let now = now_usec / 1_000_000;
         let check = |name, trouble: Option<String>| Check { name, trouble, needed: false };
         [
@@ -278,6 +299,7 @@ impl Readiness {
             check("objects", self.objects.as_ref().and_then(|objects| objects.trouble())),
             check("events", self.events.as_ref().and_then(|events| events.trouble())),
             check("updater", self.updater.as_ref().and_then(|updater| updater.told_trouble())),
+            check("panic", self.panic_map.as_ref().and_then(|map| map.trouble())),
             check("lease", self.leading.trouble()),
             check("authority", self.authority().and_then(|authority| authority.trouble(now))),
             check("encryption", self.insecure.clone()),
