@@ -142,7 +142,7 @@ async fn updates(running: &Running) -> Value {
 async fn refused(running: &Running, reason: &str) -> Value {
     until(|| async {
         let all = updates(running).await;
-        all["refusals"].as_array().unwrap().iter().find(|refusal| refusal["reason"] == reason).cloned()
+        all["leftAlone"].as_array().unwrap().iter().find(|refusal| refusal["reason"] == reason).cloned()
     })
     .await
 }

@@ -27,6 +27,7 @@ use crate::recommend::usage::{self, Question};
 use crate::recommend::{Desk, kept, list, pod};
 use crate::serve::ended;
 use crate::turns::{NoTurn, Waiting};
+use crate::updater::told;
 
 /// Messages waiting for a watcher that does not read.
 const OUTBOX: usize = 64;
@@ -277,6 +278,14 @@ impl RecommenderService for Api {
         let limit = if limit == 0 { usize::MAX } else { limit as usize };
         let events = self.ask(move |c| convert::events(&c.engine.state().study(), &node, limit)).await?;
         Ok(Response::new(v1::ListEventsResponse { events }))
+    }
+
+    async fn list_updates(
+        &self,
+        request: Request<v1::ListUpdatesRequest>,
+    ) -> Result<Response<v1::ListUpdatesResponse>, Status> {
+        let v1::ListUpdatesRequest { namespace, pod } = request.into_inner();
+        Ok(Response::new(told::list(&self.context()?, &namespace, &pod)))
     }
 
     async fn set_panic(

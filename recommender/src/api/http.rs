@@ -39,6 +39,7 @@ use crate::recommend::stored::Stored;
 use crate::recommend::usage::{self, Question};
 use crate::recommend::{Desk, kept, list, pod};
 use crate::turns::{NoTurn, Waiting};
+use crate::updater::told;
 
 /// Requests with large bodies at once; with serve.max_body, 2 MiB, they take 64 MiB. Small ones are as many as connections.
 const LARGE_BODIES: usize = 32;
@@ -713,11 +714,7 @@ struct UpdatesQuery {
 async fn updates(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
     let UpdatesQuery { namespace, pod } = parameters(&request)?;
     let context = site.context("/api/v1/updates")?;
-    let mode = context.config.now().kubernetes.updater.mode;
-    let told = context.readiness.updater().map(|updater| updater.told.all(&namespace, &pod));
-    let mut told = told.unwrap_or_else(|| json!({ "passes": 0, "steps": [], "refusals": [] }));
-    told["mode"] = serde_json::to_value(mode).unwrap_or_default();
-    Ok(Json(told))
+    Ok(Json(convert::updates(&told::list(&context, &namespace, &pod))))
 }
 
 async fn exposition(From(site): From<Site>) -> Response {

@@ -21,6 +21,17 @@ pub enum UpdaterMode {
     On,
 }
 
+impl UpdaterMode {
+    /// The word.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::DryRun => "dry-run",
+            Self::On => "on",
+        }
+    }
+}
+
 /// What changes pods of the cluster that run, by policies in mode `auto` (`docs/updater.md`). Needs `kubernetes.view`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -46,7 +46,7 @@ impl Need {
 }
 
 /// By gRPC path.
-pub(crate) const METHODS: [(&str, Need); 28] = [
+pub(crate) const METHODS: [(&str, Need); 29] = [
     ("/evenkeel.v1.IngestService/Stream", Node),
     ("/evenkeel.v1.RecommenderService/RecommendPod", InNamespace(View)),
     ("/evenkeel.v1.RecommenderService/ListRecommendations", InNamespace(View)),
@@ -57,6 +57,7 @@ pub(crate) const METHODS: [(&str, Need); 28] = [
     ("/evenkeel.v1.RecommenderService/ListNodes", Everywhere(View)),
     ("/evenkeel.v1.RecommenderService/ListNamespaces", Everywhere(View)),
     ("/evenkeel.v1.RecommenderService/ListEvents", Everywhere(View)),
+    ("/evenkeel.v1.RecommenderService/ListUpdates", Everywhere(View)),
     ("/evenkeel.v1.RecommenderService/SetPanic", Everywhere(Panic)),
     ("/evenkeel.v1.PolicyService/List", InNamespace(View)),
     ("/evenkeel.v1.PolicyService/Get", InNamespace(View)),

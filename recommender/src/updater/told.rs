@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use evenkeel_proto::v1;
 use evenkeel_updater::{Action, Reason, Refusal};
 use serde_json::{Value, json};
+
+use crate::api::Context;
 
 /// Steps that are remembered, and refusals that are told.
 const MOST: usize = 1_000;
@@ -39,7 +42,7 @@ impl Came {
 
 #[derive(Debug, Default)]
 struct Inner {
-    steps: VecDeque<Value>,
+    steps: VecDeque<v1::PodUpdate>,
     refusals: Vec<Refusal>,
     /// Steps by deed and what came of them.
     counts: BTreeMap<(&'static str, Came), u64>,
@@ -84,13 +87,21 @@ impl Told {
         if inner.steps.len() >= MOST {
             inner.steps.pop_front();
         }
-        let mut step = written(action);
-        step["timeUsec"] = time_usec.into();
-        step["outcome"] = came.as_str().into();
-        if !error.is_empty() {
-            step["error"] = error.into();
-        }
-        inner.steps.push_back(step);
+        inner.steps.push_back(v1::PodUpdate {
+            time_usec,
+            namespace: action.namespace.clone(),
+            workload: action.workload.clone(),
+            policy: action.policy.clone(),
+            pod: action.pod.clone(),
+            uid: action.uid.clone(),
+            node: action.node.clone(),
+            deed: action.deed.as_str().to_owned(),
+            reason: action.reason.as_str().to_owned(),
+            why: action.why.clone(),
+            outcome: came.as_str().to_owned(),
+            error: error.to_owned(),
+            inputs: action.inputs.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+        });
     }
 
     /// Steps by deed and what came of them.
@@ -126,26 +137,34 @@ impl Told {
     }
 
     /// Everything, for who asks: of one namespace, or of all, and of one pod where it is named.
-    pub(crate) fn all(&self, namespace: &str, pod: &str) -> Value {
+    fn all(&self, namespace: &str, pod: &str) -> v1::ListUpdatesResponse {
         let inner = self.inner();
         let is_meant = |of: &str, name: &str| {
-            (namespace.is_empty() || namespace == of || of.is_empty()) && (pod.is_empty() || name.is_empty() || pod == name)
+            (namespace.is_empty() || namespace == of || of.is_empty())
+                && (pod.is_empty() || name.is_empty() || pod == name)
         };
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let steps = inner.steps.iter().filter(|step| is_meant(&text(&step["namespace"]), &text(&step["pod"])));
-        let refusals = inner.refusals.iter().filter(|refusal| is_meant(&refusal.namespace, &refusal.pod));
-        let refusal = |of: &Refusal| {
-            json!({
-                "namespace": of.namespace, "workload": of.workload, "policy": of.policy, "pod": of.pod,
-                "reason": of.reason.as_str(), "why": of.why,
-            })
+        let left = |of: &Refusal| v1::PodLeftAlone {
+            namespace: of.namespace.clone(),
+            workload: of.workload.clone(),
+            policy: of.policy.clone(),
+            pod: of.pod.clone(),
+            reason: of.reason.as_str().to_owned(),
+            why: of.why.clone(),
         };
-        json!({
-            "passes": inner.passes,
-            "steps": steps.cloned().collect::<Vec<_>>(),
-            "refusals": refusals.map(refusal).collect::<Vec<_>>(),
-        })
+        v1::ListUpdatesResponse {
+            mode: String::new(),
+            passes: inner.passes,
+            steps: inner.steps.iter().filter(|of| is_meant(&of.namespace, &of.pod)).cloned().collect(),
+            left_alone: inner.refusals.iter().filter(|of| is_meant(&of.namespace, &of.pod)).map(left).collect(),
+        }
     }
+}
+
+/// What was done and left, of one namespace or of all, and of one pod where it is named.
+pub(crate) fn list(context: &Context, namespace: &str, pod: &str) -> v1::ListUpdatesResponse {
+    let told = context.readiness.updater().map(|updater| updater.told.all(namespace, pod));
+    let mode = context.config.now().kubernetes.updater.mode.as_str().to_owned();
+    v1::ListUpdatesResponse { mode, ..told.unwrap_or_default() }
 }
 
 /// A step with its inputs.
