@@ -174,11 +174,24 @@ impl Note {
     }
 
     /// What the pod has by the last step that is over.
-    pub const fn holds(&self) -> &Sizes {
+    pub fn holds(&self) -> Sizes {
         match self.stage {
-            Stage::Asked | Stage::Done | Stage::Passed | Stage::Reverted => &self.target,
-            Stage::GivenUp | Stage::Worse => &self.before,
+            Stage::Asked | Stage::Done | Stage::Passed | Stage::Reverted => self.target.clone(),
+            Stage::GivenUp | Stage::Worse => self.back(),
         }
+    }
+
+    /// What it had before this step, as far as that can be had again: what is asked for is not taken away in place.
+    pub fn back(&self) -> Sizes {
+        let of = |(name, before): (&String, &Two<Size>)| {
+            let target = self.target.get(name).copied().unwrap_or_default();
+            let back = [0, 1].map(|at| Size {
+                request: before[at].request.or(target[at].request),
+                limit: before[at].limit.or(target[at].limit),
+            });
+            (name.clone(), back)
+        };
+        self.before.iter().map(of).collect()
     }
 
     /// Another stage of it.
@@ -213,7 +226,10 @@ mod tests {
         assert!(text.contains(r#""target":{"main":{"cpu":"2/3","memory":"64Mi/-"}}"#), "{text}");
         assert_eq!(Note::read(&text), Some(note.clone()));
         let given_up = note.at_stage(Stage::GivenUp, 9, "no room");
-        assert_eq!((given_up.tries, given_up.holds()), (1, &note.before));
+        assert_eq!((given_up.tries, given_up.holds()), (1, note.before.clone()));
+        // A limit that was added stays.
+        let before = sizes(150, None);
+        assert_eq!(Note { before, ..given_up.clone() }.holds(), sizes(150, Some(3000)));
         assert_eq!(Note::read(&given_up.text()), Some(given_up));
         for wrong in ["", "{}", "null", &text.replace("64Mi", "much"), &text.replace("Asked", "Wished")] {
             assert_eq!(Note::read(wrong), None, "{wrong}");

@@ -486,7 +486,7 @@ impl Planner<'_> {
     fn back(&mut self, looked: &mut Looked<'_>, pod: &Pod, note: Option<Note>, told: Told) {
         let Some(note) = note else { return };
         let workload = looked.workload;
-        let (from, to) = (sizes::of(&pod.sizes, &note.before), note.before.clone());
+        let (from, to) = (sizes::of(&pod.sizes, &note.before), note.back());
         let checked = self.allowed_back(looked, pod, &from, &to).and_then(|()| self.paced());
         match checked {
             Ok(()) => self.act(looked, pod, Deed::Resize { from, to }, Some(note), told),

@@ -40,8 +40,8 @@ pub(crate) fn standing(pod: &Pod, rules: &Rules, now: u64) -> Standing {
     match note.stage {
         Stage::Asked if has(pod, &note.target) => asked(pod, note, rules, now),
         Stage::Asked | Stage::Reverted if has(pod, &note.before) => settled(pod),
-        Stage::GivenUp | Stage::Worse if note.target != note.before && has(pod, &note.target) => Standing::GoesBack,
-        _ if !has(pod, note.holds()) => waits(Reason::ChangedByOthers, "somebody else resized it"),
+        Stage::GivenUp | Stage::Worse if note.target != note.back() && has(pod, &note.target) => Standing::GoesBack,
+        _ if !has(pod, &note.holds()) => waits(Reason::ChangedByOthers, "somebody else resized it"),
         _ => settled(pod),
     }
 }

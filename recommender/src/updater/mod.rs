@@ -13,7 +13,7 @@ mod room;
 pub(crate) mod told;
 mod wishes;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -31,10 +31,12 @@ use crate::serve::ended;
 use measured::Remembered;
 use room::Simulator;
 use told::Told;
-use wishes::Wishes;
+use wishes::{Wish, Wishes};
 
 /// Namespaces that are looked at in one pass; the others are in the next ones.
 const MOST_NAMESPACES: usize = 100;
+/// A namespace where nothing could be done is looked at again after so many intervals, unless something else is recommended.
+const QUIET: u32 = 10;
 
 /// What changes pods that run.
 #[derive(Debug)]
@@ -78,6 +80,8 @@ struct Passes {
     remembered: Remembered,
     /// Namespaces with something under way; nothing before the first pass as the leader, which looks at all.
     active: Option<BTreeSet<String>>,
+    /// Namespaces where nothing could be done, with what was recommended then, and when that was.
+    quiet: BTreeMap<String, (BTreeMap<String, Wish>, Instant)>,
     /// The last namespace that was looked at, where not all were.
     after: String,
     pause: Option<Instant>,
@@ -137,6 +141,9 @@ async fn pass(
         Some(active) => due.extend(active.iter().filter(|of| wishes.contains_key(*of)).cloned()),
         None => due.extend(wishes.keys().cloned()),
     }
+    let quiet = section.interval.get() * QUIET;
+    passes.quiet.retain(|namespace, (then, at)| wishes.get(namespace) == Some(then) && at.elapsed() < quiet);
+    due.retain(|namespace| !passes.quiet.contains_key(namespace));
     if panic == Panic::Revert {
         due.extend(wishes.keys().cloned());
     }
@@ -173,7 +180,13 @@ async fn pass(
     };
     (passes.kept, passes.remembered) = (kept, remembered);
     passes.active = Some(active(&all, passes.active.take(), &due, &actions, &refusals));
-    for refusal in updater.told.passed(refusals) {
+    if panic != Panic::Freeze {
+        let nothing = due.iter().filter(|of| passes.active.as_ref().is_some_and(|active| !active.contains(*of)));
+        let nothing = nothing.filter_map(|of| Some((of.clone(), (wishes.get(of)?.clone(), Instant::now()))));
+        passes.quiet.extend(nothing);
+    }
+    let there: BTreeSet<String> = wishes.into_keys().filter(|of| panic != Panic::Freeze && !due.contains(of)).collect();
+    for refusal in updater.told.passed(refusals, &there) {
         let (reason, why) = (refusal.reason.as_str(), &refusal.why);
         let (namespace, workload, pod) = (&refusal.namespace, &refusal.workload, &refusal.pod);
         info!(namespace, workload, pod, reason, why, "a pod that runs is left as it is");

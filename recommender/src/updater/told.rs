@@ -1,6 +1,6 @@
 //! What is told of the updater: the last steps and why others were not taken, counts, and a condition for each policy.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use evenkeel_proto::v1;
@@ -59,9 +59,10 @@ impl Told {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A pass is over, which looked at these namespaces or, where nothing is said, at all.
-    pub(super) fn passed(&self, refusals: Vec<Refusal>) -> Vec<Refusal> {
+    /// A pass is over, which did not look at these namespaces: what was refused there before stays. What is refused anew.
+    pub(super) fn passed(&self, mut refusals: Vec<Refusal>, others: &BTreeSet<String>) -> Vec<Refusal> {
         let mut inner = self.inner();
+        refusals.extend(inner.refusals.iter().filter(|of| others.contains(&of.namespace)).cloned());
         inner.passes += 1;
         inner.by_policy.clear();
         for refusal in refusals.iter().filter(|refusal| !refusal.policy.is_empty()) {
@@ -73,7 +74,7 @@ impl Told {
             let Refusal { namespace, workload, pod, reason, .. } = refusal;
             (namespace.clone(), workload.clone(), pod.clone(), *reason)
         };
-        let before: std::collections::BTreeSet<_> = inner.refusals.iter().map(key).collect();
+        let before: BTreeSet<_> = inner.refusals.iter().map(key).collect();
         let new = refusals.iter().filter(|refusal| !before.contains(&key(refusal))).cloned().collect();
         inner.refusals = refusals;
         inner.refusals.truncate(MOST);

@@ -13,7 +13,7 @@ use crate::acting::is_meant;
 use crate::api::Context;
 
 /// What one workload's pods should request.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Wish {
     pub(super) policy: Arc<Policy>,
     pub(super) targets: BTreeMap<String, Two<Option<Target>>>,
