@@ -91,7 +91,7 @@ impl Kept {
             return if now < until { LastEviction::Fruitless(until) } else { LastEviction::None };
         }
         let is_new = |pod: &&Pod| !pod.is_ending && !evicted.were.contains(&pod.uid);
-        let mut fruitless = |evicted: &mut Evicted| {
+        let fruitless = |evicted: &mut Evicted| {
             evicted.tries = evicted.tries.saturating_add(1);
             let until = now.saturating_add(rules.pause(evicted.tries));
             evicted.until = Some(until);

@@ -126,7 +126,7 @@ fn a_table_of_choices() {
         ("within the tolerance", |w| w.updates.tolerance_up = 1.0, (true, true), &[], &[]),
         ("OOM-killed first", |w| w.pods[2].was_oom_killed = true, (true, true), &["resize c"], &one_by_one),
         ("the furthest first", |w| w.pods[3].sizes = main_of(size(50, None), size(100 * MIB, None)), (true, true), &["resize d"], &one_by_one),
-        ("one is away already", |w| w.pods[3].is_ready = false, (true, true), &[], &[Reason::Budget, Reason::NotReady]),
+        ("one is away already", |w| w.pods[3].is_ready = false, (true, true), &[], &[Reason::NotReady, Reason::Budget]),
         ("one is missing", |w| w.pods.truncate(3), (true, true), &[], &one_by_one),
         ("what does not serve and was OOM-killed is resized", |w| {
             w.pods[3].is_ready = false;
@@ -283,7 +283,7 @@ fn the_first_replica_is_watched_and_the_rest_follows_or_it_goes_back() {
     assert_eq!(told(&first), (vec!["resize a".to_owned()], vec![Reason::CanaryWatched]));
     let note = first.actions[0].note.clone().unwrap();
     assert!(note.is_canary && note.stage == Stage::Asked);
-    let health = |seconds, starved| Health { seconds, starved_usec: starved * 1_000_000, ..Health::default() };
+    let health = |seconds, starved: u64| Health { seconds, starved_usec: starved * 1_000_000, ..Health::default() };
     let with = |stage, at, before, after| {
         let mut workload = workload.clone();
         workload.pods[0].sizes = note.target.clone();
