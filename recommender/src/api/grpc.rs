@@ -285,7 +285,7 @@ impl RecommenderService for Api {
         request: Request<v1::ListUpdatesRequest>,
     ) -> Result<Response<v1::ListUpdatesResponse>, Status> {
         let v1::ListUpdatesRequest { namespace, pod } = request.into_inner();
-        Ok(Response::new(told::list(&self.context()?, &namespace, &pod)))
+        Ok(Response::new(told::list(self.context()?, &namespace, &pod)))
     }
 
     async fn set_panic(

@@ -147,7 +147,7 @@ fn spec(pod: Option<&Pod>, from: &Sizes, to: &Sizes) -> Value {
         let old = from.get(name).copied().unwrap_or_default();
         let (mut requests, mut limits) = (Map::new(), Map::new());
         for (at, resource) in Resource::ALL.into_iter().enumerate() {
-            let mut put = |list: &mut Map<String, Value>, old: Option<u64>, new: Option<u64>| {
+            let put = |list: &mut Map<String, Value>, old: Option<u64>, new: Option<u64>| {
                 if let Some(amount) = new.filter(|_| old != new) {
                     list.insert(resource.as_str().to_owned(), quantity(resource, amount).into());
                 }

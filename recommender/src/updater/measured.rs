@@ -50,7 +50,7 @@ impl Remembered {
             let mut minutes = Minutes::new();
             for name in names {
                 let ids = series(state, cluster, workload, &name);
-                let peak = ids.iter().filter_map(|id| self::container(state, *id, pod, &mut minutes)).max();
+                let peak = ids.iter().filter_map(|id| container(state, *id, pod, &mut minutes)).max();
                 if let Some(container) = pod.containers.get_mut(&name) {
                     container.peak_memory = peak;
                 }
