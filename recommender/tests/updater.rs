@@ -104,6 +104,10 @@ async fn started(dir: &Path, api: &ApiServer, more: impl Fn(&mut Config)) -> (Ru
 
 async fn policy(running: &Running, updates: Value) {
     let bounds = json!({ "cpu": { "min": "300m", "max": "300m" }, "memory": { "min": "100Mi", "max": "100Mi" } });
+    policy_of(running, updates, bounds).await;
+}
+
+async fn policy_of(running: &Running, updates: Value, bounds: Value) {
     let mut update = json!({ "mode": "auto", "minAgeSeconds": 0, "canarySeconds": 0, "minReplicas": 1, "maxUnavailable": 1 });
     update.as_object_mut().unwrap().extend(updates.as_object().unwrap().clone());
     let policy = json!({
@@ -317,6 +321,82 @@ async fn who_leads_next_goes_on_and_does_nothing_twice() {
     policy(&running, json!({})).await;
     at_stage(&api, "w0-x", "Done").await;
     assert_eq!((resizes(&api), cpu(&api, "w0-x")), (2, json!("300m")));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_canary_that_is_killed_for_want_of_memory_goes_back_and_the_rest_stays() {
+    let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
+    cluster(&api, &["w0-x", "w0-y"]);
+    let running = Running::start(dir.path(), |config: &mut Config| adjusted(dir.path(), &api, config)).await;
+    let mut agent = Agent::new(1, &["web:1"]);
+    // It has measured up to the present, and goes on from there.
+    agent.time_usec += 530_000_000;
+    let mut link = agent.connect(running.grpc).await;
+    link.send(agent.measure(70)).await;
+    link.acknowledged(70).await;
+    let bounds = json!({ "cpu": { "min": "100m", "max": "100m" }, "memory": { "min": "80Mi", "max": "80Mi" } });
+    policy_of(&running, json!({ "canarySeconds": 600 }), bounds).await;
+    at_stage(&api, "w0-x", "Done").await;
+    let memory = |name: &str| {
+        api.object(PODS, "shop", name).unwrap()["spec"]["containers"][0]["resources"]["requests"]["memory"].clone()
+    };
+    assert_eq!((memory("w0-x"), memory("w0-y")), (json!("80Mi"), json!("100Mi")));
+    // Two minutes, so that a whole one came after the change.
+    for kills in 1..=13 {
+        agent.oom_kills = kills;
+        link.send(agent.measure(10)).await;
+    }
+    at_stage(&api, "w0-x", "Worse").await;
+    until(|| async { (memory("w0-x") == "100Mi").then_some(()) }).await;
+    let told = refused(&running, "CanaryWorse").await;
+    assert!(told["why"].as_str().unwrap().contains("OOM kills"), "{told}");
+    passes(&running, 5).await;
+    assert_eq!((resizes(&api), memory("w0-y")), (2, json!("100Mi")));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_says_what_becomes_of_its_pods_and_a_config_map_stops_it() {
+    let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
+    cluster(&api, &["w0-x"]);
+    let map = |says: &str| {
+        let metadata = json!({ "name": "evenkeel-panic", "namespace": "evenkeel" });
+        json!({ "kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": { "panic": says } })
+    };
+    api.put(map("drill"));
+    let (running, ..) = started(dir.path(), &api, |config| {
+        config.kubernetes.recommend = true;
+        config.kubernetes.panic_map = "evenkeel/evenkeel-panic".into();
+    })
+    .await;
+    let bounds = json!({ "cpu": { "min": "300m", "max": "300m" }, "memory": { "min": "100Mi", "max": "100Mi" } });
+    api.put(json!({
+        "kind": "VerticalPodAutoscaler", "apiVersion": "evenkeel.dev/v1",
+        "metadata": { "name": "web", "namespace": "shop", "generation": 1 },
+        "spec": {
+            "targetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "w0" },
+            "updatePolicy": { "mode": "auto", "minAgeSeconds": 0, "canarySeconds": 0 },
+            "resourcesPolicy": { "containers": [{ "name": "*", "requests": bounds }] },
+        },
+    }));
+    refused(&running, "Frozen").await;
+    passes(&running, 3).await;
+    assert_eq!(resizes(&api), 0);
+    let mut client = RecommenderServiceClient::connect(running.grpc.to_string()).await.unwrap();
+    let off = v1::SetPanicRequest { on: false, ..v1::SetPanicRequest::default() };
+    let told = client.set_panic(off).await.unwrap_err();
+    assert!(told.message().contains("ConfigMap") && told.message().contains("evenkeel/evenkeel-panic: drill"), "{told}");
+    api.put(map("false"));
+    at_stage(&api, "w0-x", "Done").await;
+    let own = "/apis/evenkeel.dev/v1/verticalpodautoscalers";
+    let condition = || {
+        let object = api.object(own, "shop", "web")?;
+        let all = object["status"]["conditions"].as_array()?.clone();
+        let found = all.into_iter().find(|condition| condition["type"] == "Updated")?;
+        Some((found["status"].as_str()?.to_owned(), found["reason"].as_str()?.to_owned()))
+    };
+    until(|| async { (condition()? == ("True".to_owned(), "UpToDate".to_owned())).then_some(()) }).await;
     running.stop().await;
 }
 

@@ -20,7 +20,7 @@ use std::time::Instant;
 use evenkeel_kubernetes::objects::Refused;
 use evenkeel_kubernetes::{ApiServer, ConnectError};
 use evenkeel_model::panic::Panic;
-use evenkeel_updater::{Deed, Kept, Now, Plan, Reason, Workload, plan};
+use evenkeel_updater::{Action, Kept, Note, Now, Plan, Reason, Refusal, Stage, Workload, plan};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -78,8 +78,10 @@ impl Updater {
 struct Passes {
     kept: Kept,
     remembered: Remembered,
-    /// Namespaces with something under way; nothing before the first pass as the leader, which looks at all.
-    active: Option<BTreeSet<String>>,
+    /// Namespaces with something under way.
+    active: BTreeSet<String>,
+    /// Namespaces that were looked at since this one leads: who led before may have left something under way in others.
+    seen: BTreeSet<String>,
     /// Namespaces where nothing could be done, with what was recommended then, and when that was.
     quiet: BTreeMap<String, (BTreeMap<String, Wish>, Instant)>,
     /// The last namespace that was looked at, where not all were.
@@ -137,10 +139,9 @@ async fn pass(
     let section = &config.kubernetes.updater;
     let seconds = context.engine.now_usec() / 1_000_000;
     let (wishes, mut due) = wished(context, followed, panic).await;
-    match &passes.active {
-        Some(active) => due.extend(active.iter().filter(|of| wishes.contains_key(*of)).cloned()),
-        None => due.extend(wishes.keys().cloned()),
-    }
+    passes.seen.retain(|namespace| wishes.contains_key(namespace));
+    due.extend(passes.active.iter().filter(|of| wishes.contains_key(*of)).cloned());
+    due.extend(wishes.keys().filter(|of| !passes.seen.contains(*of)).cloned());
     let quiet = section.interval.get() * QUIET;
     passes.quiet.retain(|namespace, (then, at)| wishes.get(namespace) == Some(then) && at.elapsed() < quiet);
     due.retain(|namespace| !passes.quiet.contains_key(namespace));
@@ -179,9 +180,10 @@ async fn pass(
         return Err(Refused::Silent("the updater's thread ended by a fault".to_owned()));
     };
     (passes.kept, passes.remembered) = (kept, remembered);
-    passes.active = Some(active(&all, passes.active.take(), &due, &actions, &refusals));
+    active(&mut passes.active, &all, &due, &actions, &refusals);
     if panic != Panic::Freeze {
-        let nothing = due.iter().filter(|of| passes.active.as_ref().is_some_and(|active| !active.contains(*of)));
+        passes.seen.extend(due.iter().cloned());
+        let nothing = due.iter().filter(|of| !passes.active.contains(*of));
         let nothing = nothing.filter_map(|of| Some((of.clone(), (wishes.get(of)?.clone(), Instant::now()))));
         passes.quiet.extend(nothing);
     }
@@ -221,31 +223,23 @@ fn turn(due: BTreeSet<String>, after: &mut String) -> Vec<String> {
     turn
 }
 
-/// Namespaces in which something is under way.
+/// Namespaces in which something is under way, after a look at some.
 fn active(
+    active: &mut BTreeSet<String>,
     all: &[Workload],
-    before: Option<BTreeSet<String>>,
     looked: &[String],
-    actions: &[evenkeel_updater::Action],
-    refusals: &[evenkeel_updater::Refusal],
-) -> BTreeSet<String> {
-    let mut active = before.unwrap_or_default();
+    actions: &[Action],
+    refusals: &[Refusal],
+) {
     active.retain(|namespace| !looked.contains(namespace));
     active.extend(actions.iter().map(|action| action.namespace.clone()));
     let waits = |reason| matches!(reason, Reason::UnderWay | Reason::CanaryWatched | Reason::Frozen);
-    active.extend(refusals.iter().filter(|refusal| waits(refusal.reason)).map(|refusal| refusal.namespace.clone()));
+    active.extend(refusals.iter().filter(|of| waits(of.reason)).map(|of| of.namespace.clone()));
     // A canary is watched though nothing else differs.
-    let is_watched = |workload: &&Workload| {
-        let notes = workload.pods.iter().filter_map(|pod| pod.note.as_ref());
-        notes.into_iter().any(|note| {
-            use evenkeel_updater::Stage;
-            note.stage == Stage::Asked || note.is_canary && note.stage == Stage::Done
-        })
-    };
+    let is_open = |note: &Note| note.stage == Stage::Asked || note.is_canary && note.stage == Stage::Done;
+    let is_watched = |workload: &&Workload| workload.pods.iter().any(|pod| pod.note.as_ref().is_some_and(is_open));
     active.extend(all.iter().filter(is_watched).map(|workload| workload.namespace.clone()));
-    active.extend(actions.iter().filter(|action| action.deed != Deed::Note).map(|action| action.namespace.clone()));
     active.remove("");
-    active
 }
 
 #[cfg(test)]
