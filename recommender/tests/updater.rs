@@ -335,13 +335,13 @@ async fn a_canary_that_is_killed_for_want_of_memory_goes_back_and_the_rest_stays
     let mut link = agent.connect(running.grpc).await;
     link.send(agent.measure(70)).await;
     link.acknowledged(70).await;
-    let bounds = json!({ "cpu": { "min": "100m", "max": "100m" }, "memory": { "min": "80Mi", "max": "80Mi" } });
+    let bounds = json!({ "cpu": { "min": "100m", "max": "100m" }, "memory": { "min": "75Mi", "max": "75Mi" } });
     policy_of(&running, json!({ "canarySeconds": 600 }), bounds).await;
     at_stage(&api, "w0-x", "Done").await;
     let memory = |name: &str| {
         api.object(PODS, "shop", name).unwrap()["spec"]["containers"][0]["resources"]["requests"]["memory"].clone()
     };
-    assert_eq!((memory("w0-x"), memory("w0-y")), (json!("80Mi"), json!("100Mi")));
+    assert_eq!((memory("w0-x"), memory("w0-y")), (json!("75Mi"), json!("100Mi")));
     // Two minutes, so that a whole one came after the change.
     for kills in 1..=13 {
         agent.oom_kills = kills;
