@@ -24,7 +24,7 @@ pub use kinds::{KINDS, Kind};
 pub use kubeconfig::{Caller, Choice, caller};
 pub use pods::Placed;
 pub use review::{Act, Reviewed, User};
-pub use updates::{PodAt, RESIZE};
 pub use session::{ListError, Session, TlsFiles};
+pub use updates::{PodAt, RESIZE};
 pub use view::{Bounds, Group, Live, NodePods, Placement, View};
 pub use watch::{Counts, KindStatus, Pace, State, Watching};

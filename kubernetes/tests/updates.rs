@@ -49,10 +49,26 @@ async fn resizes_are_taken_and_refused_as_recorded() {
     fixture.put(pod("rz-be", &json!({})));
     fixture.put(pod("rz-b", &json!({ "requests": { "cpu": "100m" }, "limits": { "cpu": "300m" } })));
     for (name, resources, words) in [
-        ("rz-g", json!({ "requests": { "cpu": "20m" } }), "spec: Invalid value: \"Guaranteed\": Pod QOS Class may not change as a result of resizing"),
-        ("rz-be", json!({ "requests": { "cpu": "20m" } }), "spec: Invalid value: \"BestEffort\": Pod QOS Class may not change as a result of resizing"),
-        ("rz-b", json!({ "limits": { "cpu": null } }), "resources.limits: Forbidden: resource limits cannot be removed"),
-        ("rz-b", json!({ "requests": { "ephemeral-storage": "1Gi" } }), "spec: Forbidden: only cpu and memory resources are mutable"),
+        (
+            "rz-g",
+            json!({ "requests": { "cpu": "20m" } }),
+            "spec: Invalid value: \"Guaranteed\": Pod QOS Class may not change as a result of resizing",
+        ),
+        (
+            "rz-be",
+            json!({ "requests": { "cpu": "20m" } }),
+            "spec: Invalid value: \"BestEffort\": Pod QOS Class may not change as a result of resizing",
+        ),
+        (
+            "rz-b",
+            json!({ "limits": { "cpu": null } }),
+            "resources.limits: Forbidden: resource limits cannot be removed",
+        ),
+        (
+            "rz-b",
+            json!({ "requests": { "ephemeral-storage": "1Gi" } }),
+            "spec: Forbidden: only cpu and memory resources are mutable",
+        ),
     ] {
         let (uid, version) = now(&fixture, name);
         let at = PodAt { namespace: "rec", name, uid: &uid, version: &version };
@@ -71,11 +87,17 @@ async fn resizes_are_taken_and_refused_as_recorded() {
     assert_eq!(resized["spec"]["containers"][0]["resources"], json!({ "requests": whole, "limits": whole }));
     assert_eq!(resized["status"]["containerStatuses"][0]["allocatedResources"], whole);
     // The version is another one by now; and another pod has the name.
-    assert!(matches!(api.resize(at, &spec(&more)).await, Err(Refused::Conflict(told)) if told.contains("the object has been modified")));
+    assert!(
+        matches!(api.resize(at, &spec(&more)).await, Err(Refused::Conflict(told)) if told.contains("the object has been modified"))
+    );
     let other = PodAt { uid: "00000000-0000-0000-0000-000000000000", ..at };
-    assert!(matches!(api.resize(other, &spec(&more)).await, Err(Refused::Wrong(told)) if told.contains("field is immutable")));
+    assert!(
+        matches!(api.resize(other, &spec(&more)).await, Err(Refused::Wrong(told)) if told.contains("field is immutable"))
+    );
     let gone = PodAt { name: "no-such-pod", ..at };
-    assert!(matches!(api.resize(gone, &spec(&more)).await, Err(Refused::Absent(told)) if told.contains("\"no-such-pod\" not found")));
+    assert!(
+        matches!(api.resize(gone, &spec(&more)).await, Err(Refused::Absent(told)) if told.contains("\"no-such-pod\" not found"))
+    );
     // The node has no room, and then it has.
     fixture.fate("rec", "rz-b", Some(Fate::Deferred));
     let (uid, version) = now(&fixture, "rz-b");
@@ -101,9 +123,13 @@ async fn a_note_is_written_beside_other_conditions_into_one_version() {
     let new = api.note_resize(at, "Asked", "{}", "2026-11-21T00:00:00Z").await.unwrap();
     assert_eq!(new, now(&fixture, "web").1);
     let conditions = fixture.object(PODS, "rec", "web").unwrap()["status"]["conditions"].clone();
-    let kinds: Vec<&str> = conditions.as_array().unwrap().iter().filter_map(|of| of["type"].as_str()).collect();
+    let kinds: Vec<&str> =
+        conditions.as_array().unwrap().iter().filter_map(|of| of["type"].as_str()).collect();
     assert_eq!(kinds, ["Ready", RESIZE]);
-    assert!(matches!(api.note_resize(at, "Done", "{}", "2026-11-21T00:00:01Z").await, Err(Refused::Conflict(_))));
+    assert!(matches!(
+        api.note_resize(at, "Done", "{}", "2026-11-21T00:00:01Z").await,
+        Err(Refused::Conflict(_))
+    ));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -124,14 +150,14 @@ async fn evictions_are_taken_and_refused_as_recorded() {
     budget("two", "two", 1);
     budget("twice-a", "twice", 1);
     budget("twice-b", "twice", 1);
-    let evict = async |name: &str, uid: &str| {
-        api.evict(PodAt { namespace: "rec", name, uid, version: "" }).await
-    };
+    let evict =
+        async |name: &str, uid: &str| api.evict(PodAt { namespace: "rec", name, uid, version: "" }).await;
     let uid = |name: &str| now(&fixture, name).0;
     evict("free", &uid("free")).await.unwrap();
     let pod = fixture.object(PODS, "rec", "free").unwrap();
     assert!(pod["metadata"]["deletionTimestamp"].is_string(), "{pod}");
-    let kinds: Vec<Value> = pod["status"]["conditions"].as_array().unwrap().iter().map(|of| of["reason"].clone()).collect();
+    let kinds: Vec<Value> =
+        pod["status"]["conditions"].as_array().unwrap().iter().map(|of| of["reason"].clone()).collect();
     assert!(kinds.contains(&json!("EvictionByEvictionAPI")), "{kinds:?}");
     evict("two", &uid("two")).await.unwrap();
     let words = "Cannot evict pod as it would violate the pod's disruption budget.";
@@ -140,9 +166,15 @@ async fn evictions_are_taken_and_refused_as_recorded() {
         assert!(matches!(evict("one", &uid).await, Err(Refused::Later(told, None)) if told.contains(words)));
     }
     let several = "more than one PodDisruptionBudget";
-    assert!(matches!(evict("twice", &uid("twice")).await, Err(Refused::Later(told, None)) if told.contains(several)));
+    assert!(
+        matches!(evict("twice", &uid("twice")).await, Err(Refused::Later(told, None)) if told.contains(several))
+    );
     budget("one", "one", 1);
     let other = evict("one", "00000000-0000-0000-0000-000000000000").await;
-    assert!(matches!(other, Err(Refused::Conflict(told)) if told.contains("does not match the UID in record")));
-    assert!(matches!(evict("absent", "u").await, Err(Refused::Absent(told)) if told.contains("pods \"absent\" not found")));
+    assert!(
+        matches!(other, Err(Refused::Conflict(told)) if told.contains("does not match the UID in record"))
+    );
+    assert!(
+        matches!(evict("absent", "u").await, Err(Refused::Absent(told)) if told.contains("pods \"absent\" not found"))
+    );
 }

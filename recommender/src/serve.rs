@@ -204,9 +204,11 @@ impl Recommender {
         let updater = Updater::open(&config.kubernetes).await;
         let updater = updater.context("no changes of the Kubernetes cluster's pods (kubernetes.updater)")?;
         let panic_map = PanicMap::open(&config.kubernetes).await;
-        let panic_map = panic_map.context("no ConfigMap of the panic switch (kubernetes.panic_map)")?.map(Arc::new);
+        let panic_map =
+            panic_map.context("no ConfigMap of the panic switch (kubernetes.panic_map)")?.map(Arc::new);
         let readiness = readiness.with_panic_map(panic_map);
-        let readiness = readiness.with_events(events).with_updater(updater).with_leading(Arc::clone(&leading));
+        let readiness =
+            readiness.with_events(events).with_updater(updater).with_leading(Arc::clone(&leading));
         let readiness = Arc::new(readiness);
         let stored = Arc::new(Stored::open(config.state_dir.join("recommendations")));
         let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored), clock.clone());

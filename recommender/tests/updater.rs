@@ -103,7 +103,8 @@ async fn started(dir: &Path, api: &ApiServer, more: impl Fn(&mut Config)) -> (Ru
 }
 
 async fn policy(running: &Running, updates: Value) {
-    let bounds = json!({ "cpu": { "min": "300m", "max": "300m" }, "memory": { "min": "100Mi", "max": "100Mi" } });
+    let bounds =
+        json!({ "cpu": { "min": "300m", "max": "300m" }, "memory": { "min": "100Mi", "max": "100Mi" } });
     policy_of(running, updates, bounds).await;
 }
 
@@ -154,7 +155,8 @@ async fn refused(running: &Running, reason: &str) -> Value {
 /// Waits for passes that begin after this.
 async fn passes(running: &Running, more: u64) {
     let before = updates(running).await["passes"].as_u64().unwrap();
-    until(|| async { (updates(running).await["passes"].as_u64().unwrap() >= before + more).then_some(()) }).await;
+    until(|| async { (updates(running).await["passes"].as_u64().unwrap() >= before + more).then_some(()) })
+        .await;
 }
 
 fn resizes(api: &ApiServer) -> usize {
@@ -179,15 +181,23 @@ async fn a_pod_is_resized_in_place_once_and_it_is_told_everywhere() {
     passes(&running, 5).await;
     assert_eq!((resizes(&api), api.asked_for("/eviction").len()), (2, 0));
     let told = updates(&running).await;
-    let step = told["steps"].as_array().unwrap().iter().find(|step| step["deed"] == "resize").cloned().unwrap();
-    assert_eq!((&step["reason"], &step["outcome"], &step["policy"]), (&json!("Raise"), &json!("done"), &json!("shop/web")));
+    let step =
+        told["steps"].as_array().unwrap().iter().find(|step| step["deed"] == "resize").cloned().unwrap();
+    assert_eq!(
+        (&step["reason"], &step["outcome"], &step["policy"]),
+        (&json!("Raise"), &json!("done"), &json!("shop/web"))
+    );
     assert!(step["why"].as_str().unwrap().contains("cpu 100m/- to 300m/-"), "{step}");
     assert_eq!(step["inputs"]["evict"], "never");
     // In the audit record, as an Event of the pod, in metrics.
     let (_, audit) = http(running.http, "GET", "/api/v1/audit", "").await;
     assert!(audit.contains("updater") && audit.contains("w0-x"), "{audit}");
     let events = api.everything();
-    assert!(events.iter().any(|((of, ..), object)| of.contains("/events") && object["reason"] == "ResizedByUpdater"));
+    assert!(
+        events
+            .iter()
+            .any(|((of, ..), object)| of.contains("/events") && object["reason"] == "ResizedByUpdater")
+    );
     let (_, metrics) = http(running.http, "GET", "/metrics", "").await;
     assert!(metrics.contains("evenkeel_recommender_updater_resizes_total{outcome=\"done\"} 2"), "{metrics}");
     running.stop().await;
@@ -220,7 +230,8 @@ async fn what_can_never_be_is_given_up_or_evicted_where_the_policy_lets_it() {
         let (running, ..) = started(dir.path(), &api, |_| {}).await;
         policy(&running, json!({ "evict": evict })).await;
         if evicted {
-            let is_ending = || api.object(PODS, "shop", "w0-x").unwrap()["metadata"]["deletionTimestamp"].is_string();
+            let is_ending =
+                || api.object(PODS, "shop", "w0-x").unwrap()["metadata"]["deletionTimestamp"].is_string();
             until(|| async { is_ending().then_some(()) }).await;
             passes(&running, 3).await;
             assert_eq!(api.asked_for("/eviction").len(), 1, "{evict}");
@@ -247,7 +258,8 @@ async fn nothing_is_evicted_without_proof_of_the_webhook_or_against_a_budget() {
         })
     };
     api.put(budget(0));
-    let (running, ..) = started(dir.path(), &api, |config| config.kubernetes.updater.again_after = Span::from_secs(1)).await;
+    let (running, ..) =
+        started(dir.path(), &api, |config| config.kubernetes.updater.again_after = Span::from_secs(1)).await;
     policy(&running, json!({ "evict": "always" })).await;
     at_stage(&api, "w0-x", "GivenUp").await;
     until(|| async {
@@ -283,14 +295,16 @@ async fn a_conflict_is_tried_again_and_a_storm_waited_for() {
     at_stage(&api, "w0-x", "Done").await;
     assert_eq!((resizes(&api), cpu(&api, "w0-x"), api.write_storm_left()), (1, json!("300m"), 0));
     let told = updates(&running).await;
-    let conflicts = told["steps"].as_array().unwrap().iter().filter(|step| step["outcome"] == "conflict").count();
+    let conflicts =
+        told["steps"].as_array().unwrap().iter().filter(|step| step["outcome"] == "conflict").count();
     assert_eq!(conflicts, 2, "{told}");
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_leads_next_goes_on_and_does_nothing_twice() {
-    let (one, other, api) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), ApiServer::start().await);
+    let (one, other, api) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), ApiServer::start().await);
     cluster(&api, &["w0-x"]);
     api.fate("shop", "w0-x", Some(Fate::Silent));
     let (running, ..) = started(one.path(), &api, |_| {}).await;
@@ -335,11 +349,13 @@ async fn a_canary_that_is_killed_for_want_of_memory_goes_back_and_the_rest_stays
     let mut link = agent.connect(running.grpc).await;
     link.send(agent.measure(70)).await;
     link.acknowledged(70).await;
-    let bounds = json!({ "cpu": { "min": "100m", "max": "100m" }, "memory": { "min": "75Mi", "max": "75Mi" } });
+    let bounds =
+        json!({ "cpu": { "min": "100m", "max": "100m" }, "memory": { "min": "75Mi", "max": "75Mi" } });
     policy_of(&running, json!({ "canarySeconds": 600 }), bounds).await;
     at_stage(&api, "w0-x", "Done").await;
     let memory = |name: &str| {
-        api.object(PODS, "shop", name).unwrap()["spec"]["containers"][0]["resources"]["requests"]["memory"].clone()
+        api.object(PODS, "shop", name).unwrap()["spec"]["containers"][0]["resources"]["requests"]["memory"]
+            .clone()
     };
     assert_eq!((memory("w0-x"), memory("w0-y")), (json!("75Mi"), json!("100Mi")));
     // Two minutes, so that a whole one came after the change.
@@ -370,7 +386,8 @@ async fn an_object_says_what_becomes_of_its_pods_and_a_config_map_stops_it() {
         config.kubernetes.panic_map = "evenkeel/evenkeel-panic".into();
     })
     .await;
-    let bounds = json!({ "cpu": { "min": "300m", "max": "300m" }, "memory": { "min": "100Mi", "max": "100Mi" } });
+    let bounds =
+        json!({ "cpu": { "min": "300m", "max": "300m" }, "memory": { "min": "100Mi", "max": "100Mi" } });
     api.put(json!({
         "kind": "VerticalPodAutoscaler", "apiVersion": "evenkeel.dev/v1",
         "metadata": { "name": "web", "namespace": "shop", "generation": 1 },
@@ -386,7 +403,10 @@ async fn an_object_says_what_becomes_of_its_pods_and_a_config_map_stops_it() {
     let mut client = RecommenderServiceClient::connect(running.grpc.to_string()).await.unwrap();
     let off = v1::SetPanicRequest { on: false, ..v1::SetPanicRequest::default() };
     let told = client.set_panic(off).await.unwrap_err();
-    assert!(told.message().contains("ConfigMap") && told.message().contains("evenkeel/evenkeel-panic: drill"), "{told}");
+    assert!(
+        told.message().contains("ConfigMap") && told.message().contains("evenkeel/evenkeel-panic: drill"),
+        "{told}"
+    );
     api.put(map("false"));
     at_stage(&api, "w0-x", "Done").await;
     let own = "/apis/evenkeel.dev/v1/verticalpodautoscalers";
@@ -438,7 +458,8 @@ async fn the_panic_switch_freezes_at_once_and_a_revert_gives_back() {
 async fn a_dry_run_tells_and_changes_nothing_and_others_are_left_their_pods() {
     let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
     cluster(&api, &["w0-x"]);
-    let (running, ..) = started(dir.path(), &api, |config| config.kubernetes.updater.mode = UpdaterMode::DryRun).await;
+    let (running, ..) =
+        started(dir.path(), &api, |config| config.kubernetes.updater.mode = UpdaterMode::DryRun).await;
     policy(&running, json!({})).await;
     until(|| async {
         let told = updates(&running).await;

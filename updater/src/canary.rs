@@ -18,7 +18,9 @@ const MEASURED_PERCENT: u64 = 50;
 pub(crate) fn worse(note: &Note, watched: &Watched) -> Option<String> {
     let lost = |resource: Resource| {
         let at = place(resource);
-        note.target.iter().any(|(name, new)| note.before.get(name).is_some_and(|old| is_less(old[at], new[at])))
+        note.target
+            .iter()
+            .any(|(name, new)| note.before.get(name).is_some_and(|old| is_less(old[at], new[at])))
     };
     grew(watched, lost(Resource::Cpu), lost(Resource::Memory))
 }

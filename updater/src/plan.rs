@@ -219,7 +219,11 @@ impl Slots {
     fn of(workload: &Workload, standings: &[Standing]) -> Self {
         let serves = |pod: &Pod| pod.is_ready && !pod.is_ending;
         let ready = workload.pods.iter().filter(|pod| serves(pod)).count();
-        let busy = workload.pods.iter().zip(standings).filter(|(pod, standing)| serves(pod) && standing.is_under_way());
+        let busy = workload
+            .pods
+            .iter()
+            .zip(standings)
+            .filter(|(pod, standing)| serves(pod) && standing.is_under_way());
         let replicas = workload.replicas;
         Self {
             away: replicas.saturating_sub(u32::try_from(ready).unwrap_or(u32::MAX)),
@@ -244,11 +248,16 @@ impl Slots {
             return Ok(());
         }
         if self.replicas < self.min_replicas {
-            let why = format!("it has {} replicas, and is disturbed with {} or more", self.replicas, self.min_replicas);
+            let why = format!(
+                "it has {} replicas, and is disturbed with {} or more",
+                self.replicas, self.min_replicas
+            );
             return Err((Reason::MinReplicas, why));
         }
         match self.disruptions {
-            Some(0) => Err((Reason::DisruptionBudget, "its PodDisruptionBudget allows no disruption now".to_owned())),
+            Some(0) => {
+                Err((Reason::DisruptionBudget, "its PodDisruptionBudget allows no disruption now".to_owned()))
+            }
             _ => Ok(()),
         }
     }
@@ -350,7 +359,10 @@ impl Planner<'_> {
             ("away", slots.away.to_string()),
             ("changing", slots.busy.to_string()),
             ("may_be_away", slots.most.to_string()),
-            ("disruptions_allowed", slots.disruptions.map_or_else(|| "-".to_owned(), |left| left.to_string())),
+            (
+                "disruptions_allowed",
+                slots.disruptions.map_or_else(|| "-".to_owned(), |left| left.to_string()),
+            ),
             ("age_seconds", self.now.seconds.saturating_sub(pod.created).to_string()),
             ("oom_killed", pod.was_oom_killed.to_string()),
             ("evict", workload.updates.evict.as_str().to_owned()),
@@ -394,7 +406,8 @@ impl Planner<'_> {
         match self.kept.last(workload, self.rules, self.now.seconds) {
             LastEviction::None => {}
             LastEviction::Awaited => {
-                looked.is_watching = Some("an evicted pod has not been made anew, or does not serve yet".to_owned());
+                looked.is_watching =
+                    Some("an evicted pod has not been made anew, or does not serve yet".to_owned());
             }
             LastEviction::Fruitless(until) => looked.fruitless = Some(until),
             LastEviction::Made(pod, before) => self.made(looked, pod, before),
@@ -410,9 +423,16 @@ impl Planner<'_> {
                 }
                 Standing::Over(note) => {
                     if note.is_canary {
-                        looked.is_watching = Some(format!("{} is the first replica, and is watched", pod.name));
+                        looked.is_watching =
+                            Some(format!("{} is the first replica, and is watched", pod.name));
                     }
-                    self.act(looked, pod, Deed::Note, Some(note), (Reason::Finished, "what was asked for is in force".into()));
+                    self.act(
+                        looked,
+                        pod,
+                        Deed::Note,
+                        Some(note),
+                        (Reason::Finished, "what was asked for is in force".into()),
+                    );
                 }
                 Standing::Stuck(why) => self.stuck(looked, pod, &why),
                 Standing::GoesBack => {
@@ -430,12 +450,18 @@ impl Planner<'_> {
         if workload.updates.canary_seconds == 0 || pod.note.is_some() || self.now.panic.is_on() {
             return;
         }
-        let names: Sizes = pod.sizes.iter().filter(|(name, _)| workload.targets.contains_key(*name)).map(|(n, s)| (n.clone(), *s)).collect();
+        let names: Sizes = pod
+            .sizes
+            .iter()
+            .filter(|(name, _)| workload.targets.contains_key(*name))
+            .map(|(n, s)| (n.clone(), *s))
+            .collect();
         // One like it was watched already.
         if self.passed(looked, &names) {
             return;
         }
-        let original = pod.asked.as_ref().map_or_else(|| sizes::of(&before, &names), |asked| sizes::of(asked, &names));
+        let original =
+            pod.asked.as_ref().map_or_else(|| sizes::of(&before, &names), |asked| sizes::of(asked, &names));
         let note = Note {
             stage: Stage::Done,
             is_canary: true,
@@ -447,7 +473,13 @@ impl Planner<'_> {
             why: String::new(),
         };
         looked.is_watching = Some(format!("{} is the first replica, and is watched", pod.name));
-        self.act(looked, pod, Deed::Note, Some(note), (Reason::Finished, "it was made in the place of an evicted one".into()));
+        self.act(
+            looked,
+            pod,
+            Deed::Note,
+            Some(note),
+            (Reason::Finished, "it was made in the place of an evicted one".into()),
+        );
     }
 
     /// Whether a canary with such sizes passed.
@@ -459,7 +491,9 @@ impl Planner<'_> {
 
     /// Looks at a canary whose size is in force.
     fn canary(&mut self, looked: &mut Looked<'_>, pod: &Pod) {
-        let Some(note) = pod.note.as_ref().filter(|note| note.is_canary && note.stage == Stage::Done) else { return };
+        let Some(note) = pod.note.as_ref().filter(|note| note.is_canary && note.stage == Stage::Done) else {
+            return;
+        };
         if self.now.panic.is_on() {
             return;
         }
@@ -470,9 +504,13 @@ impl Planner<'_> {
             let note = note.at_stage(Stage::Worse, now, &*why);
             self.back(looked, pod, Some(note), (Reason::CanaryWorse, why));
         } else if now < note.at.saturating_add(seconds) {
-            looked.is_watching = Some(format!("{} is the first replica, and is watched for {seconds} s", pod.name));
+            looked.is_watching =
+                Some(format!("{} is the first replica, and is watched for {seconds} s", pod.name));
         } else if canary::is_measured(&watched.after, seconds) {
-            let why = format!("no more OOM kills, throttling and starvation in {} s than before", watched.after.seconds);
+            let why = format!(
+                "no more OOM kills, throttling and starvation in {} s than before",
+                watched.after.seconds
+            );
             let note = note.at_stage(Stage::Passed, now, "");
             looked.is_watching = Some(format!("{} is the first replica, and passes now", pod.name));
             self.act(looked, pod, Deed::Note, Some(note), (Reason::CanaryPassed, why));
@@ -541,13 +579,24 @@ impl Planner<'_> {
         match workload.updates.evict {
             Evict::Always => Ok(()),
             Evict::Oom if pod.was_oom_killed => Ok(()),
-            Evict::Oom => Err((Reason::EvictNever, "its policy disturbs only what was OOM-killed (evict: oom)".to_owned())),
-            Evict::Never => Err((Reason::EvictNever, "its policy disturbs nothing (evict: never)".to_owned())),
+            Evict::Oom => Err((
+                Reason::EvictNever,
+                "its policy disturbs only what was OOM-killed (evict: oom)".to_owned(),
+            )),
+            Evict::Never => {
+                Err((Reason::EvictNever, "its policy disturbs nothing (evict: never)".to_owned()))
+            }
         }
     }
 
     /// Whether a pod may be evicted so that it is made anew with these sizes.
-    fn evictable(&mut self, looked: &Looked<'_>, pod: &Pod, to: &Sizes, is_under_way: bool) -> Result<(), Told> {
+    fn evictable(
+        &mut self,
+        looked: &Looked<'_>,
+        pod: &Pod,
+        to: &Sizes,
+        is_under_way: bool,
+    ) -> Result<(), Told> {
         let workload = looked.workload;
         Self::may_disturb(workload, pod)?;
         if !pod.is_remade {
@@ -563,7 +612,10 @@ impl Planner<'_> {
         }
         if let Some(until) = looked.fruitless {
             let left = until.saturating_sub(self.now.seconds);
-            return Err((Reason::BackOff, format!("the last eviction changed nothing; no other for {left} s")));
+            return Err((
+                Reason::BackOff,
+                format!("the last eviction changed nothing; no other for {left} s"),
+            ));
         }
         let mut slots = looked.slots;
         slots.busy = slots.busy.saturating_sub(u32::from(is_under_way && pod.is_ready));
@@ -577,7 +629,9 @@ impl Planner<'_> {
         let is_revert = self.now.panic == Panic::Revert;
         let mut found = Vec::new();
         for (number, pod) in workload.pods.iter().enumerate() {
-            if looked.standings[number] != Standing::Free || self.plan.actions.iter().any(|action| action.uid == pod.uid) {
+            if looked.standings[number] != Standing::Free
+                || self.plan.actions.iter().any(|action| action.uid == pod.uid)
+            {
                 continue;
             }
             let wanted = match (is_revert, &pod.note) {
@@ -608,7 +662,10 @@ impl Planner<'_> {
         }
         let owners = || workload.pods.iter().filter(|pod| !pod.is_ending).map(|pod| pod.owner.as_str());
         if owners().any(|owner| Some(owner) != owners().next()) {
-            return Some((Reason::Rollout, "its pods have different owners: a roll-out is under way".to_owned()));
+            return Some((
+                Reason::Rollout,
+                "its pods have different owners: a roll-out is under way".to_owned(),
+            ));
         }
         if !workload.updates.is_open(self.now.seconds) && self.now.panic == Panic::Off {
             return Some((Reason::WindowClosed, "none of its windows is open".to_owned()));
@@ -652,7 +709,11 @@ impl Planner<'_> {
         // What cannot be now may be later, and is not evicted for.
         let is_for_good = matches!(
             refused.0,
-            Reason::ClassWouldChange | Reason::NoRoom | Reason::BackOff | Reason::EvictNever | Reason::Unsupported
+            Reason::ClassWouldChange
+                | Reason::NoRoom
+                | Reason::BackOff
+                | Reason::EvictNever
+                | Reason::Unsupported
         );
         if !is_for_good {
             return Err(refused);
@@ -677,7 +738,9 @@ impl Planner<'_> {
         let (now, most) = (self.now.seconds, self.rules.again_most_seconds);
         let notes = || workload.pods.iter().filter_map(|pod| pod.note.as_ref().map(|note| (pod, note)));
         let worse = notes().find(|(_, note)| {
-            note.stage == Stage::Worse && now < note.at.saturating_add(most) && sizes::similar(workload, &note.target, wished)
+            note.stage == Stage::Worse
+                && now < note.at.saturating_add(most)
+                && sizes::similar(workload, &note.target, wished)
         });
         if let Some((canary, note)) = worse {
             return Err((Reason::CanaryWorse, format!("{} became worse with it: {}", canary.name, note.why)));
@@ -696,13 +759,15 @@ impl Planner<'_> {
             let until = note.at.saturating_add(self.rules.pause(note.tries));
             if self.now.seconds < until && sizes::similar(workload, &note.target, &wanted.sizes) {
                 let left = until - self.now.seconds;
-                let why = format!("the last resize to this size was given up ({}); the next in {left} s", note.why);
+                let why =
+                    format!("the last resize to this size was given up ({}); the next in {left} s", note.why);
                 return Err((Reason::BackOff, why));
             }
         }
         if wanted.restarts {
-            Self::may_disturb(workload, pod)
-                .map_err(|(reason, why)| (reason, format!("a container would be restarted (resizePolicy): {why}")))?;
+            Self::may_disturb(workload, pod).map_err(|(reason, why)| {
+                (reason, format!("a container would be restarted (resizePolicy): {why}"))
+            })?;
         }
         looked.slots.may(pod, wanted.restarts)?;
         let whole = sizes::with(&pod.sizes, &wanted.sizes);
@@ -715,7 +780,8 @@ impl Planner<'_> {
     fn resize(&mut self, looked: &mut Looked<'_>, pod: &Pod, wanted: &Wanted, is_canary: bool) {
         let from = sizes::of(&pod.sizes, &wanted.sizes);
         let before = pod.note.as_ref();
-        let is_again = before.is_some_and(|note| sizes::similar(looked.workload, &note.target, &wanted.sizes));
+        let is_again =
+            before.is_some_and(|note| sizes::similar(looked.workload, &note.target, &wanted.sizes));
         // What a later step changes was not changed by earlier ones.
         let mut original = from.clone();
         original.extend(before.map(|note| note.original.clone()).unwrap_or_default());
@@ -751,9 +817,14 @@ impl Planner<'_> {
     fn revert(&mut self, looked: &mut Looked<'_>, pod: &Pod, wanted: &Wanted) -> Result<(), Told> {
         let Some(note) = &pod.note else { return Ok(()) };
         if wanted.class != Some(pod.class) {
-            return Err((Reason::ClassWouldChange, "with what it had at first its class would change".to_owned()));
+            return Err((
+                Reason::ClassWouldChange,
+                "with what it had at first its class would change".to_owned(),
+            ));
         }
-        if note.stage == Stage::GivenUp && self.now.seconds < note.at.saturating_add(self.rules.pause(note.tries)) {
+        if note.stage == Stage::GivenUp
+            && self.now.seconds < note.at.saturating_add(self.rules.pause(note.tries))
+        {
             return Err((Reason::BackOff, format!("the last resize was given up: {}", note.why)));
         }
         looked.slots.may(pod, wanted.restarts)?;
@@ -779,7 +850,9 @@ impl Planner<'_> {
 fn restarts(pod: &Pod, from: &Sizes, to: &Sizes) -> bool {
     to.iter().any(|(name, new)| {
         let (old, container) = (from.get(name), pod.containers.get(name));
-        container.is_some_and(|container| (0..2).any(|at| container.restarts[at] && old.map(|old| old[at]) != Some(new[at])))
+        container.is_some_and(|container| {
+            (0..2).any(|at| container.restarts[at] && old.map(|old| old[at]) != Some(new[at]))
+        })
     })
 }
 

@@ -40,7 +40,9 @@ pub(crate) fn standing(pod: &Pod, rules: &Rules, now: u64) -> Standing {
     match note.stage {
         Stage::Asked if has(pod, &note.target) => asked(pod, note, rules, now),
         Stage::Asked | Stage::Reverted if has(pod, &note.before) => settled(pod),
-        Stage::GivenUp | Stage::Worse if note.target != note.back() && has(pod, &note.target) => Standing::GoesBack,
+        Stage::GivenUp | Stage::Worse if note.target != note.back() && has(pod, &note.target) => {
+            Standing::GoesBack
+        }
         _ if !has(pod, &note.holds()) => waits(Reason::ChangedByOthers, "somebody else resized it"),
         _ => settled(pod),
     }
@@ -49,7 +51,9 @@ pub(crate) fn standing(pod: &Pod, rules: &Rules, now: u64) -> Standing {
 fn settled(pod: &Pod) -> Standing {
     match pod.resizing {
         Resizing::Settled => Standing::Free,
-        _ => Standing::Waits(Reason::UnderWay, format!("a resize of it is under way{}", words(&pod.resizing))),
+        _ => {
+            Standing::Waits(Reason::UnderWay, format!("a resize of it is under way{}", words(&pod.resizing)))
+        }
     }
 }
 

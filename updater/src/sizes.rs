@@ -74,7 +74,9 @@ pub(crate) fn of(sizes: &Sizes, names: &Sizes) -> Sizes {
 pub(crate) fn wanted(workload: &Workload, pod: &Pod) -> Wanted {
     let mut wanted = Wanted::default();
     for (name, targets) in &workload.targets {
-        let (Some(container), Some(before)) = (pod.containers.get(name), pod.sizes.get(name)) else { continue };
+        let (Some(container), Some(before)) = (pod.containers.get(name), pod.sizes.get(name)) else {
+            continue;
+        };
         let mut after = *before;
         for resource in Resource::ALL {
             let at = place(resource);
@@ -110,7 +112,9 @@ pub(crate) fn wanted(workload: &Workload, pod: &Pod) -> Wanted {
 pub(crate) fn originals(pod: &Pod, original: &Sizes) -> Wanted {
     let mut wanted = Wanted::default();
     for (name, two) in original {
-        let (Some(container), Some(before)) = (pod.containers.get(name), pod.sizes.get(name)) else { continue };
+        let (Some(container), Some(before)) = (pod.containers.get(name), pod.sizes.get(name)) else {
+            continue;
+        };
         let mut after = *before;
         for resource in Resource::ALL {
             let at = place(resource);
@@ -176,7 +180,9 @@ fn allowed(resource: Resource, container: &Container, before: Size, new: Size) -
     }
     let room = peak.saturating_mul(MEMORY_ROOM_PERCENT) / 100;
     if bounds && new.limit.is_some_and(|limit| limit < room) {
-        return Err(format!("the limit of memory is not lowered below {room} bytes, a tenth above what it used lately"));
+        return Err(format!(
+            "the limit of memory is not lowered below {room} bytes, a tenth above what it used lately"
+        ));
     }
     Ok(())
 }
@@ -209,6 +215,8 @@ pub(crate) fn similar(workload: &Workload, tried: &Sizes, wished: &Sizes) -> boo
     };
     wished.iter().all(|(name, two)| {
         let of = tried.get(name);
-        of.is_some_and(|of| (0..2).all(|at| near(of[at].request, two[at].request) && near(of[at].limit, two[at].limit)))
+        of.is_some_and(|of| {
+            (0..2).all(|at| near(of[at].request, two[at].request) && near(of[at].limit, two[at].limit))
+        })
     })
 }

@@ -7,8 +7,8 @@ use evenkeel_model::qos_class::QosClass;
 use evenkeel_rightsizing::policy::LimitsMode;
 use evenkeel_rightsizing::policy::update::{Evict, MaxUnavailable, Updates, Window};
 use evenkeel_updater::{
-    Container, Deed, Health, Kept, Note, Now, Plan, Pod, Reason, Resizing, Room, Rules, Size, Sizes, Stage, Target,
-    Watched, Workload, plan,
+    Container, Deed, Health, Kept, Note, Now, Plan, Pod, Reason, Resizing, Room, Rules, Size, Sizes, Stage,
+    Target, Watched, Workload, plan,
 };
 
 const MIB: u64 = 1 << 20;
@@ -102,7 +102,16 @@ fn told(plan: &Plan) -> (Vec<String>, Vec<Reason>) {
 
 fn note(stage: Stage, at: u64, target: Sizes) -> Note {
     let before = main_of(size(100, None), size(100 * MIB, None));
-    Note { stage, is_canary: false, at, tries: 0, original: before.clone(), before, target, why: String::new() }
+    Note {
+        stage,
+        is_canary: false,
+        at,
+        tries: 0,
+        original: before.clone(),
+        before,
+        target,
+        why: String::new(),
+    }
 }
 
 /// The first pod was resized to 200m, or is to be.
@@ -122,121 +131,366 @@ fn a_table_of_choices() {
     let one_by_one = [Reason::Budget];
     let table: &[(&str, Change, (bool, bool), &[&str], &[Reason])] = &[
         ("a raise, one at a time", |_| {}, (true, true), &["resize a"], &one_by_one),
-        ("more at a time", |w| w.updates.max_unavailable = MaxUnavailable::Count(2), (true, true), &["resize a", "resize b"], &one_by_one),
+        (
+            "more at a time",
+            |w| w.updates.max_unavailable = MaxUnavailable::Count(2),
+            (true, true),
+            &["resize a", "resize b"],
+            &one_by_one,
+        ),
         ("within the tolerance", |w| w.updates.tolerance_up = 1.0, (true, true), &[], &[]),
         ("OOM-killed first", |w| w.pods[2].was_oom_killed = true, (true, true), &["resize c"], &one_by_one),
-        ("the furthest first", |w| w.pods[3].sizes = main_of(size(50, None), size(100 * MIB, None)), (true, true), &["resize d"], &one_by_one),
-        ("one is away already", |w| w.pods[3].is_ready = false, (true, true), &[], &[Reason::NotReady, Reason::Budget]),
+        (
+            "the furthest first",
+            |w| w.pods[3].sizes = main_of(size(50, None), size(100 * MIB, None)),
+            (true, true),
+            &["resize d"],
+            &one_by_one,
+        ),
+        (
+            "one is away already",
+            |w| w.pods[3].is_ready = false,
+            (true, true),
+            &[],
+            &[Reason::NotReady, Reason::Budget],
+        ),
         ("one is missing", |w| w.pods.truncate(3), (true, true), &[], &one_by_one),
-        ("what does not serve and was OOM-killed is resized", |w| {
-            w.pods[3].is_ready = false;
-            w.pods[3].was_oom_killed = true;
-        }, (true, true), &["resize d"], &one_by_one),
-        ("young", |w| w.pods.iter_mut().for_each(|pod| pod.created = NOW - 60), (true, true), &[], &[Reason::TooYoung]),
+        (
+            "what does not serve and was OOM-killed is resized",
+            |w| {
+                w.pods[3].is_ready = false;
+                w.pods[3].was_oom_killed = true;
+            },
+            (true, true),
+            &["resize d"],
+            &one_by_one,
+        ),
+        (
+            "young",
+            |w| w.pods.iter_mut().for_each(|pod| pod.created = NOW - 60),
+            (true, true),
+            &[],
+            &[Reason::TooYoung],
+        ),
         ("no room, and nothing may be evicted", |_| {}, (false, true), &[], &[Reason::NoRoom]),
         ("no room, evicted", always, (false, true), &["evict a"], &[Reason::CanaryWatched]),
         ("no room anywhere", always, (false, false), &[], &[Reason::NoRoom]),
-        ("evicted only when OOM-killed", |w| w.updates.evict = Evict::Oom, (false, true), &[], &[Reason::NoRoom]),
-        ("OOM-killed and evicted", |w| {
-            w.updates.evict = Evict::Oom;
-            w.pods[1].was_oom_killed = true;
-        }, (false, true), &["evict b"], &[Reason::CanaryWatched]),
-        ("nobody makes it anew", |w| {
-            w.updates.evict = Evict::Always;
-            w.pods.iter_mut().for_each(|pod| pod.is_remade = false);
-        }, (false, true), &[], &[Reason::NoRoom]),
-        ("too few replicas to disturb", |w| {
-            w.updates.evict = Evict::Always;
-            w.updates.min_replicas = 5;
-        }, (false, true), &[], &[Reason::NoRoom]),
-        ("too few replicas to disturb are resized", |w| w.updates.min_replicas = 5, (true, true), &["resize a"], &one_by_one),
-        ("a budget that allows none", |w| {
-            w.updates.evict = Evict::Always;
-            w.allowed_disruptions = Some(0);
-        }, (false, true), &[], &[Reason::NoRoom]),
-        ("another updater", |w| w.updated_by = Some("VerticalPodAutoscaler web".into()), (true, true), &[], &[Reason::OtherUpdater]),
-        ("a namespace that is frozen", |w| w.frozen = Some("its namespace says so".into()), (true, true), &[], &[Reason::Frozen]),
-        ("a roll-out", |w| w.pods[3].owner = "ReplicaSet/web-b".into(), (true, true), &[], &[Reason::Rollout]),
-        ("no window is open", |w| {
-            // 1970-01-12 13:46 was a Monday.
-            w.updates.windows = vec![Window { days: [true; 7], from: 0, to: 60 }];
-        }, (true, true), &[], &[Reason::WindowClosed]),
-        ("an autoscaler on CPU", |w| w.scaled_by[0] = Some("HorizontalPodAutoscaler web".into()), (true, true), &[], &[Reason::ScaledByHpa]),
-        ("an autoscaler on memory", |w| w.scaled_by[1] = Some("HorizontalPodAutoscaler web".into()), (true, true), &["resize a"], &one_by_one),
-        ("resources of the pod as a whole", |w| w.pods.iter_mut().for_each(|pod| pod.is_sized_as_whole = true), (true, true), &[], &[Reason::Unsupported]),
-        ("a class would change", |w| w.pods.iter_mut().for_each(|pod| {
-            pod.class = QosClass::BestEffort;
-            pod.sizes = main_of(Size::default(), Size::default());
-        }), (true, true), &[], &[Reason::ClassWouldChange]),
-        ("a class changes by eviction alone", |w| {
-            w.updates.evict = Evict::Always;
-            w.pods.iter_mut().for_each(|pod| {
-                pod.class = QosClass::BestEffort;
-                pod.sizes = main_of(Size::default(), Size::default());
-            });
-        }, (true, true), &["evict a"], &[Reason::CanaryWatched]),
-        ("a restart is a disruption", |w| w.pods.iter_mut().for_each(|pod| {
-            pod.containers.get_mut("main").unwrap().restarts = [true, false];
-        }), (true, true), &[], &[Reason::EvictNever]),
-        ("a restart where it may be", |w| {
-            w.updates.evict = Evict::Always;
-            w.pods.iter_mut().for_each(|pod| pod.containers.get_mut("main").unwrap().restarts = [true, false]);
-        }, (true, true), &["resize a"], &one_by_one),
-        ("memory in use", |w| {
-            w.targets = BTreeMap::from([("main".to_owned(), [None, Some(Target { request: 40 * MIB, limit: None })])]);
-        }, (true, true), &[], &[Reason::MemoryInUse]),
-        ("memory that is not measured", |w| {
-            w.targets = BTreeMap::from([("main".to_owned(), [None, Some(Target { request: 60 * MIB, limit: None })])]);
-            w.pods.iter_mut().for_each(|pod| pod.containers.get_mut("main").unwrap().peak_memory = None);
-        }, (true, true), &[], &[Reason::MemoryInUse]),
-        ("memory that is not in use", |w| {
-            w.targets = BTreeMap::from([("main".to_owned(), [None, Some(Target { request: 60 * MIB, limit: None })])]);
-        }, (true, true), &["resize a"], &one_by_one),
-        ("done", |w| resized(w, Stage::Asked, NOW - 30, Resizing::Settled), (true, true), &["note a"], &one_by_one),
-        ("in progress", |w| resized(w, Stage::Asked, NOW - 30, Resizing::InProgress), (true, true), &[], &[Reason::UnderWay, Reason::Budget]),
-        ("deferred for a while", |w| {
-            resized(w, Stage::Asked, NOW - 299, Resizing::Deferred { since: NOW - 299, why: "x".into() });
-        }, (true, true), &[], &[Reason::UnderWay, Reason::Budget]),
-        ("deferred for long", |w| {
-            resized(w, Stage::Asked, NOW - 300, Resizing::Deferred { since: NOW - 300, why: "x".into() });
-        }, (true, true), &["resize a"], &one_by_one),
-        ("infeasible, evicted", |w| {
-            w.updates.evict = Evict::Always;
-            resized(w, Stage::Asked, NOW - 30, Resizing::Infeasible { why: "x".into() });
-        }, (true, true), &["evict a"], &[Reason::CanaryWatched]),
-        ("a failing node is tried again, and is not infeasible", |w| {
-            w.updates.evict = Evict::Always;
-            resized(w, Stage::Asked, NOW - 30, Resizing::Failing { why: "x".into() });
-        }, (true, true), &[], &[Reason::UnderWay, Reason::Budget]),
-        ("given up a moment ago", |w| {
-            w.pods.truncate(1);
-            w.replicas = 1;
-            w.pods[0].note = Some(note(Stage::Asked, NOW - 30, main_of(size(200, None), size(100 * MIB, None))).at_stage(Stage::GivenUp, NOW - 30, "x"));
-        }, (true, true), &[], &[Reason::BackOff]),
-        ("given up long ago", |w| {
-            w.pods.truncate(1);
-            w.replicas = 1;
-            w.pods[0].note = Some(note(Stage::Asked, NOW - 630, main_of(size(200, None), size(100 * MIB, None))).at_stage(Stage::GivenUp, NOW - 600, "x"));
-        }, (true, true), &["resize a"], &[]),
-        ("a give-up that was not sent", |w| {
-            resized(w, Stage::GivenUp, NOW - 30, Resizing::Settled);
-        }, (true, true), &["resize a"], &one_by_one),
-        ("a step that was not sent", |w| {
-            w.pods[0].note = Some(note(Stage::Asked, NOW - 30, main_of(size(200, None), size(100 * MIB, None))));
-        }, (true, true), &["resize a"], &one_by_one),
-        ("resized by somebody else", |w| {
-            w.pods.truncate(1);
-            w.replicas = 1;
-            resized(w, Stage::Done, NOW - 3000, Resizing::Settled);
-            w.pods[0].sizes = main_of(size(300, None), size(100 * MIB, None));
-        }, (true, true), &[], &[Reason::ChangedByOthers]),
+        (
+            "evicted only when OOM-killed",
+            |w| w.updates.evict = Evict::Oom,
+            (false, true),
+            &[],
+            &[Reason::NoRoom],
+        ),
+        (
+            "OOM-killed and evicted",
+            |w| {
+                w.updates.evict = Evict::Oom;
+                w.pods[1].was_oom_killed = true;
+            },
+            (false, true),
+            &["evict b"],
+            &[Reason::CanaryWatched],
+        ),
+        (
+            "nobody makes it anew",
+            |w| {
+                w.updates.evict = Evict::Always;
+                w.pods.iter_mut().for_each(|pod| pod.is_remade = false);
+            },
+            (false, true),
+            &[],
+            &[Reason::NoRoom],
+        ),
+        (
+            "too few replicas to disturb",
+            |w| {
+                w.updates.evict = Evict::Always;
+                w.updates.min_replicas = 5;
+            },
+            (false, true),
+            &[],
+            &[Reason::NoRoom],
+        ),
+        (
+            "too few replicas to disturb are resized",
+            |w| w.updates.min_replicas = 5,
+            (true, true),
+            &["resize a"],
+            &one_by_one,
+        ),
+        (
+            "a budget that allows none",
+            |w| {
+                w.updates.evict = Evict::Always;
+                w.allowed_disruptions = Some(0);
+            },
+            (false, true),
+            &[],
+            &[Reason::NoRoom],
+        ),
+        (
+            "another updater",
+            |w| w.updated_by = Some("VerticalPodAutoscaler web".into()),
+            (true, true),
+            &[],
+            &[Reason::OtherUpdater],
+        ),
+        (
+            "a namespace that is frozen",
+            |w| w.frozen = Some("its namespace says so".into()),
+            (true, true),
+            &[],
+            &[Reason::Frozen],
+        ),
+        (
+            "a roll-out",
+            |w| w.pods[3].owner = "ReplicaSet/web-b".into(),
+            (true, true),
+            &[],
+            &[Reason::Rollout],
+        ),
+        (
+            "no window is open",
+            |w| {
+                // 1970-01-12 13:46 was a Monday.
+                w.updates.windows = vec![Window { days: [true; 7], from: 0, to: 60 }];
+            },
+            (true, true),
+            &[],
+            &[Reason::WindowClosed],
+        ),
+        (
+            "an autoscaler on CPU",
+            |w| w.scaled_by[0] = Some("HorizontalPodAutoscaler web".into()),
+            (true, true),
+            &[],
+            &[Reason::ScaledByHpa],
+        ),
+        (
+            "an autoscaler on memory",
+            |w| w.scaled_by[1] = Some("HorizontalPodAutoscaler web".into()),
+            (true, true),
+            &["resize a"],
+            &one_by_one,
+        ),
+        (
+            "resources of the pod as a whole",
+            |w| w.pods.iter_mut().for_each(|pod| pod.is_sized_as_whole = true),
+            (true, true),
+            &[],
+            &[Reason::Unsupported],
+        ),
+        (
+            "a class would change",
+            |w| {
+                w.pods.iter_mut().for_each(|pod| {
+                    pod.class = QosClass::BestEffort;
+                    pod.sizes = main_of(Size::default(), Size::default());
+                })
+            },
+            (true, true),
+            &[],
+            &[Reason::ClassWouldChange],
+        ),
+        (
+            "a class changes by eviction alone",
+            |w| {
+                w.updates.evict = Evict::Always;
+                w.pods.iter_mut().for_each(|pod| {
+                    pod.class = QosClass::BestEffort;
+                    pod.sizes = main_of(Size::default(), Size::default());
+                });
+            },
+            (true, true),
+            &["evict a"],
+            &[Reason::CanaryWatched],
+        ),
+        (
+            "a restart is a disruption",
+            |w| {
+                w.pods.iter_mut().for_each(|pod| {
+                    pod.containers.get_mut("main").unwrap().restarts = [true, false];
+                })
+            },
+            (true, true),
+            &[],
+            &[Reason::EvictNever],
+        ),
+        (
+            "a restart where it may be",
+            |w| {
+                w.updates.evict = Evict::Always;
+                w.pods
+                    .iter_mut()
+                    .for_each(|pod| pod.containers.get_mut("main").unwrap().restarts = [true, false]);
+            },
+            (true, true),
+            &["resize a"],
+            &one_by_one,
+        ),
+        (
+            "memory in use",
+            |w| {
+                w.targets = BTreeMap::from([(
+                    "main".to_owned(),
+                    [None, Some(Target { request: 40 * MIB, limit: None })],
+                )]);
+            },
+            (true, true),
+            &[],
+            &[Reason::MemoryInUse],
+        ),
+        (
+            "memory that is not measured",
+            |w| {
+                w.targets = BTreeMap::from([(
+                    "main".to_owned(),
+                    [None, Some(Target { request: 60 * MIB, limit: None })],
+                )]);
+                w.pods.iter_mut().for_each(|pod| pod.containers.get_mut("main").unwrap().peak_memory = None);
+            },
+            (true, true),
+            &[],
+            &[Reason::MemoryInUse],
+        ),
+        (
+            "memory that is not in use",
+            |w| {
+                w.targets = BTreeMap::from([(
+                    "main".to_owned(),
+                    [None, Some(Target { request: 60 * MIB, limit: None })],
+                )]);
+            },
+            (true, true),
+            &["resize a"],
+            &one_by_one,
+        ),
+        (
+            "done",
+            |w| resized(w, Stage::Asked, NOW - 30, Resizing::Settled),
+            (true, true),
+            &["note a"],
+            &one_by_one,
+        ),
+        (
+            "in progress",
+            |w| resized(w, Stage::Asked, NOW - 30, Resizing::InProgress),
+            (true, true),
+            &[],
+            &[Reason::UnderWay, Reason::Budget],
+        ),
+        (
+            "deferred for a while",
+            |w| {
+                resized(w, Stage::Asked, NOW - 299, Resizing::Deferred { since: NOW - 299, why: "x".into() });
+            },
+            (true, true),
+            &[],
+            &[Reason::UnderWay, Reason::Budget],
+        ),
+        (
+            "deferred for long",
+            |w| {
+                resized(w, Stage::Asked, NOW - 300, Resizing::Deferred { since: NOW - 300, why: "x".into() });
+            },
+            (true, true),
+            &["resize a"],
+            &one_by_one,
+        ),
+        (
+            "infeasible, evicted",
+            |w| {
+                w.updates.evict = Evict::Always;
+                resized(w, Stage::Asked, NOW - 30, Resizing::Infeasible { why: "x".into() });
+            },
+            (true, true),
+            &["evict a"],
+            &[Reason::CanaryWatched],
+        ),
+        (
+            "a failing node is tried again, and is not infeasible",
+            |w| {
+                w.updates.evict = Evict::Always;
+                resized(w, Stage::Asked, NOW - 30, Resizing::Failing { why: "x".into() });
+            },
+            (true, true),
+            &[],
+            &[Reason::UnderWay, Reason::Budget],
+        ),
+        (
+            "given up a moment ago",
+            |w| {
+                w.pods.truncate(1);
+                w.replicas = 1;
+                w.pods[0].note =
+                    Some(
+                        note(Stage::Asked, NOW - 30, main_of(size(200, None), size(100 * MIB, None)))
+                            .at_stage(Stage::GivenUp, NOW - 30, "x"),
+                    );
+            },
+            (true, true),
+            &[],
+            &[Reason::BackOff],
+        ),
+        (
+            "given up long ago",
+            |w| {
+                w.pods.truncate(1);
+                w.replicas = 1;
+                w.pods[0].note =
+                    Some(
+                        note(Stage::Asked, NOW - 630, main_of(size(200, None), size(100 * MIB, None)))
+                            .at_stage(Stage::GivenUp, NOW - 600, "x"),
+                    );
+            },
+            (true, true),
+            &["resize a"],
+            &[],
+        ),
+        (
+            "a give-up that was not sent",
+            |w| {
+                resized(w, Stage::GivenUp, NOW - 30, Resizing::Settled);
+            },
+            (true, true),
+            &["resize a"],
+            &one_by_one,
+        ),
+        (
+            "a step that was not sent",
+            |w| {
+                w.pods[0].note =
+                    Some(note(Stage::Asked, NOW - 30, main_of(size(200, None), size(100 * MIB, None))));
+            },
+            (true, true),
+            &["resize a"],
+            &one_by_one,
+        ),
+        (
+            "resized by somebody else",
+            |w| {
+                w.pods.truncate(1);
+                w.replicas = 1;
+                resized(w, Stage::Done, NOW - 3000, Resizing::Settled);
+                w.pods[0].sizes = main_of(size(300, None), size(100 * MIB, None));
+            },
+            (true, true),
+            &[],
+            &[Reason::ChangedByOthers],
+        ),
     ];
     for (name, change, room, done, refused) in table {
         let mut workload = web();
         change(&mut workload);
         let plan = planned(&workload, &now(), *room);
         let (got, why) = told(&plan);
-        assert_eq!((got.as_slice(), why.as_slice()), (&*done.iter().map(|d| (*d).to_owned()).collect::<Vec<_>>(), *refused), "{name}: {:#?}", plan.refusals);
+        assert_eq!(
+            (got.as_slice(), why.as_slice()),
+            (&*done.iter().map(|d| (*d).to_owned()).collect::<Vec<_>>(), *refused),
+            "{name}: {:#?}",
+            plan.refusals
+        );
     }
 }
 
@@ -258,7 +512,8 @@ fn a_guaranteed_pod_moves_request_and_limit_and_a_burstable_one_does_not_become_
     }
     assert_eq!(to(&workload), main_of(size(199, Some(200)), size(100 * MIB, Some(100 * MIB))));
     workload.limits = LimitsMode::Ratio;
-    workload.targets = BTreeMap::from([("main".to_owned(), [Some(Target { request: 150, limit: Some(300) }), None])]);
+    workload.targets =
+        BTreeMap::from([("main".to_owned(), [Some(Target { request: 150, limit: Some(300) }), None])]);
     assert_eq!(to(&workload), main_of(size(150, Some(300)), size(100 * MIB, Some(100 * MIB))));
 }
 
@@ -278,12 +533,14 @@ fn the_first_replica_is_watched_and_the_rest_follows_or_it_goes_back() {
     let mut workload = web();
     workload.updates.canary_seconds = 600;
     // Less CPU.
-    workload.targets = BTreeMap::from([("main".to_owned(), [Some(Target { request: 50, limit: None }), None])]);
+    workload.targets =
+        BTreeMap::from([("main".to_owned(), [Some(Target { request: 50, limit: None }), None])]);
     let first = planned(&workload, &now(), (true, true));
     assert_eq!(told(&first), (vec!["resize a".to_owned()], vec![Reason::CanaryWatched]));
     let note = first.actions[0].note.clone().unwrap();
     assert!(note.is_canary && note.stage == Stage::Asked);
-    let health = |seconds, starved: u64| Health { seconds, starved_usec: starved * 1_000_000, ..Health::default() };
+    let health =
+        |seconds, starved: u64| Health { seconds, starved_usec: starved * 1_000_000, ..Health::default() };
     let with = |stage, at, before, after| {
         let mut workload = workload.clone();
         workload.pods[0].sizes = note.target.clone();
@@ -312,7 +569,8 @@ fn the_first_replica_is_watched_and_the_rest_follows_or_it_goes_back() {
     remembered.pods[0].sizes = note.before.clone();
     assert_eq!(told(&planned(&remembered, &now(), (true, true))), (vec![], vec![Reason::CanaryWorse]));
     // Another size is another question.
-    remembered.targets = BTreeMap::from([("main".to_owned(), [Some(Target { request: 75, limit: None }), None])]);
+    remembered.targets =
+        BTreeMap::from([("main".to_owned(), [Some(Target { request: 75, limit: None }), None])]);
     assert_eq!(told(&planned(&remembered, &now(), (true, true))).0, ["resize a"]);
 }
 
@@ -339,7 +597,8 @@ fn the_panic_switch_freezes_and_gives_back_step_by_step() {
 
 #[test]
 fn one_rate_holds_for_all() {
-    let all: Vec<Workload> = (0..50).map(|at| Workload { name: format!("deployment/w{at}"), ..web() }).collect();
+    let all: Vec<Workload> =
+        (0..50).map(|at| Workload { name: format!("deployment/w{at}"), ..web() }).collect();
     let (mut kept, rules) = (Kept::default(), Rules { per_minute: 7, ..Rules::default() });
     let mut says = Says { in_place: true, anywhere: true };
     let mut at = |seconds| plan(&all, &mut kept, &rules, &Now { seconds, ..now() }, &mut says).actions.len();
@@ -353,7 +612,8 @@ fn an_eviction_that_changed_nothing_is_not_repeated_soon() {
     let (mut kept, rules) = (Kept::default(), Rules::default());
     let mut says = Says { in_place: false, anywhere: true };
     let mut at = |workload: &Workload, seconds| {
-        let plan = plan(std::slice::from_ref(workload), &mut kept, &rules, &Now { seconds, ..now() }, &mut says);
+        let plan =
+            plan(std::slice::from_ref(workload), &mut kept, &rules, &Now { seconds, ..now() }, &mut says);
         told(&plan).0
     };
     assert_eq!(at(&workload, NOW), ["evict a"]);

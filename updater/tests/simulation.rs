@@ -8,8 +8,8 @@ use evenkeel_model::panic::Panic;
 use evenkeel_rightsizing::policy::LimitsMode;
 use evenkeel_rightsizing::policy::update::{Evict, MaxUnavailable, Updates};
 use evenkeel_updater::{
-    Action, Container, Deed, Health, Kept, Note, Now, Pod, Reason, Resizing, Room, Rules, Size, Sizes, Stage, Target,
-    Two, Watched, Workload, class, plan,
+    Action, Container, Deed, Health, Kept, Note, Now, Pod, Reason, Resizing, Room, Rules, Size, Sizes, Stage,
+    Target, Two, Watched, Workload, class, plan,
 };
 
 const CLUSTERS: u64 = 300;
@@ -114,7 +114,12 @@ impl World {
         let updates = Updates {
             evict: chance.of(&[Evict::Always, Evict::Oom, Evict::Never]),
             min_replicas: 1 + chance.below(3) as u32,
-            max_unavailable: chance.of(&[MaxUnavailable::Percent(25), MaxUnavailable::Percent(50), MaxUnavailable::Count(1), MaxUnavailable::Count(2)]),
+            max_unavailable: chance.of(&[
+                MaxUnavailable::Percent(25),
+                MaxUnavailable::Percent(50),
+                MaxUnavailable::Count(1),
+                MaxUnavailable::Count(2),
+            ]),
             canary_seconds: chance.of(&[0, 300, 600]),
             min_age_seconds: chance.of(&[0, 600]),
             ..Updates::default()
@@ -161,7 +166,8 @@ impl World {
             let chance = &mut self.chance;
             let target = |base: u64, chance: &mut Chance| {
                 let request = base * (1 + chance.below(12)) / 2;
-                (!chance.one_in(6)).then_some(Target { request, limit: chance.one_in(2).then_some(request * 2) })
+                (!chance.one_in(6))
+                    .then_some(Target { request, limit: chance.one_in(2).then_some(request * 2) })
             };
             let two = [target(50, chance), target(64 * MIB, chance)];
             self.workloads[place].targets.insert(name, two);
@@ -175,7 +181,10 @@ impl World {
             for (name, targets) in &self.workloads[place].targets {
                 let Some(two) = sizes.get_mut(name) else { continue };
                 for at in 0..2 {
-                    let Some(target) = targets[at].filter(|_| self.workloads[place].scaled_by[at].is_none()) else { continue };
+                    let Some(target) = targets[at].filter(|_| self.workloads[place].scaled_by[at].is_none())
+                    else {
+                        continue;
+                    };
                     let limit = two[at].limit.map(|limit| limit.max(target.request));
                     two[at] = Size { request: Some(target.request), limit };
                 }
@@ -186,7 +195,10 @@ impl World {
             let used = self.used(node);
             used[0] + need[0] <= of[0] && used[1] + need[1] <= of[1]
         };
-        let Some(node) = self.nodes.iter().find(|(node, of)| free(node, of)).map(|(node, _)| node.clone()) else { return };
+        let Some(node) = self.nodes.iter().find(|(node, of)| free(node, of)).map(|(node, _)| node.clone())
+        else {
+            return;
+        };
         self.next += 1;
         let chance = &mut self.chance;
         let containers = sizes.keys().map(|name| {
@@ -248,7 +260,11 @@ impl World {
         }
         self.pods.retain(|running| running.ends_at.is_none_or(|at| now < at));
         for place in 0..self.workloads.len() {
-            let there = self.pods.iter().filter(|running| running.workload == place && running.ends_at.is_none()).count();
+            let there = self
+                .pods
+                .iter()
+                .filter(|running| running.workload == place && running.ends_at.is_none())
+                .count();
             for _ in there..self.workloads[place].replicas as usize {
                 self.make(place);
             }
@@ -328,7 +344,12 @@ impl World {
                 Deed::Note => {}
                 Deed::Resize { to, .. } => {
                     let after = with(&running.pod.sizes, &to);
-                    assert_eq!(class(&after), running.pod.class, "a class is never changed in place: {action:?}", action = action.why);
+                    assert_eq!(
+                        class(&after),
+                        running.pod.class,
+                        "a class is never changed in place: {action:?}",
+                        action = action.why
+                    );
                     running.pod.sizes = after;
                     running.fate = fate;
                     running.asked_at = now;
@@ -409,7 +430,8 @@ fn check(seed: u64, world: &World, all: &[Workload], actions: &[Action]) {
     assert_eq!(uids.len(), actions.len(), "{seed}: two steps of one pod at once");
     assert!(world.panic != Panic::Freeze || actions.is_empty(), "{seed}: acted while frozen");
     for workload in all {
-        let own: Vec<&Action> = actions.iter().filter(|a| a.workload == workload.name && a.deed != Deed::Note).collect();
+        let own: Vec<&Action> =
+            actions.iter().filter(|a| a.workload == workload.name && a.deed != Deed::Note).collect();
         let pod_of = |action: &Action| workload.pods.iter().find(|pod| pod.uid == action.uid).unwrap();
         let under_way = |pod: &Pod| pod.resizing != Resizing::Settled || pod.is_ending;
         let ready = workload.pods.iter().filter(|pod| pod.is_ready && !under_way(pod)).count();
@@ -418,7 +440,11 @@ fn check(seed: u64, world: &World, all: &[Workload], actions: &[Action]) {
         let is_new = |action: &&&Action| !matches!(action.reason, Reason::GaveUp | Reason::CanaryWorse);
         let new = own.iter().filter(is_new).filter(|action| pod_of(action).is_ready).count();
         let away = u64::from(workload.replicas).saturating_sub(ready as u64 - new.min(ready) as u64);
-        assert!(new == 0 || away <= u64::from(most), "{seed}: below the budget of {}: {own:#?}", workload.name);
+        assert!(
+            new == 0 || away <= u64::from(most),
+            "{seed}: below the budget of {}: {own:#?}",
+            workload.name
+        );
         assert!(workload.frozen.is_none() || own.is_empty(), "{seed}: {own:#?}");
         for action in own {
             let pod = pod_of(action);
@@ -428,7 +454,10 @@ fn check(seed: u64, world: &World, all: &[Workload], actions: &[Action]) {
             assert!(!under_way(pod) || goes_on, "{seed}: a step of it was under way: {action:?}");
             if is_evicted {
                 assert!(workload.replicas >= workload.updates.min_replicas, "{seed}: {action:?}");
-                assert!(workload.updates.evict != Evict::Never && pod.is_remade && world.admission, "{seed}: {action:?}");
+                assert!(
+                    workload.updates.evict != Evict::Never && pod.is_remade && world.admission,
+                    "{seed}: {action:?}"
+                );
                 assert!(workload.updates.evict == Evict::Always || pod.was_oom_killed, "{seed}: {action:?}");
             }
             if world.panic == Panic::Off && !goes_on {
@@ -472,8 +501,12 @@ fn run(seed: u64) -> (usize, usize) {
     for running in &world.pods {
         let Some(note) = &running.pod.note else { continue };
         let since = world.now - note.at;
-        let is_open = note.stage == Stage::Asked && running.pod.sizes != with(&running.pod.sizes, &note.before);
-        assert!(!is_open || since <= rules.in_progress_seconds + 600, "{seed}: a step without an end: {note:?}");
+        let is_open =
+            note.stage == Stage::Asked && running.pod.sizes != with(&running.pod.sizes, &note.before);
+        assert!(
+            !is_open || since <= rules.in_progress_seconds + 600,
+            "{seed}: a step without an end: {note:?}"
+        );
     }
     // What cannot be is tried again once a day at last: asked for, noted, given up.
     let most = world.pods.len() * 8;

@@ -106,8 +106,13 @@ pub(crate) async fn run(args: &UpdatesArgs, address: &Address, output: &Output) 
 fn table(updates: &Updates) -> Table {
     let mut table = Table::new(&["TIME", "POD", "WHAT", "REASON", "WHY"]);
     for step in &updates.steps {
-        let what = if step.outcome == "done" { step.deed.clone() } else { format!("{} ({})", step.deed, step.outcome) };
-        let why = if step.error.is_empty() { step.why.clone() } else { format!("{}: {}", step.why, step.error) };
+        let what = if step.outcome == "done" {
+            step.deed.clone()
+        } else {
+            format!("{} ({})", step.deed, step.outcome)
+        };
+        let why =
+            if step.error.is_empty() { step.why.clone() } else { format!("{}: {}", step.why, step.error) };
         table.row(vec![
             step.time.as_deref().unwrap_or("-").into(),
             clean(&format!("{}/{}", step.namespace, step.pod)).into(),
@@ -118,7 +123,8 @@ fn table(updates: &Updates) -> Table {
     }
     for left in &updates.left_alone {
         let of = if left.pod.is_empty() { &left.workload } else { &left.pod };
-        let name = if left.namespace.is_empty() { "*".to_owned() } else { format!("{}/{of}", left.namespace) };
+        let name =
+            if left.namespace.is_empty() { "*".to_owned() } else { format!("{}/{of}", left.namespace) };
         table.row(vec![
             "-".into(),
             clean(&name).into(),

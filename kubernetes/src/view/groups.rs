@@ -66,7 +66,8 @@ impl View {
     pub fn asked(&self, namespace: &str) -> Vec<(String, Arc<Pod>)> {
         let inner = self.read();
         let pods = inner.pods.of(namespace).filter(|(_, one)| !one.has_ended);
-        pods.filter_map(|(_, one)| Some((inner.top(namespace, one).found()?, Arc::clone(&one.common)))).collect()
+        pods.filter_map(|(_, one)| Some((inner.top(namespace, one).found()?, Arc::clone(&one.common))))
+            .collect()
     }
 
     /// A pod as it would be made anew: without node, uid and status.

@@ -59,12 +59,16 @@ fn resized(pod: &mut Value, patch: &Value) -> Result<(), String> {
             let containers = pod["spec"][field].as_array_mut().map_or(&mut [][..], Vec::as_mut_slice);
             let found = containers.iter_mut().find(|container| container["name"] == change["name"]);
             let Some(container) = found else {
-                return Err("spec.containers: Forbidden: containers may not be added or removed on resize".into());
+                return Err(
+                    "spec.containers: Forbidden: containers may not be added or removed on resize".into()
+                );
             };
             for kind in ["requests", "limits"] {
                 for (name, amount) in change["resources"][kind].as_object().into_iter().flatten() {
                     if amount.is_null() {
-                        let what = format!("spec.{field}[0].resources.{kind}: Forbidden: resource {kind} cannot be removed");
+                        let what = format!(
+                            "spec.{field}[0].resources.{kind}: Forbidden: resource {kind} cannot be removed"
+                        );
                         return Err(what);
                     }
                     if !matches!(name.as_str(), "cpu" | "memory") {
@@ -97,7 +101,8 @@ pub(super) fn resize(known: &mut Known, named: &Named, asked: &Asked) -> Respons
     }
     let was = class(&old["spec"]);
     if class(&new["spec"]) != was {
-        let why = format!("spec: Invalid value: {was:?}: Pod QOS Class may not change as a result of resizing");
+        let why =
+            format!("spec: Invalid value: {was:?}: Pod QOS Class may not change as a result of resizing");
         return invalid(&named.name, &why);
     }
     if new["spec"] != old["spec"] {
@@ -174,7 +179,9 @@ pub(super) fn evict(known: &mut Known, named: &Named, asked: &Asked) -> Response
         return refused;
     }
     let uid = pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-    if let Some(wanted) = body["deleteOptions"]["preconditions"]["uid"].as_str().filter(|wanted| *wanted != uid) {
+    if let Some(wanted) =
+        body["deleteOptions"]["preconditions"]["uid"].as_str().filter(|wanted| *wanted != uid)
+    {
         let why = format!(
             "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and \
              then recreated"
@@ -189,18 +196,27 @@ pub(super) fn evict(known: &mut Known, named: &Named, asked: &Asked) -> Response
     pod["status"]["conditions"] = conditions.into();
     pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     known.store.put(PODS, pod);
-    let body = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
+    let body =
+        json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
     ok(StatusCode::CREATED, body.to_string())
 }
 
 /// What a PodDisruptionBudget says against it; where it allows one, one less is left.
 fn by_budget(known: &mut Known, named: &Named, pod: &Value) -> Option<Response> {
-    let budgets: Vec<Value> = known.store.objects.get(BUDGETS).into_iter().flatten().map(|(_, text)| serde_json::from_str(text).unwrap()).collect();
+    let budgets: Vec<Value> = known
+        .store
+        .objects
+        .get(BUDGETS)
+        .into_iter()
+        .flatten()
+        .map(|(_, text)| serde_json::from_str(text).unwrap())
+        .collect();
     let protects = |budget: &&Value| {
         let selector = LabelSelector::deserialize(&budget["spec"]["selector"]).ok();
         let selector = selector.and_then(|written| Selector::new(&written).ok());
         let label = |key: &str| pod["metadata"]["labels"][key].as_str();
-        budget["metadata"]["namespace"] == named.namespace.as_str() && selector.is_some_and(|of| of.matches(label))
+        budget["metadata"]["namespace"] == named.namespace.as_str()
+            && selector.is_some_and(|of| of.matches(label))
     };
     let mut found: Vec<Value> = budgets.iter().filter(protects).cloned().collect();
     if found.len() > 1 {
@@ -211,9 +227,11 @@ fn by_budget(known: &mut Known, named: &Named, pod: &Value) -> Option<Response> 
     let allowed = budget["status"]["disruptionsAllowed"].as_u64().unwrap_or(0);
     if allowed == 0 {
         let (name, status) = (&budget["metadata"]["name"], &budget["status"]);
-        let (desired, healthy) = (status["desiredHealthy"].as_u64().unwrap_or(1), status["currentHealthy"].as_u64().unwrap_or(1));
+        let (desired, healthy) =
+            (status["desiredHealthy"].as_u64().unwrap_or(1), status["currentHealthy"].as_u64().unwrap_or(1));
         let name = name.as_str().unwrap_or_default();
-        let why = format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently");
+        let why =
+            format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently");
         let details = json!({ "causes": [{ "reason": "DisruptionBudget", "message": why }] });
         let message = "Cannot evict pod as it would violate the pod's disruption budget.";
         return Some(refusal::status(429, "TooManyRequests", message, details));

@@ -13,12 +13,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use serde_json::{Value, json};
 
-use super::{Known, pods};
 use super::definition::Definition;
 use super::refusal::{self, after, bad, conflict, exists, list_gone, not_found, page_gone};
 use super::select::Select;
 use super::store::{Frozen, Key, Store};
 use super::watches;
+use super::{Known, pods};
 
 /// Group, plural and kind of what is served; those in no namespace.
 const KINDS: [(&str, &str, &str); 40] = [

@@ -491,7 +491,8 @@ fn updater(text: &mut Text, context: &Context) {
     }
     let refused = told.refused();
     let left = Reason::ALL.iter().filter_map(|reason| Some((reason.as_str(), *refused.get(reason)?)));
-    let help = "Pods and workloads that ask for something else than is recommended and are left alone, by reason.";
+    let help =
+        "Pods and workloads that ask for something else than is recommended and are left alone, by reason.";
     text.by_values(Kind::Gauge, "updater_left_alone", help, "reason", left);
 }
 

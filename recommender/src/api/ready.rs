@@ -15,13 +15,13 @@ use crate::audit::{Audit, Said};
 use crate::authority::{Authority, Server};
 use crate::config::Config;
 use crate::events::Events;
-use crate::policy::panic;
-use crate::policy::panic_map::PanicMap;
-use crate::updater::Updater;
 use crate::followed::Followed;
 use crate::identity::{Kubernetes, Tokens};
 use crate::leading::Leading;
 use crate::objects::Objects;
+use crate::policy::panic;
+use crate::policy::panic_map::PanicMap;
+use crate::updater::Updater;
 
 /// Where the process is in its life, and what of its surroundings should not stay as it is.
 #[derive(Debug)]
@@ -109,7 +109,8 @@ impl Readiness {
     ) -> Self {
         let (replayed, stopping) = Default::default();
         let (insecure, served) = (config.plaintext(), Served::new(config));
-        let (kubernetes, followed, objects, events, updater, panic_map) = (None, None, None, None, None, None);
+        let (kubernetes, followed, objects, events, updater, panic_map) =
+            (None, None, None, None, None, None);
         let leading = Arc::default();
         Self {
             replayed,

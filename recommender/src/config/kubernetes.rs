@@ -104,7 +104,8 @@ impl KubernetesSection {
         );
         let map = self.panic_map.split_once('/');
         check(
-            self.panic_map.is_empty() || map.is_some_and(|(namespace, name)| is_name(namespace) && is_name(name)),
+            self.panic_map.is_empty()
+                || map.is_some_and(|(namespace, name)| is_name(namespace) && is_name(name)),
             "kubernetes.panic_map",
             "must be NAMESPACE/NAME of a ConfigMap, or empty",
         );

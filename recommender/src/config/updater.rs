@@ -69,7 +69,9 @@ impl Default for UpdaterSection {
             again_after: Span::from_secs(rules.again_seconds),
             evict_age: Span::from_secs(rules.evict_age_seconds),
             webhook: String::new(),
-            exclude_namespaces: ["kube-system", "kube-public", "kube-node-lease", "evenkeel"].map(str::to_owned).into(),
+            exclude_namespaces: ["kube-system", "kube-public", "kube-node-lease", "evenkeel"]
+                .map(str::to_owned)
+                .into(),
         }
     }
 }
@@ -95,7 +97,11 @@ impl UpdaterSection {
                 found.push((key, what.to_owned()));
             }
         };
-        check(view || self.mode == UpdaterMode::Off, "kubernetes.updater.mode", "needs kubernetes.view = true");
+        check(
+            view || self.mode == UpdaterMode::Off,
+            "kubernetes.updater.mode",
+            "needs kubernetes.view = true",
+        );
         let within = |span: Span, least: u64, most: u64| {
             (Duration::from_millis(least)..=Duration::from_secs(most)).contains(&span.get())
         };
@@ -103,7 +109,11 @@ impl UpdaterSection {
         check(within(self.interval, 10, 3600), "kubernetes.updater.interval", "must be 10ms to 1h");
         check((1..=6000).contains(&self.per_minute), "kubernetes.updater.per_minute", "must be 1 to 6000");
         check(within(self.deferred_for, 1000, day), "kubernetes.updater.deferred_for", "must be 1s to 1d");
-        check(within(self.in_progress_for, 1000, day), "kubernetes.updater.in_progress_for", "must be 1s to 1d");
+        check(
+            within(self.in_progress_for, 1000, day),
+            "kubernetes.updater.in_progress_for",
+            "must be 1s to 1d",
+        );
         check(within(self.again_after, 1000, day), "kubernetes.updater.again_after", "must be 1s to 1d");
         check(within(self.evict_age, 0, 365 * day), "kubernetes.updater.evict_age", "must be at most a year");
         found
@@ -127,7 +137,10 @@ mod tests {
         for (found, key) in [
             (told(true, &|section| section.interval = Span::from_millis(1)), "kubernetes.updater.interval"),
             (told(true, &|section| section.per_minute = 0), "kubernetes.updater.per_minute"),
-            (told(true, &|section| section.again_after = Span::from_millis(1)), "kubernetes.updater.again_after"),
+            (
+                told(true, &|section| section.again_after = Span::from_millis(1)),
+                "kubernetes.updater.again_after",
+            ),
         ] {
             assert_eq!(found, [key]);
         }

@@ -44,7 +44,8 @@ impl PanicMap {
     pub(crate) async fn open(section: &KubernetesSection) -> Result<Option<Self>, ConnectError> {
         let Some((namespace, name)) = section.panic_map.split_once('/') else { return Ok(None) };
         let api = ApiServer::at(&section.source()).await?;
-        let map = Self { api, namespace: namespace.to_owned(), name: name.to_owned(), known: Mutex::default() };
+        let map =
+            Self { api, namespace: namespace.to_owned(), name: name.to_owned(), known: Mutex::default() };
         map.look().await;
         Ok(Some(map))
     }

@@ -77,7 +77,12 @@ pub(super) async fn out(
 }
 
 /// A step between the beginning and the end of its entry in the audit record. What is noted alone is none.
-async fn recorded(updater: &Updater, context: &Context, action: &Action, pod: Option<&Pod>) -> Result<(), Refused> {
+async fn recorded(
+    updater: &Updater,
+    context: &Context,
+    action: &Action,
+    pod: Option<&Pod>,
+) -> Result<(), Refused> {
     let (from, to) = match &action.deed {
         Deed::Note => return step(updater, context, action, pod).await,
         Deed::Resize { from, to } => (shown(from), shown(to)),
@@ -87,9 +92,8 @@ async fn recorded(updater: &Updater, context: &Context, action: &Action, pod: Op
     let object = Object::new("Pod", &action.namespace, &action.pod);
     let mut after = written(action);
     after["to"] = to;
-    let change = async {
-        step(updater, context, action, pod).await.map_err(|error| (Told(error), Outcome::Failed))
-    };
+    let change =
+        async { step(updater, context, action, pod).await.map_err(|error| (Told(error), Outcome::Failed)) };
     match ticket.around_async((object, from, after), false, change).await {
         Ok(done) => done.map_err(|Told(error)| error),
         Err(error) => Err(Refused::Silent(format!("there is no entry of it in the audit record: {error}"))),
@@ -104,8 +108,14 @@ impl std::fmt::Display for Told {
     }
 }
 
-async fn step(updater: &Updater, context: &Context, action: &Action, pod: Option<&Pod>) -> Result<(), Refused> {
-    let at = PodAt { namespace: &action.namespace, name: &action.pod, uid: &action.uid, version: &action.version };
+async fn step(
+    updater: &Updater,
+    context: &Context,
+    action: &Action,
+    pod: Option<&Pod>,
+) -> Result<(), Refused> {
+    let at =
+        PodAt { namespace: &action.namespace, name: &action.pod, uid: &action.uid, version: &action.version };
     let mut version = action.version.clone();
     if let Some(note) = &action.note {
         version = note_on(updater, context, at, note).await?;
@@ -134,7 +144,12 @@ fn cut(why: &str) -> &str {
     &why[..why.floor_char_boundary(MOST.min(why.len()))]
 }
 
-async fn note_on(updater: &Updater, context: &Context, at: PodAt<'_>, note: &Note) -> Result<String, Refused> {
+async fn note_on(
+    updater: &Updater,
+    context: &Context,
+    at: PodAt<'_>,
+    note: &Note,
+) -> Result<String, Refused> {
     let now = i64::try_from(context.engine.now_usec() / 1_000_000).unwrap_or_default();
     let now = Timestamp::from_second(now).unwrap_or_default().to_string();
     updater.api.note_resize(at, note.stage.as_str(), &note.text(), &now).await
@@ -183,7 +198,8 @@ fn shown(sizes: &Sizes) -> Value {
         Value::Object(all.collect())
     };
     let one = |(name, two): (&String, &Two<Size>)| {
-        let resources = json!({ "requests": of(two, |size| size.request), "limits": of(two, |size| size.limit) });
+        let resources =
+            json!({ "requests": of(two, |size| size.request), "limits": of(two, |size| size.limit) });
         (name.clone(), resources)
     };
     Value::Object(sizes.iter().map(one).collect())
@@ -198,7 +214,8 @@ async fn say(updater: &Updater, context: &Context, action: &Action) {
         return;
     }
     let usec = context.engine.now_usec();
-    let (word, verb) = if deed == "evict" { ("EvictedByUpdater", "Evict") } else { ("ResizedByUpdater", "Resize") };
+    let (word, verb) =
+        if deed == "evict" { ("EvictedByUpdater", "Evict") } else { ("ResizedByUpdater", "Resize") };
     let event = PodEvent {
         namespace: namespace.clone(),
         pod: pod.clone(),
@@ -237,7 +254,10 @@ mod tests {
         let from = of(size(Some(100), Some(200)), size(Some(64 << 20), None));
         let to = of(size(Some(150), Some(200)), size(Some(64 << 20), Some(96 << 20)));
         let resources = json!({ "requests": { "cpu": "150m" }, "limits": { "memory": "96Mi" } });
-        assert_eq!(spec(None, &from, &to), json!({ "containers": [{ "name": "main", "resources": resources }] }));
+        assert_eq!(
+            spec(None, &from, &to),
+            json!({ "containers": [{ "name": "main", "resources": resources }] })
+        );
         assert_eq!(cut(&"é".repeat(600)).len(), 512);
     }
 }

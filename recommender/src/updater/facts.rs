@@ -43,7 +43,8 @@ fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a Value> {
 
 /// Kind and name of what controls an object.
 pub(super) fn owner(object: &Value) -> Option<(String, String)> {
-    let owner = list(&object["metadata"]["ownerReferences"]).iter().find(|owner| owner["controller"] == true)?;
+    let owner =
+        list(&object["metadata"]["ownerReferences"]).iter().find(|owner| owner["controller"] == true)?;
     Some((text(&owner["kind"]), text(&owner["name"])))
 }
 
@@ -70,7 +71,8 @@ pub(super) fn sizes(spec: &Value) -> Sizes {
 }
 
 fn containers(spec: &Value) -> BTreeMap<String, Container> {
-    let sidecars = list(&spec["initContainers"]).iter().filter(|container| container["restartPolicy"] == "Always");
+    let sidecars =
+        list(&spec["initContainers"]).iter().filter(|container| container["restartPolicy"] == "Always");
     let ordinary = list(&spec["containers"]).iter().map(|container| (false, container));
     let all = sidecars.map(|container| (true, container)).chain(ordinary);
     let restarts = |container: &Value, resource: &str| {
@@ -101,7 +103,8 @@ fn resizing(pod: &Value, now: u64) -> Resizing {
         };
     }
     let generation = |value: &Value| value.as_u64();
-    let (asked, seen) = (generation(&pod["metadata"]["generation"]), generation(&pod["status"]["observedGeneration"]));
+    let (asked, seen) =
+        (generation(&pod["metadata"]["generation"]), generation(&pod["status"]["observedGeneration"]));
     let is_unseen = seen.is_some_and(|seen| asked.is_some_and(|asked| seen < asked));
     if is_unseen || !grants(pod) { Resizing::InProgress } else { Resizing::Settled }
 }
@@ -110,7 +113,8 @@ fn resizing(pod: &Value, now: u64) -> Resizing {
 fn grants(pod: &Value) -> bool {
     let asked = sizes(&pod["spec"]);
     let status = &pod["status"];
-    let mut statuses = list(&status["containerStatuses"]).iter().chain(list(&status["initContainerStatuses"]));
+    let mut statuses =
+        list(&status["containerStatuses"]).iter().chain(list(&status["initContainerStatuses"]));
     statuses.all(|status| {
         let Some(asked) = status["name"].as_str().and_then(|name| asked.get(name)) else { return true };
         let granted = [&status["allocatedResources"], &status["resources"]["requests"]];
@@ -118,7 +122,8 @@ fn grants(pod: &Value) -> bool {
             let granted = amounts(granted);
             // Below 2m the kernel's shares say no more (`cpu.shares` 2).
             let cpu = |amount: u64| amount.max(2);
-            let same_cpu = granted[0].is_none_or(|amount| asked[0].request.is_none_or(|asked| cpu(asked) == cpu(amount)));
+            let same_cpu = granted[0]
+                .is_none_or(|amount| asked[0].request.is_none_or(|asked| cpu(asked) == cpu(amount)));
             same_cpu && granted[1].is_none_or(|amount| asked[1].request.is_none_or(|asked| asked == amount))
         })
     })
@@ -128,8 +133,12 @@ fn grants(pod: &Value) -> bool {
 fn oom_killed(pod: &Value) -> Option<u64> {
     let status = &pod["status"];
     let statuses = list(&status["containerStatuses"]).iter().chain(list(&status["initContainerStatuses"]));
-    let ended = statuses.flat_map(|status| [&status["state"]["terminated"], &status["lastState"]["terminated"]]);
-    ended.filter(|ended| ended["reason"] == "OOMKilled").filter_map(|ended| seconds(&ended["finishedAt"])).max()
+    let ended =
+        statuses.flat_map(|status| [&status["state"]["terminated"], &status["lastState"]["terminated"]]);
+    ended
+        .filter(|ended| ended["reason"] == "OOMKilled")
+        .filter_map(|ended| seconds(&ended["finishedAt"]))
+        .max()
 }
 
 /// A pod; nothing where it has ended, or only its kubelet or whoever made it may change it.
@@ -174,7 +183,8 @@ pub(super) fn pod(object: &Value, now: u64) -> Option<Pod> {
 /// What a controller's template asks for, and how many pods there are to be.
 pub(super) fn template(owner: &Value) -> (Option<Sizes>, Option<u32>) {
     let spec = &owner["spec"]["template"]["spec"];
-    let replicas = owner["spec"]["replicas"].as_u64().or_else(|| owner["status"]["desiredNumberScheduled"].as_u64());
+    let replicas =
+        owner["spec"]["replicas"].as_u64().or_else(|| owner["status"]["desiredNumberScheduled"].as_u64());
     let sizes = spec.is_object().then(|| sizes(spec));
     (sizes, replicas.and_then(|count| u32::try_from(count).ok()))
 }
@@ -196,7 +206,8 @@ pub(super) fn scalers(autoscalers: &[Value], workload: &str) -> Two<Option<Strin
         };
         for (at, resource) in ["cpu", "memory"].into_iter().enumerate() {
             if of(resource) {
-                found[at] = Some(format!("HorizontalPodAutoscaler {}", text(&autoscaler["metadata"]["name"])));
+                found[at] =
+                    Some(format!("HorizontalPodAutoscaler {}", text(&autoscaler["metadata"]["name"])));
             }
         }
     }
@@ -205,7 +216,8 @@ pub(super) fn scalers(autoscalers: &[Value], workload: &str) -> Two<Option<Strin
 
 /// The Vertical Pod Autoscaler's object by which its updater changes a workload.
 pub(super) fn other_updater(autoscalers: &[Value], workload: &str) -> Option<String> {
-    let acts = |of: &&Value| !matches!(of["spec"]["updatePolicy"]["updateMode"].as_str(), Some("Off" | "Initial"));
+    let acts =
+        |of: &&Value| !matches!(of["spec"]["updatePolicy"]["updateMode"].as_str(), Some("Off" | "Initial"));
     let found = autoscalers.iter().filter(acts).find(|of| target(&of["spec"]["targetRef"]) == workload)?;
     Some(format!("VerticalPodAutoscaler {} of autoscaling.k8s.io", text(&found["metadata"]["name"])))
 }
@@ -231,7 +243,8 @@ mod tests {
     use super::*;
 
     fn object(conditions: Value, granted: &str) -> Value {
-        let resources = json!({ "requests": { "cpu": "100m", "memory": "64Mi" }, "limits": { "memory": "64Mi" } });
+        let resources =
+            json!({ "requests": { "cpu": "100m", "memory": "64Mi" }, "limits": { "memory": "64Mi" } });
         json!({
             "metadata": {
                 "name": "web-a-x", "uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-11-21T00:00:00Z", "generation": 2,
@@ -278,9 +291,7 @@ mod tests {
     #[test]
     fn how_a_resize_stands_is_what_the_node_says() {
         let of = |conditions: Value, granted: &str| pod(&object(conditions, granted), 5).unwrap().resizing;
-        let pending = |reason: &str| {
-            json!([{ "type": "PodResizePending", "status": "True", "reason": reason, "message": "m", "lastTransitionTime": "1970-01-01T00:00:03Z" }])
-        };
+        let pending = |reason: &str| json!([{ "type": "PodResizePending", "status": "True", "reason": reason, "message": "m", "lastTransitionTime": "1970-01-01T00:00:03Z" }]);
         let progress = |reason: Value| json!([{ "type": "PodResizeInProgress", "status": "True", "reason": reason, "message": "m" }]);
         let why = || "m".to_owned();
         for (conditions, granted, want) in [
@@ -314,13 +325,13 @@ mod tests {
                 "targetRef": { "kind": "Deployment", "name": "web" }, "updatePolicy": { "updateMode": mode },
             }})
         };
-        for (mode, acts) in [(json!("Off"), false), (json!("Initial"), false), (json!("Recreate"), true), (Value::Null, true)] {
+        for (mode, acts) in
+            [(json!("Off"), false), (json!("Initial"), false), (json!("Recreate"), true), (Value::Null, true)]
+        {
             assert_eq!(other_updater(&[vpa(mode.clone())], "deployment/web").is_some(), acts, "{mode}");
         }
         assert_eq!(other_updater(&[vpa(Value::Null)], "deployment/db"), None);
-        let budget = |app: &str, allowed: u64| {
-            json!({ "spec": { "selector": { "matchLabels": { "app": app } } }, "status": { "disruptionsAllowed": allowed } })
-        };
+        let budget = |app: &str, allowed: u64| json!({ "spec": { "selector": { "matchLabels": { "app": app } } }, "status": { "disruptionsAllowed": allowed } });
         let labels = json!({ "app": "web" });
         for (budgets, want) in [
             (vec![budget("db", 0)], None),
@@ -331,6 +342,11 @@ mod tests {
         }
         let owner = json!({ "spec": { "replicas": 3, "template": { "spec": { "containers": [{ "name": "main" }] } } } });
         assert_eq!(template(&owner).1, Some(3));
-        assert_eq!(set_at(&json!({ "metadata": { "annotations": { SET: "x" }, "creationTimestamp": "1970-01-01T00:00:09Z" } })), Some(9));
+        assert_eq!(
+            set_at(
+                &json!({ "metadata": { "annotations": { SET: "x" }, "creationTimestamp": "1970-01-01T00:00:09Z" } })
+            ),
+            Some(9)
+        );
     }
 }

@@ -33,7 +33,12 @@ pub(super) struct Gathered {
 }
 
 /// What a kind that the cluster need not have has in a namespace.
-async fn optional(updater: &Updater, root: &str, namespace: &str, plural: &str) -> Result<Vec<Value>, Refused> {
+async fn optional(
+    updater: &Updater,
+    root: &str,
+    namespace: &str,
+    plural: &str,
+) -> Result<Vec<Value>, Refused> {
     match updater.api.list_in(root, namespace, plural, None).await {
         Err(Refused::Absent(_)) => Ok(Vec::new()),
         other => other,
@@ -60,7 +65,8 @@ pub(super) async fn namespace(
     let label = only.and_then(|wish| wish.policy.selector.one_label());
     let pods = updater.api.list_in(CORE, namespace, "pods", label).await?;
     let scalers = optional(updater, "/apis/autoscaling/v2", namespace, "horizontalpodautoscalers").await?;
-    let others = optional(updater, "/apis/autoscaling.k8s.io/v1", namespace, "verticalpodautoscalers").await?;
+    let others =
+        optional(updater, "/apis/autoscaling.k8s.io/v1", namespace, "verticalpodautoscalers").await?;
     let budgets = optional(updater, "/apis/policy/v1", namespace, "poddisruptionbudgets").await?;
     let mut found: BTreeMap<String, Workload> = BTreeMap::new();
     let mut owners: BTreeSet<(String, String, String)> = BTreeSet::new();
@@ -90,7 +96,8 @@ pub(super) async fn namespace(
     for (workload, kind, name) in owners {
         let Some((_, root, plural)) = OWNERS.iter().find(|(known, ..)| *known == kind) else { continue };
         let root = if *root == CORE { CORE.to_owned() } else { format!("/apis{root}") };
-        let owner = match updater.api.object(&format!("{root}/namespaces"), &[namespace, plural, &name]).await {
+        let owner = match updater.api.object(&format!("{root}/namespaces"), &[namespace, plural, &name]).await
+        {
             Err(Refused::Absent(_)) => continue,
             other => other?,
         };
@@ -113,7 +120,12 @@ pub(super) async fn namespace(
 
 /// Why it is not proven that a pod made anew is given what is recommended: the webhook's registration is there, and what it calls serves; or a pod
 /// of the last hour was given it.
-pub(super) async fn admission(updater: &Updater, webhook: &str, set_at: Option<u64>, now: u64) -> Result<(), String> {
+pub(super) async fn admission(
+    updater: &Updater,
+    webhook: &str,
+    set_at: Option<u64>,
+    now: u64,
+) -> Result<(), String> {
     const HOUR: u64 = 3600;
     if set_at.is_some_and(|at| at.saturating_add(HOUR) > now) {
         return Ok(());
@@ -122,10 +134,14 @@ pub(super) async fn admission(updater: &Updater, webhook: &str, set_at: Option<u
         return Err("no pod of the last hour was given requests by the webhook, and kubernetes.updater.webhook names none".to_owned());
     }
     let root = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-    let registration = updater.api.object(root, &[webhook]).await.map_err(|error| format!("{webhook}: {error}"))?;
+    let registration =
+        updater.api.object(root, &[webhook]).await.map_err(|error| format!("{webhook}: {error}"))?;
     let hooks = registration["webhooks"].as_array().cloned().unwrap_or_default();
-    let service = hooks.iter().map(|hook| &hook["clientConfig"]["service"]).find(|service| service.is_object());
-    let Some((namespace, name)) = service.and_then(|of| Some((of["namespace"].as_str()?, of["name"].as_str()?))) else {
+    let service =
+        hooks.iter().map(|hook| &hook["clientConfig"]["service"]).find(|service| service.is_object());
+    let Some((namespace, name)) =
+        service.and_then(|of| Some((of["namespace"].as_str()?, of["name"].as_str()?)))
+    else {
         return Err(format!("{webhook} names no service that could be looked at"));
     };
     let label = Some(("kubernetes.io/service-name", name));

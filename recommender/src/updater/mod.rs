@@ -158,7 +158,8 @@ async fn pass(
         all.extend(gathered.workloads);
         set_at = set_at.max(gathered.set_at);
     }
-    let is_proof_wanted = all.iter().any(|of| of.updates.evict != evenkeel_rightsizing::policy::update::Evict::Never);
+    let is_proof_wanted =
+        all.iter().any(|of| of.updates.evict != evenkeel_rightsizing::policy::update::Evict::Never);
     let admission = match is_proof_wanted {
         true => gather::admission(updater, &section.webhook, set_at, seconds).await,
         false => Err("nobody asked".to_owned()),
@@ -166,7 +167,8 @@ async fn pass(
     let now = Now { seconds, panic, admission };
     let rules = section.rules();
     let (of, following) = (context.clone(), Arc::clone(followed));
-    let (mut kept, mut remembered) = (std::mem::take(&mut passes.kept), std::mem::take(&mut passes.remembered));
+    let (mut kept, mut remembered) =
+        (std::mem::take(&mut passes.kept), std::mem::take(&mut passes.remembered));
     let decided = tokio::task::spawn_blocking(move || {
         {
             let state = of.engine.state().study();
@@ -187,7 +189,8 @@ async fn pass(
         let nothing = nothing.filter_map(|of| Some((of.clone(), (wishes.get(of)?.clone(), Instant::now()))));
         passes.quiet.extend(nothing);
     }
-    let there: BTreeSet<String> = wishes.into_keys().filter(|of| panic != Panic::Freeze && !due.contains(of)).collect();
+    let there: BTreeSet<String> =
+        wishes.into_keys().filter(|of| panic != Panic::Freeze && !due.contains(of)).collect();
     for refusal in updater.told.passed(refusals, &there) {
         let (reason, why) = (refusal.reason.as_str(), &refusal.why);
         let (namespace, workload, pod) = (&refusal.namespace, &refusal.workload, &refusal.pod);
@@ -237,7 +240,8 @@ fn active(
     active.extend(refusals.iter().filter(|of| waits(of.reason)).map(|of| of.namespace.clone()));
     // A canary is watched though nothing else differs.
     let is_open = |note: &Note| note.stage == Stage::Asked || note.is_canary && note.stage == Stage::Done;
-    let is_watched = |workload: &&Workload| workload.pods.iter().any(|pod| pod.note.as_ref().is_some_and(is_open));
+    let is_watched =
+        |workload: &&Workload| workload.pods.iter().any(|pod| pod.note.as_ref().is_some_and(is_open));
     active.extend(all.iter().filter(is_watched).map(|workload| workload.namespace.clone()));
     active.remove("");
 }

@@ -61,10 +61,13 @@ impl Room for Simulator<'_> {
             return Err(format!("node {} is not known", pod.node));
         };
         for (at, resource, name) in [(0, CPU, "cpu"), (1, MEMORY, "memory")] {
-            let free = i128::from(state.allocatable[resource][node]) - i128::from(state.requested[resource][node]);
+            let free =
+                i128::from(state.allocatable[resource][node]) - i128::from(state.requested[resource][node]);
             if delta[at][0] > free.max(0) {
                 let (node, more) = (&pod.node, delta[at][0]);
-                return Err(format!("node {node} has {free} of {name} left, and {more} more would be asked for"));
+                return Err(format!(
+                    "node {node} has {free} of {name} left, and {more} more would be asked for"
+                ));
             }
         }
         for (at, resource) in [(0, CPU), (1, MEMORY)] {
@@ -77,7 +80,9 @@ impl Room for Simulator<'_> {
 
     fn anywhere(&mut self, workload: &Workload, pod: &Pod, sizes: &Sizes) -> Result<(), String> {
         let manifest = self.view.manifest(&workload.namespace, &pod.name);
-        let Some(mut asked) = manifest else { return Err("the pod is not known to the simulator".to_owned()) };
+        let Some(mut asked) = manifest else {
+            return Err("the pod is not known to the simulator".to_owned());
+        };
         asked.spec.init_containers.iter_mut().chain(&mut asked.spec.containers).for_each(|container| {
             if let Some(two) = sizes.get(&container.name) {
                 set(&mut container.resources, two);
@@ -90,7 +95,8 @@ impl Room for Simulator<'_> {
         };
         let Live { cluster, report, .. } = self.view.changed(&gone);
         let options = Options { max: Some(1), ..Options::default() };
-        let question = Question { options, shapes: vec![Shape { pod: asked, wanted: 1 }], ..Question::default() };
+        let question =
+            Question { options, shapes: vec![Shape { pod: asked, wanted: 1 }], ..Question::default() };
         let answered = question.answer(Snapshot { cluster, report }, None, &mut |_| true);
         match answered {
             Ok((whole, _)) if whole.answer.count > 0 => Ok(()),
@@ -119,10 +125,11 @@ fn set(resources: &mut object::Requirements, two: &Two<Size>) {
 impl Simulator<'_> {
     /// Whether the quotas of a namespace let its pods ask for so much more.
     fn quotas(&mut self, namespace: &str, delta: &Two<Two<i128>>) -> Result<(), String> {
-        let added = self.added.iter().filter(|(of, _)| of == namespace).fold([[0; 2]; 2], |mut sum, (_, one)| {
-            (0..2).for_each(|at| (0..2).for_each(|of| sum[at][of] += one[at][of]));
-            sum
-        });
+        let added =
+            self.added.iter().filter(|(of, _)| of == namespace).fold([[0; 2]; 2], |mut sum, (_, one)| {
+                (0..2).for_each(|at| (0..2).for_each(|of| sum[at][of] += one[at][of]));
+                sum
+            });
         let (cluster, _) = self.counted();
         // What a quota's scopes leave out of it is not looked at here: the API server says so then.
         let own = |quota: &&object::ResourceQuota| {

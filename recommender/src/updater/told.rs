@@ -67,7 +67,8 @@ impl Told {
         inner.by_policy.clear();
         for refusal in refusals.iter().filter(|refusal| !refusal.policy.is_empty()) {
             let of = if refusal.pod.is_empty() { &refusal.workload } else { &refusal.pod };
-            let told = || (refusal.reason, format!("{}/{of}: {}", refusal.namespace, refusal.reason.as_str()));
+            let told =
+                || (refusal.reason, format!("{}/{of}: {}", refusal.namespace, refusal.reason.as_str()));
             inner.by_policy.entry(refusal.policy.clone()).or_insert_with(told);
         }
         let key = |refusal: &Refusal| {
@@ -132,7 +133,9 @@ impl Told {
         }
         let (status, reason, message) = match inner.by_policy.get(policy) {
             Some((reason, message)) => ("False", reason.as_str(), message.clone()),
-            None => ("True", "UpToDate", "its pods ask for what is recommended, or are being changed".to_owned()),
+            None => {
+                ("True", "UpToDate", "its pods ask for what is recommended, or are being changed".to_owned())
+            }
         };
         Some(json!({ "type": "Updated", "status": status, "reason": reason, "message": message }))
     }
@@ -156,7 +159,12 @@ impl Told {
             mode: String::new(),
             passes: inner.passes,
             steps: inner.steps.iter().filter(|of| is_meant(&of.namespace, &of.pod)).cloned().collect(),
-            left_alone: inner.refusals.iter().filter(|of| is_meant(&of.namespace, &of.pod)).map(left).collect(),
+            left_alone: inner
+                .refusals
+                .iter()
+                .filter(|of| is_meant(&of.namespace, &of.pod))
+                .map(left)
+                .collect(),
         }
     }
 }

@@ -38,13 +38,13 @@ pub(super) fn wishes(context: &Context, cluster: &str, is_revert: bool) -> Wishe
         let Some((namespace, name)) = r.policy.split_once('/') else { continue };
         let Some(policy) = set.find(namespace, name).and_then(|at| set.all().get(at)) else { continue };
         let of_namespace = wishes.entry(r.namespace.clone()).or_default();
-        let wish = of_namespace.entry(r.workload.clone()).or_insert_with(|| Wish {
-            policy: Arc::clone(&policy.policy),
-            targets: BTreeMap::new(),
-        });
+        let wish = of_namespace
+            .entry(r.workload.clone())
+            .or_insert_with(|| Wish { policy: Arc::clone(&policy.policy), targets: BTreeMap::new() });
         let at = usize::from(r.resource != Resource::Cpu.as_str());
         if let Some(request) = r.request {
-            wish.targets.entry(r.container.clone()).or_default()[at] = Some(Target { request, limit: limit(r) });
+            wish.targets.entry(r.container.clone()).or_default()[at] =
+                Some(Target { request, limit: limit(r) });
         }
     }
     wishes

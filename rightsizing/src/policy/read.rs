@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 use super::fields::At;
 use super::{
-    Bounds, ContainerPolicy, Goals, InitialResources, LimitsMode, Policy, PolicyError, UpdateMode, selector, update,
+    Bounds, ContainerPolicy, Goals, InitialResources, LimitsMode, Policy, PolicyError, UpdateMode, selector,
+    update,
 };
 
 /// `apiVersion` of a policy.

@@ -153,7 +153,9 @@ pub(super) fn read(at: &At<'_>) -> Result<Updates, PolicyError> {
     Ok(Updates {
         evict: at.get("evict")?.map(|at| at.word("always, oom or never")).transpose()?.unwrap_or_default(),
         min_replicas: min_replicas.and_then(|n| u32::try_from(n).ok()).unwrap_or(usual.min_replicas),
-        max_unavailable: at.get("maxUnavailable")?.map_or(Ok(usual.max_unavailable), |at| unavailable(&at))?,
+        max_unavailable: at
+            .get("maxUnavailable")?
+            .map_or(Ok(usual.max_unavailable), |at| unavailable(&at))?,
         tolerance_up: of("up", usual.tolerance_up)?,
         tolerance_down: of("down", usual.tolerance_down)?,
         min_age_seconds: seconds("minAgeSeconds", usual.min_age_seconds)?,
@@ -164,7 +166,10 @@ pub(super) fn read(at: &At<'_>) -> Result<Updates, PolicyError> {
 
 fn whole(at: &At<'_>, least: u64, most: u64) -> Result<u64, PolicyError> {
     at.value.as_u64().filter(|value| (least..=most).contains(value)).ok_or_else(|| {
-        at.error(format!("{} is out of bounds", at.value), format!("write a whole number of {least} to {most}"))
+        at.error(
+            format!("{} is out of bounds", at.value),
+            format!("write a whole number of {least} to {most}"),
+        )
     })
 }
 
@@ -178,7 +183,10 @@ fn unavailable(at: &At<'_>) -> Result<MaxUnavailable, PolicyError> {
     match at.value.as_str() {
         Some(text) => {
             let percent = text.strip_suffix('%').and_then(|digits| digits.parse().ok());
-            percent.filter(|percent| (1..=100).contains(percent)).map(MaxUnavailable::Percent).ok_or_else(wrong)
+            percent
+                .filter(|percent| (1..=100).contains(percent))
+                .map(MaxUnavailable::Percent)
+                .ok_or_else(wrong)
         }
         None => {
             let count = at.value.as_u64().and_then(|count| u32::try_from(count).ok());
@@ -203,7 +211,12 @@ fn window(at: &At<'_>) -> Result<Window, PolicyError> {
         Some(list) => {
             for item in list.items()? {
                 let place = DAYS.iter().position(|day| item.value == day);
-                let wrong = || item.error(format!("{} is no day", item.value), format!("write one of {}", DAYS.join(", ")));
+                let wrong = || {
+                    item.error(
+                        format!("{} is no day", item.value),
+                        format!("write one of {}", DAYS.join(", ")),
+                    )
+                };
                 if let Some(day) = days.get_mut(place.ok_or_else(wrong)?) {
                     *day = true;
                 }
@@ -223,7 +236,10 @@ fn minute(at: &At<'_>) -> Result<u32, PolicyError> {
         Some(hours * 60 + minutes).filter(|all| minutes < 60 && *all <= MINUTES_A_DAY)
     };
     parsed().ok_or_else(|| {
-        at.error(format!("{} is no time of the day", at.value), "write hours and minutes such as \"22:00\", UTC")
+        at.error(
+            format!("{} is no time of the day", at.value),
+            "write hours and minutes such as \"22:00\", UTC",
+        )
     })
 }
 
@@ -267,7 +283,10 @@ mod tests {
             (json!({ "minAgeSeconds": -1 }), "minAgeSeconds"),
             (json!({ "windows": [{ "from": "22:00" }] }), "windows[0].to"),
             (json!({ "windows": [{ "from": "24:01", "to": "06:00" }] }), "windows[0].from"),
-            (json!({ "windows": [{ "days": ["Caturday"], "from": "22:00", "to": "06:00" }] }), "windows[0].days[0]"),
+            (
+                json!({ "windows": [{ "days": ["Caturday"], "from": "22:00", "to": "06:00" }] }),
+                "windows[0].days[0]",
+            ),
             (json!({ "canarySeconds": "10m" }), "canarySeconds"),
         ] {
             assert!(of(&wrong).unwrap_err().starts_with(place), "{wrong}");
@@ -279,7 +298,8 @@ mod tests {
         // 2026-11-21 was a Saturday.
         let saturday = 20_778 * DAY_SECONDS;
         let hour = |day: u64, hour: u64| saturday + day * DAY_SECONDS + hour * 3600;
-        let night = Window { days: [false, false, false, false, false, true, false], from: 22 * 60, to: 6 * 60 };
+        let night =
+            Window { days: [false, false, false, false, false, true, false], from: 22 * 60, to: 6 * 60 };
         for (at, want) in [
             (hour(0, 21), false),
             (hour(0, 22), true),
@@ -295,7 +315,9 @@ mod tests {
         let whole = Window { days: [true; 7], from: 0, to: 0 };
         assert!((0..24).all(|at| whole.is_open(hour(2, at))));
         let updates = Updates { windows: vec![noon], ..Updates::default() };
-        assert!(Updates::default().is_open(0) && !updates.is_open(hour(0, 1)) && updates.is_open(hour(0, 12)));
+        assert!(
+            Updates::default().is_open(0) && !updates.is_open(hour(0, 1)) && updates.is_open(hour(0, 12))
+        );
     }
 
     #[test]

@@ -121,7 +121,11 @@ fn accounts_may_what_they_need_and_agents_nothing() -> Result<()> {
         let told = granted(&helm.rendered(NAMESPACE, &[asks])?.remove(0))?;
         let own = told.iter().filter(|(who, ..)| who.contains("recommender-updater"));
         let own: Vec<String> = own.map(|(_, what, verbs)| format!("{what} {verbs}")).collect();
-        let found: Vec<&str> = own.iter().map(String::as_str).filter(|of| !of.ends_with(" get") && !of.ends_with(" list")).collect();
+        let found: Vec<&str> = own
+            .iter()
+            .map(String::as_str)
+            .filter(|of| !of.ends_with(" get") && !of.ends_with(" list"))
+            .collect();
         assert_eq!(found, writes, "{mode}");
         assert_eq!(own.is_empty(), mode == "off", "{mode}");
         assert!(mode == "off" || own.contains(&"/configmaps get".to_owned()), "{own:?}");
