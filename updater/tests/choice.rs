@@ -1,5 +1,7 @@
 //! Suite `unit`: which pod of a workload is changed, how, and why others are not: one table of facts.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
+
 use std::collections::BTreeMap;
 
 use evenkeel_model::panic::Panic;
@@ -124,12 +126,14 @@ fn resized(workload: &mut Workload, stage: Stage, at: u64, resizing: Resizing) {
 }
 
 type Change = fn(&mut Workload);
+/// What it is, the workload, whether there is room in place and anywhere, what is done, and why the rest is not.
+type Row<'a> = (&'a str, Change, (bool, bool), &'a [&'a str], &'a [Reason]);
 
 #[test]
 fn a_table_of_choices() {
     let always = |w: &mut Workload| w.updates.evict = Evict::Always;
     let one_by_one = [Reason::Budget];
-    let table: &[(&str, Change, (bool, bool), &[&str], &[Reason])] = &[
+    let table: &[Row<'_>] = &[
         ("a raise, one at a time", |_| {}, (true, true), &["resize a"], &one_by_one),
         (
             "more at a time",
@@ -287,7 +291,7 @@ fn a_table_of_choices() {
                 w.pods.iter_mut().for_each(|pod| {
                     pod.class = QosClass::BestEffort;
                     pod.sizes = main_of(Size::default(), Size::default());
-                })
+                });
             },
             (true, true),
             &[],
@@ -311,7 +315,7 @@ fn a_table_of_choices() {
             |w| {
                 w.pods.iter_mut().for_each(|pod| {
                     pod.containers.get_mut("main").unwrap().restarts = [true, false];
-                })
+                });
             },
             (true, true),
             &[],
