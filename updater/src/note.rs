@@ -226,7 +226,7 @@ mod tests {
         assert!(text.contains(r#""target":{"main":{"cpu":"2/3","memory":"64Mi/-"}}"#), "{text}");
         assert_eq!(Note::read(&text), Some(note.clone()));
         let given_up = note.at_stage(Stage::GivenUp, 9, "no room");
-        assert_eq!((given_up.tries, given_up.holds()), (1, note.before.clone()));
+        assert_eq!((given_up.tries, given_up.holds()), (1, note.before));
         // A limit that was added stays.
         let before = sizes(150, None);
         assert_eq!(Note { before, ..given_up.clone() }.holds(), sizes(150, Some(3000)));
