@@ -227,7 +227,7 @@ async fn what_can_never_be_is_given_up_or_evicted_where_the_policy_lets_it() {
         cluster(&api, &["w0-x"]);
         webhook(&api);
         api.fate("shop", "w0-x", Some(Fate::Infeasible));
-        let (running, ..) = started(dir.path(), &api, |_| {}).await;
+        let (running, ..) = started(dir.path(), &api, |config| config.kubernetes.events = true).await;
         policy(&running, json!({ "evict": evict })).await;
         if evicted {
             let is_ending =
@@ -240,6 +240,13 @@ async fn what_can_never_be_is_given_up_or_evicted_where_the_policy_lets_it() {
             until(|| async { (cpu(&api, "w0-x") == "100m").then_some(()) }).await;
             let told = refused(&running, "BackOff").await;
             assert!(told["why"].as_str().unwrap().contains("infeasible"), "{told}");
+            until(|| async {
+                let all = api.everything();
+                let is_told =
+                    |object: &Value| object["reason"] == "LeftAloneByUpdater" && object["type"] == "Warning";
+                all.values().any(is_told).then_some(())
+            })
+            .await;
             assert_eq!((resizes(&api), api.asked_for("/eviction").len()), (2, 0), "{evict}");
         }
         running.stop().await;

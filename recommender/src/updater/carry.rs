@@ -7,7 +7,7 @@ use evenkeel_kubernetes::PodAt;
 use evenkeel_kubernetes::objects::{PodEvent, Refused};
 use evenkeel_rightsizing::Resource;
 use evenkeel_updater::note::quantity;
-use evenkeel_updater::{Action, Deed, Kept, Note, Pod, Size, Sizes, Stage, Two, Workload};
+use evenkeel_updater::{Action, Deed, Kept, Note, Pod, Reason, Refusal, Size, Sizes, Stage, Two, Workload};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tracing::{debug, info, warn};
@@ -232,6 +232,59 @@ async fn say(updater: &Updater, context: &Context, action: &Action) {
     };
     if let Err(error) = updater.api.tell(&event).await {
         warn!(%error, "an Event of a step was not written");
+    }
+}
+
+/// Events of pods that are left alone, in one pass.
+const MOST_EVENTS: usize = 10;
+
+/// Tells which pods are left alone from now on: in the log, and as Events of those that somebody should look at.
+pub(super) async fn say_left(updater: &Updater, context: &Context, all: &[Workload], new: &[Refusal]) {
+    let needs_somebody = |reason| {
+        use Reason::{
+            AdmissionUnproven, BackOff, CanaryWorse, ChangedByOthers, ClassWouldChange, NoRoom, Unsupported,
+        };
+        matches!(
+            reason,
+            AdmissionUnproven
+                | BackOff
+                | CanaryWorse
+                | ChangedByOthers
+                | ClassWouldChange
+                | NoRoom
+                | Unsupported
+        )
+    };
+    let (mut told, usec) = (0, context.engine.now_usec());
+    for refusal in new {
+        let Refusal { namespace, workload, pod, policy, why, reason } = refusal;
+        let word = reason.as_str();
+        info!(namespace, workload, pod, reason = word, why, "a pod that runs is left as it is");
+        let of = all.iter().filter(|of| of.namespace == *namespace && of.name == *workload);
+        let found = of.flat_map(|of| &of.pods).find(|of| of.name == *pod);
+        let Some(found) = found.filter(|_| needs_somebody(*reason) && told < MOST_EVENTS) else { continue };
+        if !context.config.now().kubernetes.events {
+            continue;
+        }
+        told += 1;
+        let event = PodEvent {
+            namespace: namespace.clone(),
+            pod: pod.clone(),
+            uid: found.uid.clone(),
+            container: None,
+            by: "evenkeel.dev/updater",
+            node: found.node.clone(),
+            reason: "LeftAloneByUpdater",
+            action: "Resize",
+            is_warning: true,
+            note: format!("{word}: {why} (policy {policy})"),
+            at: time(usec),
+            number: usec + told as u64,
+        };
+        if let Err(error) = updater.api.tell(&event).await {
+            warn!(%error, "an Event of a pod that is left alone was not written");
+            return;
+        }
     }
 }
 

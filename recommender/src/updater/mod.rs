@@ -131,7 +131,7 @@ async fn pass(
     passes: &mut Passes,
 ) -> Result<(), Refused> {
     // Before it is known which pods belong together, nothing is decided.
-    if followed.grouped().is_none() || followed.snapshot(None).is_err() {
+    if followed.grouped().is_none() {
         return Ok(());
     }
     let panic = panic_of(context);
@@ -149,6 +149,10 @@ async fn pass(
         due.extend(wishes.keys().cloned());
     }
     let due = turn(due, &mut passes.after);
+    // Nor before the simulator knows the cluster.
+    if !due.is_empty() && followed.snapshot(None).is_err() {
+        return Ok(());
+    }
     let (mut all, mut set_at) = (Vec::new(), None);
     let view = followed.view();
     // While nothing is changed, nothing is asked for.
@@ -191,11 +195,8 @@ async fn pass(
     }
     let there: BTreeSet<String> =
         wishes.into_keys().filter(|of| panic != Panic::Freeze && !due.contains(of)).collect();
-    for refusal in updater.told.passed(refusals, &there) {
-        let (reason, why) = (refusal.reason.as_str(), &refusal.why);
-        let (namespace, workload, pod) = (&refusal.namespace, &refusal.workload, &refusal.pod);
-        info!(namespace, workload, pod, reason, why, "a pod that runs is left as it is");
-    }
+    let new = updater.told.passed(refusals, &there);
+    carry::say_left(updater, context, &all, &new).await;
     passes.pause = carry::out(updater, context, &all, actions, &mut passes.kept).await;
     if passes.pause.is_none() {
         updater.trouble(None);

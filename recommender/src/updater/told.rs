@@ -86,6 +86,15 @@ impl Told {
     pub(super) fn step(&self, action: &Action, came: Came, error: &str, time_usec: u64) {
         let mut inner = self.inner();
         *inner.counts.entry((action.deed.as_str(), came)).or_default() += 1;
+        // What would be done is told once for as long as nobody does it.
+        let is_same =
+            |of: &v1::PodUpdate| of.uid == action.uid && of.outcome == came.as_str() && of.why == action.why;
+        if came == Came::DryRun
+            && let Some(known) = inner.steps.iter_mut().find(|of| is_same(of))
+        {
+            known.time_usec = time_usec;
+            return;
+        }
         if inner.steps.len() >= MOST {
             inner.steps.pop_front();
         }
