@@ -67,8 +67,10 @@ struct Running {
     asked_at: u64,
     ready_at: u64,
     ends_at: Option<u64>,
-    /// Since when it has what it has; for what is measured.
+    /// Less memory kills it.
     is_bad: bool,
+    /// Its node never does what is asked for.
+    is_hopeless: bool,
 }
 
 struct World {
@@ -238,6 +240,7 @@ impl World {
             ready_at,
             ends_at: None,
             is_bad: chance.one_in(3),
+            is_hopeless: chance.one_in(8),
         });
     }
 
@@ -353,7 +356,7 @@ impl World {
                         action = action.why
                     );
                     running.pod.sizes = after;
-                    running.fate = fate;
+                    running.fate = if running.is_hopeless { Fate::Never } else { fate };
                     running.asked_at = now;
                     node(running, now);
                 }
@@ -370,7 +373,8 @@ impl World {
     fn fate(&mut self) -> Fate {
         let seconds = self.chance.below(900);
         match self.chance.below(if self.is_calm { 40 } else { 12 }) {
-            0 => Fate::Defers(seconds),
+            // Some for ever.
+            0 => Fate::Defers(if seconds < 300 { u64::from(u32::MAX) } else { seconds }),
             1 => Fate::Fails(seconds),
             2 => Fate::Never,
             3 => Fate::Silent,
