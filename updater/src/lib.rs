@@ -2,10 +2,10 @@
 //! clock, network, randomness or log.
 //!
 //! [`facts`] is what is known of pods and what they should request, [`note`] what a step leaves on its pod, so that whoever leads next goes on
-//! from it, [`plan`] which steps are taken now and why the others are not. Not owned: asking the API server, and measuring.
+//! from it, [`mod@plan`] which steps are taken now and why the others are not. Not owned: asking the API server, and measuring.
 //!
 //! What is not done is as much an answer as what is: each workload or pod that is left alone though its requests differ has a
-//! [`Refusal`](plan::Refusal).
+//! [`Refusal`].
 
 mod canary;
 pub mod facts;
