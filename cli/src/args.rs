@@ -131,6 +131,7 @@ pub(crate) enum Command {
     Ca(commands::ca::CaCommand),
     Audit(commands::audit::AuditArgs),
     Namespaces(commands::namespaces::NamespacesArgs),
+    Updates(commands::updates::UpdatesArgs),
     Report(commands::report::ReportArgs),
     Dashboard(commands::dashboard::DashboardArgs),
     Doctor(commands::doctor::DoctorArgs),

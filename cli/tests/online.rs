@@ -365,6 +365,14 @@ fn usage_and_nodes() {
 }
 
 #[test]
+fn updates_are_steps_and_what_is_left_alone() {
+    insta::assert_snapshot!("updates_table", ask(&["updates"]).out);
+    let json = ask(&["updates", "shop/web-a-x", "-o", "json"]).json();
+    assert_eq!((&json["mode"], &json["steps"][0]["inputs"]["evict"]), (&json!("on"), &json!("never")));
+    assert_eq!(json["leftAlone"][0]["reason"], "Rollout");
+}
+
+#[test]
 fn admission_answers_with_the_exit_status() {
     let dir = tempfile::tempdir().unwrap();
     let pod = |name: &str| {

@@ -14,6 +14,7 @@ pub mod objects;
 mod pods;
 mod review;
 mod session;
+mod updates;
 mod view;
 mod watch;
 
@@ -24,5 +25,6 @@ pub use kubeconfig::{Caller, Choice, caller};
 pub use pods::Placed;
 pub use review::{Act, Reviewed, User};
 pub use session::{ListError, Session, TlsFiles};
+pub use updates::{PodAt, RESIZE};
 pub use view::{Bounds, Group, Live, NodePods, Placement, View};
 pub use watch::{Counts, KindStatus, Pace, State, Watching};

@@ -369,6 +369,7 @@ async fn checkpoints_and_events_are_written_and_written_again() {
         );
     }
     let event = PodEvent {
+        by: "evenkeel.dev/agent",
         namespace: namespace.clone(),
         pod: "web-1".into(),
         uid: "00000000-0000-4000-8000-000000000001".into(),

@@ -164,7 +164,7 @@ fn word(context: &Context, key: &StreamKey) -> v1::Overlay {
 }
 
 /// Whether a running container is to be given this.
-fn is_meant(r: &v1::Recommendation, acting: &ActingSection) -> bool {
+pub(crate) fn is_meant(r: &v1::Recommendation, acting: &ActingSection) -> bool {
     r.mode == "auto"
         && r.request.is_some()
         && evidence(r).seconds() >= acting.min_span.get().as_secs()

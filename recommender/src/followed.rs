@@ -63,6 +63,11 @@ impl Followed {
         (cluster == self.cluster).then(|| self.watching.view())
     }
 
+    /// Its objects.
+    pub(crate) fn view(&self) -> &View {
+        self.watching.view()
+    }
+
     /// Its objects, once it is known which pods belong together.
     pub(crate) fn grouped(&self) -> Option<&View> {
         let status = self.status();

@@ -198,7 +198,7 @@ async fn adopt(context: &Context, note: &str, leader: &str) {
     let config = context.config.now();
     let now = context.engine.state().read().panic.clone();
     let is_same = now.on == switch.is_on() && (!now.on || now.revert == (switch == Panic::Revert));
-    if is_same || panic::held(config.panic, &config.panic_file).is_some() {
+    if is_same || context.readiness.panic_held(&config).is_some() {
         return;
     }
     // It is none of this one's own flag or file, which would take it back.

@@ -4,7 +4,7 @@
 //! allocated (`allocated`), the answers made of the state ([`recommend`] and `capacity`), what nodes are told (`acting`), the
 //! interfaces ([`api`]), the pages (`dashboard`), the configuration ([`config`]), who asks and what they may ([`identity`]), the certificate authority of
 //! those without another ([`authority`]), the record of changes (`audit`), where it listens (`listen`), a Kubernetes cluster
-//! that is followed (`followed`), objects of it that ask for recommendations (`objects`), Events of its pods (`events`), whether this one leads (`leading`), reading the configuration again (`reload`). Not owned: what is kept and how it becomes durable (`evenkeel_store`), the rules (`evenkeel_rightsizing`,
+//! that is followed (`followed`), objects of it that ask for recommendations (`objects`), Events of its pods (`events`), pods of it that are changed (`updater`), whether this one leads (`leading`), reading the configuration again (`reload`). Not owned: what is kept and how it becomes durable (`evenkeel_store`), the rules (`evenkeel_rightsizing`,
 //! `evenkeel_capacity`), the wire format and its codec (`evenkeel_proto`).
 
 pub(crate) mod acting;
@@ -28,4 +28,5 @@ pub mod recommend;
 mod reload;
 pub mod serve;
 mod turns;
+pub(crate) mod updater;
 pub mod webhook;

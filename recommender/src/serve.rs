@@ -51,8 +51,10 @@ use crate::leading::Leading;
 use crate::listen::{Gates, Listeners};
 use crate::objects::Objects;
 use crate::policy::panic;
+use crate::policy::panic_map::PanicMap;
 use crate::recommend::stored::Stored;
 use crate::reload::{InFiles, reload_at};
+use crate::updater::Updater;
 
 /// Silent clients are probed this often, so that a node that lost its power does not stay connected.
 const KEEPALIVE: Duration = Duration::from_secs(20);
@@ -199,7 +201,14 @@ impl Recommender {
         let events = Events::open(&config.kubernetes).await;
         let events = events.context("no Events to the Kubernetes cluster (kubernetes.events)")?;
         let readiness = readiness.with_kubernetes(kubernetes).with_followed(followed).with_objects(objects);
-        let readiness = readiness.with_events(events).with_leading(Arc::clone(&leading));
+        let updater = Updater::open(&config.kubernetes).await;
+        let updater = updater.context("no changes of the Kubernetes cluster's pods (kubernetes.updater)")?;
+        let panic_map = PanicMap::open(&config.kubernetes).await;
+        let panic_map =
+            panic_map.context("no ConfigMap of the panic switch (kubernetes.panic_map)")?.map(Arc::new);
+        let readiness = readiness.with_panic_map(panic_map);
+        let readiness =
+            readiness.with_events(events).with_updater(updater).with_leading(Arc::clone(&leading));
         let readiness = Arc::new(readiness);
         let stored = Arc::new(Stored::open(config.state_dir.join("recommendations")));
         let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored), clock.clone());
@@ -243,6 +252,11 @@ impl Recommender {
         let watching = tokio::spawn(crate::capacity::watch::run(context.clone(), stopped.clone()));
         let recommending = tokio::spawn(crate::objects::run(context.clone(), stopped.clone()));
         let telling = tokio::spawn(crate::events::run(context.clone(), stopped.clone()));
+        if let Some(map) = readiness.panic_map().cloned() {
+            let stopped = stopped.clone();
+            tokio::spawn(async move { map.run(stopped).await });
+        }
+        let updating = tokio::spawn(crate::updater::run(context.clone(), stopped.clone()));
         let lead = tokio::spawn(crate::leading::run(context.clone(), stopped.clone()));
         site.open(context.clone());
         ingestion.open(Ingestion::new(
@@ -292,6 +306,7 @@ impl Recommender {
         watching.abort();
         recommending.abort();
         telling.abort();
+        updating.abort();
         lead.abort();
         looking.abort();
         auditing.abort();
@@ -382,7 +397,7 @@ async fn background(context: &Context, stopped: &watch::Receiver<bool>) -> anyho
     /// Sets the switch where flag or file say so.
     async fn look_at_switch(context: &Context, told: &mut Option<(bool, String)>) {
         let config = context.config.now();
-        let held = panic::held(config.panic, &config.panic_file);
+        let held = context.readiness.panic_held(&config);
         let now = context.engine.state().read().panic.clone();
         let wanted = panic::wanted(&now, held);
         // What does not succeed at once is one change all the same.

@@ -55,7 +55,10 @@ fn the_definition_is_one_an_api_server_takes() {
 fn full() -> Value {
     json!({
         "target": { "matchLabels": { "app": "web" }, "matchExpressions": [{ "key": "tier", "operator": "In", "values": ["a"] }] },
-        "updatePolicy": { "mode": "auto" },
+        "updatePolicy": {
+            "mode": "auto", "evict": "oom", "minReplicas": 3, "maxUnavailable": "50%", "tolerance": { "up": 0.1, "down": 0.3 },
+            "minAgeSeconds": 60, "windows": [{ "days": ["Sat"], "from": "22:00", "to": "06:00" }], "canarySeconds": 300,
+        },
         "resourcesPolicy": { "limits": "keep", "containers": [
             { "name": "*", "mode": "auto", "requests": { "cpu": { "min": "50m", "max": 2 }, "memory": { "min": "64Mi", "max": "1Gi" } } },
         ]},
@@ -67,12 +70,14 @@ fn full() -> Value {
 }
 
 /// Places of a spec where fields are, each with how it is reached in the schema.
-const PLACES: [(&str, &str); 11] = [
+const PLACES: [(&str, &str); 13] = [
     ("/spec", "spec"),
     ("/spec/target", "spec.target"),
     ("/spec/target/matchExpressions/0", "spec.target.matchExpressions.[]"),
     ("/spec/targetRef", "spec.targetRef"),
     ("/spec/updatePolicy", "spec.updatePolicy"),
+    ("/spec/updatePolicy/tolerance", "spec.updatePolicy.tolerance"),
+    ("/spec/updatePolicy/windows/0", "spec.updatePolicy.windows.[]"),
     ("/spec/resourcesPolicy", "spec.resourcesPolicy"),
     ("/spec/resourcesPolicy/containers/0", "spec.resourcesPolicy.containers.[]"),
     ("/spec/resourcesPolicy/containers/0/requests", "spec.resourcesPolicy.containers.[].requests"),
@@ -170,6 +175,13 @@ fn objects_are_right_and_wrong_for_both() {
         (json!({ "target": {}, "updatePolicy": { "mode": "off" } }), true, true),
         (with("/updatePolicy/mode", json!("off")), false, false),
         (with("/initialResourcesPolicy", json!("sometimes")), false, false),
+        (with("/updatePolicy/evict", json!("now")), false, false),
+        (with("/updatePolicy/minReplicas", json!(0)), false, false),
+        (with("/updatePolicy/maxUnavailable", json!(2)), true, true),
+        (with("/updatePolicy/maxUnavailable", json!("some")), true, false),
+        (with("/updatePolicy/tolerance/up", json!(0)), false, false),
+        (with("/updatePolicy/windows/0/from", json!("25:00")), true, false),
+        (with("/updatePolicy/windows/0/days", json!(["Caturday"])), false, false),
         (with("/rule", json!("median")), false, true),
         (with("/goals/cpu/over", json!(0)), false, false),
         (with("/goals/cpu/over", json!(1.01)), false, false),

@@ -331,8 +331,12 @@ async fn a_cluster_without_the_kind_is_left_alone() {
         (known("VerticalPodAutoscaler", 0) && known("VerticalPodAutoscaler.evenkeel.dev", 1)).then_some(())
     })
     .await;
-    let text = http(running.http, "GET", "/readyz?verbose", "").await.1;
-    assert!(text.contains("objects: ok"), "{text}");
+    // It is not known before the first answer, either.
+    until(|| async {
+        let text = http(running.http, "GET", "/readyz?verbose", "").await.1;
+        text.contains("objects: ok").then_some(())
+    })
+    .await;
     assert_eq!(http(running.http, "GET", "/readyz", "").await.0, 200);
     assert_eq!(api.asked_for(AUTOSCALERS).len(), 1);
     running.stop().await;

@@ -9,11 +9,11 @@ use evenkeel_tests::{machine, places};
 use serde_json::Value;
 
 /// Crates that decide and never do I/O, and all they may use of the outside.
-const PURE: [&str; 5] = ["model", "qos", "rightsizing", "capacity", "dashboard"];
+const PURE: [&str; 6] = ["model", "qos", "rightsizing", "capacity", "dashboard", "updater"];
 const PURE_MAY_USE: [&str; 6] =
     ["maud", "serde", "serde-saphyr", "serde_json", "serde_path_to_error", "thiserror"];
 /// What each library may depend on of ours. Programs may depend on every library.
-const LIBRARIES: [(&str, &[&str]); 15] = [
+const LIBRARIES: [(&str, &[&str]); 16] = [
     ("model", &[]),
     ("log", &[]),
     ("net", &[]),
@@ -28,6 +28,7 @@ const LIBRARIES: [(&str, &[&str]); 15] = [
     ("manual", &[]),
     ("enforce", &["model", "qos", "host", "log"]),
     ("store", &["model", "settings", "rightsizing", "log", "proto"]),
+    ("updater", &["model", "qos", "rightsizing"]),
     ("webhook", &["model", "net", "proto"]),
 ];
 /// What the crate that writes to the kernel must not have, also not through another one: a network, an async runtime, the

@@ -29,6 +29,7 @@ pub(crate) mod status;
 pub(crate) mod support;
 pub(crate) mod top;
 pub(crate) mod uninstall;
+pub(crate) mod updates;
 pub(crate) mod usage;
 pub(crate) mod version;
 
@@ -84,6 +85,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Ca(command) => block_on(ca::run(&command, &recommender, &output)),
         Command::Nodes(args) => block_on(nodes::run(&args, &recommender, &output)),
         Command::Namespaces(args) => block_on(namespaces::run(&args, &recommender, &output)),
+        Command::Updates(args) => block_on(updates::run(&args, &recommender, &output)),
         Command::Report(args) => block_on(report::run(&args, &peers, &output)),
         Command::Doctor(args) => block_on(doctor::run(&args, &peers, &output)),
         Command::Dashboard(args) => dashboard::run(&args, &recommender),

@@ -697,6 +697,31 @@ impl RecommenderService for Recommender {
         Ok(Response::new(ListEventsResponse { events: vec![event] }))
     }
 
+    async fn list_updates(&self, _: Request<ListUpdatesRequest>) -> Answer<ListUpdatesResponse> {
+        let step = PodUpdate {
+            time_usec: 1_795_225_427_000_000,
+            namespace: "shop".into(),
+            workload: "deployment/web".into(),
+            policy: "shop/web".into(),
+            pod: "web-a-x".into(),
+            deed: "resize".into(),
+            reason: "Raise".into(),
+            why: "main: cpu 100m/- to 300m/-".into(),
+            outcome: "done".into(),
+            inputs: [("evict".to_owned(), "never".to_owned())].into(),
+            ..PodUpdate::default()
+        };
+        let left = PodLeftAlone {
+            namespace: "shop".into(),
+            workload: "deployment/db".into(),
+            reason: "Rollout".into(),
+            why: "a roll-out is under way".into(),
+            ..PodLeftAlone::default()
+        };
+        let steps = vec![step];
+        Ok(Response::new(ListUpdatesResponse { mode: "on".into(), passes: 9, steps, left_alone: vec![left] }))
+    }
+
     async fn set_panic(&self, r: Request<SetPanicRequest>) -> Answer<SetPanicResponse> {
         let SetPanicRequest { on, revert, .. } = r.into_inner();
         Ok(Response::new(SetPanicResponse { on, revert }))

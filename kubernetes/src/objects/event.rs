@@ -8,8 +8,6 @@ use crate::kinds::Kind;
 
 /// The kind.
 static EVENTS: &Kind = &Kind { name: "Event", path: "/apis/events.k8s.io/v1/events", metadata_only: false };
-/// Who makes them.
-const CONTROLLER: &str = "evenkeel.dev/agent";
 /// Longest note, bytes.
 const MOST_NOTE: usize = 1024;
 /// Longest part of a pod's name in that of its event: with a dot and sixteen digits it is a name.
@@ -26,6 +24,8 @@ pub struct PodEvent {
     pub uid: String,
     /// The container, where it is about one.
     pub container: Option<String>,
+    /// Who did or saw it, such as `evenkeel.dev/agent`.
+    pub by: &'static str,
     /// The node on which it happened.
     pub node: String,
     /// What happened, in a word.
@@ -66,7 +66,7 @@ impl PodEvent {
         json!({
             "apiVersion": "events.k8s.io/v1", "kind": "Event",
             "metadata": { "name": self.name(), "namespace": self.namespace },
-            "eventTime": self.at, "reportingController": CONTROLLER, "reportingInstance": cut(&self.node, 128),
+            "eventTime": self.at, "reportingController": self.by, "reportingInstance": cut(&self.node, 128),
             "action": self.action, "reason": self.reason, "regarding": regarding, "note": cut(&self.note, MOST_NOTE),
             "type": if self.is_warning { "Warning" } else { "Normal" },
         })
@@ -103,6 +103,7 @@ mod tests {
             pod: format!("{}-é", "p".repeat(235)),
             uid: "u".into(),
             container: Some("main".into()),
+            by: "evenkeel.dev/agent",
             node: "node-1".into(),
             reason: "OOMKill",
             action: "Kill",

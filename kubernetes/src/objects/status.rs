@@ -118,8 +118,8 @@ const KNOWN: [&str; 7] = [
     NOT_HONOURED,
 ];
 /// Conditions of Evenkeel's own objects.
-pub const OWN_CONDITIONS: [&str; 6] =
-    ["ConfigUnsupported", "Conflict", "Evaluated", "InForce", "RecommendationProvided", "Selects"];
+pub const OWN_CONDITIONS: [&str; 7] =
+    ["ConfigUnsupported", "Conflict", "Evaluated", "InForce", "RecommendationProvided", "Selects", "Updated"];
 /// The condition that names fields which change nothing.
 const NOT_HONOURED: &str = "evenkeel.dev/NotHonoured";
 const NO_PODS: (&str, &str) = ("NoPodsMatched", "No pods match this VPA object");

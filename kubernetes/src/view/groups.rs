@@ -1,7 +1,9 @@
 //! Pods by the controller at their top, and by their labels.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use evenkeel_capacity::object::{Pod, PodStatus};
 use evenkeel_model::selector::Selector;
 
 use super::View;
@@ -57,6 +59,25 @@ impl View {
             }
         }
         group
+    }
+
+    /// What each pod of a namespace that has not ended asks for, with the controller at its top; those without one are left out.
+    #[must_use]
+    pub fn asked(&self, namespace: &str) -> Vec<(String, Arc<Pod>)> {
+        let inner = self.read();
+        let pods = inner.pods.of(namespace).filter(|(_, one)| !one.has_ended);
+        pods.filter_map(|(_, one)| Some((inner.top(namespace, one).found()?, Arc::clone(&one.common))))
+            .collect()
+    }
+
+    /// A pod as it would be made anew: without node, uid and status.
+    #[must_use]
+    pub fn manifest(&self, namespace: &str, name: &str) -> Option<Pod> {
+        let inner = self.read();
+        let mut pod = (*inner.pods.get(namespace, name)?.common).clone();
+        name.clone_into(&mut pod.metadata.name);
+        pod.status = PodStatus::default();
+        Some(pod)
     }
 
     /// Whether a controller is known to be made by another one, which is the one to name.

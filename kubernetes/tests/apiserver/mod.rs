@@ -6,6 +6,7 @@
 
 mod cel;
 pub(crate) mod definition;
+mod pods;
 pub(crate) mod recorded;
 mod refusal;
 mod rest;
@@ -55,6 +56,17 @@ pub(crate) enum Mood {
     Slow(Duration),
 }
 
+/// What a node makes of a resize.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It has no room now.
+    Deferred,
+    /// It never does it.
+    Infeasible,
+    /// It says nothing.
+    Silent,
+}
+
 /// Whose a token is.
 #[derive(Debug, Clone)]
 pub(crate) struct Account {
@@ -80,6 +92,8 @@ struct Known {
     storm: VecDeque<(u16, Option<u64>)>,
     /// The same of the next writes, but those of checkpoints.
     write_storm: VecDeque<(u16, Option<u64>)>,
+    /// What a node makes of resizes of a pod: nothing is at once in force.
+    fates: BTreeMap<(String, String), Fate>,
     /// What was asked for: method, path and parameters.
     asked_for: Vec<String>,
     /// Tokens and namespaces asked about.
@@ -111,6 +125,7 @@ impl ApiServer {
             watch_lasts: None,
             storm: VecDeque::new(),
             write_storm: VecDeque::new(),
+            fates: BTreeMap::new(),
             asked_for: Vec::new(),
             reviewed: Vec::new(),
             asked: Vec::new(),
@@ -203,6 +218,19 @@ impl ApiServer {
             "kind": "Pod", "apiVersion": "v1", "metadata": { "name": pod, "namespace": "evenkeel", "uid": uid },
             "spec": { "nodeName": node, "containers": [] },
         }));
+    }
+
+    /// What the node makes of the next resizes of a pod; without, they are in force at once.
+    pub(crate) fn fate(&self, namespace: &str, pod: &str, fate: Option<Fate>) {
+        let key = (namespace.to_owned(), pod.to_owned());
+        let mut known = self.known.lock().unwrap();
+        match fate {
+            Some(fate) => drop(known.fates.insert(key, fate)),
+            None => {
+                known.fates.remove(&key);
+                pods::grant(&mut known, &key);
+            }
+        }
     }
 
     /// Makes or changes an object; how it is then.

@@ -13,15 +13,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use serde_json::{Value, json};
 
-use super::Known;
 use super::definition::Definition;
 use super::refusal::{self, after, bad, conflict, exists, list_gone, not_found, page_gone};
 use super::select::Select;
 use super::store::{Frozen, Key, Store};
 use super::watches;
+use super::{Known, pods};
 
 /// Group, plural and kind of what is served.
-const KINDS: [(&str, &str, &str); 38] = [
+const KINDS: [(&str, &str, &str); 40] = [
     ("", "nodes", "Node"),
     ("", "pods", "Pod"),
     ("", "namespaces", "Namespace"),
@@ -60,6 +60,8 @@ const KINDS: [(&str, &str, &str); 38] = [
     ("autoscaling.k8s.io", "verticalpodautoscalercheckpoints", "VerticalPodAutoscalerCheckpoint"),
     ("evenkeel.dev", "verticalpodautoscalers", "VerticalPodAutoscaler"),
     ("argoproj.io", "rollouts", "Rollout"),
+    ("autoscaling", "horizontalpodautoscalers", "HorizontalPodAutoscaler"),
+    ("discovery.k8s.io", "endpointslices", "EndpointSlice"),
 ];
 /// One more, in a group of its own.
 const BUDGET: (&str, &str, &str) = ("policy", "poddisruptionbudgets", "PodDisruptionBudget");
@@ -96,7 +98,7 @@ pub(crate) struct Named {
     pub(crate) plural: String,
     pub(crate) kind: &'static str,
     pub(crate) namespace: String,
-    name: String,
+    pub(crate) name: String,
     sub: String,
 }
 
@@ -162,7 +164,7 @@ impl Named {
         SCALED.contains(&&*self.plural)
     }
 
-    fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         (self.namespace.clone(), self.name.clone())
     }
 }
@@ -273,6 +275,13 @@ pub(crate) fn answer(known: &Arc<Mutex<Known>>, asked: &Asked) -> Response {
             _ => not_found(&named.group, &named.plural, &named.name),
         };
     }
+    if named.plural == "pods" && !named.name.is_empty() {
+        match (asked.method.as_str(), named.sub.as_str()) {
+            ("POST", "eviction") => return pods::evict(&mut locked, &named, asked),
+            ("PATCH", "resize") => return pods::resize(&mut locked, &named, asked),
+            _ => {}
+        }
+    }
     let store = &mut locked.store;
     match (asked.method.as_str(), named.name.is_empty()) {
         ("GET", true) if asked.parameter("watch") == "true" => {
@@ -312,7 +321,7 @@ fn scale(text: &str) -> Response {
     .into_response()
 }
 
-fn ok(status: StatusCode, text: String) -> Response {
+pub(crate) fn ok(status: StatusCode, text: String) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
@@ -582,7 +591,7 @@ fn over(named: &Named, old: Value, new: Value) -> Value {
 }
 
 /// RFC 7386.
-fn merge(target: &mut Value, patch: &Value) {
+pub(crate) fn merge(target: &mut Value, patch: &Value) {
     let Some(patch) = patch.as_object() else {
         *target = patch.clone();
         return;

@@ -245,6 +245,27 @@ pub(crate) fn namespace(namespace: &v1::Namespace) -> Value {
     })
 }
 
+/// What was done to pods that run, and which are left alone.
+pub(crate) fn updates(told: &v1::ListUpdatesResponse) -> Value {
+    let step = |of: &v1::PodUpdate| {
+        json!({
+            "timeUsec": of.time_usec, "namespace": of.namespace, "workload": of.workload, "policy": of.policy, "pod": of.pod,
+            "uid": of.uid, "node": of.node, "deed": of.deed, "reason": of.reason, "why": of.why, "outcome": of.outcome,
+            "error": of.error, "inputs": of.inputs,
+        })
+    };
+    let left = |of: &v1::PodLeftAlone| {
+        json!({
+            "namespace": of.namespace, "workload": of.workload, "policy": of.policy, "pod": of.pod, "reason": of.reason,
+            "why": of.why,
+        })
+    };
+    json!({
+        "mode": told.mode, "passes": told.passes, "steps": told.steps.iter().map(step).collect::<Vec<_>>(),
+        "leftAlone": told.left_alone.iter().map(left).collect::<Vec<_>>(),
+    })
+}
+
 fn allocated(sums: &v1::Allocated) -> Value {
     let resource = |sum: Option<v1::AllocatedResource>| {
         let sum = sum.unwrap_or_default();

@@ -27,6 +27,7 @@ use crate::recommend::usage::{self, Question};
 use crate::recommend::{Desk, kept, list, pod};
 use crate::serve::ended;
 use crate::turns::{NoTurn, Waiting};
+use crate::updater::told;
 
 /// Messages waiting for a watcher that does not read.
 const OUTBOX: usize = 64;
@@ -279,6 +280,14 @@ impl RecommenderService for Api {
         Ok(Response::new(v1::ListEventsResponse { events }))
     }
 
+    async fn list_updates(
+        &self,
+        request: Request<v1::ListUpdatesRequest>,
+    ) -> Result<Response<v1::ListUpdatesResponse>, Status> {
+        let v1::ListUpdatesRequest { namespace, pod } = request.into_inner();
+        Ok(Response::new(told::list(self.context()?, &namespace, &pod)))
+    }
+
     async fn set_panic(
         &self,
         request: Request<v1::SetPanicRequest>,
@@ -299,7 +308,7 @@ impl RecommenderService for Api {
         let switch = Panic::of(on, revert);
         let context = self.context()?;
         let config = context.config.now();
-        let held = panic::held(config.panic, &config.panic_file);
+        let held = context.readiness.panic_held(&config);
         if let Some(holder) = held.filter(|_| !on) {
             return Err(Status::failed_precondition(format!(
                 "the switch is held: {holder}; take that back first"

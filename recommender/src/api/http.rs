@@ -39,6 +39,7 @@ use crate::recommend::stored::Stored;
 use crate::recommend::usage::{self, Question};
 use crate::recommend::{Desk, kept, list, pod};
 use crate::turns::{NoTurn, Waiting};
+use crate::updater::told;
 
 /// Requests with large bodies at once; with serve.max_body, 2 MiB, they take 64 MiB. Small ones are as many as connections.
 const LARGE_BODIES: usize = 32;
@@ -168,6 +169,7 @@ impl Site {
             .route("/api/v1/nodes", get(nodes))
             .route("/api/v1/namespaces", get(namespaces))
             .route("/api/v1/events", get(events))
+            .route("/api/v1/updates", get(updates))
             .route("/api/v1/audit", get(super::audit::changes))
             .route("/metrics", get(exposition))
             .route("/healthz", get(|| async { "ok\n" }))
@@ -700,6 +702,19 @@ async fn events(From(site): From<Site>, request: Request) -> Result<Json, Proble
     let EventsQuery { node, limit } = parameters(&request)?;
     let found = site.ask("/api/v1/events", move |_, state| convert::events(state, &node, limit)).await?;
     Ok(Json(found.iter().map(convert::event).collect()))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct UpdatesQuery {
+    namespace: String,
+    pod: String,
+}
+
+async fn updates(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
+    let UpdatesQuery { namespace, pod } = parameters(&request)?;
+    let context = site.context("/api/v1/updates")?;
+    Ok(Json(convert::updates(&told::list(&context, &namespace, &pod))))
 }
 
 async fn exposition(From(site): From<Site>) -> Response {

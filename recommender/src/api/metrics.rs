@@ -9,11 +9,13 @@ use evenkeel_kubernetes::{KindStatus, State};
 use evenkeel_store::ingest::health::{Health, read};
 use evenkeel_store::state::State as Counted;
 use evenkeel_store::state::belief::Dropped;
+use evenkeel_updater::Reason;
 
 use super::Context;
 use crate::capacity::pool::Counters;
 use crate::capacity::watch::{Line, Unanswered};
 use crate::recommend::times::BOUNDS_USEC;
+use crate::updater::told::Came;
 
 pub(crate) use rows::rows;
 
@@ -133,6 +135,7 @@ pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, rows: &str)
     followed(&mut text, context);
     objects(&mut text, context);
     events(&mut text, context);
+    updater(&mut text, context);
     lead(&mut text, context);
     bounds(&mut text, context);
     own_cost(&mut text);
@@ -472,6 +475,25 @@ fn events(text: &mut Text, context: &Context) {
         counts.conditions_waiting,
     );
     text.count("kubernetes_conditions_written", "Conditions of pods written.", counts.conditions);
+}
+
+/// Changes of the Kubernetes cluster's pods.
+fn updater(text: &mut Text, context: &Context) {
+    let Some(updater) = context.readiness.updater() else { return };
+    let told = &updater.told;
+    text.count("updater_passes", "Times that pods which run were looked at.", told.passes());
+    for (deed, name, help) in [
+        ("resize", "updater_resizes", "Resizes of pods in place, by what came of them."),
+        ("evict", "updater_evictions", "Evictions of pods, by what came of them."),
+    ] {
+        let counts = Came::ALL.map(|came| (came.as_str(), told.counts(deed, came)));
+        text.by_label(Kind::Counter, name, help, "outcome", counts);
+    }
+    let refused = told.refused();
+    let left = Reason::ALL.iter().filter_map(|reason| Some((reason.as_str(), *refused.get(reason)?)));
+    let help =
+        "Pods and workloads that ask for something else than is recommended and are left alone, by reason.";
+    text.by_values(Kind::Gauge, "updater_left_alone", help, "reason", left);
 }
 
 /// Engines outside, all together.

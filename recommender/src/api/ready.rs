@@ -19,6 +19,9 @@ use crate::followed::Followed;
 use crate::identity::{Kubernetes, Tokens};
 use crate::leading::Leading;
 use crate::objects::Objects;
+use crate::policy::panic;
+use crate::policy::panic_map::PanicMap;
+use crate::updater::Updater;
 
 /// Where the process is in its life, and what of its surroundings should not stay as it is.
 #[derive(Debug)]
@@ -35,6 +38,8 @@ pub struct Readiness {
     followed: Option<Arc<Followed>>,
     objects: Option<Arc<Objects>>,
     events: Option<Arc<Events>>,
+    updater: Option<Arc<Updater>>,
+    panic_map: Option<Arc<PanicMap>>,
     leading: Arc<Leading>,
 }
 
@@ -104,7 +109,8 @@ impl Readiness {
     ) -> Self {
         let (replayed, stopping) = Default::default();
         let (insecure, served) = (config.plaintext(), Served::new(config));
-        let (kubernetes, followed, objects, events) = (None, None, None, None);
+        let (kubernetes, followed, objects, events, updater, panic_map) =
+            (None, None, None, None, None, None);
         let leading = Arc::default();
         Self {
             replayed,
@@ -119,6 +125,8 @@ impl Readiness {
             followed,
             objects,
             events,
+            updater,
+            panic_map,
             leading,
         }
     }
@@ -160,6 +168,34 @@ impl Readiness {
     /// Events that are written.
     pub(crate) fn events(&self) -> Option<&Arc<Events>> {
         self.events.as_ref()
+    }
+
+    /// The same with what changes its pods.
+    #[must_use]
+    pub(crate) fn with_updater(self, updater: Option<Arc<Updater>>) -> Self {
+        Self { updater, ..self }
+    }
+
+    /// What changes pods of the cluster that run.
+    pub(crate) fn updater(&self) -> Option<&Arc<Updater>> {
+        self.updater.as_ref()
+    }
+
+    /// The same with a ConfigMap that holds the panic switch.
+    #[must_use]
+    pub(crate) fn with_panic_map(self, panic_map: Option<Arc<PanicMap>>) -> Self {
+        Self { panic_map, ..self }
+    }
+
+    /// The ConfigMap that holds the panic switch.
+    pub(crate) fn panic_map(&self) -> Option<&Arc<PanicMap>> {
+        self.panic_map.as_ref()
+    }
+
+    /// Who holds the panic switch against calls: the reason to set, while somebody does.
+    pub(crate) fn panic_held(&self, config: &Config) -> Option<String> {
+        let by_map = || self.panic_map.as_ref().and_then(|map| map.held());
+        panic::held(config.panic, &config.panic_file).or_else(by_map)
     }
 
     /// The same with a Lease that says who leads.
@@ -253,7 +289,7 @@ impl Readiness {
         self.of_trust(now_usec).into_iter().filter_map(of).chain(own).collect()
     }
 
-    fn of_trust(&self, now_usec: u64) -> [Check; 10] {
+    fn of_trust(&self, now_usec: u64) -> [Check; 12] {
         let now = now_usec / 1_000_000;
         let check = |name, trouble: Option<String>| Check { name, trouble, needed: false };
         [
@@ -263,6 +299,8 @@ impl Readiness {
             check("view", self.followed.as_ref().and_then(|followed| followed.trouble())),
             check("objects", self.objects.as_ref().and_then(|objects| objects.trouble())),
             check("events", self.events.as_ref().and_then(|events| events.trouble())),
+            check("updater", self.updater.as_ref().and_then(|updater| updater.told_trouble())),
+            check("panic", self.panic_map.as_ref().and_then(|map| map.trouble())),
             check("lease", self.leading.trouble()),
             check("authority", self.authority().and_then(|authority| authority.trouble(now))),
             check("encryption", self.insecure.clone()),

@@ -7,7 +7,7 @@ use evenkeel_kubernetes::Source;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Span;
+use super::{Span, UpdaterSection};
 
 /// The Kubernetes cluster whose API server says whose a token is and what its users may.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -53,6 +53,11 @@ pub struct KubernetesSection {
     /// How long an answer holds before it is asked for again; a refusal, 10 s at most. Where the API server is silent, its last
     /// good answer holds on until the token ends, or for a day.
     pub answers_hold: Span,
+    /// A ConfigMap of this cluster, NAMESPACE/NAME, that holds the panic switch on while it has the key `panic` with anything but `false`; each
+    /// recommender reads it every 2 s. Empty = none.
+    pub panic_map: String,
+    /// What changes pods that run.
+    pub updater: UpdaterSection,
 }
 
 impl KubernetesSection {
@@ -97,6 +102,13 @@ impl KubernetesSection {
             "kubernetes.lease",
             "must be NAMESPACE/NAME of a Lease, or empty",
         );
+        let map = self.panic_map.split_once('/');
+        check(
+            self.panic_map.is_empty()
+                || map.is_some_and(|(namespace, name)| is_name(namespace) && is_name(name)),
+            "kubernetes.panic_map",
+            "must be NAMESPACE/NAME of a ConfigMap, or empty",
+        );
         check(!self.audience.is_empty(), "kubernetes.audience", "must not be empty");
         check(self.view || !self.recommend, "kubernetes.recommend", "needs kubernetes.view = true");
         check(self.view || !self.events, "kubernetes.events", "needs kubernetes.view = true");
@@ -111,6 +123,7 @@ impl KubernetesSection {
         let hour = Duration::from_secs(3600);
         let hold = within(self.answers_hold, Duration::from_secs(1), hour);
         check(hold, "kubernetes.answers_hold", "must be 1s to 1h");
+        found.extend(self.updater.problems(self.view));
         found
     }
 }
@@ -135,6 +148,8 @@ impl Default for KubernetesSection {
             timeout: Span::from_secs(3),
             // As long as the kubelet takes to give a pod a new token that it asked for.
             answers_hold: Span::from_secs(60),
+            panic_map: String::new(),
+            updater: UpdaterSection::default(),
         }
     }
 }
@@ -163,6 +178,7 @@ mod tests {
             (told(&|section| section.events = true), "kubernetes.events"),
             (told(&|section| section.lease = "evenkeel".into()), "kubernetes.lease"),
             (told(&|section| section.lease = "a/b/c".into()), "kubernetes.lease"),
+            (told(&|section| section.panic_map = "panic".into()), "kubernetes.panic_map"),
             (told(&|section| section.timeout = Span::from_secs(61)), "kubernetes.timeout"),
             (told(&|section| section.answers_hold = Span::from_millis(1)), "kubernetes.answers_hold"),
         ] {

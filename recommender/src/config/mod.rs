@@ -15,6 +15,7 @@ mod load;
 mod node_name;
 mod recommend;
 mod tls;
+mod updater;
 mod webhook;
 
 use std::collections::BTreeMap;
@@ -43,6 +44,7 @@ pub use load::{Sources, load};
 pub use node_name::NodeNameSection;
 pub use recommend::{GoalsSection, LimitRangeSection, Recommend, ScopeSection, TierSection};
 pub use tls::TlsSection;
+pub use updater::{UpdaterMode, UpdaterSection};
 pub use webhook::{WebhookMode, WebhookSection};
 
 /// Everything that can be configured.

@@ -114,6 +114,7 @@ impl Tally {
             other => format!("{} ({other})", decision.reason),
         };
         let event = PodEvent {
+            by: "evenkeel.dev/agent",
             namespace: namespace.to_owned(),
             pod: pod.to_owned(),
             uid,

@@ -46,7 +46,7 @@ impl Need {
 }
 
 /// By gRPC path.
-pub(crate) const METHODS: [(&str, Need); 28] = [
+pub(crate) const METHODS: [(&str, Need); 29] = [
     ("/evenkeel.v1.IngestService/Stream", Node),
     ("/evenkeel.v1.RecommenderService/RecommendPod", InNamespace(View)),
     ("/evenkeel.v1.RecommenderService/ListRecommendations", InNamespace(View)),
@@ -57,6 +57,7 @@ pub(crate) const METHODS: [(&str, Need); 28] = [
     ("/evenkeel.v1.RecommenderService/ListNodes", Everywhere(View)),
     ("/evenkeel.v1.RecommenderService/ListNamespaces", Everywhere(View)),
     ("/evenkeel.v1.RecommenderService/ListEvents", Everywhere(View)),
+    ("/evenkeel.v1.RecommenderService/ListUpdates", Everywhere(View)),
     ("/evenkeel.v1.RecommenderService/SetPanic", Everywhere(Panic)),
     ("/evenkeel.v1.PolicyService/List", InNamespace(View)),
     ("/evenkeel.v1.PolicyService/Get", InNamespace(View)),
@@ -79,7 +80,7 @@ pub(crate) const METHODS: [(&str, Need); 28] = [
 ];
 
 /// By HTTP method and route. `HEAD` is as `GET`.
-pub(crate) const ROUTES: [(&str, &str, Need); 21] = [
+pub(crate) const ROUTES: [(&str, &str, Need); 22] = [
     ("GET", "/healthz", Nothing),
     // Reasons are told to those who may see.
     ("GET", "/readyz", Nothing),
@@ -98,6 +99,7 @@ pub(crate) const ROUTES: [(&str, &str, Need); 21] = [
     ("GET", "/api/v1/nodes", Everywhere(View)),
     ("GET", "/api/v1/namespaces", Everywhere(View)),
     ("GET", "/api/v1/events", Everywhere(View)),
+    ("GET", "/api/v1/updates", Everywhere(View)),
     ("GET", "/api/v1/audit", InNamespace(View)),
     ("POST", "/api/v1/capacity", Everywhere(Simulate)),
     ("GET", "/api/v1/capacity/watched", Everywhere(View)),

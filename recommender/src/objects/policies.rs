@@ -133,6 +133,9 @@ pub(super) fn status(read: &Read, object: &Autoscaler, context: &Context, now: &
         ]),
     };
     let mut conditions = told["conditions"].as_array().cloned().unwrap_or_default();
+    if let (Ok(policy), Some(updater)) = (&read.policy, context.readiness.updater()) {
+        conditions.extend(updater.told.condition(&policy.key()));
+    }
     if let (Ok(_), Some(why)) = (&read.policy, &read.trouble) {
         conditions.push(condition("ConfigUnsupported", true, "TargetUnusable", why));
     }

@@ -9,6 +9,7 @@ pub mod bounds;
 mod cluster;
 mod files;
 pub mod panic;
+pub(crate) mod panic_map;
 mod set;
 pub mod status;
 mod store;

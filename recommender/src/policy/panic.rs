@@ -1,5 +1,5 @@
-//! Owns the one switch that stops every change, as far as it is set elsewhere than by a call: the flag (`panic`) and the
-//! file (`panic_file`). Both set the switch of the state, which is what everything looks at.
+//! Owns the one switch that stops every change, as far as it is set elsewhere than by a call: the flag (`panic`), the
+//! file (`panic_file`) and a ConfigMap (`panic_map`). They set the switch of the state, which is what everything looks at.
 //!
 //! A switch set by flag or file freezes, and goes off with it: its reason says which of them holds it. One set by a call
 //! stays until a call takes it back. While flag or file hold it, a call can have requests given back, and cannot switch it off.
@@ -14,6 +14,8 @@ use crate::audit::Object;
 
 const BY_FLAG: &str = "the configuration says panic = true";
 const BY_FILE: &str = "there is a file ";
+/// A ConfigMap says it (`panic_map`).
+pub(super) const BY_MAP: &str = "a ConfigMap says so: ";
 
 /// Who holds the switch against calls: the reason to set, while somebody does.
 pub fn held(flag: bool, file: &Path) -> Option<String> {
@@ -31,10 +33,10 @@ pub fn held(flag: bool, file: &Path) -> Option<String> {
 
 /// What the switch has to become: on with a reason, or off; nothing where it is right.
 pub fn wanted(now: &PanicSwitch, held: Option<String>) -> Option<(bool, String)> {
-    let ours = now.reason == BY_FLAG || now.reason.starts_with(BY_FILE);
+    let ours = now.reason == BY_FLAG || [BY_FILE, BY_MAP].iter().any(|by| now.reason.starts_with(by));
     match held {
         Some(reason) if !now.on || (ours && now.reason != reason) => Some((true, reason)),
-        None if now.on && ours => Some((false, "flag or file are gone".to_owned())),
+        None if now.on && ours => Some((false, "flag, file or ConfigMap are gone".to_owned())),
         _ => None,
     }
 }
@@ -76,6 +78,7 @@ mod tests {
             (switch(true, &by_file), Some(by_file.clone()), None),
             (switch(true, &by_file), None, Some(false)),
             (switch(true, BY_FLAG), None, Some(false)),
+            (switch(true, &format!("{BY_MAP}evenkeel/panic: true")), None, Some(false)),
             (switch(true, BY_FLAG), Some(by_file.clone()), Some(true)),
             (switch(true, "drill"), None, None),
             (switch(true, "drill"), Some(by_file), None),

@@ -190,6 +190,8 @@ pub(crate) struct Agent {
     pub(crate) allocatable: BTreeMap<String, String>,
     /// What a container uses at a moment, thousandths of a core and bytes; a quarter of a core and 64 MiB without.
     pub(crate) use_at: Option<UseAt>,
+    /// OOM kills in each container so far.
+    pub(crate) oom_kills: u64,
     /// CPU time of each container so far, microseconds.
     used: Vec<u64>,
 }
@@ -217,6 +219,7 @@ impl Agent {
             classes: (v1::QosClass::Unspecified, v1::QosClass::Unspecified),
             allocatable: BTreeMap::new(),
             use_at: None,
+            oom_kills: 0,
             used: Vec::new(),
         }
     }
@@ -259,7 +262,7 @@ impl Agent {
         self.time_usec += 1_000_000;
         let use_at = self.use_at.unwrap_or(|_, _| (250, 64 << 20));
         self.used.resize(self.images.len(), 0);
-        let (used, time_usec) = (&mut self.used, self.time_usec);
+        let (used, time_usec, oom_kills) = (&mut self.used, self.time_usec, self.oom_kills);
         let mut sample = |slot: usize| {
             let (milli, bytes) = use_at(slot, time_usec);
             used[slot] += milli * 1000;
@@ -267,6 +270,9 @@ impl Agent {
             sample.set(Field::CpuUsageUsec, used[slot]);
             sample.set(Field::MemoryWorkingSetBytes, bytes);
             sample.set(Field::Pids, 9);
+            if oom_kills > 0 {
+                sample.set(Field::OomKills, oom_kills);
+            }
             (slot as u32, sample)
         };
         let samples: Vec<_> = (0..self.images.len()).map(&mut sample).collect();

@@ -16,6 +16,7 @@ mod read;
 mod selector;
 #[cfg(test)]
 mod tests;
+pub mod update;
 
 use evenkeel_model::selector::{LabelSelector, Selector};
 use serde::{Deserialize, Serialize};
@@ -126,6 +127,8 @@ pub struct Policy {
     pub labels: Option<LabelSelector>,
     /// What is done with recommendations.
     pub mode: UpdateMode,
+    /// How pods that run are changed.
+    pub updates: update::Updates,
     /// Its containers.
     pub containers: Vec<ContainerPolicy>,
     /// What becomes of limits.

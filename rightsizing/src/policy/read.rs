@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::fields::At;
 use super::{
     Bounds, ContainerPolicy, Goals, InitialResources, LimitsMode, Policy, PolicyError, UpdateMode, selector,
+    update,
 };
 
 /// `apiVersion` of a policy.
@@ -162,6 +163,7 @@ pub fn read_resolved(object: &Value, labels: Option<&LabelSelector>) -> Result<P
         selector,
         labels: labels.cloned(),
         mode: mode.unwrap_or_default(),
+        updates: spec.get("updatePolicy")?.map(|at| update::read(&at)).transpose()?.unwrap_or_default(),
         containers,
         limits,
         initial: given.unwrap_or_default(),
@@ -204,7 +206,8 @@ fn name(at: &At<'_>) -> Result<String, PolicyError> {
 
 fn update_mode(spec: &At<'_>) -> Result<Option<UpdateMode>, PolicyError> {
     let Some(update) = spec.get("updatePolicy")? else { return Ok(None) };
-    update.only(&["mode"])?;
+    let known: Vec<&str> = ["mode"].into_iter().chain(update::FIELDS).collect();
+    update.only(&known)?;
     update.get("mode")?.map(|at| at.word("off, initial or auto")).transpose()
 }
 

@@ -382,6 +382,17 @@ impl Minutes {
         all
     }
 
+    /// Minutes of one pod's containers of a series in the order of time: of the present hour, and of those before that are in no file yet, where
+    /// replicas are not told apart any more.
+    pub fn of_pod(&self, id: SeriesId, pod: &str) -> Vec<Kept> {
+        let Some(series) = self.by_id.get(&id) else { return Vec::new() };
+        let pending = series.pending.iter().filter(|block| *block.pod == *pod);
+        let mut all: Vec<Kept> = pending.filter_map(|block| decode_minutes(&block.bytes)).flatten().collect();
+        all.extend(series.buffers.values().filter(|buffer| *buffer.pod == *pod).flat_map(Buffer::minutes));
+        all.sort_by_key(|kept| kept.minute);
+        all
+    }
+
     /// What would be read for the minutes of a series from a minute on: bytes of hours that ended, and present hours.
     pub fn size(&self, id: SeriesId, from: u32) -> (u64, usize) {
         let Some(series) = self.by_id.get(&id) else { return (0, 0) };

@@ -112,6 +112,24 @@ fn accounts_may_what_they_need_and_agents_nothing() -> Result<()> {
         matches!(&conditions[..], [(_, what, verbs)] if what == "/pods/status" && verbs == "patch"),
         "{conditions:?}"
     );
+    for (mode, writes) in [
+        ("off", &[][..]),
+        ("dry-run", &[]),
+        ("on", &["/pods/eviction create", "/pods/resize patch", "/pods/status patch"]),
+    ] {
+        let asks = json!({ "recommender": { "updater": mode } });
+        let told = granted(&helm.rendered(NAMESPACE, &[asks])?.remove(0))?;
+        let own = told.iter().filter(|(who, ..)| who.contains("recommender-updater"));
+        let own: Vec<String> = own.map(|(_, what, verbs)| format!("{what} {verbs}")).collect();
+        let found: Vec<&str> = own
+            .iter()
+            .map(String::as_str)
+            .filter(|of| !of.ends_with(" get") && !of.ends_with(" list"))
+            .collect();
+        assert_eq!(found, writes, "{mode}");
+        assert_eq!(own.is_empty(), mode == "off", "{mode}");
+        assert!(mode == "off" || own.contains(&"/configmaps get".to_owned()), "{own:?}");
+    }
     let asks = json!({ "agent": { "kubelet": { "enabled": true } } });
     let agents: Vec<_> = granted(&helm.rendered(NAMESPACE, &[asks])?.remove(0))?;
     let agents: Vec<_> = agents.iter().filter(|(who, ..)| who.starts_with("evenkeel-agent")).collect();

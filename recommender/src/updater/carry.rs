@@ -1,0 +1,316 @@
+//! Carries out what was planned, step by step: the note first, then the deed, each only while this recommender leads and the panic switch is as it
+//! was when it was planned.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_kubernetes::PodAt;
+use evenkeel_kubernetes::objects::{PodEvent, Refused};
+use evenkeel_rightsizing::Resource;
+use evenkeel_updater::note::quantity;
+use evenkeel_updater::{Action, Deed, Kept, Note, Pod, Reason, Refusal, Size, Sizes, Stage, Two, Workload};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use tracing::{debug, info, warn};
+
+use super::told::{Came, written};
+use super::{Updater, panic_of};
+use crate::api::Context;
+use crate::audit::{Object, Outcome, Ticket};
+use crate::config::UpdaterMode;
+
+/// How long nothing is done after the API server gave no answer or asked for patience.
+const PAUSE: Duration = Duration::from_secs(5);
+/// Nobody asked for it from anywhere.
+const FROM: &str = "policies";
+
+/// Carries out steps in their order; until when nothing more is to be done, where that is so.
+pub(super) async fn out(
+    updater: &Updater,
+    context: &Context,
+    all: &[Workload],
+    actions: Vec<Action>,
+    kept: &mut Kept,
+) -> Option<Instant> {
+    let before = panic_of(context);
+    for action in actions {
+        let is_eviction = matches!(action.deed, Deed::Evict { .. });
+        if context.config.now().kubernetes.updater.mode != UpdaterMode::On {
+            if is_eviction {
+                kept.evicts_not(&action.namespace, &action.workload);
+            }
+            updater.told.step(&action, Came::DryRun, "", context.engine.now_usec());
+            continue;
+        }
+        if !context.readiness.leading().leads() || panic_of(context) != before {
+            return None;
+        }
+        let pod = all.iter().flat_map(|workload| &workload.pods).find(|pod| pod.uid == action.uid);
+        let done = recorded(updater, context, &action, pod).await;
+        let (came, why) = match &done {
+            Ok(()) => (Came::Done, String::new()),
+            Err(Refused::Conflict(why) | Refused::Absent(why)) => (Came::Conflict, why.clone()),
+            Err(error) => (Came::Refused, error.to_string()),
+        };
+        updater.told.step(&action, came, &why, context.engine.now_usec());
+        if came == Came::Done {
+            updater.trouble(None);
+            say(updater, context, &action).await;
+            continue;
+        }
+        if is_eviction {
+            kept.evicts_not(&action.namespace, &action.workload);
+        }
+        debug!(pod = action.pod, why, "a step came to nothing");
+        match done {
+            Err(Refused::Forbidden(why)) => updater.trouble(Some(why)),
+            // A PodDisruptionBudget asks for patience of this pod alone.
+            Err(Refused::Later(_, None)) if is_eviction => {}
+            Err(Refused::Later(_, after)) => return Some(Instant::now() + after.unwrap_or(PAUSE)),
+            Err(Refused::Silent(why)) => {
+                updater.trouble(Some(why));
+                return Some(Instant::now() + PAUSE);
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A step between the beginning and the end of its entry in the audit record. What is noted alone is none.
+async fn recorded(
+    updater: &Updater,
+    context: &Context,
+    action: &Action,
+    pod: Option<&Pod>,
+) -> Result<(), Refused> {
+    let (from, to) = match &action.deed {
+        Deed::Note => return step(updater, context, action, pod).await,
+        Deed::Resize { from, to } => (shown(from), shown(to)),
+        Deed::Evict { to } => (pod.map_or(Value::Null, |pod| shown(&pod.sizes)), shown(to)),
+    };
+    let ticket = Ticket::own(context.readiness.audit(), FROM, "updater");
+    let object = Object::new("Pod", &action.namespace, &action.pod);
+    let mut after = written(action);
+    after["to"] = to;
+    let change =
+        async { step(updater, context, action, pod).await.map_err(|error| (Told(error), Outcome::Failed)) };
+    match ticket.around_async((object, from, after), false, change).await {
+        Ok(done) => done.map_err(|Told(error)| error),
+        Err(error) => Err(Refused::Silent(format!("there is no entry of it in the audit record: {error}"))),
+    }
+}
+
+struct Told(Refused);
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+async fn step(
+    updater: &Updater,
+    context: &Context,
+    action: &Action,
+    pod: Option<&Pod>,
+) -> Result<(), Refused> {
+    let at =
+        PodAt { namespace: &action.namespace, name: &action.pod, uid: &action.uid, version: &action.version };
+    let mut version = action.version.clone();
+    if let Some(note) = &action.note {
+        version = note_on(updater, context, at, note).await?;
+    }
+    let now = PodAt { version: &version, ..at };
+    match &action.deed {
+        Deed::Note => Ok(()),
+        Deed::Evict { .. } => updater.api.evict(now).await,
+        Deed::Resize { from, to } => {
+            let done = updater.api.resize(now, &spec(pod, from, to)).await;
+            // What will not be taken the next time either is given up, so that it is not tried at each look.
+            if let (Err(Refused::Wrong(why) | Refused::Forbidden(why)), Some(note)) = (&done, &action.note)
+                && note.stage == Stage::Asked
+            {
+                let given_up = note.at_stage(Stage::GivenUp, context.engine.now_usec() / 1_000_000, cut(why));
+                note_on(updater, context, now, &given_up).await?;
+            }
+            done
+        }
+    }
+}
+
+/// The first words of a refusal.
+fn cut(why: &str) -> &str {
+    const MOST: usize = 512;
+    &why[..why.floor_char_boundary(MOST.min(why.len()))]
+}
+
+async fn note_on(
+    updater: &Updater,
+    context: &Context,
+    at: PodAt<'_>,
+    note: &Note,
+) -> Result<String, Refused> {
+    let now = i64::try_from(context.engine.now_usec() / 1_000_000).unwrap_or_default();
+    let now = Timestamp::from_second(now).unwrap_or_default().to_string();
+    updater.api.note_resize(at, note.stage.as_str(), &note.text(), &now).await
+}
+
+/// What changes of a pod's spec.
+fn spec(pod: Option<&Pod>, from: &Sizes, to: &Sizes) -> Value {
+    let (mut ordinary, mut sidecars) = (Vec::new(), Vec::new());
+    for (name, new) in to {
+        let old = from.get(name).copied().unwrap_or_default();
+        let (mut requests, mut limits) = (Map::new(), Map::new());
+        for (at, resource) in Resource::ALL.into_iter().enumerate() {
+            let put = |list: &mut Map<String, Value>, old: Option<u64>, new: Option<u64>| {
+                if let Some(amount) = new.filter(|_| old != new) {
+                    list.insert(resource.as_str().to_owned(), quantity(resource, amount).into());
+                }
+            };
+            put(&mut requests, old[at].request, new[at].request);
+            put(&mut limits, old[at].limit, new[at].limit);
+        }
+        let mut resources = Map::new();
+        for (field, list) in [("requests", requests), ("limits", limits)] {
+            if !list.is_empty() {
+                resources.insert(field.to_owned(), list.into());
+            }
+        }
+        let container = json!({ "name": name, "resources": resources });
+        let is_sidecar = pod.is_some_and(|pod| pod.containers.get(name).is_some_and(|of| of.is_sidecar));
+        if is_sidecar { sidecars.push(container) } else { ordinary.push(container) }
+    }
+    let mut spec = Map::new();
+    for (field, list) in [("containers", ordinary), ("initContainers", sidecars)] {
+        if !list.is_empty() {
+            spec.insert(field.to_owned(), list.into());
+        }
+    }
+    spec.into()
+}
+
+/// Sizes as resources.
+fn shown(sizes: &Sizes) -> Value {
+    let of = |two: &Two<Size>, pick: fn(&Size) -> Option<u64>| -> Value {
+        let all = Resource::ALL.into_iter().zip(two).filter_map(|(resource, size)| {
+            Some((resource.as_str().to_owned(), quantity(resource, pick(size)?).into()))
+        });
+        Value::Object(all.collect())
+    };
+    let one = |(name, two): (&String, &Two<Size>)| {
+        let resources =
+            json!({ "requests": of(two, |size| size.request), "limits": of(two, |size| size.limit) });
+        (name.clone(), resources)
+    };
+    Value::Object(sizes.iter().map(one).collect())
+}
+
+/// Tells of a step that was taken: in the log, and as an Event of its pod where these are written.
+async fn say(updater: &Updater, context: &Context, action: &Action) {
+    let Action { namespace, pod, workload, policy, why, .. } = action;
+    let (deed, reason) = (action.deed.as_str(), action.reason.as_str());
+    info!(namespace, pod, workload, policy, deed, reason, why, "a pod that runs is changed");
+    if !context.config.now().kubernetes.events || action.deed == Deed::Note {
+        return;
+    }
+    let usec = context.engine.now_usec();
+    let (word, verb) =
+        if deed == "evict" { ("EvictedByUpdater", "Evict") } else { ("ResizedByUpdater", "Resize") };
+    let event = PodEvent {
+        namespace: namespace.clone(),
+        pod: pod.clone(),
+        uid: action.uid.clone(),
+        container: None,
+        by: "evenkeel.dev/updater",
+        node: action.node.clone(),
+        reason: word,
+        action: verb,
+        is_warning: false,
+        note: format!("{reason}: {why} (policy {policy})"),
+        at: time(usec),
+        number: usec,
+    };
+    if let Err(error) = updater.api.tell(&event).await {
+        warn!(%error, "an Event of a step was not written");
+    }
+}
+
+/// Events of pods that are left alone, in one pass.
+const MOST_EVENTS: usize = 10;
+
+/// Tells which pods are left alone from now on: in the log, and as Events of those that somebody should look at.
+pub(super) async fn say_left(updater: &Updater, context: &Context, all: &[Workload], new: &[Refusal]) {
+    let needs_somebody = |reason| {
+        use Reason::{
+            AdmissionUnproven, BackOff, CanaryWorse, ChangedByOthers, ClassWouldChange, NoRoom, Unsupported,
+        };
+        matches!(
+            reason,
+            AdmissionUnproven
+                | BackOff
+                | CanaryWorse
+                | ChangedByOthers
+                | ClassWouldChange
+                | NoRoom
+                | Unsupported
+        )
+    };
+    let (mut told, usec) = (0, context.engine.now_usec());
+    for refusal in new {
+        let Refusal { namespace, workload, pod, policy, why, reason } = refusal;
+        let word = reason.as_str();
+        info!(namespace, workload, pod, reason = word, why, "a pod that runs is left as it is");
+        let of = all.iter().filter(|of| of.namespace == *namespace && of.name == *workload);
+        let found = of.flat_map(|of| &of.pods).find(|of| of.name == *pod);
+        let Some(found) = found.filter(|_| needs_somebody(*reason) && told < MOST_EVENTS) else { continue };
+        if !context.config.now().kubernetes.events {
+            continue;
+        }
+        told += 1;
+        let event = PodEvent {
+            namespace: namespace.clone(),
+            pod: pod.clone(),
+            uid: found.uid.clone(),
+            container: None,
+            by: "evenkeel.dev/updater",
+            node: found.node.clone(),
+            reason: "LeftAloneByUpdater",
+            action: "Resize",
+            is_warning: true,
+            note: format!("{word}: {why} (policy {policy})"),
+            at: time(usec),
+            number: usec + told as u64,
+        };
+        if let Err(error) = updater.api.tell(&event).await {
+            warn!(%error, "an Event of a pod that is left alone was not written");
+            return;
+        }
+    }
+}
+
+/// A time with six digits of a second, which the API asks for.
+fn time(usec: u64) -> String {
+    let at = i64::try_from(usec).ok().and_then(|usec| Timestamp::from_microsecond(usec).ok());
+    format!("{:.6}", at.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn only_what_changes_is_asked_for() {
+        let size = |request, limit| Size { request, limit };
+        let of = |cpu: Size, memory: Size| BTreeMap::from([("main".to_owned(), [cpu, memory])]);
+        let from = of(size(Some(100), Some(200)), size(Some(64 << 20), None));
+        let to = of(size(Some(150), Some(200)), size(Some(64 << 20), Some(96 << 20)));
+        let resources = json!({ "requests": { "cpu": "150m" }, "limits": { "memory": "96Mi" } });
+        assert_eq!(
+            spec(None, &from, &to),
+            json!({ "containers": [{ "name": "main", "resources": resources }] })
+        );
+        assert_eq!(cut(&"é".repeat(600)).len(), 512);
+    }
+}

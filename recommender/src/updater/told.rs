@@ -1,0 +1,198 @@
+//! What is told of the updater: the last steps and why others were not taken, counts, and a condition for each policy.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use evenkeel_proto::v1;
+use evenkeel_updater::{Action, Reason, Refusal};
+use serde_json::{Value, json};
+
+use crate::api::Context;
+
+/// Steps that are remembered, and refusals that are told.
+const MOST: usize = 1_000;
+
+/// What came of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Came {
+    /// It was done.
+    Done,
+    /// It would have been.
+    DryRun,
+    /// The pod is another one by now.
+    Conflict,
+    /// It was refused.
+    Refused,
+}
+
+impl Came {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::Done, Self::DryRun, Self::Conflict, Self::Refused];
+
+    /// The word.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::DryRun => "dry-run",
+            Self::Conflict => "conflict",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    steps: VecDeque<v1::PodUpdate>,
+    refusals: Vec<Refusal>,
+    /// Steps by deed and what came of them.
+    counts: BTreeMap<(&'static str, Came), u64>,
+    by_policy: BTreeMap<String, (Reason, String)>,
+    passes: u64,
+}
+
+/// What is told.
+#[derive(Debug, Default)]
+pub(crate) struct Told(Mutex<Inner>);
+
+impl Told {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A pass is over, which did not look at these namespaces: what was refused there before stays. What is refused anew.
+    pub(super) fn passed(&self, mut refusals: Vec<Refusal>, others: &BTreeSet<String>) -> Vec<Refusal> {
+        let mut inner = self.inner();
+        refusals.extend(inner.refusals.iter().filter(|of| others.contains(&of.namespace)).cloned());
+        inner.passes += 1;
+        inner.by_policy.clear();
+        for refusal in refusals.iter().filter(|refusal| !refusal.policy.is_empty()) {
+            let of = if refusal.pod.is_empty() { &refusal.workload } else { &refusal.pod };
+            let told =
+                || (refusal.reason, format!("{}/{of}: {}", refusal.namespace, refusal.reason.as_str()));
+            inner.by_policy.entry(refusal.policy.clone()).or_insert_with(told);
+        }
+        let key = |refusal: &Refusal| {
+            let Refusal { namespace, workload, pod, reason, .. } = refusal;
+            (namespace.clone(), workload.clone(), pod.clone(), *reason)
+        };
+        let before: BTreeSet<_> = inner.refusals.iter().map(key).collect();
+        let new = refusals.iter().filter(|refusal| !before.contains(&key(refusal))).cloned().collect();
+        inner.refusals = refusals;
+        inner.refusals.truncate(MOST);
+        new
+    }
+
+    /// A step was taken, or was to be.
+    pub(super) fn step(&self, action: &Action, came: Came, error: &str, time_usec: u64) {
+        let mut inner = self.inner();
+        *inner.counts.entry((action.deed.as_str(), came)).or_default() += 1;
+        // What would be done is told once for as long as nobody does it.
+        let is_same =
+            |of: &v1::PodUpdate| of.uid == action.uid && of.outcome == came.as_str() && of.why == action.why;
+        if came == Came::DryRun
+            && let Some(known) = inner.steps.iter_mut().find(|of| is_same(of))
+        {
+            known.time_usec = time_usec;
+            return;
+        }
+        if inner.steps.len() >= MOST {
+            inner.steps.pop_front();
+        }
+        inner.steps.push_back(v1::PodUpdate {
+            time_usec,
+            namespace: action.namespace.clone(),
+            workload: action.workload.clone(),
+            policy: action.policy.clone(),
+            pod: action.pod.clone(),
+            uid: action.uid.clone(),
+            node: action.node.clone(),
+            deed: action.deed.as_str().to_owned(),
+            reason: action.reason.as_str().to_owned(),
+            why: action.why.clone(),
+            outcome: came.as_str().to_owned(),
+            error: error.to_owned(),
+            inputs: action.inputs.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+        });
+    }
+
+    /// Steps by deed and what came of them.
+    pub(crate) fn counts(&self, deed: &'static str, came: Came) -> u64 {
+        self.inner().counts.get(&(deed, came)).copied().unwrap_or(0)
+    }
+
+    /// How many pods or workloads are left alone, by reason.
+    pub(crate) fn refused(&self) -> BTreeMap<Reason, u64> {
+        let mut counts = BTreeMap::new();
+        for refusal in &self.inner().refusals {
+            *counts.entry(refusal.reason).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Passes that were made.
+    pub(crate) fn passes(&self) -> u64 {
+        self.inner().passes
+    }
+
+    /// The condition `Updated` of a policy's object; nothing before the first pass.
+    pub(crate) fn condition(&self, policy: &str) -> Option<Value> {
+        let inner = self.inner();
+        if inner.passes == 0 {
+            return None;
+        }
+        let (status, reason, message) = match inner.by_policy.get(policy) {
+            Some((reason, message)) => ("False", reason.as_str(), message.clone()),
+            None => {
+                ("True", "UpToDate", "its pods ask for what is recommended, or are being changed".to_owned())
+            }
+        };
+        Some(json!({ "type": "Updated", "status": status, "reason": reason, "message": message }))
+    }
+
+    /// Everything, for who asks: of one namespace, or of all, and of one pod where it is named.
+    fn all(&self, namespace: &str, pod: &str) -> v1::ListUpdatesResponse {
+        let inner = self.inner();
+        let is_meant = |of: &str, name: &str| {
+            (namespace.is_empty() || namespace == of || of.is_empty())
+                && (pod.is_empty() || name.is_empty() || pod == name)
+        };
+        let left = |of: &Refusal| v1::PodLeftAlone {
+            namespace: of.namespace.clone(),
+            workload: of.workload.clone(),
+            policy: of.policy.clone(),
+            pod: of.pod.clone(),
+            reason: of.reason.as_str().to_owned(),
+            why: of.why.clone(),
+        };
+        v1::ListUpdatesResponse {
+            mode: String::new(),
+            passes: inner.passes,
+            steps: inner.steps.iter().filter(|of| is_meant(&of.namespace, &of.pod)).cloned().collect(),
+            left_alone: inner
+                .refusals
+                .iter()
+                .filter(|of| is_meant(&of.namespace, &of.pod))
+                .map(left)
+                .collect(),
+        }
+    }
+}
+
+/// What was done and left, of one namespace or of all, and of one pod where it is named.
+pub(crate) fn list(context: &Context, namespace: &str, pod: &str) -> v1::ListUpdatesResponse {
+    let told = context.readiness.updater().map(|updater| updater.told.all(namespace, pod));
+    let mode = context.config.now().kubernetes.updater.mode.as_str().to_owned();
+    v1::ListUpdatesResponse { mode, ..told.unwrap_or_default() }
+}
+
+/// A step with its inputs.
+pub(super) fn written(action: &Action) -> Value {
+    let inputs: serde_json::Map<String, Value> =
+        action.inputs.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into())).collect();
+    json!({
+        "namespace": action.namespace, "workload": action.workload, "policy": action.policy, "pod": action.pod,
+        "uid": action.uid, "node": action.node, "deed": action.deed.as_str(), "reason": action.reason.as_str(),
+        "why": action.why, "inputs": inputs,
+        "note": action.note.as_ref().map(|note| serde_json::from_str::<Value>(&note.text()).unwrap_or_default()),
+    })
+}

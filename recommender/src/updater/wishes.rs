@@ -1,0 +1,80 @@
+//! What is recommended to which workloads of the followed cluster, and in which namespaces it differs from what pods ask for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use evenkeel_kubernetes::View;
+use evenkeel_proto::v1;
+use evenkeel_rightsizing::Resource;
+use evenkeel_rightsizing::policy::Policy;
+use evenkeel_updater::{Target, Two};
+
+use crate::acting::is_meant;
+use crate::api::Context;
+
+/// What one workload's pods should request.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Wish {
+    pub(super) policy: Arc<Policy>,
+    pub(super) targets: BTreeMap<String, Two<Option<Target>>>,
+}
+
+/// By namespace and workload.
+pub(super) type Wishes = BTreeMap<String, BTreeMap<String, Wish>>;
+
+/// What is recommended to the workloads of policies in mode `auto`; on a revert to those of every policy, since what was changed by one is given
+/// back whatever its mode is by now.
+pub(super) fn wishes(context: &Context, cluster: &str, is_revert: bool) -> Wishes {
+    let config = context.config.now();
+    let (set, kept) = (context.policies.set(), context.stored.kept());
+    let mut wishes = Wishes::new();
+    for r in kept.all().filter(|r| r.cluster == cluster) {
+        if !is_revert && !is_meant(r, &config.acting) {
+            continue;
+        }
+        if config.kubernetes.updater.exclude_namespaces.contains(&r.namespace) {
+            continue;
+        }
+        let Some((namespace, name)) = r.policy.split_once('/') else { continue };
+        let Some(policy) = set.find(namespace, name).and_then(|at| set.all().get(at)) else { continue };
+        let of_namespace = wishes.entry(r.namespace.clone()).or_default();
+        let wish = of_namespace
+            .entry(r.workload.clone())
+            .or_insert_with(|| Wish { policy: Arc::clone(&policy.policy), targets: BTreeMap::new() });
+        let at = usize::from(r.resource != Resource::Cpu.as_str());
+        if let Some(request) = r.request {
+            wish.targets.entry(r.container.clone()).or_default()[at] =
+                Some(Target { request, limit: limit(r) });
+        }
+    }
+    wishes
+}
+
+const fn limit(r: &v1::Recommendation) -> Option<u64> {
+    r.limit
+}
+
+/// Namespaces with a pod that asks for something else than is recommended to it, by more than its policy tolerates.
+pub(super) fn differing(view: &View, wishes: &Wishes) -> BTreeSet<String> {
+    let differs = |(namespace, of): &(&String, &BTreeMap<String, Wish>)| {
+        view.asked(namespace).iter().any(|(workload, pod)| {
+            let Some(wish) = of.get(workload) else { return false };
+            let sidecars = pod.spec.init_containers.iter().filter(|container| container.is_sidecar());
+            pod.spec.containers.iter().chain(sidecars).any(|container| {
+                let requests = &container.resources.requests;
+                let cpu = requests.get("cpu").and_then(|amount| amount.milli_u64());
+                let memory = requests.get("memory").and_then(|amount| amount.to_u64());
+                let Some(targets) = wish.targets.get(&container.name) else { return false };
+                targets.iter().zip([cpu, memory]).any(|(target, now)| is_far(wish, *target, now))
+            })
+        })
+    };
+    wishes.iter().filter(differs).map(|(namespace, _)| namespace.clone()).collect()
+}
+
+fn is_far(wish: &Wish, target: Option<Target>, now: Option<u64>) -> bool {
+    let (Some(target), updates) = (target, &wish.policy.updates) else { return false };
+    let Some(now) = now.filter(|now| *now > 0) else { return true };
+    let part = (target.request as f64 - now as f64) / now as f64;
+    part > updates.tolerance_up || -part > updates.tolerance_down
+}

@@ -1,0 +1,111 @@
+//! What the leader remembers between passes, and may lose: how many steps it took in the last minute, and evictions whose pods have not been made
+//! anew. What must not be lost is on the pods ([`crate::note`]).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::facts::{Pod, Rules, Sizes, Workload};
+use crate::sizes;
+
+/// A minute, seconds.
+const MINUTE: u64 = 60;
+
+/// Namespace and name of a workload.
+type Key = (String, String);
+
+/// An eviction, or several in a row that came to nothing.
+#[derive(Debug, Clone)]
+struct Evicted {
+    /// When.
+    at: u64,
+    /// Pods that were there then.
+    were: BTreeSet<String>,
+    /// What the evicted pod had.
+    before: Sizes,
+    /// How many in a row came to nothing.
+    tries: u32,
+    /// It is over; nothing more is evicted before this.
+    until: Option<u64>,
+}
+
+/// What is remembered between passes.
+#[derive(Debug, Clone, Default)]
+pub struct Kept {
+    steps: VecDeque<u64>,
+    evicted: BTreeMap<Key, Evicted>,
+}
+
+fn key(workload: &Workload) -> Key {
+    (workload.namespace.clone(), workload.name.clone())
+}
+
+/// How it stands with the last eviction of a workload.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum LastEviction<'a> {
+    /// There was none, or what came of it is over.
+    None,
+    /// The pod has not been made anew, or does not serve yet.
+    Awaited,
+    /// This one was made in its place, and what the evicted one had.
+    Made(&'a Pod, Sizes),
+    /// It changed nothing: nothing more is evicted before this time.
+    Fruitless(u64),
+}
+
+impl Kept {
+    /// Forgets what is gone.
+    pub(crate) fn forget_others(&mut self, all: &[Workload]) {
+        let there: BTreeSet<Key> = all.iter().map(key).collect();
+        self.evicted.retain(|key, _| there.contains(key));
+    }
+
+    /// Whether one more step may be taken.
+    pub(crate) fn may_step(&mut self, rules: &Rules, now: u64) -> bool {
+        while self.steps.front().is_some_and(|at| at + MINUTE <= now || *at > now) {
+            self.steps.pop_front();
+        }
+        self.steps.len() < usize::try_from(rules.per_minute).unwrap_or(usize::MAX)
+    }
+
+    pub(crate) fn stepped(&mut self, now: u64) {
+        self.steps.push_back(now);
+    }
+
+    /// A pod is evicted.
+    pub(crate) fn evicts(&mut self, workload: &Workload, pod: &Pod, now: u64) {
+        let tries = self.evicted.get(&key(workload)).map_or(0, |before| before.tries);
+        let were = workload.pods.iter().map(|pod| pod.uid.clone()).collect();
+        let evicted = Evicted { at: now, were, before: pod.sizes.clone(), tries, until: None };
+        self.evicted.insert(key(workload), evicted);
+    }
+
+    /// An eviction was refused: it never was.
+    pub fn evicts_not(&mut self, namespace: &str, workload: &str) {
+        self.evicted.remove(&(namespace.to_owned(), workload.to_owned()));
+    }
+
+    /// How it stands with the last eviction.
+    pub(crate) fn last<'a>(&mut self, workload: &'a Workload, rules: &Rules, now: u64) -> LastEviction<'a> {
+        let key = key(workload);
+        let Some(evicted) = self.evicted.get_mut(&key) else { return LastEviction::None };
+        if let Some(until) = evicted.until {
+            return if now < until { LastEviction::Fruitless(until) } else { LastEviction::None };
+        }
+        let is_new = |pod: &&Pod| !pod.is_ending && !evicted.were.contains(&pod.uid);
+        let fruitless = |evicted: &mut Evicted| {
+            evicted.tries = evicted.tries.saturating_add(1);
+            let until = now.saturating_add(rules.pause(evicted.tries));
+            evicted.until = Some(until);
+            LastEviction::Fruitless(until)
+        };
+        match workload.pods.iter().find(is_new) {
+            Some(pod) if sizes::wanted(workload, pod).is_change() => fruitless(evicted),
+            Some(pod) if pod.is_ready => {
+                let before = evicted.before.clone();
+                self.evicted.remove(&key);
+                LastEviction::Made(pod, before)
+            }
+            _ if now >= evicted.at.saturating_add(rules.in_progress_seconds) => fruitless(evicted),
+            _ => LastEviction::Awaited,
+        }
+    }
+}

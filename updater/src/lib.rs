@@ -1,0 +1,22 @@
+//! How pods that run get the requests that are recommended to them: what is known of them in, one bounded step at a time out. Pure: no file,
+//! clock, network, randomness or log.
+//!
+//! [`facts`] is what is known of pods and what they should request, [`note`] what a step leaves on its pod, so that whoever leads next goes on
+//! from it, [`mod@plan`] which steps are taken now and why the others are not. Not owned: asking the API server, and measuring.
+//!
+//! What is not done is as much an answer as what is: each workload or pod that is left alone though its requests differ has a
+//! [`Refusal`].
+
+mod canary;
+pub mod facts;
+mod kept;
+pub mod note;
+pub mod plan;
+mod pods;
+mod sizes;
+
+pub use facts::{Container, Health, Now, Pod, Resizing, Rules, Size, Sizes, Target, Two, Watched, Workload};
+pub use kept::Kept;
+pub use note::{Note, Stage};
+pub use plan::{Action, Deed, Plan, Reason, Refusal, Room, plan};
+pub use sizes::class;

@@ -1,0 +1,255 @@
+//! Which steps are taken now, in which order, and why others are not.
+//!
+//! Steps that are under way are brought to their end first: what is in force is noted, what is stuck is given up or, where its policy lets it,
+//! evicted; a canary that became worse goes back. New steps come after these: what was OOM-killed first, then raises, then what is furthest
+//! from what is recommended. Each is checked last by [`Room`], which asks the simulator.
+
+mod reason;
+mod slots;
+mod steps;
+mod under_way;
+
+use std::cmp::Reverse;
+
+use evenkeel_model::panic::Panic;
+
+use crate::facts::{Now, Pod, Rules, Sizes, Workload};
+use crate::kept::Kept;
+use crate::note::Note;
+use crate::pods::{Standing, standing};
+use crate::sizes::Wanted;
+pub use reason::Reason;
+use slots::Slots;
+
+/// What the simulator says.
+pub trait Room {
+    /// Whether a pod with these sizes in the place of its own has room on its node, and within the quotas of its namespace.
+    ///
+    /// # Errors
+    /// What is missing.
+    fn in_place(&mut self, workload: &Workload, pod: &Pod, sizes: &Sizes) -> Result<(), String>;
+
+    /// Whether a pod like this one, with these sizes and made anew, has room anywhere once this one is gone.
+    ///
+    /// # Errors
+    /// What is missing.
+    fn anywhere(&mut self, workload: &Workload, pod: &Pod, sizes: &Sizes) -> Result<(), String>;
+}
+/// What is done to a pod.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Deed {
+    /// It is resized in place.
+    Resize {
+        /// What these containers have.
+        from: Sizes,
+        /// What they are to have.
+        to: Sizes,
+    },
+    /// It is evicted; who made it makes it anew.
+    Evict {
+        /// What the new one is to have.
+        to: Sizes,
+    },
+    /// Nothing but its note is written.
+    Note,
+}
+
+impl Deed {
+    /// The word.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Resize { .. } => "resize",
+            Self::Evict { .. } => "evict",
+            Self::Note => "note",
+        }
+    }
+}
+
+/// A step that is taken.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Action {
+    /// Namespace.
+    pub namespace: String,
+    /// The controller at the top.
+    pub workload: String,
+    /// The policy that governs it.
+    pub policy: String,
+    /// The pod.
+    pub pod: String,
+    /// Its identifier: another pod of the name is none of it.
+    pub uid: String,
+    /// Version of the object that this was decided about.
+    pub version: String,
+    /// Its node.
+    pub node: String,
+    /// What is done.
+    pub deed: Deed,
+    /// What is written on the pod before.
+    pub note: Option<Note>,
+    /// Why.
+    pub reason: Reason,
+    /// Why, in words.
+    pub why: String,
+    /// What it was decided by.
+    pub inputs: Vec<(&'static str, String)>,
+}
+
+/// A step that is not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Namespace; empty where it is about all.
+    pub namespace: String,
+    /// The controller at the top.
+    pub workload: String,
+    /// The policy that governs it.
+    pub policy: String,
+    /// The pod; empty where it is about all of the workload.
+    pub pod: String,
+    /// Why.
+    pub reason: Reason,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// What is done now, in this order, and what is not.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    /// Steps.
+    pub actions: Vec<Action>,
+    /// What is not done though it differs.
+    pub refusals: Vec<Refusal>,
+}
+
+/// Why, in a word and in words.
+type Told = (Reason, String);
+
+/// A workload while it is looked at.
+struct Looked<'a> {
+    workload: &'a Workload,
+    standings: Vec<Standing>,
+    slots: Slots,
+    /// A replica is the canary, and not known to be good.
+    is_watching: Option<String>,
+    /// Nothing is evicted before this time.
+    fruitless: Option<u64>,
+}
+
+/// A pod that should have other sizes.
+struct Candidate {
+    at: usize,
+    pod: usize,
+    wanted: Wanted,
+}
+
+/// What is looked at, and what came of it so far.
+struct Planner<'a> {
+    rules: &'a Rules,
+    now: &'a Now,
+    kept: &'a mut Kept,
+    room: &'a mut dyn Room,
+    plan: Plan,
+}
+
+/// What is done now. `kept` takes in what is planned; whoever carries it out tells it of evictions that were refused.
+pub fn plan(all: &[Workload], kept: &mut Kept, rules: &Rules, now: &Now, room: &mut dyn Room) -> Plan {
+    kept.forget_others(all);
+    let mut planner = Planner { rules, now, kept, room, plan: Plan::default() };
+    if now.panic == Panic::Freeze {
+        let why = "the panic switch is on: nothing is changed".to_owned();
+        let (namespace, workload, policy, pod) = Default::default();
+        planner.plan.refusals.push(Refusal { namespace, workload, policy, pod, reason: Reason::Frozen, why });
+        return planner.plan;
+    }
+    let mut looked: Vec<Looked<'_>> = all.iter().map(|workload| planner.look(workload)).collect();
+    let mut candidates = Vec::new();
+    for (at, looked) in looked.iter_mut().enumerate() {
+        if let Some(why) = &looked.workload.frozen {
+            planner.refuse(looked.workload, None, (Reason::Frozen, why.clone()));
+            continue;
+        }
+        planner.under_way(looked);
+        planner.candidates(at, looked, &mut candidates);
+    }
+    candidates.sort_by(|a, b| {
+        let key = |candidate: &Candidate| {
+            let workload = looked[candidate.at].workload;
+            let pod = &workload.pods[candidate.pod];
+            let is_canary = pod.note.as_ref().is_some_and(|note| note.is_canary);
+            (Reverse(pod.was_oom_killed), Reverse(candidate.wanted.rises), Reverse(is_canary))
+        };
+        let name = |candidate: &Candidate| {
+            let workload = looked[candidate.at].workload;
+            (workload.namespace.as_str(), workload.name.as_str(), workload.pods[candidate.pod].name.as_str())
+        };
+        let by_distance = b.wanted.distance.total_cmp(&a.wanted.distance);
+        key(a).cmp(&key(b)).then(by_distance).then_with(|| name(a).cmp(&name(b)))
+    });
+    for candidate in candidates {
+        if let Some(looked) = looked.get_mut(candidate.at) {
+            planner.step(looked, candidate);
+        }
+    }
+    planner.plan
+}
+
+impl Planner<'_> {
+    fn refuse(&mut self, workload: &Workload, pod: Option<&Pod>, (reason, why): Told) {
+        self.plan.refusals.push(Refusal {
+            namespace: workload.namespace.clone(),
+            workload: workload.name.clone(),
+            policy: workload.policy.clone(),
+            pod: pod.map(|pod| pod.name.clone()).unwrap_or_default(),
+            reason,
+            why,
+        });
+    }
+
+    fn act(&mut self, looked: &Looked<'_>, pod: &Pod, deed: Deed, note: Option<Note>, (reason, why): Told) {
+        let (workload, slots) = (looked.workload, &looked.slots);
+        let inputs = vec![
+            ("class", pod.class.to_string()),
+            ("replicas", slots.replicas.to_string()),
+            ("away", slots.away.to_string()),
+            ("changing", slots.busy.to_string()),
+            ("may_be_away", slots.most.to_string()),
+            (
+                "disruptions_allowed",
+                slots.disruptions.map_or_else(|| "-".to_owned(), |left| left.to_string()),
+            ),
+            ("age_seconds", self.now.seconds.saturating_sub(pod.created).to_string()),
+            ("oom_killed", pod.was_oom_killed.to_string()),
+            ("evict", workload.updates.evict.as_str().to_owned()),
+            ("time", self.now.seconds.to_string()),
+        ];
+        self.plan.actions.push(Action {
+            namespace: workload.namespace.clone(),
+            workload: workload.name.clone(),
+            policy: workload.policy.clone(),
+            pod: pod.name.clone(),
+            uid: pod.uid.clone(),
+            version: pod.version.clone(),
+            node: pod.node.clone(),
+            deed,
+            note,
+            reason,
+            why,
+            inputs,
+        });
+    }
+
+    /// Takes one step of this minute's.
+    fn paced(&mut self) -> Result<(), Told> {
+        if self.kept.may_step(self.rules, self.now.seconds) {
+            self.kept.stepped(self.now.seconds);
+            return Ok(());
+        }
+        Err((Reason::Rate, format!("{} steps were taken in the last minute", self.rules.per_minute)))
+    }
+
+    fn look<'a>(&mut self, workload: &'a Workload) -> Looked<'a> {
+        let standings: Vec<Standing> =
+            workload.pods.iter().map(|pod| standing(pod, self.rules, self.now.seconds)).collect();
+        let slots = Slots::of(workload, &standings);
+        Looked { workload, standings, slots, is_watching: None, fruitless: None }
+    }
+}
