@@ -507,6 +507,9 @@ fn patch(store: &mut Store, named: &Named, asked: &Asked) -> Response {
                     json!({}),
                 );
             }
+            if named.sub == "resize" {
+                return resize(store, named, new, &patch);
+            }
             let conditions = old["status"]["conditions"].as_array().cloned().unwrap_or_default();
             merge(&mut new, &patch);
             if let Some(given) = new["status"]["conditions"].as_array_mut().filter(|_| is_strategic) {
@@ -518,6 +521,29 @@ fn patch(store: &mut Store, named: &Named, asked: &Asked) -> Response {
         }
         Err(refused) => refused,
     }
+}
+
+/// Containers of a pod with other resources, by name; never of another class.
+fn resize(store: &mut Store, named: &Named, mut pod: Value, patch: &Value) -> Response {
+    let has_requests = |pod: &Value| {
+        let containers = pod["spec"]["containers"].as_array().cloned().unwrap_or_default();
+        containers.iter().any(|c| c["resources"]["requests"].as_object().is_some_and(|all| !all.is_empty()))
+    };
+    let before = has_requests(&pod);
+    for changed in patch["spec"]["containers"].as_array().into_iter().flatten() {
+        let containers = pod["spec"]["containers"].as_array_mut();
+        let container =
+            containers.into_iter().flatten().find(|container| container["name"] == changed["name"]);
+        let Some(container) = container else {
+            return bad("spec: Forbidden: containers may not be added or removed");
+        };
+        merge(&mut container["resources"], &changed["resources"]);
+    }
+    if has_requests(&pod) != before {
+        let why = "Pod QOS Class may not change as a result of resizing".to_owned();
+        return refusal::invalid(&named.group, named.kind, &named.name, &[("spec".to_owned(), why)]);
+    }
+    ok(StatusCode::OK, store.put(&named.collection(), pod).to_string())
 }
 
 /// What an update of the object, or of its status alone, makes of it.
