@@ -52,6 +52,7 @@ use crate::listen::{Gates, Listeners};
 use crate::objects::Objects;
 use crate::policy::panic;
 use crate::recommend::stored::Stored;
+use crate::registration::Registration;
 use crate::reload::{InFiles, reload_at};
 
 /// Silent clients are probed this often, so that a node that lost its power does not stay connected.
@@ -200,6 +201,9 @@ impl Recommender {
         let events = events.context("no Events to the Kubernetes cluster (kubernetes.events)")?;
         let readiness = readiness.with_kubernetes(kubernetes).with_followed(followed).with_objects(objects);
         let readiness = readiness.with_events(events).with_leading(Arc::clone(&leading));
+        let registration = Registration::open(&config.kubernetes).await;
+        let registration = registration.context("no look at the webhook (kubernetes.registration)")?;
+        let readiness = readiness.with_registration(registration);
         let readiness = Arc::new(readiness);
         let stored = Arc::new(Stored::open(config.state_dir.join("recommendations")));
         let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored), clock.clone());
@@ -243,6 +247,9 @@ impl Recommender {
         let watching = tokio::spawn(crate::capacity::watch::run(context.clone(), stopped.clone()));
         let recommending = tokio::spawn(crate::objects::run(context.clone(), stopped.clone()));
         let telling = tokio::spawn(crate::events::run(context.clone(), stopped.clone()));
+        let registration = context.readiness.registration().cloned();
+        let registered = registration.map(|registration| tokio::spawn(registration.run(stopped.clone())));
+        let gates_kept = tokio::spawn(crate::gates::run(context.clone(), stopped.clone()));
         let lead = tokio::spawn(crate::leading::run(context.clone(), stopped.clone()));
         site.open(context.clone());
         ingestion.open(Ingestion::new(
@@ -292,6 +299,8 @@ impl Recommender {
         watching.abort();
         recommending.abort();
         telling.abort();
+        gates_kept.abort();
+        registered.iter().for_each(|registered| registered.abort());
         lead.abort();
         looking.abort();
         auditing.abort();

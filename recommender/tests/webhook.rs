@@ -43,10 +43,11 @@ fn webhook(running: &Running, applies: bool) -> Arc<Webhook> {
     let options = Options {
         applies,
         within: Duration::from_secs(60),
+        gates: false,
         exclude: vec!["kube-system".to_owned()],
         metrics_token: None,
     };
-    Webhook::new(options, Advisor::new(&running.grpc.to_string(), Trust::default()))
+    Arc::new(Webhook::new(options, Advisor::new(&running.grpc.to_string(), Trust::default())))
 }
 
 fn review(pod: &Value, namespace: &str) -> Vec<u8> {
@@ -212,10 +213,11 @@ async fn strangers_and_rubbish_get_a_refusal_and_nothing_else() {
     let options = Options {
         applies: true,
         within: Duration::from_millis(50),
+        gates: true,
         exclude: Vec::new(),
         metrics_token: Some("the-token".to_owned()),
     };
-    let webhook = Webhook::new(options, Advisor::new("unix:///nowhere/r.sock", Trust::default()));
+    let webhook = Arc::new(Webhook::new(options, Advisor::new("unix:///nowhere/r.sock", Trust::default())));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -105,6 +105,26 @@ fn why(one: &v1::Recommendation) -> String {
     why
 }
 
+/// What objects of the cluster say of a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Stated {
+    /// All that would be set.
+    Whole(Advice),
+    /// A part: more may be known elsewhere.
+    Part(Advice),
+    /// Nothing.
+    #[default]
+    Nothing,
+}
+
+/// Objects of the cluster as this process knows them: asked without waiting.
+pub trait Objects: std::fmt::Debug + Send + Sync {
+    /// What they say of a pod.
+    fn say(&self, question: &Question) -> Stated;
+    /// The least request of a container that a namespace allows.
+    fn least(&self, namespace: &str) -> Amounts;
+}
+
 /// How an answer was come by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Come {
@@ -164,6 +184,14 @@ impl Advisor {
             (Err(why), Some((advice, _))) => Come::Kept(advice, why),
             (Err(why), None) => Come::None(why),
         }
+    }
+
+    /// Whether the panic switch is on; nothing where the recommender does not say so within this time.
+    pub async fn is_panic(&self, within: Duration) -> Option<bool> {
+        // Of no image, so that nothing is looked for.
+        let pod = r#"{"metadata":{"name":"none"},"spec":{"containers":[{"name":"none"}]}}"#;
+        let asked = tokio::time::timeout(within, self.ask(pod.to_owned(), within)).await;
+        asked.ok()?.ok().map(|advice| advice.panic)
     }
 
     async fn ask(&self, pod: String, within: Duration) -> Result<Advice, String> {

@@ -55,6 +55,9 @@ pub struct Request {
     pub namespace: String,
     /// `CREATE`, `UPDATE`, ...
     pub operation: String,
+    /// Nothing of it will be kept.
+    #[serde(deserialize_with = "null_is_default")]
+    pub dry_run: bool,
     /// The object, as it would be made.
     #[serde(deserialize_with = "null_is_default")]
     pub object: Map<String, Value>,

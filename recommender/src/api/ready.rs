@@ -19,6 +19,7 @@ use crate::followed::Followed;
 use crate::identity::{Kubernetes, Tokens};
 use crate::leading::Leading;
 use crate::objects::Objects;
+use crate::registration::Registration;
 
 /// Where the process is in its life, and what of its surroundings should not stay as it is.
 #[derive(Debug)]
@@ -35,6 +36,7 @@ pub struct Readiness {
     followed: Option<Arc<Followed>>,
     objects: Option<Arc<Objects>>,
     events: Option<Arc<Events>>,
+    registration: Option<Arc<Registration>>,
     leading: Arc<Leading>,
 }
 
@@ -104,7 +106,7 @@ impl Readiness {
     ) -> Self {
         let (replayed, stopping) = Default::default();
         let (insecure, served) = (config.plaintext(), Served::new(config));
-        let (kubernetes, followed, objects, events) = (None, None, None, None);
+        let (kubernetes, followed, objects, events, registration) = Default::default();
         let leading = Arc::default();
         Self {
             replayed,
@@ -119,6 +121,7 @@ impl Readiness {
             followed,
             objects,
             events,
+            registration,
             leading,
         }
     }
@@ -160,6 +163,17 @@ impl Readiness {
     /// Events that are written.
     pub(crate) fn events(&self) -> Option<&Arc<Events>> {
         self.events.as_ref()
+    }
+
+    /// The same with the webhook's registration, which is looked at.
+    #[must_use]
+    pub(crate) fn with_registration(self, registration: Option<Arc<Registration>>) -> Self {
+        Self { registration, ..self }
+    }
+
+    /// The webhook's registration.
+    pub(crate) fn registration(&self) -> Option<&Arc<Registration>> {
+        self.registration.as_ref()
     }
 
     /// The same with a Lease that says who leads.
@@ -253,7 +267,7 @@ impl Readiness {
         self.of_trust(now_usec).into_iter().filter_map(of).chain(own).collect()
     }
 
-    fn of_trust(&self, now_usec: u64) -> [Check; 10] {
+    fn of_trust(&self, now_usec: u64) -> [Check; 11] {
         let now = now_usec / 1_000_000;
         let check = |name, trouble: Option<String>| Check { name, trouble, needed: false };
         [
@@ -264,6 +278,7 @@ impl Readiness {
             check("objects", self.objects.as_ref().and_then(|objects| objects.trouble())),
             check("events", self.events.as_ref().and_then(|events| events.trouble())),
             check("lease", self.leading.trouble()),
+            check("webhook", self.registration.as_ref().and_then(|registration| registration.trouble())),
             check("authority", self.authority().and_then(|authority| authority.trouble(now))),
             check("encryption", self.insecure.clone()),
             check("certificate", self.tls.as_ref().and_then(|tls| tls.told(now))),

@@ -8,7 +8,7 @@ use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::rule::Answer;
 
 use super::advice::{Advisor, Asked, Raw, index};
-use super::pod::{ContainerAdvice, PodAdvice, asked, resources, with};
+use super::pod::{ContainerAdvice, PodAdvice, asked, resources};
 use super::stored::Stored;
 use super::{Bounding, Now};
 use crate::policy::Set;
@@ -62,8 +62,7 @@ impl AtHand<'_> {
     pub(crate) fn pod(&self, pod: &Pod) -> Option<PodAdvice> {
         let labels = pod.metadata.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()));
         let (governing, selecting) = self.policies.governing((None, &pod.metadata.namespace), labels);
-        let bounds =
-            Bounding { advisor: self.advisor, governing, largest: [None; 2], now_usec: self.now_usec };
+        let bounds = Bounding::new(self.advisor, governing, self.now_usec);
         let mut any = false;
         let mut advise = |container: &Container| {
             let (asked, now) = asked(pod, container);
@@ -81,17 +80,10 @@ impl AtHand<'_> {
             }
         };
         let containers: Vec<ContainerAdvice> = pod.counted_containers().map(&mut advise).collect();
-        let name = |at: &usize| self.policies.all().get(*at).map(|d| d.policy.key());
         any.then(|| PodAdvice {
-            policy: governing.map(|g| g.policy.key()),
-            mode: governing.map(|g| g.policy.mode),
-            conflicts: selecting.iter().skip(1).filter_map(name).collect(),
-            qos_before: qos_class(pod),
-            qos_after: qos_class(&with(pod, &containers)),
-            containers,
             panic: self.panic,
-            loading: false,
             cached: true,
+            ..PodAdvice::under(self.policies, (governing, &selecting), pod, containers)
         })
     }
 

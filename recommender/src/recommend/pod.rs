@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use super::advice::Asked;
 use super::rules::Chosen;
 use super::{Desk, Now, whole};
-use crate::policy::Governing;
+use crate::policy::{Governing, Set};
 
 /// The advice for one container of a pod.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,6 +54,27 @@ pub struct PodAdvice {
 }
 
 impl PodAdvice {
+    /// Of these containers, under the policy that governs the pod, among all that select it.
+    pub(super) fn under(
+        policies: &Set,
+        (governing, selecting): (Option<Governing<'_>>, &[usize]),
+        pod: &Pod,
+        containers: Vec<ContainerAdvice>,
+    ) -> Self {
+        let name = |at: &usize| policies.all().get(*at).map(|d| d.policy.key());
+        Self {
+            policy: governing.map(|g| g.policy.key()),
+            mode: governing.map(|g| g.policy.mode),
+            conflicts: selecting.iter().skip(1).filter_map(name).collect(),
+            qos_before: qos_class(pod),
+            qos_after: qos_class(&with(pod, &containers)),
+            containers,
+            panic: false,
+            loading: false,
+            cached: false,
+        }
+    }
+
     /// Whether a running pod may be given the resources in place: never when its class would change.
     pub fn in_place(&self) -> bool {
         self.qos_before == self.qos_after && !self.panic
@@ -108,20 +129,9 @@ pub fn advise_pod(desk: &Desk<'_>, pod: &Pod, rules: &[Chosen]) -> PodAdvice {
     };
     let mut containers: Vec<ContainerAdvice> = pod.counted_containers().map(advise).collect();
     if !panic {
-        whole::fit(desk, pod, &mut containers);
+        whole::fit(&desk.advisor.limits, pod, &mut containers);
     }
-    let name = |at: &usize| desk.policies.all().get(*at).map(|d| d.policy.key());
-    PodAdvice {
-        policy: governing.map(|g| g.policy.key()),
-        mode: governing.map(|g| g.policy.mode),
-        conflicts: selecting.iter().skip(1).filter_map(name).collect(),
-        qos_before: qos_class(pod),
-        qos_after: qos_class(&with(pod, &containers)),
-        containers,
-        panic,
-        loading: false,
-        cached: false,
-    }
+    PodAdvice { panic, ..PodAdvice::under(desk.policies, (governing, &selecting), pod, containers) }
 }
 
 /// Whose past a container has, and what it asks for.

@@ -164,7 +164,10 @@ fn the_webhook_lets_every_pod_through_and_is_called_for_no_other() -> Result<()>
         of("evenkeel-webhook by")?,
         [
             "get,patch admissionregistration.k8s.io/mutatingwebhookconfigurations",
-            "get evenkeel.dev/recommendations"
+            "get evenkeel.dev/recommendations",
+            "list,watch evenkeel.dev/verticalpodautoscalers",
+            "list,watch limitranges",
+            "list,watch resourcequotas"
         ]
     );
     let named = |name: &str| super::parts::object(&all, name).with_context(|| format!("no {name}"));

@@ -1,0 +1,321 @@
+//! Owns what a replica of the webhook knows of the cluster: Evenkeel's objects with what their status recommends, limit ranges and quotas. So it
+//! answers without a recommender, for every pod that an object governs.
+//!
+//! A status counts only where it is about the object as it is now. Where something else may govern a pod (a policy of a file, an object whose
+//! controller was not looked at yet), the recommender is asked.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use evenkeel_kubernetes::objects::{Asking, Autoscaler, FROZEN, OWN};
+use evenkeel_kubernetes::{ConnectError, Pace, State, Watching};
+use evenkeel_model::resource_type::ResourceTypes;
+use evenkeel_model::selector::LabelSelector;
+use evenkeel_rightsizing::policy::rank::Dated;
+use evenkeel_rightsizing::policy::{Policy, PolicyError};
+use evenkeel_webhook::advice::{Advice, Objects as Says, Stated as Said};
+use evenkeel_webhook::pod::Question;
+use serde::Deserialize as _;
+
+use crate::api::convert::pod_response;
+use crate::config::{Config, Recommend};
+use crate::objects::policies::policy;
+use crate::policy::panic::held;
+use crate::policy::{Set, Source, created};
+use crate::recommend::advice::Advisor;
+use crate::recommend::stated::{ByStatus, Stated};
+use crate::recommend::{pod, rules};
+
+/// The least time between two looks at objects that changed.
+const LEAST: Duration = Duration::from_millis(200);
+/// Limit ranges and quotas are looked at so often.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long the word of the recommender that the panic switch is off goes over what an object says.
+const HOLDS: Duration = Duration::from_secs(60);
+
+/// The cluster's objects, as this replica knows them.
+#[derive(Debug)]
+pub(crate) struct Objects {
+    asking: Asking,
+    bounds: Watching,
+    advisor: Advisor,
+    config: Recommend,
+    /// Flag and file of the panic switch.
+    panic: (bool, PathBuf),
+    /// What the recommender said of the switch last.
+    told: Mutex<Option<(bool, Instant)>>,
+    known: RwLock<Arc<Known>>,
+    entries: Mutex<HashMap<String, Arc<Entry>>>,
+}
+
+/// What is known of all objects.
+#[derive(Debug, Default)]
+struct Known {
+    set: Set,
+    stated: HashMap<String, Stated>,
+    /// Policies whose status says that the panic switch is on.
+    frozen: HashSet<String>,
+    /// Namespaces in which something else may govern.
+    uncertain: HashSet<String>,
+    /// All objects are known.
+    is_listed: bool,
+    /// The switch is on by flag or file.
+    is_held: bool,
+}
+
+/// What is known of one object.
+#[derive(Debug)]
+struct Entry {
+    version: String,
+    namespace: String,
+    /// Nothing where it governs nothing, or it is not known what.
+    policy: Option<Policy>,
+    is_uncertain: bool,
+    stated: Option<Stated>,
+    is_frozen: bool,
+    /// Policies that govern some of its containers in its place.
+    overruled_by: Vec<String>,
+}
+
+impl Objects {
+    /// Begins to follow them.
+    ///
+    /// # Errors
+    /// When the rule cannot be used, it is not told where the API server is, or credentials cannot be used.
+    pub(crate) async fn start(config: &Config, pace: Pace) -> anyhow::Result<Arc<Self>> {
+        let (asking, bounds) = Self::following(config, pace).await?;
+        let types = ResourceTypes::with(&config.resources).unwrap_or_default();
+        Ok(Arc::new(Self {
+            asking,
+            bounds,
+            advisor: Advisor::new(&config.recommend)?.in_steps(&types),
+            config: config.recommend.clone(),
+            panic: (config.panic, config.panic_file.clone()),
+            told: Mutex::default(),
+            known: RwLock::default(),
+            entries: Mutex::default(),
+        }))
+    }
+
+    async fn following(config: &Config, pace: Pace) -> Result<(Asking, Watching), ConnectError> {
+        let source = config.kubernetes.source();
+        let asking = Asking::start(&source, pace, std::slice::from_ref(OWN)).await?;
+        Ok((asking, Watching::bounds(&source, pace).await?))
+    }
+
+    /// Keeps up with them until this is dropped.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        let mut changes = self.asking.kept().changes();
+        loop {
+            let looking = Arc::clone(&self);
+            let _looked = tokio::task::spawn_blocking(move || looking.look()).await;
+            tokio::time::sleep(LEAST).await;
+            let _changed = tokio::time::timeout(LOOK, changes.changed()).await;
+        }
+    }
+
+    /// The recommender said whether the panic switch is on.
+    pub(crate) fn told(&self, is_panic: bool) {
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some((is_panic, Instant::now()));
+    }
+
+    /// How many objects are known, and what is wrong with following them.
+    pub(crate) fn status(&self) -> (u64, Option<String>) {
+        let mut status = self.asking.status();
+        let objects = status.iter().map(|status| status.objects as u64).sum();
+        status.extend(self.bounds.status());
+        let wrong = status.iter().filter(|status| status.state != State::Watching);
+        let told = wrong.map(|status| {
+            let why = status.trouble.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            format!("{}: {}{why}", status.kind.name, status.state.word())
+        });
+        let told: Vec<String> = told.collect();
+        (objects, (!told.is_empty()).then(|| told.join("; ")))
+    }
+
+    /// Takes in what changed.
+    fn look(&self) {
+        self.advisor.limits.follow("", |before| self.bounds.view().bounds(before));
+        let is_listed = self.asking.status().iter().all(|status| status.is_known);
+        let entries = self.entries();
+        let set = |entries: &[Arc<Entry>]| {
+            let dated = entries.iter().filter_map(|entry| entry.policy.clone()).map(|policy| {
+                let created_ms = created(&policy).unwrap_or_default();
+                (Dated { policy: Arc::new(policy), created_ms }, Source::Cluster(Arc::from("")))
+            });
+            let rule = |policy: &Policy| {
+                rules::of_policy(policy, &self.config).map_err(|why| PolicyError {
+                    place: "spec.rule".to_owned(),
+                    why,
+                    remedy: "see the object's conditions".to_owned(),
+                })
+            };
+            Set::new(dated, rule)
+        };
+        let is_held = held(self.panic.0, &self.panic.1).is_some();
+        let known = Known { set: set(&entries), is_listed, is_held, ..Known::of(&entries) };
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
+    }
+
+    /// What is known of each object; what did not change is not read again.
+    fn entries(&self) -> Vec<Arc<Entry>> {
+        let mut before = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = HashMap::new();
+        for object in self.asking.kept().all(OWN) {
+            let metadata = &object.metadata;
+            if metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            let known = before.get(&metadata.uid).filter(|entry| entry.version == metadata.resource_version);
+            let entry = known.cloned().unwrap_or_else(|| Arc::new(Entry::read(&object)));
+            now.insert(metadata.uid.clone(), entry);
+        }
+        *before = now;
+        before.values().cloned().collect()
+    }
+}
+
+impl Known {
+    fn of(entries: &[Arc<Entry>]) -> Self {
+        let keys: HashSet<String> =
+            entries.iter().filter_map(|entry| entry.policy.as_ref()).map(Policy::key).collect();
+        let mut known = Self::default();
+        for entry in entries {
+            if entry.is_uncertain {
+                known.uncertain.insert(entry.namespace.clone());
+            }
+            let Some(policy) = &entry.policy else { continue };
+            if entry.is_frozen {
+                known.frozen.insert(policy.key());
+            }
+            // One that is kept elsewhere governs what this one's status is silent about.
+            let is_known = entry.overruled_by.iter().all(|key| keys.contains(key));
+            known
+                .stated
+                .extend(entry.stated.clone().filter(|_| is_known).map(|stated| (policy.key(), stated)));
+        }
+        known
+    }
+}
+
+impl Entry {
+    fn read(object: &Autoscaler) -> Self {
+        let (metadata, status) = (&object.metadata, &object.status);
+        let condition = |kind: &str, holds: &str| {
+            let mut all = status["conditions"].as_array().into_iter().flatten();
+            all.any(|one| one["type"] == kind && one["status"] == holds)
+        };
+        let is_now = status["observedGeneration"].as_i64() == Some(metadata.generation);
+        let names_controller = object.as_written().get("targetRef").is_some_and(|target| !target.is_null());
+        let labels = Option::<LabelSelector>::deserialize(&status["selector"]).ok().flatten();
+        let labels = labels.filter(|_| names_controller && is_now);
+        let is_unresolved = names_controller && labels.is_none();
+        let policy = policy(object, labels.as_ref()).ok().filter(|_| !is_unresolved);
+        let conflicts = status["conflicts"].as_array().into_iter().flatten();
+        let others = conflicts.filter(|one| one["governs"] != true).filter_map(|one| one["policy"].as_str());
+        Self {
+            version: metadata.resource_version.clone(),
+            namespace: metadata.namespace.clone(),
+            is_uncertain: is_unresolved || condition("InForce", "False"),
+            stated: (is_now && policy.is_some()).then(|| Stated::read(status)),
+            policy,
+            is_frozen: condition(FROZEN, "True"),
+            overruled_by: others.map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl Says for Objects {
+    fn least(&self, namespace: &str) -> [Option<u64>; 2] {
+        self.advisor.limits.least(namespace)
+    }
+
+    fn say(&self, question: &Question) -> Said {
+        let known = Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner));
+        let namespace = question.pod["metadata"]["namespace"].as_str().unwrap_or_default();
+        if !known.is_listed || known.uncertain.contains(namespace) {
+            return Said::Nothing;
+        }
+        let Ok(pod) = pod::read(&question.pod.to_string()) else { return Said::Nothing };
+        let labels = question.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let told = *self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_frozen = |policy: &str| match told {
+            Some((true, _)) => true,
+            Some((false, at)) if at.elapsed() < HOLDS => known.is_held,
+            _ => known.is_held || known.frozen.contains(policy),
+        };
+        let by =
+            ByStatus { advisor: &self.advisor, policies: &known.set, stated: &known.stated, panic: false };
+        let Some((advice, is_whole)) = by.pod(&pod, labels) else { return Said::Nothing };
+        if advice.policy.as_deref().is_some_and(is_frozen) {
+            return Said::Whole(Advice { is_by_policy: true, panic: true, containers: Vec::new() });
+        }
+        let advice = Advice::said(&pod_response(advice));
+        if is_whole { Said::Whole(advice) } else { Said::Part(advice) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn entry(spec: &Value, status: &Value) -> Entry {
+        let metadata = json!({
+            "name": "web", "namespace": "shop", "uid": "u", "generation": 2, "resourceVersion": "7",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        });
+        let object = json!({ "metadata": metadata, "spec": spec, "status": status });
+        Entry::read(&Autoscaler::own(object.to_string().as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn a_status_counts_where_it_is_about_the_object_as_it_is() {
+        let of_labels = json!({ "target": { "matchLabels": { "app": "web" } } });
+        let of_controller =
+            json!({ "targetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" } });
+        let status = |generation: i64, more: Value| {
+            let mut status = json!({ "observedGeneration": generation });
+            more.as_object().unwrap().iter().for_each(|(key, value)| status[key] = value.clone());
+            status
+        };
+        let selector = json!({ "selector": { "matchLabels": { "app": "web" } } });
+        let not_in_force = json!({ "conditions": [{ "type": "InForce", "status": "False" }] });
+        // Whether it governs, whether something else may, whether something is said.
+        for (spec, status, want) in [
+            (&of_labels, status(2, json!({})), (true, false, true)),
+            (&of_labels, status(1, json!({})), (true, false, false)),
+            (&of_labels, Value::Null, (true, false, false)),
+            (&of_labels, status(2, not_in_force), (true, true, true)),
+            (&of_controller, status(2, selector.clone()), (true, false, true)),
+            (&of_controller, status(1, selector), (false, true, false)),
+            (&of_controller, status(2, json!({ "selector": 7 })), (false, true, false)),
+            (&json!({ "target": 7 }), status(2, json!({})), (false, false, false)),
+        ] {
+            let entry = entry(spec, &status);
+            let found = (entry.policy.is_some(), entry.is_uncertain, entry.stated.is_some());
+            assert_eq!(found, want, "{spec} {status}");
+        }
+    }
+
+    #[test]
+    fn what_is_overruled_from_elsewhere_says_nothing() {
+        let spec = json!({ "target": { "matchLabels": { "app": "web" } } });
+        let of = |conflicts: Value| {
+            Arc::new(entry(&spec, &json!({ "observedGeneration": 2, "conflicts": conflicts })))
+        };
+        for (conflicts, want) in [
+            (json!([]), 1),
+            (json!([{ "policy": "shop/file", "governs": true }]), 1),
+            (json!([{ "policy": "shop/file", "governs": false }]), 0),
+            (json!([{ "policy": "shop/web", "governs": false }]), 1),
+        ] {
+            assert_eq!(Known::of(&[of(conflicts.clone())]).stated.len(), want, "{conflicts}");
+        }
+        let frozen = json!({ "conditions": [{ "type": FROZEN, "status": "True" }] });
+        assert_eq!(Known::of(&[Arc::new(entry(&spec, &frozen))]).frozen.len(), 1);
+    }
+}
