@@ -1,4 +1,4 @@
-//! Pods that wait for a scheduling gate of this project: found by their label, freed of it, or deleted.
+//! Pods with a label of this project: found by it, freed of a scheduling gate or of the label, or deleted.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -52,12 +52,12 @@ fn name(pod: &Value) -> (&str, &str) {
 }
 
 impl ApiServer {
-    /// The first pods with a gate's label, 500 at most: when these are freed, the others come.
+    /// The first pods with this label and the value `true`, 500 at most: when these are freed of it, the others come.
     ///
     /// # Errors
     /// [`Refused`].
-    pub async fn gated(&self, gate: Gate<'_>) -> Result<Vec<Value>, Refused> {
-        let path = format!("{}?limit={PAGE}&labelSelector={}%3Dtrue", PODS.path, escaped(gate.label));
+    pub async fn labelled(&self, label: &str) -> Result<Vec<Value>, Refused> {
+        let path = format!("{}?limit={PAGE}&labelSelector={}%3Dtrue", PODS.path, escaped(label));
         let mut list = self.read(&path).await?;
         Ok(match list["items"].take() {
             Value::Array(items) => items,
@@ -72,6 +72,17 @@ impl ApiServer {
     pub async fn lift(&self, gate: Gate<'_>, pod: &Value) -> Result<(), Refused> {
         let (namespace, name) = name(pod);
         self.merge(&place(PODS, namespace, name), &gate.lifted(pod)).await
+    }
+
+    /// Takes a label and the annotation of its name off a pod.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn unmark(&self, key: &str, pod: &Value) -> Result<(), Refused> {
+        let (namespace, name) = name(pod);
+        let metadata =
+            json!({ "uid": pod["metadata"]["uid"], "labels": { key: null }, "annotations": { key: null } });
+        self.merge(&place(PODS, namespace, name), &json!({ "metadata": metadata })).await
     }
 
     /// Deletes a pod, this one and no later one of its name.

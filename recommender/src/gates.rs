@@ -74,7 +74,7 @@ pub(crate) async fn lift_late(api: ApiServer, deadline: Duration) {
     loop {
         tokio::time::sleep(LATE / 4).await;
         let now = now_usec();
-        let pods = match api.gated(OURS).await {
+        let pods = match api.labelled(LABEL).await {
             Ok(pods) => pods,
             Err(error) => {
                 let why = error.to_string();
@@ -111,7 +111,7 @@ impl Keeper {
     }
 
     async fn look(&mut self, context: &Context) {
-        let mut pods = match self.api.gated(OURS).await {
+        let mut pods = match self.api.labelled(LABEL).await {
             Ok(pods) => {
                 self.said.clear();
                 pods
@@ -284,7 +284,7 @@ fn age(pod: &Value, now_usec: u64) -> Duration {
     Duration::from_micros(now_usec.saturating_sub(made))
 }
 
-fn now_usec() -> u64 {
+pub(crate) fn now_usec() -> u64 {
     WallClock::system().now_usec()
 }
 
@@ -305,26 +305,35 @@ async fn freed(api: &ApiServer, pod: &Value, reason: &'static str, why: &str) ->
 }
 
 async fn tell(api: &ApiServer, pod: &Value, reason: &'static str, why: &str) {
+    let event = about(pod, (reason, "Gate", reason == "GateDeadline"), why);
+    if let Err(error) = api.tell_object(&event).await {
+        debug!(%error, "ignoring that an event was not written");
+    }
+}
+
+/// An event about a pod: reason, action and whether somebody should look.
+pub(crate) fn about(
+    pod: &Value,
+    (reason, action, is_warning): (&'static str, &'static str, bool),
+    why: &str,
+) -> ObjectEvent {
     let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
     let number = now_usec();
     let at = i64::try_from(number).ok().and_then(|usec| Timestamp::from_microsecond(usec).ok());
-    let event = ObjectEvent {
+    ObjectEvent {
         api_version: "v1".to_owned(),
         kind: "Pod".to_owned(),
         namespace: text("namespace"),
         name: text("name"),
         uid: text("uid"),
         reason,
-        action: "Gate",
-        is_warning: reason == "GateDeadline",
+        action,
+        is_warning,
         controller: "evenkeel.dev/recommender",
         instance: "evenkeel-recommender".to_owned(),
         note: why.to_owned(),
         at: format!("{:.6}", at.unwrap_or_default()),
         number,
-    };
-    if let Err(error) = api.tell_object(&event).await {
-        debug!(%error, "ignoring that an event was not written");
     }
 }
 
@@ -373,12 +382,18 @@ mod tests {
         }
         let recommendations = vec![one("cpu", cpu), one("memory", memory)];
         PodAdvice {
-            containers: vec![ContainerAdvice { name: "main".into(), resources, recommendations }],
+            containers: vec![ContainerAdvice {
+                name: "main".into(),
+                resources,
+                recommendations,
+                startup: None,
+            }],
             policy: mode.map(|_| "shop/web".to_owned()),
             mode,
             conflicts: Vec::new(),
             qos_before: QosClass::BestEffort,
             qos_after: QosClass::Burstable,
+            startup_seconds: 0,
             panic,
             loading: false,
             cached: false,

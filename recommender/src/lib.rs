@@ -29,5 +29,6 @@ pub mod recommend;
 pub(crate) mod registration;
 mod reload;
 pub mod serve;
+pub(crate) mod starts;
 mod turns;
 pub mod webhook;

@@ -249,6 +249,7 @@ impl Recommender {
         let telling = tokio::spawn(crate::events::run(context.clone(), stopped.clone()));
         let registration = context.readiness.registration().cloned();
         let registered = registration.map(|registration| tokio::spawn(registration.run(stopped.clone())));
+        let started = tokio::spawn(crate::starts::run(context.clone(), stopped.clone()));
         let gates_kept = tokio::spawn(crate::gates::run(context.clone(), stopped.clone()));
         let lead = tokio::spawn(crate::leading::run(context.clone(), stopped.clone()));
         site.open(context.clone());
@@ -299,6 +300,7 @@ impl Recommender {
         watching.abort();
         recommending.abort();
         telling.abort();
+        started.abort();
         gates_kept.abort();
         registered.iter().for_each(|registered| registered.abort());
         lead.abort();

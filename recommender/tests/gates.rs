@@ -1,4 +1,5 @@
-//! Pods that wait with a gate until their requests are known: gated by the webhook, resized and freed by the recommender that leads.
+//! Pods that wait with a gate until their requests are known, and pods that have more CPU while they start: by the webhook, resized by the
+//! recommender that leads.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
 
@@ -74,6 +75,7 @@ fn webhook(running: &Running) -> Webhook {
         applies: true,
         within: std::time::Duration::from_secs(60),
         gates: true,
+        boosts: true,
         exclude: vec!["kube-system".to_owned()],
         metrics_token: None,
     };
@@ -170,5 +172,60 @@ async fn no_pod_waits_for_ever() {
         (api.object(PODS, "shop", "alone-1").unwrap()["spec"]["schedulingGates"] == json!([])).then_some(())
     })
     .await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_has_more_cpu_and_gives_it_back() {
+    let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
+    let running = started(dir.path(), &api, |config| config.kubernetes.startup_boost = true).await;
+    let mut agent = Agent::new(1, &["web:1"]);
+    let mut link = agent.connect(running.grpc).await;
+    link.send(agent.measure(70)).await;
+    link.acknowledged(70).await;
+    let policy = json!({
+        "apiVersion": "evenkeel.dev/v1", "kind": "Policy", "metadata": { "name": "web", "namespace": "shop" },
+        "spec": { "target": { "matchLabels": { "app": "web" } }, "startupBoost": { "factor": 2, "seconds": 60 } },
+    });
+    let (status, text) = common::http(running.http, "POST", "/api/v1/policies", &policy.to_string()).await;
+    assert!(status < 300, "{status} {text}");
+    let mut pod = json!({
+        "kind": "Pod", "apiVersion": "v1", "metadata": { "name": "web-1", "namespace": "shop", "labels": { "app": "web" } },
+        "spec": { "containers": [{ "name": "main", "image": "web:1" }] },
+    });
+    let review = |pod: &Value| {
+        let request = json!({
+            "uid": "u", "kind": { "group": "", "version": "v1", "kind": "Pod" }, "namespace": "shop", "operation": "CREATE",
+            "object": pod,
+        });
+        json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request })
+            .to_string()
+    };
+    let answer = webhook(&running).review(review(&pod).as_bytes()).await.unwrap();
+    let patch = STANDARD.decode(answer["response"]["patch"].as_str().unwrap()).unwrap();
+    pod = patched(pod, &serde_json::from_slice::<Vec<Value>>(&patch).unwrap());
+    let milli = |pod: &Value| -> u64 {
+        let text = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"].as_str().unwrap().to_owned();
+        evenkeel_model::quantity::Quantity::parse(&text).unwrap().milli_u64().unwrap()
+    };
+    let boosted = milli(&pod);
+    assert!((500..=520).contains(&boosted), "{pod}");
+    let annotations = pod["metadata"]["annotations"].clone();
+    assert!(
+        annotations["evenkeel.dev/initial-resources"].as_str().unwrap().contains("while it starts, then 25"),
+        "{annotations}"
+    );
+    // Nobody measures it: it goes back when its time is over.
+    (pod["metadata"]["uid"], pod["status"]["startTime"]) = ("u".into(), "2020-01-01T00:00:00Z".into());
+    api.put(pod);
+    let pod = until(|| async {
+        let pod = api.object(PODS, "shop", "web-1").unwrap();
+        pod["metadata"]["labels"].get("evenkeel.dev/startup-boost").is_none().then_some(pod)
+    })
+    .await;
+    assert_eq!(milli(&pod), boosted / 2);
+    assert!(pod["metadata"]["annotations"].get("evenkeel.dev/startup-boost").is_none());
+    let told = until(|| async { events(&api, "web-1").pop() }).await;
+    assert!(told.starts_with("StartupBoostEnded: its 60 s are over"), "{told}");
     running.stop().await;
 }

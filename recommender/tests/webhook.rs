@@ -44,6 +44,7 @@ fn webhook(running: &Running, applies: bool) -> Arc<Webhook> {
         applies,
         within: Duration::from_secs(60),
         gates: false,
+        boosts: true,
         exclude: vec!["kube-system".to_owned()],
         metrics_token: None,
     };
@@ -214,6 +215,7 @@ async fn strangers_and_rubbish_get_a_refusal_and_nothing_else() {
         applies: true,
         within: Duration::from_millis(50),
         gates: true,
+        boosts: true,
         exclude: Vec::new(),
         metrics_token: Some("the-token".to_owned()),
     };

@@ -34,6 +34,8 @@ pub struct Advice {
     pub is_by_policy: bool,
     /// Nothing is to be changed: the panic switch is on.
     pub panic: bool,
+    /// For how long at most containers request what they do while they start, seconds.
+    pub startup_seconds: u64,
     /// Container by container.
     pub containers: Vec<Said>,
 }
@@ -47,6 +49,8 @@ pub struct Said {
     pub requests: Amounts,
     /// Limits.
     pub limits: Amounts,
+    /// CPU request while it starts, above that of its requests.
+    pub startup: Option<u64>,
     /// Whether the request is a recommendation, and not what was asked about.
     pub known: [bool; 2],
     /// What each request rests on, for people.
@@ -74,6 +78,7 @@ impl Advice {
                 name: container.name.clone(),
                 requests: [resources.cpu_request_milli, resources.memory_request_bytes],
                 limits: [resources.cpu_limit_milli, resources.memory_limit_bytes],
+                startup: container.startup_cpu_milli,
                 known: both.map(|one| one.is_some_and(|one| one.request.is_some())),
                 why: both.map(|one| one.map_or_else(String::new, why)),
             }
@@ -81,6 +86,7 @@ impl Advice {
         Self {
             is_by_policy: !response.policy.is_empty(),
             panic: response.panic,
+            startup_seconds: response.startup_seconds,
             containers: response.containers.iter().map(of).collect(),
         }
     }
@@ -278,6 +284,7 @@ mod tests {
             containers: vec![v1::RecommendedContainer {
                 name: "main".to_owned(),
                 resources: Some(v1::ResourceValues { cpu_request_milli: Some(250), ..Default::default() }),
+                ..Default::default()
             }],
             ..v1::RecommendPodResponse::default()
         };

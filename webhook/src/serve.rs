@@ -19,11 +19,11 @@ use tokio::net::TcpListener;
 use tracing::{debug, warn};
 
 use crate::advice::{Advice, Advisor, Come, Objects, Stated};
-use crate::change::{changes, patch};
+use crate::change::{changes, patch, starting};
 use crate::counts::{Counts, Outcome};
 use crate::gate::gated;
 use crate::pod::{self, Controller, Question};
-use crate::review::{Request, annotate};
+use crate::review::{Request, annotate, mark};
 
 /// Path of reviews of pods.
 pub const PATH: &str = "/admit/pods";
@@ -33,6 +33,8 @@ pub const GATES: &str = "/admit/gates";
 pub const SET: &str = "evenkeel.dev/initial-resources";
 /// What would have been set.
 pub const ESTIMATE: &str = "evenkeel.dev/estimate";
+/// What CPU goes back to when the containers of a pod have started.
+pub const STARTING: &str = "evenkeel.dev/startup-boost";
 /// Largest review read: an object is 1.5 MiB at most, and a review has one or two.
 const MOST_BYTES: usize = 4 << 20;
 /// Connections at once: API servers keep a few each.
@@ -47,6 +49,8 @@ pub struct Options {
     pub within: Duration,
     /// Pods are gated where that is asked.
     pub gates: bool,
+    /// Containers of policies that wish it request more CPU while they start.
+    pub boosts: bool,
     /// Namespaces whose pods are left alone.
     pub exclude: Vec<String>,
     /// Who asks for metrics shows this token; nobody is told them without.
@@ -176,6 +180,10 @@ impl Webhook {
             }
         };
         let Some(advice) = self.advice(request, &question).await else { return through(Outcome::NoAnswer) };
+        let advice = match self.options.boosts {
+            true => advice,
+            false => Arc::new(Advice { startup_seconds: 0, ..Advice::clone(&advice) }),
+        };
         let changes = changes(&question, &advice);
         if changes.is_empty() {
             return through(Outcome::Nothing);
@@ -187,6 +195,9 @@ impl Webhook {
             false => (Vec::new(), ESTIMATE, Outcome::Told),
         };
         operations.extend(annotate(&request.object, key, &text));
+        if let (true, Some(back)) = (self.options.applies, starting(&changes, advice.startup_seconds)) {
+            operations.extend(mark(&request.object, STARTING, &back, &operations));
+        }
         if let (Some(tells), false) = (&self.tells, request.dry_run)
             && let Some(controller) = Controller::of(&request.namespace, &request.object)
         {

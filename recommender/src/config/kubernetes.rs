@@ -35,6 +35,10 @@ pub struct KubernetesSection {
     pub gates: bool,
     /// How long a pod waits for its gate at most.
     pub gate_deadline: Span,
+    /// Give back the CPU of starts (`startupBoost` of policies), which the webhook gives with `webhook.startup_boost`: in place, when a pod is ready and
+    /// its use is back below its request for a while, at the latest after the policy's time. It needs to list and patch pods, to resize them, and to
+    /// make Events.
+    pub startup_boost: bool,
     /// The Lease (`coordination.k8s.io`) that recommenders of one cluster share, NAMESPACE/NAME: who holds it leads, which is to act and to take
     /// changes; the others are fed by the same agents, answer, and take over within 30 s. Empty = this one leads always.
     pub lease: String,
@@ -136,6 +140,7 @@ impl Default for KubernetesSection {
             registration: String::new(),
             gates: false,
             gate_deadline: Span::from_secs(600),
+            startup_boost: false,
             lease: String::new(),
             kubeconfig: PathBuf::new(),
             context: String::new(),

@@ -63,6 +63,9 @@ pub struct WebhookSection {
     pub certificate_life: Span,
     /// Tell as Events of pods' controllers what was set of their pods and why; needs to create and patch Events.
     pub events: bool,
+    /// Give containers of policies with `startupBoost` more CPU while they start, which the recommender has to give back
+    /// (`kubernetes.startup_boost`).
+    pub startup_boost: bool,
     /// Answer at `/admit/gates`, where pods without requests of which nothing is known get the gate `evenkeel.dev/policy` and a least request, for
     /// which the recommender has to have `kubernetes.gates`. Each pod that waits longer than `kubernetes.gate_deadline` and a minute is freed; needs
     /// to list and patch pods.
@@ -94,6 +97,7 @@ impl Default for WebhookSection {
             names: Vec::new(),
             certificate_life: Span::from_secs(90 * 86_400),
             events: false,
+            startup_boost: false,
             gates: false,
             metrics_token: PathBuf::new(),
         }
@@ -204,7 +208,10 @@ mod tests {
                 &(|section: &mut WebhookSection| section.secret = "b".into()) as &dyn Fn(&mut _),
                 "webhook.secret",
             ),
-            (&|section| section.certificate_life = Span::from_secs(60), "webhook.certificate_life"),
+            (
+                &|section: &mut WebhookSection| section.certificate_life = Span::from_secs(60),
+                "webhook.certificate_life",
+            ),
         ] {
             let found = told(&|section: &mut WebhookSection| {
                 own(section);

@@ -26,7 +26,12 @@ pub fn while_loading(kept: &Stored, pod: &Pod, now_usec: u64) -> PodAdvice {
             r
         });
         let resources = container.resources.clone();
-        ContainerAdvice { name: container.name.clone(), resources, recommendations: recommendations.into() }
+        ContainerAdvice {
+            name: container.name.clone(),
+            resources,
+            recommendations: recommendations.into(),
+            startup: None,
+        }
     };
     let class = qos_class(pod);
     PodAdvice {
@@ -36,6 +41,7 @@ pub fn while_loading(kept: &Stored, pod: &Pod, now_usec: u64) -> PodAdvice {
         conflicts: Vec::new(),
         qos_before: class,
         qos_after: class,
+        startup_seconds: 0,
         panic: false,
         loading: true,
         cached: false,
@@ -77,6 +83,7 @@ impl AtHand<'_> {
                 name: container.name.clone(),
                 resources,
                 recommendations: recommendations.into(),
+                startup: None,
             }
         };
         let containers: Vec<ContainerAdvice> = pod.counted_containers().map(&mut advise).collect();

@@ -2,7 +2,7 @@
 //! what it says.
 //!
 //! One value is made in `advice.rs`, with the rules by name in `rules.rs` and the values of last resort in `predefined.rs`;
-//! a pod's answer in `pod.rs`, or in `kept.rs` where there is no time for it, and in `stated.rs` where there is no history, within what the namespace allows it as a whole (`whole.rs`); that of every workload in `list.rs`, the
+//! a pod's answer in `pod.rs`, or in `kept.rs` where there is no time for it, and in `stated.rs` where there is no history, within what the namespace allows it as a whole (`whole.rs`), with more CPU while it starts (`startup.rs`); that of every workload in `list.rs`, the
 //! answers kept of the latter in `stored.rs`; usage records in `usage.rs`, with how much of a window was seen in `coverage.rs`. The rules themselves are
 //! `evenkeel_rightsizing`. Nothing here changes the state.
 
@@ -16,6 +16,7 @@ pub mod pod;
 pub mod predefined;
 pub mod rules;
 pub mod series;
+mod startup;
 pub(crate) mod stated;
 pub mod stored;
 pub mod times;

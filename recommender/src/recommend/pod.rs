@@ -14,9 +14,9 @@ use evenkeel_rightsizing::policy::{InitialResources, LimitsMode, UpdateMode};
 use evenkeel_store::key::Image;
 use serde_json::{Map, Value};
 
-use super::advice::Asked;
+use super::advice::{Asked, index};
 use super::rules::Chosen;
-use super::{Desk, Now, whole};
+use super::{Desk, Now, startup, whole};
 use crate::policy::{Governing, Set};
 
 /// The advice for one container of a pod.
@@ -28,6 +28,8 @@ pub struct ContainerAdvice {
     pub resources: Requirements,
     /// The recommendations behind them, CPU first.
     pub recommendations: Vec<v1::Recommendation>,
+    /// CPU request while it starts, thousandths of a core, above that of its resources.
+    pub startup: Option<u64>,
 }
 
 /// The advice for a pod.
@@ -45,6 +47,8 @@ pub struct PodAdvice {
     pub qos_before: QosClass,
     /// Class with the resources above.
     pub qos_after: QosClass,
+    /// For how long at most containers request what they do while they start, seconds.
+    pub startup_seconds: u64,
     /// The panic switch is on: nothing is to be changed.
     pub panic: bool,
     /// The answers are those of the run before: history is still being read back.
@@ -68,6 +72,7 @@ impl PodAdvice {
             conflicts: selecting.iter().skip(1).filter_map(name).collect(),
             qos_before: qos_class(pod),
             qos_after: qos_class(&with(pod, &containers)),
+            startup_seconds: governing.and_then(|g| g.policy.startup).map_or(0, |boost| boost.seconds),
             containers,
             panic: false,
             loading: false,
@@ -125,11 +130,13 @@ pub fn advise_pod(desk: &Desk<'_>, pod: &Pod, rules: &[Chosen]) -> PodAdvice {
         let in_force = recommendations.get(..2).unwrap_or_default();
         let resources =
             if panic { container.resources.clone() } else { resources(pod, container, governing, in_force) };
-        ContainerAdvice { name: container.name.clone(), resources, recommendations }
+        ContainerAdvice { name: container.name.clone(), resources, recommendations, startup: None }
     };
     let mut containers: Vec<ContainerAdvice> = pod.counted_containers().map(advise).collect();
     if !panic {
         whole::fit(&desk.advisor.limits, pod, &mut containers);
+        let largest = desk.largest[index(Resource::Cpu)];
+        startup::boost(&desk.advisor.limits, (pod, governing), largest, &mut containers);
     }
     PodAdvice { panic, ..PodAdvice::under(desk.policies, (governing, &selecting), pod, containers) }
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::Bounding;
 use super::advice::{Advisor, Raw};
 use super::pod::{ContainerAdvice, PodAdvice, asked, resources};
-use super::whole;
+use super::{startup, whole};
 use crate::policy::{Governing, Set};
 
 /// Tier of an answer that is an object's.
@@ -113,6 +113,7 @@ impl ByStatus<'_> {
             .collect();
         if !self.panic {
             whole::fit(&self.advisor.limits, pod, &mut containers);
+            startup::boost(&self.advisor.limits, (pod, Some(governing)), None, &mut containers);
         }
         let advice = PodAdvice {
             panic: self.panic,
@@ -136,7 +137,12 @@ impl ByStatus<'_> {
             true => container.resources.clone(),
             false => resources(pod, container, Some(governing), &recommendations),
         };
-        ContainerAdvice { name: container.name.clone(), resources, recommendations: recommendations.into() }
+        ContainerAdvice {
+            name: container.name.clone(),
+            resources,
+            recommendations: recommendations.into(),
+            startup: None,
+        }
     }
 }
 

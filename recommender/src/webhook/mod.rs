@@ -144,6 +144,7 @@ fn options(section: &WebhookSection) -> anyhow::Result<Options> {
         applies: section.mode == WebhookMode::Apply,
         within: section.timeout.get(),
         gates: section.gates,
+        boosts: section.startup_boost,
         exclude: section.exclude_namespaces.clone(),
         metrics_token: token.transpose()?,
     })

@@ -250,7 +250,7 @@ impl Says for Objects {
             ByStatus { advisor: &self.advisor, policies: &known.set, stated: &known.stated, panic: false };
         let Some((advice, is_whole)) = by.pod(&pod, labels) else { return Said::Nothing };
         if advice.policy.as_deref().is_some_and(is_frozen) {
-            return Said::Whole(Advice { is_by_policy: true, panic: true, containers: Vec::new() });
+            return Said::Whole(Advice { is_by_policy: true, panic: true, ..Advice::default() });
         }
         let advice = Advice::said(&pod_response(advice));
         if is_whole { Said::Whole(advice) } else { Said::Part(advice) }
