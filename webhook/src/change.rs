@@ -261,8 +261,8 @@ mod tests {
         (starts.containers[0].startup, starts.startup_seconds) = (Some(500), 60);
         let mut ratio = advice([Some(250), Some(MIB)], [Some(1000), None], true);
         (ratio.containers[0].startup, ratio.startup_seconds) = (Some(500), 60);
-        let back = r#"{"containers":{"main":{"request":"250m"}},"seconds":60}"#;
-        let both = r#"{"containers":{"main":{"limit":"1","request":"250m"}},"seconds":60}"#;
+        let back = r#"{"seconds":60,"containers":{"main":{"request":"250m"}}}"#;
+        let both = r#"{"seconds":60,"containers":{"main":{"request":"250m","limit":"1"}}}"#;
         let none = json!({});
         for (resources, advice, cpu, limit, want) in [
             (none.clone(), starts.clone(), "500m", None, Some(back)),

@@ -319,8 +319,8 @@ mod tests {
             }))
         };
         assert_eq!(
-            of("ReplicaSet", "web-5d9c", "5d9c", "web-5d9c-a"),
-            of("ReplicaSet", "web-77aa", "77aa", "web-77aa-b")
+            of("ReplicaSet", "web-5d9c", "5d9c", "web-5d9c-a").pod,
+            of("ReplicaSet", "web-77aa", "77aa", "web-77aa-b").pod
         );
         let owner = |question: Question| question.pod["metadata"]["ownerReferences"][0].clone();
         for (kind, name, hash, want) in [
