@@ -233,9 +233,9 @@ mod tests {
             (with(json!({ "resourcesPolicy": off })), json!({}), none.clone(), [None; 2], true),
             // Nothing is known of memory, or of anything.
             (with(json!({})), status("250m", "much"), none.clone(), [Some(250), None], false),
-            (with(json!({})), json!({ "recommendation": 7 }), none.clone(), [None; 2], false),
+            (with(json!({})), json!({ "recommendation": 7 }), none, [None; 2], false),
         ] {
-            let (set, pod) = (set(&[spec.clone()]), asked_with(&resources));
+            let (set, pod) = (set(std::slice::from_ref(&spec)), asked_with(&resources));
             let stated = HashMap::from([("shop/p0".to_owned(), Stated::read(&said))]);
             let by = ByStatus { advisor: &advisor, policies: &set, stated: &stated, panic: false };
             let (advice, found_whole) = by.pod(&pod, [("app", "web")]).unwrap();

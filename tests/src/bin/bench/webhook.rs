@@ -21,7 +21,7 @@ use evenkeel_tests::daemon::{Daemon, Program, Ready, free_port};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use rcgen::{CertificateParams, KeyPair};
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufStream};
 use tokio_rustls::TlsConnector;
@@ -226,10 +226,9 @@ async fn ask(line: &mut Line, body: &[u8]) -> Result<Vec<u8>> {
     loop {
         text.clear();
         ensure!(line.read_line(&mut text).await? > 0, "the connection ended");
-        let name_and_value = text.trim_end().split_once(": ");
-        match name_and_value {
+        match text.trim_end().split_once(": ") {
             Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
-                length = Some(value.parse()?)
+                length = Some(value.parse()?);
             }
             None if text.trim_end().is_empty() => break,
             None => ensure!(text.starts_with("HTTP/1.1 200"), "it answers {}", text.trim_end()),
@@ -244,7 +243,7 @@ async fn ask(line: &mut Line, body: &[u8]) -> Result<Vec<u8>> {
 async fn connect(port: u16, files: &Files) -> Result<Line> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in evenkeel_net::tls::certificates(&files.cert)? {
-        roots.add(CertificateDer::from(certificate))?;
+        roots.add(certificate)?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
