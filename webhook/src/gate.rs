@@ -114,7 +114,7 @@ mod tests {
                 r#"/metadata/annotations/evenkeel.dev~1placeholders "{\"main\":[\"cpu\",\"memory\"]}""#,
             ]
         );
-        let ranged = told(bare.clone(), &nothing, [Some(100), None]).unwrap();
+        let ranged = told(bare, &nothing, [Some(100), None]).unwrap();
         assert!(ranged.contains(&r#"/spec/containers/0/resources/requests/cpu "100m""#.to_owned()));
         // One that asks for CPU waits for memory alone.
         let half = json!({ "containers": [{ "name": "main", "resources": { "requests": { "cpu": "1" } } }] });

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_kubernetes::objects::{Asking, Autoscaler, FROZEN, OWN};
 use evenkeel_kubernetes::{ConnectError, Pace, State, Watching};
+use evenkeel_model::pod::Pod;
 use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::selector::LabelSelector;
 use evenkeel_rightsizing::policy::rank::Dated;
@@ -18,6 +19,7 @@ use evenkeel_rightsizing::policy::{Policy, PolicyError};
 use evenkeel_webhook::advice::{Advice, Objects as Says, Stated as Said};
 use evenkeel_webhook::pod::Question;
 use serde::Deserialize as _;
+use sha2::{Digest as _, Sha256};
 
 use crate::api::convert::pod_response;
 use crate::config::{Config, Recommend};
@@ -32,6 +34,8 @@ use crate::recommend::{pod, rules};
 const LEAST: Duration = Duration::from_millis(200);
 /// Limit ranges and quotas are looked at so often.
 const LOOK: Duration = Duration::from_secs(1);
+/// Pods that are kept, about 2 KiB each; of more, all are read again.
+const PODS: usize = 10_000;
 /// How long the word of the recommender that the panic switch is off goes over what an object says.
 const HOLDS: Duration = Duration::from_secs(60);
 
@@ -48,6 +52,8 @@ pub(crate) struct Objects {
     told: Mutex<Option<(bool, Instant)>>,
     known: RwLock<Arc<Known>>,
     entries: Mutex<HashMap<String, Arc<Entry>>>,
+    /// Pods as they were asked about, by the hash of the question: a rollout asks the same again and again.
+    pods: Mutex<HashMap<[u8; 32], Arc<Pod>>>,
 }
 
 /// What is known of all objects.
@@ -96,6 +102,7 @@ impl Objects {
             told: Mutex::default(),
             known: RwLock::default(),
             entries: Mutex::default(),
+            pods: Mutex::default(),
         }))
     }
 
@@ -133,6 +140,23 @@ impl Objects {
         });
         let told: Vec<String> = told.collect();
         (objects, (!told.is_empty()).then(|| told.join("; ")))
+    }
+
+    /// The pod of a question; nothing where it cannot be read.
+    fn pod(&self, question: &Question) -> Option<Arc<Pod>> {
+        let text = question.pod.to_string();
+        let key: [u8; 32] = Sha256::digest(&text).into();
+        let pods = || self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pod) = pods().get(&key) {
+            return Some(Arc::clone(pod));
+        }
+        let pod = Arc::new(pod::read(&text).ok()?);
+        let mut pods = pods();
+        if pods.len() >= PODS {
+            pods.clear();
+        }
+        pods.insert(key, Arc::clone(&pod));
+        Some(pod)
     }
 
     /// Takes in what changed.
@@ -238,7 +262,7 @@ impl Says for Objects {
         if !known.is_listed || known.uncertain.contains(namespace) {
             return Said::Nothing;
         }
-        let Ok(pod) = pod::read(&question.pod.to_string()) else { return Said::Nothing };
+        let Some(pod) = self.pod(question) else { return Said::Nothing };
         let labels = question.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let told = *self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let is_frozen = |policy: &str| match told {

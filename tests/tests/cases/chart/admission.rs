@@ -53,7 +53,11 @@ fn policy(helm: &Helm) -> Result<Value> {
 
 fn merged(mut of: Value, more: &Value) -> Value {
     for (key, value) in more.as_object().into_iter().flatten() {
-        let inner = if of[key].is_object() { merged(of[key].clone(), value) } else { value.clone() };
+        let inner = if of[key].is_object() && value.is_object() {
+            merged(of[key].clone(), value)
+        } else {
+            value.clone()
+        };
         of[key] = inner;
     }
     of
@@ -151,9 +155,9 @@ fn the_admission_policy_sets_what_objects_recommend() -> Result<()> {
         (expression("NotIn", "zone", json!(["a"])), none.clone(), Some(whole.clone())),
         (expression("Exists", "tier", json!([])), none.clone(), Some(whole.clone())),
         (expression("Exists", "zone", json!([])), none.clone(), None),
-        (expression("DoesNotExist", "zone", json!([])), none.clone(), Some(whole.clone())),
+        (expression("DoesNotExist", "zone", json!([])), none.clone(), Some(whole)),
         (expression("DoesNotExist", "tier", json!([])), none.clone(), None),
-        (expression("Odd", "tier", json!([])), none.clone(), None),
+        (expression("Odd", "tier", json!([])), none, None),
     ] {
         let found = applied(&policy, &merged(params.clone(), &of_object), &merged(pod.clone(), &of_pod))?;
         assert_eq!(found, want, "{of_object} {of_pod}");
