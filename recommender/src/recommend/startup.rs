@@ -8,6 +8,7 @@ use evenkeel_qos::pod::qos_class;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::LimitsMode;
 
+use super::caps::scaled;
 use super::limits::Limits;
 use super::pod::{ContainerAdvice, name_of, quantity, with};
 use crate::policy::Governing;
@@ -32,8 +33,14 @@ pub(super) fn boost(
         let request = cpu(container).filter(|_| is_known)?;
         // A limit that keeps its ratio goes up with it, within the greatest one.
         let stays = container.resources.limits.cpu().and_then(Quantity::milli_u64);
-        let stays = stays.filter(|_| policy.limits != LimitsMode::Ratio);
-        let most = allowed.max.into_iter().chain(allowed.pod_max).chain(largest).chain(stays).min();
+        let (follows, stays) = match policy.limits {
+            LimitsMode::Ratio => (stays, None),
+            LimitsMode::Keep | LimitsMode::None => (None, stays),
+        };
+        let of_limits = allowed.max.into_iter().chain(allowed.limits_left).min();
+        let follows = follows.zip(of_limits).map(|(limit, most)| scaled(most, request, limit, false));
+        let most =
+            allowed.max.into_iter().chain(allowed.pod_max).chain(largest).chain(stays).chain(follows).min();
         let boosted = boost.of(request).min(most.unwrap_or(u64::MAX));
         (boosted > request).then_some(boosted)
     };

@@ -249,6 +249,36 @@ mod tests {
     }
 
     #[test]
+    fn a_start_has_more_cpu_within_what_is_allowed_and_in_the_same_class() {
+        let advisor = advisor();
+        let (both, bare) = (json!({ "limits": { "cpu": "300m", "memory": "64Mi" } }), json!({}));
+        let half = json!({ "requests": { "cpu": "250m" }, "limits": { "cpu": "500m" } });
+        for (boost, limits, resources, cpu, want) in [
+            (json!({ "factor": 2 }), "keep", &bare, "250m", Some(500)),
+            (json!({ "amount": "100m" }), "keep", &bare, "250m", Some(350)),
+            (json!({ "factor": 1 }), "keep", &bare, "250m", None),
+            (json!({ "factor": 100 }), "keep", &bare, "250m", Some(2000)),
+            (json!({ "factor": 2 }), "keep", &json!({ "limits": { "cpu": "300m" } }), "250m", Some(300)),
+            // It would be Guaranteed while it starts.
+            (json!({ "factor": 2 }), "keep", &both, "250m", None),
+            // Its limit of twice the request goes up with it, to the greatest one.
+            (json!({ "factor": 4 }), "ratio", &half, "500m", Some(1000)),
+            (Value::Null, "keep", &bare, "250m", None),
+        ] {
+            let spec =
+                json!({ "target": {}, "startupBoost": boost, "resourcesPolicy": { "limits": limits } });
+            let (set, pod) = (set(std::slice::from_ref(&spec)), asked_with(resources));
+            let stated = HashMap::from([("shop/p0".to_owned(), Stated::read(&status(cpu, "64Mi")))]);
+            let by = ByStatus { advisor: &advisor, policies: &set, stated: &stated, panic: false };
+            let (advice, _) = by.pod(&pod, [("app", "web")]).unwrap();
+            assert_eq!(advice.containers[0].startup, want, "{spec} {resources}");
+            assert_eq!(advice.startup_seconds, if boost.is_null() { 0 } else { 300 });
+            let frozen = ByStatus { panic: true, ..by }.pod(&pod, [("app", "web")]).unwrap().0;
+            assert_eq!(frozen.containers[0].startup, None);
+        }
+    }
+
+    #[test]
     fn only_the_one_that_governs_answers() {
         let target = |app: &str| json!({ "target": { "matchLabels": { "app": app } } });
         let (set, pod) = (set(&[target("web"), target("web"), target("db")]), asked_with(&json!({})));

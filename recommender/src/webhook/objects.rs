@@ -27,6 +27,7 @@ use crate::objects::policies::policy;
 use crate::policy::panic::held;
 use crate::policy::{Set, Source, created};
 use crate::recommend::advice::Advisor;
+use crate::recommend::rules::Chosen;
 use crate::recommend::stated::{ByStatus, Stated};
 use crate::recommend::{pod, rules};
 
@@ -59,6 +60,7 @@ pub(crate) struct Objects {
 /// What is known of all objects.
 #[derive(Debug, Default)]
 struct Known {
+    version: u64,
     set: Set,
     stated: HashMap<String, Stated>,
     /// Policies whose status says that the panic switch is on.
@@ -76,8 +78,8 @@ struct Known {
 struct Entry {
     version: String,
     namespace: String,
-    /// Nothing where it governs nothing, or it is not known what.
-    policy: Option<Policy>,
+    /// With its rule; nothing where it governs nothing, or it is not known what.
+    policy: Option<(Dated, Result<Chosen, PolicyError>)>,
     is_uncertain: bool,
     stated: Option<Stated>,
     is_frozen: bool,
@@ -116,8 +118,8 @@ impl Objects {
     pub(crate) async fn follow(self: Arc<Self>) {
         let mut changes = self.asking.kept().changes();
         loop {
-            let looking = Arc::clone(&self);
-            let _looked = tokio::task::spawn_blocking(move || looking.look()).await;
+            let (looking, version) = (Arc::clone(&self), *changes.borrow_and_update());
+            let _looked = tokio::task::spawn_blocking(move || looking.look(version)).await;
             tokio::time::sleep(LEAST).await;
             let _changed = tokio::time::timeout(LOOK, changes.changed()).await;
         }
@@ -159,27 +161,19 @@ impl Objects {
         Some(pod)
     }
 
-    /// Takes in what changed.
-    fn look(&self) {
+    /// Takes in what changed up to this version of the objects.
+    fn look(&self, version: u64) {
         self.advisor.limits.follow("", |before| self.bounds.view().bounds(before));
         let is_listed = self.asking.status().iter().all(|status| status.is_known);
-        let entries = self.entries();
-        let set = |entries: &[Arc<Entry>]| {
-            let dated = entries.iter().filter_map(|entry| entry.policy.clone()).map(|policy| {
-                let created_ms = created(&policy).unwrap_or_default();
-                (Dated { policy: Arc::new(policy), created_ms }, Source::Cluster(Arc::from("")))
-            });
-            let rule = |policy: &Policy| {
-                rules::of_policy(policy, &self.config).map_err(|why| PolicyError {
-                    place: "spec.rule".to_owned(),
-                    why,
-                    remedy: "see the object's conditions".to_owned(),
-                })
-            };
-            Set::new(dated, rule)
-        };
         let is_held = held(self.panic.0, &self.panic.1).is_some();
-        let known = Known { set: set(&entries), is_listed, is_held, ..Known::of(&entries) };
+        let now = (version, is_listed, is_held);
+        {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            if (known.version, known.is_listed, known.is_held) == now {
+                return;
+            }
+        }
+        let known = Known { version, is_listed, is_held, ..Known::of(&self.entries()) };
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
     }
 
@@ -193,7 +187,7 @@ impl Objects {
                 continue;
             }
             let known = before.get(&metadata.uid).filter(|entry| entry.version == metadata.resource_version);
-            let entry = known.cloned().unwrap_or_else(|| Arc::new(Entry::read(&object)));
+            let entry = known.cloned().unwrap_or_else(|| Arc::new(Entry::read(&object, &self.config)));
             now.insert(metadata.uid.clone(), entry);
         }
         *before = now;
@@ -203,14 +197,21 @@ impl Objects {
 
 impl Known {
     fn of(entries: &[Arc<Entry>]) -> Self {
-        let keys: HashSet<String> =
-            entries.iter().filter_map(|entry| entry.policy.as_ref()).map(Policy::key).collect();
-        let mut known = Self::default();
+        let governing = || entries.iter().filter_map(|entry| entry.policy.as_ref());
+        let rules: HashMap<String, &Result<Chosen, PolicyError>> =
+            governing().map(|(dated, rule)| (dated.policy.key(), rule)).collect();
+        let keys: HashSet<&String> = rules.keys().collect();
+        let rule = |policy: &Policy| match rules.get(&policy.key()) {
+            Some(rule) => (*rule).clone(),
+            None => Err(unknown("it is not known")),
+        };
+        let dated = governing().map(|(dated, _)| (dated.clone(), Source::Cluster(Arc::from(""))));
+        let mut known = Self { set: Set::new(dated, rule), ..Self::default() };
         for entry in entries {
             if entry.is_uncertain {
                 known.uncertain.insert(entry.namespace.clone());
             }
-            let Some(policy) = &entry.policy else { continue };
+            let Some((Dated { policy, .. }, _)) = &entry.policy else { continue };
             if entry.is_frozen {
                 known.frozen.insert(policy.key());
             }
@@ -224,8 +225,16 @@ impl Known {
     }
 }
 
+fn unknown(why: &str) -> PolicyError {
+    PolicyError {
+        place: "spec.rule".to_owned(),
+        why: why.to_owned(),
+        remedy: "see the object's conditions".to_owned(),
+    }
+}
+
 impl Entry {
-    fn read(object: &Autoscaler) -> Self {
+    fn read(object: &Autoscaler, config: &Recommend) -> Self {
         let (metadata, status) = (&object.metadata, &object.status);
         let condition = |kind: &str, holds: &str| {
             let mut all = status["conditions"].as_array().into_iter().flatten();
@@ -236,7 +245,11 @@ impl Entry {
         let labels = Option::<LabelSelector>::deserialize(&status["selector"]).ok().flatten();
         let labels = labels.filter(|_| names_controller && is_now);
         let is_unresolved = names_controller && labels.is_none();
-        let policy = policy(object, labels.as_ref()).ok().filter(|_| !is_unresolved);
+        let policy = policy(object, labels.as_ref()).ok().filter(|_| !is_unresolved).map(|policy| {
+            let rule = rules::of_policy(&policy, config).map_err(|why| unknown(&why));
+            let created_ms = created(&policy).unwrap_or_default();
+            (Dated { policy: Arc::new(policy), created_ms }, rule)
+        });
         let conflicts = status["conflicts"].as_array().into_iter().flatten();
         let others = conflicts.filter(|one| one["governs"] != true).filter_map(|one| one["policy"].as_str());
         Self {
@@ -293,7 +306,7 @@ mod tests {
             "creationTimestamp": "2026-01-01T00:00:00Z",
         });
         let object = json!({ "metadata": metadata, "spec": spec, "status": status });
-        Entry::read(&Autoscaler::own(object.to_string().as_bytes()).unwrap())
+        Entry::read(&Autoscaler::own(object.to_string().as_bytes()).unwrap(), &Recommend::default())
     }
 
     #[test]
