@@ -14,7 +14,7 @@ use evenkeel_model::quantity::Quantity;
 use evenkeel_proto::line::Trust;
 use evenkeel_recommender::config::{Config, LimitRangeSection, Span};
 use evenkeel_webhook::advice::Advisor;
-use evenkeel_webhook::counts::Outcome;
+use evenkeel_webhook::counts::{Certificate, Outcome};
 use evenkeel_webhook::serve::{ESTIMATE, Options, SET, Webhook, serve};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -261,6 +261,15 @@ async fn strangers_and_rubbish_get_a_refusal_and_nothing_else() {
             text.len() > 500,
             "{text}"
         );
+    }
+    // A certificate that will end soon is told; with one that has ended no API server takes an answer.
+    for (has_ended, status, words) in [(false, 200, "ends in 5 min"), (true, 503, "has ended")] {
+        let trouble = Some(format!("the certificate {words}"));
+        webhook.counts().certificate(Certificate { ends: 7, has_ended, trouble });
+        let (found, text) = ask("GET", "/readyz", "", "").await;
+        assert!(found == status && text.contains(words), "{found} {text}");
+        let (_, text) = ask("GET", "/metrics", "Authorization: Bearer the-token\r\n", "").await;
+        assert!(text.contains("evenkeel_webhook_certificate_failing 1"), "{text}");
     }
     stop.send(()).unwrap();
     serving.await.unwrap().unwrap();
