@@ -28,6 +28,8 @@ KINDS = [
     ("", "v1", "secrets", "Secret", True),
     ("", "v1", "serviceaccounts", "ServiceAccount", True),
     ("", "v1", "services", "Service", True),
+    ("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", False),
+    ("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", False),
     ("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False),
     ("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False),
     ("apps", "v1", "daemonsets", "DaemonSet", True),

@@ -172,6 +172,42 @@ async fn what_is_listed_after_it_is_what_was_listed_before_the_installation() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_called_for_new_pods_goes_first_and_gated_pods_are_freed() {
+    let cluster = Cluster::of_others().await;
+    cluster.install();
+    cluster.works(WELL);
+    let registration = |name: &str, labels: Value| {
+        let metadata = json!({ "name": name, "labels": labels });
+        json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": metadata })
+    };
+    cluster.server.put(registration("evenkeel", json!({ "app.kubernetes.io/part-of": "evenkeel" })));
+    cluster.server.put(registration("theirs", json!({})));
+    cluster.server.put(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "web-2", "namespace": "shop", "labels": { "evenkeel.dev/gated": "true", "app": "web" },
+            "annotations": { "evenkeel.dev/placeholders": "{}", "a": "b" },
+        },
+        "spec": { "schedulingGates": [{ "name": "evenkeel.dev/policy" }, { "name": "other" }] },
+    }));
+    // Also where Helm deletes the rest.
+    let done = cluster.uninstall(&["--yes", "--nodes-only"]).await;
+    assert_eq!(done.status, 0, "{done:?}");
+    assert_eq!(results(&done, "delete"), pairs(&[("MutatingWebhookConfiguration evenkeel", "done")]));
+    assert_eq!(results(&done, "free"), pairs(&[("Pod shop/web-2", "done")]));
+    let first = done.json()[0]["what"].clone();
+    assert_eq!(first, "MutatingWebhookConfiguration evenkeel");
+    let pod = cluster.server.object("/api/v1/pods", "shop", "web-2").unwrap();
+    assert_eq!(pod["spec"]["schedulingGates"], json!([{ "name": "other" }]));
+    assert_eq!(
+        (&pod["metadata"]["labels"], &pod["metadata"]["annotations"]),
+        (&json!({ "app": "web" }), &json!({ "a": "b" }))
+    );
+    let left = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    assert!(cluster.server.object(left, "", "theirs").is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_yes_nothing_is_changed_and_all_of_it_is_shown() {
     let cluster = Cluster::of_others().await;
     cluster.install();

@@ -24,6 +24,19 @@ impl ApiServer {
         self.send(Method::PATCH, &path, "application/merge-patch+json", Some(&patch)).await?;
         Ok(true)
     }
+
+    /// The authorities (PEM) of all webhooks of a registration; one that has none has none here.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn bundles(&self, registration: &str) -> Result<Vec<Vec<u8>>, Refused> {
+        let present = self.read(&format!("{PATH}/{}", escaped(registration))).await?;
+        let bundle = |webhook: &Value| {
+            let bundle = webhook["clientConfig"]["caBundle"].as_str().unwrap_or_default();
+            STANDARD.decode(bundle).unwrap_or_default()
+        };
+        Ok(present["webhooks"].as_array().into_iter().flatten().map(bundle).collect())
+    }
 }
 
 /// What has to be written, if anything: all webhooks, since a merge patch has lists as a whole.

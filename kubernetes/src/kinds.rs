@@ -20,6 +20,13 @@ pub(crate) const POD: &str = "Pod";
 /// The kind of jobs, of which only the owners matter.
 pub(crate) const JOB: &str = "Job";
 
+/// What namespaces allow.
+const QUOTA: Kind = kind("ResourceQuota", "/api/v1/resourcequotas");
+const RANGE: Kind = kind("LimitRange", "/api/v1/limitranges");
+
+/// What bounds requests.
+pub static BOUNDS: [Kind; 2] = [QUOTA, RANGE];
+
 /// All that the view holds: what the simulator reads, and jobs for the names of workloads. Secrets and configuration maps are never
 /// asked for. Deployments, DaemonSets and CronJobs are known by name from what they own.
 pub static KINDS: [Kind; 20] = [
@@ -38,8 +45,8 @@ pub static KINDS: [Kind; 20] = [
     kind("CSIDriver", "/apis/storage.k8s.io/v1/csidrivers"),
     kind("CSIStorageCapacity", "/apis/storage.k8s.io/v1/csistoragecapacities"),
     kind("VolumeAttachment", "/apis/storage.k8s.io/v1/volumeattachments"),
-    kind("ResourceQuota", "/api/v1/resourcequotas"),
-    kind("LimitRange", "/api/v1/limitranges"),
+    QUOTA,
+    RANGE,
     kind("PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses"),
     kind("RuntimeClass", "/apis/node.k8s.io/v1/runtimeclasses"),
     kind("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets"),

@@ -7,12 +7,14 @@
 mod bundle;
 mod claims;
 mod connect;
+mod gates;
 mod kinds;
 mod kubeconfig;
 pub mod lease;
 pub mod objects;
 mod pods;
 mod review;
+mod secret;
 mod session;
 mod updates;
 mod view;
@@ -20,10 +22,12 @@ mod watch;
 
 pub use claims::Claims;
 pub use connect::{ApiServer, ConnectError, Silence, Source};
-pub use kinds::{KINDS, Kind};
+pub use gates::Gate;
+pub use kinds::{BOUNDS, KINDS, Kind};
 pub use kubeconfig::{Caller, Choice, caller};
 pub use pods::Placed;
 pub use review::{Act, Reviewed, User};
+pub use secret::Secret;
 pub use session::{ListError, Session, TlsFiles};
 pub use updates::{PodAt, RESIZE};
 pub use view::{Bounds, Group, Live, NodePods, Placement, View};

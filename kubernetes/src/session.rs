@@ -154,7 +154,8 @@ impl Session {
     ) -> Result<(), ListError<E>> {
         let mut next = String::new();
         loop {
-            let mut page = format!("{path}?limit={limit}");
+            let sign = if path.contains('?') { '&' } else { '?' };
+            let mut page = format!("{path}{sign}limit={limit}");
             if !next.is_empty() {
                 page.push_str("&continue=");
                 page.push_str(&escaped(&next));

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use apiserver::ApiServer;
 use apiserver::definition::Definition;
 use evenkeel_kubernetes::objects::{
-    AUTOSCALERS, Asking, Autoscaler, Checkpoint, CheckpointHistogram, CheckpointStatus, Found, NAME, OWN,
-    PodEvent, Refused, Resolved, TargetRef, Targets, is_same, patch, status,
+    AUTOSCALERS, Asking, Autoscaler, Checkpoint, CheckpointHistogram, CheckpointStatus, Found, KINDS, NAME,
+    OWN, PodEvent, Refused, Resolved, TargetRef, Targets, is_same, patch, status,
 };
 use evenkeel_kubernetes::{Pace, Source, State};
 use http::Request;
@@ -81,7 +81,7 @@ impl Cluster {
             most: Duration::from_millis(100),
             ..Pace::default()
         };
-        let asking = Asking::start(&source, pace).await.unwrap();
+        let asking = Asking::start(&source, pace, &KINDS).await.unwrap();
         let namespace = format!("evenkeel-test-{test}-{}", std::process::id());
         Self { fixture, client: Client::try_from(config).unwrap(), asking, namespace, _dir: dir }
     }

@@ -63,6 +63,12 @@ impl Certificate {
         parsed.subject().iter_organization().map(|one| Some(one.as_str().ok()?.to_owned())).collect()
     }
 
+    /// As PEM.
+    #[must_use]
+    pub fn pem(&self) -> String {
+        pem(&self.der)
+    }
+
     /// Its SHA-256, hexadecimal.
     #[must_use]
     pub fn fingerprint(&self) -> String {

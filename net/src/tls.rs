@@ -314,6 +314,12 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErro
     Ok(found)
 }
 
+/// The certificates of a text in PEM, as far as they can be read.
+#[must_use]
+pub fn parsed(pem: &[u8]) -> Vec<Certificate> {
+    CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).map(|der| Certificate::of(&der)).collect()
+}
+
 /// The key of a PEM file, which others may not read.
 ///
 /// # Errors

@@ -53,6 +53,7 @@ use crate::objects::Objects;
 use crate::policy::panic;
 use crate::policy::panic_map::PanicMap;
 use crate::recommend::stored::Stored;
+use crate::registration::Registration;
 use crate::reload::{InFiles, reload_at};
 use crate::updater::Updater;
 
@@ -209,6 +210,9 @@ impl Recommender {
         let readiness = readiness.with_panic_map(panic_map);
         let readiness =
             readiness.with_events(events).with_updater(updater).with_leading(Arc::clone(&leading));
+        let registration = Registration::open(&config.kubernetes).await;
+        let registration = registration.context("no look at the webhook (kubernetes.registration)")?;
+        let readiness = readiness.with_registration(registration);
         let readiness = Arc::new(readiness);
         let stored = Arc::new(Stored::open(config.state_dir.join("recommendations")));
         let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored), clock.clone());
@@ -257,6 +261,10 @@ impl Recommender {
             tokio::spawn(async move { map.run(stopped).await });
         }
         let updating = tokio::spawn(crate::updater::run(context.clone(), stopped.clone()));
+        let registration = context.readiness.registration().cloned();
+        let registered = registration.map(|registration| tokio::spawn(registration.run(stopped.clone())));
+        let started = tokio::spawn(crate::starts::run(context.clone(), stopped.clone()));
+        let gates_kept = tokio::spawn(crate::gates::run(context.clone(), stopped.clone()));
         let lead = tokio::spawn(crate::leading::run(context.clone(), stopped.clone()));
         site.open(context.clone());
         ingestion.open(Ingestion::new(
@@ -307,6 +315,9 @@ impl Recommender {
         recommending.abort();
         telling.abort();
         updating.abort();
+        started.abort();
+        gates_kept.abort();
+        registered.iter().for_each(|registered| registered.abort());
         lead.abort();
         looking.abort();
         auditing.abort();

@@ -63,6 +63,7 @@ fn full() -> Value {
             { "name": "*", "mode": "auto", "requests": { "cpu": { "min": "50m", "max": 2 }, "memory": { "min": "64Mi", "max": "1Gi" } } },
         ]},
         "initialResourcesPolicy": "always",
+        "startupBoost": { "factor": 2, "seconds": 120 },
         "goals": { "cpu": { "threshold": 0.9, "over": 0.02 }, "memory": { "over": 1 } },
         "rule": "goal",
         "parameters": { "change": "raise" },
@@ -70,7 +71,7 @@ fn full() -> Value {
 }
 
 /// Places of a spec where fields are, each with how it is reached in the schema.
-const PLACES: [(&str, &str); 13] = [
+const PLACES: [(&str, &str); 14] = [
     ("/spec", "spec"),
     ("/spec/target", "spec.target"),
     ("/spec/target/matchExpressions/0", "spec.target.matchExpressions.[]"),
@@ -82,6 +83,7 @@ const PLACES: [(&str, &str); 13] = [
     ("/spec/resourcesPolicy/containers/0", "spec.resourcesPolicy.containers.[]"),
     ("/spec/resourcesPolicy/containers/0/requests", "spec.resourcesPolicy.containers.[].requests"),
     ("/spec/resourcesPolicy/containers/0/requests/cpu", "spec.resourcesPolicy.containers.[].requests.cpu"),
+    ("/spec/startupBoost", "spec.startupBoost"),
     ("/spec/goals", "spec.goals"),
     ("/spec/goals/cpu", "spec.goals.cpu"),
 ];
@@ -186,6 +188,14 @@ fn objects_are_right_and_wrong_for_both() {
         (with("/goals/cpu/over", json!(0)), false, false),
         (with("/goals/cpu/over", json!(1.01)), false, false),
         (with("/resourcesPolicy/limits", json!("double")), false, false),
+        (with("/startupBoost", json!({ "amount": "500m" })), true, true),
+        (with("/startupBoost", json!({ "factor": 1.5 })), true, true),
+        (with("/startupBoost", json!({ "seconds": 5 })), false, false),
+        (with("/startupBoost/amount", json!("1")), false, false),
+        (with("/startupBoost/factor", json!(0.5)), false, false),
+        (with("/startupBoost/factor", json!(101)), false, false),
+        (with("/startupBoost/seconds", json!(0)), false, false),
+        (with("/startupBoost/seconds", json!(3601)), false, false),
         (with(&format!("{container}/requests/cpu"), json!({ "min": "2", "max": "1500m" })), false, false),
         (with(&format!("{container}/requests/memory"), json!({ "min": 1024, "max": "1Ki" })), true, true),
         (with(&format!("{container}/requests/cpu/min"), json!("-1")), false, false),

@@ -14,7 +14,7 @@ use evenkeel_model::quantity::Quantity;
 use evenkeel_proto::line::Trust;
 use evenkeel_recommender::config::{Config, LimitRangeSection, Span};
 use evenkeel_webhook::advice::Advisor;
-use evenkeel_webhook::counts::Outcome;
+use evenkeel_webhook::counts::{Certificate, Outcome};
 use evenkeel_webhook::serve::{ESTIMATE, Options, SET, Webhook, serve};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -43,10 +43,12 @@ fn webhook(running: &Running, applies: bool) -> Arc<Webhook> {
     let options = Options {
         applies,
         within: Duration::from_secs(60),
+        gates: false,
+        boosts: true,
         exclude: vec!["kube-system".to_owned()],
         metrics_token: None,
     };
-    Webhook::new(options, Advisor::new(&running.grpc.to_string(), Trust::default()))
+    Arc::new(Webhook::new(options, Advisor::new(&running.grpc.to_string(), Trust::default())))
 }
 
 fn review(pod: &Value, namespace: &str) -> Vec<u8> {
@@ -212,10 +214,12 @@ async fn strangers_and_rubbish_get_a_refusal_and_nothing_else() {
     let options = Options {
         applies: true,
         within: Duration::from_millis(50),
+        gates: true,
+        boosts: true,
         exclude: Vec::new(),
         metrics_token: Some("the-token".to_owned()),
     };
-    let webhook = Webhook::new(options, Advisor::new("unix:///nowhere/r.sock", Trust::default()));
+    let webhook = Arc::new(Webhook::new(options, Advisor::new("unix:///nowhere/r.sock", Trust::default())));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -257,6 +261,15 @@ async fn strangers_and_rubbish_get_a_refusal_and_nothing_else() {
             text.len() > 500,
             "{text}"
         );
+    }
+    // A certificate that will end soon is told; with one that has ended no API server takes an answer.
+    for (has_ended, status, words) in [(false, 200, "ends in 5 min"), (true, 503, "has ended")] {
+        let trouble = Some(format!("the certificate {words}"));
+        webhook.counts().certificate(Certificate { ends: 7, has_ended, trouble });
+        let (found, text) = ask("GET", "/readyz", "", "").await;
+        assert!(found == status && text.contains(words), "{found} {text}");
+        let (_, text) = ask("GET", "/metrics", "Authorization: Bearer the-token\r\n", "").await;
+        assert!(text.contains("evenkeel_webhook_certificate_failing 1"), "{text}");
     }
     stop.send(()).unwrap();
     serving.await.unwrap().unwrap();

@@ -41,6 +41,18 @@ pub fn check(object: &Value) -> Result<()> {
         ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration") => {
             same::<admissionregistration::v1::MutatingWebhookConfiguration>(object)
         }
+        ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy") => {
+            same::<admissionregistration::v1::MutatingAdmissionPolicy>(object)
+        }
+        ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicyBinding") => {
+            same::<admissionregistration::v1::MutatingAdmissionPolicyBinding>(object)
+        }
+        ("admissionregistration.k8s.io/v1beta1", "MutatingAdmissionPolicy") => {
+            same::<admissionregistration::v1beta1::MutatingAdmissionPolicy>(object)
+        }
+        ("admissionregistration.k8s.io/v1beta1", "MutatingAdmissionPolicyBinding") => {
+            same::<admissionregistration::v1beta1::MutatingAdmissionPolicyBinding>(object)
+        }
         ("apiextensions.k8s.io/v1", "CustomResourceDefinition") => {
             same::<apiextensions::v1::CustomResourceDefinition>(object)
         }

@@ -34,6 +34,8 @@ pub struct Advice {
     pub is_by_policy: bool,
     /// Nothing is to be changed: the panic switch is on.
     pub panic: bool,
+    /// For how long at most containers request what they do while they start, seconds.
+    pub startup_seconds: u64,
     /// Container by container.
     pub containers: Vec<Said>,
 }
@@ -47,6 +49,8 @@ pub struct Said {
     pub requests: Amounts,
     /// Limits.
     pub limits: Amounts,
+    /// CPU request while it starts, above that of its requests.
+    pub startup: Option<u64>,
     /// Whether the request is a recommendation, and not what was asked about.
     pub known: [bool; 2],
     /// What each request rests on, for people.
@@ -74,6 +78,7 @@ impl Advice {
                 name: container.name.clone(),
                 requests: [resources.cpu_request_milli, resources.memory_request_bytes],
                 limits: [resources.cpu_limit_milli, resources.memory_limit_bytes],
+                startup: container.startup_cpu_milli,
                 known: both.map(|one| one.is_some_and(|one| one.request.is_some())),
                 why: both.map(|one| one.map_or_else(String::new, why)),
             }
@@ -81,6 +86,7 @@ impl Advice {
         Self {
             is_by_policy: !response.policy.is_empty(),
             panic: response.panic,
+            startup_seconds: response.startup_seconds,
             containers: response.containers.iter().map(of).collect(),
         }
     }
@@ -103,6 +109,26 @@ fn why(one: &v1::Recommendation) -> String {
         add(format!("capped by {}", one.capped_by.join(", ")));
     }
     why
+}
+
+/// What objects of the cluster say of a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Stated {
+    /// All that would be set.
+    Whole(Advice),
+    /// A part: more may be known elsewhere.
+    Part(Advice),
+    /// Nothing.
+    #[default]
+    Nothing,
+}
+
+/// Objects of the cluster as this process knows them: asked without waiting.
+pub trait Objects: std::fmt::Debug + Send + Sync {
+    /// What they say of a pod.
+    fn say(&self, question: &Question) -> Stated;
+    /// The least request of a container that a namespace allows.
+    fn least(&self, namespace: &str) -> Amounts;
 }
 
 /// How an answer was come by.
@@ -164,6 +190,14 @@ impl Advisor {
             (Err(why), Some((advice, _))) => Come::Kept(advice, why),
             (Err(why), None) => Come::None(why),
         }
+    }
+
+    /// Whether the panic switch is on; nothing where the recommender does not say so within this time.
+    pub async fn is_panic(&self, within: Duration) -> Option<bool> {
+        // Of no image, so that nothing is looked for.
+        let pod = r#"{"metadata":{"name":"none"},"spec":{"containers":[{"name":"none"}]}}"#;
+        let asked = tokio::time::timeout(within, self.ask(pod.to_owned(), within)).await;
+        asked.ok()?.ok().map(|advice| advice.panic)
     }
 
     async fn ask(&self, pod: String, within: Duration) -> Result<Advice, String> {
@@ -250,6 +284,7 @@ mod tests {
             containers: vec![v1::RecommendedContainer {
                 name: "main".to_owned(),
                 resources: Some(v1::ResourceValues { cpu_request_milli: Some(250), ..Default::default() }),
+                ..Default::default()
             }],
             ..v1::RecommendPodResponse::default()
         };

@@ -18,6 +18,8 @@ pub struct Change {
     pub request: u64,
     /// Why, such as `rule initial, tier image:tag 7d, 3d of history`.
     pub why: String,
+    /// What request and limit go back to when the container has started, where the request is that of a start.
+    pub back: Option<(u64, Option<u64>)>,
     /// Operations that set it, and the limit beside it.
     patch: Vec<Value>,
 }
@@ -27,8 +29,11 @@ impl Change {
     #[must_use]
     pub fn text(&self) -> String {
         let Self { container, resource, request, why, .. } = self;
+        let then = self.back.map_or_else(String::new, |(back, _)| {
+            format!(" while it starts, then {}", text(*resource, back))
+        });
         format!(
-            "{} request {} for container {container} ({why})",
+            "{} request {} for container {container}{then} ({why})",
             RESOURCES[*resource],
             text(*resource, *request)
         )
@@ -72,6 +77,8 @@ fn change(container: &Container, resource: usize, advice: &Advice) -> Option<Cha
     let wanted = said.requests[resource].filter(|_| said.known[resource])?;
     let limit = Limit::of(container, resource, advice.is_by_policy, said.limits);
     let request = limit.stands(container.limits[resource]).map_or(wanted, |limit| wanted.min(limit));
+    let boost = said.startup.filter(|_| resource == 0 && advice.startup_seconds > 0);
+    let (request, limit, back) = boosted(request, limit, container.limits[resource], boost);
     let is_changed = request > 0 && container.requests[resource] != Some(request);
     if !is_changed && limit == Limit::Stays || request == 0 {
         return None;
@@ -89,7 +96,31 @@ fn change(container: &Container, resource: usize, advice: &Advice) -> Option<Cha
         }
     }
     let why = said.why[resource].clone();
-    Some(Change { container: container.name.clone(), resource, request, why, patch })
+    Some(Change { container: container.name.clone(), resource, request, why, back, patch })
+}
+
+/// Request and limit while a container starts, and what they go back to. A limit that follows the request keeps its ratio to it; one that stays
+/// bounds it.
+fn boosted(
+    request: u64,
+    limit: Limit,
+    present: Option<u64>,
+    startup: Option<u64>,
+) -> (u64, Limit, Option<(u64, Option<u64>)>) {
+    let Some(startup) = startup.filter(|startup| *startup > request && request > 0) else {
+        return (request, limit, None);
+    };
+    match limit {
+        Limit::Becomes(limit) => {
+            let scaled = (u128::from(limit) * u128::from(startup)).div_ceil(u128::from(request));
+            let scaled = u64::try_from(scaled).unwrap_or(u64::MAX);
+            (startup, Limit::Becomes(scaled), Some((request, Some(limit))))
+        }
+        other => {
+            let startup = other.stands(present).map_or(startup, |limit| startup.min(limit));
+            (startup, other, (startup > request).then_some((request, None)))
+        }
+    }
 }
 
 /// What becomes of a limit.
@@ -118,6 +149,22 @@ impl Limit {
             Self::Becomes(limit) => Some(limit),
         }
     }
+}
+
+/// The annotation with what CPU goes back to when containers have started, and for how long at most they start; nothing where none does.
+#[must_use]
+pub fn starting(changes: &[Change], seconds: u64) -> Option<String> {
+    let mut containers = json!({});
+    for change in changes {
+        let Some((request, limit)) = change.back else { continue };
+        let mut back = json!({ "request": text(change.resource, request) });
+        if let Some(limit) = limit {
+            back["limit"] = text(change.resource, limit).into();
+        }
+        containers[&change.container] = back;
+    }
+    let is_any = containers.as_object().is_some_and(|all| !all.is_empty());
+    is_any.then(|| json!({ "seconds": seconds, "containers": containers }).to_string())
 }
 
 fn text(resource: usize, amount: u64) -> String {
@@ -153,7 +200,14 @@ mod tests {
         let why = ["known".to_owned(), "known".to_owned()];
         Advice {
             is_by_policy,
-            containers: vec![Said { name: "main".to_owned(), requests, limits, known, why }],
+            containers: vec![Said {
+                name: "main".to_owned(),
+                requests,
+                limits,
+                known,
+                why,
+                ..Said::default()
+            }],
             ..Advice::default()
         }
     }
@@ -199,6 +253,48 @@ mod tests {
                 .collect();
             assert_eq!(told, want, "{resources} {annotation} {advice:?}");
         }
+    }
+
+    #[test]
+    fn a_start_has_more_cpu_and_says_what_it_goes_back_to() {
+        let mut starts = advice([Some(250), Some(MIB)], [None; 2], true);
+        (starts.containers[0].startup, starts.startup_seconds) = (Some(500), 60);
+        let mut ratio = advice([Some(250), Some(MIB)], [Some(1000), None], true);
+        (ratio.containers[0].startup, ratio.startup_seconds) = (Some(500), 60);
+        let back = r#"{"seconds":60,"containers":{"main":{"request":"250m"}}}"#;
+        let both = r#"{"seconds":60,"containers":{"main":{"request":"250m","limit":"1"}}}"#;
+        let none = json!({});
+        for (resources, advice, cpu, limit, want) in [
+            (none.clone(), starts.clone(), "500m", None, Some(back)),
+            // A limit that stays bounds it.
+            (json!({ "limits": { "cpu": "400m" } }), keeps(&starts, 400), "400m", None, Some(back)),
+            (json!({ "limits": { "cpu": "250m" } }), keeps(&starts, 250), "250m", None, None),
+            // One that follows keeps its ratio.
+            (json!({ "limits": { "cpu": "800m" } }), ratio, "500m", Some("2"), Some(both)),
+            (none.clone(), Advice { startup_seconds: 0, ..starts.clone() }, "250m", None, None),
+        ] {
+            let question = Question::of("shop", &pod(resources.clone(), "")).unwrap();
+            let found = changes(&question, &advice);
+            let patch = patch(&question, &found);
+            let set = |end: &str| {
+                let all =
+                    patch.iter().rfind(|op| op["path"].as_str().unwrap().ends_with(end) && op["op"] == "add");
+                all.map(|op| op["value"].as_str().unwrap().to_owned())
+            };
+            assert_eq!(set("/requests/cpu").as_deref().unwrap_or("250m"), cpu, "{resources}");
+            assert_eq!(set("/limits/cpu").as_deref(), limit, "{resources}");
+            assert_eq!(starting(&found, advice.startup_seconds).as_deref(), want, "{resources}");
+        }
+        let question = Question::of("shop", &pod(none, "")).unwrap();
+        let text = changes(&question, &starts)[0].text();
+        assert_eq!(text, "cpu request 500m for container main while it starts, then 250m (known)");
+    }
+
+    /// The same under a policy that keeps a limit.
+    fn keeps(advice: &Advice, limit: u64) -> Advice {
+        let mut advice = advice.clone();
+        advice.containers[0].limits[0] = Some(limit);
+        advice
     }
 
     #[test]

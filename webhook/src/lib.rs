@@ -1,7 +1,7 @@
 //! The admission webhook: what containers request when their pod is made.
 //!
 //! Owned here: the review as the API server sends it ([`review`]), what of the pod is set by whoever made it ([`pod`]), the
-//! change ([`change`]), advice and what is kept of it ([`advice`]), and the server ([`serve`]). Not owned: rules, policies,
+//! change ([`change`]), advice and what is kept of it ([`advice`]), the gate of a pod of which nothing is known ([`gate`]), and the server ([`serve`]). Not owned: rules, policies,
 //! limit ranges and quotas, which the recommender asked knows.
 //!
 //! ```text
@@ -13,6 +13,7 @@
 pub mod advice;
 pub mod change;
 pub mod counts;
+pub mod gate;
 pub mod pod;
 pub mod review;
 pub mod serve;

@@ -3,7 +3,7 @@
 //! The API server's LimitRanger fills in defaults before webhooks are called, and says so in an annotation. What it filled in is not set by
 //! anybody, and is left out of the question; it is there all the same, and a request has to fit beside it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use evenkeel_model::quantity::Quantity;
 use serde_json::{Map, Value, json};
@@ -50,6 +50,8 @@ pub struct Container {
 pub struct Question {
     /// The pod with what an answer depends on, and nothing else of it.
     pub pod: Value,
+    /// All of its labels.
+    pub labels: BTreeMap<String, String>,
     /// Its containers.
     pub containers: Vec<Container>,
     /// What the pod as a whole asks for: then its containers are left alone.
@@ -81,6 +83,8 @@ impl Question {
         };
         let (inits, mains) = (slim("initContainers")?, slim("containers")?);
         let mut labels = metadata.get("labels").and_then(Value::as_object).cloned().unwrap_or_default();
+        let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+        let all_labels = labels.iter().filter_map(text).collect();
         let owner = owner(metadata, &labels);
         labels.retain(|key, _| !OWN_LABELS.contains(&key.as_str()));
         let name = match &owner {
@@ -105,7 +109,7 @@ impl Question {
         }
         let has_pod_resources =
             spec.get("resources").and_then(Value::as_object).is_some_and(|all| !all.is_empty());
-        Ok(Self { pod: question, containers, has_pod_resources })
+        Ok(Self { pod: question, labels: all_labels, containers, has_pod_resources })
     }
 
     /// Whether anything could be set where nothing is.
@@ -121,6 +125,38 @@ impl Container {
     #[must_use]
     pub fn is_set(&self, resource: usize) -> bool {
         self.own_requests[resource].or(self.own_limits[resource]).is_some()
+    }
+}
+
+/// What made a pod, as the pod names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Controller {
+    /// Group and version.
+    pub api_version: String,
+    /// Kind, such as `ReplicaSet`.
+    pub kind: String,
+    /// Namespace, which is the pod's.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Tells it from a later one of its name.
+    pub uid: String,
+}
+
+impl Controller {
+    /// Of a pod of a namespace; nothing where nothing made it.
+    #[must_use]
+    pub fn of(namespace: &str, pod: &Map<String, Value>) -> Option<Self> {
+        let all = pod.get("metadata")?.get("ownerReferences")?.as_array()?;
+        let owner = all.iter().find(|owner| owner["controller"] == true)?;
+        let text = |field: &str| owner[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        Some(Self {
+            api_version: text("apiVersion")?,
+            kind: text("kind")?,
+            namespace: namespace.to_owned(),
+            name: text("name")?,
+            uid: text("uid")?,
+        })
     }
 }
 
@@ -283,8 +319,8 @@ mod tests {
             }))
         };
         assert_eq!(
-            of("ReplicaSet", "web-5d9c", "5d9c", "web-5d9c-a"),
-            of("ReplicaSet", "web-77aa", "77aa", "web-77aa-b")
+            of("ReplicaSet", "web-5d9c", "5d9c", "web-5d9c-a").pod,
+            of("ReplicaSet", "web-77aa", "77aa", "web-77aa-b").pod
         );
         let owner = |question: Question| question.pod["metadata"]["ownerReferences"][0].clone();
         for (kind, name, hash, want) in [

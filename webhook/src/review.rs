@@ -55,6 +55,9 @@ pub struct Request {
     pub namespace: String,
     /// `CREATE`, `UPDATE`, ...
     pub operation: String,
+    /// Nothing of it will be kept.
+    #[serde(deserialize_with = "null_is_default")]
+    pub dry_run: bool,
     /// The object, as it would be made.
     #[serde(deserialize_with = "null_is_default")]
     pub object: Map<String, Value>,
@@ -136,6 +139,22 @@ pub fn annotate(object: &Map<String, Value>, key: &str, text: &str) -> Vec<Value
     patch
 }
 
+/// Operations that put an annotation on an object, and a label of the same name with the value `true`, by which it is found, after `before`.
+#[must_use]
+pub fn mark(object: &Map<String, Value>, key: &str, text: &str, before: &[Value]) -> Vec<Value> {
+    let is_made = |path: &str| before.iter().any(|operation| operation["path"] == path);
+    let mut patch = annotate(object, key, text);
+    patch.retain(|operation| {
+        operation["path"] != "/metadata/annotations" || !is_made("/metadata/annotations")
+    });
+    let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));
+    if !labels.is_some_and(Value::is_object) && !is_made("/metadata/labels") {
+        patch.push(json!({ "op": "add", "path": "/metadata/labels", "value": {} }));
+    }
+    patch.push(json!({ "op": "add", "path": format!("/metadata/labels/{}", pointer(key)), "value": "true" }));
+    patch
+}
+
 /// A key as part of a JSON pointer (RFC 6901, section 3).
 fn pointer(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
@@ -197,5 +216,11 @@ mod tests {
         let patch = annotate(some.as_object().unwrap(), "c", &"ü".repeat(MOST_ANNOTATION));
         assert_eq!(patch.len(), 1);
         assert!(patch[0]["value"].as_str().unwrap().len() <= MOST_ANNOTATION + 1);
+        // What was made before is not made again.
+        let none = json!({"metadata": {}});
+        let before = annotate(none.as_object().unwrap(), "a", "x");
+        let patch = mark(none.as_object().unwrap(), "b/c", "y", &before);
+        let paths: Vec<&str> = patch.iter().map(|op| op["path"].as_str().unwrap()).collect();
+        assert_eq!(paths, ["/metadata/annotations/b~1c", "/metadata/labels", "/metadata/labels/b~1c"]);
     }
 }

@@ -18,18 +18,23 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tracing::{debug, warn};
 
-use crate::advice::{Advisor, Come};
-use crate::change::{changes, patch};
+use crate::advice::{Advice, Advisor, Come, Objects, Stated};
+use crate::change::{changes, patch, starting};
 use crate::counts::{Counts, Outcome};
-use crate::pod::{self, Question};
-use crate::review::{Request, annotate};
+use crate::gate::gated;
+use crate::pod::{self, Controller, Question};
+use crate::review::{Request, annotate, mark};
 
 /// Path of reviews of pods.
 pub const PATH: &str = "/admit/pods";
+/// Path of reviews of pods that may be gated.
+pub const GATES: &str = "/admit/gates";
 /// What was set and why.
 pub const SET: &str = "evenkeel.dev/initial-resources";
 /// What would have been set.
 pub const ESTIMATE: &str = "evenkeel.dev/estimate";
+/// What CPU goes back to when the containers of a pod have started.
+pub const STARTING: &str = "evenkeel.dev/startup-boost";
 /// Largest review read: an object is 1.5 MiB at most, and a review has one or two.
 const MOST_BYTES: usize = 4 << 20;
 /// Connections at once: API servers keep a few each.
@@ -42,16 +47,41 @@ pub struct Options {
     pub applies: bool,
     /// For how long the recommender is waited for.
     pub within: Duration,
+    /// Pods are gated where that is asked.
+    pub gates: bool,
+    /// Containers of policies that wish it request more CPU while they start.
+    pub boosts: bool,
     /// Namespaces whose pods are left alone.
     pub exclude: Vec<String>,
     /// Who asks for metrics shows this token; nobody is told them without.
     pub metrics_token: Option<String>,
 }
 
+/// What was set of a pod, or would have been.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Done {
+    /// What made the pod.
+    pub controller: Controller,
+    /// What and why, as in the annotation.
+    pub text: String,
+    /// It was set.
+    pub is_applied: bool,
+}
+
+/// Tells people what was done; nothing waits for it.
+pub trait Tells: std::fmt::Debug + Send + Sync {
+    /// Something was done.
+    fn tell(&self, done: Done);
+    /// How much was told, and how much was not because it was too much or refused.
+    fn counted(&self) -> (u64, u64);
+}
+
 /// The webhook.
 #[derive(Debug)]
 pub struct Webhook {
     options: Options,
+    objects: Option<Arc<dyn Objects>>,
+    tells: Option<Arc<dyn Tells>>,
     advisor: Advisor,
     counts: Counts,
 }
@@ -59,8 +89,26 @@ pub struct Webhook {
 impl Webhook {
     /// Of these options, by this advisor.
     #[must_use]
-    pub fn new(options: Options, advisor: Advisor) -> Arc<Self> {
-        Arc::new(Self { options, advisor, counts: Counts::default() })
+    pub fn new(options: Options, advisor: Advisor) -> Self {
+        Self { options, objects: None, tells: None, advisor, counts: Counts::default() }
+    }
+
+    /// The same, where objects of the cluster are asked first, and the recommender only about pods of which they do not say all.
+    #[must_use]
+    pub fn with_objects(self, objects: Arc<dyn Objects>) -> Self {
+        Self { objects: Some(objects), ..self }
+    }
+
+    /// The same, which tells what it did.
+    #[must_use]
+    pub fn telling(self, tells: Arc<dyn Tells>) -> Self {
+        Self { tells: Some(tells), ..self }
+    }
+
+    /// Who asks the recommender.
+    #[must_use]
+    pub fn advisor(&self) -> &Advisor {
+        &self.advisor
     }
 
     /// Counters.
@@ -74,22 +122,53 @@ impl Webhook {
     /// # Errors
     /// The words.
     pub async fn review(&self, body: &[u8]) -> Result<Value, String> {
-        let began = Instant::now();
-        let request = Request::read(body).map_err(|error| {
-            self.counts.answered(Outcome::Rubbish, began.elapsed());
-            error.to_string()
-        })?;
+        let (request, began) = self.read(body)?;
         let (answer, outcome) = self.answer(&request).await;
         self.counts.answered(outcome, began.elapsed());
         Ok(answer)
     }
 
-    async fn answer(&self, request: &Request) -> (Value, Outcome) {
-        let through = |outcome| (request.allowed(&[], &[]), outcome);
-        if !request.makes_pod()
+    /// Answers a review of a pod that is gated where nothing is known of what it needs.
+    ///
+    /// # Errors
+    /// As [`Webhook::review`].
+    pub async fn review_gates(&self, body: &[u8]) -> Result<Value, String> {
+        let (request, began) = self.read(body)?;
+        let gated = self.gated(&request).await;
+        let outcome = if gated.is_some() { Outcome::Gated } else { Outcome::NotGated };
+        self.counts.answered(outcome, began.elapsed());
+        Ok(request.allowed(&gated.unwrap_or_default(), &[]))
+    }
+
+    async fn gated(&self, request: &Request) -> Option<Vec<Value>> {
+        if !self.options.applies || !self.options.gates || self.is_left_alone(request) {
+            return None;
+        }
+        let question = Question::of(&request.namespace, &request.object).ok()?;
+        // With nobody to answer there is nobody to lift a gate, either.
+        let advice = self.advice(request, &question).await?;
+        let least = self.objects.as_ref().map_or([None; 2], |objects| objects.least(&request.namespace));
+        gated(&question, &request.object, &advice, least)
+    }
+
+    fn is_left_alone(&self, request: &Request) -> bool {
+        !request.makes_pod()
             || self.options.exclude.contains(&request.namespace)
             || pod::opts_out(&request.object)
-        {
+    }
+
+    fn read(&self, body: &[u8]) -> Result<(Request, Instant), String> {
+        let began = Instant::now();
+        let request = Request::read(body).map_err(|error| {
+            self.counts.answered(Outcome::Rubbish, began.elapsed());
+            error.to_string()
+        })?;
+        Ok((request, began))
+    }
+
+    async fn answer(&self, request: &Request) -> (Value, Outcome) {
+        let through = |outcome| (request.allowed(&[], &[]), outcome);
+        if self.is_left_alone(request) {
             return through(Outcome::LeftAlone);
         }
         let question = match Question::of(&request.namespace, &request.object) {
@@ -100,20 +179,10 @@ impl Webhook {
                 return through(Outcome::Nothing);
             }
         };
-        let advice = match self.advisor.advice(&question, self.options.within).await {
-            Come::Fresh(advice) => advice,
-            Come::Kept(advice, why) => {
-                debug!(namespace = request.namespace, why, "a kept answer is given");
-                self.counts.kept();
-                advice
-            }
-            Come::None(why) => {
-                warn!(
-                    namespace = request.namespace,
-                    why, "the recommender gives no answer: the pod is let through as it is"
-                );
-                return through(Outcome::NoAnswer);
-            }
+        let Some(advice) = self.advice(request, &question).await else { return through(Outcome::NoAnswer) };
+        let advice = match self.options.boosts {
+            true => advice,
+            false => Arc::new(Advice { startup_seconds: 0, ..Advice::clone(&advice) }),
         };
         let changes = changes(&question, &advice);
         if changes.is_empty() {
@@ -126,7 +195,47 @@ impl Webhook {
             false => (Vec::new(), ESTIMATE, Outcome::Told),
         };
         operations.extend(annotate(&request.object, key, &text));
+        if let (true, Some(back)) = (self.options.applies, starting(&changes, advice.startup_seconds)) {
+            operations.extend(mark(&request.object, STARTING, &back, &operations));
+        }
+        if let (Some(tells), false) = (&self.tells, request.dry_run)
+            && let Some(controller) = Controller::of(&request.namespace, &request.object)
+        {
+            tells.tell(Done { controller, text, is_applied: self.options.applies });
+        }
         (request.allowed(&operations, &[]), outcome)
+    }
+
+    /// What objects say, else the recommender; nothing where nobody does.
+    async fn advice(&self, request: &Request, question: &Question) -> Option<Arc<Advice>> {
+        let part = match self.objects.as_ref().map_or(Stated::Nothing, |objects| objects.say(question)) {
+            Stated::Whole(advice) => {
+                self.counts.by_object();
+                return Some(Arc::new(advice));
+            }
+            Stated::Part(advice) => Some(advice),
+            Stated::Nothing => None,
+        };
+        match self.advisor.advice(question, self.options.within).await {
+            Come::Fresh(advice) => Some(advice),
+            Come::Kept(advice, why) => {
+                debug!(namespace = request.namespace, why, "a kept answer is given");
+                self.counts.kept();
+                Some(advice)
+            }
+            Come::None(why) if part.is_some() => {
+                debug!(namespace = request.namespace, why, "the part that an object says is given");
+                self.counts.by_object();
+                part.map(Arc::new)
+            }
+            Come::None(why) => {
+                warn!(
+                    namespace = request.namespace,
+                    why, "the recommender gives no answer: the pod is let through as it is"
+                );
+                None
+            }
+        }
     }
 }
 
@@ -148,21 +257,38 @@ pub async fn serve(
 fn router(webhook: Arc<Webhook>) -> Router {
     Router::new()
         .route(PATH, post(admit))
+        .route(GATES, post(admit_gates))
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .layer(DefaultBodyLimit::max(MOST_BYTES))
         .with_state(webhook)
 }
 
 async fn admit(State(webhook): State<Arc<Webhook>>, body: Bytes) -> Response {
-    match webhook.review(&body).await {
+    told(webhook.review(&body).await)
+}
+
+async fn admit_gates(State(webhook): State<Arc<Webhook>>, body: Bytes) -> Response {
+    told(webhook.review_gates(&body).await)
+}
+
+fn told(answer: Result<Value, String>) -> Response {
+    match answer {
         Ok(answer) => {
             let kind = [(header::CONTENT_TYPE, "application/json")];
             (kind, Body::from(answer.to_string())).into_response()
         }
         Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
     }
+}
+
+/// Not while the certificate has ended: no API server takes what is answered then.
+async fn ready(State(webhook): State<Arc<Webhook>>) -> Response {
+    let certificate = webhook.counts.certificate_now();
+    let status = if certificate.has_ended { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    let text = certificate.trouble.map_or_else(|| "ok\n".to_owned(), |why| format!("certificate: {why}\n"));
+    (status, text).into_response()
 }
 
 async fn metrics(State(webhook): State<Arc<Webhook>>, headers: HeaderMap) -> Response {
@@ -175,7 +301,8 @@ async fn metrics(State(webhook): State<Arc<Webhook>>, headers: HeaderMap) -> Res
         return (StatusCode::UNAUTHORIZED, "show the token of webhook.metrics_token\n").into_response();
     }
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
-    (kind, webhook.counts.text()).into_response()
+    let counted = webhook.tells.as_ref().map(|tells| tells.counted()).unwrap_or_default();
+    (kind, webhook.counts.text(counted)).into_response()
 }
 
 /// Compares in a time that does not tell how much is equal.

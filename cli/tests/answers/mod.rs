@@ -548,7 +548,11 @@ impl RecommenderService for Recommender {
         let resources = ResourceValues { cpu_request_milli: Some(250), ..Default::default() };
         Ok(Response::new(RecommendPodResponse {
             recommendations: under(&r.into_inner().rules, recommendations()),
-            containers: vec![RecommendedContainer { name: "app".into(), resources: Some(resources) }],
+            containers: vec![RecommendedContainer {
+                name: "app".into(),
+                resources: Some(resources),
+                ..Default::default()
+            }],
             policy: "shop/web".into(),
             conflicts: vec!["shop/all".into()],
             qos_before: QosClass::Guaranteed.into(),

@@ -96,7 +96,7 @@ impl ApiServer {
     }
 
     /// Puts an object in the place of another one, in the version that it names.
-    pub(super) async fn replace(&self, path: &str, object: &Value) -> Result<(), Refused> {
+    pub(crate) async fn replace(&self, path: &str, object: &Value) -> Result<(), Refused> {
         self.send(Method::PUT, path, "application/json", Some(object)).await.map(|_| ())
     }
 

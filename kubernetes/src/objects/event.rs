@@ -1,4 +1,4 @@
-//! Events of `events.k8s.io/v1` about pods: made once, and then counted up as a series (as recorded of 1.36).
+//! Events of `events.k8s.io/v1`, about pods and about what makes them: made once, and then counted up as a series (as recorded of 1.36).
 
 use serde_json::{Value, json};
 
@@ -73,7 +73,78 @@ impl PodEvent {
     }
 }
 
+/// Something that was done to what an object makes or is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectEvent {
+    /// Group and version of the object.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid, by which kubectl finds its events.
+    pub uid: String,
+    /// What happened, in a word.
+    pub reason: &'static str,
+    /// What was done, in a word.
+    pub action: &'static str,
+    /// Somebody should look.
+    pub is_warning: bool,
+    /// Who did it, such as `evenkeel.dev/webhook`.
+    pub controller: &'static str,
+    /// Which of several did.
+    pub instance: String,
+    /// What happened, in words.
+    pub note: String,
+    /// When: RFC 3339 with six digits of a second, as the API takes no other.
+    pub at: String,
+    /// Tells it from others of its object.
+    pub number: u64,
+}
+
+impl ObjectEvent {
+    fn object_name(&self) -> String {
+        format!("{}.{:016x}", cut(&self.name, MOST_NAME).trim_end_matches(['-', '.']), self.number)
+    }
+
+    fn object(&self) -> Value {
+        json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event",
+            "metadata": { "name": self.object_name(), "namespace": self.namespace },
+            "eventTime": self.at, "reportingController": self.controller, "reportingInstance": cut(&self.instance, 128),
+            "action": self.action, "reason": self.reason, "note": cut(&self.note, MOST_NOTE),
+            "regarding": {
+                "apiVersion": self.api_version, "kind": self.kind, "namespace": self.namespace, "name": self.name, "uid": self.uid,
+            },
+            "type": if self.is_warning { "Warning" } else { "Normal" },
+        })
+    }
+}
+
 impl ApiServer {
+    /// Makes an event about an object.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn tell_object(&self, event: &ObjectEvent) -> Result<(), Refused> {
+        self.create(&collection(EVENTS, &event.namespace), &event.object()).await
+    }
+
+    /// Says that it happened so often by now (two or more), and when last.
+    ///
+    /// # Errors
+    /// As [`ApiServer::tell_again`].
+    pub async fn tell_object_again(&self, event: &ObjectEvent, count: u64, at: &str) -> Result<(), Refused> {
+        self.again(&event.namespace, &event.object_name(), count, at).await
+    }
+
+    async fn again(&self, namespace: &str, name: &str, count: u64, at: &str) -> Result<(), Refused> {
+        let series = json!({ "series": { "count": count, "lastObservedTime": at } });
+        self.merge(&place(EVENTS, namespace, name), &series).await
+    }
+
     /// Makes an event.
     ///
     /// # Errors
@@ -87,8 +158,7 @@ impl ApiServer {
     /// # Errors
     /// [`Refused`]; [`Refused::Absent`] when the API server has forgotten it, as it does after an hour.
     pub async fn tell_again(&self, event: &PodEvent, count: u64, at: &str) -> Result<(), Refused> {
-        let series = json!({ "series": { "count": count, "lastObservedTime": at } });
-        self.merge(&place(EVENTS, &event.namespace, &event.name()), &series).await
+        self.again(&event.namespace, &event.name(), count, at).await
     }
 }
 

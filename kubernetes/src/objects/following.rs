@@ -36,14 +36,14 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// Begins to follow them.
+    /// Begins to follow objects of these of [`KINDS`].
     ///
     /// # Errors
     /// When it is not told where the API server is, or credentials cannot be used.
-    pub async fn start(source: &Source, pace: Pace) -> Result<Self, ConnectError> {
+    pub async fn start(source: &Source, pace: Pace, kinds: &'static [Kind]) -> Result<Self, ConnectError> {
         let kept = Arc::new(Kept::default());
         let takes: Arc<dyn Takes> = Arc::<Kept>::clone(&kept);
-        let followed = Followed::start(source, pace, &KINDS, takes).await?;
+        let followed = Followed::start(source, pace, kinds, takes).await?;
         Ok(Self { kept, followed, api: ApiServer::at(source).await? })
     }
 

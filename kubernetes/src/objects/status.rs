@@ -118,8 +118,18 @@ const KNOWN: [&str; 7] = [
     NOT_HONOURED,
 ];
 /// Conditions of Evenkeel's own objects.
-pub const OWN_CONDITIONS: [&str; 7] =
-    ["ConfigUnsupported", "Conflict", "Evaluated", "InForce", "RecommendationProvided", "Selects", "Updated"];
+pub const OWN_CONDITIONS: [&str; 8] = [
+    "ConfigUnsupported",
+    "Conflict",
+    "Evaluated",
+    FROZEN,
+    "InForce",
+    "RecommendationProvided",
+    "Selects",
+    "Updated",
+];
+/// The condition of Evenkeel's own objects while the panic switch is on: nothing that they recommend is applied.
+pub const FROZEN: &str = "Frozen";
 /// The condition that names fields which change nothing.
 const NOT_HONOURED: &str = "evenkeel.dev/NotHonoured";
 const NO_PODS: (&str, &str) = ("NoPodsMatched", "No pods match this VPA object");
@@ -219,7 +229,7 @@ pub fn stamped(conditions: Vec<Value>, before: &[Value], known: &[&str], now: &s
 /// Whether two statuses say the same, as far as they are written here.
 #[must_use]
 pub fn is_same(a: &Value, b: &Value) -> bool {
-    ["conditions", "conflicts", "observedGeneration", "recommendation"]
+    ["conditions", "conflicts", "observedGeneration", "recommendation", "selector"]
         .iter()
         .all(|field| a[field] == b[field])
 }

@@ -19,7 +19,7 @@ pub use pace::Pace;
 pub use status::{Counts, KindStatus, State};
 
 use crate::connect::{ConnectError, Source, client};
-use crate::kinds::{KINDS, Kind};
+use crate::kinds::{BOUNDS, KINDS, Kind};
 use crate::view::View;
 use follow::Follower;
 pub(crate) use follow::escaped;
@@ -113,9 +113,21 @@ impl Watching {
     /// # Errors
     /// When it is not told where the API server is, or credentials cannot be used. An API server that does not answer is none.
     pub async fn start(source: &Source, pace: Pace) -> Result<Self, ConnectError> {
+        Self::of(source, pace, &KINDS).await
+    }
+
+    /// Begins to follow limit ranges and quotas alone.
+    ///
+    /// # Errors
+    /// As [`Watching::start`].
+    pub async fn bounds(source: &Source, pace: Pace) -> Result<Self, ConnectError> {
+        Self::of(source, pace, &BOUNDS).await
+    }
+
+    async fn of(source: &Source, pace: Pace, kinds: &'static [Kind]) -> Result<Self, ConnectError> {
         let view = Arc::new(View::default());
         let takes: Arc<dyn Takes> = Arc::<View>::clone(&view);
-        let followed = Followed::start(source, pace, &KINDS, takes).await?;
+        let followed = Followed::start(source, pace, kinds, takes).await?;
         Ok(Self { view, followed })
     }
 

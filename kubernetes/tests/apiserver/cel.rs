@@ -1,8 +1,14 @@
-//! As much of the Common Expression Language as the rules of the shipped definition are written in: fields, `has`, comparisons, the logical
-//! operators, `string`, and `quantity` with `compareTo` (k8s.io/apiserver, `pkg/cel/library/quantity.go`, since 1.29).
+//! As much of the Common Expression Language as the rules of the shipped definition, and the shipped admission policy, are written in: fields,
+//! indices, `has`, comparisons, `in`, the logical operators and the conditional one, lists, maps, objects by type name, the macros `all`, `exists`,
+//! `filter` and `map`, `string` and a few functions of texts, and `quantity` with `compareTo` and `isLessThan` (k8s.io/apiserver,
+//! `pkg/cel/library/quantity.go`, since 1.29).
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::collections::BTreeMap;
 
 use evenkeel_model::quantity::Quantity;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 #[derive(Debug, Clone, PartialEq)]
 enum Token {
@@ -11,7 +17,9 @@ enum Token {
     Sign(&'static str),
 }
 
-const SIGNS: [&str; 13] = ["&&", "||", "!=", "==", "<=", ">=", "<", ">", "!", "(", ")", ".", ","];
+const SIGNS: [&str; 20] = [
+    "&&", "||", "!=", "==", "<=", ">=", "<", ">", "!", "(", ")", ".", ",", "[", "]", "{", "}", "?", ":", "+",
+];
 
 fn tokens(text: &str) -> Result<Vec<Token>, String> {
     let (mut rest, mut all) = (text.trim_start(), Vec::new());
@@ -44,18 +52,26 @@ enum Expression {
     Call(Option<Box<Self>>, String, Vec<Self>),
     Word(String),
     Text(String),
+    If(Box<[Self; 3]>),
+    At(Box<[Self; 2]>),
+    List(Vec<Self>),
+    Pairs(Vec<(Self, Self)>),
 }
 
-use Expression::{Both, Call, Field, Not, Text, Word};
+use Expression::{At, Both, Call, Field, If, List, Not, Pairs, Text, Word};
 
 /// The operators that bind least first.
-const LEVELS: [&[&str]; 3] = [&["||"], &["&&"], &["==", "!=", "<=", ">=", "<", ">"]];
+const LEVELS: [&[&str]; 4] = [&["||"], &["&&"], &["==", "!=", "<=", ">=", "<", ">", "in"], &["+"]];
 
 struct Reader(Vec<Token>);
 
 impl Reader {
     fn takes(&mut self, sign: &'static str) -> bool {
-        let is_it = self.0.first() == Some(&Token::Sign(sign));
+        let is_it = match self.0.first() {
+            Some(Token::Sign(found)) => *found == sign,
+            Some(Token::Word(word)) => sign == "in" && word == "in",
+            _ => false,
+        };
         if is_it {
             self.0.remove(0);
         }
@@ -64,6 +80,16 @@ impl Reader {
 
     fn wants(&mut self, sign: &'static str) -> Result<(), String> {
         if self.takes(sign) { Ok(()) } else { Err(format!("{sign} is missing before {:?}", self.0)) }
+    }
+
+    fn whole(&mut self) -> Result<Expression, String> {
+        let condition = self.level(0)?;
+        if !self.takes("?") {
+            return Ok(condition);
+        }
+        let yes = self.whole()?;
+        self.wants(":")?;
+        Ok(If(Box::new([condition, yes, self.whole()?])))
     }
 
     fn level(&mut self, at: usize) -> Result<Expression, String> {
@@ -79,24 +105,60 @@ impl Reader {
         if self.takes("!") {
             return Ok(Not(Box::new(self.unary()?)));
         }
-        let mut of = if self.takes("(") {
-            let inner = self.level(0)?;
-            self.wants(")")?;
-            inner
-        } else {
-            match self.word()? {
-                Word(name) if self.takes("(") => Call(None, name, self.arguments()?),
-                other => other,
+        let mut of = self.primary()?;
+        loop {
+            if self.takes(".") {
+                let Word(name) = self.word()? else { return Err("a field has no name".into()) };
+                of = match self.takes("(") {
+                    true => Call(Some(Box::new(of)), name, self.list(")")?),
+                    false => Field(Box::new(of), name),
+                };
+            } else if self.takes("[") {
+                of = At(Box::new([of, self.whole()?]));
+                self.wants("]")?;
+            } else if self.takes("{") {
+                // An object of a type: what its name is does not matter here.
+                of = Pairs(self.pairs()?);
+            } else {
+                return Ok(of);
             }
-        };
-        while self.takes(".") {
-            let Word(name) = self.word()? else { return Err("a field has no name".into()) };
-            of = match self.takes("(") {
-                true => Call(Some(Box::new(of)), name, self.arguments()?),
-                false => Field(Box::new(of), name),
-            };
         }
-        Ok(of)
+    }
+
+    fn primary(&mut self) -> Result<Expression, String> {
+        if self.takes("(") {
+            let inner = self.whole()?;
+            self.wants(")")?;
+            return Ok(inner);
+        }
+        if self.takes("[") {
+            return Ok(List(self.list("]")?));
+        }
+        if self.takes("{") {
+            return Ok(Pairs(self.pairs()?));
+        }
+        match self.word()? {
+            Word(name) if self.takes("(") => Ok(Call(None, name, self.list(")")?)),
+            other => Ok(other),
+        }
+    }
+
+    /// Keys of an object are names, and those of a map expressions.
+    fn pairs(&mut self) -> Result<Vec<(Expression, Expression)>, String> {
+        let mut all = Vec::new();
+        while !self.takes("}") {
+            let key = match self.whole()? {
+                Word(name) => Text(name),
+                key => key,
+            };
+            self.wants(":")?;
+            all.push((key, self.whole()?));
+            if !self.takes(",") {
+                self.wants("}")?;
+                break;
+            }
+        }
+        Ok(all)
     }
 
     fn word(&mut self) -> Result<Expression, String> {
@@ -110,12 +172,15 @@ impl Reader {
         }
     }
 
-    fn arguments(&mut self) -> Result<Vec<Expression>, String> {
-        let mut all = vec![self.level(0)?];
-        while self.takes(",") {
-            all.push(self.level(0)?);
+    fn list(&mut self, end: &'static str) -> Result<Vec<Expression>, String> {
+        let mut all = Vec::new();
+        while !self.takes(end) {
+            all.push(self.whole()?);
+            if !self.takes(",") {
+                self.wants(end)?;
+                break;
+            }
         }
-        self.wants(")")?;
         Ok(all)
     }
 }
@@ -128,16 +193,52 @@ enum Known {
 
 use Known::Plain;
 
-fn known(of: &Expression, this: &Value) -> Result<Known, String> {
+/// What names stand for.
+pub(crate) type Scope = BTreeMap<String, Value>;
+
+fn known(of: &Expression, this: &Scope) -> Result<Known, String> {
     let both = |pair: &[Expression; 2]| Ok::<_, String>((known(&pair[0], this)?, known(&pair[1], this)?));
     Ok(match of {
         Text(text) => Plain(text.clone().into()),
-        Word(word) if word == "self" => Plain(this.clone()),
+        Word(word) if this.contains_key(word) => Plain(this[word].clone()),
         Word(word) => Plain(serde_json::from_str(word).map_err(|_| format!("{word} is not declared"))?),
         Not(inner) => Plain((!truth(inner, this)?).into()),
         Field(of, name) => match known(of, this)? {
             Plain(value) => Plain(value.get(name).cloned().ok_or_else(|| format!("no such key: {name}"))?),
             Known::Quantity(_) => return Err("a quantity has no fields".into()),
+        },
+        If(all) => known(&all[if truth(&all[0], this)? { 1 } else { 2 }], this)?,
+        At(pair) => {
+            let (of, at) = (plain(&pair[0], this)?, plain(&pair[1], this)?);
+            let found = match &at {
+                Value::String(key) => of.get(key),
+                at => at.as_u64().and_then(|at| of.get(usize::try_from(at).ok()?)),
+            };
+            Plain(found.cloned().ok_or_else(|| format!("no such key: {at}"))?)
+        }
+        List(all) => Plain(all.iter().map(|one| plain(one, this)).collect::<Result<_, _>>()?),
+        Pairs(all) => {
+            let mut map = Map::new();
+            for (key, value) in all {
+                let Value::String(key) = plain(key, this)? else { return Err("a key is no text".into()) };
+                map.insert(key, plain(value, this)?);
+            }
+            Plain(map.into())
+        }
+        Both("in", pair) => {
+            let (one, of) = (plain(&pair[0], this)?, plain(&pair[1], this)?);
+            Plain(
+                match (&of, &one) {
+                    (Value::Array(all), one) => all.contains(one),
+                    (Value::Object(map), Value::String(key)) => map.contains_key(key),
+                    _ => return Err(format!("nothing can be in {of}")),
+                }
+                .into(),
+            )
+        }
+        Both("+", pair) => match (plain(&pair[0], this)?, plain(&pair[1], this)?) {
+            (Value::String(one), Value::String(other)) => Plain((one + &other).into()),
+            (one, other) => return Err(format!("{one} and {other} are no texts")),
         },
         // What one side decides needs no other.
         Both("||", pair) => Plain((truth(&pair[0], this)? || truth(&pair[1], this)?).into()),
@@ -181,7 +282,24 @@ fn known(of: &Expression, this: &Value) -> Result<Known, String> {
             },
             _ => return Err(format!("{name} is not declared")),
         },
+        Call(Some(of), name, arguments) if MACROS.contains(&name.as_str()) => {
+            each(of, name, arguments, this)?
+        }
         Call(Some(of), name, arguments) => match (known(of, this)?, name.as_str(), arguments.as_slice()) {
+            (Plain(Value::String(text)), "lowerAscii", []) => Plain(text.to_ascii_lowercase().into()),
+            (Plain(Value::String(text)), function, [one]) => {
+                let Value::String(other) = plain(one, this)? else { return Err("no text".into()) };
+                Plain(match function {
+                    "contains" => text.contains(&other).into(),
+                    "endsWith" => text.ends_with(&other).into(),
+                    "split" => text.split(&other).map(Value::from).collect(),
+                    _ => return Err(format!("{function} is not declared")),
+                })
+            }
+            (Known::Quantity(left), "isLessThan", [right]) => match known(right, this)? {
+                Known::Quantity(right) => Plain((left < right).into()),
+                Plain(value) => return Err(format!("{value} is no quantity")),
+            },
             (Known::Quantity(left), "compareTo", [right]) => match known(right, this)? {
                 Known::Quantity(right) => Plain((left.cmp(&right) as i64).into()),
                 Plain(value) => return Err(format!("{value} is no quantity")),
@@ -191,19 +309,64 @@ fn known(of: &Expression, this: &Value) -> Result<Known, String> {
     })
 }
 
-fn truth(of: &Expression, this: &Value) -> Result<bool, String> {
+const MACROS: [&str; 4] = ["all", "exists", "filter", "map"];
+
+/// A macro: of a list its items, of a map its keys.
+fn each(of: &Expression, name: &str, arguments: &[Expression], this: &Scope) -> Result<Known, String> {
+    let [Word(word), body] = arguments else { return Err(format!("{name} has a name and an expression")) };
+    let items = match plain(of, this)? {
+        Value::Array(items) => items,
+        Value::Object(map) => map.into_iter().map(|(key, _)| key.into()).collect(),
+        other => return Err(format!("{other} has no items")),
+    };
+    let with = |item: &Value| {
+        let mut scope = this.clone();
+        scope.insert(word.clone(), item.clone());
+        scope
+    };
+    Ok(Plain(match name {
+        "map" => items.iter().map(|item| plain(body, &with(item))).collect::<Result<Value, _>>()?,
+        _ => {
+            let holds = items.iter().map(|item| truth(body, &with(item)));
+            let holds = holds.collect::<Result<Vec<bool>, _>>()?;
+            match name {
+                "all" => holds.iter().all(|holds| *holds).into(),
+                "exists" => holds.iter().any(|holds| *holds).into(),
+                _ => items.into_iter().zip(holds).filter(|(_, holds)| *holds).map(|(item, _)| item).collect(),
+            }
+        }
+    }))
+}
+
+fn plain(of: &Expression, this: &Scope) -> Result<Value, String> {
+    match known(of, this)? {
+        Plain(value) => Ok(value),
+        Known::Quantity(_) => Err("a quantity is no value".to_owned()),
+    }
+}
+
+fn truth(of: &Expression, this: &Scope) -> Result<bool, String> {
     match known(of, this)? {
         Plain(Value::Bool(is)) => Ok(is),
         other => Err(format!("{other:?} is neither true nor false")),
     }
 }
 
-/// Whether a rule holds for a value.
-pub(crate) fn holds(rule: &str, this: &Value) -> Result<bool, String> {
+fn expression(rule: &str) -> Result<Expression, String> {
     let mut reader = Reader(tokens(rule)?);
-    let expression = reader.level(0)?;
+    let expression = reader.whole()?;
     if !reader.0.is_empty() {
         return Err(format!("it goes on: {:?}", reader.0));
     }
-    truth(&expression, this)
+    Ok(expression)
+}
+
+/// Whether a rule holds for a value.
+pub(crate) fn holds(rule: &str, this: &Value) -> Result<bool, String> {
+    truth(&expression(rule)?, &Scope::from([("self".to_owned(), this.clone())]))
+}
+
+/// What an expression makes of what names stand for.
+pub(crate) fn value(rule: &str, scope: &Scope) -> Result<Value, String> {
+    plain(&expression(rule)?, scope)
 }

@@ -153,10 +153,11 @@ pub(crate) fn pod_response(advice: PodAdvice) -> v1::RecommendPodResponse {
         memory_request_bytes: r.requests.memory().and_then(evenkeel_model::quantity::Quantity::to_u64),
         memory_limit_bytes: r.limits.memory().and_then(evenkeel_model::quantity::Quantity::to_u64),
     };
-    let containers = advice
-        .containers
-        .iter()
-        .map(|c| v1::RecommendedContainer { name: c.name.clone(), resources: Some(resources(&c.resources)) });
+    let containers = advice.containers.iter().map(|c| v1::RecommendedContainer {
+        name: c.name.clone(),
+        resources: Some(resources(&c.resources)),
+        startup_cpu_milli: c.startup,
+    });
     v1::RecommendPodResponse {
         containers: containers.collect(),
         in_place: advice.in_place(),
@@ -168,6 +169,7 @@ pub(crate) fn pod_response(advice: PodAdvice) -> v1::RecommendPodResponse {
         loading: advice.loading,
         cached: advice.cached,
         panic: advice.panic,
+        startup_seconds: advice.startup_seconds,
     }
 }
 

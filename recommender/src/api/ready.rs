@@ -21,6 +21,7 @@ use crate::leading::Leading;
 use crate::objects::Objects;
 use crate::policy::panic;
 use crate::policy::panic_map::PanicMap;
+use crate::registration::Registration;
 use crate::updater::Updater;
 
 /// Where the process is in its life, and what of its surroundings should not stay as it is.
@@ -40,6 +41,7 @@ pub struct Readiness {
     events: Option<Arc<Events>>,
     updater: Option<Arc<Updater>>,
     panic_map: Option<Arc<PanicMap>>,
+    registration: Option<Arc<Registration>>,
     leading: Arc<Leading>,
 }
 
@@ -109,8 +111,8 @@ impl Readiness {
     ) -> Self {
         let (replayed, stopping) = Default::default();
         let (insecure, served) = (config.plaintext(), Served::new(config));
-        let (kubernetes, followed, objects, events, updater, panic_map) =
-            (None, None, None, None, None, None);
+        let (kubernetes, followed, objects, events) = (None, None, None, None);
+        let (updater, panic_map, registration) = (None, None, None);
         let leading = Arc::default();
         Self {
             replayed,
@@ -127,6 +129,7 @@ impl Readiness {
             events,
             updater,
             panic_map,
+            registration,
             leading,
         }
     }
@@ -196,6 +199,17 @@ impl Readiness {
     pub(crate) fn panic_held(&self, config: &Config) -> Option<String> {
         let by_map = || self.panic_map.as_ref().and_then(|map| map.held());
         panic::held(config.panic, &config.panic_file).or_else(by_map)
+    }
+
+    /// The same with the webhook's registration, which is looked at.
+    #[must_use]
+    pub(crate) fn with_registration(self, registration: Option<Arc<Registration>>) -> Self {
+        Self { registration, ..self }
+    }
+
+    /// The webhook's registration.
+    pub(crate) fn registration(&self) -> Option<&Arc<Registration>> {
+        self.registration.as_ref()
     }
 
     /// The same with a Lease that says who leads.
@@ -289,7 +303,7 @@ impl Readiness {
         self.of_trust(now_usec).into_iter().filter_map(of).chain(own).collect()
     }
 
-    fn of_trust(&self, now_usec: u64) -> [Check; 12] {
+    fn of_trust(&self, now_usec: u64) -> [Check; 13] {
         let now = now_usec / 1_000_000;
         let check = |name, trouble: Option<String>| Check { name, trouble, needed: false };
         [
@@ -302,6 +316,7 @@ impl Readiness {
             check("updater", self.updater.as_ref().and_then(|updater| updater.told_trouble())),
             check("panic", self.panic_map.as_ref().and_then(|map| map.trouble())),
             check("lease", self.leading.trouble()),
+            check("webhook", self.registration.as_ref().and_then(|registration| registration.trouble())),
             check("authority", self.authority().and_then(|authority| authority.trouble(now))),
             check("encryption", self.insecure.clone()),
             check("certificate", self.tls.as_ref().and_then(|tls| tls.told(now))),

@@ -27,6 +27,18 @@ pub struct KubernetesSection {
     pub events: bool,
     /// Tell the classes of each pod's containers as its condition `evenkeel.dev/QoS`. Needs `view`.
     pub conditions: bool,
+    /// The MutatingWebhookConfiguration of the admission webhook, such as `evenkeel`, which is looked at once a minute: an authority in it that has
+    /// ended, or will soon, is told in status and doctor. Empty = none.
+    pub registration: String,
+    /// Look after pods that wait for the gate `evenkeel.dev/policy`, which the webhook gives where a namespace wishes it: resize them when their
+    /// requests are known, and free them. It needs to list and patch pods, to resize and delete them, and to make Events.
+    pub gates: bool,
+    /// How long a pod waits for its gate at most.
+    pub gate_deadline: Span,
+    /// Give back the CPU of starts (`startupBoost` of policies), which the webhook gives with `webhook.startup_boost`: in place, when a pod is ready and
+    /// its use is back below its request for a while, at the latest after the policy's time. It needs to list and patch pods, to resize them, and to
+    /// make Events.
+    pub startup_boost: bool,
     /// The Lease (`coordination.k8s.io`) that recommenders of one cluster share, NAMESPACE/NAME: who holds it leads, which is to act and to take
     /// changes; the others are fed by the same agents, answer, and take over within 30 s. Empty = this one leads always.
     pub lease: String,
@@ -109,6 +121,8 @@ impl KubernetesSection {
             "kubernetes.panic_map",
             "must be NAMESPACE/NAME of a ConfigMap, or empty",
         );
+        let deadline = Duration::from_secs(10)..=Duration::from_secs(86_400);
+        check(deadline.contains(&self.gate_deadline.get()), "kubernetes.gate_deadline", "must be 10s to 1d");
         check(!self.audience.is_empty(), "kubernetes.audience", "must not be empty");
         check(self.view || !self.recommend, "kubernetes.recommend", "needs kubernetes.view = true");
         check(self.view || !self.events, "kubernetes.events", "needs kubernetes.view = true");
@@ -136,6 +150,10 @@ impl Default for KubernetesSection {
             recommend: false,
             events: false,
             conditions: false,
+            registration: String::new(),
+            gates: false,
+            gate_deadline: Span::from_secs(600),
+            startup_boost: false,
             lease: String::new(),
             kubeconfig: PathBuf::new(),
             context: String::new(),
@@ -176,6 +194,7 @@ mod tests {
             (told(&|section| section.client_ca = "ca.crt".into()), "kubernetes.client_ca"),
             (told(&|section| section.recommend = true), "kubernetes.recommend"),
             (told(&|section| section.events = true), "kubernetes.events"),
+            (told(&|section| section.gate_deadline = Span::from_secs(1)), "kubernetes.gate_deadline"),
             (told(&|section| section.lease = "evenkeel".into()), "kubernetes.lease"),
             (told(&|section| section.lease = "a/b/c".into()), "kubernetes.lease"),
             (told(&|section| section.panic_map = "panic".into()), "kubernetes.panic_map"),

@@ -36,6 +36,9 @@ pub struct WebhookSection {
     pub client_ca: PathBuf,
     /// What is done with recommendations.
     pub mode: WebhookMode,
+    /// Answer from the status of objects of `evenkeel.dev` that this program follows by the API server of `[kubernetes]`, and ask the recommender
+    /// only about pods that none governs. It needs to list and watch these objects, limit ranges and quotas.
+    pub objects: bool,
     /// The recommender that is asked: `unix:///PATH` or `https://HOST:PORT`.
     pub recommender: String,
     /// Authority of the recommender's certificate, PEM.
@@ -50,6 +53,23 @@ pub struct WebhookSection {
     pub registration: String,
     /// Authority of `cert`, PEM, which the registration is to have.
     pub authority: PathBuf,
+    /// Secret NAMESPACE/NAME in which the webhook's replicas keep an authority and certificate of their own, by the API server of `[kubernetes]`:
+    /// made where there is none, and renewed when a third of its time is left. They are written to `authority`, `cert` and `key`, which have to
+    /// be in a directory of this program's alone. Empty = these files are made by others.
+    pub secret: String,
+    /// Names of DNS in that certificate, such as `evenkeel-webhook.evenkeel.svc`.
+    pub names: Vec<String>,
+    /// How long that certificate, and its authority, hold.
+    pub certificate_life: Span,
+    /// Tell as Events of pods' controllers what was set of their pods and why; needs to create and patch Events.
+    pub events: bool,
+    /// Give containers of policies with `startupBoost` more CPU while they start, which the recommender has to give back
+    /// (`kubernetes.startup_boost`).
+    pub startup_boost: bool,
+    /// Answer at `/admit/gates`, where pods without requests of which nothing is known get the gate `evenkeel.dev/policy` and a least request, for
+    /// which the recommender has to have `kubernetes.gates`. Each pod that waits longer than `kubernetes.gate_deadline` and a minute is freed; needs
+    /// to list and patch pods.
+    pub gates: bool,
     /// File with the token that `/metrics` asks for; without, metrics are not served.
     pub metrics_token: PathBuf,
 }
@@ -62,6 +82,7 @@ impl Default for WebhookSection {
             key: PathBuf::new(),
             client_ca: PathBuf::new(),
             mode: WebhookMode::default(),
+            objects: false,
             recommender: "unix:///run/evenkeel/recommender.sock".to_owned(),
             ca: PathBuf::new(),
             token: PathBuf::new(),
@@ -72,6 +93,12 @@ impl Default for WebhookSection {
                 .into(),
             registration: String::new(),
             authority: PathBuf::new(),
+            secret: String::new(),
+            names: Vec::new(),
+            certificate_life: Span::from_secs(90 * 86_400),
+            events: false,
+            startup_boost: false,
+            gates: false,
             metrics_token: PathBuf::new(),
         }
     }
@@ -85,6 +112,12 @@ impl WebhookSection {
     /// What it serves with, where it does over TLS.
     pub(crate) fn files(&self) -> Option<Files> {
         Files::named(&self.cert, &self.key, &self.client_ca).ok().flatten()
+    }
+
+    /// Namespace and name of the Secret with the webhook's own pair.
+    pub(crate) fn secret_name(&self) -> Option<(&str, &str)> {
+        let is_name = |name: &str| !name.is_empty() && !name.contains('/');
+        self.secret.split_once('/').filter(|(namespace, name)| is_name(namespace) && is_name(name))
     }
 
     /// How the recommender is reached.
@@ -120,6 +153,19 @@ impl WebhookSection {
         if !self.registration.is_empty() && named(&self.authority).is_none() {
             found.push(("webhook.authority", "must name what webhook.registration is to have".to_owned()));
         }
+        if !self.secret.is_empty() {
+            if self.secret_name().is_none() {
+                found.push(("webhook.secret", "must be NAMESPACE/NAME of a Secret, or empty".to_owned()));
+            }
+            if self.files().is_none() || named(&self.authority).is_none() || self.names.is_empty() {
+                let what = "needs webhook.cert, webhook.key, webhook.authority and webhook.names, for which it is made";
+                found.push(("webhook.secret", what.to_owned()));
+            }
+            let life = Duration::from_secs(3600)..=Duration::from_secs(10 * 366 * 86_400);
+            if !life.contains(&self.certificate_life.get()) {
+                found.push(("webhook.certificate_life", "must be 1h to ten years".to_owned()));
+            }
+        }
         found
     }
 }
@@ -144,6 +190,7 @@ mod tests {
             (told(&|section| section.recommender = "http://r:9520".into()), "webhook.recommender"),
             (told(&|section| section.timeout = Span::from_secs(2)), "webhook.timeout"),
             (told(&|section| section.registration = "evenkeel".into()), "webhook.authority"),
+            (told(&|section| section.secret = "a/b".into()), "webhook.secret"),
         ] {
             assert_eq!(found, [key]);
         }
@@ -151,5 +198,26 @@ mod tests {
             (section.cert, section.key, section.address) = ("c".into(), "k".into(), open);
         };
         assert!(told(&tls).is_empty());
+        let own = |section: &mut WebhookSection| {
+            tls(section);
+            (section.secret, section.names, section.authority) = ("a/b".into(), vec!["n".into()], "c".into());
+        };
+        assert!(told(&own).is_empty());
+        for (change, key) in [
+            (
+                &(|section: &mut WebhookSection| section.secret = "b".into()) as &dyn Fn(&mut _),
+                "webhook.secret",
+            ),
+            (
+                &|section: &mut WebhookSection| section.certificate_life = Span::from_secs(60),
+                "webhook.certificate_life",
+            ),
+        ] {
+            let found = told(&|section: &mut WebhookSection| {
+                own(section);
+                change(section);
+            });
+            assert_eq!(found, [key]);
+        }
     }
 }

@@ -9,14 +9,16 @@
 mod answer;
 mod checkpoints;
 mod find;
-mod policies;
+pub(crate) mod policies;
 mod write;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use evenkeel_kubernetes::objects::{AUTOSCALERS, Asking, Autoscaler, Checkpoint, NAME, OWN, Targets, status};
+use evenkeel_kubernetes::objects::{
+    AUTOSCALERS, Asking, Autoscaler, Checkpoint, KINDS, NAME, OWN, Targets, status,
+};
 use evenkeel_kubernetes::{ConnectError, Kind, KindStatus, Pace, State};
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -85,7 +87,7 @@ impl Objects {
         if !section.recommend {
             return Ok(None);
         }
-        let asking = Asking::start(&section.source(), Pace::default()).await?;
+        let asking = Asking::start(&section.source(), Pace::default(), &KINDS).await?;
         let (asked, waiting, writes, conflicts, failures, checkpoint_writes) = Default::default();
         let (targets, checkpoints, refused, dropped) = Default::default();
         Ok(Some(Arc::new(Self {

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use evenkeel_kubernetes::objects::{Autoscaler, OWN_CONDITIONS, Resolved, TargetRef, Targets, stamped};
+use evenkeel_kubernetes::objects::{
+    Autoscaler, FROZEN, OWN_CONDITIONS, Resolved, TargetRef, Targets, stamped,
+};
 use evenkeel_kubernetes::{ApiServer, View};
 use evenkeel_model::selector::LabelSelector;
 use evenkeel_rightsizing::policy::{API_VERSION, MAX_POLICY_BYTES, Policy, PolicyError, read_resolved};
@@ -89,7 +91,7 @@ fn valid(object: &Autoscaler, labels: Option<&LabelSelector>, context: &Context)
     Ok(policy)
 }
 
-fn policy(object: &Autoscaler, labels: Option<&LabelSelector>) -> Result<Policy, PolicyError> {
+pub(crate) fn policy(object: &Autoscaler, labels: Option<&LabelSelector>) -> Result<Policy, PolicyError> {
     let (spec, metadata) = (object.as_written(), &object.metadata);
     let bytes = spec.to_string().len();
     if bytes > MAX_POLICY_BYTES {
@@ -139,13 +141,46 @@ pub(super) fn status(read: &Read, object: &Autoscaler, context: &Context, now: &
     if let (Ok(_), Some(why)) = (&read.policy, &read.trouble) {
         conditions.push(condition("ConfigUnsupported", true, "TargetUnusable", why));
     }
+    if let (Ok(_), true) = (&read.policy, context.engine.state().is_panic()) {
+        conditions.push(condition(
+            FROZEN,
+            true,
+            "Panic",
+            "the panic switch is on: nothing is set or changed",
+        ));
+    }
     let before = object.status["conditions"].as_array().map_or(&[][..], |all| all);
     Some(json!({
         "conditions": stamped(conditions, before, &OWN_CONDITIONS, now),
         "observedGeneration": object.metadata.generation,
         "recommendation": told["recommendation"],
         "conflicts": told["conflicts"],
+        "selector": read.policy.as_ref().map_or(Value::Null, selector),
     }))
+}
+
+/// The labels that a policy selects by, which of one that names a controller the object itself does not tell.
+fn selector(policy: &Policy) -> Value {
+    let spec = &policy.object(None, Value::Null)["spec"];
+    match &policy.labels {
+        Some(labels) => plain(labels),
+        None => Option::<LabelSelector>::deserialize(&spec["target"])
+            .ok()
+            .flatten()
+            .map_or(Value::Null, |l| plain(&l)),
+    }
+}
+
+/// As the API server keeps it: without what is empty.
+fn plain(labels: &LabelSelector) -> Value {
+    let mut value = json!({});
+    if !labels.match_labels.is_empty() {
+        value["matchLabels"] = json!(labels.match_labels);
+    }
+    if !labels.match_expressions.is_empty() {
+        value["matchExpressions"] = json!(labels.match_expressions);
+    }
+    value
 }
 
 fn not_in_force(why: &[Value]) -> Value {

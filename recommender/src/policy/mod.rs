@@ -32,6 +32,7 @@ pub(crate) use files::{Print, listed};
 pub use set::{Governing, Set, Source};
 use status::Statuses;
 use store::Store;
+pub(crate) use store::created;
 
 /// Why a policy was not applied or deleted.
 #[derive(Debug, thiserror::Error)]

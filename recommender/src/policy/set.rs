@@ -50,7 +50,7 @@ pub struct Governing<'a> {
 }
 
 impl Set {
-    pub(super) fn new(
+    pub(crate) fn new(
         all: impl Iterator<Item = (Dated, Source)>,
         rule: impl Fn(&Policy) -> Result<Chosen, PolicyError>,
     ) -> Self {

@@ -275,7 +275,7 @@ impl Store {
 }
 
 /// When a policy says that it was made, milliseconds since 1970.
-pub(super) fn created(policy: &Policy) -> Option<u64> {
+pub(crate) fn created(policy: &Policy) -> Option<u64> {
     let at: jiff::Timestamp = policy.created.as_deref()?.parse().ok()?;
     u64::try_from(at.as_millisecond()).ok()
 }

@@ -8,7 +8,7 @@ use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::rule::Answer;
 
 use super::advice::{Advisor, Asked, Raw, index};
-use super::pod::{ContainerAdvice, PodAdvice, asked, resources, with};
+use super::pod::{ContainerAdvice, PodAdvice, asked, resources};
 use super::stored::Stored;
 use super::{Bounding, Now};
 use crate::policy::Set;
@@ -26,7 +26,12 @@ pub fn while_loading(kept: &Stored, pod: &Pod, now_usec: u64) -> PodAdvice {
             r
         });
         let resources = container.resources.clone();
-        ContainerAdvice { name: container.name.clone(), resources, recommendations: recommendations.into() }
+        ContainerAdvice {
+            name: container.name.clone(),
+            resources,
+            recommendations: recommendations.into(),
+            startup: None,
+        }
     };
     let class = qos_class(pod);
     PodAdvice {
@@ -36,6 +41,7 @@ pub fn while_loading(kept: &Stored, pod: &Pod, now_usec: u64) -> PodAdvice {
         conflicts: Vec::new(),
         qos_before: class,
         qos_after: class,
+        startup_seconds: 0,
         panic: false,
         loading: true,
         cached: false,
@@ -62,8 +68,7 @@ impl AtHand<'_> {
     pub(crate) fn pod(&self, pod: &Pod) -> Option<PodAdvice> {
         let labels = pod.metadata.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()));
         let (governing, selecting) = self.policies.governing((None, &pod.metadata.namespace), labels);
-        let bounds =
-            Bounding { advisor: self.advisor, governing, largest: [None; 2], now_usec: self.now_usec };
+        let bounds = Bounding::new(self.advisor, governing, self.now_usec);
         let mut any = false;
         let mut advise = |container: &Container| {
             let (asked, now) = asked(pod, container);
@@ -78,20 +83,14 @@ impl AtHand<'_> {
                 name: container.name.clone(),
                 resources,
                 recommendations: recommendations.into(),
+                startup: None,
             }
         };
         let containers: Vec<ContainerAdvice> = pod.counted_containers().map(&mut advise).collect();
-        let name = |at: &usize| self.policies.all().get(*at).map(|d| d.policy.key());
         any.then(|| PodAdvice {
-            policy: governing.map(|g| g.policy.key()),
-            mode: governing.map(|g| g.policy.mode),
-            conflicts: selecting.iter().skip(1).filter_map(name).collect(),
-            qos_before: qos_class(pod),
-            qos_after: qos_class(&with(pod, &containers)),
-            containers,
             panic: self.panic,
-            loading: false,
             cached: true,
+            ..PodAdvice::under(self.policies, (governing, &selecting), pod, containers)
         })
     }
 

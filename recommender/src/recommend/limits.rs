@@ -160,6 +160,11 @@ impl Limits {
         all.get(namespace).map(|both| both[index(resource)]).unwrap_or_default()
     }
 
+    /// The least request of a container that a namespace allows: CPU, then memory.
+    pub(crate) fn least(&self, namespace: &str) -> [Option<u64>; 2] {
+        Resource::ALL.map(|resource| self.of(None, namespace, resource).min)
+    }
+
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,7 +2,7 @@
 //! what it says.
 //!
 //! One value is made in `advice.rs`, with the rules by name in `rules.rs` and the values of last resort in `predefined.rs`;
-//! a pod's answer in `pod.rs`, or in `kept.rs` where there is no time for it, within what the namespace allows it as a whole (`whole.rs`); that of every workload in `list.rs`, the
+//! a pod's answer in `pod.rs`, or in `kept.rs` where there is no time for it, and in `stated.rs` where there is no history, within what the namespace allows it as a whole (`whole.rs`), with more CPU while it starts (`startup.rs`); that of every workload in `list.rs`, the
 //! answers kept of the latter in `stored.rs`; usage records in `usage.rs`, with how much of a window was seen in `coverage.rs`. The rules themselves are
 //! `evenkeel_rightsizing`. Nothing here changes the state.
 
@@ -16,6 +16,8 @@ pub mod pod;
 pub mod predefined;
 pub mod rules;
 pub mod series;
+mod startup;
+pub(crate) mod stated;
 pub mod stored;
 pub mod times;
 pub mod usage;
@@ -26,7 +28,7 @@ use std::sync::Arc;
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::policy::LimitsMode;
+use evenkeel_rightsizing::policy::{Bounds, ContainerPolicy, LimitsMode};
 use evenkeel_rightsizing::rule::Question;
 use evenkeel_rightsizing::vpa::{self, Estimator, Saved};
 use evenkeel_store::history::View;
@@ -98,7 +100,7 @@ impl Desk<'_> {
         let rule = rule.or(governing.map(|g| g.rule)).unwrap_or(&self.advisor.default);
         let raw = self.raw(asked, rule, now.requests);
         let bounds =
-            Bounding { advisor: self.advisor, governing, largest: self.largest, now_usec: self.now_usec };
+            Bounding { largest: self.largest, ..Bounding::new(self.advisor, governing, self.now_usec) };
         bounds.recommend(asked, now, &raw)
     }
 }
@@ -110,14 +112,26 @@ pub(crate) struct Bounding<'a> {
     governing: Option<Governing<'a>>,
     largest: Amounts,
     now_usec: u64,
+    /// What the rule said is within the policy's bounds and the nodes already.
+    is_bounded: bool,
 }
 
-impl Bounding<'_> {
+impl<'a> Bounding<'a> {
+    fn new(advisor: &'a Advisor, governing: Option<Governing<'a>>, now_usec: u64) -> Self {
+        Self { advisor, governing, largest: [None; 2], now_usec, is_bounded: false }
+    }
+
     /// Both recommendations of a container, CPU first.
     fn recommend(&self, asked: &Asked, now: &Now, raw: &Raw) -> [v1::Recommendation; 2] {
         let policy = self.governing.map(|g| g.policy);
+        let of_container = policy.and_then(|p| p.container(&asked.container));
+        let unbounded = of_container.filter(|_| self.is_bounded).map(|of| ContainerPolicy {
+            cpu: Bounds::default(),
+            memory: Bounds::default(),
+            ..of.clone()
+        });
         let around = Around {
-            policy: policy.and_then(|p| p.container(&asked.container)),
+            policy: unbounded.as_ref().or(of_container),
             limits: policy.map_or(LimitsMode::default(), |p| p.limits),
             largest: self.largest,
         };

@@ -14,10 +14,10 @@ use evenkeel_rightsizing::policy::{InitialResources, LimitsMode, UpdateMode};
 use evenkeel_store::key::Image;
 use serde_json::{Map, Value};
 
-use super::advice::Asked;
+use super::advice::{Asked, index};
 use super::rules::Chosen;
-use super::{Desk, Now, whole};
-use crate::policy::Governing;
+use super::{Desk, Now, startup, whole};
+use crate::policy::{Governing, Set};
 
 /// The advice for one container of a pod.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +28,8 @@ pub struct ContainerAdvice {
     pub resources: Requirements,
     /// The recommendations behind them, CPU first.
     pub recommendations: Vec<v1::Recommendation>,
+    /// CPU request while it starts, thousandths of a core, above that of its resources.
+    pub startup: Option<u64>,
 }
 
 /// The advice for a pod.
@@ -45,6 +47,8 @@ pub struct PodAdvice {
     pub qos_before: QosClass,
     /// Class with the resources above.
     pub qos_after: QosClass,
+    /// For how long at most containers request what they do while they start, seconds.
+    pub startup_seconds: u64,
     /// The panic switch is on: nothing is to be changed.
     pub panic: bool,
     /// The answers are those of the run before: history is still being read back.
@@ -54,6 +58,28 @@ pub struct PodAdvice {
 }
 
 impl PodAdvice {
+    /// Of these containers, under the policy that governs the pod, among all that select it.
+    pub(super) fn under(
+        policies: &Set,
+        (governing, selecting): (Option<Governing<'_>>, &[usize]),
+        pod: &Pod,
+        containers: Vec<ContainerAdvice>,
+    ) -> Self {
+        let name = |at: &usize| policies.all().get(*at).map(|d| d.policy.key());
+        Self {
+            policy: governing.map(|g| g.policy.key()),
+            mode: governing.map(|g| g.policy.mode),
+            conflicts: selecting.iter().skip(1).filter_map(name).collect(),
+            qos_before: qos_class(pod),
+            qos_after: qos_class(&with(pod, &containers)),
+            startup_seconds: governing.and_then(|g| g.policy.startup).map_or(0, |boost| boost.seconds),
+            containers,
+            panic: false,
+            loading: false,
+            cached: false,
+        }
+    }
+
     /// Whether a running pod may be given the resources in place: never when its class would change.
     pub fn in_place(&self) -> bool {
         self.qos_before == self.qos_after && !self.panic
@@ -104,24 +130,15 @@ pub fn advise_pod(desk: &Desk<'_>, pod: &Pod, rules: &[Chosen]) -> PodAdvice {
         let in_force = recommendations.get(..2).unwrap_or_default();
         let resources =
             if panic { container.resources.clone() } else { resources(pod, container, governing, in_force) };
-        ContainerAdvice { name: container.name.clone(), resources, recommendations }
+        ContainerAdvice { name: container.name.clone(), resources, recommendations, startup: None }
     };
     let mut containers: Vec<ContainerAdvice> = pod.counted_containers().map(advise).collect();
     if !panic {
-        whole::fit(desk, pod, &mut containers);
+        whole::fit(&desk.advisor.limits, pod, &mut containers);
+        let largest = desk.largest[index(Resource::Cpu)];
+        startup::boost(&desk.advisor.limits, (pod, governing), largest, &mut containers);
     }
-    let name = |at: &usize| desk.policies.all().get(*at).map(|d| d.policy.key());
-    PodAdvice {
-        policy: governing.map(|g| g.policy.key()),
-        mode: governing.map(|g| g.policy.mode),
-        conflicts: selecting.iter().skip(1).filter_map(name).collect(),
-        qos_before: qos_class(pod),
-        qos_after: qos_class(&with(pod, &containers)),
-        containers,
-        panic,
-        loading: false,
-        cached: false,
-    }
+    PodAdvice { panic, ..PodAdvice::under(desk.policies, (governing, &selecting), pod, containers) }
 }
 
 /// Whose past a container has, and what it asks for.

@@ -5,14 +5,14 @@ use evenkeel_model::pod::Pod;
 use evenkeel_model::requirements::Requirements;
 use evenkeel_rightsizing::Resource;
 
-use super::Desk;
+use super::limits::Limits;
 use super::pod::{ContainerAdvice, name_of, quantity};
 
 /// What bounds it, as it is told.
 const POD: &str = "LimitRange or ResourceQuota of the pod";
 
 /// Lowers requests that were set until the pod fits, each by its part; where that is not enough, they are as they were.
-pub(super) fn fit(desk: &Desk<'_>, pod: &Pod, advice: &mut [ContainerAdvice]) {
+pub(super) fn fit(limits: &Limits, pod: &Pod, advice: &mut [ContainerAdvice]) {
     for resource in Resource::ALL {
         let of = |resources: &Requirements| {
             let name = name_of(resource);
@@ -25,7 +25,7 @@ pub(super) fn fit(desk: &Desk<'_>, pod: &Pod, advice: &mut [ContainerAdvice]) {
         let before: Vec<Option<u64>> =
             pod.counted_containers().map(|container| of(&container.resources)).collect();
         let after: Vec<Option<u64>> = advice.iter().map(|container| of(&container.resources)).collect();
-        let allowed = desk.advisor.limits.of(None, &pod.metadata.namespace, resource);
+        let allowed = limits.of(None, &pod.metadata.namespace, resource);
         // What a pod on a node asks for is used of the quota already.
         let has = if pod.node_name.is_some() { before.iter().flatten().sum() } else { 0_u64 };
         let left = allowed.requests_left.map(|left| left.saturating_add(has));

@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_kubernetes::View;
 use evenkeel_kubernetes::objects::Refused;
 use evenkeel_updater::Workload;
+use evenkeel_webhook::serve::STARTING;
 use serde_json::Value;
 
 use super::Updater;
 use super::facts;
 use super::wishes::Wish;
+use crate::gates;
 
 const CORE: &str = "/api/v1";
 const APPS: &str = "/apps/v1";
@@ -45,6 +47,11 @@ async fn optional(
     }
 }
 
+/// Whether others change it first: it waits for a gate of ours, or has more CPU while it starts.
+fn is_begun_with(pod: &Value) -> bool {
+    gates::OURS.is_on(pod) || pod["metadata"]["annotations"][STARTING].is_string()
+}
+
 /// The workloads of a namespace that something is recommended to.
 ///
 /// # Errors
@@ -70,7 +77,7 @@ pub(super) async fn namespace(
     let budgets = optional(updater, "/apis/policy/v1", namespace, "poddisruptionbudgets").await?;
     let mut found: BTreeMap<String, Workload> = BTreeMap::new();
     let mut owners: BTreeSet<(String, String, String)> = BTreeSet::new();
-    for object in &pods {
+    for object in pods.iter().filter(|pod| !is_begun_with(pod)) {
         let Some(pod) = facts::pod(object, now) else { continue };
         let Some(workload) = view.workload(namespace, &pod.name, &pod.uid) else { continue };
         let Some(wish) = wishes.get(&workload) else { continue };

@@ -101,6 +101,35 @@ impl ContainerPolicy {
     }
 }
 
+/// By how much more CPU a container requests while it starts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum More {
+    /// So many times its request, 1 or more.
+    Factor(f64),
+    /// So much beside its request, thousandths of a core.
+    Amount(u64),
+}
+
+/// More CPU while a container starts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StartupBoost {
+    /// By how much.
+    pub more: More,
+    /// For how long at most, seconds since the pod was made.
+    pub seconds: u64,
+}
+
+impl StartupBoost {
+    /// The CPU request while it starts; thousandths of a core, as both are.
+    #[must_use]
+    pub fn of(self, request: u64) -> u64 {
+        match self.more {
+            More::Factor(factor) => (request as f64 * factor).ceil() as u64,
+            More::Amount(amount) => request.saturating_add(amount),
+        }
+    }
+}
+
 /// What the `goal` rule is to reach. Absent = the rule's own.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Goals {
@@ -135,6 +164,8 @@ pub struct Policy {
     pub limits: LimitsMode,
     /// For which containers requests are set when a pod is made.
     pub initial: InitialResources,
+    /// More CPU while its containers start; none without.
+    pub startup: Option<StartupBoost>,
     /// What the `goal` rule is to reach.
     pub goals: Goals,
     /// Name of the rule; the service's own where absent.

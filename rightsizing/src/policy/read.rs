@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::fields::At;
 use super::{
-    Bounds, ContainerPolicy, Goals, InitialResources, LimitsMode, Policy, PolicyError, UpdateMode, selector,
-    update,
+    Bounds, ContainerPolicy, Goals, InitialResources, LimitsMode, More, Policy, PolicyError, StartupBoost,
+    UpdateMode, selector, update,
 };
 
 /// `apiVersion` of a policy.
@@ -26,12 +26,13 @@ const MAX_CONTAINERS: usize = 256;
 /// Longest name (RFC 1123 subdomain, as Kubernetes bounds names of objects).
 const MAX_NAME: usize = 253;
 const TOP: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
-const SPEC: [&str; 8] = [
+const SPEC: [&str; 9] = [
     "target",
     "targetRef",
     "updatePolicy",
     "resourcesPolicy",
     "initialResourcesPolicy",
+    "startupBoost",
     "goals",
     "rule",
     "parameters",
@@ -167,6 +168,7 @@ pub fn read_resolved(object: &Value, labels: Option<&LabelSelector>) -> Result<P
         containers,
         limits,
         initial: given.unwrap_or_default(),
+        startup: startup(&spec)?,
         goals: goals(&spec)?,
         rule: spec.get("rule")?.map(|at| at.text().map(str::to_owned)).transpose()?,
         parameters: spec.get("parameters")?.map(|at| at.map().cloned()).transpose()?.unwrap_or_default(),
@@ -284,6 +286,40 @@ fn bytes(at: &At<'_>, amount: Quantity) -> Result<u64, PolicyError> {
         return Err(at.error(format!("{amount} is finer than a byte"), "write whole bytes"));
     }
     amount.to_u64().ok_or_else(|| at.error(format!("{amount} is too much"), "write a smaller amount"))
+}
+
+/// How long a start may take, seconds, where it is not written, and at most.
+const START: (u64, u64) = (300, 3600);
+/// The greatest factor: more is not a start any more.
+const MOST_FACTOR: f64 = 100.0;
+
+fn startup(spec: &At<'_>) -> Result<Option<StartupBoost>, PolicyError> {
+    let Some(at) = spec.get("startupBoost")? else { return Ok(None) };
+    at.only(&["factor", "amount", "seconds"])?;
+    let more = match (at.get("factor")?, at.get("amount")?) {
+        (Some(factor), None) => match factor.value.as_f64() {
+            Some(number) if (1.0..=MOST_FACTOR).contains(&number) => More::Factor(number),
+            _ => {
+                return Err(
+                    factor.error(format!("{} is no factor", factor.value), "write a number of 1 to 100")
+                );
+            }
+        },
+        (None, Some(amount)) => More::Amount(milli(&amount, amount.quantity()?)?),
+        _ => return Err(at.error("it has not one of factor and amount", "write one of them")),
+    };
+    let seconds = match at.get("seconds")? {
+        None => START.0,
+        Some(seconds) => match seconds.value.as_u64() {
+            Some(number) if (1..=START.1).contains(&number) => number,
+            _ => {
+                return Err(
+                    seconds.error(format!("{} is no such time", seconds.value), "write 1 to 3600 seconds")
+                );
+            }
+        },
+    };
+    Ok(Some(StartupBoost { more, seconds }))
 }
 
 fn goals(spec: &At<'_>) -> Result<Goals, PolicyError> {

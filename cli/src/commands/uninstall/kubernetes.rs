@@ -1,8 +1,8 @@
-//! From a cluster: nodes first, while everything that they need is there; then objects.
+//! From a cluster: what is called for others' pods first; then nodes, while everything that they need is there; then objects.
 
-use super::nodes;
 use super::objects::{DEFINITION, GROUP, KINDS, Kind, NAMESPACE, PRIORITY, is_given, is_ours, name, release};
 use super::{Outcome, Step, UninstallArgs};
+use super::{admission, nodes};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 
@@ -13,7 +13,8 @@ pub(super) fn run(args: &UninstallArgs) -> Result<Vec<Step>, Failure> {
     if !args.nodes_only {
         found.refuse_releases(args)?;
     }
-    let mut steps = nodes::restore(&mut cluster, args)?;
+    let mut steps = admission::remove(&mut cluster, args)?;
+    steps.extend(nodes::restore(&mut cluster, args)?);
     if args.nodes_only || steps.iter().any(|step| step.result == Outcome::Failed) {
         return Ok(steps);
     }

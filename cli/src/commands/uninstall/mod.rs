@@ -1,5 +1,6 @@
 //! `evenkeel uninstall`: gives back what knobs held before the agents, then removes what is ours, or says who does.
 
+mod admission;
 mod host;
 mod kubernetes;
 mod nodes;
@@ -18,7 +19,7 @@ use crate::table::{Cell, Table, Tone};
 /// Take Evenkeel away: give back what knobs held before it, then remove what is left of it.
 ///
 /// On a host, the services are stopped, `evenkeel-agent restore` puts the originals back, and what remains for the package manager is
-/// named. With --kubernetes, agents end, a pod on each node restores it and removes the agent's state there, and every object of Evenkeel
+/// named. With --kubernetes, what the API server calls or applies for new pods goes first, and pods that wait for a gate are freed; agents end, a pod on each node restores it and removes the agent's state there, and every object of Evenkeel
 /// is deleted: by its label app.kubernetes.io/part-of=evenkeel. Without --yes nothing is done, and what would be is shown.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -36,7 +37,7 @@ pub(crate) struct UninstallArgs {
     /// Namespace of its objects.
     #[arg(long, requires = "kubernetes", value_name = "NS", default_value = "evenkeel")]
     namespace: String,
-    /// Restore the nodes and delete no object: what runs before "helm uninstall" deletes them.
+    /// Restore the nodes, after what is called for new pods, and delete no other object: what runs before "helm uninstall" deletes them.
     #[arg(long, requires = "kubernetes", conflicts_with = "crds")]
     nodes_only: bool,
     /// Delete the definitions of evenkeel.dev, too, and with them every object of these kinds in all namespaces.

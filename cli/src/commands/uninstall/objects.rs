@@ -32,6 +32,40 @@ pub(super) const NAMESPACE: Kind = kind("Namespace", "/api/v1", "namespaces", fa
 pub(super) const DEFINITION: Kind =
     kind("CustomResourceDefinition", "/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", false);
 
+/// What API servers call or apply when a pod is made: it goes before all else.
+pub(super) const ADMISSION: [Kind; 5] = [
+    kind(
+        "MutatingWebhookConfiguration",
+        "/apis/admissionregistration.k8s.io/v1",
+        "mutatingwebhookconfigurations",
+        false,
+    ),
+    kind(
+        "MutatingAdmissionPolicyBinding",
+        "/apis/admissionregistration.k8s.io/v1",
+        "mutatingadmissionpolicybindings",
+        false,
+    ),
+    kind(
+        "MutatingAdmissionPolicy",
+        "/apis/admissionregistration.k8s.io/v1",
+        "mutatingadmissionpolicies",
+        false,
+    ),
+    kind(
+        "MutatingAdmissionPolicyBinding",
+        "/apis/admissionregistration.k8s.io/v1beta1",
+        "mutatingadmissionpolicybindings",
+        false,
+    ),
+    kind(
+        "MutatingAdmissionPolicy",
+        "/apis/admissionregistration.k8s.io/v1beta1",
+        "mutatingadmissionpolicies",
+        false,
+    ),
+];
+
 /// What is deleted, in this order: what runs, then what it uses, then its rights.
 pub(super) const KINDS: [Kind; 18] = [
     DAEMON_SET,

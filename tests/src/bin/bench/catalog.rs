@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::figure::Figure;
 use crate::options::Options;
 use crate::run::{self, Run};
-use crate::{backtest, capacity, converge, ingest, people, pressure, recommend, sample};
+use crate::{backtest, capacity, converge, ingest, people, pressure, recommend, sample, webhook};
 
 /// One run and the figures it gives.
 pub(crate) struct Bench {
@@ -15,7 +15,7 @@ pub(crate) struct Bench {
     run: fn(&Run) -> anyhow::Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 28] = [
+const BENCHES: [Bench; 29] = [
     Bench {
         figures: &[
             ("sample/sampler-vs-pread", "CPU time of the sampler against bare preads of the same files"),
@@ -199,6 +199,16 @@ const BENCHES: [Bench; 28] = [
     Bench {
         figures: &[("sample/first-sample", "an agent that is started has its first sample")],
         run: people::first_sample,
+    },
+    Bench {
+        figures: &[
+            (
+                "webhook/review-p99",
+                "time for the admission webhook's answer from objects it follows, at 500 a second",
+            ),
+            ("webhook/review-cpu", "the webhook's CPU for one answer"),
+        ],
+        run: webhook::run,
     },
 ];
 

@@ -23,6 +23,7 @@ mod recommend;
 mod run;
 mod sample;
 mod usage;
+mod webhook;
 
 use std::process::ExitCode;
 

@@ -34,9 +34,10 @@ pub(crate) fn variants() -> Vec<Value> {
             "serviceMonitor": { "enabled": true }, "uninstall": { "restore": false },
         }),
         json!({
-            "webhook": { "enabled": true, "mode": "apply", "replicas": 3 },
+            "webhook": { "enabled": true, "mode": "apply", "replicas": 3, "events": true, "gates": true, "startupBoost": true, "ownCertificate": true },
             "networkPolicy": { "nodeCIDRs": ["10.0.0.0/8"] },
         }),
+        json!({ "webhook": { "policy": true } }),
         json!({ "recommender": { "storage": { "storageClass": "fast", "keep": true, "size": "2048Mi" } } }),
         json!({ "recommender": { "replicas": 2, "storage": { "storageClass": "fast" } }, "serviceMonitor": { "enabled": true } }),
         json!({

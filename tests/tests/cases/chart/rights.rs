@@ -181,8 +181,11 @@ fn the_webhook_lets_every_pod_through_and_is_called_for_no_other() -> Result<()>
     assert_eq!(
         of("evenkeel-webhook by")?,
         [
+            "list,watch /limitranges",
+            "list,watch /resourcequotas",
             "get,patch admissionregistration.k8s.io/mutatingwebhookconfigurations",
-            "get evenkeel.dev/recommendations"
+            "get evenkeel.dev/recommendations",
+            "list,watch evenkeel.dev/verticalpodautoscalers"
         ]
     );
     let named = |name: &str| super::parts::object(&all, name).with_context(|| format!("no {name}"));

@@ -1,0 +1,162 @@
+//! The gate of a pod without requests of which nothing is known: a scheduling gate, and the least requests beside it.
+//!
+//! Resources of a pod that exists change by a resize alone, which never changes its class. So what is to be resized later asks for a little from
+//! the beginning, and is Burstable. Who resizes the pod and lifts its gate is the leader of the recommenders.
+
+use serde_json::{Map, Value, json};
+
+use crate::advice::{Advice, Said};
+use crate::change::{changes, patch};
+use crate::pod::Question;
+use crate::review::annotate;
+use crate::{Amounts, RESOURCES};
+
+/// Name of the gate.
+pub const GATE: &str = "evenkeel.dev/policy";
+/// Label of pods with it, by which they are found; its value is `true`.
+pub const LABEL: &str = "evenkeel.dev/gated";
+/// Annotation that names the requests that stand for others: by container, resources.
+pub const PLACEHOLDERS: &str = "evenkeel.dev/placeholders";
+/// The least that is asked for where a LimitRange asks for no more: ten thousandths of a core, 16 MiB.
+const LEAST: Amounts = [Some(10), Some(16 << 20)];
+
+/// The operations that gate a pod; nothing where it is not to be: it asks for something everywhere, is bound to a node, or asks as a whole.
+/// `least` is the least request that its namespace allows, `known` what is known of it already.
+#[must_use]
+pub fn gated(
+    question: &Question,
+    pod: &Map<String, Value>,
+    known: &Advice,
+    least: Amounts,
+) -> Option<Vec<Value>> {
+    let spec = pod.get("spec").and_then(Value::as_object)?;
+    let is_bound = spec.get("nodeName").and_then(Value::as_str).is_some_and(|node| !node.is_empty());
+    let gates = spec.get("schedulingGates").and_then(Value::as_array);
+    let is_gated = gates.into_iter().flatten().any(|gate| gate["name"] == GATE);
+    let will_be_set = changes(question, known);
+    let lacks = |name: &str, at: usize, is_set: bool| {
+        !is_set && !will_be_set.iter().any(|change| change.container == name && change.resource == at)
+    };
+    let mut placeholders = json!({});
+    let mut said = Vec::new();
+    for container in &question.containers {
+        let is_open = |at: usize| lacks(&container.name, at, container.is_set(at));
+        let open: Vec<usize> = (0..RESOURCES.len()).filter(|at| is_open(*at)).collect();
+        if open.is_empty() {
+            continue;
+        }
+        placeholders[&container.name] = open.iter().map(|at| RESOURCES[*at]).collect();
+        // What a LimitRange filled in is enough.
+        let is_asked = |at: usize| open.contains(&at) && container.requests[at].is_none();
+        let request = |at: usize| least[at].max(LEAST[at]).filter(|_| is_asked(at));
+        let requests = [request(0), request(1)];
+        said.push(Said {
+            name: container.name.clone(),
+            requests,
+            known: requests.map(|request| request.is_some()),
+            ..Said::default()
+        });
+    }
+    if is_bound || is_gated || question.has_pod_resources || said.is_empty() || known.panic {
+        return None;
+    }
+    let advice = Advice { containers: said, ..Advice::default() };
+    let mut operations = patch(question, &changes(question, &advice));
+    if gates.is_none() {
+        operations.push(json!({ "op": "add", "path": "/spec/schedulingGates", "value": [] }));
+    }
+    operations.push(json!({ "op": "add", "path": "/spec/schedulingGates/-", "value": { "name": GATE } }));
+    let has_labels =
+        pod.get("metadata").and_then(|metadata| metadata.get("labels")).is_some_and(Value::is_object);
+    if !has_labels {
+        operations.push(json!({ "op": "add", "path": "/metadata/labels", "value": {} }));
+    }
+    let label = format!("/metadata/labels/{}", LABEL.replace('/', "~1"));
+    operations.push(json!({ "op": "add", "path": label, "value": "true" }));
+    operations.extend(annotate(pod, PLACEHOLDERS, &placeholders.to_string()));
+    Some(operations)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(spec: Value) -> Map<String, Value> {
+        json!({ "metadata": {}, "spec": spec }).as_object().unwrap().clone()
+    }
+
+    fn told(spec: Value, known: &Advice, least: Amounts) -> Option<Vec<String>> {
+        let pod = pod(spec);
+        let question = Question::of("shop", &pod).unwrap();
+        let operations = gated(&question, &pod, known, least)?;
+        let of =
+            |operation: &Value| format!("{} {}", operation["path"].as_str().unwrap(), operation["value"]);
+        Some(operations.iter().map(of).collect())
+    }
+
+    #[test]
+    fn a_pod_of_which_nothing_is_known_waits_with_the_least() {
+        let nothing = Advice::default();
+        let bare = json!({ "containers": [{ "name": "main" }] });
+        let operations = told(bare.clone(), &nothing, [None; 2]).unwrap();
+        assert_eq!(
+            operations,
+            [
+                "/spec/containers/0/resources {}",
+                "/spec/containers/0/resources/requests {}",
+                r#"/spec/containers/0/resources/requests/cpu "10m""#,
+                r#"/spec/containers/0/resources/requests/memory "16Mi""#,
+                "/spec/schedulingGates []",
+                r#"/spec/schedulingGates/- {"name":"evenkeel.dev/policy"}"#,
+                "/metadata/labels {}",
+                r#"/metadata/labels/evenkeel.dev~1gated "true""#,
+                "/metadata/annotations {}",
+                r#"/metadata/annotations/evenkeel.dev~1placeholders "{\"main\":[\"cpu\",\"memory\"]}""#,
+            ]
+        );
+        let ranged = told(bare, &nothing, [Some(100), None]).unwrap();
+        assert!(ranged.contains(&r#"/spec/containers/0/resources/requests/cpu "100m""#.to_owned()));
+        // One that asks for CPU waits for memory alone.
+        let half = json!({ "containers": [{ "name": "main", "resources": { "requests": { "cpu": "1" } } }] });
+        let half = told(half, &nothing, [None; 2]).unwrap();
+        assert!(half.last().unwrap().contains(r#"[\"memory\"]"#) && !half.concat().contains("requests/cpu"));
+    }
+
+    #[test]
+    fn what_is_known_or_set_is_not_gated() {
+        let nothing = Advice::default();
+        let whole = json!({ "requests": { "cpu": "1", "memory": "1Gi" } });
+        let bare = |more: Value| {
+            let mut spec = json!({ "containers": [{ "name": "main" }] });
+            more.as_object().unwrap().iter().for_each(|(key, value)| spec[key] = value.clone());
+            spec
+        };
+        let known = Advice {
+            containers: vec![Said {
+                name: "main".into(),
+                requests: [Some(5), Some(1 << 20)],
+                known: [true; 2],
+                ..Said::default()
+            }],
+            ..Advice::default()
+        };
+        let frozen = Advice { panic: true, ..Advice::default() };
+        for (spec, known) in [
+            (json!({ "containers": [{ "name": "main", "resources": whole }] }), &nothing),
+            (
+                json!({ "containers": [{ "name": "main", "resources": { "limits": { "cpu": "1", "memory": "1Gi" } } }] }),
+                &nothing,
+            ),
+            (bare(json!({ "nodeName": "node-1" })), &nothing),
+            (bare(json!({ "resources": whole })), &nothing),
+            (bare(json!({ "schedulingGates": [{ "name": GATE }] })), &nothing),
+            (bare(json!({})), &known),
+            (bare(json!({})), &frozen),
+        ] {
+            assert_eq!(told(spec.clone(), known, [None; 2]), None, "{spec}");
+        }
+        let other =
+            told(bare(json!({ "schedulingGates": [{ "name": "other" }] })), &nothing, [None; 2]).unwrap();
+        assert!(!other.contains(&"/spec/schedulingGates []".to_owned()), "{other:?}");
+    }
+}
