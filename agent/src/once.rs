@@ -32,7 +32,7 @@ const CONVERGING: Duration = Duration::from_secs(30);
 pub(crate) fn run(config: Config, written: Value, output: Output) -> anyhow::Result<bool> {
     let keeps = if config.enforce.mode == Mode::DryRun { Keeps::Nothing } else { Keeps::State };
     let _lock = machine::only_agent(&config)?;
-    let Opened { context, kernel, journal, decisions, board, .. } = run::open(config, written, keeps)?;
+    let Opened { context, kernel, journal, decisions, board, .. } = run::open(config, written, keeps, None)?;
     let from = decisions.next_seq();
     let waker = Waker::new().context("no descriptor for a bell")?;
     let (sender, updates) = sync_channel(SOURCE_UPDATES_CAP);

@@ -43,9 +43,16 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use sd_notify::NotifyState;
 use serde_json::Value;
 use tokio::sync::{broadcast, watch};
+use tokio::task::JoinSet;
 
 use crate::config::{Config, ConfigError, Reload};
+use crate::config::sections::parts::PartsMode;
 use crate::decisions::Decisions;
+use crate::outward::{Gate, Outward};
+use crate::parts::Part;
+use crate::parts::confine::confine;
+use crate::parts::keeper::{Keeper, NetworkView};
+use crate::parts::starter::{Logging, Starter};
 use crate::pods::Pods;
 use crate::report::kept::Kept;
 use crate::shared::{Context, LIVE_TICKS_CAP, LiveBus, Rescan, Stats};
@@ -71,14 +78,21 @@ pub(crate) struct Opened {
     pub(crate) decisions: Arc<Decisions>,
     pub(crate) board: Arc<Board>,
     pub(crate) holds: Arc<Holds>,
+    pub(crate) apart: Option<(Starter, Gate)>,
 }
 
-/// Opens everything; no thread runs yet. `written` has the configuration's values as JSON.
+/// Opens everything; no thread runs yet. `written` has the configuration's values as JSON, `logging` the flags of the log for other processes
+/// of the agent: without, there are none.
 ///
 /// # Errors
 /// When the kernel's files are not usable, the state directory is not ours alone or another agent has it, or `strict` finds a permission
 /// missing.
-pub(crate) fn open(config: Config, written: Value, keeps: Keeps) -> anyhow::Result<Opened> {
+pub(crate) fn open(
+    config: Config,
+    written: Value,
+    keeps: Keeps,
+    logging: Option<&Logging>,
+) -> anyhow::Result<Opened> {
     let roots = Roots::new(&config.enforce.roots.proc, &config.enforce.roots.cgroup);
     let facts = node_facts(&roots).map_err(with_remedy).context("cannot learn the size of this machine")?;
     let boot_id = boot_id(&roots).map_err(with_remedy).unwrap_or_else(|error| {
@@ -110,11 +124,18 @@ pub(crate) fn open(config: Config, written: Value, keeps: Keeps) -> anyhow::Resu
             "no guardian; a kill of the agent may leave a cgroup frozen"
         );
     }
+    let apart = match (logging, config.parts.mode) {
+        (Some(logging), PartsMode::TwoProcesses) => {
+            Some((Starter::start(config.parts.network_uid, logging)?, Gate::default()))
+        }
+        _ => None,
+    };
+    let outward = apart.as_ref().map_or(Outward::Here, |(_, gate)| Outward::There(gate.clone()));
     let board = Arc::new(Board::default());
     show_rehearsal(&config, &board);
     let kernel = kernel::open(&config.enforce, &board, systemd::open)?;
     let node = NodeKey { cluster: config.cluster.clone(), node };
-    let trust = Trusts::open(&config, &node)?;
+    let trust = Trusts::open(&config, &node, &outward)?;
     let enforce = Arc::new(enforce::Context {
         live: InForce::new(Arc::clone(&config.enforce)),
         config: Arc::clone(&config.enforce),
@@ -126,10 +147,10 @@ pub(crate) fn open(config: Config, written: Value, keeps: Keeps) -> anyhow::Resu
     });
     let reload = Reload::new(written);
     let pods = Arc::new(open_pods(&config, &node, keeps, &stats));
-    let context = Context { config, enforce, reload, node, epoch, stats, trust, pods };
+    let context = Context { config, enforce, reload, node, epoch, stats, trust, pods, outward };
     let holds = Arc::new(Holds::new(transients));
     undo_leftovers(&context.config, &kernel, &holds)?;
-    Ok(Opened { context: Arc::new(context), kernel, journal, decisions: Arc::new(decisions), board, holds })
+    Ok(Opened { context: Arc::new(context), kernel, journal, decisions: Arc::new(decisions), board, holds, apart })
 }
 
 /// What an earlier run was told of the node's pods.
@@ -259,12 +280,21 @@ pub(crate) type Reread<'a> = &'a dyn Fn() -> Result<(Config, Value), Vec<ConfigE
 ///
 /// # Errors
 /// When it cannot start, or a thread ends by itself.
-pub(crate) fn daemon(config: Config, written: Value, reread: Reread<'_>) -> anyhow::Result<()> {
+pub(crate) fn daemon(
+    config: Config,
+    written: Value,
+    reread: Reread<'_>,
+    logging: &Logging,
+) -> anyhow::Result<()> {
     // First of all: a signal that comes while it starts ends it in order as well.
     let signals = block_signals()?;
     let mut socket = evenkeel_net::socket::bind(&config.serve.socket, SOCKET_MODE, "serve.socket")?;
     let _lock = machine::only_agent(&config)?;
-    let opened = open(config, written, Keeps::State)?;
+    let types = written.get("resources").map_or_else(|| "{}".to_owned(), Value::to_string);
+    let opened = open(config, written, Keeps::State, Some(logging))?;
+    if opened.apart.is_some() {
+        confine(Part::Enforcing);
+    }
     let context = Arc::clone(&opened.context);
     let stats = &*context.enforce.stats;
     let decisions = Arc::clone(&opened.decisions);
@@ -276,7 +306,7 @@ pub(crate) fn daemon(config: Config, written: Value, reread: Reread<'_>) -> anyh
     );
     let mut threads = Threads::default();
     let listener = socket.take_listener().context("the agent's socket was taken already")?;
-    let runtime = start(opened, listener, &mut threads)?;
+    let runtime = start(opened, (listener, types), &mut threads)?;
     tell(&[NotifyState::Ready]);
     tracing::info!(node = context.node.node, epoch = context.epoch, "the agent runs");
     let ended = wait(&signals, &threads, || runtime.reload(&context, reread));
@@ -386,10 +416,10 @@ impl Threads {
 /// Starts every thread.
 fn start(
     opened: Opened,
-    listener: std::os::unix::net::UnixListener,
+    (listener, types): (std::os::unix::net::UnixListener, String),
     threads: &mut Threads,
 ) -> anyhow::Result<Runtime> {
-    let Opened { context, mut kernel, journal, decisions, board, holds } = opened;
+    let Opened { context, mut kernel, journal, decisions, board, holds, apart } = opened;
     let waker = Waker::new().context("no descriptor for the converge thread's bell")?;
     context.enforce.stop.register(waker.clone());
     holds.set_bell(waker.clone());
@@ -464,7 +494,9 @@ fn start(
         node,
         pressure,
         holds: Arc::clone(&holds),
+        network: NetworkView::default(),
     });
+    let keeper = apart.map(|(starter, gate)| Keeper { starter, gate, view: Arc::clone(&agent.network), types });
     let sender = UpdateSender { sender: update_sender, waker: waker.clone() };
     let (stop, stopped) = watch::channel(false);
     let cgroup_roots = hierarchies(&kernel.reader);
@@ -489,7 +521,7 @@ fn start(
     threads.handles.push(("converge", converge));
     let beat = threads.beat("async");
     let served = spawn("async", move || {
-        runtime.block_on(serve_all(agent, listener, live, sender, rescan, cgroup_roots, stopped, &beat));
+        runtime.block_on(serve_all(agent, (listener, keeper), sender, rescan, cgroup_roots, stopped, &beat));
         runtime.shutdown_timeout(Duration::from_millis(200));
     })?;
     threads.handles.push(("async", served));
@@ -616,39 +648,26 @@ pub(crate) fn hierarchies(reader: &KernelReader) -> Vec<std::path::PathBuf> {
 #[allow(clippy::too_many_arguments)]
 async fn serve_all(
     agent: Arc<serve::Agent>,
-    listener: std::os::unix::net::UnixListener,
-    live: LiveBus,
+    (listener, keeper): (std::os::unix::net::UnixListener, Option<Keeper>),
     updates: UpdateSender,
     rescan: Rescan,
     cgroup_roots: Vec<std::path::PathBuf>,
     stopped: watch::Receiver<bool>,
     beat: &Heartbeat,
 ) {
-    let config = &agent.context.config;
     start_sources(&agent.context, &updates, &rescan, &cgroup_roots);
     let kept = tokio::spawn(Arc::clone(&agent.context.pods).keep(stopped.clone()));
     let until = |mut stopped: watch::Receiver<bool>| async move {
         // An error means that the sender is gone, which is the end too.
         let _ = stopped.wait_for(|stop| *stop).await;
     };
-    let unix = tokio::spawn(logged(
-        "serve.socket",
-        serve::serve_unix(Arc::clone(&agent), listener, until(stopped.clone())),
-    ));
-    let tcp = config.serve.address.map(|address| {
-        tokio::spawn(logged(
-            "serve.address",
-            serve::serve_tcp(Arc::clone(&agent), address, until(stopped.clone())),
-        ))
-    });
-    if let Some(address) = config.serve.metrics {
-        tokio::spawn(logged(
-            "serve.metrics",
-            serve::metrics::serve(address, Arc::clone(&agent.context), live, Arc::clone(&agent.usage)),
-        ));
-    }
-    if let Some(address) = config.serve.dashboard {
-        tokio::spawn(logged("serve.dashboard", serve::pages::serve(address, Arc::clone(&agent))));
+    let local = serve::Local::new(Arc::clone(&agent));
+    let mut serving = JoinSet::new();
+    match keeper {
+        Some(keeper) => {
+            serving.spawn(logged("parts", keeper.keep(local, listener, stopped.clone())));
+        }
+        None => serve_here(&agent, local, listener, &stopped, &mut serving),
     }
     let mut every = tokio::time::interval(Duration::from_secs(1));
     let end = until(stopped);
@@ -668,12 +687,43 @@ async fn serve_all(
             }
         }
     }
-    for task in [Some(unix), tcp].into_iter().flatten() {
-        // A watching client never ends by itself.
-        let _ = tokio::time::timeout(DRAIN_CALLS, task).await;
-    }
+    // A watching client never ends by itself.
+    let _ = tokio::time::timeout(DRAIN_CALLS, async { while serving.join_next().await.is_some() {} }).await;
     // The disk may be slow.
     let _ = tokio::time::timeout(DRAIN_CALLS, kept).await;
+}
+
+/// Serves every address from this process.
+fn serve_here(
+    agent: &Arc<serve::Agent>,
+    local: serve::Local,
+    listener: std::os::unix::net::UnixListener,
+    stopped: &watch::Receiver<bool>,
+    serving: &mut JoinSet<()>,
+) {
+    let (config, trust) = (&agent.context.config, &agent.context.trust);
+    let until = |mut stopped: watch::Receiver<bool>| async move {
+        // An error means that the sender is gone, which is the end too.
+        let _ = stopped.wait_for(|stop| *stop).await;
+    };
+    let rules = &config.trust;
+    let at = |address, guard, tls| serve::Listening { address, door: serve::Door::of(rules, guard), tls };
+    let what = (serve::Answers::Here(local), Arc::clone(&config.types));
+    let unix = serve::serve_unix(what.clone(), listener, until(stopped.clone()));
+    serving.spawn(logged("serve.socket", unix));
+    if let Some(address) = config.serve.address {
+        let tcp = serve::serve_tcp(what.clone(), at(address, &rules.service, trust.tls()), until(stopped.clone()));
+        serving.spawn(logged("serve.address", tcp));
+    }
+    // Nobody waits for the end of these.
+    if let Some(address) = config.serve.metrics {
+        let at = at(address, &rules.metrics, trust.tls().filter(|_| rules.metrics.tls));
+        tokio::spawn(logged("serve.metrics", serve::metrics::serve(what.0.clone(), at)));
+    }
+    if let Some(address) = config.serve.dashboard {
+        let at = at(address, &rules.service, trust.tls());
+        tokio::spawn(logged("serve.dashboard", serve::pages::serve(what.0, at)));
+    }
 }
 
 /// Puts panics where people look: into status and among the decisions.
