@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::Flag;
-use crate::parts::{Part, probe::Victims};
+use crate::parts::{Given, Part, probe::Victims};
 
 /// Keeps the containers of this node on an even keel: scores, CPU and memory by their requests, pressure relieved before
 /// the OOM killer has to, samples every second, streamed to a recommender.
@@ -117,9 +117,9 @@ pub(crate) enum Command {
     Part {
         /// Which.
         part: Part,
-        /// User and group of what it starts.
-        #[arg(long, default_value_t = 65_530)]
-        uid: u32,
+        /// What it is told.
+        #[command(flatten)]
+        given: Given,
         /// Only try what it may do, and print what the kernel answers.
         #[arg(long)]
         probe: bool,

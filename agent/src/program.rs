@@ -101,8 +101,8 @@ fn dispatch(args: &Args) -> Result<bool, Failure> {
         Some(Command::Man(asked)) => write(&manual(&asked)?)?,
         Some(Command::Completion(asked)) => write(&evenkeel_manual::completion(Args::command(), &asked))?,
         Some(Command::Guardian) => guardian::run(&config::from_environment_alone()?.enforce)?,
-        Some(Command::Part { part, uid, probe, victims }) => {
-            parts::run(part, uid, &args.logging(), probe.then_some(&victims))?;
+        Some(Command::Part { part, given, probe, victims }) => {
+            parts::run(part, &given, &args.logging(), probe.then_some(&victims))?;
         }
         None if args.once => {
             let (config, loaded) = read()?;

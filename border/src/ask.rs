@@ -3,7 +3,7 @@
 //! An answer is a list of messages, whose bytes the network's part passes on: what the wire calls the answer, a page's text, or a text
 //! of metrics. It ends well or with a [`Failure`].
 
-use crate::coded::{coded, coded_enum};
+use crate::coded::{Coded, Malformed, Reader, coded, coded_enum};
 
 /// A question.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +48,20 @@ coded_enum!(Ask {
     11 = DecisionsPage(filter),
     12 = Ticked,
 });
+
+/// What the runtime's part asks: a connection to the socket at this path, which comes as a descriptor with an empty message.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Connect(pub String);
+
+impl Coded for Connect {
+    fn write(&self, to: &mut Vec<u8>) {
+        self.0.write(to);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self(String::read(from)?))
+    }
+}
 
 /// Which decisions, as `WatchDecisionsRequest` names them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -25,8 +25,8 @@ pub enum Malformed {
     /// A value that its type does not have.
     #[error("{0} is no value of its type")]
     Value(u64),
-    /// A text that is none.
-    #[error("a text is not UTF-8")]
+    /// A text that is none, or names nothing.
+    #[error("a text is not UTF-8, or not of its kind")]
     Text,
     /// More entries than a message may have.
     #[error("the message has more than {MOST_PARTS} entries")]

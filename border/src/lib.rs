@@ -10,6 +10,7 @@
 
 pub mod ask;
 pub mod coded;
+pub mod found;
 pub mod link;
 pub mod order;
 pub mod packet;

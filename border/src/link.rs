@@ -87,7 +87,6 @@ struct Inner {
 pub struct Channel {
     link: Arc<Inner>,
     id: u32,
-    descriptor: Option<OwnedFd>,
 }
 
 impl Link {
@@ -116,14 +115,14 @@ impl Link {
         Ok((Self(inner), incoming))
     }
 
-    /// Opens a channel, and passes a descriptor with it.
+    /// Opens a channel.
     ///
     /// # Errors
     /// When the link has ended, or too many channels are open.
-    pub async fn open(&self, descriptor: Option<BorrowedFd<'_>>) -> Result<Channel, Ended> {
+    pub async fn open(&self) -> Result<Channel, Ended> {
         let id = self.0.table.open()?;
-        let channel = Channel { link: Arc::clone(&self.0), id, descriptor: None };
-        self.0.send(Packet { channel: id, kind: Kind::Open, body: &[] }, descriptor).await?;
+        let channel = Channel { link: Arc::clone(&self.0), id };
+        self.0.send(Packet { channel: id, kind: Kind::Open, body: &[] }, None).await?;
         Ok(channel)
     }
 
@@ -186,10 +185,10 @@ impl Inner {
                 Ok(packet) => packet,
                 Err(error) => return format!("the other side sent what is no packet: {error}"),
             };
-            match self.table.take(packet) {
+            match self.table.take(packet, received.descriptor) {
                 Ok(None) => {}
                 Ok(Some(id)) => {
-                    let channel = Channel { link: Arc::clone(self), id, descriptor: received.descriptor };
+                    let channel = Channel { link: Arc::clone(self), id };
                     // Nobody takes what is opened any more: dropped, and so ended.
                     let _ignored = opened.try_send(channel);
                 }
@@ -220,26 +219,26 @@ impl Inner {
 }
 
 impl Channel {
-    /// The descriptor that came with it.
-    pub fn descriptor(&mut self) -> Option<OwnedFd> {
-        self.descriptor.take()
-    }
-
     /// Sends a message; waits while the other side has not taken those before.
     ///
     /// # Errors
     /// When the channel or the link has ended.
     pub async fn send(&self, message: &[u8]) -> Result<(), Ended> {
+        self.send_with(message, None).await
+    }
+
+    /// Sends a message and a descriptor with it.
+    ///
+    /// # Errors
+    /// When the channel or the link has ended.
+    pub async fn send_with(&self, message: &[u8], descriptor: Option<BorrowedFd<'_>>) -> Result<(), Ended> {
         self.link.table.credit(self.id).await?;
-        let mut parts = message.chunks(MOST_BYTES - HEAD).peekable();
-        if parts.peek().is_none() {
-            return self.link.send(Packet { channel: self.id, kind: Kind::Last, body: &[] }, None).await;
+        let (mut rest, most) = (message, MOST_BYTES - HEAD);
+        while let Some((body, more)) = rest.split_at_checked(most).filter(|(_, more)| !more.is_empty()) {
+            self.link.send(Packet { channel: self.id, kind: Kind::Part, body }, None).await?;
+            rest = more;
         }
-        while let Some(body) = parts.next() {
-            let kind = if parts.peek().is_some() { Kind::Part } else { Kind::Last };
-            self.link.send(Packet { channel: self.id, kind, body }, None).await?;
-        }
-        Ok(())
+        self.link.send(Packet { channel: self.id, kind: Kind::Last, body: rest }, descriptor).await
     }
 
     /// The next message. Given up before it is there, it is not lost.
@@ -247,6 +246,14 @@ impl Channel {
     /// # Errors
     /// When none follows.
     pub async fn receive(&self) -> Result<Vec<u8>, Ended> {
+        Ok(self.receive_with().await?.0)
+    }
+
+    /// The next message, and the descriptor that came with it.
+    ///
+    /// # Errors
+    /// When none follows.
+    pub async fn receive_with(&self) -> Result<(Vec<u8>, Option<OwnedFd>), Ended> {
         let message = self.link.table.receive(self.id).await?;
         self.link.control.notify_one();
         Ok(message)

@@ -23,6 +23,11 @@ pub enum Order {
     Renew(Renew),
     /// To look for an authority by its fingerprint; the answer is its certificate, DER.
     Authority(Authority),
+    /// Of the runtime's part: to follow container runtimes and engines. Messages back are [`crate::found::Found`], messages that follow
+    /// [`Word`]s.
+    Follow(Follow),
+    /// Of the runtime's part: to stop a pod; the answer is a `bool`, false where its runtime does not know it.
+    Stop(Stop),
 }
 
 coded_enum!(Order {
@@ -32,6 +37,8 @@ coded_enum!(Order {
     4 = Sign(sign),
     5 = Renew(renew),
     6 = Authority(authority),
+    7 = Follow(follow),
+    8 = Stop(stop),
 });
 
 /// What is served, and by which rules.
@@ -145,7 +152,46 @@ pub struct Authority {
     pub sha256: String,
 }
 
+/// Which runtimes and engines are followed, and what their words are held against.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Follow {
+    /// Sockets of runtimes.
+    pub cri: Vec<String>,
+    /// Sockets of Docker and Podman.
+    pub engines: Option<(String, String)>,
+    /// Hierarchies in which their containers are looked for.
+    pub roots: Vec<String>,
+    /// Memory of the machine, bytes.
+    pub capacity: u64,
+    /// Namespaces whose annotations may go above what the runtime says.
+    pub trusted: Vec<String>,
+}
+
+/// What the runtime's part is told while it follows.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Word {
+    /// To list again, and to ask about these containers afresh.
+    Rescan(Vec<String>),
+    /// What the API server says of the node's pods.
+    Pods(v1::NodePods),
+}
+
+coded_enum!(Word { 1 = Rescan(asked), 2 = Pods(pods) });
+
+/// A pod is to be stopped.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stop {
+    /// Its runtime's socket.
+    pub socket: String,
+    /// Its sandbox.
+    pub id: String,
+    /// Within so many milliseconds.
+    pub within_ms: u64,
+}
+
 coded! {
+    Follow { cri, engines, roots, capacity, trusted }
+    Stop { socket, id, within_ms }
     Serve { socket, service, metrics, dashboard, tls, types }
     Address { at, tls, token }
     Tls { cert, key, client_ca }

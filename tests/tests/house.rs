@@ -13,7 +13,7 @@ const PURE: [&str; 5] = ["model", "qos", "rightsizing", "capacity", "dashboard"]
 const PURE_MAY_USE: [&str; 6] =
     ["maud", "serde", "serde-saphyr", "serde_json", "serde_path_to_error", "thiserror"];
 /// What each library may depend on of ours. Programs may depend on every library.
-const LIBRARIES: [(&str, &[&str]); 15] = [
+const LIBRARIES: [(&str, &[&str]); 16] = [
     ("model", &[]),
     ("log", &[]),
     ("net", &[]),
@@ -26,14 +26,16 @@ const LIBRARIES: [(&str, &[&str]); 15] = [
     ("kubernetes", &["model", "capacity"]),
     ("dashboard", &["model"]),
     ("manual", &[]),
+    ("border", &["model", "proto"]),
     ("enforce", &["model", "qos", "host", "log"]),
     ("store", &["model", "settings", "rightsizing", "log", "proto"]),
     ("webhook", &["model", "net", "proto"]),
 ];
 /// What the crate that writes to the kernel must not have, also not through another one: a network, an async runtime, the
 /// wire, a bus. Sources and the stream reach it by types and narrow traits.
-const ENFORCE_WITHOUT: [&str; 11] = [
+const ENFORCE_WITHOUT: [&str; 12] = [
     "axum",
+    "evenkeel-border",
     "evenkeel-net",
     "evenkeel-proto",
     "futures",

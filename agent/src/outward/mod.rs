@@ -63,8 +63,8 @@ impl Gate {
             }
             None => None,
         };
-        let channel = link.open(connected.as_ref().map(|stream| stream.as_fd())).await?;
-        channel.send(&order.message()).await?;
+        let channel = link.open().await?;
+        channel.send_with(&order.message(), connected.as_ref().map(|stream| stream.as_fd())).await?;
         Ok(channel)
     }
 

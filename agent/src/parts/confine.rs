@@ -8,6 +8,7 @@
 //! programs loaded into the kernel, and asynchronous calls that go past the filter (`io_uring`).
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use landlock::{
@@ -18,6 +19,7 @@ use nix::libc;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
+
 
 use super::Part;
 
@@ -83,8 +85,9 @@ const NEVER: [i64; 42] = [
     libc::SYS_userfaultfd,
 ];
 
-/// Calls that the network's part does not make beside these: it runs no program, and signals nobody but itself, which `tgkill` does.
-const NOT_OF_NETWORK: [i64; 8] = [
+/// Calls that the parts without a capability do not make beside these: they run no program, and signal nobody but themselves, which
+/// `tgkill` does.
+const NOT_OF_OTHERS: [i64; 8] = [
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_kill,
@@ -96,11 +99,12 @@ const NOT_OF_NETWORK: [i64; 8] = [
 ];
 
 /// Address families that a part may make sockets of. The network's part is told of addresses by netlink when it resolves names
-/// (getaddrinfo(3)); it makes no Unix socket, and so reaches none.
+/// (getaddrinfo(3)); it makes no Unix socket, and so reaches none. The runtime's part is handed what it speaks on.
 const fn families(part: Part) -> &'static [i32] {
     match part {
         Part::Enforcing | Part::Starter => &[libc::AF_UNIX, libc::AF_NETLINK],
         Part::Network => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
+        Part::Runtime => &[],
     }
 }
 
@@ -116,10 +120,11 @@ const NAMESPACES: [i32; 7] = [
 ];
 
 /// Confines this process for good; must be called before any thread starts. Says what could not be had.
-pub(crate) fn confine(part: Part) -> Vec<String> {
+pub(crate) fn confine(part: Part, readable: &[PathBuf]) -> Vec<String> {
     no_dump();
     let landlock = match part {
-        Part::Network => landlock(),
+        Part::Network => landlock(NETWORK_READS.iter().map(PathBuf::from).collect()),
+        Part::Runtime => landlock(readable.to_vec()),
         // Both reach files of others, and Landlock would deny the looks at other processes that the first one needs.
         Part::Enforcing | Part::Starter => Ok(()),
     };
@@ -138,14 +143,14 @@ pub(crate) fn no_dump() {
 }
 
 /// Files that are not named cannot be opened, nor other sockets and processes be reached past the network.
-fn landlock() -> anyhow::Result<()> {
+fn landlock(reads: Vec<PathBuf>) -> anyhow::Result<()> {
     let all = ABI::V6;
     let status = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(all))
         .and_then(|rules| rules.scope(Scope::from_all(all)))
         .and_then(Ruleset::create)
-        .and_then(|rules| rules.add_rules(path_beneath_rules(NETWORK_READS, AccessFs::from_read(all))))
+        .and_then(|rules| rules.add_rules(path_beneath_rules(reads, AccessFs::from_read(all))))
         .and_then(landlock::RulesetCreated::restrict_self)
         .context("Landlock")?;
     match status.landlock {
@@ -159,14 +164,20 @@ fn landlock() -> anyhow::Result<()> {
 /// The filters of a part.
 fn filters(part: Part) -> anyhow::Result<Vec<BpfProgram>> {
     let mut refused: BTreeMap<i64, Vec<SeccompRule>> = NEVER.into_iter().map(|call| (call, Vec::new())).collect();
-    if part == Part::Network {
-        refused.extend(NOT_OF_NETWORK.map(|call| (call, Vec::new())));
+    if matches!(part, Part::Network | Part::Runtime) {
+        refused.extend(NOT_OF_OTHERS.map(|call| (call, Vec::new())));
     }
     let others: Result<Vec<_>, _> = families(part)
         .iter()
         .map(|family| condition(0, SeccompCmpOp::Ne, u64::from(family.unsigned_abs())))
         .collect();
-    refused.insert(libc::SYS_socket, vec![SeccompRule::new(others?)?]);
+    // Without a family that it may, a part may none.
+    let others = others?;
+    refused.insert(libc::SYS_socket, if others.is_empty() { Vec::new() } else { vec![SeccompRule::new(others)?] });
+    if part == Part::Runtime {
+        refused.insert(libc::SYS_connect, Vec::new());
+        refused.insert(libc::SYS_bind, Vec::new());
+    }
     let mut namespaces = Vec::new();
     for flag in NAMESPACES {
         let flag = u64::from(flag.cast_unsigned());
@@ -211,7 +222,7 @@ mod tests {
 
     #[test]
     fn each_part_is_refused_what_it_does_not_need() {
-        for part in [Part::Enforcing, Part::Starter, Part::Network] {
+        for part in [Part::Enforcing, Part::Starter, Part::Network, Part::Runtime] {
             // In a thread of its own, which alone is confined.
             std::thread::spawn(move || {
                 nix::sys::prctl::set_no_new_privs().unwrap();
@@ -230,7 +241,7 @@ mod tests {
                 assert_eq!(call(libc::SYS_clone3, 0), Errno::ENOSYS);
                 assert_eq!(call(libc::SYS_clone, libc::CLONE_NEWUSER.into()), Errno::EPERM);
                 let program = call(libc::SYS_execve, 0) == Errno::EPERM;
-                assert_eq!(program, part == Part::Network);
+                assert_eq!(program, matches!(part, Part::Network | Part::Runtime));
                 std::thread::spawn(|| ()).join().unwrap();
             })
             .join()

@@ -6,25 +6,22 @@ use evenkeel_proto::v1::PartStatus;
 use procfs::process::Process;
 
 use super::Part;
-use super::keeper::NetworkView;
+use super::keeper::PartsView;
 use crate::config::sections::parts::PartsMode;
 
 /// Every process.
-pub(crate) fn all(mode: PartsMode, network: &NetworkView) -> Vec<PartStatus> {
+pub(crate) fn all(mode: PartsMode, view: &PartsView) -> Vec<PartStatus> {
     let own = part(Part::Enforcing, std::process::id());
     if mode == PartsMode::OneProcess {
         return vec![own];
     }
-    let state = lock(network).clone();
-    let there = state.pid.map(|pid| part(Part::Network, pid));
-    let away = PartStatus { name: Part::Network.name().to_owned(), ..PartStatus::default() };
-    let (restarts, ended) = (state.restarts, state.ended.unwrap_or_default());
-    vec![own, PartStatus { restarts, ended, ..there.unwrap_or(away) }]
-}
-
-/// Processes beside this one.
-pub(crate) fn others(network: &NetworkView) -> Vec<(Part, u32)> {
-    lock(network).pid.map(|pid| (Part::Network, pid)).into_iter().collect()
+    let of = |which: Part| {
+        let state = lock(view).get(&which).cloned().unwrap_or_default();
+        let away = PartStatus { name: which.name().to_owned(), ..PartStatus::default() };
+        let (restarts, ended) = (state.restarts, state.ended.unwrap_or_default());
+        PartStatus { restarts, ended, ..state.pid.map_or(away, |pid| part(which, pid)) }
+    };
+    vec![own, of(Part::Network), of(Part::Runtime)]
 }
 
 fn part(part: Part, pid: u32) -> PartStatus {

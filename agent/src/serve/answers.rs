@@ -124,7 +124,7 @@ impl Answers {
 
 /// Asks over the border.
 async fn asked(link: &Link, ask: &Ask) -> Result<Channel, Status> {
-    let channel = link.open(None).await.map_err(failed)?;
+    let channel = link.open().await.map_err(failed)?;
     channel.send(&ask.message()).await.map_err(failed)?;
     Ok(channel)
 }

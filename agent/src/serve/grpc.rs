@@ -24,7 +24,7 @@ use super::Listening;
 use super::answers::Answers;
 use super::watch::Messages;
 use crate::decisions::Decisions;
-use crate::parts::keeper::NetworkView;
+use crate::parts::keeper::PartsView;
 use crate::report::{LatestUse, Ring};
 use crate::shared::{Context, LiveBus};
 
@@ -66,8 +66,8 @@ pub(crate) struct Agent {
     pub pressure: Arc<evenkeel_enforce::pressure::view::View>,
     /// What is set for a while.
     pub holds: Arc<evenkeel_enforce::holds::Holds>,
-    /// The network's part, where it is a process of its own.
-    pub network: NetworkView,
+    /// The parts that are processes of their own.
+    pub parts: PartsView,
 }
 
 struct Service {

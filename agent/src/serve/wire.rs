@@ -61,7 +61,7 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
         overlay: config.enforce.overlay.accept.then(|| overlay(context)),
         pods: pods(agent),
         parts_mode: config.parts.mode.as_str().to_owned(),
-        parts: status::all(config.parts.mode, &agent.network),
+        parts: status::all(config.parts.mode, &agent.parts),
     }
 }
 

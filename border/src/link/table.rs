@@ -1,6 +1,7 @@
 //! The channels of a link: what waits in each, and who may send.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
@@ -37,7 +38,7 @@ struct State {
 struct Slot {
     /// The message of which parts came.
     part: Vec<u8>,
-    messages: VecDeque<Vec<u8>>,
+    messages: VecDeque<(Vec<u8>, Option<OwnedFd>)>,
     /// The other side sends nothing more.
     ended: Option<Ended>,
     /// What this side has said of its end. Both have, and the channel is no more.
@@ -72,7 +73,8 @@ impl State {
         let Some(slot) = self.slots.get_mut(&id).filter(|slot| slot.own != Own::Ended) else { return false };
         slot.own = Own::Ending;
         let messages = std::mem::take(&mut slot.messages);
-        self.waiting -= std::mem::take(&mut slot.part).len() + messages.iter().map(Vec::len).sum::<usize>();
+        self.waiting -=
+            std::mem::take(&mut slot.part).len() + messages.iter().map(|(bytes, _)| bytes.len()).sum::<usize>();
         true
     }
 }
@@ -125,10 +127,17 @@ impl Table {
     }
 
     /// Takes a packet; the number of a channel that it opens, or what is wrong with it.
-    pub(super) fn take(&self, packet: Packet<'_>) -> Result<Option<u32>, &'static str> {
+    pub(super) fn take(
+        &self,
+        packet: Packet<'_>,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<Option<u32>, &'static str> {
         let mut state = self.state();
         let state = &mut *state;
         let id = packet.channel;
+        if descriptor.is_some() && packet.kind != Kind::Last {
+            return Err("passed a descriptor with nothing to say of it");
+        }
         if packet.kind == Kind::Open {
             if id == 0 || self.is_ours(id) || state.slots.contains_key(&id) || !packet.body.is_empty() {
                 return Err("opened a channel that it may not");
@@ -161,7 +170,7 @@ impl Table {
                 }
                 slot.part.extend_from_slice(packet.body);
                 if packet.kind == Kind::Last {
-                    slot.messages.push_back(std::mem::take(&mut slot.part));
+                    slot.messages.push_back((std::mem::take(&mut slot.part), descriptor));
                     slot.bell.notify_waiters();
                 }
             }
@@ -202,7 +211,7 @@ impl Table {
     }
 
     /// Waits for a message.
-    pub(super) async fn receive(&self, id: u32) -> Result<Vec<u8>, Ended> {
+    pub(super) async fn receive(&self, id: u32) -> Result<(Vec<u8>, Option<OwnedFd>), Ended> {
         let message = self
             .wait(id, |slot| match slot.messages.pop_front() {
                 Some(message) => Some(Ok(message)),
@@ -210,7 +219,7 @@ impl Table {
             })
             .await?;
         let mut state = self.state();
-        state.waiting = state.waiting.saturating_sub(message.len());
+        state.waiting = state.waiting.saturating_sub(message.0.len());
         if state.slots.get(&id).is_some_and(|slot| slot.ended.is_none() && slot.own == Own::Open) {
             *state.credits.entry(id).or_default() += 1;
         }

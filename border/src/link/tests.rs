@@ -23,7 +23,7 @@ fn against(bounds: Bounds) -> (Half, OwnedFd) {
 #[tokio::test]
 async fn messages_of_any_length_arrive_in_order_and_the_end_after_them() {
     let ((link, _), (_other, mut incoming)) = both(BOUNDS);
-    let asked = link.open(None).await.unwrap();
+    let asked = link.open().await.unwrap();
     let served = tokio::spawn(async move {
         let channel = incoming.recv().await.unwrap();
         let mut seen = Vec::new();
@@ -56,14 +56,14 @@ async fn no_more_channels_than_may_be_and_one_that_ended_makes_room() {
         for _ in 0..BOUNDS.ours {
             // Of the round before, until the other side has said that it ends them too.
             let opened = loop {
-                match link.open(None).await {
+                match link.open().await {
                     Err(Ended::Busy) => tokio::task::yield_now().await,
                     other => break other,
                 }
             };
             open.push(opened.unwrap_or_else(|error| panic!("round {round}: {error}")));
         }
-        assert!(matches!(link.open(None).await, Err(Ended::Busy)));
+        assert!(matches!(link.open().await, Err(Ended::Busy)));
         for _ in 0..BOUNDS.ours {
             drop(incoming.recv().await.unwrap());
         }
@@ -71,21 +71,28 @@ async fn no_more_channels_than_may_be_and_one_that_ended_makes_room() {
 }
 
 #[tokio::test]
-async fn a_descriptor_comes_with_its_channel_where_it_may() {
+async fn a_descriptor_comes_with_its_message_where_it_may() {
     let ((link, mut first), (other, mut incoming)) = both(BOUNDS);
     let file = std::fs::File::open("/dev/null").unwrap();
-    let _channel = link.open(Some(file.as_fd())).await.unwrap();
-    assert!(incoming.recv().await.unwrap().descriptor().is_some());
+    let channel = link.open().await.unwrap();
+    let there = incoming.recv().await.unwrap();
+    channel.send(&[1; 100_000]).await.unwrap();
+    channel.send_with(&[2; 100_000], Some(file.as_fd())).await.unwrap();
+    assert!(there.receive_with().await.unwrap().1.is_none());
+    let (message, descriptor) = there.receive_with().await.unwrap();
+    assert_eq!((message, descriptor.is_some()), (vec![2; 100_000], true));
     // The first side takes none.
-    let _refused = other.open(Some(file.as_fd())).await;
+    let refused = other.open().await.unwrap();
+    let _refused = refused.send_with(b"x", Some(file.as_fd())).await;
     assert!(link.gone().await.contains("descriptor"));
+    drop(first.recv().await);
     assert!(first.recv().await.is_none());
 }
 
 #[tokio::test]
 async fn a_slow_reader_holds_up_its_own_channel_alone() {
     let ((link, _), (_other, mut incoming)) = both(BOUNDS);
-    let (slow, quick) = (link.open(None).await.unwrap(), link.open(None).await.unwrap());
+    let (slow, quick) = (link.open().await.unwrap(), link.open().await.unwrap());
     let (_slow, quick_there) = (incoming.recv().await.unwrap(), incoming.recv().await.unwrap());
     for _ in 0..WINDOW {
         slow.send(b"x").await.unwrap();
@@ -130,7 +137,7 @@ async fn what_cannot_be_meant_ends_the_link() {
         }
         let why = tokio::time::timeout(Duration::from_secs(20), link.gone()).await;
         assert!(why.as_ref().is_ok_and(|why| why.contains(want)), "{want}: {why:?}");
-        assert!(matches!(link.open(None).await, Err(Ended::Gone(_))));
+        assert!(matches!(link.open().await, Err(Ended::Gone(_))));
     }
 }
 
@@ -159,5 +166,5 @@ async fn a_flood_waits_where_it_comes_from_and_silence_costs_nothing() {
         assert!(sent < 10_000, "the kernel's buffer bounds what waits");
         tokio::task::yield_now().await;
     }
-    assert!(link.open(None).await.is_ok(), "it stands");
+    assert!(link.open().await.is_ok(), "it stands");
 }

@@ -17,12 +17,11 @@ use evenkeel_border::link::{Bounds, Channel, Link, Side};
 use evenkeel_border::order::{Authority, Call, Order, Renew, Sign};
 use evenkeel_border::told::{Answer, Told};
 use evenkeel_proto::v1;
-use nix::sys::signal::{SigSet, Signal};
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::Part;
+use super::{Part, ignore_signals};
 use super::confine::confine;
 use crate::outward::calls;
 use crate::serve::answers::failure;
@@ -36,7 +35,7 @@ const BOUNDS: Bounds =
 /// # Errors
 /// When it was not started by a starter, or cannot begin.
 pub(crate) fn run() -> anyhow::Result<()> {
-    confine(Part::Network);
+    confine(Part::Network, &[]);
     ignore_signals()?;
     let border = io::stdin().as_fd().try_clone_to_owned().context("no border on standard input")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -56,18 +55,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A service manager signals every process of a service; a part ends with the enforcing one, and not before.
-pub(super) fn ignore_signals() -> anyhow::Result<()> {
-    let mut set = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        set.add(signal);
-    }
-    set.thread_block().context("cannot block signals")
-}
-
-async fn taken(link: Link, mut channel: Channel) {
-    let Ok(message) = channel.receive().await else { return };
-    let descriptor = channel.descriptor();
+async fn taken(link: Link, channel: Channel) {
+    let Ok((message, descriptor)) = channel.receive_with().await else { return };
     let done = match Order::of(&message) {
         Ok(order) => obey(order, descriptor, &link, &channel).await,
         Err(error) => Err(error.into()),
@@ -96,6 +85,7 @@ async fn obey(
         Order::Authority(Authority { host, port, sha256 }) => {
             evenkeel_net::pin::authority(&host, port, &sha256).await?
         }
+        Order::Follow(_) | Order::Stop(_) => anyhow::bail!("this is for the runtime's part to do"),
     };
     Ok(channel.send(&answer).await?)
 }

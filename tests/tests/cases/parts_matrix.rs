@@ -1,0 +1,102 @@
+//! What each part may do: part x action, each allowed or with its error, as the kernel answers a process confined like it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use evenkeel_tests::cgroups::{CgroupTree, Tier};
+use evenkeel_tests::product::directory;
+use evenkeel_tests::{machine, places, require};
+
+/// User of the network's part.
+const NETWORK: u32 = 65_530;
+
+/// Runs a part as its starter does, only to try what it may; what the kernel answered, by attempt.
+fn probed(part: &str, uid: u32, victims: &[String]) -> Result<BTreeMap<String, String>> {
+    let mut command = Command::new(places::program("evenkeel-agent")?);
+    command.args(["part", part, "--probe"]).args(victims).env_clear().current_dir("/");
+    if uid != 0 {
+        command.uid(uid).gid(uid);
+    }
+    let output = command.stdin(Stdio::null()).output().context("cannot run a part")?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "{part}: {said}");
+    let lines = said.lines().filter_map(|line| line.strip_prefix("probe ")?.rsplit_once(' '));
+    Ok(lines.map(|(what, how)| (what.to_owned(), how.to_owned())).collect())
+}
+
+#[test]
+fn each_part_may_what_it_needs_and_nothing_else() -> Result<()> {
+    require!(machine::is_root(), "parts are started as root");
+    let place = directory()?;
+    fs::set_permissions(place.path(), Permissions::from_mode(0o755))?;
+    // A runtime's socket, as open as a careless one is, and a secret.
+    let runtime = place.path().join("runtime.sock");
+    let _listener = UnixListener::bind(&runtime)?;
+    fs::set_permissions(&runtime, Permissions::from_mode(0o777))?;
+    let (open, secret) = (place.path().join("open"), place.path().join("secret"));
+    fs::write(&open, "readable by all")?;
+    fs::set_permissions(&open, Permissions::from_mode(0o644))?;
+    fs::write(&secret, "root's")?;
+    fs::set_permissions(&secret, Permissions::from_mode(0o600))?;
+    let tree = CgroupTree::new()?;
+    let cgroup = tree.container(Tier::Burstable, "probe", "main")?;
+    let knob = cgroup.directory("memory")?.join("cgroup.procs");
+    let mut victim = Command::new("sleep").arg("1000").spawn()?;
+    let shown = |path: &std::path::Path| path.display().to_string();
+    let mut victims: Vec<String> = Vec::new();
+    for (flag, value) in [
+        ("--pid", victim.id().to_string()),
+        ("--read", shown(&open)),
+        ("--read", shown(&secret)),
+        ("--write", shown(&knob)),
+        ("--connect", shown(&runtime)),
+    ] {
+        victims.extend([flag.to_owned(), value]);
+    }
+    let enforcing = probed("enforcing", 0, &victims);
+    let network = probed("network", NETWORK, &victims);
+    victim.kill()?;
+    victim.wait()?;
+    let (enforcing, network) = (enforcing?, network?);
+    let (connect, write) = (format!("connect:{}", shown(&runtime)), format!("write:{}", shown(&knob)));
+    let (open, secret) = (format!("read:{}", shown(&open)), format!("read:{}", shown(&secret)));
+    // What is tried, what the enforcing part gets, and the network's.
+    let table = [
+        ("socket:inet", "EPERM", "ok"),
+        ("socket:inet6", "EPERM", "ok"),
+        ("bind:loopback", "EPERM", "ok"),
+        ("socket:unix", "ok", "EPERM"),
+        ("socket:netlink", "ok", "ok"),
+        ("socket:packet", "EPERM", "EPERM"),
+        ("socket:vsock", "EPERM", "EPERM"),
+        (&connect, "ok", "EPERM"),
+        (&write, "ok", "EACCES"),
+        (&secret, "ok", "EACCES"),
+        ("oom_score_adj", "ok", "EACCES"),
+        ("environ", "EACCES", "EACCES"),
+        ("kill", "ok", "EPERM"),
+        ("mem", "EACCES", "EACCES"),
+        ("process_vm_readv", "EPERM", "EPERM"),
+        ("unshare:user", "EPERM", "EPERM"),
+        ("unshare:mount", "EPERM", "EPERM"),
+        ("mount", "EPERM", "EPERM"),
+        ("chroot", "EPERM", "EPERM"),
+        ("setuid:0", "ok", "EPERM"),
+        ("execve", "ok", "EPERM"),
+    ];
+    for (what, first, second) in table {
+        let of = |answers: &BTreeMap<String, String>| answers.get(what).cloned().unwrap_or_default();
+        assert_eq!((of(&enforcing).as_str(), of(&network).as_str()), (first, second), "{what}");
+    }
+    // By Landlock, where the kernel has it: nothing but what it needs, also of what all may read.
+    let has_landlock = fs::read_to_string("/sys/kernel/security/lsm").is_ok_and(|lsm| lsm.contains("landlock"));
+    if has_landlock {
+        assert_eq!(network.get(&open).map(String::as_str), Some("EACCES"));
+    }
+    Ok(())
+}
