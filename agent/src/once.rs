@@ -65,7 +65,7 @@ pub(crate) fn run(config: Config, written: Value, output: Output) -> anyhow::Res
         .context("cannot start the asynchronous runtime")?;
     let updates = UpdateSender { sender, waker };
     let _guard = runtime.enter();
-    run::start_sources(&context, &updates, &rescan, &cgroup_roots);
+    run::start_sources(&context, &updates, &rescan, &cgroup_roots, true);
     converger.gather(expected, Instant::now() + DISCOVERY);
     converger.once(Instant::now() + CONVERGING);
     node.once();

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use evenkeel_border::order::Follow;
 use evenkeel_enforce::config::{InForce, Mode};
 use evenkeel_enforce::converge::board::{Board, NodeKnob};
 use evenkeel_enforce::converge::{Converger, Parts};
@@ -49,12 +50,15 @@ use crate::config::{Config, ConfigError, Reload};
 use crate::config::sections::parts::PartsMode;
 use crate::decisions::Decisions;
 use crate::outward::{Gate, Outward};
-use crate::parts::Part;
 use crate::parts::confine::confine;
-use crate::parts::keeper::{Keeper, NetworkView};
+use crate::parts::followed::{Followed, Known};
+use crate::parts::keeper::{Heard, PartsView};
+use crate::parts::served::Served;
 use crate::parts::starter::{Logging, Starter};
+use crate::parts::{Given, Part};
 use crate::pods::Pods;
 use crate::report::kept::Kept;
+use crate::sources::reach::Reach;
 use crate::shared::{Context, LIVE_TICKS_CAP, LiveBus, Rescan, Stats};
 use crate::trust::Trusts;
 
@@ -78,7 +82,7 @@ pub(crate) struct Opened {
     pub(crate) decisions: Arc<Decisions>,
     pub(crate) board: Arc<Board>,
     pub(crate) holds: Arc<Holds>,
-    pub(crate) apart: Option<(Starter, Gate)>,
+    pub(crate) apart: Option<Apart>,
 }
 
 /// Opens everything; no thread runs yet. `written` has the configuration's values as JSON, `logging` the flags of the log for other processes
@@ -125,12 +129,10 @@ pub(crate) fn open(
         );
     }
     let apart = match (logging, config.parts.mode) {
-        (Some(logging), PartsMode::TwoProcesses) => {
-            Some((Starter::start(config.parts.network_uid, logging)?, Gate::default()))
-        }
+        (Some(logging), PartsMode::ThreeProcesses) => Some(Apart::start(&config, logging)?),
         _ => None,
     };
-    let outward = apart.as_ref().map_or(Outward::Here, |(_, gate)| Outward::There(gate.clone()));
+    let outward = apart.as_ref().map_or(Outward::Here, |apart| Outward::There(apart.network.clone()));
     let board = Arc::new(Board::default());
     show_rehearsal(&config, &board);
     let kernel = kernel::open(&config.enforce, &board, systemd::open)?;
@@ -162,6 +164,24 @@ fn open_pods(config: &Config, node: &NodeKey, keeps: Keeps, stats: &Stats) -> Po
     let (pods, is_damaged) = Pods::open(dir.clone(), node.clone());
     stats.enforce.damages.take(StateFile::Pods, dir, usize::from(is_damaged));
     pods
+}
+
+/// What begins the other processes, where there are any, and the ways to them.
+pub(crate) struct Apart {
+    starter: Starter,
+    network: Gate,
+    runtime: Gate,
+}
+
+impl Apart {
+    fn start(config: &Config, logging: &Logging) -> anyhow::Result<Self> {
+        let given = Given {
+            network_uid: config.parts.network_uid,
+            runtime_uid: config.parts.runtime_uid,
+            readable: vec![config.enforce.roots.cgroup.clone()],
+        };
+        Ok(Self { starter: Starter::start(&given, logging)?, network: Gate::default(), runtime: Gate::default() })
+    }
 }
 
 /// What an agent leaves on disk.
@@ -293,7 +313,7 @@ pub(crate) fn daemon(
     let types = written.get("resources").map_or_else(|| "{}".to_owned(), Value::to_string);
     let opened = open(config, written, Keeps::State, Some(logging))?;
     if opened.apart.is_some() {
-        confine(Part::Enforcing);
+        confine(Part::Enforcing, &[]);
     }
     let context = Arc::clone(&opened.context);
     let stats = &*context.enforce.stats;
@@ -476,7 +496,8 @@ fn start(
     let beat = threads.beat("oom");
     let watcher = spawn("oom", move || OomWatcher::new(oom).run(&beat))?;
     threads.handles.push(("oom", watcher));
-    start_evicting(&context, &board, &decisions, &evictions, threads)?;
+    let runtimes = apart.as_ref().map(|apart| apart.runtime.clone());
+    start_evicting(&context, &board, &decisions, &evictions, runtimes, threads)?;
     let node = start_node(&context, &kernel, &board, &decisions, threads)?;
     let pressure =
         start_pressure((&context, &kernel), (&board, &usage), (&decisions, &evictions), &holds, threads)?;
@@ -494,9 +515,8 @@ fn start(
         node,
         pressure,
         holds: Arc::clone(&holds),
-        network: NetworkView::default(),
+        parts: PartsView::default(),
     });
-    let keeper = apart.map(|(starter, gate)| Keeper { starter, gate, view: Arc::clone(&agent.network), types });
     let sender = UpdateSender { sender: update_sender, waker: waker.clone() };
     let (stop, stopped) = watch::channel(false);
     let cgroup_roots = hierarchies(&kernel.reader);
@@ -521,7 +541,7 @@ fn start(
     threads.handles.push(("converge", converge));
     let beat = threads.beat("async");
     let served = spawn("async", move || {
-        runtime.block_on(serve_all(agent, (listener, keeper), sender, rescan, cgroup_roots, stopped, &beat));
+        runtime.block_on(serve_all(agent, (listener, types, apart), sender, rescan, cgroup_roots, stopped, &beat));
         runtime.shutdown_timeout(Duration::from_millis(200));
     })?;
     threads.handles.push(("async", served));
@@ -534,6 +554,7 @@ fn start_evicting(
     board: &Arc<Board>,
     decisions: &Arc<Decisions>,
     evictions: &Arc<Evictions>,
+    runtimes: Option<Gate>,
     threads: &mut Threads,
 ) -> anyhow::Result<()> {
     let (sender, tasks) = evict::tasks();
@@ -542,7 +563,7 @@ fn start_evicting(
         context: Arc::clone(&context.enforce),
         board: Arc::clone(board),
         decisions: decisions.log(),
-        hands: crate::evict::Runners { sockets: context.config.sources.cri.clone() },
+        hands: crate::evict::Runners { sockets: context.config.sources.cri.clone(), runtimes },
     };
     let beat = threads.beat("evict");
     let handle = spawn("evict", move || evict::Evictor::new(parts).run(&tasks, &beat))?;
@@ -648,14 +669,14 @@ pub(crate) fn hierarchies(reader: &KernelReader) -> Vec<std::path::PathBuf> {
 #[allow(clippy::too_many_arguments)]
 async fn serve_all(
     agent: Arc<serve::Agent>,
-    (listener, keeper): (std::os::unix::net::UnixListener, Option<Keeper>),
+    (listener, types, apart): (std::os::unix::net::UnixListener, String, Option<Apart>),
     updates: UpdateSender,
     rescan: Rescan,
     cgroup_roots: Vec<std::path::PathBuf>,
     stopped: watch::Receiver<bool>,
     beat: &Heartbeat,
 ) {
-    start_sources(&agent.context, &updates, &rescan, &cgroup_roots);
+    start_sources(&agent.context, &updates, &rescan, &cgroup_roots, apart.is_none());
     let kept = tokio::spawn(Arc::clone(&agent.context.pods).keep(stopped.clone()));
     let until = |mut stopped: watch::Receiver<bool>| async move {
         // An error means that the sender is gone, which is the end too.
@@ -663,9 +684,19 @@ async fn serve_all(
     };
     let local = serve::Local::new(Arc::clone(&agent));
     let mut serving = JoinSet::new();
-    match keeper {
-        Some(keeper) => {
-            serving.spawn(logged("parts", keeper.keep(local, listener, stopped.clone())));
+    match apart {
+        Some(apart) => {
+            let served = Served { gate: apart.network, local, socket: listener, types };
+            let followed = Followed {
+                gate: apart.runtime,
+                follow: to_follow(&agent.context, &cgroup_roots),
+                updates: updates.clone(),
+                rescan: rescan.clone(),
+                pods: Arc::clone(&agent.context.pods),
+                known: Known::default(),
+            };
+            let keeping = keep(apart.starter, (served, followed), Arc::clone(&agent), stopped.clone());
+            serving.spawn(logged("parts", keeping));
         }
         None => serve_here(&agent, local, listener, &stopped, &mut serving),
     }
@@ -676,6 +707,10 @@ async fn serve_all(
     loop {
         tokio::select! {
             () = &mut end => break,
+            Some(_) = serving.join_next(), if agent.context.config.parts.mode == PartsMode::ThreeProcesses => {
+                // Without what starts the parts nothing but a new start helps: the thread ends, and so does the agent.
+                break;
+            }
             _ = every.tick() => {
                 beat.beat();
                 show_panics(&agent, &mut panicked);
@@ -691,6 +726,32 @@ async fn serve_all(
     let _ = tokio::time::timeout(DRAIN_CALLS, async { while serving.join_next().await.is_some() {} }).await;
     // The disk may be slow.
     let _ = tokio::time::timeout(DRAIN_CALLS, kept).await;
+}
+
+/// Keeps both parts running; ends with the process that starts them.
+async fn keep(
+    starter: Starter,
+    (served, followed): (Served, Followed),
+    agent: Arc<serve::Agent>,
+    stopped: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    let mut heard = Heard::of(starter)?;
+    let network = heard.take(Part::Network)?.keep(served, Arc::clone(&agent), stopped.clone());
+    let runtime = heard.take(Part::Runtime)?.keep(followed, agent, stopped);
+    tokio::try_join!(network, runtime).map(|_| ())
+}
+
+/// What the runtime's part is to follow.
+fn to_follow(context: &Context, cgroup_roots: &[std::path::PathBuf]) -> Follow {
+    let shown = |path: &std::path::PathBuf| path.display().to_string();
+    let sources = &context.config.sources;
+    Follow {
+        cri: sources.cri.iter().map(shown).collect(),
+        engines: sources.engines.as_ref().map(|[docker, podman]| (shown(docker), shown(podman))),
+        roots: cgroup_roots.iter().map(shown).collect(),
+        capacity: context.enforce.facts.memory_bytes.get(),
+        trusted: context.config.enforce.manage.trust_annotations.clone(),
+    }
 }
 
 /// Serves every address from this process.
@@ -741,12 +802,14 @@ fn show_panics(agent: &serve::Agent, told: &mut u64) {
     }
 }
 
-/// Starts every enabled source on the present runtime. One that panics is started again.
+/// Starts every enabled source on the present runtime, those that talk with runtimes only where no other part does. One that panics is
+/// started again.
 pub(crate) fn start_sources(
     context: &Context,
     updates: &UpdateSender,
     rescan: &Rescan,
     cgroup_roots: &[std::path::PathBuf],
+    talks_with_runtimes: bool,
 ) {
     let config = &context.config;
     let arrows = (updates.clone(), rescan.clone());
@@ -758,8 +821,9 @@ pub(crate) fn start_sources(
     }
     let capacity = context.enforce.facts.memory_bytes;
     let terms = sources::Terms { capacity, trusted: config.enforce.manage.trust_annotations.clone() };
-    for socket in config.sources.cri.clone() {
-        let setup = sources::cri::Setup { socket, terms: terms.clone(), pods: Arc::clone(&context.pods) };
+    for socket in config.sources.cri.clone().into_iter().filter(|_| talks_with_runtimes) {
+        let pods = Arc::clone(&context.pods);
+        let setup = sources::cri::Setup { socket, terms: terms.clone(), pods, reach: Reach::Here };
         let (updates, rescan) = arrows.clone();
         tokio::spawn(panics::restarted("cri", move || {
             sources::cri::run(setup.clone(), updates.clone(), rescan.clone())
@@ -781,10 +845,14 @@ pub(crate) fn start_sources(
     tokio::spawn(panics::restarted("systemd", move || {
         sources::systemd::run(units.clone(), tree.clone(), sender.clone())
     }));
+    if !talks_with_runtimes {
+        return;
+    }
     let setup = sources::engines::Setup {
         sockets: config.sources.engines.clone(),
         terms,
         roots: cgroup_roots.to_vec(),
+        reach: Reach::Here,
     };
     tokio::spawn(panics::restarted("names", move || {
         sources::engines::run(setup.clone(), updates.clone(), rescan.clone())

@@ -42,19 +42,20 @@ impl std::fmt::Debug for Outward {
     }
 }
 
-/// The present border to the network's part.
+/// The present border to a part that is ordered about.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<Mutex<Option<Link>>>);
 
 impl Gate {
-    /// From now on this is the border; `None` while there is no network's part.
+    /// From now on this is the border; `None` while there is no such part.
     pub(crate) fn set(&self, link: Option<Link>) {
         *lock(&self.0) = link;
     }
 
-    async fn ordered(&self, order: &Order, address: &str) -> anyhow::Result<Channel> {
-        let link = lock(&self.0).clone().context("the network's part is not there; it is started again")?;
+    async fn ordered(&self, order: &Order, address: Option<&str>) -> anyhow::Result<Channel> {
+        let link = lock(&self.0).clone().context("this part of the agent is not there; it is started again")?;
         // A socket of this machine is reached with this part's rights, and the connection handed on.
+        let address = address.unwrap_or_default();
         let path = address.strip_prefix("unix://");
         let connected = match path {
             Some(path) => {
@@ -69,7 +70,7 @@ impl Gate {
     }
 
     /// The one answer to an order.
-    async fn answer(&self, order: &Order, address: &str) -> anyhow::Result<Vec<u8>> {
+    pub(crate) async fn answer(&self, order: &Order, address: Option<&str>) -> anyhow::Result<Vec<u8>> {
         let channel = self.ordered(order, address).await?;
         channel.receive().await.map_err(told)
     }
@@ -129,7 +130,7 @@ impl Outward {
         match self {
             Self::Here => Ok(Responses::Here(calls::stream(&call, None, requests).await?)),
             Self::There(gate) => {
-                let channel = Arc::new(gate.ordered(&Order::Stream(call), address).await?);
+                let channel = Arc::new(gate.ordered(&Order::Stream(call), Some(address)).await?);
                 tokio::spawn(forward(requests, Arc::clone(&channel)));
                 Ok(Responses::There(channel))
             }
@@ -150,7 +151,7 @@ impl Outward {
         match self {
             Self::Here => calls::sign(&call, None, request).await,
             Self::There(gate) => {
-                Ok(Answer::of(&gate.answer(&Order::Sign(Sign { call, request }), address).await?)?.0)
+                Ok(Answer::of(&gate.answer(&Order::Sign(Sign { call, request }), Some(address)).await?)?.0)
             }
         }
     }
@@ -170,7 +171,7 @@ impl Outward {
             Self::Here => calls::renew(&call, None, csr).await,
             Self::There(gate) => {
                 let order = Order::Renew(Renew { call, csr: Bytes(csr) });
-                Ok(Answer::of(&gate.answer(&order, address).await?)?.0)
+                Ok(Answer::of(&gate.answer(&order, Some(address)).await?)?.0)
             }
         }
     }
@@ -185,7 +186,7 @@ impl Outward {
             Self::There(gate) => {
                 let sha256 = sha256.to_owned();
                 let order = Order::Authority(Authority { host: host.to_owned(), port, sha256: sha256.clone() });
-                let der = gate.answer(&order, "").await?;
+                let der = gate.answer(&order, None).await?;
                 // The network's part may have been taken over: what it found is looked at here.
                 let is_it = evenkeel_net::fingerprint(&der).eq_ignore_ascii_case(&sha256);
                 anyhow::ensure!(is_it, "the network's part found another authority than that of stream.ca_sha256");

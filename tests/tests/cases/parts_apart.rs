@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 const NETWORK: u32 = 65_530;
 
 fn apart(setup: evenkeel_tests::product::AgentSetup) -> evenkeel_tests::product::AgentSetup {
-    setup.set("parts.mode", "\"two-processes\"")
+    setup.set("parts.mode", "\"three-processes\"")
 }
 
 /// The network's part, once it is there and confined.
@@ -43,7 +43,7 @@ fn an_agent_in_two_processes_says_who_may_what_and_answers_as_one() -> Result<()
     let network = network(&agent)?;
     assert_eq!((network.uid, &network.capabilities[..], network.no_new_privs), (NETWORK, &[][..], true));
     let status = agent.ask().status()?;
-    assert_eq!(status.parts_mode, "two-processes");
+    assert_eq!(status.parts_mode, "three-processes");
     let own = status.parts.iter().find(|part| part.name == "enforcing").context("no enforcing part")?;
     assert_eq!((Pid::from_raw(own.pid.try_into()?), own.uid, own.seccomp), (agent.daemon().pid()?, 0, true));
     assert!(own.capabilities.iter().all(|held| held != "CAP_SETUID" && held != "CAP_SYS_ADMIN"), "{own:?}");

@@ -91,7 +91,7 @@ async fn obey(
 }
 
 /// Sends every message back.
-async fn alive(channel: &Channel) -> anyhow::Result<()> {
+pub(super) async fn alive(channel: &Channel) -> anyhow::Result<()> {
     loop {
         let message = channel.receive().await?;
         channel.send(&message).await?;
