@@ -38,7 +38,9 @@ impl Hands for Runners {
         let runtime = runtime.map_err(|error| error.to_string())?;
         let done = match runner {
             Runner::Unit(unit) => unit_done(&runtime, unit, remedy, beat).map_err(|error| error.to_string()),
-            Runner::Sandbox(id) => sandbox_stopped(&runtime, (&self.sockets, self.runtimes.as_ref()), id, beat),
+            Runner::Sandbox(id) => {
+                sandbox_stopped(&runtime, (&self.sockets, self.runtimes.as_ref()), id, beat)
+            }
         };
         runtime.shutdown_background();
         done

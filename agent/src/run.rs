@@ -46,8 +46,8 @@ use serde_json::Value;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
 
-use crate::config::{Config, ConfigError, Reload};
 use crate::config::sections::parts::PartsMode;
+use crate::config::{Config, ConfigError, Reload};
 use crate::decisions::Decisions;
 use crate::outward::{Gate, Outward};
 use crate::parts::confine::confine;
@@ -58,8 +58,8 @@ use crate::parts::starter::{Logging, Starter};
 use crate::parts::{Given, Part};
 use crate::pods::Pods;
 use crate::report::kept::Kept;
-use crate::sources::reach::Reach;
 use crate::shared::{Context, LIVE_TICKS_CAP, LiveBus, Rescan, Stats};
+use crate::sources::reach::Reach;
 use crate::trust::Trusts;
 
 use crate::{allocator, machine, panics, pods, report, sample, serve, sources, systemd};
@@ -152,7 +152,15 @@ pub(crate) fn open(
     let context = Context { config, enforce, reload, node, epoch, stats, trust, pods, outward };
     let holds = Arc::new(Holds::new(transients));
     undo_leftovers(&context.config, &kernel, &holds)?;
-    Ok(Opened { context: Arc::new(context), kernel, journal, decisions: Arc::new(decisions), board, holds, apart })
+    Ok(Opened {
+        context: Arc::new(context),
+        kernel,
+        journal,
+        decisions: Arc::new(decisions),
+        board,
+        holds,
+        apart,
+    })
 }
 
 /// What an earlier run was told of the node's pods.
@@ -180,7 +188,11 @@ impl Apart {
             runtime_uid: config.parts.runtime_uid,
             readable: vec![config.enforce.roots.cgroup.clone()],
         };
-        Ok(Self { starter: Starter::start(&given, logging)?, network: Gate::default(), runtime: Gate::default() })
+        Ok(Self {
+            starter: Starter::start(&given, logging)?,
+            network: Gate::default(),
+            runtime: Gate::default(),
+        })
     }
 }
 
@@ -541,7 +553,15 @@ fn start(
     threads.handles.push(("converge", converge));
     let beat = threads.beat("async");
     let served = spawn("async", move || {
-        runtime.block_on(serve_all(agent, (listener, types, apart), sender, rescan, cgroup_roots, stopped, &beat));
+        runtime.block_on(serve_all(
+            agent,
+            (listener, types, apart),
+            sender,
+            rescan,
+            cgroup_roots,
+            stopped,
+            &beat,
+        ));
         runtime.shutdown_timeout(Duration::from_millis(200));
     })?;
     threads.handles.push(("async", served));
@@ -773,7 +793,8 @@ fn serve_here(
     let unix = serve::serve_unix(what.clone(), listener, until(stopped.clone()));
     serving.spawn(logged("serve.socket", unix));
     if let Some(address) = config.serve.address {
-        let tcp = serve::serve_tcp(what.clone(), at(address, &rules.service, trust.tls()), until(stopped.clone()));
+        let tcp =
+            serve::serve_tcp(what.clone(), at(address, &rules.service, trust.tls()), until(stopped.clone()));
         serving.spawn(logged("serve.address", tcp));
     }
     // Nobody waits for the end of these.

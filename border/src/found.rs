@@ -10,8 +10,8 @@ use evenkeel_model::quantity::{Format, Quantity};
 use evenkeel_model::requirements::ResourceList;
 use evenkeel_model::units::{Bytes, MilliCpu};
 use evenkeel_model::workload::{
-    CgroupBinding, ContainerKind, ContainerResources, Estimate, Managed, OomKill, PodFacts, PodRef, Requested,
-    ScorePolicy, SourceKind, Workload,
+    CgroupBinding, ContainerKind, ContainerResources, Estimate, Managed, OomKill, PodFacts, PodRef,
+    Requested, ScorePolicy, SourceKind, Workload,
 };
 
 use crate::coded::{Coded, Malformed, Reader, coded, coded_enum};
@@ -107,7 +107,7 @@ impl Coded for Quantity {
 impl Coded for ResourceList {
     fn write(&self, to: &mut Vec<u8>) {
         let entries: Vec<(String, Quantity)> =
-            self.iter().map(|(name, quantity)| (name.to_string(), *quantity)).collect();
+            self.iter().map(|(name, quantity)| (name.to_string(), quantity)).collect();
         entries.write(to);
     }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use tokio::net::UnixDatagram;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
@@ -76,7 +76,9 @@ pub enum Ended {
 pub struct Link(Arc<Inner>);
 
 struct Inner {
-    socket: AsyncFd<OwnedFd>,
+    /// Of the type for datagrams because that is what tokio has for sockets that keep messages apart; it is sent on and received from here
+    /// alone.
+    socket: UnixDatagram,
     bounds: Bounds,
     table: Table,
     /// Credits and ends wait to be sent.
@@ -97,7 +99,7 @@ impl Link {
     pub fn start(end: OwnedFd, side: Side, bounds: Bounds) -> io::Result<(Self, mpsc::Receiver<Channel>)> {
         rustix::io::ioctl_fionbio(&end, true)?;
         let inner = Arc::new(Inner {
-            socket: AsyncFd::new(end)?,
+            socket: UnixDatagram::from_std(end.into())?,
             bounds,
             table: Table::new(side, bounds),
             control: Notify::new(),
@@ -142,7 +144,7 @@ impl Inner {
         let bytes = packet.bytes();
         let sent = async {
             self.socket
-                .async_io(Interest::WRITABLE, |socket| match socket::send(socket, &bytes, descriptor) {
+                .async_io(Interest::WRITABLE, || match socket::send(&self.socket, &bytes, descriptor) {
                     // Written in whole or not at all.
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                         Err(io::ErrorKind::WouldBlock.into())
@@ -169,7 +171,7 @@ impl Inner {
         loop {
             pace.wait().await;
             let received = tokio::select! {
-                received = self.socket.async_io(Interest::READABLE, |socket| socket::receive(socket, &mut buffer)) => received,
+                received = self.socket.async_io(Interest::READABLE, || socket::receive(&self.socket, &mut buffer)) => received,
                 why = self.table.gone() => return why,
             };
             let received = match received {

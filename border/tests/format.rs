@@ -74,7 +74,8 @@ fn orders_read_back() {
         token: "t".into(),
         insecure: false,
     };
-    let request = v1::SignRequest { csr: vec![1, 2], token: "j".into(), cluster: "c".into(), node: "n".into() };
+    let request =
+        v1::SignRequest { csr: vec![1, 2], token: "j".into(), cluster: "c".into(), node: "n".into() };
     for order in [
         Order::Alive,
         Order::Serve(serve),
@@ -102,10 +103,18 @@ fn what_a_recommender_says_reads_back() {
         qos_class: 2,
         resources: Some(requirements.clone()),
         overhead: BTreeMap::from([("cpu".into(), "1m".into())]),
-        containers: vec![v1::ContainerRequirements { name: "main".into(), kind: 1, resources: Some(requirements) }],
+        containers: vec![v1::ContainerRequirements {
+            name: "main".into(),
+            kind: 1,
+            resources: Some(requirements),
+        }],
         ..v1::PodRequirements::default()
     };
-    let entry = v1::OverlayEntry { namespace: "shop".into(), cpu_request_milli: Some(5), ..v1::OverlayEntry::default() };
+    let entry = v1::OverlayEntry {
+        namespace: "shop".into(),
+        cpu_request_milli: Some(5),
+        ..v1::OverlayEntry::default()
+    };
     let leading = v1::Leading { leads: true, term: 4, leader: "a".into() };
     for message in [
         Message::Resume(v1::Resume { epoch: 1, leading: Some(leading.clone()), ..v1::Resume::default() }),
@@ -117,7 +126,12 @@ fn what_a_recommender_says_reads_back() {
             dropped: vec![v1::Dropped { reason: "beyond".into(), count: 1, remedy: String::new() }],
         }),
         Message::Renewed(v1::Renewed { token_ends: 1, refused: String::new() }),
-        Message::Pods(v1::NodePods { run: 1, changed: vec![pod], gone_uids: vec!["x".into()], ..v1::NodePods::default() }),
+        Message::Pods(v1::NodePods {
+            run: 1,
+            changed: vec![pod],
+            gone_uids: vec!["x".into()],
+            ..v1::NodePods::default()
+        }),
         Message::Leading(leading),
     ] {
         check(&Told(Some(message)));

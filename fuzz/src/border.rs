@@ -35,7 +35,11 @@ fn again<T: Coded + PartialEq + Debug>(bytes: &[u8]) {
 
 pub(crate) fn some() -> Vec<Vec<u8>> {
     let after = |which: u8, message: Vec<u8>| [vec![which], message].concat();
-    let decisions = Decisions { kinds: vec!["hold".into(), "oom-kill".into()], pod: "shop/web".into(), ..Decisions::default() };
+    let decisions = Decisions {
+        kinds: vec!["hold".into(), "oom-kill".into()],
+        pod: "shop/web".into(),
+        ..Decisions::default()
+    };
     let call = Call { address: "https://r:1".into(), ca: Some(Bytes(vec![1; 9])), ..Call::default() };
     let authority = Authority { host: "h".into(), port: 443, sha256: "ab".into() };
     let overlay = [&[1, 4, 1][..], &3_u32.to_le_bytes(), b"why", &[0; 12], &[0; 4], &[1]].concat();

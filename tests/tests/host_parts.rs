@@ -1,4 +1,4 @@
-//! Suite `host`: the agent in two processes, one of which has the network and nothing else.
+//! Suite `host`: the agent in three processes, of which one has the network and one the runtimes, and nothing else.
 
 #[path = "cases/parts_apart.rs"]
 mod apart;

@@ -104,7 +104,9 @@ async fn connect(call: &Call, endpoint: Endpoint, connected: Option<OwnedFd>) ->
             let mut stream = Some(TokioIo::new(UnixStream::from_std(stream)?));
             let connector = service_fn(move |_| {
                 let taken = stream.take();
-                std::future::ready(taken.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotConnected)))
+                std::future::ready(
+                    taken.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotConnected)),
+                )
             });
             endpoint.connect_with_connector(connector).await
         }

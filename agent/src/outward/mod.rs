@@ -53,7 +53,8 @@ impl Gate {
     }
 
     async fn ordered(&self, order: &Order, address: Option<&str>) -> anyhow::Result<Channel> {
-        let link = lock(&self.0).clone().context("this part of the agent is not there; it is started again")?;
+        let link =
+            lock(&self.0).clone().context("this part of the agent is not there; it is started again")?;
         // A socket of this machine is reached with this part's rights, and the connection handed on.
         let address = address.unwrap_or_default();
         let path = address.strip_prefix("unix://");
@@ -185,11 +186,15 @@ impl Outward {
             Self::Here => Ok(evenkeel_net::pin::authority(host, port, sha256).await?),
             Self::There(gate) => {
                 let sha256 = sha256.to_owned();
-                let order = Order::Authority(Authority { host: host.to_owned(), port, sha256: sha256.clone() });
+                let order =
+                    Order::Authority(Authority { host: host.to_owned(), port, sha256: sha256.clone() });
                 let der = gate.answer(&order, None).await?;
                 // The network's part may have been taken over: what it found is looked at here.
                 let is_it = evenkeel_net::fingerprint(&der).eq_ignore_ascii_case(&sha256);
-                anyhow::ensure!(is_it, "the network's part found another authority than that of stream.ca_sha256");
+                anyhow::ensure!(
+                    is_it,
+                    "the network's part found another authority than that of stream.ca_sha256"
+                );
                 Ok(der)
             }
         }

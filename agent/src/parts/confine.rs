@@ -20,7 +20,6 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
-
 use super::Part;
 
 /// What the network's part may read: what names are resolved with, and the libraries that do so.
@@ -155,7 +154,9 @@ fn landlock(reads: Vec<PathBuf>) -> anyhow::Result<()> {
         .context("Landlock")?;
     match status.landlock {
         LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => {
-            anyhow::bail!("Landlock: this kernel has none, so that files are kept from the part by its user alone")
+            anyhow::bail!(
+                "Landlock: this kernel has none, so that files are kept from the part by its user alone"
+            )
         }
         _ => Ok(()),
     }
@@ -163,7 +164,8 @@ fn landlock(reads: Vec<PathBuf>) -> anyhow::Result<()> {
 
 /// The filters of a part.
 fn filters(part: Part) -> anyhow::Result<Vec<BpfProgram>> {
-    let mut refused: BTreeMap<i64, Vec<SeccompRule>> = NEVER.into_iter().map(|call| (call, Vec::new())).collect();
+    let mut refused: BTreeMap<i64, Vec<SeccompRule>> =
+        NEVER.into_iter().map(|call| (call, Vec::new())).collect();
     if matches!(part, Part::Network | Part::Runtime) {
         refused.extend(NOT_OF_OTHERS.map(|call| (call, Vec::new())));
     }
@@ -173,7 +175,10 @@ fn filters(part: Part) -> anyhow::Result<Vec<BpfProgram>> {
         .collect();
     // Without a family that it may, a part may none.
     let others = others?;
-    refused.insert(libc::SYS_socket, if others.is_empty() { Vec::new() } else { vec![SeccompRule::new(others)?] });
+    refused.insert(
+        libc::SYS_socket,
+        if others.is_empty() { Vec::new() } else { vec![SeccompRule::new(others)?] },
+    );
     if part == Part::Runtime {
         refused.insert(libc::SYS_connect, Vec::new());
         refused.insert(libc::SYS_bind, Vec::new());
@@ -197,7 +202,8 @@ fn condition(argument: u8, op: SeccompCmpOp, value: u64) -> anyhow::Result<Secco
 fn compiled(mut refused: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> anyhow::Result<BpfProgram> {
     if cfg!(target_arch = "x86_64") {
         // The same calls under their other numbers (x32 of syscall(2)), where a kernel has them.
-        let others: Vec<_> = refused.iter().map(|(call, rules)| (call | 0x4000_0000, rules.clone())).collect();
+        let others: Vec<_> =
+            refused.iter().map(|(call, rules)| (call | 0x4000_0000, rules.clone())).collect();
         refused.extend(others);
     }
     let architecture = std::env::consts::ARCH.try_into().context("seccomp knows no such processor")?;
@@ -232,8 +238,14 @@ mod tests {
                 for number in NEVER {
                     assert_eq!(call(number, -1), Errno::EPERM, "{part:?} {number}");
                 }
-                for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_VSOCK]
-                {
+                for family in [
+                    libc::AF_UNIX,
+                    libc::AF_INET,
+                    libc::AF_INET6,
+                    libc::AF_NETLINK,
+                    libc::AF_PACKET,
+                    libc::AF_VSOCK,
+                ] {
                     // A kind of socket that there is not: what is allowed fails otherwise.
                     let refused = call(libc::SYS_socket, family.into()) == Errno::EPERM;
                     assert_eq!(refused, !families(part).contains(&family), "{part:?} family {family}");

@@ -30,8 +30,14 @@ use crate::shared::Rescan;
 use crate::sources::engines::api::unusable;
 
 /// What the enforcing part takes of the runtime's, and keeps: all that is found of some thousand containers, a few times.
-const BOUNDS: Bounds =
-    Bounds { theirs: 256, ours: 16, message: 16 << 20, waiting: 24 << 20, packets: 4_000, descriptors: false };
+const BOUNDS: Bounds = Bounds {
+    theirs: 256,
+    ours: 16,
+    message: 16 << 20,
+    waiting: 24 << 20,
+    packets: 4_000,
+    descriptors: false,
+};
 /// Containers and problems of one source at most.
 const MOST: usize = 10_000;
 /// Longest name: Kubernetes has 253 bytes, the kernel 255.
@@ -91,7 +97,8 @@ impl Duty for Followed {
 async fn connect_all(follow: Follow, mut asks: mpsc::Receiver<Channel>) {
     let mut connecting = JoinSet::new();
     let sockets: Vec<String> = follow.cri.clone();
-    let engines: Vec<String> = follow.engines.into_iter().flat_map(|(docker, podman)| [docker, podman]).collect();
+    let engines: Vec<String> =
+        follow.engines.into_iter().flat_map(|(docker, podman)| [docker, podman]).collect();
     loop {
         tokio::select! {
             asked = asks.recv() => {
@@ -224,7 +231,11 @@ fn may_be(source: SourceKind, workload: &Workload) -> Result<(), &'static str> {
         CgroupBinding::Path(path) => {
             let last = path.rsplit('/').next().unwrap_or_default();
             let climbs = path.split('/').any(|part| part == "..");
-            if climbs || !last.contains(id.as_str()) { Err("its cgroup is not named by its id") } else { Ok(()) }
+            if climbs || !last.contains(id.as_str()) {
+                Err("its cgroup is not named by its id")
+            } else {
+                Ok(())
+            }
         }
         CgroupBinding::Unit(_) => Err("its cgroup is not told by its path"),
     }

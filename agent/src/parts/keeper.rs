@@ -98,7 +98,10 @@ impl Heard {
                 }
             }
         };
-        thread::Builder::new().name("starter".to_owned()).spawn(listening).context("cannot start a thread")?;
+        thread::Builder::new()
+            .name("starter".to_owned())
+            .spawn(listening)
+            .context("cannot start a thread")?;
         Ok(Self { starter, said })
     }
 
@@ -221,7 +224,8 @@ fn tell(agent: &Agent, part: Part, why: &str, wait: Duration) {
     tracing::warn!(part, why, restarts, again_in = ?wait, "a part ended; enforcement goes on");
     // The same again and again is one decision.
     if is_news {
-        let draft = Draft::node(DecisionKind::Agent, format!("the {part} part ended: {why}; it is started again"));
+        let draft =
+            Draft::node(DecisionKind::Agent, format!("the {part} part ended: {why}; it is started again"));
         agent.decisions.record(draft.result(DecisionResult::Failed), &agent.context.enforce.stats);
     }
 }
@@ -249,7 +253,8 @@ async fn alive(link: Link) -> String {
                 channel.send(b"alive").await?;
                 channel.receive().await
             };
-            if tokio::time::timeout(SILENCE, answered).await.map_err(|_| Ended::Busy)??.as_slice() != b"alive" {
+            if tokio::time::timeout(SILENCE, answered).await.map_err(|_| Ended::Busy)??.as_slice() != b"alive"
+            {
                 return Ok(());
             }
             tokio::time::sleep(BEAT).await;

@@ -79,7 +79,9 @@ pub(crate) fn run(
         (Part::Starter, None) => starter::run(given, logging),
         (Part::Network, None) => network::run(),
         (Part::Runtime, None) => runtime::run(given),
-        (Part::Enforcing, None) => anyhow::bail!("the enforcing part is the agent itself: run it without a subcommand"),
+        (Part::Enforcing, None) => {
+            anyhow::bail!("the enforcing part is the agent itself: run it without a subcommand")
+        }
         (_, Some(victims)) => {
             if part == Part::Enforcing {
                 drop_all_except(&needed(Feature::ALL)).context("capabilities of the enforcing part")?;

@@ -23,8 +23,14 @@ use crate::serve::{Local, answers};
 
 /// What the enforcing part takes of the network's, and keeps: questions of a few dozen people, and of each recommender the largest message
 /// it may send (the requirements of 4,096 pods).
-const BOUNDS: Bounds =
-    Bounds { theirs: 256, ours: 64, message: 16 << 20, waiting: 24 << 20, packets: 4_000, descriptors: false };
+const BOUNDS: Bounds = Bounds {
+    theirs: 256,
+    ours: 64,
+    message: 16 << 20,
+    waiting: 24 << 20,
+    packets: 4_000,
+    descriptors: false,
+};
 /// Questions a second; more wait.
 const ASKS: u32 = 100;
 /// Largest file that it is served with.
@@ -121,7 +127,10 @@ impl Files {
         let tls = rules.files.as_ref().map(|files| Tls {
             cert: self.bytes(File::Cert).unwrap_or_default(),
             key: self.bytes(File::Key).unwrap_or_default(),
-            client_ca: (0_u8..).zip(&files.client_ca).filter_map(|(at, _)| self.bytes(File::ClientCa(at))).collect(),
+            client_ca: (0_u8..)
+                .zip(&files.client_ca)
+                .filter_map(|(at, _)| self.bytes(File::ClientCa(at)))
+                .collect(),
         });
         Serve {
             socket: true,

@@ -157,7 +157,8 @@ pub(crate) fn run(given: &Given, logging: &Logging) -> anyhow::Result<()> {
         tracing::warn!(%error, "capabilities of the process that starts the others could not be dropped");
     }
     super::ignore_signals()?;
-    let socket = Arc::new(io::stdin().as_fd().try_clone_to_owned().context("no socket of the enforcing part")?);
+    let socket =
+        Arc::new(io::stdin().as_fd().try_clone_to_owned().context("no socket of the enforcing part")?);
     let running = Running::default();
     let mut buffer = [0; MOST_BYTES];
     loop {
@@ -236,7 +237,10 @@ mod tests {
     fn what_a_starter_says_is_read() {
         for (text, want) in [
             ("started network 17", Some((Part::Network, Said::Started(17)))),
-            ("ended runtime 17 signal: 9 (SIGKILL)", Some((Part::Runtime, Said::Ended(17, "signal: 9 (SIGKILL)".into())))),
+            (
+                "ended runtime 17 signal: 9 (SIGKILL)",
+                Some((Part::Runtime, Said::Ended(17, "signal: 9 (SIGKILL)".into()))),
+            ),
             (
                 "failed network Operation not permitted (os error 1)",
                 Some((Part::Network, Said::Failed("Operation not permitted (os error 1)".into()))),

@@ -62,11 +62,8 @@ impl Answers {
         };
         let request = super::watch::check(request).map_err(Status::invalid_argument)?;
         let v1::WatchDecisionsRequest { from_seq, since_usec, kinds, pod, limit, no_follow } = request;
-        many(
-            link,
-            &Ask::WatchDecisions(Decisions { from_seq, since_usec, kinds, pod, limit, no_follow }),
-        )
-        .await
+        many(link, &Ask::WatchDecisions(Decisions { from_seq, since_usec, kinds, pod, limit, no_follow }))
+            .await
     }
 
     pub(super) async fn oom_kills(&self) -> Result<v1::ListOomKillsResponse, Status> {

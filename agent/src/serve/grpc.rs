@@ -19,9 +19,9 @@ use tonic::transport::server::Router;
 use tonic::{Request, Response, Status};
 use tower::layer::util::{Identity as NoLayer, Stack};
 
-use super::door::Door;
 use super::Listening;
 use super::answers::Answers;
+use super::door::Door;
 use super::watch::Messages;
 use crate::decisions::Decisions;
 use crate::parts::keeper::PartsView;

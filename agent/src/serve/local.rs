@@ -167,7 +167,7 @@ impl Local {
 
 /// What is asked of each resource, as it crosses the border.
 pub(crate) fn amounts(asked: &ResourceList) -> Vec<Amount> {
-    let amount = |(name, quantity): (&ResourceName, &Quantity)| Amount {
+    let amount = |(name, quantity): (&ResourceName, Quantity)| Amount {
         name: name.to_string(),
         nano: quantity.nano(),
         is_binary: quantity.format() == Format::BinarySI,
@@ -183,7 +183,8 @@ pub(crate) fn of_amounts(amounts: Vec<Amount>) -> Result<ResourceList, Status> {
     let mut list = ResourceList::new();
     let mut seen = BTreeMap::new();
     for Amount { name, nano, is_binary } in amounts {
-        let parsed = ResourceName::parse(&name).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let parsed =
+            ResourceName::parse(&name).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let format = if is_binary { Format::BinarySI } else { Format::DecimalSI };
         if seen.insert(name, ()).is_none() {
             list.set(parsed, Quantity::from_nano(nano, format));

@@ -91,11 +91,7 @@ pub(crate) async fn serve(
 }
 
 fn routes(answers: Answers, door: Door, is_near: bool) -> Router {
-    let served = Served {
-        answers,
-        door,
-        streams: Arc::new(Semaphore::new(STREAMS)),
-    };
+    let served = Served { answers, door, streams: Arc::new(Semaphore::new(STREAMS)) };
     let home = || async { (StatusCode::SEE_OTHER, [(header::LOCATION, url::ROOT)]) };
     let app = Router::new()
         .route("/", get(home))

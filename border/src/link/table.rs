@@ -73,8 +73,8 @@ impl State {
         let Some(slot) = self.slots.get_mut(&id).filter(|slot| slot.own != Own::Ended) else { return false };
         slot.own = Own::Ending;
         let messages = std::mem::take(&mut slot.messages);
-        self.waiting -=
-            std::mem::take(&mut slot.part).len() + messages.iter().map(|(bytes, _)| bytes.len()).sum::<usize>();
+        self.waiting -= std::mem::take(&mut slot.part).len()
+            + messages.iter().map(|(bytes, _)| bytes.len()).sum::<usize>();
         true
     }
 }
@@ -93,7 +93,14 @@ impl Table {
     }
 
     fn slot() -> Slot {
-        Slot { part: Vec::new(), messages: VecDeque::new(), ended: None, own: Own::Open, credit: WINDOW, bell: Arc::default() }
+        Slot {
+            part: Vec::new(),
+            messages: VecDeque::new(),
+            ended: None,
+            own: Own::Open,
+            credit: WINDOW,
+            bell: Arc::default(),
+        }
     }
 
     fn why(&self) -> Option<String> {
@@ -185,7 +192,9 @@ impl Table {
             Kind::End => {
                 slot.ended = Some(match packet.body {
                     [] => Ended::Done,
-                    body => Ended::Failed(Failure::of(body).map_err(|_| "ended a channel by what is no reason")?),
+                    body => {
+                        Ended::Failed(Failure::of(body).map_err(|_| "ended a channel by what is no reason")?)
+                    }
                 });
                 slot.bell.notify_waiters();
                 if slot.own == Own::Ended {

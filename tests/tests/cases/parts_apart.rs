@@ -1,4 +1,4 @@
-//! What an agent in two processes does as one in a single process does, and what it does when the network's part is killed, stopped or held up.
+//! What an agent in three processes does as one in a single process does, and what it does when a part is killed, stopped or held up.
 
 use std::io::Read as _;
 use std::net::{Ipv4Addr, TcpStream};
@@ -11,8 +11,9 @@ use evenkeel_tests::{machine, require, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// User of the network's part.
+/// Users of the network's part and of the runtime's.
 const NETWORK: u32 = 65_530;
+const RUNTIME: u32 = 65_531;
 
 fn apart(setup: evenkeel_tests::product::AgentSetup) -> evenkeel_tests::product::AgentSetup {
     setup.set("parts.mode", "\"three-processes\"")
@@ -20,10 +21,14 @@ fn apart(setup: evenkeel_tests::product::AgentSetup) -> evenkeel_tests::product:
 
 /// The network's part, once it is there and confined.
 fn network(agent: &Agent) -> Result<PartStatus> {
-    wait::until("the network's part", wait::PATIENCE, || {
-        // Nobody answers while it is away.
+    part(agent, "network")
+}
+
+fn part(agent: &Agent, name: &str) -> Result<PartStatus> {
+    wait::until(&format!("the {name} part"), wait::PATIENCE, || {
+        // Nobody answers while the network's is away.
         let Ok(status) = agent.ask().status() else { return Ok(None) };
-        Ok(status.parts.into_iter().find(|part| part.name == "network" && part.pid > 0 && part.seccomp))
+        Ok(status.parts.into_iter().find(|part| part.name == name && part.pid > 0 && part.seccomp))
     })
 }
 
@@ -32,7 +37,7 @@ fn pid(part: &PartStatus) -> Result<Pid> {
 }
 
 #[test]
-fn an_agent_in_two_processes_says_who_may_what_and_answers_as_one() -> Result<()> {
+fn an_agent_in_three_processes_says_who_may_what_and_answers_as_one() -> Result<()> {
     require!(machine::is_root(), "an agent needs root");
     let mut site = Site::new()?.with(apart);
     let (cgroup, sleeper) = site.sleeper("web")?;
@@ -40,8 +45,10 @@ fn an_agent_in_two_processes_says_who_may_what_and_answers_as_one() -> Result<()
     let agent = site.start()?;
     agent.await_settled("web")?;
     await_score(sleeper, 1000)?;
-    let network = network(&agent)?;
-    assert_eq!((network.uid, &network.capabilities[..], network.no_new_privs), (NETWORK, &[][..], true));
+    for (name, uid) in [("network", NETWORK), ("runtime", RUNTIME)] {
+        let part = part(&agent, name)?;
+        assert_eq!((part.uid, part.capabilities.len(), part.no_new_privs), (uid, 0, true), "{part:?}");
+    }
     let status = agent.ask().status()?;
     assert_eq!(status.parts_mode, "three-processes");
     let own = status.parts.iter().find(|part| part.name == "enforcing").context("no enforcing part")?;
@@ -114,7 +121,7 @@ fn a_network_that_falls_silent_is_replaced_and_clients_that_hang_hold_nobody_up(
     assert_ne!(second.pid, first.pid);
     assert!(second.ended.contains("did not show"), "{second:?}");
     let reasons = agent.ask().decisions()?;
-    assert!(reasons.iter().any(|decision| decision.reason.contains("the network's part ended")));
+    assert!(reasons.iter().any(|decision| decision.reason.contains("the network part ended")));
     drop(hanging);
     agent.stop()
 }
@@ -129,7 +136,11 @@ fn the_network_ends_with_the_agent_and_its_addresses_are_free() -> Result<()> {
         let port = site.agent.metrics_url();
         let port: u16 = port.trim_start_matches("http://127.0.0.1:").trim_end_matches("/metrics").parse()?;
         wait::until_true("metrics", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok())?;
-        if round == 0 { agent.kill()? } else { agent.stop()? }
+        if round == 0 {
+            agent.kill()?
+        } else {
+            agent.stop()?
+        }
         wait::until_true("the network's part to end", || {
             !std::path::Path::new(&format!("/proc/{}", part.pid)).exists()
         })?;
@@ -139,7 +150,7 @@ fn the_network_ends_with_the_agent_and_its_addresses_are_free() -> Result<()> {
 }
 
 #[test]
-fn who_may_not_change_users_is_told_what_two_processes_need() -> Result<()> {
+fn who_may_not_change_users_is_told_what_three_processes_need() -> Result<()> {
     require!(machine::is_root(), "an agent needs root");
     let site = Site::new()?.with(apart);
     let config = site.agent.config()?;

@@ -12,8 +12,9 @@ use evenkeel_tests::cgroups::{CgroupTree, Tier};
 use evenkeel_tests::product::directory;
 use evenkeel_tests::{machine, places, require};
 
-/// User of the network's part.
+/// Users of the network's part and of the runtime's.
 const NETWORK: u32 = 65_530;
+const RUNTIME: u32 = 65_531;
 
 /// Runs a part as its starter does, only to try what it may; what the kernel answered, by attempt.
 fn probed(part: &str, uid: u32, victims: &[String]) -> Result<BTreeMap<String, String>> {
@@ -60,43 +61,48 @@ fn each_part_may_what_it_needs_and_nothing_else() -> Result<()> {
     }
     let enforcing = probed("enforcing", 0, &victims);
     let network = probed("network", NETWORK, &victims);
+    let runtime = probed("runtime", RUNTIME, &victims);
     victim.kill()?;
     victim.wait()?;
-    let (enforcing, network) = (enforcing?, network?);
+    let (enforcing, network, runtime) = (enforcing?, network?, runtime?);
     let (connect, write) = (format!("connect:{}", shown(&runtime)), format!("write:{}", shown(&knob)));
     let (open, secret) = (format!("read:{}", shown(&open)), format!("read:{}", shown(&secret)));
-    // What is tried, what the enforcing part gets, and the network's.
+    // What is tried, and what the enforcing part, the network's and the runtime's get.
     let table = [
-        ("socket:inet", "EPERM", "ok"),
-        ("socket:inet6", "EPERM", "ok"),
-        ("bind:loopback", "EPERM", "ok"),
-        ("socket:unix", "ok", "EPERM"),
-        ("socket:netlink", "ok", "ok"),
-        ("socket:packet", "EPERM", "EPERM"),
-        ("socket:vsock", "EPERM", "EPERM"),
-        (&connect, "ok", "EPERM"),
-        (&write, "ok", "EACCES"),
-        (&secret, "ok", "EACCES"),
-        ("oom_score_adj", "ok", "EACCES"),
-        ("environ", "EACCES", "EACCES"),
-        ("kill", "ok", "EPERM"),
-        ("mem", "EACCES", "EACCES"),
-        ("process_vm_readv", "EPERM", "EPERM"),
-        ("unshare:user", "EPERM", "EPERM"),
-        ("unshare:mount", "EPERM", "EPERM"),
-        ("mount", "EPERM", "EPERM"),
-        ("chroot", "EPERM", "EPERM"),
-        ("setuid:0", "ok", "EPERM"),
-        ("execve", "ok", "EPERM"),
+        ("socket:inet", "EPERM", "ok", "EPERM"),
+        ("socket:inet6", "EPERM", "ok", "EPERM"),
+        ("bind:loopback", "EPERM", "ok", "EPERM"),
+        ("socket:unix", "ok", "EPERM", "EPERM"),
+        ("socket:netlink", "ok", "ok", "EPERM"),
+        ("socket:packet", "EPERM", "EPERM", "EPERM"),
+        ("socket:vsock", "EPERM", "EPERM", "EPERM"),
+        (&connect, "ok", "EPERM", "EPERM"),
+        (&write, "ok", "EACCES", "EACCES"),
+        (&secret, "ok", "EACCES", "EACCES"),
+        ("oom_score_adj", "ok", "EACCES", "EACCES"),
+        ("environ", "EACCES", "EACCES", "EACCES"),
+        ("kill", "ok", "EPERM", "EPERM"),
+        ("mem", "EACCES", "EACCES", "EACCES"),
+        ("process_vm_readv", "EPERM", "EPERM", "EPERM"),
+        ("unshare:user", "EPERM", "EPERM", "EPERM"),
+        ("unshare:mount", "EPERM", "EPERM", "EPERM"),
+        ("mount", "EPERM", "EPERM", "EPERM"),
+        ("chroot", "EPERM", "EPERM", "EPERM"),
+        ("setuid:0", "ok", "EPERM", "EPERM"),
+        ("execve", "ok", "EPERM", "EPERM"),
     ];
-    for (what, first, second) in table {
+    for (what, first, second, third) in table {
         let of = |answers: &BTreeMap<String, String>| answers.get(what).cloned().unwrap_or_default();
-        assert_eq!((of(&enforcing).as_str(), of(&network).as_str()), (first, second), "{what}");
+        let got = [of(&enforcing), of(&network), of(&runtime)];
+        assert_eq!(got, [first, second, third], "{what}");
     }
     // By Landlock, where the kernel has it: nothing but what it needs, also of what all may read.
-    let has_landlock = fs::read_to_string("/sys/kernel/security/lsm").is_ok_and(|lsm| lsm.contains("landlock"));
+    let has_landlock =
+        fs::read_to_string("/sys/kernel/security/lsm").is_ok_and(|lsm| lsm.contains("landlock"));
     if has_landlock {
-        assert_eq!(network.get(&open).map(String::as_str), Some("EACCES"));
+        for answers in [network, runtime] {
+            assert_eq!(answers.get(&open).map(String::as_str), Some("EACCES"));
+        }
     }
     Ok(())
 }

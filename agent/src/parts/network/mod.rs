@@ -21,8 +21,8 @@ use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::{Part, ignore_signals};
 use super::confine::confine;
+use super::{Part, ignore_signals};
 use crate::outward::calls;
 use crate::serve::answers::failure;
 
@@ -44,7 +44,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
         .build()
         .context("cannot start the asynchronous runtime")?;
     let why = runtime.block_on(async move {
-        let (link, mut orders) = Link::start(border, Side::Second, BOUNDS).context("no border on standard input")?;
+        let (link, mut orders) =
+            Link::start(border, Side::Second, BOUNDS).context("no border on standard input")?;
         while let Some(channel) = orders.recv().await {
             tokio::spawn(taken(link.clone(), channel));
         }
@@ -77,10 +78,13 @@ async fn obey(
         Order::Alive => return alive(channel).await,
         Order::Serve(order) => {
             let served = serve::run(order, descriptor, link, channel).await;
-            return served.inspect_err(|error| tracing::error!(error = format!("{error:#}"), "nothing is served"));
+            return served
+                .inspect_err(|error| tracing::error!(error = format!("{error:#}"), "nothing is served"));
         }
         Order::Stream(call) => return stream(&call, descriptor, channel).await,
-        Order::Sign(Sign { call, request }) => Answer(calls::sign(&call, descriptor, request).await?).message(),
+        Order::Sign(Sign { call, request }) => {
+            Answer(calls::sign(&call, descriptor, request).await?).message()
+        }
         Order::Renew(Renew { call, csr }) => Answer(calls::renew(&call, descriptor, csr.0).await?).message(),
         Order::Authority(Authority { host, port, sha256 }) => {
             evenkeel_net::pin::authority(&host, port, &sha256).await?

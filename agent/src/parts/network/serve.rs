@@ -77,10 +77,16 @@ impl Kept {
 ///
 /// # Errors
 /// When the order is none, or its files cannot be served with.
-pub(super) async fn run(serve: Serve, socket: Option<OwnedFd>, link: &Link, changes: &Channel) -> anyhow::Result<()> {
+pub(super) async fn run(
+    serve: Serve,
+    socket: Option<OwnedFd>,
+    link: &Link,
+    changes: &Channel,
+) -> anyhow::Result<()> {
     let kept = Kept::of(&serve)?;
     let tls = kept.tls()?;
-    let definitions: Definitions = serde_json::from_str(&serve.types).context("definitions of resource types")?;
+    let definitions: Definitions =
+        serde_json::from_str(&serve.types).context("definitions of resource types")?;
     let types = ResourceTypes::with(&definitions.0).map_err(|errors| {
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         anyhow::anyhow!("definitions of resource types: {}", texts.join("; "))
@@ -94,7 +100,10 @@ pub(super) async fn run(serve: Serve, socket: Option<OwnedFd>, link: &Link, chan
     };
     if let Some(socket) = socket {
         let listener = std::os::unix::net::UnixListener::from(socket);
-        tokio::spawn(logged("serve.socket", serve::serve_unix(what.clone(), listener, std::future::pending())));
+        tokio::spawn(logged(
+            "serve.socket",
+            serve::serve_unix(what.clone(), listener, std::future::pending()),
+        ));
     }
     if let Some(address) = &serve.service {
         let at = listening(address, &kept.service_token);

@@ -46,7 +46,8 @@ pub(crate) fn run(given: &Given) -> anyhow::Result<()> {
         .build()
         .context("cannot start the asynchronous runtime")?;
     runtime.block_on(async move {
-        let (link, mut orders) = Link::start(border, Side::Second, BOUNDS).context("no border on standard input")?;
+        let (link, mut orders) =
+            Link::start(border, Side::Second, BOUNDS).context("no border on standard input")?;
         while let Some(channel) = orders.recv().await {
             tokio::spawn(taken(link.clone(), channel));
         }
@@ -83,7 +84,8 @@ async fn followed(follow: Follow, link: &Link, channel: &Channel) -> anyhow::Res
     let Follow { cri, engines, roots, capacity, trusted } = follow;
     let waker = Waker::new().context("no descriptor for a bell")?;
     let (sender, updates) = sync_channel(SOURCE_UPDATES_CAP);
-    let (updates_of, rescan, pods) = (UpdateSender { sender, waker }, Rescan::default(), Arc::new(Pods::none()));
+    let (updates_of, rescan, pods) =
+        (UpdateSender { sender, waker }, Rescan::default(), Arc::new(Pods::none()));
     let terms = Terms { capacity: Bytes::new(capacity), trusted };
     let reach = Reach::There(link.clone());
     for socket in cri {

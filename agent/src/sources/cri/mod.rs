@@ -67,7 +67,8 @@ pub(crate) struct Setup {
 /// Follows one runtime until the agent ends.
 pub(crate) async fn run(setup: Setup, updates: UpdateSender, rescan: Rescan) {
     let Setup { socket, terms, pods, reach } = setup;
-    let mut source = Cri { socket, terms, pods, reach, updates, rescan, answers: Answers::default(), last: None };
+    let mut source =
+        Cri { socket, terms, pods, reach, updates, rescan, answers: Answers::default(), last: None };
     let mut pause = RECONNECT.0;
     loop {
         let error = source.follow(&mut pause).await;

@@ -47,7 +47,8 @@ fn parts_text(status: &Status) -> String {
         return String::new();
     }
     let line = |part: &Part| {
-        let held = if part.capabilities.is_empty() { "none".to_owned() } else { part.capabilities.join(", ") };
+        let held =
+            if part.capabilities.is_empty() { "none".to_owned() } else { part.capabilities.join(", ") };
         let yes = |b: bool| if b { "yes" } else { "no" };
         let stands = match part.pid {
             Some(pid) => format!(
