@@ -172,7 +172,8 @@ proptest! {
     fn packets_read_back(channel: u32, body in proptest::collection::vec(any::<u8>(), 0..MOST_BYTES - HEAD)) {
         for kind in [Kind::Open, Kind::Part, Kind::Last, Kind::Credit, Kind::End] {
             let packet = Packet { channel, kind, body: &body };
-            prop_assert_eq!(read(&packet.bytes()), Ok(packet));
+            let bytes = packet.bytes();
+            prop_assert_eq!(read(&bytes), Ok(packet));
         }
     }
 }

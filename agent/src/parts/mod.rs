@@ -75,6 +75,11 @@ pub(crate) fn run(
     logging: &starter::Logging,
     victims: Option<&probe::Victims>,
 ) -> anyhow::Result<()> {
+    if part != Part::Enforcing
+        && let Err(errno) = nix::sys::prctl::set_name(c"evenkeel-agent")
+    {
+        tracing::debug!(%errno, "ignoring: the process is named after its file");
+    }
     match (part, victims) {
         (Part::Starter, None) => starter::run(given, logging),
         (Part::Network, None) => network::run(),

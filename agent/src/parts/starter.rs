@@ -25,6 +25,8 @@ const MOST_BYTES: usize = 512;
 
 /// The program's own file, also where its path is not there any more or not everybody's to walk.
 const PROGRAM: &str = "/proc/self/exe";
+/// What it is called in lists of processes.
+const NAME: &str = "evenkeel-agent";
 
 /// The enforcing part's end.
 pub(crate) struct Starter {
@@ -62,7 +64,7 @@ impl Starter {
         );
         let (ours, theirs) = socket::pair().context("no socket to the starter")?;
         let mut command = Command::new(PROGRAM);
-        command.args(["part", Part::Starter.name()]).args(logging);
+        command.arg0(NAME).args(["part", Part::Starter.name()]).args(logging);
         command.arg(format!("--network-uid={}", given.network_uid));
         command.arg(format!("--runtime-uid={}", given.runtime_uid));
         command.args(readable(given));
@@ -134,7 +136,7 @@ fn readable(given: &Given) -> impl Iterator<Item = OsString> {
 fn command(part: Part, given: &Given, logging: &Logging, border: OwnedFd) -> Command {
     let uid = if part == Part::Runtime { given.runtime_uid } else { given.network_uid };
     let mut command = Command::new(PROGRAM);
-    command.args(["part", part.name()]).args(logging);
+    command.arg0(NAME).args(["part", part.name()]).args(logging);
     if part == Part::Runtime {
         command.args(readable(given));
     }
