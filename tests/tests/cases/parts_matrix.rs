@@ -61,10 +61,10 @@ fn each_part_may_what_it_needs_and_nothing_else() -> Result<()> {
     }
     let enforcing = probed("enforcing", 0, &victims);
     let network = probed("network", NETWORK, &victims);
-    let runtime = probed("runtime", RUNTIME, &victims);
+    let runtimes = probed("runtime", RUNTIME, &victims);
     victim.kill()?;
     victim.wait()?;
-    let (enforcing, network, runtime) = (enforcing?, network?, runtime?);
+    let (enforcing, network, runtimes) = (enforcing?, network?, runtimes?);
     let (connect, write) = (format!("connect:{}", shown(&runtime)), format!("write:{}", shown(&knob)));
     let (open, secret) = (format!("read:{}", shown(&open)), format!("read:{}", shown(&secret)));
     // What is tried, and what the enforcing part, the network's and the runtime's get.
@@ -93,14 +93,14 @@ fn each_part_may_what_it_needs_and_nothing_else() -> Result<()> {
     ];
     for (what, first, second, third) in table {
         let of = |answers: &BTreeMap<String, String>| answers.get(what).cloned().unwrap_or_default();
-        let got = [of(&enforcing), of(&network), of(&runtime)];
+        let got = [of(&enforcing), of(&network), of(&runtimes)];
         assert_eq!(got, [first, second, third], "{what}");
     }
     // By Landlock, where the kernel has it: nothing but what it needs, also of what all may read.
     let has_landlock =
         fs::read_to_string("/sys/kernel/security/lsm").is_ok_and(|lsm| lsm.contains("landlock"));
     if has_landlock {
-        for answers in [network, runtime] {
+        for answers in [network, runtimes] {
             assert_eq!(answers.get(&open).map(String::as_str), Some("EACCES"));
         }
     }
