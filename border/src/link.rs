@@ -10,6 +10,7 @@ mod table;
 mod tests;
 
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,6 +114,8 @@ impl Link {
                 why = flushing.flush() => why,
             };
             reading.table.end(&why);
+            // The other side finds out at once, also while somebody here still holds a channel.
+            let _ignored = reading.socket.shutdown(Shutdown::Both);
         });
         Ok((Self(inner), incoming))
     }

@@ -255,3 +255,124 @@ fn refused(workload: &Workload, why: &str) -> SourceProblem {
             .to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use evenkeel_enforce::shared::Waker;
+
+    use super::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    fn following() -> Following {
+        let (sender, _) = sync_channel(1);
+        let follow = Follow {
+            cri: vec!["/run/c.sock".into()],
+            roots: vec!["/sys/fs/cgroup".into()],
+            ..Follow::default()
+        };
+        Following {
+            follow,
+            updates: UpdateSender { sender, waker: Waker::new().unwrap() },
+            rescan: Rescan::default(),
+            pods: Arc::new(Pods::none()),
+            known: Known::default(),
+        }
+    }
+
+    fn workload(cgroup: &str) -> Workload {
+        let mut workload = (*crate::report::test_support::tracked(1, "web").workload).clone();
+        (workload.id, workload.source) = (ID.to_owned(), SourceKind::Cri);
+        workload.cgroup = CgroupBinding::Path(cgroup.to_owned());
+        workload
+    }
+
+    fn found(workloads: Vec<Workload>) -> Found {
+        let (source, address) = (SourceKind::Cri, "/run/c.sock".to_owned());
+        Found { source, address, workloads, problems: Vec::new(), healthy: true }
+    }
+
+    #[test]
+    fn what_a_hostile_part_finds_is_no_container_unless_its_cgroup_is_named_by_its_id() {
+        let of = |change: &dyn Fn(&mut Workload)| {
+            let mut workload = workload(&format!("/kubepods/burstable/podu/{ID}"));
+            change(&mut workload);
+            workload
+        };
+        let path =
+            |workload: &mut Workload, path: &str| workload.cgroup = CgroupBinding::Path(path.to_owned());
+        let table: [(&str, Workload); 12] = [
+            ("", of(&|_| ())),
+            ("", of(&|w| path(w, &format!("/kubepods.slice/a.slice/cri-containerd-{ID}.scope")))),
+            ("cgroup", of(&|w| path(w, "/system.slice/sshd.service"))),
+            ("cgroup", of(&|w| path(w, "/"))),
+            ("cgroup", of(&|w| path(w, &format!("/{ID}/..")))),
+            ("cgroup", of(&|w| path(w, &format!("/../{ID}")))),
+            ("cgroup", of(&|w| path(w, &format!("/{ID}/system.slice")))),
+            ("cgroup", of(&|w| w.cgroup = CgroupBinding::Unit(format!("{ID}.service")))),
+            ("id", of(&|w| w.id = "sshd".into())),
+            ("id", of(&|w| w.id = "x".repeat(64))),
+            ("source", of(&|w| w.source = SourceKind::Manifests)),
+            ("name", of(&|w| w.pod.name = "x".repeat(1000))),
+        ];
+        for (want, workload) in table {
+            let said = may_be(SourceKind::Cri, &workload).err().unwrap_or_default();
+            assert!(
+                said.contains(want) && said.is_empty() == want.is_empty(),
+                "{want}: {said}, {workload:?}"
+            );
+            let taken = following().taken(found(vec![workload])).unwrap();
+            assert_eq!(
+                (taken.workloads.len(), taken.problems.len()),
+                if want.is_empty() { (1, 0) } else { (0, 1) }
+            );
+        }
+    }
+
+    #[test]
+    fn a_source_that_nobody_asked_for_and_more_than_may_be_end_the_border() {
+        let following = following();
+        let good = || found(vec![workload(&format!("/{ID}"))]);
+        assert!(following.taken(good()).is_some());
+        for bad in [
+            Found { address: "/run/other.sock".into(), ..good() },
+            Found { source: SourceKind::Manifests, ..good() },
+            Found { source: SourceKind::Names, ..good() },
+            Found { workloads: vec![workload("/x"); MOST + 1], ..good() },
+            Found { problems: vec![Problem::default(); MOST + 1], ..good() },
+        ] {
+            assert!(following.taken(bad).is_none());
+        }
+        // What was taken in before is the same one still.
+        let (one, other) = (following.taken(good()).unwrap(), following.taken(good()).unwrap());
+        assert!(Arc::ptr_eq(&one.workloads[0], &other.workloads[0]));
+        let long = Problem { why: "x".repeat(100_000), ..Problem::default() };
+        let told = following.taken(Found { problems: vec![long], ..good() }).unwrap();
+        assert_eq!(told.problems[0].why.len(), MOST_TEXT);
+    }
+
+    #[tokio::test]
+    async fn only_sockets_that_are_followed_are_connected_to() {
+        use evenkeel_border::link::Side;
+
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let _runtime = std::os::unix::net::UnixListener::bind(path("c.sock")).unwrap();
+        let _other = std::os::unix::net::UnixListener::bind(path("other.sock")).unwrap();
+        let (ours, theirs) = evenkeel_border::socket::pair().unwrap();
+        let (_link, asks) = Link::start(ours, Side::First, BOUNDS).unwrap();
+        let there = Bounds { descriptors: true, ..BOUNDS };
+        let (part, _orders) = Link::start(theirs, Side::Second, there).unwrap();
+        let engines = Some((path("docker.sock"), path("podman.sock")));
+        let follow = Follow { cri: vec![path("c.sock")], engines, ..Follow::default() };
+        tokio::spawn(connect_all(follow, asks));
+        let reach = crate::sources::reach::Reach::There(part);
+        assert!(reach.connect(&dir.path().join("c.sock")).await.is_ok());
+        for (name, why) in [("other.sock", "no socket of sources"), ("docker.sock", "No such file")] {
+            let said = reach.connect(&dir.path().join(name)).await.unwrap_err().to_string();
+            assert!(said.contains(why), "{said}");
+        }
+    }
+}

@@ -124,6 +124,9 @@ pub(super) async fn text(agent: &Agent) -> String {
     page.push_str(&trusted(&context.trust, token_ends));
     page.push_str(&by_api(&context.pods));
     page.push_str(&quality::render(&lock(&agent.usage).quality()));
+    let mut others = Page::default();
+    own::parts(&mut others, &agent.parts);
+    page.push_str(&others.text);
     page
 }
 
