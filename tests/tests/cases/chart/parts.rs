@@ -38,6 +38,7 @@ pub(crate) fn variants() -> Vec<Value> {
             "networkPolicy": { "nodeCIDRs": ["10.0.0.0/8"] },
         }),
         json!({ "recommender": { "storage": { "storageClass": "fast", "keep": true, "size": "2048Mi" } } }),
+        json!({ "agent": { "parts": "three-processes" } }),
         json!({ "recommender": { "replicas": 2, "storage": { "storageClass": "fast" } }, "serviceMonitor": { "enabled": true } }),
         json!({
             "recommender": { "replicas": 2, "storage": { "kind": "emptyDir" }, "affinity": { "podAntiAffinity": {} }, "config": "[audit]\n" },
