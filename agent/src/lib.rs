@@ -37,6 +37,7 @@ mod serve;
 mod shared;
 mod sources;
 mod systemd;
+mod tasks;
 mod trust;
 
 pub use program::main;

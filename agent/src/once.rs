@@ -18,7 +18,7 @@ use crate::cli::Output;
 use crate::config::Config;
 use crate::run::{self, Keeps, Opened};
 use crate::shared::{Context, Rescan};
-use crate::{allocator, changes, machine};
+use crate::{allocator, changes, machine, tasks};
 
 /// Time for the sources to say what they see.
 const DISCOVERY: Duration = Duration::from_secs(5);
@@ -65,7 +65,7 @@ pub(crate) fn run(config: Config, written: Value, output: Output) -> anyhow::Res
         .context("cannot start the asynchronous runtime")?;
     let updates = UpdateSender { sender, waker };
     let _guard = runtime.enter();
-    run::start_sources(&context, &updates, &rescan, &cgroup_roots, true);
+    tasks::start_sources(&context, &updates, &rescan, &cgroup_roots, true);
     converger.gather(expected, Instant::now() + DISCOVERY);
     converger.once(Instant::now() + CONVERGING);
     node.once();

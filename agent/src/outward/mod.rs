@@ -88,7 +88,7 @@ fn told(ended: Ended) -> anyhow::Error {
 /// What a recommender says.
 pub(crate) enum Responses {
     /// To this process.
-    Here(Streaming<v1::StreamResponse>),
+    Here(Box<Streaming<v1::StreamResponse>>),
     /// To the network's part.
     There(Arc<Channel>),
 }
@@ -129,7 +129,7 @@ impl Outward {
     ) -> anyhow::Result<Responses> {
         let call = call(address, trust, token)?;
         match self {
-            Self::Here => Ok(Responses::Here(calls::stream(&call, None, requests).await?)),
+            Self::Here => Ok(Responses::Here(Box::new(calls::stream(&call, None, requests).await?))),
             Self::There(gate) => {
                 let channel = Arc::new(gate.ordered(&Order::Stream(call), Some(address)).await?);
                 tokio::spawn(forward(requests, Arc::clone(&channel)));
