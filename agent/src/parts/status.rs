@@ -13,7 +13,7 @@ use crate::config::sections::parts::PartsMode;
 pub(crate) fn all(mode: PartsMode, view: &PartsView) -> Vec<PartStatus> {
     let own = part(Part::Enforcing, std::process::id());
     if mode == PartsMode::OneProcess {
-        return vec![own];
+        return vec![PartStatus { name: "agent".to_owned(), ..own }];
     }
     let of = |which: Part| {
         let state = lock(view).get(&which).cloned().unwrap_or_default();

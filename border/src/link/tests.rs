@@ -1,3 +1,5 @@
+//! Links between two good sides, and against a hostile other.
+
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use super::*;

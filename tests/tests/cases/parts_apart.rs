@@ -137,9 +137,9 @@ fn the_network_ends_with_the_agent_and_its_addresses_are_free() -> Result<()> {
         let port: u16 = port.trim_start_matches("http://127.0.0.1:").trim_end_matches("/metrics").parse()?;
         wait::until_true("metrics", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok())?;
         if round == 0 {
-            agent.kill()?
+            agent.kill()?;
         } else {
-            agent.stop()?
+            agent.stop()?;
         }
         wait::until_true("the network's part to end", || {
             !std::path::Path::new(&format!("/proc/{}", part.pid)).exists()

@@ -41,11 +41,8 @@ pub(super) fn status(status: &Status, output: &Output) -> String {
     text
 }
 
-/// The agent's processes, where there are several.
+/// The agent's processes.
 fn parts_text(status: &Status) -> String {
-    if status.parts.len() < 2 {
-        return String::new();
-    }
     let line = |part: &Part| {
         let held =
             if part.capabilities.is_empty() { "none".to_owned() } else { part.capabilities.join(", ") };
