@@ -6,7 +6,10 @@ use std::os::unix::net::UnixStream;
 
 use anyhow::{Context as _, Result, ensure};
 use evenkeel_proto::v1::PartStatus;
+use evenkeel_tests::cgroups::Tier;
+use evenkeel_tests::processes::score;
 use evenkeel_tests::product::{Agent, Manifest, Pair, Site, await_acknowledged, await_score, kept};
+use evenkeel_tests::runtime::scripted::{Events, Scripted, Told};
 use evenkeel_tests::{machine, require, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -123,6 +126,35 @@ fn a_network_that_falls_silent_is_replaced_and_clients_that_hang_hold_nobody_up(
     let reasons = agent.ask().decisions()?;
     assert!(reasons.iter().any(|decision| decision.reason.contains("the network part ended")));
     drop(hanging);
+    agent.stop()
+}
+
+#[test]
+fn containers_stay_while_the_runtimes_part_is_killed_and_what_is_no_container_is_refused() -> Result<()> {
+    require!(machine::is_root(), "an agent needs root");
+    let site = Site::new()?.with(apart);
+    let runtime = Scripted::start(site.directory(), Events::OpenAtOnce)?;
+    let mut site = site.with(|agent| agent.runtime(runtime.socket()));
+    let agent = site.start()?;
+    let mut pids = Vec::new();
+    for (round, pod) in ["one", "two"].into_iter().enumerate() {
+        let id = format!("{round:064x}");
+        let cgroup = site.tree().group(&format!("{}/{id}", Tier::BestEffort.pod_path(pod)))?;
+        pids.push(site.run(&cgroup, &["sleep"])?);
+        runtime.tell(Told::best_effort(pod, &cgroup.path()));
+        await_score(pids[round], 1000)?;
+        let before = part(&agent, "runtime")?;
+        kill(pid(&before)?, Signal::SIGKILL)?;
+        wait::until_true("another one", || part(&agent, "runtime").is_ok_and(|now| now.pid != before.pid))?;
+        assert!(agent.container("one")?.is_some(), "what was found stands");
+    }
+    // Named by nothing of its own, as if somebody passed off what is no container.
+    let other = site.tree().container(Tier::BestEffort, "three", "main")?;
+    let left_alone = site.run(&other, &["sleep"])?;
+    runtime.tell(Told::best_effort("three", &other.path()));
+    wait::until_true("it to be told", || agent.daemon().log().contains("its id is none of a runtime"))?;
+    assert!(agent.container("three")?.is_none());
+    assert_eq!(score(left_alone)?, 0);
     agent.stop()
 }
 
