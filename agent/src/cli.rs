@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::Flag;
+use crate::parts::{Given, Part, probe::Victims};
 
 /// Keeps the containers of this node on an even keel: scores, CPU and memory by their requests, pressure relieved before
 /// the OOM killer has to, samples every second, streamed to a recommender.
@@ -111,6 +112,21 @@ pub(crate) enum Command {
     /// Undo what the parent process leaves behind; started by the agent itself.
     #[command(hide = true)]
     Guardian,
+    /// Be a part of the agent; started by the agent itself.
+    #[command(hide = true)]
+    Part {
+        /// Which.
+        part: Part,
+        /// What it is told.
+        #[command(flatten)]
+        given: Given,
+        /// Only try what it may do, and print what the kernel answers.
+        #[arg(long)]
+        probe: bool,
+        /// On whom that is tried.
+        #[command(flatten)]
+        victims: Victims,
+    },
 }
 
 /// What to do with the configuration.
@@ -153,6 +169,15 @@ pub(crate) enum LogFormat {
 }
 
 impl Args {
+    /// The flags of the log, for other processes of the agent.
+    pub(crate) fn logging(&self) -> Vec<String> {
+        let format = match self.log_format {
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
+        };
+        vec![format!("--log-level={}", self.log_level), format!("--log-format={format}")]
+    }
+
     /// The configuration keys that flags set.
     pub(crate) fn flags(&self) -> Vec<Flag> {
         let text = |name, key, value: &Option<String>| value.as_ref().map(|value| flag(name, key, value));

@@ -6,11 +6,15 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use evenkeel_border::coded::Coded as _;
+use evenkeel_border::order::{Order, Stop};
 use evenkeel_enforce::evict::{Deed, Hands, Runner};
 use evenkeel_qos::eviction::Remedy;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::outward::Gate;
 use crate::sources::cri::{self, Stopped};
+use crate::sources::reach::Reach;
 use crate::systemd::bus::{BusError, Manager};
 
 /// One call to systemd.
@@ -24,6 +28,8 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct Runners {
     /// CRI sockets.
     pub sockets: Vec<PathBuf>,
+    /// The way to the part that talks with runtimes, where that is another process.
+    pub runtimes: Option<Gate>,
 }
 
 impl Hands for Runners {
@@ -32,7 +38,9 @@ impl Hands for Runners {
         let runtime = runtime.map_err(|error| error.to_string())?;
         let done = match runner {
             Runner::Unit(unit) => unit_done(&runtime, unit, remedy, beat).map_err(|error| error.to_string()),
-            Runner::Sandbox(id) => sandbox_stopped(&runtime, &self.sockets, id, beat),
+            Runner::Sandbox(id) => {
+                sandbox_stopped(&runtime, (&self.sockets, self.runtimes.as_ref()), id, beat)
+            }
         };
         runtime.shutdown_background();
         done
@@ -79,17 +87,38 @@ fn unit_done(runtime: &Runtime, unit: &str, remedy: Remedy, beat: &dyn Fn()) -> 
     }
 }
 
+/// Has the part that talks with runtimes stop a pod.
+async fn stopped_there(gate: &Gate, socket: &Path, id: &str) -> Result<Stopped, String> {
+    let within_ms = u64::try_from(ENDING.as_millis()).unwrap_or(u64::MAX);
+    let order = Order::Stop(Stop { socket: socket.display().to_string(), id: id.to_owned(), within_ms });
+    let answer = tokio::time::timeout(ENDING + PATIENCE, gate.answer(&order, None)).await;
+    let answer = answer.map_err(|_| "the runtime's part does not answer".to_owned())?;
+    let answer = answer.map_err(|error| format!("{error:#}"))?;
+    match bool::of(&answer) {
+        Ok(true) => Ok(Stopped::Done),
+        Ok(false) => Ok(Stopped::Unknown),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Stops a pod at the runtime that knows it.
 fn sandbox_stopped(
     runtime: &Runtime,
-    sockets: &[PathBuf],
+    (sockets, runtimes): (&[PathBuf], Option<&Gate>),
     id: &str,
     beat: &dyn Fn(),
 ) -> Result<Deed, String> {
     let mut failures = Vec::new();
     for socket in sockets {
         beat();
-        let stop = |socket: &Path| runtime.block_on(cri::stop_sandbox(socket, id, ENDING));
+        let stop = |socket: &Path| {
+            runtime.block_on(async {
+                match runtimes {
+                    None => cri::stop_sandbox(socket, &Reach::Here, id, ENDING).await,
+                    Some(gate) => stopped_there(gate, socket, id).await,
+                }
+            })
+        };
         match stop(socket) {
             Ok(Stopped::Done) => {
                 return Ok(Deed::Done(format!("its containers are stopped at {}", socket.display())));

@@ -23,8 +23,10 @@ mod decisions;
 mod evict;
 mod machine;
 mod once;
+mod outward;
 mod overlay;
 mod panics;
+mod parts;
 mod pods;
 mod program;
 mod report;
@@ -35,6 +37,7 @@ mod serve;
 mod shared;
 mod sources;
 mod systemd;
+mod tasks;
 mod trust;
 
 pub use program::main;

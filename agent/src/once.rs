@@ -18,7 +18,7 @@ use crate::cli::Output;
 use crate::config::Config;
 use crate::run::{self, Keeps, Opened};
 use crate::shared::{Context, Rescan};
-use crate::{allocator, changes, machine};
+use crate::{allocator, changes, machine, tasks};
 
 /// Time for the sources to say what they see.
 const DISCOVERY: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ const CONVERGING: Duration = Duration::from_secs(30);
 pub(crate) fn run(config: Config, written: Value, output: Output) -> anyhow::Result<bool> {
     let keeps = if config.enforce.mode == Mode::DryRun { Keeps::Nothing } else { Keeps::State };
     let _lock = machine::only_agent(&config)?;
-    let Opened { context, kernel, journal, decisions, board, .. } = run::open(config, written, keeps)?;
+    let Opened { context, kernel, journal, decisions, board, .. } = run::open(config, written, keeps, None)?;
     let from = decisions.next_seq();
     let waker = Waker::new().context("no descriptor for a bell")?;
     let (sender, updates) = sync_channel(SOURCE_UPDATES_CAP);
@@ -65,7 +65,7 @@ pub(crate) fn run(config: Config, written: Value, output: Output) -> anyhow::Res
         .context("cannot start the asynchronous runtime")?;
     let updates = UpdateSender { sender, waker };
     let _guard = runtime.enter();
-    run::start_sources(&context, &updates, &rescan, &cgroup_roots);
+    tasks::start_sources(&context, &updates, &rescan, &cgroup_roots, true);
     converger.gather(expected, Instant::now() + DISCOVERY);
     converger.once(Instant::now() + CONVERGING);
     node.once();

@@ -13,7 +13,7 @@ use tracing_subscriber::EnvFilter;
 use crate::cli::{Args, Command, ConfigAction, LogFormat, Output};
 use crate::config::{self, ConfigError};
 
-use crate::{once, restore, run};
+use crate::{once, parts, restore, run};
 
 /// Bad configuration (`EX_CONFIG` of sysexits.h): starting again would not help.
 const BAD_CONFIGURATION: u8 = 78;
@@ -101,6 +101,9 @@ fn dispatch(args: &Args) -> Result<bool, Failure> {
         Some(Command::Man(asked)) => write(&manual(&asked)?)?,
         Some(Command::Completion(asked)) => write(&evenkeel_manual::completion(Args::command(), &asked))?,
         Some(Command::Guardian) => guardian::run(&config::from_environment_alone()?.enforce)?,
+        Some(Command::Part { part, given, probe, victims }) => {
+            parts::run(part, &given, &args.logging(), probe.then_some(&victims))?;
+        }
         None if args.once => {
             let (config, loaded) = read()?;
             return Ok(once::run(config, config::json(&loaded.value), args.output)?);
@@ -108,7 +111,7 @@ fn dispatch(args: &Args) -> Result<bool, Failure> {
         None => {
             let read = || read().map(|(config, loaded)| (config, config::json(&loaded.value)));
             let (config, written) = read()?;
-            run::daemon(config, written, &read)?;
+            run::daemon(config, written, &read, &args.logging())?;
         }
     }
     Ok(true)

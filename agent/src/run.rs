@@ -34,7 +34,7 @@ use evenkeel_host::node::{boot_id, hostname, node_facts};
 use evenkeel_host::roots::Roots;
 use evenkeel_log::LogError;
 use evenkeel_log::private::{self, NotPrivate};
-use evenkeel_model::decision::{DecisionKind, DecisionResult};
+use evenkeel_model::decision::DecisionKind;
 use evenkeel_model::node::NodeKey;
 use evenkeel_model::reload::Reloaded;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -44,21 +44,26 @@ use sd_notify::NotifyState;
 use serde_json::Value;
 use tokio::sync::{broadcast, watch};
 
+use crate::config::sections::parts::PartsMode;
 use crate::config::{Config, ConfigError, Reload};
 use crate::decisions::Decisions;
+use crate::outward::{Gate, Outward};
+use crate::parts::Part;
+use crate::parts::confine::confine;
+use crate::parts::keeper::PartsView;
+use crate::parts::starter::Logging;
 use crate::pods::Pods;
 use crate::report::kept::Kept;
 use crate::shared::{Context, LIVE_TICKS_CAP, LiveBus, Rescan, Stats};
+use crate::tasks::{Apart, serve_all};
 use crate::trust::Trusts;
 
-use crate::{allocator, machine, panics, pods, report, sample, serve, sources, systemd};
+use crate::{allocator, machine, report, sample, serve, systemd};
 
 /// Mode of the agent's socket: root, and whoever is given its group.
 const SOCKET_MODE: u32 = 0o660;
 /// Time for draining after SIGTERM. The unit's own limit is 15 s.
 const DRAIN: Duration = Duration::from_secs(8);
-/// Time for open calls to end.
-const DRAIN_CALLS: Duration = Duration::from_secs(2);
 /// A thread without a sign of life for so long is stuck: every one beats at least once a second, and a container is
 /// frozen for five seconds at most.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -71,14 +76,21 @@ pub(crate) struct Opened {
     pub(crate) decisions: Arc<Decisions>,
     pub(crate) board: Arc<Board>,
     pub(crate) holds: Arc<Holds>,
+    pub(crate) apart: Option<Apart>,
 }
 
-/// Opens everything; no thread runs yet. `written` has the configuration's values as JSON.
+/// Opens everything; no thread runs yet. `written` has the configuration's values as JSON, `logging` the flags of the log for other processes
+/// of the agent: without, there are none.
 ///
 /// # Errors
 /// When the kernel's files are not usable, the state directory is not ours alone or another agent has it, or `strict` finds a permission
 /// missing.
-pub(crate) fn open(config: Config, written: Value, keeps: Keeps) -> anyhow::Result<Opened> {
+pub(crate) fn open(
+    config: Config,
+    written: Value,
+    keeps: Keeps,
+    logging: Option<&Logging>,
+) -> anyhow::Result<Opened> {
     let roots = Roots::new(&config.enforce.roots.proc, &config.enforce.roots.cgroup);
     let facts = node_facts(&roots).map_err(with_remedy).context("cannot learn the size of this machine")?;
     let boot_id = boot_id(&roots).map_err(with_remedy).unwrap_or_else(|error| {
@@ -110,11 +122,16 @@ pub(crate) fn open(config: Config, written: Value, keeps: Keeps) -> anyhow::Resu
             "no guardian; a kill of the agent may leave a cgroup frozen"
         );
     }
+    let apart = match (logging, config.parts.mode) {
+        (Some(logging), PartsMode::ThreeProcesses) => Some(Apart::start(&config, logging)?),
+        _ => None,
+    };
+    let outward = apart.as_ref().map_or(Outward::Here, |apart| Outward::There(apart.network.clone()));
     let board = Arc::new(Board::default());
     show_rehearsal(&config, &board);
     let kernel = kernel::open(&config.enforce, &board, systemd::open)?;
     let node = NodeKey { cluster: config.cluster.clone(), node };
-    let trust = Trusts::open(&config, &node)?;
+    let trust = Trusts::open(&config, &node, &outward)?;
     let enforce = Arc::new(enforce::Context {
         live: InForce::new(Arc::clone(&config.enforce)),
         config: Arc::clone(&config.enforce),
@@ -126,10 +143,18 @@ pub(crate) fn open(config: Config, written: Value, keeps: Keeps) -> anyhow::Resu
     });
     let reload = Reload::new(written);
     let pods = Arc::new(open_pods(&config, &node, keeps, &stats));
-    let context = Context { config, enforce, reload, node, epoch, stats, trust, pods };
+    let context = Context { config, enforce, reload, node, epoch, stats, trust, pods, outward };
     let holds = Arc::new(Holds::new(transients));
     undo_leftovers(&context.config, &kernel, &holds)?;
-    Ok(Opened { context: Arc::new(context), kernel, journal, decisions: Arc::new(decisions), board, holds })
+    Ok(Opened {
+        context: Arc::new(context),
+        kernel,
+        journal,
+        decisions: Arc::new(decisions),
+        board,
+        holds,
+        apart,
+    })
 }
 
 /// What an earlier run was told of the node's pods.
@@ -259,12 +284,21 @@ pub(crate) type Reread<'a> = &'a dyn Fn() -> Result<(Config, Value), Vec<ConfigE
 ///
 /// # Errors
 /// When it cannot start, or a thread ends by itself.
-pub(crate) fn daemon(config: Config, written: Value, reread: Reread<'_>) -> anyhow::Result<()> {
+pub(crate) fn daemon(
+    config: Config,
+    written: Value,
+    reread: Reread<'_>,
+    logging: &Logging,
+) -> anyhow::Result<()> {
     // First of all: a signal that comes while it starts ends it in order as well.
     let signals = block_signals()?;
     let mut socket = evenkeel_net::socket::bind(&config.serve.socket, SOCKET_MODE, "serve.socket")?;
     let _lock = machine::only_agent(&config)?;
-    let opened = open(config, written, Keeps::State)?;
+    let types = written.get("resources").map_or_else(|| "{}".to_owned(), Value::to_string);
+    let opened = open(config, written, Keeps::State, Some(logging))?;
+    if opened.apart.is_some() {
+        confine(Part::Enforcing, &[]);
+    }
     let context = Arc::clone(&opened.context);
     let stats = &*context.enforce.stats;
     let decisions = Arc::clone(&opened.decisions);
@@ -276,7 +310,7 @@ pub(crate) fn daemon(config: Config, written: Value, reread: Reread<'_>) -> anyh
     );
     let mut threads = Threads::default();
     let listener = socket.take_listener().context("the agent's socket was taken already")?;
-    let runtime = start(opened, listener, &mut threads)?;
+    let runtime = start(opened, (listener, types), &mut threads)?;
     tell(&[NotifyState::Ready]);
     tracing::info!(node = context.node.node, epoch = context.epoch, "the agent runs");
     let ended = wait(&signals, &threads, || runtime.reload(&context, reread));
@@ -386,10 +420,10 @@ impl Threads {
 /// Starts every thread.
 fn start(
     opened: Opened,
-    listener: std::os::unix::net::UnixListener,
+    (listener, types): (std::os::unix::net::UnixListener, String),
     threads: &mut Threads,
 ) -> anyhow::Result<Runtime> {
-    let Opened { context, mut kernel, journal, decisions, board, holds } = opened;
+    let Opened { context, mut kernel, journal, decisions, board, holds, apart } = opened;
     let waker = Waker::new().context("no descriptor for the converge thread's bell")?;
     context.enforce.stop.register(waker.clone());
     holds.set_bell(waker.clone());
@@ -446,7 +480,8 @@ fn start(
     let beat = threads.beat("oom");
     let watcher = spawn("oom", move || OomWatcher::new(oom).run(&beat))?;
     threads.handles.push(("oom", watcher));
-    start_evicting(&context, &board, &decisions, &evictions, threads)?;
+    let runtimes = apart.as_ref().map(|apart| apart.runtime.clone());
+    start_evicting(&context, &board, &decisions, &evictions, runtimes, threads)?;
     let node = start_node(&context, &kernel, &board, &decisions, threads)?;
     let pressure =
         start_pressure((&context, &kernel), (&board, &usage), (&decisions, &evictions), &holds, threads)?;
@@ -456,7 +491,7 @@ fn start(
         context: Arc::clone(&context),
         board: Arc::clone(&board),
         decisions: Arc::clone(&decisions),
-        live: live.clone(),
+        live,
         usage,
         ring,
         evictions: Arc::clone(&evictions),
@@ -464,6 +499,7 @@ fn start(
         node,
         pressure,
         holds: Arc::clone(&holds),
+        parts: PartsView::default(),
     });
     let sender = UpdateSender { sender: update_sender, waker: waker.clone() };
     let (stop, stopped) = watch::channel(false);
@@ -489,7 +525,15 @@ fn start(
     threads.handles.push(("converge", converge));
     let beat = threads.beat("async");
     let served = spawn("async", move || {
-        runtime.block_on(serve_all(agent, listener, live, sender, rescan, cgroup_roots, stopped, &beat));
+        runtime.block_on(serve_all(
+            agent,
+            (listener, types, apart),
+            sender,
+            rescan,
+            cgroup_roots,
+            stopped,
+            &beat,
+        ));
         runtime.shutdown_timeout(Duration::from_millis(200));
     })?;
     threads.handles.push(("async", served));
@@ -502,6 +546,7 @@ fn start_evicting(
     board: &Arc<Board>,
     decisions: &Arc<Decisions>,
     evictions: &Arc<Evictions>,
+    runtimes: Option<Gate>,
     threads: &mut Threads,
 ) -> anyhow::Result<()> {
     let (sender, tasks) = evict::tasks();
@@ -510,7 +555,7 @@ fn start_evicting(
         context: Arc::clone(&context.enforce),
         board: Arc::clone(board),
         decisions: decisions.log(),
-        hands: crate::evict::Runners { sockets: context.config.sources.cri.clone() },
+        hands: crate::evict::Runners { sockets: context.config.sources.cri.clone(), runtimes },
     };
     let beat = threads.beat("evict");
     let handle = spawn("evict", move || evict::Evictor::new(parts).run(&tasks, &beat))?;
@@ -610,141 +655,6 @@ pub(crate) fn hierarchies(reader: &KernelReader) -> Vec<std::path::PathBuf> {
         .filter_map(|hierarchy| layout.mount(hierarchy))
         .map(|mount| mount.path.clone())
         .collect()
-}
-
-/// The asynchronous part: sources, the service, metrics; until the agent stops.
-#[allow(clippy::too_many_arguments)]
-async fn serve_all(
-    agent: Arc<serve::Agent>,
-    listener: std::os::unix::net::UnixListener,
-    live: LiveBus,
-    updates: UpdateSender,
-    rescan: Rescan,
-    cgroup_roots: Vec<std::path::PathBuf>,
-    stopped: watch::Receiver<bool>,
-    beat: &Heartbeat,
-) {
-    let config = &agent.context.config;
-    start_sources(&agent.context, &updates, &rescan, &cgroup_roots);
-    let kept = tokio::spawn(Arc::clone(&agent.context.pods).keep(stopped.clone()));
-    let until = |mut stopped: watch::Receiver<bool>| async move {
-        // An error means that the sender is gone, which is the end too.
-        let _ = stopped.wait_for(|stop| *stop).await;
-    };
-    let unix = tokio::spawn(logged(
-        "serve.socket",
-        serve::serve_unix(Arc::clone(&agent), listener, until(stopped.clone())),
-    ));
-    let tcp = config.serve.address.map(|address| {
-        tokio::spawn(logged(
-            "serve.address",
-            serve::serve_tcp(Arc::clone(&agent), address, until(stopped.clone())),
-        ))
-    });
-    if let Some(address) = config.serve.metrics {
-        tokio::spawn(logged(
-            "serve.metrics",
-            serve::metrics::serve(address, Arc::clone(&agent.context), live, Arc::clone(&agent.usage)),
-        ));
-    }
-    if let Some(address) = config.serve.dashboard {
-        tokio::spawn(logged("serve.dashboard", serve::pages::serve(address, Arc::clone(&agent))));
-    }
-    let mut every = tokio::time::interval(Duration::from_secs(1));
-    let end = until(stopped);
-    tokio::pin!(end);
-    let (mut panicked, mut looking) = (0, None::<tokio::task::JoinHandle<()>>);
-    loop {
-        tokio::select! {
-            () = &mut end => break,
-            _ = every.tick() => {
-                beat.beat();
-                show_panics(&agent, &mut panicked);
-                let context = Arc::clone(&agent.context);
-                // The disk may be slow: where it is, one look waits for the one before.
-                if looking.as_ref().is_none_or(tokio::task::JoinHandle::is_finished) {
-                    looking = Some(tokio::task::spawn_blocking(move || context.trust.look()));
-                }
-            }
-        }
-    }
-    for task in [Some(unix), tcp].into_iter().flatten() {
-        // A watching client never ends by itself.
-        let _ = tokio::time::timeout(DRAIN_CALLS, task).await;
-    }
-    // The disk may be slow.
-    let _ = tokio::time::timeout(DRAIN_CALLS, kept).await;
-}
-
-/// Puts panics where people look: into status and among the decisions.
-fn show_panics(agent: &serve::Agent, told: &mut u64) {
-    let count = panics::count();
-    if count == *told {
-        return;
-    }
-    *told = count;
-    if let Some(knob) = panics::shown() {
-        let reason = format!("a defect of the agent: {}", knob.why);
-        agent.board.show_knob(knob);
-        let draft = Draft::node(DecisionKind::Agent, reason).result(DecisionResult::Failed);
-        agent.decisions.record(draft, &agent.context.enforce.stats);
-    }
-}
-
-/// Starts every enabled source on the present runtime. One that panics is started again.
-pub(crate) fn start_sources(
-    context: &Context,
-    updates: &UpdateSender,
-    rescan: &Rescan,
-    cgroup_roots: &[std::path::PathBuf],
-) {
-    let config = &context.config;
-    let arrows = (updates.clone(), rescan.clone());
-    if let Some(dir) = config.sources.manifests.clone() {
-        let (given, (updates, rescan)) = ((cgroup_roots.to_vec(), Arc::clone(&config.types)), arrows.clone());
-        tokio::spawn(panics::restarted("manifests", move || {
-            sources::manifests::run(dir.clone(), given.clone(), updates.clone(), rescan.clone())
-        }));
-    }
-    let capacity = context.enforce.facts.memory_bytes;
-    let terms = sources::Terms { capacity, trusted: config.enforce.manage.trust_annotations.clone() };
-    for socket in config.sources.cri.clone() {
-        let setup = sources::cri::Setup { socket, terms: terms.clone(), pods: Arc::clone(&context.pods) };
-        let (updates, rescan) = arrows.clone();
-        tokio::spawn(panics::restarted("cri", move || {
-            sources::cri::run(setup.clone(), updates.clone(), rescan.clone())
-        }));
-    }
-    if let Some(mut kubelet) = config.sources.kubelet.clone() {
-        if kubelet.asked.name.is_empty() {
-            kubelet.asked.name.clone_from(&context.node.node);
-        }
-        let pods = Arc::clone(&context.pods);
-        tokio::spawn(panics::restarted("kubelet", move || {
-            pods::follow_kubelet(kubelet.clone(), Arc::clone(&pods))
-        }));
-    }
-    // Without the tree units are listed all the same; only what they lack is not told.
-    let tree = kernel::open_tree(&config.enforce).ok().map(|(_, tree)| tree);
-    let (units, (updates, rescan)) = (config.sources.systemd.clone(), arrows);
-    let sender = updates.clone();
-    tokio::spawn(panics::restarted("systemd", move || {
-        sources::systemd::run(units.clone(), tree.clone(), sender.clone())
-    }));
-    let setup = sources::engines::Setup {
-        sockets: config.sources.engines.clone(),
-        terms,
-        roots: cgroup_roots.to_vec(),
-    };
-    tokio::spawn(panics::restarted("names", move || {
-        sources::engines::run(setup.clone(), updates.clone(), rescan.clone())
-    }));
-}
-
-async fn logged(what: &'static str, task: impl Future<Output = anyhow::Result<()>>) {
-    if let Err(error) = task.await {
-        tracing::error!(what, error = format!("{error:#}"), "not served; everything else goes on");
-    }
 }
 
 /// Signals come through a descriptor, on the main thread only.

@@ -15,6 +15,7 @@ use evenkeel_proto::v1;
 use tokio::sync::Notify;
 
 use crate::config::{Config, Reload};
+use crate::outward::Outward;
 use crate::pods::Pods;
 use crate::trust::Trusts;
 
@@ -111,6 +112,8 @@ pub(crate) struct Context {
     pub trust: Trusts,
     /// What the API server says of the node's pods.
     pub pods: Arc<Pods>,
+    /// How recommenders are reached.
+    pub outward: Outward,
 }
 
 /// Counters of sampling and reporting, shown at `/metrics` under `evenkeel_agent_*`. Each is written by one part only.

@@ -212,12 +212,12 @@ impl Bell {
     }
 
     /// Every source lists again.
-    pub(crate) fn ring(&self) {
+    pub fn ring(&self) {
         (self.ring)();
     }
 
     /// Every source lists again, and what was known of one container before now counts as stale.
-    pub(crate) fn ask_about(&self, id: &str) {
+    pub fn ask_about(&self, id: &str) {
         let mut asked = lock(&self.asked);
         if asked.len() >= ASKED_CAP {
             asked.clear();
@@ -225,6 +225,11 @@ impl Bell {
         asked.insert(id.to_owned(), Instant::now());
         drop(asked);
         self.ring();
+    }
+
+    /// Containers about which something was asked after a time.
+    pub fn asked_after(&self, time: Instant) -> Vec<String> {
+        lock(&self.asked).iter().filter(|(_, asked)| **asked > time).map(|(id, _)| id.clone()).collect()
     }
 
     /// Whether something was asked about a container after `known`.

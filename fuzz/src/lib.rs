@@ -4,6 +4,7 @@
 //! libFuzzer calls the functions (`fuzz_targets/`, nightly toolchain), and so do a test and a program on the stable one
 //! (`tests/rounds.rs`, `cargo run --release -p evenkeel-fuzz -- TARGET ROUNDS SEED`).
 
+mod border;
 mod capacity;
 mod kernel;
 mod model;
@@ -34,7 +35,7 @@ impl Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     Target { name: "quantity", read: model::quantity, samples: model::quantities },
     Target { name: "pods", read: model::pods, samples: model::manifests },
     Target { name: "pod_list", read: model::pod_list, samples: model::pod_lists },
@@ -44,6 +45,7 @@ pub const TARGETS: [Target; 9] = [
     Target { name: "shapes", read: capacity::shapes, samples: capacity::workloads },
     Target { name: "options", read: capacity::options, samples: capacity::some_options },
     Target { name: "trace", read: trace::read, samples: trace::some },
+    Target { name: "border", read: border::read, samples: border::some },
 ];
 
 /// The reader of this name; the first one where there is none, which only happens to a target that is spelt wrongly.

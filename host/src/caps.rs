@@ -73,12 +73,23 @@ pub enum Held {
     NetAdmin,
     /// CAP_SYSLOG.
     Syslog,
+    /// CAP_SETUID: starting a part as another user.
+    SetUid,
+    /// CAP_SETGID: the same with its group.
+    SetGid,
 }
 
 impl Held {
     /// Every one.
-    pub const ALL: [Self; 5] =
-        [Self::SysResource, Self::DacOverride, Self::Kill, Self::NetAdmin, Self::Syslog];
+    pub const ALL: [Self; 7] = [
+        Self::SysResource,
+        Self::DacOverride,
+        Self::Kill,
+        Self::NetAdmin,
+        Self::Syslog,
+        Self::SetUid,
+        Self::SetGid,
+    ];
 
     const fn capability(self) -> Capability {
         match self {
@@ -87,7 +98,19 @@ impl Held {
             Self::Kill => Capability::CAP_KILL,
             Self::NetAdmin => Capability::CAP_NET_ADMIN,
             Self::Syslog => Capability::CAP_SYSLOG,
+            Self::SetUid => Capability::CAP_SETUID,
+            Self::SetGid => Capability::CAP_SETGID,
         }
+    }
+}
+
+impl Held {
+    /// Names of all capabilities in a mask as /proc/PID/status shows it, also of those that are not in [`Held::ALL`].
+    pub fn of_mask(mask: u64) -> Vec<String> {
+        let all = caps::all();
+        let mut held: Vec<Capability> = all.into_iter().filter(|one| mask & one.bitmask() != 0).collect();
+        held.sort_by_key(Capability::index);
+        held.iter().map(ToString::to_string).collect()
     }
 }
 

@@ -73,11 +73,54 @@ pub enum LineError {
     Tls(#[source] tonic::transport::Error),
 }
 
+/// What vouches for the other side and for us, with what the files of a [`Trust`] hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Authorities of the other side's certificate, PEM.
+    pub ca: Option<Vec<u8>>,
+    /// Our certificate and its key.
+    pub pair: Option<Pair>,
+    /// The name that the other side's certificate has to have; that of the address without.
+    pub name: Option<String>,
+    /// We send a token.
+    pub has_token: bool,
+    /// Whether the token may go over a network in plain text.
+    pub insecure: bool,
+}
+
+impl Trust {
+    /// What an address needs of it, read anew.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn held(&self, address: &str) -> Result<Held, LineError> {
+        let (has_token, insecure) = (self.token.is_some(), self.insecure);
+        if !address.starts_with("https://") {
+            return Ok(Held { has_token, insecure, ..Held::default() });
+        }
+        let pair = match (&self.pair, &self.cert, &self.key) {
+            (Some(pair), ..) => Some(pair.clone()),
+            (None, Some(cert), Some(key)) => Some(Pair { cert: read(cert)?, key: read(key)? }),
+            _ => None,
+        };
+        let ca = self.ca.as_deref().map(read).transpose()?;
+        Ok(Held { ca, pair, name: self.name.clone(), has_token, insecure })
+    }
+}
+
 /// The endpoint of an address; the files are read anew each time.
 ///
 /// # Errors
 /// When the address is none, or what it needs is not there.
 pub fn endpoint(address: &str, trust: &Trust) -> Result<Endpoint, LineError> {
+    endpoint_with(address, &trust.held(address)?)
+}
+
+/// The same without files.
+///
+/// # Errors
+/// When the address is none, or what it needs is not there.
+pub fn endpoint_with(address: &str, held: &Held) -> Result<Endpoint, LineError> {
     let none = || LineError::Address(address.to_owned());
     if !["unix:///", "http://", "https://"].iter().any(|scheme| address.starts_with(scheme)) {
         return Err(none());
@@ -88,17 +131,15 @@ pub fn endpoint(address: &str, trust: &Trust) -> Result<Endpoint, LineError> {
     }
     let host = endpoint.uri().host().ok_or_else(none)?;
     if !address.starts_with("https://") {
-        let exposed = trust.token.is_some() && !trust.insecure && !is_loopback(host);
+        let exposed = held.has_token && !held.insecure && !is_loopback(host);
         return if exposed { Err(LineError::Readable(address.to_owned())) } else { Ok(endpoint) };
     }
-    let ca = trust.ca.as_deref().ok_or_else(|| LineError::NoAuthority(address.to_owned()))?;
-    let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?));
-    if let Some(Pair { cert, key }) = &trust.pair {
+    let ca = held.ca.as_ref().ok_or_else(|| LineError::NoAuthority(address.to_owned()))?;
+    let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
+    if let Some(Pair { cert, key }) = &held.pair {
         tls = tls.identity(Identity::from_pem(cert, key));
-    } else if let (Some(cert), Some(key)) = (&trust.cert, &trust.key) {
-        tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
     }
-    if let Some(name) = &trust.name {
+    if let Some(name) = &held.name {
         tls = tls.domain_name(name);
     }
     endpoint.tls_config(tls).map_err(LineError::Tls)

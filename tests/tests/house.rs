@@ -26,6 +26,7 @@ const LIBRARIES: [(&str, &[&str]); 16] = [
     ("kubernetes", &["model", "capacity"]),
     ("dashboard", &["model"]),
     ("manual", &[]),
+    ("border", &["model", "proto"]),
     ("enforce", &["model", "qos", "host", "log"]),
     ("store", &["model", "settings", "rightsizing", "log", "proto"]),
     ("updater", &["model", "qos", "rightsizing"]),
@@ -33,8 +34,9 @@ const LIBRARIES: [(&str, &[&str]); 16] = [
 ];
 /// What the crate that writes to the kernel must not have, also not through another one: a network, an async runtime, the
 /// wire, a bus. Sources and the stream reach it by types and narrow traits.
-const ENFORCE_WITHOUT: [&str; 11] = [
+const ENFORCE_WITHOUT: [&str; 12] = [
     "axum",
+    "evenkeel-border",
     "evenkeel-net",
     "evenkeel-proto",
     "futures",

@@ -19,7 +19,7 @@ use super::raw;
 use super::sections::cpu::Conversion;
 use super::sections::memory::{MemoryRules, OomScope};
 use super::sections::{admission, cpu, daemons, knobs, memory, node, node_memory, own, systemd};
-use super::sections::{eviction, oom, overlay, pressure, ring, starvation, trust};
+use super::sections::{eviction, oom, overlay, parts, pressure, ring, starvation, trust};
 use super::{ConfigError, Loaded};
 use crate::pods::Kubelet;
 use crate::trust::membership::Joining;
@@ -112,6 +112,7 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
     let ring = ring::check(&mut c, &raw.ring);
     let stream = stream(&mut c, &raw.stream);
     enforce.state_dir = c.absolute("state_dir", &raw.state_dir);
+    let parts = parts::check(&mut c, &raw.parts, sources.kubelet.is_some());
     let serve = serve(&mut c, &raw.serve);
     let trust = trust::check(&mut c, raw, &serve);
     let enforce = Arc::new(enforce);
@@ -125,6 +126,7 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
         sample,
         ring,
         stream,
+        parts,
         serve,
         trust,
     };

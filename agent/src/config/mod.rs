@@ -22,7 +22,7 @@ macro_rules! section {
 mod check;
 mod live;
 mod raw;
-mod scalar;
+pub(crate) mod scalar;
 pub(crate) mod sections;
 #[cfg(test)]
 mod tests;

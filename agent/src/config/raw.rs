@@ -19,6 +19,7 @@ use super::sections::memory::Memory;
 use super::sections::node::Node;
 use super::sections::oom::Oom;
 use super::sections::overlay::Overlay;
+use super::sections::parts::Parts;
 use super::sections::pressure::Pressure;
 use super::sections::ring::Ring;
 use super::sections::starvation::Starvation;
@@ -85,6 +86,8 @@ section! {
         ring: Ring = Ring::default(),
         /// The stream to the recommender.
         stream: Stream = Stream::default(),
+        /// The processes that the agent is made of.
+        parts: Parts = Parts::default(),
         /// What the agent serves.
         serve: Serve = Serve::default(),
         /// Encryption of what it serves at addresses.

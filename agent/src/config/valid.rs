@@ -10,6 +10,7 @@ use std::time::Duration;
 use evenkeel_model::resource_type::{CpuConversionFactor, ResourceTypes};
 use evenkeel_proto::line::Trust;
 
+use super::sections::parts::PartsRules;
 use super::sections::ring::RingRules;
 use super::sections::systemd::Units;
 use super::sections::trust::TrustRules;
@@ -37,6 +38,8 @@ pub(crate) struct Config {
     pub ring: RingRules,
     /// The stream to the recommender.
     pub stream: Stream,
+    /// The processes that the agent is made of.
+    pub parts: PartsRules,
     /// What the agent serves.
     pub serve: Serve,
     /// How its addresses are served.

@@ -93,7 +93,7 @@ pub(crate) fn configured(dir: &std::path::Path, epoch: u64, text: &str) -> Arc<C
     std::fs::write(&file, text).unwrap();
     let (config, loaded) = crate::config::read(Some(&file), &[]).unwrap();
     let node = NodeKey { cluster: "test".into(), node: "n1".into() };
-    let trust = crate::trust::Trusts::open(&config, &node).unwrap();
+    let trust = crate::trust::Trusts::open(&config, &node, &crate::outward::Outward::Here).unwrap();
     let stats = Stats::default();
     let enforce = enforce::Context {
         live: InForce::new(Arc::clone(&config.enforce)),
@@ -106,5 +106,6 @@ pub(crate) fn configured(dir: &std::path::Path, epoch: u64, text: &str) -> Arc<C
     };
     let reload = Reload::new(crate::config::json(&loaded.value));
     let pods = Arc::new(Pods::none());
-    Arc::new(Context { config, enforce: Arc::new(enforce), reload, node, epoch, stats, trust, pods })
+    let outward = crate::outward::Outward::Here;
+    Arc::new(Context { config, enforce: Arc::new(enforce), reload, node, epoch, stats, trust, pods, outward })
 }

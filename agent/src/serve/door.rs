@@ -29,6 +29,11 @@ impl Door {
         Self { token: guard.token.clone(), certificates }
     }
 
+    /// One that asks for the token in a file, or a certificate that an authority vouches for.
+    pub(crate) const fn asking(token: Option<PathBuf>, certificates: bool) -> Self {
+        Self { token, certificates }
+    }
+
     /// Whether somebody may ask.
     ///
     /// # Errors

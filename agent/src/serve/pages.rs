@@ -7,7 +7,6 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,6 +20,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use evenkeel_border::ask::Filter;
 use evenkeel_dashboard::facts::{Container, Decision, Extent, Knob, Node, Share, Sums, Switch, Viewer};
 use evenkeel_dashboard::frame::{self, Frame, Tab};
 use evenkeel_dashboard::page::{self, decisions::PRESSURE};
@@ -36,17 +36,15 @@ use evenkeel_model::workload::{ContainerResources, Requested};
 use evenkeel_net::{Gate, Limits, Peer, Speech};
 use evenkeel_proto::v1;
 use serde::Deserialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::{Code, Status};
 
-use super::door::Door;
-use super::grpc::Agent;
 use super::metrics::by_own_name;
-use crate::shared::{LiveContainer, LiveTick};
+use super::{Agent, Answers, Door, Listening};
+use crate::shared::LiveContainer;
 
 /// Connections: a few people, each of whose browsers opens six.
 const CONNECTIONS: Limits = Limits { connections: 64, per_peer: 32 };
-/// Pages made at the same time; more are told to come back.
-const PAGES: usize = 4;
 /// Pages that follow what happens; more have to be loaded again.
 const STREAMS: usize = 16;
 /// How often those are told that something is new.
@@ -59,9 +57,8 @@ const DECISIONS: u64 = 4_000;
 /// What the routes need.
 #[derive(Clone)]
 struct Served {
-    agent: Arc<Agent>,
+    answers: Answers,
     door: Door,
-    pages: Arc<Semaphore>,
     streams: Arc<Semaphore>,
 }
 
@@ -71,34 +68,30 @@ struct Served {
 struct Asked {
     q: String,
     kind: String,
-    page: usize,
+    page: u32,
 }
 
 /// Serves until the agent stops.
 ///
 /// # Errors
 /// When the address cannot be bound.
-pub(crate) async fn serve(address: SocketAddr, agent: Arc<Agent>) -> anyhow::Result<()> {
+pub(crate) async fn serve(
+    answers: Answers,
+    Listening { address, door, tls }: Listening,
+) -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind(address).await.with_context(|| {
         format!("cannot serve pages on {address}; change serve.dashboard or free the port")
     })?;
-    let tls = agent.context.trust.tls();
-    let door = Door::of(&agent.context.config.trust, &agent.context.config.trust.service);
     let gate = Gate::new("serve.dashboard", CONNECTIONS);
     let connections = evenkeel_net::at_address(listener, gate, Speech::Http, tls);
-    let app = routes(agent, door, address.ip().is_loopback());
+    let app = routes(answers, door, address.ip().is_loopback());
     evenkeel_net::http::serve(connections, app, std::future::pending())
         .await
         .context("the listener of pages ended")
 }
 
-fn routes(agent: Arc<Agent>, door: Door, is_near: bool) -> Router {
-    let served = Served {
-        agent,
-        door,
-        pages: Arc::new(Semaphore::new(PAGES)),
-        streams: Arc::new(Semaphore::new(STREAMS)),
-    };
+fn routes(answers: Answers, door: Door, is_near: bool) -> Router {
+    let served = Served { answers, door, streams: Arc::new(Semaphore::new(STREAMS)) };
     let home = || async { (StatusCode::SEE_OTHER, [(header::LOCATION, url::ROOT)]) };
     let app = Router::new()
         .route("/", get(home))
@@ -142,22 +135,16 @@ fn sent(headers: &HeaderMap) -> Option<Vec<u8>> {
     Some([b"Bearer ".as_slice(), password].concat())
 }
 
-/// Makes a page on a thread that may wait for the disk.
-async fn made(served: &Served, make: impl FnOnce(&Agent) -> String + Send + 'static) -> Response {
-    let Ok(turn) = Arc::clone(&served.pages).try_acquire_owned() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "too many pages at the same time; load it again\n")
-            .into_response();
-    };
-    let agent = Arc::clone(&served.agent);
-    let made = tokio::task::spawn_blocking(move || {
-        // Held until it is made, also when nobody waits for it any more.
-        let _held = turn;
-        make(&agent)
-    });
-    match made.await {
+/// Answers with a page.
+async fn made(page: impl Future<Output = Result<String, Status>>) -> Response {
+    match page.await {
         Ok(text) => ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response(),
-        Err(_) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made; see the log\n").into_response()
+        Err(error) => {
+            let code = match error.code() {
+                Code::ResourceExhausted | Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+                _ => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            (code, format!("{}\n", error.message())).into_response()
         }
     }
 }
@@ -193,29 +180,34 @@ fn now_ms() -> u64 {
 }
 
 async fn node(State(served): State<Served>, Query(asked): Query<Asked>) -> Response {
-    made(&served, move |agent| {
-        let now_ms = now_ms();
-        let body = page::nodes::one(&of_node(agent, asked.page, now_ms), now_ms);
-        framed(agent, (&agent.context.node.node, Tab::Nodes), now_ms, &body)
-    })
-    .await
+    made(served.answers.node_page(asked.page)).await
+}
+
+/// The text of the page of the node, so many pages on.
+pub(super) fn node_text(agent: &Agent, number: usize) -> String {
+    let now_ms = now_ms();
+    let body = page::nodes::one(&of_node(agent, number, now_ms), now_ms);
+    framed(agent, (&agent.context.node.node, Tab::Nodes), now_ms, &body)
 }
 
 async fn decisions(State(served): State<Served>, Query(asked): Query<Asked>) -> Response {
-    made(&served, move |agent| {
-        let of = |text: String| text.chars().take(256).collect();
-        let filter = page::decisions::Filter {
-            extent: Extent::Node,
-            kind: of(asked.kind),
-            node: String::new(),
-            text: of(asked.q),
-            page: asked.page,
-        };
-        let now_ms = now_ms();
-        let body = page::decisions::body(&newest(agent), &filter, now_ms);
-        framed(agent, ("Decisions", Tab::Decisions), now_ms, &body)
-    })
-    .await
+    let of = |text: String| text.chars().take(256).collect();
+    let filter = Filter { kind: of(asked.kind), text: of(asked.q), page: asked.page };
+    made(served.answers.decisions_page(filter)).await
+}
+
+/// The text of the page of decisions.
+pub(super) fn decisions_text(agent: &Agent, Filter { kind, text, page }: Filter) -> String {
+    let filter = page::decisions::Filter {
+        extent: Extent::Node,
+        kind,
+        node: String::new(),
+        text,
+        page: page as usize,
+    };
+    let now_ms = now_ms();
+    let body = page::decisions::body(&newest(agent), &filter, now_ms);
+    framed(agent, ("Decisions", Tab::Decisions), now_ms, &body)
 }
 
 /// A file under a name that changes with its content.
@@ -232,16 +224,17 @@ async fn asset(Path(file): Path<String>) -> Response {
 
 /// One who follows: told every two seconds that there may be something new, while ticks come.
 struct Follower {
-    ticks: broadcast::Receiver<Arc<LiveTick>>,
+    answers: Answers,
+    /// Time of the tick that was the newest.
+    seen: u64,
     _place: OwnedSemaphorePermit,
 }
 
 impl Follower {
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
         tokio::time::sleep(EVERY).await;
-        let is_new = !self.ticks.is_empty();
-        // What was missed in between is not looked at.
-        self.ticks = self.ticks.resubscribe();
+        let ticked = self.answers.ticked().await.ok()?;
+        let is_new = std::mem::replace(&mut self.seen, ticked) != ticked;
         // A comment keeps the connection and finds out that nobody is there.
         let text = if is_new { "event: news\ndata: {}\n\n" } else { ":\n\n" };
         Some((Ok(text.into()), self))
@@ -253,7 +246,8 @@ async fn live(State(served): State<Served>) -> Response {
         let why = format!("{STREAMS} pages are followed already; load the page again to see what is new\n");
         return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
     };
-    let follower = Follower { ticks: served.agent.live.subscribe(), _place: place };
+    let seen = served.answers.ticked().await.unwrap_or_default();
+    let follower = Follower { answers: served.answers, seen, _place: place };
     let kind = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     (kind, Body::from_stream(futures::stream::unfold(follower, Follower::next))).into_response()
 }

@@ -17,6 +17,7 @@ use evenkeel_proto::convert::{Identity, usage_record};
 use evenkeel_proto::v1;
 
 use super::{Agent, pressure};
+use crate::parts::status;
 use crate::report::{Past, Throttling};
 use crate::shared::{Context, LiveTick, Stats, StreamState};
 
@@ -59,6 +60,8 @@ pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
         workloads_cap: agent.node.cap().map(cap),
         overlay: config.enforce.overlay.accept.then(|| overlay(context)),
         pods: pods(agent),
+        parts_mode: config.parts.mode.as_str().to_owned(),
+        parts: status::all(config.parts.mode, &agent.parts),
     }
 }
 

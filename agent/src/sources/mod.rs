@@ -8,6 +8,7 @@ mod answers;
 pub(crate) mod cri;
 pub(crate) mod engines;
 pub(crate) mod manifests;
+pub(crate) mod reach;
 mod slices;
 pub(crate) mod systemd;
 

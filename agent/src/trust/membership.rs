@@ -18,17 +18,15 @@ use anyhow::{Context as _, bail, ensure};
 use evenkeel_enforce::shared::lock;
 use evenkeel_log::private;
 use evenkeel_model::node::NodeKey;
-use evenkeel_net::pin;
 use evenkeel_net::tls::{Certificate, certificates};
 use evenkeel_proto::bearer;
-use evenkeel_proto::line::{self, Trust};
+use evenkeel_proto::line::Trust;
 use evenkeel_proto::v1;
-use evenkeel_proto::v1::enroll_service_client::EnrollServiceClient;
 use rcgen::{CertificateParams, KeyPair};
-use tonic::transport::Channel;
 
 use super::now;
 use crate::config::Config;
+use crate::outward::Outward;
 
 /// Certificate and key, PEM.
 const PAIR: &str = "node.pem";
@@ -59,6 +57,7 @@ pub(crate) struct Membership {
     joining: Option<Joining>,
     dir: PathBuf,
     node: NodeKey,
+    outward: Outward,
     state: Mutex<State>,
     /// The recommender refused the certificate.
     refused: AtomicBool,
@@ -75,11 +74,12 @@ struct State {
 
 impl Membership {
     /// By the configuration.
-    pub(crate) fn new(config: &Config, node: &NodeKey) -> Self {
+    pub(crate) fn new(config: &Config, node: &NodeKey, outward: &Outward) -> Self {
         let membership = Self {
             joining: config.stream.joining.clone(),
             dir: config.enforce.state_dir.join("identity"),
             node: node.clone(),
+            outward: outward.clone(),
             state: Mutex::default(),
             refused: AtomicBool::new(false),
         };
@@ -156,8 +156,8 @@ impl Membership {
     ///
     /// # Errors
     /// [`NewCertificate`], when there is one.
-    pub(crate) async fn renew(&self, channel: Channel) -> anyhow::Result<()> {
-        let renewed = self.renewed(channel).await;
+    pub(crate) async fn renew(&self, address: &str, trust: &Trust) -> anyhow::Result<()> {
+        let renewed = self.renewed(address, trust).await;
         self.note(&renewed);
         match renewed {
             Ok(()) => bail!(NewCertificate),
@@ -172,12 +172,10 @@ impl Membership {
         }
     }
 
-    async fn renewed(&self, channel: Channel) -> anyhow::Result<()> {
+    async fn renewed(&self, address: &str, trust: &Trust) -> anyhow::Result<()> {
         let (key, csr) = request()?;
-        let asked = async { EnrollServiceClient::new(channel).renew(v1::RenewRequest { csr }).await };
-        let answer = tokio::time::timeout(PATIENCE, asked).await.context("no answer to Renew")?;
-        let issued = answer.map_err(told).context("the recommender gave no new certificate")?;
-        self.keep(issued.into_inner().issued, &key)
+        let answer = tokio::time::timeout(PATIENCE * 2, self.outward.renew(address, trust, csr)).await;
+        self.keep(answer.context("no answer to Renew")??, &key)
     }
 
     async fn join(&self, joining: &Joining, address: &str, trust: &Trust) -> anyhow::Result<()> {
@@ -193,14 +191,9 @@ impl Membership {
         let (key, csr) = request()?;
         let NodeKey { cluster, node } = self.node.clone();
         let asked = v1::SignRequest { csr, token, cluster, node };
-        let endpoint = line::endpoint(address, trust)?.connect_timeout(PATIENCE);
-        let signed = async {
-            let channel = endpoint.connect().await.with_context(|| format!("cannot connect to {address}"))?;
-            let answer = EnrollServiceClient::new(channel).sign(asked).await;
-            answer.map_err(told).context("the join token was not taken")
-        };
+        let signed = self.outward.sign(address, trust, asked);
         let answer = tokio::time::timeout(PATIENCE * 2, signed).await.context("no answer to Sign")??;
-        self.keep(answer.into_inner().issued, &key)?;
+        self.keep(answer, &key)?;
         tracing::info!(node = self.node.node, "the node has joined");
         Ok(())
     }
@@ -252,7 +245,7 @@ impl Membership {
         if !certificates(&path).is_ok_and(|kept| kept.iter().any(|der| is_it(der))) {
             let uri: tonic::codegen::http::Uri = address.parse().context("stream.recommender")?;
             let host = uri.host().context("stream.recommender has no host")?;
-            let found = pin::authority(host, uri.port_u16().unwrap_or(443), sha256).await;
+            let found = self.outward.authority(host, uri.port_u16().unwrap_or(443), sha256).await;
             let der = found.context("the recommender's authority was not found (stream.ca_sha256)")?;
             private::subdirectory(&self.dir).context("the authority cannot be kept")?;
             private::replace(&path, evenkeel_net::pem(&der).as_bytes(), true)
@@ -273,12 +266,6 @@ impl Membership {
             }
         }
     }
-}
-
-/// A refusal in its own words.
-fn told(status: tonic::Status) -> anyhow::Error {
-    let text = status.message().to_owned();
-    anyhow::Error::from(status).context(text)
 }
 
 /// A new key, and a request signed by it. Of what a request says the recommender reads the key alone.

@@ -17,6 +17,7 @@ use evenkeel_net::Reminder;
 use evenkeel_net::tls::Tls;
 
 use crate::config::Config;
+use crate::outward::Outward;
 use given::Given;
 use membership::Membership;
 
@@ -39,14 +40,14 @@ impl Trusts {
     ///
     /// # Errors
     /// When the certificate of the addresses cannot be served.
-    pub(crate) fn open(config: &Config, node: &NodeKey) -> anyhow::Result<Self> {
+    pub(crate) fn open(config: &Config, node: &NodeKey, outward: &Outward) -> anyhow::Result<Self> {
         let tls = config.trust.files.clone().map(Tls::open).transpose().context("cannot serve TLS")?;
         let stream = config.stream.in_the_clear.clone();
         let insecure: Vec<String> = config.trust.insecure.clone().into_iter().chain(stream).collect();
         Ok(Self {
             tls: tls.map(Arc::new),
             insecure: (!insecure.is_empty()).then(|| insecure.join("; ")),
-            membership: Membership::new(config, node),
+            membership: Membership::new(config, node, outward),
             given: config.stream.trust.cert.as_deref().map(Given::read),
             said: Mutex::default(),
         })

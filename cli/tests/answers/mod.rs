@@ -159,6 +159,23 @@ fn status() -> GetStatusResponse {
             kubelet: None,
         }),
         capabilities: vec!["CAP_KILL".into()],
+        parts_mode: "three-processes".into(),
+        parts: vec![
+            PartStatus {
+                name: "enforcing".into(),
+                pid: 70,
+                capabilities: vec!["CAP_KILL".into()],
+                no_new_privs: true,
+                seccomp: true,
+                ..PartStatus::default()
+            },
+            PartStatus {
+                name: "network".into(),
+                restarts: 2,
+                ended: "signal: 9 (SIGKILL)".into(),
+                ..PartStatus::default()
+            },
+        ],
         knobs: vec![KnobStatus {
             name: "cpu.shares".into(),
             state: "denied".into(),

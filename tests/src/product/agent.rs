@@ -51,6 +51,10 @@ impl AgentSetup {
         for (key, value) in keys {
             setup.keys.set(key, value);
         }
+        // Whole suites may be run with the agent in several processes.
+        if let Ok(mode) = std::env::var("EVENKEEL_TEST_PARTS") {
+            setup.keys.set("parts.mode", quoted(mode));
+        }
         Ok(setup)
     }
 

@@ -108,9 +108,11 @@ impl Told {
         self
     }
 
-    /// Id of its container.
+    /// Id of its container: that by which its cgroup is named, as by a real runtime, or else it follows from the pod's name.
     pub fn id(&self) -> String {
-        format!("container-{}", self.pod)
+        let last = self.cgroup.rsplit('/').next().unwrap_or_default();
+        let is_id = last.len() == 64 && last.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if is_id { last.to_string() } else { format!("container-{}", self.pod) }
     }
 
     fn sandbox_id(&self) -> String {

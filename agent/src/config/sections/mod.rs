@@ -11,6 +11,7 @@ pub(crate) mod node_memory;
 pub(crate) mod oom;
 pub(crate) mod overlay;
 pub(crate) mod own;
+pub(crate) mod parts;
 pub(crate) mod pressure;
 pub(crate) mod ring;
 pub(crate) mod starvation;

@@ -20,15 +20,12 @@ use evenkeel_enforce::allocatable;
 use evenkeel_enforce::decisions::Draft;
 use evenkeel_enforce::shared::lock;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
-use evenkeel_proto::line;
+use evenkeel_proto::line::Trust;
 use evenkeel_proto::v1;
-use evenkeel_proto::v1::ingest_service_client::IngestServiceClient;
 use evenkeel_proto::v1::stream_request::Message as Request;
 use evenkeel_proto::v1::stream_response::Message as Response;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 
 use super::backoff::Backoff;
 use super::canonical;
@@ -36,6 +33,7 @@ use super::leaders::Leaders;
 use super::outbox::Outbox;
 use super::spool::{Renewed, SpoolError};
 use crate::decisions::Decisions;
+use crate::outward::Responses;
 use crate::overlay;
 use crate::shared::{Context, StreamState};
 use crate::trust::membership::NewCertificate;
@@ -43,8 +41,6 @@ use token::Token;
 
 /// A recommender that does not answer for so long is taken for gone.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time for a connection to be made.
-const CONNECT: Duration = Duration::from_secs(5);
 /// Frames and bytes of one message at most; gRPC's usual limit is 4 MiB.
 const BATCH_FRAMES: usize = 64;
 const BATCH_BYTES: usize = 1 << 20;
@@ -70,9 +66,9 @@ pub(super) struct Client {
 
 /// One connection.
 struct Connection {
-    channel: Channel,
+    trust: Trust,
     requests: mpsc::Sender<v1::StreamRequest>,
-    responses: Streaming<v1::StreamResponse>,
+    responses: Responses,
     token: Token,
 }
 
@@ -204,25 +200,15 @@ impl Client {
     /// One connection from beginning to end; ends only in an error.
     async fn session(&self, greeted: &mut bool) -> anyhow::Result<std::convert::Infallible> {
         let configured = &self.context.config.stream.trust;
-        let trust = &self.context.trust.membership.trust(&self.address, configured).await?;
+        let trust = self.context.trust.membership.trust(&self.address, configured).await?;
         let token = Token::read(trust.token.as_deref())?;
-        let bearer = token.bearer()?;
-        let endpoint = line::endpoint(&self.address, trust)?
-            .connect_timeout(CONNECT)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(PATIENCE / 2)
-            .keep_alive_timeout(PATIENCE / 2)
-            .keep_alive_while_idle(true);
-        let channel =
-            endpoint.connect().await.with_context(|| format!("cannot connect to {}", self.address))?;
         let (requests, receiver) = mpsc::channel(4);
         let (mut epoch, mut config) = (self.next_epoch(), self.context.enforce.live.now());
         // The first Hello is in the channel before the call: the server may wait for it before it answers.
         requests.send(self.hello(epoch)).await.context("the connection ended before it began")?;
-        let mut client = IngestServiceClient::with_interceptor(channel.clone(), bearer);
-        let call = client.stream(ReceiverStream::new(receiver));
-        let responses = tokio::time::timeout(PATIENCE, call).await.context("no answer to Stream")?;
-        let mut connection = Connection { channel, requests, responses: responses?.into_inner(), token };
+        let outward = &self.context.outward;
+        let responses = outward.stream(&self.address, &trust, token.text(), receiver).await?;
+        let mut connection = Connection { trust, requests, responses, token };
         loop {
             let resumed = self.greeted(&mut connection, epoch, config).await;
             let mut delivery = resumed.map_err(|error| ended(epoch, error))?;
@@ -406,7 +392,7 @@ impl Client {
                         self.send(connection, v1::StreamRequest { message }).await?;
                     }
                 }
-                () = tokio::time::sleep(membership.due()) => membership.renew(connection.channel.clone()).await?,
+                () = tokio::time::sleep(membership.due()) => membership.renew(&self.address, &connection.trust).await?,
             }
         }
     }

@@ -9,8 +9,8 @@ use evenkeel_model::sample::Sample;
 use evenkeel_proto::frame::{Decoder, Visitor};
 use evenkeel_proto::v1::ingest_service_server::{IngestService, IngestServiceServer};
 use tokio_stream::Stream;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request as Call, Response as Answer, Status};
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::{Request as Call, Response as Answer, Status, Streaming};
 
 use super::*;
 use crate::decisions::Decisions;

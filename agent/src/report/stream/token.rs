@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use evenkeel_proto::bearer::{self, Bearer};
+use evenkeel_proto::bearer;
 use evenkeel_proto::v1;
 
 use crate::trust::now;
@@ -42,15 +42,9 @@ impl Token {
         Ok(Self { file, taken, sent: None, ends: 0, looked: Instant::now(), refused })
     }
 
-    /// What each call carries.
-    ///
-    /// # Errors
-    /// When it is no token.
-    pub(super) fn bearer(&self) -> anyhow::Result<Bearer> {
-        if self.file.is_none() {
-            return Ok(Bearer::default());
-        }
-        Bearer::of(&self.taken).context("the token cannot be sent (stream.token)")
+    /// What each call carries; empty where there is none.
+    pub(super) fn text(&self) -> &str {
+        &self.taken
     }
 
     /// When the recommender says it ends.

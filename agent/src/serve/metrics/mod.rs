@@ -15,7 +15,6 @@ mod quality;
 mod tests;
 
 use std::fmt::Display;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,10 +31,9 @@ use evenkeel_model::sample::Field;
 use evenkeel_net::{Gate, Limits, Peer, Speech, called, is_own_name};
 use tokio::sync::Semaphore;
 
-use super::door::Door;
+use super::{Agent, Answers, Door, Listening};
 use crate::pods::Pods;
-use crate::report::LatestUse;
-use crate::shared::{Context, LiveBus, LiveTick, Stats};
+use crate::shared::{LiveTick, Stats};
 use crate::trust::Trusts;
 
 use page::{Kind, Page, seconds};
@@ -54,9 +52,7 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 #[derive(Clone)]
 struct Served {
-    context: Arc<Context>,
-    live: LiveBus,
-    usage: LatestUse,
+    answers: Answers,
     door: Door,
     scrapes: Arc<Semaphore>,
 }
@@ -66,17 +62,13 @@ struct Served {
 /// # Errors
 /// When the address cannot be bound.
 pub(crate) async fn serve(
-    address: SocketAddr,
-    context: Arc<Context>,
-    live: LiveBus,
-    usage: LatestUse,
+    answers: Answers,
+    Listening { address, door, tls }: Listening,
 ) -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind(address).await.with_context(|| {
         format!("cannot serve metrics on {address}; change serve.metrics or free the port")
     })?;
-    let rules = &context.config.trust;
-    let (door, tls) = (Door::of(rules, &rules.metrics), context.trust.tls().filter(|_| rules.metrics.tls));
-    let served = Served { context, live, usage, door, scrapes: Arc::new(Semaphore::new(SCRAPES)) };
+    let served = Served { answers, door, scrapes: Arc::new(Semaphore::new(SCRAPES)) };
     let mut app = Router::new().route("/metrics", get(scrape)).with_state(served);
     if address.ip().is_loopback() {
         // Browsers of this machine get here, and no credential is asked for.
@@ -107,24 +99,35 @@ async fn scrape(State(served): State<Served>, request: Request) -> Response {
     let Ok(_turn) = served.scrapes.try_acquire() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at the same time\n").into_response();
     };
-    let interval = served.context.config.sample.interval;
-    let latest = lock(&served.usage).now(interval + LATE);
+    match served.answers.metrics().await {
+        Ok(page) => ([(header::CONTENT_TYPE, TEXT)], page).into_response(),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", error.message())).into_response(),
+    }
+}
+
+/// The whole page of an agent.
+pub(super) async fn text(agent: &Agent) -> String {
+    let context = &agent.context;
+    let interval = context.config.sample.interval;
+    let latest = lock(&agent.usage).now(interval + LATE);
     let tick = match latest {
         Some(tick) => Some(Arc::new(tick)),
         // Before the first tick, or while ticks are late: the next one, if it comes soon.
         None => {
-            let mut ticks = served.live.subscribe();
+            let mut ticks = agent.live.subscribe();
             tokio::time::timeout(interval + LATE, ticks.recv()).await.ok().and_then(Result::ok)
         }
     };
-    let context = &served.context;
     let mut page = render(&context.stats, tick.as_deref(), &context.node.node);
     let ends = context.stats.streams.all();
     let token_ends = ends.iter().filter_map(|state| state.token_ends).min();
     page.push_str(&trusted(&context.trust, token_ends));
     page.push_str(&by_api(&context.pods));
-    page.push_str(&quality::render(&lock(&served.usage).quality()));
-    ([(header::CONTENT_TYPE, TEXT)], page).into_response()
+    page.push_str(&quality::render(&lock(&agent.usage).quality()));
+    let mut others = Page::default();
+    own::parts(&mut others, &agent.parts);
+    page.push_str(&others.text);
+    page
 }
 
 /// The whole page; without a tick the containers are left out.

@@ -2,7 +2,10 @@
 
 use procfs::process::Process;
 
+use evenkeel_enforce::shared::lock;
+
 use super::page::{Kind, Page, seconds};
+use crate::parts::keeper::PartsView;
 
 /// Writes the `process_*` families; one that /proc does not tell is left out.
 pub(super) fn process(page: &mut Page) {
@@ -17,5 +20,36 @@ pub(super) fn process(page: &mut Page) {
     if let Ok(count) = own.fd_count() {
         page.family("process_open_fds", Kind::Gauge, "Descriptors the agent has open.");
         page.sample("process_open_fds", &[], count);
+    }
+}
+
+/// What the agent's other processes cost, where there are any, and how often each was started again.
+pub(super) fn parts(page: &mut Page, view: &PartsView) {
+    let parts = lock(view).clone();
+    if parts.is_empty() {
+        return;
+    }
+    let stats: Vec<_> = parts
+        .iter()
+        .filter_map(|(part, state)| {
+            let process = Process::new(i32::try_from(state.pid?).ok()?).ok()?;
+            Some((part.name(), process.stat().ok()?))
+        })
+        .collect();
+    let (cpu, memory) =
+        ("evenkeel_agent_part_cpu_seconds_total", "evenkeel_agent_part_resident_memory_bytes");
+    page.family(cpu, Kind::Counter, "CPU time that another process of the agent used since it was started.");
+    for (part, stat) in &stats {
+        let usec = (stat.utime + stat.stime) * 1_000_000 / procfs::ticks_per_second().max(1);
+        page.sample(cpu, &[("part", *part)], seconds(usec));
+    }
+    page.family(memory, Kind::Gauge, "Memory that another process of the agent has resident.");
+    for (part, stat) in &stats {
+        page.sample(memory, &[("part", *part)], stat.rss * procfs::page_size());
+    }
+    let restarts = "evenkeel_agent_part_restarts_total";
+    page.family(restarts, Kind::Counter, "How often another process of the agent was started again.");
+    for (part, state) in &parts {
+        page.sample(restarts, &[("part", part.name())], state.restarts);
     }
 }

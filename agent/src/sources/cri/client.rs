@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use evenkeel_enforce::shared::SourceProblem;
 use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::super::answers::Unanswered;
+use super::super::reach::Reach;
 use super::info::Details;
 use super::v1::runtime_service_client::RuntimeServiceClient;
 use super::v1::{self, ContainerState, PodSandboxState};
@@ -76,13 +76,13 @@ pub(super) struct Client {
 
 impl Client {
     /// Connects and asks who answers.
-    pub(super) async fn connect(socket: &Path) -> Result<Self, CriError> {
-        let path: PathBuf = socket.to_owned();
+    pub(super) async fn connect(socket: &Path, reach: &Reach) -> Result<Self, CriError> {
+        let (path, reach): (PathBuf, _) = (socket.to_owned(), reach.clone());
         // The address only fills the request's authority; the connector goes to the socket.
         let endpoint = Endpoint::from_static("http://runtime.invalid").connect_timeout(CALL_TIMEOUT);
         let connector = tower::service_fn(move |_| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            let (path, reach) = (path.clone(), reach.clone());
+            async move { reach.connect(&path).await.map(TokioIo::new) }
         });
         let channel = endpoint
             .connect_with_connector(connector)
@@ -182,8 +182,13 @@ pub(crate) enum Stopped {
 ///
 /// # Errors
 /// In the runtime's words, or why it cannot be reached.
-pub(crate) async fn stop_sandbox(socket: &Path, id: &str, within: Duration) -> Result<Stopped, String> {
-    let client = tokio::time::timeout(within, Client::connect(socket)).await;
+pub(crate) async fn stop_sandbox(
+    socket: &Path,
+    reach: &Reach,
+    id: &str,
+    within: Duration,
+) -> Result<Stopped, String> {
+    let client = tokio::time::timeout(within, Client::connect(socket, reach)).await;
     let client = client.map_err(|_| "it does not answer".to_owned())?.map_err(|error| error.to_string())?;
     let stopped = tokio::time::timeout(within, client.stop(id, within)).await;
     stopped.map_err(|_| "it does not stop the pod in time".to_owned())?

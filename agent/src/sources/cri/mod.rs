@@ -22,6 +22,7 @@ use evenkeel_model::workload::{SourceKind, Workload};
 use tokio::time::sleep_until;
 
 use super::answers::Answers;
+use super::reach::Reach;
 use super::{Terms, due};
 use crate::pods::Pods;
 use crate::shared::Rescan;
@@ -59,12 +60,15 @@ pub(crate) struct Setup {
     pub terms: Terms,
     /// What the API server says of its pods.
     pub pods: Arc<Pods>,
+    /// How it is reached.
+    pub reach: Reach,
 }
 
 /// Follows one runtime until the agent ends.
 pub(crate) async fn run(setup: Setup, updates: UpdateSender, rescan: Rescan) {
-    let Setup { socket, terms, pods } = setup;
-    let mut source = Cri { socket, terms, pods, updates, rescan, answers: Answers::default(), last: None };
+    let Setup { socket, terms, pods, reach } = setup;
+    let mut source =
+        Cri { socket, terms, pods, reach, updates, rescan, answers: Answers::default(), last: None };
     let mut pause = RECONNECT.0;
     loop {
         let error = source.follow(&mut pause).await;
@@ -79,6 +83,7 @@ struct Cri {
     socket: PathBuf,
     terms: Terms,
     pods: Arc<Pods>,
+    reach: Reach,
     updates: UpdateSender,
     rescan: Rescan,
     answers: Answers<Details>,
@@ -133,7 +138,7 @@ impl Listing {
 impl Cri {
     /// Connects and lists until something fails.
     async fn follow(&mut self, pause: &mut Duration) -> CriError {
-        let mut client = match Client::connect(&self.socket).await {
+        let mut client = match Client::connect(&self.socket, &self.reach).await {
             Ok(client) => client,
             Err(error) => return error,
         };

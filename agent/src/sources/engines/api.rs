@@ -10,9 +10,9 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, to_bytes};
 use hyper::{Request, StatusCode, client::conn::http1};
 use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
 
 use super::super::answers::Unanswered;
+use super::super::reach::Reach;
 
 /// An answer that takes longer is none. Podman starts a service for it, which takes some tenths of a second.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// Why an engine's socket is not asked at all; `None` when it can be.
-pub(super) fn unusable(socket: &Path) -> Option<String> {
+pub(crate) fn unusable(socket: &Path) -> Option<String> {
     let data = match std::fs::metadata(socket) {
         Ok(data) => data,
         Err(error) => return Some(error.to_string()),
@@ -35,12 +35,16 @@ pub(super) fn unusable(socket: &Path) -> Option<String> {
 }
 
 /// What the engine says of one container, as JSON.
-pub(super) async fn inspect(socket: PathBuf, id: String) -> Result<Bytes, Unanswered> {
-    inspect_within(TIMEOUT, &socket, &id).await
+pub(super) async fn inspect(socket: PathBuf, reach: Reach, id: String) -> Result<Bytes, Unanswered> {
+    inspect_within(TIMEOUT, (&socket, &reach), &id).await
 }
 
-async fn inspect_within(time: Duration, socket: &Path, id: &str) -> Result<Bytes, Unanswered> {
-    let answer = tokio::time::timeout(time, ask(socket, &format!("/containers/{id}/json"))).await;
+async fn inspect_within(
+    time: Duration,
+    (socket, reach): (&Path, &Reach),
+    id: &str,
+) -> Result<Bytes, Unanswered> {
+    let answer = tokio::time::timeout(time, ask(socket, reach, &format!("/containers/{id}/json"))).await;
     match answer {
         Ok(Ok((StatusCode::OK, body))) => Ok(body),
         Ok(Ok((StatusCode::NOT_FOUND, _))) => Err(Unanswered::Gone),
@@ -50,8 +54,8 @@ async fn inspect_within(time: Duration, socket: &Path, id: &str) -> Result<Bytes
     }
 }
 
-async fn ask(socket: &Path, path: &str) -> Result<(StatusCode, Bytes), String> {
-    let stream = UnixStream::connect(socket).await.map_err(|error| format!("cannot connect: {error}"))?;
+async fn ask(socket: &Path, reach: &Reach, path: &str) -> Result<(StatusCode, Bytes), String> {
+    let stream = reach.connect(socket).await.map_err(|error| format!("cannot connect: {error}"))?;
     let failed = |error: hyper::Error| format!("it does not speak HTTP: {error}");
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let request = Request::get(path).header("host", "localhost").header("connection", "close");
@@ -96,7 +100,7 @@ mod tests {
             }
             String::from_utf8_lossy(&request[..read]).into_owned()
         });
-        let answer = inspect(socket, "c1".into()).await;
+        let answer = inspect(socket, Reach::Here, "c1".into()).await;
         let request = engine.join().unwrap();
         assert!(request.starts_with("GET /containers/c1/json HTTP/1.1\r\n"), "{request}");
         answer
@@ -133,7 +137,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
         let _listener = UnixListener::bind(&socket).unwrap();
-        let answer = inspect_within(Duration::from_millis(20), &socket, "c1").await;
+        let answer = inspect_within(Duration::from_millis(20), (&socket, &Reach::Here), "c1").await;
         assert!(why(answer).contains("within 20ms"));
     }
 

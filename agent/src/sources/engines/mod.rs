@@ -5,7 +5,7 @@
 //! hangs, fails or lies costs nobody else anything. What such a container asked for is not known from its cgroup: until
 //! its engine answers, or a manifest names it (`docker://NAME`), it is sampled and never written.
 
-mod api;
+pub(crate) mod api;
 mod record;
 pub(super) mod tree;
 
@@ -20,6 +20,7 @@ use futures::future::select_all;
 use tokio::time::sleep_until;
 
 use super::answers::Answers;
+use super::reach::Reach;
 use super::{SETTLE, Terms, due};
 use crate::shared::Rescan;
 use record::Record;
@@ -42,13 +43,16 @@ pub(crate) struct Setup {
     pub terms: Terms,
     /// The hierarchies to walk: the memory controller's and, where it is another, cgroup v2's.
     pub roots: Vec<PathBuf>,
+    /// How the sockets are reached.
+    pub reach: Reach,
 }
 
 /// Follows the containers of both engines until the agent ends.
 pub(crate) async fn run(setup: Setup, updates: UpdateSender, rescan: Rescan) {
-    let Setup { sockets, terms, roots } = setup;
+    let Setup { sockets, terms, roots, reach } = setup;
+    let engine = |name, socket| Engine { name, socket, reach: reach.clone(), answers: Answers::default() };
     let engines = match sockets {
-        Some([docker, podman]) => vec![Engine::new(tree::DOCKER, docker), Engine::new(tree::PODMAN, podman)],
+        Some([docker, podman]) => vec![engine(tree::DOCKER, docker), engine(tree::PODMAN, podman)],
         None => Vec::new(),
     };
     let found = (Vec::new(), None);
@@ -60,17 +64,19 @@ pub(crate) async fn run(setup: Setup, updates: UpdateSender, rescan: Rescan) {
 struct Engine {
     name: &'static str,
     socket: PathBuf,
+    reach: Reach,
     answers: Answers<Record>,
 }
 
 impl Engine {
-    fn new(name: &'static str, socket: PathBuf) -> Self {
-        Self { name, socket, answers: Answers::default() }
+    /// Why its socket is not asked; who does not see it finds out when it asks.
+    fn unusable(&self) -> Option<String> {
+        if self.reach.is_here() { api::unusable(&self.socket) } else { None }
     }
 
     /// Why it cannot be asked about the containers that are there.
     fn trouble(&self) -> Option<SourceProblem> {
-        let why = api::unusable(&self.socket)?;
+        let why = self.unusable()?;
         let Self { name, socket, .. } = self;
         Some(SourceProblem {
             what: format!("ask {name} about its containers"),
@@ -148,14 +154,14 @@ impl Engines {
 
     fn ask(&mut self, now: Instant) {
         for engine in &mut self.engines {
-            if api::unusable(&engine.socket).is_some() {
+            if engine.unusable().is_some() {
                 continue;
             }
             for named in of(engine.name, &self.found.0) {
                 engine.answers.ask(&named.id, &self.rescan, now, || {
-                    let (socket, named) = (engine.socket.clone(), named.clone());
+                    let (socket, reach, named) = (engine.socket.clone(), engine.reach.clone(), named.clone());
                     Box::pin(async move {
-                        let answer = api::inspect(socket, named.id.clone()).await?;
+                        let answer = api::inspect(socket, reach, named.id.clone()).await?;
                         Record::read(&named, &answer).map_err(super::answers::Unanswered::Strange)
                     })
                 });
@@ -167,7 +173,7 @@ impl Engines {
     fn has_news_open(&self) -> bool {
         self.engines.iter().any(|engine| {
             let ids = of(engine.name, &self.found.0).map(|named| named.id.as_str());
-            api::unusable(&engine.socket).is_none() && engine.answers.has_news_open(ids)
+            engine.unusable().is_none() && engine.answers.has_news_open(ids)
         })
     }
 

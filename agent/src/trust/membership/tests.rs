@@ -121,7 +121,7 @@ impl Node {
         );
         let context = configured(dir, 1, &text);
         private::directory(&context.config.enforce.state_dir).unwrap();
-        let membership = Membership::new(&context.config, &context.node);
+        let membership = Membership::new(&context.config, &context.node, &Outward::default());
         Self { membership, address, token, pair: dir.join("state/identity/node.pem") }
     }
 
@@ -129,9 +129,9 @@ impl Node {
         self.membership.trust(&self.address, &Trust::default()).await
     }
 
-    async fn channel(&self) -> Channel {
+    async fn renew(&self) -> anyhow::Result<()> {
         let trust = self.trust().await.unwrap();
-        line::endpoint(&self.address, &trust).unwrap().connect().await.unwrap()
+        self.membership.renew(&self.address, &trust).await
     }
 }
 
@@ -176,16 +176,16 @@ async fn a_certificate_is_renewed_at_two_thirds_and_a_refused_one_by_a_newer_tok
     let node = Node::new(dir.path(), at, &sha256);
     fs::write(&node.token, "good").unwrap();
     lock(&fake.next).holds = (now() - 17 * HOUR, now() + 7 * HOUR);
-    let channel = node.channel().await;
+    node.trust().await.unwrap();
     assert_eq!(node.membership.due(), Duration::ZERO);
     // What cannot be taken leaves the present one in force, and is tried again later.
     lock(&fake.next).uri = "spiffe://td/evenkeel/test/n2".into();
-    node.membership.renew(channel.clone()).await.unwrap();
+    node.renew().await.unwrap();
     assert!(node.membership.trouble().unwrap().contains("n2") && node.membership.due() > AGAIN / 2);
     *lock(&fake.next) =
         Next { uri: "spiffe://td/evenkeel/test/n1".into(), holds: (now(), now() + 24 * HOUR) };
     let before = fs::read(&node.pair).unwrap();
-    let renewed = node.membership.renew(channel).await.unwrap_err();
+    let renewed = node.renew().await.unwrap_err();
     assert!(renewed.is::<NewCertificate>(), "{renewed:#}");
     assert!(fs::read(&node.pair).unwrap() != before && node.membership.due().as_secs() > 14 * HOUR);
     assert_eq!((*lock(&fake.asked), node.membership.trouble()), ((1, 2), None));
@@ -220,7 +220,7 @@ fn nodes_that_joined_together_renew_one_after_the_other() {
     config.stream.joining = Some(Joining { token: "/nonexistent/token".into(), ca_sha256: None });
     let due = |number: u32| {
         let node = NodeKey { cluster: "test".into(), node: format!("n{number}") };
-        let membership = Membership::new(&config, &node);
+        let membership = Membership::new(&config, &node, &Outward::default());
         lock(&membership.state).holds = Some((now(), now() + 24 * HOUR));
         membership.due().as_secs() / 60
     };

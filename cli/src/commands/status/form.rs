@@ -1,7 +1,7 @@
 //! The pinned form of an agent's status, and making it from the wire's.
 
 use evenkeel_proto::v1::{
-    ContainerStatus, DaemonStatus, GetStatusResponse, KnobValue, StreamStatus, WorkloadsCapStatus,
+    ContainerStatus, DaemonStatus, GetStatusResponse, KnobValue, PartStatus, StreamStatus, WorkloadsCapStatus,
 };
 use serde::Serialize;
 
@@ -19,6 +19,9 @@ pub(super) struct Status {
     pub(super) rules: String,
     pub(super) panic: bool,
     pub(super) capabilities: Vec<String>,
+    /// Processes of the agent.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) parts: Vec<Part>,
     pub(super) knobs: Vec<Knob>,
     pub(super) wake: Option<Wake>,
     pub(super) sources: Vec<Source>,
@@ -46,6 +49,22 @@ pub(super) struct Knob {
     pub(super) state: String,
     pub(super) why: Option<String>,
     pub(super) remedy: Option<String>,
+}
+
+/// A process of the agent.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Part {
+    pub(super) name: String,
+    /// Absent while there is none.
+    pub(super) pid: Option<u32>,
+    pub(super) uid: u32,
+    pub(super) capabilities: Vec<String>,
+    pub(super) no_new_privs: bool,
+    pub(super) seccomp: bool,
+    pub(super) restarts: u64,
+    /// Why it ended last.
+    pub(super) ended: Option<String>,
 }
 
 /// How soon a new process is noticed.
@@ -263,6 +282,7 @@ impl From<GetStatusResponse> for Status {
             rules: r.rules,
             panic: r.panic,
             capabilities: r.capabilities,
+            parts: r.parts.into_iter().map(Part::from).collect(),
             knobs: r
                 .knobs
                 .into_iter()
@@ -319,6 +339,21 @@ impl From<GetStatusResponse> for Status {
                 }),
             }),
             containers: r.containers.into_iter().map(Container::from).collect(),
+        }
+    }
+}
+
+impl From<PartStatus> for Part {
+    fn from(p: PartStatus) -> Self {
+        Self {
+            name: p.name,
+            pid: Some(p.pid).filter(|pid| *pid > 0),
+            uid: p.uid,
+            capabilities: p.capabilities,
+            no_new_privs: p.no_new_privs,
+            seccomp: p.seccomp,
+            restarts: p.restarts,
+            ended: some(p.ended),
         }
     }
 }

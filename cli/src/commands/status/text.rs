@@ -1,6 +1,6 @@
 //! An agent's status as people read it.
 
-use super::form::{Container, Status};
+use super::form::{Container, Part, Status};
 use crate::output::Output;
 use crate::table::{Cell, Table, clean};
 use crate::{units, wire};
@@ -19,6 +19,7 @@ pub(super) fn status(status: &Status, output: &Output) -> String {
     );
     let held = if status.capabilities.is_empty() { "none".into() } else { status.capabilities.join(", ") };
     text.push_str(&format!("capabilities: {held}\n"));
+    text.push_str(&parts_text(status));
     text.push_str(&stream_text(status));
     text.push_str(&cap_text(status));
     text.push_str(&overlay_text(status));
@@ -38,6 +39,32 @@ pub(super) fn status(status: &Status, output: &Output) -> String {
         text.push_str(&table.render(output.has_colour()));
     }
     text
+}
+
+/// The agent's processes.
+fn parts_text(status: &Status) -> String {
+    let line = |part: &Part| {
+        let held =
+            if part.capabilities.is_empty() { "none".to_owned() } else { part.capabilities.join(", ") };
+        let yes = |b: bool| if b { "yes" } else { "no" };
+        let stands = match part.pid {
+            Some(pid) => format!(
+                "pid {pid}, uid {}, capabilities {}, seccomp {}, no_new_privs {}",
+                part.uid,
+                clean(&held),
+                yes(part.seccomp),
+                yes(part.no_new_privs),
+            ),
+            None => "not there".to_owned(),
+        };
+        let ended = part.ended.as_deref().map(|why| format!(": {}", clean(why))).unwrap_or_default();
+        let again = match part.restarts {
+            0 => String::new(),
+            times => format!("; started again {times} times, last{ended}"),
+        };
+        format!("process {}: {stands}{again}\n", clean(&part.name))
+    };
+    status.parts.iter().map(line).collect()
 }
 
 fn stream_text(status: &Status) -> String {

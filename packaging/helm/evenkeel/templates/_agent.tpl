@@ -157,7 +157,7 @@ securityContext:
   capabilities:
     drop: [ALL]
     # Scores below 0, processes of other users, process events, ending what a policy ends, the kernel's log.
-    add: [SYS_RESOURCE, DAC_OVERRIDE, NET_ADMIN, KILL, SYSLOG]
+    add: [SYS_RESOURCE, DAC_OVERRIDE, NET_ADMIN, KILL, SYSLOG{{ if eq .of.Values.agent.parts "three-processes" }}, SETUID, SETGID{{ end }}]
   seccompProfile: {type: RuntimeDefault}
 volumeMounts:
   - {name: config, mountPath: /etc/evenkeel, readOnly: true}

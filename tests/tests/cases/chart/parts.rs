@@ -39,6 +39,7 @@ pub(crate) fn variants() -> Vec<Value> {
         }),
         json!({ "webhook": { "policy": true } }),
         json!({ "recommender": { "storage": { "storageClass": "fast", "keep": true, "size": "2048Mi" } } }),
+        json!({ "agent": { "parts": "three-processes" } }),
         json!({ "recommender": { "replicas": 2, "storage": { "storageClass": "fast" } }, "serviceMonitor": { "enabled": true } }),
         json!({
             "recommender": { "replicas": 2, "storage": { "kind": "emptyDir" }, "affinity": { "podAntiAffinity": {} }, "config": "[audit]\n" },

@@ -1,0 +1,107 @@
+//! The processes that the agent is made of, where the configuration asks for more than one (`parts.mode`).
+//!
+//! ```text
+//! enforcing: capabilities, files, sockets of runtimes  -- border --  network: addresses, streams
+//!     |                                                -- border --  runtime: what container runtimes and engines say
+//!     |  starts before it gives up anything
+//!     v
+//! starter: CAP_SETUID, CAP_SETGID, CAP_KILL and nothing else; makes a part anew when it ends
+//! ```
+//!
+//! Owned here: which processes there are, how they begin ([`starter`]), what each may do ([`confine`]), keeping the parts running
+//! ([`keeper`]) and giving them their work ([`served`], [`followed`]), their own lives ([`network`], [`runtime`]), and showing that the
+//! confinement holds ([`probe`]). Not owned: the format between them (`evenkeel_border`), and what is served, called or found.
+
+pub(crate) mod confine;
+pub(crate) mod followed;
+pub(crate) mod keeper;
+pub(crate) mod network;
+pub(crate) mod probe;
+pub(crate) mod runtime;
+pub(crate) mod served;
+pub(crate) mod starter;
+pub(crate) mod status;
+
+use anyhow::Context as _;
+use evenkeel_host::caps::{Feature, drop_all_except, needed};
+use nix::sys::signal::{SigSet, Signal};
+
+/// A process of the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// Writes to the kernel, samples, and keeps everything.
+    Enforcing,
+    /// Starts the others.
+    Starter,
+    /// Serves addresses and calls recommenders.
+    Network,
+    /// Talks with container runtimes and engines.
+    Runtime,
+}
+
+impl Part {
+    /// As it is called on the command line and in status.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Enforcing => "enforcing",
+            Self::Starter => "starter",
+            Self::Network => "network",
+            Self::Runtime => "runtime",
+        }
+    }
+}
+
+/// What a part is told on its command line.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Given {
+    /// User and group of the part that has the network.
+    #[arg(long, default_value_t = 65_530)]
+    pub network_uid: u32,
+    /// User and group of the part that talks with runtimes.
+    #[arg(long, default_value_t = 65_531)]
+    pub runtime_uid: u32,
+    /// Directories that the part may read besides what it always may.
+    #[arg(long, value_name = "DIR")]
+    pub readable: Vec<std::path::PathBuf>,
+}
+
+/// Is a part until it ends; with `victims` only tries what it may do.
+///
+/// # Errors
+/// When it cannot begin.
+pub(crate) fn run(
+    part: Part,
+    given: &Given,
+    logging: &starter::Logging,
+    victims: Option<&probe::Victims>,
+) -> anyhow::Result<()> {
+    if part != Part::Enforcing
+        && let Err(errno) = nix::sys::prctl::set_name(c"evenkeel-agent")
+    {
+        tracing::debug!(%errno, "ignoring: the process is named after its file");
+    }
+    match (part, victims) {
+        (Part::Starter, None) => starter::run(given, logging),
+        (Part::Network, None) => network::run(),
+        (Part::Runtime, None) => runtime::run(given),
+        (Part::Enforcing, None) => {
+            anyhow::bail!("the enforcing part is the agent itself: run it without a subcommand")
+        }
+        (_, Some(victims)) => {
+            if part == Part::Enforcing {
+                drop_all_except(&needed(Feature::ALL)).context("capabilities of the enforcing part")?;
+            }
+            confine::confine(part, &given.readable);
+            probe::run(victims)
+        }
+    }
+}
+
+/// A service manager signals every process of a service; a part ends with the enforcing one, and not before.
+fn ignore_signals() -> anyhow::Result<()> {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        set.add(signal);
+    }
+    set.thread_block().context("cannot block signals")
+}

@@ -1,0 +1,136 @@
+//! The part that has the network: it serves the addresses and calls recommenders, by order of the enforcing part, and knows nothing else.
+//!
+//! Owned here: its life, and taking orders. All that strangers send ends in this process: TLS, HTTP, protobuf, manifests of pods that are to
+//! be admitted. Not owned: what is served ([`crate::serve`]), the calls ([`crate::outward::calls`]).
+
+mod files;
+mod serve;
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use evenkeel_border::ask::Failure;
+use evenkeel_border::coded::Coded as _;
+use evenkeel_border::link::{Bounds, Channel, Link, Side};
+use evenkeel_border::order::{Authority, Call, Order, Renew, Sign};
+use evenkeel_border::told::{Answer, Told};
+use evenkeel_proto::v1;
+use prost::Message as _;
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use super::confine::confine;
+use super::{Part, ignore_signals};
+use crate::outward::calls;
+use crate::serve::answers::failure;
+
+/// What this part takes of the enforcing one: answers about some thousand containers to a few dozen people at once.
+const BOUNDS: Bounds =
+    Bounds { theirs: 64, ours: 256, message: 32 << 20, waiting: 64 << 20, packets: 0, descriptors: true };
+
+/// Lives until the enforcing part ends.
+///
+/// # Errors
+/// When it was not started by a starter, or cannot begin.
+pub(crate) fn run() -> anyhow::Result<()> {
+    confine(Part::Network, &[]);
+    ignore_signals()?;
+    let border = io::stdin().as_fd().try_clone_to_owned().context("no border on standard input")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(4)
+        .build()
+        .context("cannot start the asynchronous runtime")?;
+    let why = runtime.block_on(async move {
+        let (link, mut orders) =
+            Link::start(border, Side::Second, BOUNDS).context("no border on standard input")?;
+        while let Some(channel) = orders.recv().await {
+            tokio::spawn(taken(link.clone(), channel));
+        }
+        anyhow::Ok(link.gone().await)
+    })?;
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    tracing::debug!(why, "the network's part ends");
+    Ok(())
+}
+
+async fn taken(link: Link, channel: Channel) {
+    let Ok((message, descriptor)) = channel.receive_with().await else { return };
+    let done = match Order::of(&message) {
+        Ok(order) => obey(order, descriptor, &link, &channel).await,
+        Err(error) => Err(error.into()),
+    };
+    if let Err(error) = &done {
+        tracing::debug!(error = format!("{error:#}"), "an order ended");
+    }
+    channel.end(done.map_err(|error| told(&error))).await;
+}
+
+async fn obey(
+    order: Order,
+    descriptor: Option<OwnedFd>,
+    link: &Link,
+    channel: &Channel,
+) -> anyhow::Result<()> {
+    let answer = match order {
+        Order::Alive => return alive(channel).await,
+        Order::Serve(order) => {
+            let served = serve::run(order, descriptor, link, channel).await;
+            return served
+                .inspect_err(|error| tracing::error!(error = format!("{error:#}"), "nothing is served"));
+        }
+        Order::Stream(call) => return stream(&call, descriptor, channel).await,
+        Order::Sign(Sign { call, request }) => {
+            Answer(calls::sign(&call, descriptor, request).await?).message()
+        }
+        Order::Renew(Renew { call, csr }) => Answer(calls::renew(&call, descriptor, csr.0).await?).message(),
+        Order::Authority(Authority { host, port, sha256 }) => {
+            evenkeel_net::pin::authority(&host, port, &sha256).await?
+        }
+        Order::Follow(_) | Order::Stop(_) => anyhow::bail!("this is for the runtime's part to do"),
+    };
+    Ok(channel.send(&answer).await?)
+}
+
+/// Sends every message back.
+pub(super) async fn alive(channel: &Channel) -> anyhow::Result<()> {
+    loop {
+        let message = channel.receive().await?;
+        channel.send(&message).await?;
+    }
+}
+
+/// Hands on what both sides of a stream say, until one of them has no more to say.
+async fn stream(call: &Call, descriptor: Option<OwnedFd>, channel: &Channel) -> anyhow::Result<()> {
+    let (requests, receiver) = mpsc::channel(1);
+    let asking = async {
+        loop {
+            let message = channel.receive().await?;
+            if requests.send(v1::StreamRequest::decode(&*message)?).await.is_err() {
+                // The other direction tells why.
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let answering = async {
+        let mut responses = calls::stream(call, descriptor, receiver).await?;
+        while let Some(v1::StreamResponse { message }) = responses.message().await? {
+            channel.send(&Told(message).message()).await?;
+        }
+        Ok(())
+    };
+    tokio::select! {
+        ended = asking => ended,
+        ended = answering => ended,
+    }
+}
+
+/// The end of an order in the border's words: a recommender's refusal as it is.
+fn told(error: &anyhow::Error) -> Failure {
+    match error.chain().find_map(|cause| cause.downcast_ref::<Status>()) {
+        Some(status) => failure(status),
+        None => failure(&Status::unavailable(format!("{error:#}"))),
+    }
+}

@@ -1,0 +1,140 @@
+//! The addresses that the enforcing part orders to be served.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use evenkeel_border::coded::{Bytes, Coded as _};
+use evenkeel_border::link::{Channel, Link};
+use evenkeel_border::order::{self, Address, Changed, File, Serve};
+use evenkeel_model::resource_type::ResourceTypes;
+use evenkeel_net::tls::{Files, Tls};
+
+use super::files::Held;
+use crate::config::scalar::Definitions;
+use crate::serve::{self, Answers, Door, Listening};
+
+/// Files of certificates are looked at so often.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What is served with, which may change.
+#[derive(Default)]
+struct Kept {
+    cert: Option<Held>,
+    key: Option<Held>,
+    client_ca: Vec<Held>,
+    service_token: Option<Held>,
+    metrics_token: Option<Held>,
+}
+
+impl Kept {
+    fn of(serve: &Serve) -> anyhow::Result<Self> {
+        let token = |address: &Option<Address>| {
+            let token = address.as_ref().and_then(|address| address.token.as_ref());
+            token.map(|bytes| Held::new(&bytes.0)).transpose()
+        };
+        let mut kept = Self {
+            service_token: token(&serve.service)?,
+            metrics_token: token(&serve.metrics)?,
+            ..Self::default()
+        };
+        if kept.service_token.is_none() {
+            kept.service_token = token(&serve.dashboard)?;
+        }
+        if let Some(order::Tls { cert, key, client_ca }) = &serve.tls {
+            kept.cert = Some(Held::new(&cert.0)?);
+            kept.key = Some(Held::new(&key.0)?);
+            kept.client_ca = client_ca.iter().map(|ca| Held::new(&ca.0)).collect::<Result<_, _>>()?;
+        }
+        Ok(kept)
+    }
+
+    fn tls(&self) -> anyhow::Result<Option<Arc<Tls>>> {
+        let path = |held: &Held| held.path().to_owned();
+        let (Some(cert), Some(key)) = (&self.cert, &self.key) else { return Ok(None) };
+        let client_ca = self.client_ca.iter().map(path).collect();
+        let files = Files { cert: path(cert), key: path(key), client_ca, cluster_ca: None };
+        Ok(Some(Arc::new(Tls::open(files).context("cannot serve TLS")?)))
+    }
+
+    fn change(&self, Changed { file, now: Bytes(now) }: &Changed) {
+        let held = match file {
+            File::Cert => self.cert.as_ref(),
+            File::Key => self.key.as_ref(),
+            File::ClientCa(at) => self.client_ca.get(usize::from(*at)),
+            File::ServiceToken => self.service_token.as_ref(),
+            File::MetricsToken => self.metrics_token.as_ref(),
+        };
+        if let Some(Err(error)) = held.map(|held| held.set(now)) {
+            tracing::error!(%error, ?file, "a file that changed is not taken over");
+        }
+    }
+}
+
+/// Serves until the border ends.
+///
+/// # Errors
+/// When the order is none, or its files cannot be served with.
+pub(super) async fn run(
+    serve: Serve,
+    socket: Option<OwnedFd>,
+    link: &Link,
+    changes: &Channel,
+) -> anyhow::Result<()> {
+    let kept = Kept::of(&serve)?;
+    let tls = kept.tls()?;
+    let definitions: Definitions =
+        serde_json::from_str(&serve.types).context("definitions of resource types")?;
+    let types = ResourceTypes::with(&definitions.0).map_err(|errors| {
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        anyhow::anyhow!("definitions of resource types: {}", texts.join("; "))
+    })?;
+    let what = (Answers::There(link.clone()), Arc::new(types));
+    let certificates = !kept.client_ca.is_empty();
+    let listening = |address: &Address, token: &Option<Held>| Listening {
+        address: address.at.0,
+        door: Door::asking(token.as_ref().map(path), address.tls && certificates),
+        tls: tls.clone().filter(|_| address.tls),
+    };
+    if let Some(socket) = socket {
+        let listener = std::os::unix::net::UnixListener::from(socket);
+        tokio::spawn(logged(
+            "serve.socket",
+            serve::serve_unix(what.clone(), listener, std::future::pending()),
+        ));
+    }
+    if let Some(address) = &serve.service {
+        let at = listening(address, &kept.service_token);
+        tokio::spawn(logged("serve.address", serve::serve_tcp(what.clone(), at, std::future::pending())));
+    }
+    if let Some(address) = &serve.metrics {
+        let at = listening(address, &kept.metrics_token);
+        tokio::spawn(logged("serve.metrics", serve::metrics::serve(what.0.clone(), at)));
+    }
+    if let Some(address) = &serve.dashboard {
+        let at = listening(address, &kept.service_token);
+        tokio::spawn(logged("serve.dashboard", serve::pages::serve(what.0.clone(), at)));
+    }
+    let mut look = tokio::time::interval(LOOK);
+    loop {
+        tokio::select! {
+            changed = changes.receive() => {
+                let Ok(message) = changed else { return Ok(()) };
+                kept.change(&Changed::of(&message)?);
+            }
+            _ = look.tick() => if let Some(tls) = &tls { tls.look() },
+        }
+    }
+}
+
+fn path(held: &Held) -> PathBuf {
+    held.path().to_owned()
+}
+
+async fn logged(what: &'static str, task: impl Future<Output = anyhow::Result<()>>) {
+    if let Err(error) = task.await {
+        tracing::error!(what, error = format!("{error:#}"), "not served; everything else goes on");
+    }
+}

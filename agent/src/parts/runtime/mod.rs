@@ -1,0 +1,156 @@
+//! The part that talks with container runtimes and engines: it is handed connections to their sockets, and says what it found.
+//!
+//! Owned here: its life, and taking orders. What runtimes say ends in this process: gRPC, HTTP, JSON. Not owned: what is made of it
+//! ([`crate::sources`]).
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use evenkeel_border::coded::Coded as _;
+use evenkeel_border::found::{Found, Problem};
+use evenkeel_border::link::{Bounds, Channel, Link, Side};
+use evenkeel_border::order::{Follow, Order, Stop, Word};
+use evenkeel_enforce::shared::{SOURCE_UPDATES_CAP, SourceProblem, SourceUpdate, UpdateSender, Waker};
+use evenkeel_model::units::Bytes;
+use tokio::sync::mpsc;
+
+use super::confine::confine;
+use super::{Given, Part, ignore_signals};
+use crate::pods::Pods;
+use crate::serve::answers::failure;
+use crate::shared::Rescan;
+use crate::sources::cri::{self, Stopped};
+use crate::sources::reach::Reach;
+use crate::sources::{Terms, engines};
+
+/// What this part takes of the enforcing one: what the API server says of 4,096 pods, and connections.
+const BOUNDS: Bounds =
+    Bounds { theirs: 16, ours: 256, message: 16 << 20, waiting: 64 << 20, packets: 0, descriptors: true };
+
+/// Lives until the enforcing part ends.
+///
+/// # Errors
+/// When it was not started by a starter, or cannot begin.
+pub(crate) fn run(given: &Given) -> anyhow::Result<()> {
+    confine(Part::Runtime, &given.readable);
+    ignore_signals()?;
+    let border = io::stdin().as_fd().try_clone_to_owned().context("no border on standard input")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(2)
+        .build()
+        .context("cannot start the asynchronous runtime")?;
+    runtime.block_on(async move {
+        let (link, mut orders) =
+            Link::start(border, Side::Second, BOUNDS).context("no border on standard input")?;
+        while let Some(channel) = orders.recv().await {
+            tokio::spawn(taken(link.clone(), channel));
+        }
+        anyhow::Ok(())
+    })?;
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    Ok(())
+}
+
+async fn taken(link: Link, channel: Channel) {
+    let Ok(message) = channel.receive().await else { return };
+    let done = match Order::of(&message) {
+        Ok(Order::Alive) => super::network::alive(&channel).await,
+        Ok(Order::Follow(follow)) => followed(follow, &link, &channel).await,
+        Ok(Order::Stop(Stop { socket, id, within_ms })) => {
+            let (socket, within) = (PathBuf::from(socket), Duration::from_millis(within_ms));
+            match cri::stop_sandbox(&socket, &Reach::There(link), &id, within).await {
+                Ok(stopped) => {
+                    let is_done = matches!(stopped, Stopped::Done);
+                    channel.send(&is_done.message()).await.map_err(Into::into)
+                }
+                Err(why) => Err(anyhow::Error::msg(why)),
+            }
+        }
+        Ok(_) => Err(anyhow::anyhow!("this is for the network's part to do")),
+        Err(error) => Err(error.into()),
+    };
+    let failed = done.map_err(|error| failure(&tonic::Status::unavailable(format!("{error:#}"))));
+    channel.end(failed).await;
+}
+
+/// Follows what it is told to, and says what it finds until the border ends.
+async fn followed(follow: Follow, link: &Link, channel: &Channel) -> anyhow::Result<()> {
+    let Follow { cri, engines, roots, capacity, trusted } = follow;
+    let waker = Waker::new().context("no descriptor for a bell")?;
+    let (sender, updates) = sync_channel(SOURCE_UPDATES_CAP);
+    let (updates_of, rescan, pods) =
+        (UpdateSender { sender, waker }, Rescan::default(), Arc::new(Pods::none()));
+    let terms = Terms { capacity: Bytes::new(capacity), trusted };
+    let reach = Reach::There(link.clone());
+    for socket in cri {
+        let setup = cri::Setup {
+            socket: socket.into(),
+            terms: terms.clone(),
+            pods: Arc::clone(&pods),
+            reach: reach.clone(),
+        };
+        let (updates, rescan) = (updates_of.clone(), rescan.clone());
+        tokio::spawn(crate::panics::restarted("cri", move || {
+            cri::run(setup.clone(), updates.clone(), rescan.clone())
+        }));
+    }
+    let setup = engines::Setup {
+        sockets: engines.map(|(docker, podman)| [docker.into(), podman.into()]),
+        terms,
+        roots: roots.into_iter().map(PathBuf::from).collect(),
+        reach,
+    };
+    let bell = rescan.clone();
+    tokio::spawn(crate::panics::restarted("names", move || {
+        engines::run(setup.clone(), updates_of.clone(), bell.clone())
+    }));
+    let mut found = heard(updates)?;
+    loop {
+        tokio::select! {
+            update = found.recv() => {
+                let update = update.context("the sources ended")?;
+                channel.send(&found_of(update).message()).await?;
+            }
+            word = channel.receive() => match Word::of(&word?)? {
+                Word::Rescan(asked) => {
+                    let bell = rescan.bell();
+                    asked.iter().for_each(|id| bell.ask_about(id));
+                    bell.ring();
+                }
+                Word::Pods(told) => pods.take(told),
+            },
+        }
+    }
+}
+
+/// What sources send, from a thread that waits for it: they are the same where they send to the converge thread.
+fn heard(updates: Receiver<SourceUpdate>) -> anyhow::Result<mpsc::Receiver<SourceUpdate>> {
+    let (sender, receiver) = mpsc::channel(1);
+    let hearing = move || {
+        while let Ok(update) = updates.recv() {
+            if sender.blocking_send(update).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("found".to_owned()).spawn(hearing).context("cannot start a thread")?;
+    Ok(receiver)
+}
+
+fn found_of(update: SourceUpdate) -> Found {
+    let SourceUpdate { source, address, workloads, problems, healthy } = update;
+    let problem = |SourceProblem { what, where_, why, remedy }| Problem { what, where_, why, remedy };
+    Found {
+        source,
+        address,
+        workloads: workloads.into_iter().map(Arc::unwrap_or_clone).collect(),
+        problems: problems.into_iter().map(problem).collect(),
+        healthy,
+    }
+}

@@ -1,0 +1,259 @@
+//! The asynchronous part of the agent: sources, what is served, and keeping the other processes where there are any; until the agent stops.
+//!
+//! Owned here: starting these, and starting again those that panic. Not owned: what a task does, threads and their order ([`crate::run`]).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_border::order::Follow;
+use evenkeel_enforce::decisions::Draft;
+use evenkeel_enforce::kernel;
+use evenkeel_enforce::shared::{Heartbeat, UpdateSender};
+use evenkeel_model::decision::{DecisionKind, DecisionResult};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::config::Config;
+use crate::config::sections::parts::PartsMode;
+use crate::outward::Gate;
+use crate::parts::followed::{Followed, Known};
+use crate::parts::keeper::Heard;
+use crate::parts::served::Served;
+use crate::parts::starter::{Logging, Starter};
+use crate::parts::{Given, Part};
+use crate::shared::{Context, Rescan};
+use crate::sources::reach::Reach;
+use crate::{panics, pods, serve, sources};
+
+/// Time for open calls to end.
+const DRAIN_CALLS: Duration = Duration::from_secs(2);
+
+/// What begins the other processes, where there are any, and the ways to them.
+pub(crate) struct Apart {
+    starter: Starter,
+    /// To the network's part.
+    pub(crate) network: Gate,
+    /// To the runtime's part.
+    pub(crate) runtime: Gate,
+}
+
+impl Apart {
+    /// Must be called before capabilities are dropped and threads start.
+    ///
+    /// # Errors
+    /// When the rights for it are missing.
+    pub(crate) fn start(config: &Config, logging: &Logging) -> anyhow::Result<Self> {
+        let given = Given {
+            network_uid: config.parts.network_uid,
+            runtime_uid: config.parts.runtime_uid,
+            readable: vec![config.enforce.roots.cgroup.clone()],
+        };
+        Ok(Self {
+            starter: Starter::start(&given, logging)?,
+            network: Gate::default(),
+            runtime: Gate::default(),
+        })
+    }
+}
+
+/// The asynchronous part: sources, the service, metrics; until the agent stops.
+#[allow(clippy::too_many_arguments)]
+pub(crate) async fn serve_all(
+    agent: Arc<serve::Agent>,
+    (listener, types, apart): (std::os::unix::net::UnixListener, String, Option<Apart>),
+    updates: UpdateSender,
+    rescan: Rescan,
+    cgroup_roots: Vec<PathBuf>,
+    stopped: watch::Receiver<bool>,
+    beat: &Heartbeat,
+) {
+    start_sources(&agent.context, &updates, &rescan, &cgroup_roots, apart.is_none());
+    let kept = tokio::spawn(Arc::clone(&agent.context.pods).keep(stopped.clone()));
+    let until = |mut stopped: watch::Receiver<bool>| async move {
+        // An error means that the sender is gone, which is the end too.
+        let _ = stopped.wait_for(|stop| *stop).await;
+    };
+    let local = serve::Local::new(Arc::clone(&agent));
+    let mut serving = JoinSet::new();
+    match apart {
+        Some(apart) => {
+            let served = Served { gate: apart.network, local, socket: listener, types };
+            let followed = Followed {
+                gate: apart.runtime,
+                follow: to_follow(&agent.context, &cgroup_roots),
+                updates: updates.clone(),
+                rescan: rescan.clone(),
+                pods: Arc::clone(&agent.context.pods),
+                known: Known::default(),
+            };
+            let keeping = keep(apart.starter, (served, followed), Arc::clone(&agent), stopped.clone());
+            serving.spawn(logged("parts", keeping));
+        }
+        None => serve_here(&agent, local, listener, &stopped, &mut serving),
+    }
+    let mut every = tokio::time::interval(Duration::from_secs(1));
+    let end = until(stopped);
+    tokio::pin!(end);
+    let (mut panicked, mut looking) = (0, None::<tokio::task::JoinHandle<()>>);
+    loop {
+        tokio::select! {
+            () = &mut end => break,
+            Some(_) = serving.join_next(), if agent.context.config.parts.mode == PartsMode::ThreeProcesses => {
+                // Without what starts the parts nothing but a new start helps: the thread ends, and so does the agent.
+                break;
+            }
+            _ = every.tick() => {
+                beat.beat();
+                show_panics(&agent, &mut panicked);
+                let context = Arc::clone(&agent.context);
+                // The disk may be slow: where it is, one look waits for the one before.
+                if looking.as_ref().is_none_or(tokio::task::JoinHandle::is_finished) {
+                    looking = Some(tokio::task::spawn_blocking(move || context.trust.look()));
+                }
+            }
+        }
+    }
+    // A watching client never ends by itself.
+    let _ = tokio::time::timeout(DRAIN_CALLS, async { while serving.join_next().await.is_some() {} }).await;
+    // The disk may be slow.
+    let _ = tokio::time::timeout(DRAIN_CALLS, kept).await;
+}
+
+/// Keeps both parts running; ends with the process that starts them.
+async fn keep(
+    starter: Starter,
+    (served, followed): (Served, Followed),
+    agent: Arc<serve::Agent>,
+    stopped: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    let mut heard = Heard::of(starter)?;
+    let network = heard.take(Part::Network)?.keep(served, Arc::clone(&agent), stopped.clone());
+    let runtime = heard.take(Part::Runtime)?.keep(followed, agent, stopped);
+    tokio::try_join!(network, runtime).map(|_| ())
+}
+
+/// What the runtime's part is to follow.
+fn to_follow(context: &Context, cgroup_roots: &[PathBuf]) -> Follow {
+    let shown = |path: &PathBuf| path.display().to_string();
+    let sources = &context.config.sources;
+    Follow {
+        cri: sources.cri.iter().map(shown).collect(),
+        engines: sources.engines.as_ref().map(|[docker, podman]| (shown(docker), shown(podman))),
+        roots: cgroup_roots.iter().map(shown).collect(),
+        capacity: context.enforce.facts.memory_bytes.get(),
+        trusted: context.config.enforce.manage.trust_annotations.clone(),
+    }
+}
+
+/// Serves every address from this process.
+fn serve_here(
+    agent: &Arc<serve::Agent>,
+    local: serve::Local,
+    listener: std::os::unix::net::UnixListener,
+    stopped: &watch::Receiver<bool>,
+    serving: &mut JoinSet<()>,
+) {
+    let (config, trust) = (&agent.context.config, &agent.context.trust);
+    let until = |mut stopped: watch::Receiver<bool>| async move {
+        // An error means that the sender is gone, which is the end too.
+        let _ = stopped.wait_for(|stop| *stop).await;
+    };
+    let rules = &config.trust;
+    let at = |address, guard, tls| serve::Listening { address, door: serve::Door::of(rules, guard), tls };
+    let what = (serve::Answers::Here(local), Arc::clone(&config.types));
+    let unix = serve::serve_unix(what.clone(), listener, until(stopped.clone()));
+    serving.spawn(logged("serve.socket", unix));
+    if let Some(address) = config.serve.address {
+        let tcp =
+            serve::serve_tcp(what.clone(), at(address, &rules.service, trust.tls()), until(stopped.clone()));
+        serving.spawn(logged("serve.address", tcp));
+    }
+    // Nobody waits for the end of these.
+    if let Some(address) = config.serve.metrics {
+        let at = at(address, &rules.metrics, trust.tls().filter(|_| rules.metrics.tls));
+        tokio::spawn(logged("serve.metrics", serve::metrics::serve(what.0.clone(), at)));
+    }
+    if let Some(address) = config.serve.dashboard {
+        let at = at(address, &rules.service, trust.tls());
+        tokio::spawn(logged("serve.dashboard", serve::pages::serve(what.0, at)));
+    }
+}
+
+/// Puts panics where people look: into status and among the decisions.
+fn show_panics(agent: &serve::Agent, told: &mut u64) {
+    let count = panics::count();
+    if count == *told {
+        return;
+    }
+    *told = count;
+    if let Some(knob) = panics::shown() {
+        let reason = format!("a defect of the agent: {}", knob.why);
+        agent.board.show_knob(knob);
+        let draft = Draft::node(DecisionKind::Agent, reason).result(DecisionResult::Failed);
+        agent.decisions.record(draft, &agent.context.enforce.stats);
+    }
+}
+
+/// Starts every enabled source on the present runtime, those that talk with runtimes only where no other part does. One that panics is
+/// started again.
+pub(crate) fn start_sources(
+    context: &Context,
+    updates: &UpdateSender,
+    rescan: &Rescan,
+    cgroup_roots: &[PathBuf],
+    talks_with_runtimes: bool,
+) {
+    let config = &context.config;
+    let arrows = (updates.clone(), rescan.clone());
+    if let Some(dir) = config.sources.manifests.clone() {
+        let (given, (updates, rescan)) = ((cgroup_roots.to_vec(), Arc::clone(&config.types)), arrows.clone());
+        tokio::spawn(panics::restarted("manifests", move || {
+            sources::manifests::run(dir.clone(), given.clone(), updates.clone(), rescan.clone())
+        }));
+    }
+    let capacity = context.enforce.facts.memory_bytes;
+    let terms = sources::Terms { capacity, trusted: config.enforce.manage.trust_annotations.clone() };
+    for socket in config.sources.cri.clone().into_iter().filter(|_| talks_with_runtimes) {
+        let pods = Arc::clone(&context.pods);
+        let setup = sources::cri::Setup { socket, terms: terms.clone(), pods, reach: Reach::Here };
+        let (updates, rescan) = arrows.clone();
+        tokio::spawn(panics::restarted("cri", move || {
+            sources::cri::run(setup.clone(), updates.clone(), rescan.clone())
+        }));
+    }
+    if let Some(mut kubelet) = config.sources.kubelet.clone() {
+        if kubelet.asked.name.is_empty() {
+            kubelet.asked.name.clone_from(&context.node.node);
+        }
+        let pods = Arc::clone(&context.pods);
+        tokio::spawn(panics::restarted("kubelet", move || {
+            pods::follow_kubelet(kubelet.clone(), Arc::clone(&pods))
+        }));
+    }
+    // Without the tree units are listed all the same; only what they lack is not told.
+    let tree = kernel::open_tree(&config.enforce).ok().map(|(_, tree)| tree);
+    let (units, (updates, rescan)) = (config.sources.systemd.clone(), arrows);
+    let sender = updates.clone();
+    tokio::spawn(panics::restarted("systemd", move || {
+        sources::systemd::run(units.clone(), tree.clone(), sender.clone())
+    }));
+    if !talks_with_runtimes {
+        return;
+    }
+    let setup = sources::engines::Setup {
+        sockets: config.sources.engines.clone(),
+        terms,
+        roots: cgroup_roots.to_vec(),
+        reach: Reach::Here,
+    };
+    tokio::spawn(panics::restarted("names", move || {
+        sources::engines::run(setup.clone(), updates.clone(), rescan.clone())
+    }));
+}
+
+async fn logged(what: &'static str, task: impl Future<Output = anyhow::Result<()>>) {
+    if let Err(error) = task.await {
+        tracing::error!(what, error = format!("{error:#}"), "not served; everything else goes on");
+    }
+}

@@ -1,0 +1,186 @@
+//! Every message reads back as what was written, and no bytes do anything but be read or refused.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use evenkeel_border::ask::{Amount, Ask, Decisions, Failure, Filter};
+use evenkeel_border::coded::{Bytes, Coded, Malformed};
+use evenkeel_border::order::{Address, At, Authority, Call, Changed, File, Order, Renew, Serve, Sign, Tls};
+use evenkeel_border::packet::{HEAD, Kind, MOST_BYTES, Packet, read};
+use evenkeel_border::told::{Answer, Told};
+use evenkeel_proto::v1;
+use evenkeel_proto::v1::stream_response::Message;
+use proptest::prelude::*;
+
+fn check<T: Coded + PartialEq + Debug>(value: &T) {
+    let message = value.message();
+    assert_eq!(T::of(&message).as_ref(), Ok(value));
+    // Cut anywhere, or with something behind, it is refused.
+    for length in 0..message.len() {
+        assert!(T::of(&message[..length]).is_err(), "{value:?} cut at {length}");
+    }
+    let longer = [&message[..], b"x"].concat();
+    assert_eq!(T::of(&longer), Err(Malformed::Long(1)));
+}
+
+#[test]
+fn questions_read_back() {
+    let filter = Filter { kind: "hold".into(), text: "web ü".into(), page: 3 };
+    let decisions = Decisions {
+        from_seq: 7,
+        since_usec: u64::MAX,
+        kinds: vec!["oom-kill".into(), String::new()],
+        pod: "shop/web".into(),
+        limit: 5,
+        no_follow: true,
+    };
+    let amount = Amount { name: "memory".into(), nano: -1, is_binary: true };
+    for ask in [
+        Ask::Status,
+        Ask::Containers,
+        Ask::WatchUsage,
+        Ask::Usage(1),
+        Ask::WatchDecisions(decisions),
+        Ask::OomKills,
+        Ask::Evictions(true),
+        Ask::Fits(vec![amount.clone(), Amount { nano: i128::MAX, ..amount }]),
+        Ask::Metrics,
+        Ask::NodePage(2),
+        Ask::DecisionsPage(filter),
+        Ask::Ticked,
+    ] {
+        check(&ask);
+    }
+    check(&Failure { code: 5, message: "no".into() });
+}
+
+#[test]
+fn orders_read_back() {
+    let pem = || Bytes(b"-----BEGIN".to_vec());
+    let address = |at: &str| Address { at: At(at.parse().unwrap()), tls: true, token: Some(pem()) };
+    let serve = Serve {
+        socket: true,
+        service: Some(address("127.0.0.1:1")),
+        metrics: Some(address("[::1]:65535")),
+        dashboard: None,
+        tls: Some(Tls { cert: pem(), key: pem(), client_ca: vec![pem(), Bytes::default()] }),
+        types: "{}".into(),
+    };
+    let call = Call {
+        address: "https://r:9520".into(),
+        ca: Some(pem()),
+        pair: Some((pem(), pem())),
+        name: Some("r".into()),
+        token: "t".into(),
+        insecure: false,
+    };
+    let request =
+        v1::SignRequest { csr: vec![1, 2], token: "j".into(), cluster: "c".into(), node: "n".into() };
+    for order in [
+        Order::Alive,
+        Order::Serve(serve),
+        Order::Stream(call.clone()),
+        Order::Sign(Sign { call: call.clone(), request }),
+        Order::Renew(Renew { call, csr: Bytes(vec![9; 300]) }),
+        Order::Authority(Authority { host: "h".into(), port: 443, sha256: "ab".into() }),
+    ] {
+        check(&order);
+    }
+    for file in [File::Cert, File::Key, File::ClientCa(3), File::ServiceToken, File::MetricsToken] {
+        check(&Changed { file, now: pem() });
+    }
+}
+
+#[test]
+fn what_a_recommender_says_reads_back() {
+    let requirements = v1::Requirements {
+        requests: BTreeMap::from([("cpu".into(), "100m".into())]),
+        limits: BTreeMap::from([("memory".into(), "1Gi".into()), ("cpu".into(), "1".into())]),
+    };
+    let pod = v1::PodRequirements {
+        uid: "u".into(),
+        priority: Some(-1),
+        qos_class: 2,
+        resources: Some(requirements.clone()),
+        overhead: BTreeMap::from([("cpu".into(), "1m".into())]),
+        containers: vec![v1::ContainerRequirements {
+            name: "main".into(),
+            kind: 1,
+            resources: Some(requirements),
+        }],
+        ..v1::PodRequirements::default()
+    };
+    let entry = v1::OverlayEntry {
+        namespace: "shop".into(),
+        cpu_request_milli: Some(5),
+        ..v1::OverlayEntry::default()
+    };
+    let leading = v1::Leading { leads: true, term: 4, leader: "a".into() };
+    for message in [
+        Message::Resume(v1::Resume { epoch: 1, leading: Some(leading.clone()), ..v1::Resume::default() }),
+        Message::Ack(v1::Ack { epoch: u64::MAX, last_seq: 3 }),
+        Message::Refused(v1::Refused { epoch: 1, sequence: 2, why: "w".into(), remedy: "r".into() }),
+        Message::Overlay(v1::Overlay { entries: vec![entry], panic: true, ..v1::Overlay::default() }),
+        Message::Ping(v1::Ping {}),
+        Message::Disbelieved(v1::Disbelieved {
+            dropped: vec![v1::Dropped { reason: "beyond".into(), count: 1, remedy: String::new() }],
+        }),
+        Message::Renewed(v1::Renewed { token_ends: 1, refused: String::new() }),
+        Message::Pods(v1::NodePods {
+            run: 1,
+            changed: vec![pod],
+            gone_uids: vec!["x".into()],
+            ..v1::NodePods::default()
+        }),
+        Message::Leading(leading),
+    ] {
+        check(&Told(Some(message)));
+    }
+    check(&Told(None));
+    check(&Answer(Some(v1::Issued { certificate: "c".into(), not_after: 3, ..v1::Issued::default() })));
+    check(&Answer(None));
+}
+
+#[test]
+fn what_a_message_says_of_its_length_is_not_believed() {
+    // A list of four thousand million entries, of which none comes.
+    let claims = [&[8][..], &u32::MAX.to_le_bytes()].concat();
+    assert_eq!(Ask::of(&claims), Err(Malformed::Short));
+    // Entries beyond what a message may have, each of which is there.
+    let many: Vec<u8> = [&[5][..], &[0; 16], &2_000_000_u32.to_le_bytes(), &vec![0; 8_000_000]].concat();
+    assert_eq!(Ask::of(&many), Err(Malformed::Parts));
+    for bad in [&b"\x00"[..], b"\xff", b"\x07\x02", b"\x0b\x01\x00\x00\x00\xff"] {
+        assert!(Ask::of(bad).is_err(), "{bad:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        again::<Ask>(&bytes);
+        again::<Order>(&bytes);
+        again::<Told>(&bytes);
+        again::<Answer>(&bytes);
+        again::<Failure>(&bytes);
+        again::<Changed>(&bytes);
+        if let Ok(packet) = read(&bytes) {
+            prop_assert_eq!(packet.bytes(), bytes);
+        }
+    }
+
+    #[test]
+    fn packets_read_back(channel: u32, body in proptest::collection::vec(any::<u8>(), 0..MOST_BYTES - HEAD)) {
+        for kind in [Kind::Open, Kind::Part, Kind::Last, Kind::Credit, Kind::End] {
+            let packet = Packet { channel, kind, body: &body };
+            let bytes = packet.bytes();
+            prop_assert_eq!(read(&bytes), Ok(packet));
+        }
+    }
+}
+
+/// What is read is written and read as the same.
+fn again<T: Coded + PartialEq + Debug>(bytes: &[u8]) {
+    if let Ok(value) = T::of(bytes) {
+        assert_eq!(T::of(&value.message()).as_ref(), Ok(&value));
+    }
+}
