@@ -13,7 +13,7 @@ const PURE: [&str; 6] = ["model", "qos", "rightsizing", "capacity", "dashboard",
 const PURE_MAY_USE: [&str; 6] =
     ["maud", "serde", "serde-saphyr", "serde_json", "serde_path_to_error", "thiserror"];
 /// What each library may depend on of ours. Programs may depend on every library.
-const LIBRARIES: [(&str, &[&str]); 16] = [
+const LIBRARIES: [(&str, &[&str]); 17] = [
     ("model", &[]),
     ("log", &[]),
     ("net", &[]),
