@@ -56,7 +56,9 @@ impl Cluster {
             .set("kubernetes.kubeconfig", &format!("{:?}", kubeconfig.display().to_string()));
         let address = recommender.address();
         let site = site
-            .with(|agent| agent.runtime(runtime.socket()).recommender(&address).set("rules", "\"kubelet\""));
+            .with(|agent| agent.runtime(runtime.socket()).recommender(&address).set("rules", "\"kubelet\""))
+            // Ids are invented here.
+            .with(|agent| agent.set("parts.mode", "\"one-process\""));
         Ok(Cluster { api, recommender, runtime, site, _async: tokio })
     }
 
