@@ -109,6 +109,7 @@ pub(crate) fn config(dir: &Path) -> Config {
             freeze_max: Duration::from_millis(500),
             score: ScorePolicy::Respect,
             contended_after: 3,
+            answer_within: Duration::ZERO,
         },
         state_dir: dir.join("state"),
         features: Features { proc_connector: true, short_psi: true, v1_kill: false, kernel_log: true },

@@ -31,6 +31,9 @@ use super::valid::{Config, Sample, Serve, Sources, Stream};
 /// Shortest and longest audit period: below, audits alone load a node of a thousand containers; above, a missed
 /// event would stay unnoticed for too long.
 const AUDIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+/// How long a source has to tell of an update that a runtime made in place: a listing settles 10 ms and takes the runtime some more, or much
+/// more on a busy machine.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// A frozen container serves nobody.
 const FREEZE_MAX: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 /// Below a tenth of a second sampling costs more than it tells; a minute is the resolution of history.
@@ -242,6 +245,7 @@ fn converge(c: &mut Checker<'_>, raw: &raw::Converge) -> Converge {
         freeze_max: c.span("converge.freeze_max", raw.freeze_max.get(), FREEZE_MAX),
         score: raw.score.into(),
         contended_after: raw.contended_after,
+        answer_within: ANSWER_WITHIN,
     }
 }
 

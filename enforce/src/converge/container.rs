@@ -173,9 +173,6 @@ pub(super) struct Next {
     pub(super) ask_source: bool,
 }
 
-/// Time for a source to tell of an update made in place: a listing settles 10 ms and takes the runtime some more.
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-
 impl Container {
     /// The worst of its parts. That a knob has no effect where it is says nothing about whether it holds what is wished:
     /// it is told of the knob, not of the container.
@@ -245,8 +242,9 @@ impl Container {
         }
         // A doubted knob is asked about and looked at again soon, whether this turn found it or an earlier one.
         if self.knobs.all.iter().any(|knob| knob.state == knob::State::Doubted) {
+            let within = env.config.answer_within;
             next.ask_source = true;
-            next.again = Some(next.again.map_or(ANSWER_WITHIN, |again| again.min(ANSWER_WITHIN)));
+            next.again = Some(next.again.map_or(within, |again| again.min(within)));
         }
         self.score_turn(env, now, stats, &mut next)?;
         self.stale |= !next.drafts.is_empty() || self.state() != before;

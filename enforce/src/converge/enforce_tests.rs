@@ -93,6 +93,7 @@ impl Rig {
                 freeze_max: Duration::from_millis(20),
                 score: ScorePolicy::Respect,
                 contended_after: 3,
+                answer_within: Duration::ZERO,
             },
             rules: Rules {
                 facts,

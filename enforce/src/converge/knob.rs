@@ -4,6 +4,7 @@
 //! at when and in which order they are written ([`super::knobs`]), whether a value has its effect ([`super::effect`]).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use evenkeel_host::error::{Category, HostError};
 use evenkeel_host::knob::{Knob, Setting};
@@ -87,6 +88,8 @@ pub(super) struct KnobLoop {
     /// What the kernel made of the wish when it was written; it may round.
     kept: Option<Setting>,
     right_in_a_row: u32,
+    /// When it was found rewritten, while its source has not answered.
+    doubted: Option<Instant>,
 }
 
 impl KnobLoop {
@@ -107,6 +110,7 @@ impl KnobLoop {
             ineffective: None,
             kept: None,
             right_in_a_row: 0,
+            doubted: None,
         }
     }
 
@@ -187,6 +191,12 @@ impl KnobLoop {
                 Look::Settled(None)
             }
             State::Right => Look::Settled(self.found_rewritten(env)),
+            // An audit that comes meanwhile is no answer.
+            State::Doubted
+                if self.doubted.is_some_and(|since| since.elapsed() < env.config.answer_within) =>
+            {
+                Look::Settled(None)
+            }
             _ => Look::Differs,
         }
     }
@@ -203,6 +213,7 @@ impl KnobLoop {
         }
         // It may be an update of the wish that the source has not told yet: runtimes resize in place.
         self.state = State::Doubted;
+        self.doubted = Some(Instant::now());
         None
     }
 

@@ -21,6 +21,8 @@ pub struct Converge {
     pub score: ScorePolicy,
     /// Rewrites by somebody else after which a knob counts as contended.
     pub contended_after: u32,
+    /// How long a source has to tell of another wish, once a knob was found rewritten, until it is written again.
+    pub answer_within: Duration,
 }
 
 /// When a container whose scores are wrong is frozen for one pass.

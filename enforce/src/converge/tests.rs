@@ -1,6 +1,6 @@
 //! Tables of the converge loop against a fake kernel: respect and pin, churn, freezing, denial, contention.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use evenkeel_host::error::{Action, Category, HostError};
@@ -33,6 +33,7 @@ fn config() -> Converge {
         freeze_max: Duration::from_millis(20),
         score: ScorePolicy::Respect,
         contended_after: 3,
+        answer_within: Duration::ZERO,
     }
 }
 
@@ -379,6 +380,20 @@ impl KnobRig {
 
 fn shares(value: i64) -> Setting {
     Setting::CpuShares(CpuShares::clamped(value))
+}
+
+#[test]
+fn an_audit_before_the_source_has_answered_undoes_nothing() {
+    let mut rig = KnobRig::new();
+    rig.config.answer_within = Duration::from_secs(3600);
+    assert_eq!(rig.turn(), KnobState::Right);
+    rig.rewrite(2);
+    for _ in 0..3 {
+        assert_eq!((rig.turn(), rig.value()), (KnobState::Doubted, shares(2)));
+    }
+    // It tells of another wish, which the knob has already.
+    assert!(rig.looper.rewish(shares(2), Arc::new(Why::Controller("any".into()))));
+    assert_eq!((rig.turn(), rig.value()), (KnobState::Right, shares(2)));
 }
 
 #[test]
