@@ -13,7 +13,7 @@ use std::time::Instant;
 use evenkeel_border::ask::{Connect, Failure};
 use evenkeel_border::coded::Coded as _;
 use evenkeel_border::found::{Found, Problem};
-use evenkeel_border::link::{Bounds, Channel, Link};
+use evenkeel_border::link::{Bounds, Channel, Link, Pace};
 use evenkeel_border::order::{Follow, Order, Word};
 use evenkeel_enforce::shared::{SourceProblem, SourceUpdate, UpdateSender, lock};
 use evenkeel_model::workload::{CgroupBinding, SourceKind, Workload};
@@ -44,6 +44,10 @@ const MOST: usize = 10_000;
 const MOST_NAME: usize = 255;
 /// Shortest id: runtimes' are 64 hexadecimal digits.
 const LEAST_ID: usize = 32;
+/// Problems of one source that are told one by one: each is a decision and a line of the log, and who was taken over could make any number.
+const MOST_TOLD: usize = 8;
+/// All that is found of one source at most so often a second; what comes faster waits with the part.
+const FINDS: u32 = 10;
 /// Longest text of a problem.
 const MOST_TEXT: usize = 4 << 10;
 
@@ -151,12 +155,14 @@ impl Following {
         let (mut changes, mut generation, mut asked) = (self.pods.changes(), 0, Instant::now());
         let bell = self.rescan.clone();
         let mut rung = Box::pin(bell.notified());
+        let mut pace = Pace::new(FINDS);
         // Those that are known already; later ones when they change.
         changes.mark_changed();
         loop {
             tokio::select! {
                 found = channel.receive() => {
                     let found = Found::of(&found?)?;
+                    pace.wait().await;
                     let Some(update) = self.taken(found) else { return Ok(()) };
                     // Where the converge thread is behind, the part waits with what it finds next.
                     let mut update = update;
@@ -207,6 +213,10 @@ impl Following {
             let workload = same.unwrap_or_else(|| Arc::new(workload));
             now.insert(workload.id.clone(), workload);
         }
+        if told.len() > MOST_TOLD {
+            told.truncate(MOST_TOLD);
+            told.push(more(&address));
+        }
         let mut workloads: Vec<Arc<Workload>> = now.values().map(Arc::clone).collect();
         workloads.sort_by(|a, b| a.id.cmp(&b.id));
         known.insert((source, address.clone()), now);
@@ -244,6 +254,16 @@ fn may_be(source: SourceKind, workload: &Workload) -> Result<(), &'static str> {
 fn problem(Problem { what, where_, why, remedy }: Problem) -> SourceProblem {
     let cut = |text: String| text.chars().take(MOST_TEXT).collect();
     SourceProblem { what: cut(what), where_: cut(where_), why: cut(why), remedy: cut(remedy) }
+}
+
+/// In the place of the rest; the same whatever they are.
+fn more(address: &str) -> SourceProblem {
+    SourceProblem {
+        what: "take in more containers".to_owned(),
+        where_: address.to_owned(),
+        why: "more of what was found cannot be used than is told one by one".to_owned(),
+        remedy: "mend what is told of the others first".to_owned(),
+    }
 }
 
 fn refused(workload: &Workload, why: &str) -> SourceProblem {
@@ -348,6 +368,14 @@ mod tests {
         // What was taken in before is the same one still.
         let (one, other) = (following.taken(good()).unwrap(), following.taken(good()).unwrap());
         assert!(Arc::ptr_eq(&one.workloads[0], &other.workloads[0]));
+        // Thousands of lies are told as a few.
+        let lies = (0..MOST).map(|at| {
+            let mut lie = workload("/system.slice/sshd.service");
+            lie.id = format!("{at:064x}");
+            lie
+        });
+        let told = following.taken(found(lies.collect())).unwrap();
+        assert_eq!((told.workloads.len(), told.problems.len()), (0, MOST_TOLD + 1));
         let long = Problem { why: "x".repeat(100_000), ..Problem::default() };
         let told = following.taken(Found { problems: vec![long], ..good() }).unwrap();
         assert_eq!(told.problems[0].why.len(), MOST_TEXT);
