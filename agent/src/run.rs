@@ -52,6 +52,7 @@ use crate::parts::Part;
 use crate::parts::confine::confine;
 use crate::parts::keeper::PartsView;
 use crate::parts::starter::Logging;
+use crate::parts::units::Handed;
 use crate::pods::Pods;
 use crate::report::kept::Kept;
 use crate::shared::{Context, LIVE_TICKS_CAP, LiveBus, Rescan, Stats};
@@ -79,8 +80,8 @@ pub(crate) struct Opened {
     pub(crate) apart: Option<Apart>,
 }
 
-/// Opens everything; no thread runs yet. `written` has the configuration's values as JSON, `logging` the flags of the log for other processes
-/// of the agent: without, there are none.
+/// Opens everything; no thread runs yet. `written` has the configuration's values as JSON, `others` the flags of the log for other processes
+/// of the agent and what a service manager handed over: without, there are none.
 ///
 /// # Errors
 /// When the kernel's files are not usable, the state directory is not ours alone or another agent has it, or `strict` finds a permission
@@ -89,7 +90,7 @@ pub(crate) fn open(
     config: Config,
     written: Value,
     keeps: Keeps,
-    logging: Option<&Logging>,
+    others: Option<(&Logging, Handed)>,
 ) -> anyhow::Result<Opened> {
     let roots = Roots::new(&config.enforce.roots.proc, &config.enforce.roots.cgroup);
     let facts = node_facts(&roots).map_err(with_remedy).context("cannot learn the size of this machine")?;
@@ -122,14 +123,18 @@ pub(crate) fn open(
             "no guardian; a kill of the agent may leave a cgroup frozen"
         );
     }
-    let apart = match (logging, config.parts.mode) {
-        (Some(logging), PartsMode::ThreeProcesses) => Some(Apart::start(&config, logging)?),
+    let mut events = None;
+    let apart = match (others, config.parts.mode) {
+        (Some((logging, handed)), PartsMode::ThreeProcesses) => {
+            events = handed.events;
+            Some(Apart::start(&config, logging, handed.borders)?)
+        }
         _ => None,
     };
     let outward = apart.as_ref().map_or(Outward::Here, |apart| Outward::There(apart.network.clone()));
     let board = Arc::new(Board::default());
     show_rehearsal(&config, &board);
-    let kernel = kernel::open(&config.enforce, &board, systemd::open)?;
+    let kernel = kernel::open(&config.enforce, &board, systemd::open, events)?;
     let node = NodeKey { cluster: config.cluster.clone(), node };
     let trust = Trusts::open(&config, &node, &outward)?;
     let enforce = Arc::new(enforce::Context {
@@ -292,10 +297,11 @@ pub(crate) fn daemon(
 ) -> anyhow::Result<()> {
     // First of all: a signal that comes while it starts ends it in order as well.
     let signals = block_signals()?;
+    let handed = Handed::take()?;
     let mut socket = evenkeel_net::socket::bind(&config.serve.socket, SOCKET_MODE, "serve.socket")?;
     let _lock = machine::only_agent(&config)?;
     let types = written.get("resources").map_or_else(|| "{}".to_owned(), Value::to_string);
-    let opened = open(config, written, Keeps::State, Some(logging))?;
+    let opened = open(config, written, Keeps::State, Some((logging, handed)))?;
     if opened.apart.is_some() {
         confine(Part::Enforcing, &[]);
     }

@@ -2,10 +2,12 @@
 //!
 //! Owned here: starting these, and starting again those that panic. Not owned: what a task does, threads and their order ([`crate::run`]).
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use evenkeel_border::order::Follow;
 use evenkeel_enforce::decisions::Draft;
 use evenkeel_enforce::kernel;
@@ -18,9 +20,10 @@ use crate::config::Config;
 use crate::config::sections::parts::PartsMode;
 use crate::outward::Gate;
 use crate::parts::followed::{Followed, Known};
-use crate::parts::keeper::Heard;
+use crate::parts::keeper::{Heard, Keeper};
 use crate::parts::served::Served;
 use crate::parts::starter::{Logging, Starter};
+use crate::parts::units::Border;
 use crate::parts::{Given, Part};
 use crate::shared::{Context, Rescan};
 use crate::sources::reach::Reach;
@@ -29,9 +32,17 @@ use crate::{panics, pods, serve, sources};
 /// Time for open calls to end.
 const DRAIN_CALLS: Duration = Duration::from_secs(2);
 
+/// How the other processes begin.
+enum Begins {
+    /// One of ours starts them.
+    Starter(Starter),
+    /// A service manager does; they connect here.
+    Units { network: Border, runtime: Border },
+}
+
 /// What begins the other processes, where there are any, and the ways to them.
 pub(crate) struct Apart {
-    starter: Starter,
+    begins: Begins,
     /// To the network's part.
     pub(crate) network: Gate,
     /// To the runtime's part.
@@ -39,21 +50,36 @@ pub(crate) struct Apart {
 }
 
 impl Apart {
-    /// Must be called before capabilities are dropped and threads start.
+    /// Must be called before capabilities are dropped and threads start. Starts nothing where a service manager handed over where parts
+    /// connect.
     ///
     /// # Errors
-    /// When the rights for it are missing.
-    pub(crate) fn start(config: &Config, logging: &Logging) -> anyhow::Result<Self> {
+    /// When the rights for it are missing, or not each part can connect.
+    pub(crate) fn start(
+        config: &Config,
+        logging: &Logging,
+        mut borders: BTreeMap<Part, Border>,
+    ) -> anyhow::Result<Self> {
+        let begins = if borders.is_empty() {
+            Begins::Starter(Self::starter(config, logging)?)
+        } else {
+            let mut of = |part: Part| {
+                let lack = "the service manager handed over no socket of the part";
+                borders.remove(&part).with_context(|| format!("{lack} {}", part.name()))
+            };
+            Begins::Units { network: of(Part::Network)?, runtime: of(Part::Runtime)? }
+        };
+        Ok(Self { begins, network: Gate::default(), runtime: Gate::default() })
+    }
+
+    fn starter(config: &Config, logging: &Logging) -> anyhow::Result<Starter> {
         let given = Given {
             network_uid: config.parts.network_uid,
             runtime_uid: config.parts.runtime_uid,
             readable: vec![config.enforce.roots.cgroup.clone()],
+            border: None,
         };
-        Ok(Self {
-            starter: Starter::start(&given, logging)?,
-            network: Gate::default(),
-            runtime: Gate::default(),
-        })
+        Starter::start(&given, logging)
     }
 }
 
@@ -87,7 +113,7 @@ pub(crate) async fn serve_all(
                 pods: Arc::clone(&agent.context.pods),
                 known: Known::default(),
             };
-            let keeping = keep(apart.starter, (served, followed), Arc::clone(&agent), stopped.clone());
+            let keeping = keep(apart.begins, (served, followed), Arc::clone(&agent), stopped.clone());
             serving.spawn(logged("parts", keeping));
         }
         None => serve_here(&agent, local, listener, &stopped, &mut serving),
@@ -122,14 +148,20 @@ pub(crate) async fn serve_all(
 
 /// Keeps both parts running; ends with the process that starts them.
 async fn keep(
-    starter: Starter,
+    begins: Begins,
     (served, followed): (Served, Followed),
     agent: Arc<serve::Agent>,
     stopped: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    let mut heard = Heard::of(starter)?;
-    let network = heard.take(Part::Network)?.keep(served, Arc::clone(&agent), stopped.clone());
-    let runtime = heard.take(Part::Runtime)?.keep(followed, agent, stopped);
+    let (network, runtime) = match begins {
+        Begins::Starter(starter) => {
+            let mut heard = Heard::of(starter)?;
+            (heard.take(Part::Network)?, heard.take(Part::Runtime)?)
+        }
+        Begins::Units { network, runtime } => (Keeper::at(network)?, Keeper::at(runtime)?),
+    };
+    let network = network.keep(served, Arc::clone(&agent), stopped.clone());
+    let runtime = runtime.keep(followed, agent, stopped);
     tokio::try_join!(network, runtime).map(|_| ())
 }
 

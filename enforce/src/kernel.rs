@@ -1,6 +1,7 @@
 //! What the agent opens of the kernel at start, in the order in which it must happen: everything that needs a
 //! capability first, then the capabilities are dropped, then threads start.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -96,14 +97,23 @@ pub fn open_writer(
     })
 }
 
-/// Opens everything and drops what is not needed. Must be called before any thread starts.
+/// Opens everything and drops what is not needed. Must be called before any thread starts. `events` is a socket for process events where
+/// somebody else opened it: in the network namespace of the host, which this process may not be in.
 ///
 /// # Errors
 /// As [`open_tree`] and [`open_writer`]; with `strict`, also when a permission for an enabled feature is missing.
-pub fn open(config: &Config, board: &Board, systemd: OpenSystemd) -> anyhow::Result<Kernel> {
+pub fn open(
+    config: &Config,
+    board: &Board,
+    systemd: OpenSystemd,
+    events: Option<OwnedFd>,
+) -> anyhow::Result<Kernel> {
     let (roots, tree) = open_tree(config)?;
     let writer = open_writer(config, &roots, &tree, Way::Systemd(Purpose::Keep, systemd))?;
-    let connector = config.features.proc_connector.then(ProcConnector::open);
+    let connector = config.features.proc_connector.then(|| match events {
+        Some(socket) => ProcConnector::over(socket),
+        None => ProcConnector::open(),
+    });
     let kernel_log = open_kernel_log(config, &roots);
     let features = features(config);
     let capabilities = match drop_all_except(&needed(features.iter().copied())) {

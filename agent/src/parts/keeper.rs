@@ -6,6 +6,7 @@
 //! the spool, and clients in the backlog of the socket; while the runtime's is, what it found last stands.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use tokio::task::JoinSet;
 
 use super::Part;
 use super::starter::{Said, Starter};
+use super::units::{Border, Entrance};
 use crate::serve::Agent;
 
 /// A part shows so often that it lives, and is taken for dead after so long a silence.
@@ -108,23 +110,65 @@ impl Heard {
     /// Of one part; each is kept once.
     pub(crate) fn take(&mut self, part: Part) -> anyhow::Result<Keeper> {
         let said = self.said.remove(&part).context("a part is kept once")?;
-        Ok(Keeper { starter: Arc::clone(&self.starter), said, pid: None })
+        Ok(Keeper { way: Way::Starter { starter: Arc::clone(&self.starter), said }, pid: None })
     }
+}
+
+/// How a part begins.
+enum Way {
+    /// By order, and what is said of it.
+    Starter { starter: Arc<Starter>, said: mpsc::Receiver<Said> },
+    /// By itself: a service manager starts it, and sees to its process.
+    Unit(Entrance),
 }
 
 /// Keeps one part running.
 pub(crate) struct Keeper {
-    starter: Arc<Starter>,
-    said: mpsc::Receiver<Said>,
+    way: Way,
     /// Of the present one.
     pid: Option<u32>,
 }
 
 impl Keeper {
+    /// Of a part that connects by itself; must be called on an asynchronous runtime.
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub(crate) fn at(border: Border) -> anyhow::Result<Self> {
+        Ok(Self { way: Way::Unit(Entrance::open(border).context("no border to a part")?), pid: None })
+    }
+
+    /// The border to one that begins.
+    async fn begun(&mut self, agent: &Agent, part: Part) -> anyhow::Result<OwnedFd> {
+        self.pid = None;
+        match &self.way {
+            Way::Starter { starter, .. } => {
+                let (ours, theirs) = socket::pair().context("no border to a part")?;
+                starter.order(part, &theirs).context("the process that starts the others has ended")?;
+                Ok(ours)
+            }
+            Way::Unit(entrance) => {
+                let peer = entrance.part().await.context("no border to a part")?;
+                self.heard(agent, part, Said::Started(peer.pid));
+                Ok(peer.socket)
+            }
+        }
+    }
+
+    /// The next that is said of it.
+    async fn said(&mut self) -> anyhow::Result<Said> {
+        match &mut self.way {
+            Way::Starter { said, .. } => {
+                said.recv().await.context("the process that starts the others has ended")
+            }
+            Way::Unit(_) => std::future::pending().await,
+        }
+    }
+
     /// Keeps it running until the agent stops.
     ///
     /// # Errors
-    /// When the process that starts it has ended.
+    /// When the process that starts it has ended, or it can connect no more.
     pub(crate) async fn keep<D: Duty>(
         mut self,
         duty: D,
@@ -133,11 +177,11 @@ impl Keeper {
     ) -> anyhow::Result<()> {
         let mut wait = AGAIN.0;
         loop {
+            let ours = tokio::select! {
+                _ = stopped.wait_for(|stop| *stop) => return Ok(()),
+                begun = self.begun(&agent, D::PART) => begun?,
+            };
             let began = Instant::now();
-            let (ours, theirs) = socket::pair().context("no border to a part")?;
-            self.starter.order(D::PART, &theirs).context("the process that starts the others has ended")?;
-            drop(theirs);
-            self.pid = None;
             let (link, asks) = Link::start(ours, Side::First, D::BOUNDS).context("no border to a part")?;
             let mut tasks = JoinSet::new();
             let mut over = duty.begin(&link, asks, &mut tasks)?;
@@ -149,9 +193,8 @@ impl Keeper {
                         link.close("the agent stops");
                         return Ok(());
                     }
-                    heard = self.said.recv() => {
-                        let heard = heard.context("the process that starts the others has ended")?;
-                        if let Some(why) = self.heard(&agent, D::PART, heard) {
+                    said = self.said() => {
+                        if let Some(why) = self.heard(&agent, D::PART, said?) {
                             break (why, true);
                         }
                     }
@@ -187,10 +230,12 @@ impl Keeper {
         }
     }
 
-    /// Waits for the end of one whose border is closed, and has it killed where it does not end; its status, where it ended by itself.
+    /// Waits for the end of one whose border is closed, and has it killed where it does not end; its status, where it ended by itself. A service
+    /// manager sees to what is a unit, and takes one that hangs for dead by itself.
     async fn end(&mut self, part: Part) -> Option<String> {
+        let Way::Starter { starter, said } = &mut self.way else { return None };
         for round in 0..2 {
-            let (said, pid) = (&mut self.said, &mut self.pid);
+            let pid = &mut self.pid;
             let ended = async {
                 loop {
                     match said.recv().await {
@@ -205,7 +250,7 @@ impl Keeper {
                 return status.filter(|_| round == 0);
             }
             // Where there is no starter any more, the loop that called this finds out.
-            let _ignored = self.starter.kill(part);
+            let _ignored = starter.kill(part);
         }
         None
     }

@@ -8,7 +8,9 @@
 //! starter: CAP_SETUID, CAP_SETGID, CAP_KILL and nothing else; makes a part anew when it ends
 //! ```
 //!
-//! Owned here: which processes there are, how they begin ([`starter`]), what each may do ([`confine`]), keeping the parts running
+//! Where a service manager starts each as a unit of its own there is no starter, and parts connect to the enforcing one ([`units`]).
+//!
+//! Owned here: which processes there are, how they begin ([`starter`], [`units`]), what each may do ([`confine`]), keeping the parts running
 //! ([`keeper`]) and giving them their work ([`served`], [`followed`]), their own lives ([`network`], [`runtime`]), and showing that the
 //! confinement holds ([`probe`]). Not owned: the format between them (`evenkeel_border`), and what is served, called or found.
 
@@ -21,6 +23,7 @@ pub(crate) mod runtime;
 pub(crate) mod served;
 pub(crate) mod starter;
 pub(crate) mod status;
+pub(crate) mod units;
 
 use anyhow::Context as _;
 use evenkeel_host::caps::{Feature, drop_all_except, needed};
@@ -49,6 +52,11 @@ impl Part {
             Self::Runtime => "runtime",
         }
     }
+
+    /// Those that connect to the enforcing one where each is a unit.
+    pub(crate) const fn of_units() -> [Self; 2] {
+        [Self::Network, Self::Runtime]
+    }
 }
 
 /// What a part is told on its command line.
@@ -63,6 +71,9 @@ pub(crate) struct Given {
     /// Directories that the part may read besides what it always may.
     #[arg(long, value_name = "DIR")]
     pub readable: Vec<std::path::PathBuf>,
+    /// Socket of the enforcing part; without, the border is on standard input.
+    #[arg(long, value_name = "PATH")]
+    pub border: Option<std::path::PathBuf>,
 }
 
 /// Is a part until it ends; with `victims` only tries what it may do.
@@ -82,7 +93,7 @@ pub(crate) fn run(
     }
     match (part, victims) {
         (Part::Starter, None) => starter::run(given, logging),
-        (Part::Network, None) => network::run(),
+        (Part::Network, None) => network::run(given),
         (Part::Runtime, None) => runtime::run(given),
         (Part::Enforcing, None) => {
             anyhow::bail!("the enforcing part is the agent itself: run it without a subcommand")
@@ -97,8 +108,12 @@ pub(crate) fn run(
     }
 }
 
-/// A service manager signals every process of a service; a part ends with the enforcing one, and not before.
-fn ignore_signals() -> anyhow::Result<()> {
+/// A service manager signals every process of a service; a part ends with the enforcing one, and not before. One that is a unit of its own is
+/// ended by its own signal.
+fn ignore_signals(given: &Given) -> anyhow::Result<()> {
+    if given.border.is_some() {
+        return Ok(());
+    }
     let mut set = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         set.add(signal);

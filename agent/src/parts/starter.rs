@@ -158,7 +158,7 @@ pub(crate) fn run(given: &Given, logging: &Logging) -> anyhow::Result<()> {
     if let Err(error) = drop_all_except(&[Held::SetUid, Held::SetGid, Held::Kill]) {
         tracing::warn!(%error, "capabilities of the process that starts the others could not be dropped");
     }
-    super::ignore_signals()?;
+    super::ignore_signals(given)?;
     let socket =
         Arc::new(io::stdin().as_fd().try_clone_to_owned().context("no socket of the enforcing part")?);
     let running = Running::default();

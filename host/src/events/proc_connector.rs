@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, NetlinkAddr, bind, recvfrom, send, setsockopt, sockopt};
@@ -45,9 +46,21 @@ impl ProcConnector {
     /// on kernels without CONFIG_PROC_EVENTS. Each with its remedy.
     pub fn open() -> Result<Self, HostError> {
         let fd = connector_socket().map_err(failed)?;
-        // A wish as well: without it there is more to read.
+        // Before the first can come: what is not wanted never arrives.
         let _wish = proc_filter::wanted_only(&fd);
         bind(fd.as_raw_fd(), &NetlinkAddr::new(0, CN_IDX_PROC)).map_err(failed)?;
+        Self::over(fd)
+    }
+
+    /// The same over a socket of this family that another process opened in the initial network namespace and bound to the group of process
+    /// events, where this process is in another namespace.
+    ///
+    /// # Errors
+    /// As [`ProcConnector::open`].
+    pub fn over(fd: OwnedFd) -> Result<Self, HostError> {
+        fcntl(&fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(failed)?;
+        // A wish as well: without it there is more to read.
+        let _wish = proc_filter::wanted_only(&fd);
         // A larger buffer is a wish: without CAP_NET_ADMIN the default stays, and overruns are reported.
         let _wish = setsockopt(&fd, sockopt::RcvBufForce, &RECEIVE_BUFFER);
         let connector = Self { fd };

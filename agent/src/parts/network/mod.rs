@@ -6,8 +6,7 @@
 mod files;
 mod serve;
 
-use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -22,7 +21,8 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::confine::confine;
-use super::{Part, ignore_signals};
+use super::units::{Manager, border};
+use super::{Given, Part, ignore_signals};
 use crate::outward::calls;
 use crate::serve::answers::failure;
 
@@ -33,11 +33,12 @@ const BOUNDS: Bounds =
 /// Lives until the enforcing part ends.
 ///
 /// # Errors
-/// When it was not started by a starter, or cannot begin.
-pub(crate) fn run() -> anyhow::Result<()> {
+/// When it has no border, or cannot begin.
+pub(crate) fn run(given: &Given) -> anyhow::Result<()> {
+    // Afterwards it makes no socket of this machine any more.
+    let (border, manager) = (border(given)?, Manager::find());
     confine(Part::Network, &[]);
-    ignore_signals()?;
-    let border = io::stdin().as_fd().try_clone_to_owned().context("no border on standard input")?;
+    ignore_signals(given)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(4)
@@ -45,7 +46,12 @@ pub(crate) fn run() -> anyhow::Result<()> {
         .context("cannot start the asynchronous runtime")?;
     let why = runtime.block_on(async move {
         let (link, mut orders) =
-            Link::start(border, Side::Second, BOUNDS).context("no border on standard input")?;
+            Link::start(border, Side::Second, BOUNDS).context("the border cannot be used")?;
+        tokio::spawn(async {
+            if let Some(manager) = manager {
+                manager.told().await
+            }
+        });
         while let Some(channel) = orders.recv().await {
             tokio::spawn(taken(link.clone(), channel));
         }

@@ -3,8 +3,6 @@
 //! Owned here: its life, and taking orders. What runtimes say ends in this process: gRPC, HTTP, JSON. Not owned: what is made of it
 //! ([`crate::sources`]).
 
-use std::io;
-use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -20,6 +18,7 @@ use evenkeel_model::units::Bytes;
 use tokio::sync::mpsc;
 
 use super::confine::confine;
+use super::units::{Manager, border};
 use super::{Given, Part, ignore_signals};
 use crate::pods::Pods;
 use crate::serve::answers::failure;
@@ -35,11 +34,12 @@ const BOUNDS: Bounds =
 /// Lives until the enforcing part ends.
 ///
 /// # Errors
-/// When it was not started by a starter, or cannot begin.
+/// When it has no border, or cannot begin.
 pub(crate) fn run(given: &Given) -> anyhow::Result<()> {
+    // Afterwards it makes no socket any more.
+    let (border, manager) = (border(given)?, Manager::find());
     confine(Part::Runtime, &given.readable);
-    ignore_signals()?;
-    let border = io::stdin().as_fd().try_clone_to_owned().context("no border on standard input")?;
+    ignore_signals(given)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(2)
@@ -47,7 +47,12 @@ pub(crate) fn run(given: &Given) -> anyhow::Result<()> {
         .context("cannot start the asynchronous runtime")?;
     runtime.block_on(async move {
         let (link, mut orders) =
-            Link::start(border, Side::Second, BOUNDS).context("no border on standard input")?;
+            Link::start(border, Side::Second, BOUNDS).context("the border cannot be used")?;
+        tokio::spawn(async {
+            if let Some(manager) = manager {
+                manager.told().await
+            }
+        });
         while let Some(channel) = orders.recv().await {
             tokio::spawn(taken(link.clone(), channel));
         }

@@ -8,17 +8,28 @@ use super::{Outcome, Step};
 use crate::failure::Failure;
 
 /// The units, in the order they are stopped; the socket would start the recommender again.
-const UNITS: [&str; 3] =
-    ["evenkeel-agent.service", "evenkeel-recommender.socket", "evenkeel-recommender.service"];
+const UNITS: [&str; 4] = [
+    "evenkeel-agent.service",
+    "evenkeel-agent.target",
+    "evenkeel-recommender.socket",
+    "evenkeel-recommender.service",
+];
 /// The program that restores.
 const AGENT: &str = "evenkeel-agent";
 /// The Debian packages.
 const PACKAGES: [&str; 3] = ["evenkeel-agent", "evenkeel-recommender", "evenkeel"];
 /// What is left where no package brought it.
-const PLACES: [&str; 9] = [
+const PLACES: [&str; 16] = [
     "/usr/bin/evenkeel-agent",
     "/usr/bin/evenkeel-recommender",
     "/etc/systemd/system/evenkeel-agent.service",
+    "/etc/systemd/system/evenkeel-agent.target",
+    "/etc/systemd/system/evenkeel-agent-enforcing.service",
+    "/etc/systemd/system/evenkeel-agent-network.service",
+    "/etc/systemd/system/evenkeel-agent-runtime.service",
+    "/etc/systemd/system/evenkeel-agent-border-network.socket",
+    "/etc/systemd/system/evenkeel-agent-border-runtime.socket",
+    "/etc/systemd/system/evenkeel-agent-process-events.socket",
     "/etc/systemd/system/evenkeel-recommender.service",
     "/etc/systemd/system/evenkeel-recommender.socket",
     "/etc/evenkeel",
