@@ -14,6 +14,7 @@ tests_of!(
     an_update_in_place_is_seen,
     containers_are_kept_while_their_runtime_is_away,
     an_agent_inside_a_pod_manages_another_pod,
+    an_agent_inside_a_pod_has_its_parts_started_by_one_parent,
 );
 
 /// That of Debian 13; 1.6 has no container events.

@@ -14,6 +14,7 @@ use evenkeel_tests::{machine, require, runtime};
 const CASES: &[Case] = &[
     ("estimated classes", agent::without_a_statement_the_runtimes_record_is_turned_around),
     ("an agent in a pod", agent::an_agent_inside_a_pod_manages_another_pod),
+    ("its parts in a pod", agent::an_agent_inside_a_pod_has_its_parts_started_by_one_parent),
     ("stated classes", agent::what_a_pod_states_goes_over_what_its_runtime_was_told),
     ("update in place", agent::an_update_in_place_is_seen),
     ("runtime away", agent::containers_are_kept_while_their_runtime_is_away),

@@ -2,5 +2,12 @@
 
 #[path = "cases/parts_apart.rs"]
 mod apart;
+#[path = "cases/parts_hostile.rs"]
+mod hostile;
 #[path = "cases/parts_matrix.rs"]
 mod matrix;
+
+#[test]
+fn each_part_may_what_it_needs_and_nothing_else() -> anyhow::Result<()> {
+    matrix::each_part_may_what_it_needs_and_nothing_else()
+}

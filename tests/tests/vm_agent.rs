@@ -4,6 +4,8 @@
 mod forged;
 #[path = "cases/agent_knobs.rs"]
 mod knobs;
+#[path = "cases/parts_matrix.rs"]
+mod matrix;
 #[path = "cases/agent_node.rs"]
 mod node;
 #[path = "cases/stream_raise.rs"]
@@ -55,6 +57,7 @@ const BESIDE: &[Case] = cases![
     scores::a_changed_manifest_is_a_new_generation_and_a_vanished_cgroup_is_gone,
     knobs::what_has_no_effect_is_told_with_the_ancestor_and_the_remedy,
     knobs::an_owned_subtree_holds_the_sums_and_is_put_back,
+    matrix::each_part_may_what_it_needs_and_nothing_else,
 ];
 /// The longest, on a thread of its own.
 const LONGEST: &[Case] = cases![scores::no_live_process_is_wrong_once_converged_under_fork_churn,];

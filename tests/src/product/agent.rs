@@ -161,7 +161,17 @@ impl AgentSetup {
     ///
     /// Fails when it ends or does not answer; the text has the end of its log.
     pub fn start(&self) -> Result<Agent> {
+        self.start_with(&[])
+    }
+
+    /// The same with variables in its environment.
+    ///
+    /// # Errors
+    ///
+    /// As [`AgentSetup::start`].
+    pub fn start_with(&self, environment: &[(&str, &str)]) -> Result<Agent> {
         let program = Program::new("evenkeel-agent")?.args(&["--config"]).path(&self.config()?);
+        let program = environment.iter().fold(program, |program, (name, value)| program.env(name, value));
         let daemon = program.ready(Ready::Socket(self.socket())).start(&self.directory)?;
         let ask = AskAgent::new(&format!("unix://{}", self.socket().display()))?;
         Ok(Agent { daemon, ask, setup: self.clone() })

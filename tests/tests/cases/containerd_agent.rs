@@ -2,13 +2,14 @@
 //! guest's.
 
 use anyhow::{Context, Result};
-use evenkeel_proto::v1::{ContainerStatus, ConvergeState, GetStatusResponse, QosClass};
+use evenkeel_proto::v1::{ContainerStatus, ConvergeState, GetStatusResponse, PartStatus, QosClass};
 use evenkeel_tests::cgroups::Tier;
 use evenkeel_tests::image::Image;
 use evenkeel_tests::processes::{memory_total, score, set_score};
 use evenkeel_tests::product::{Agent, AgentSetup, AskAgent, await_score, directory};
 use evenkeel_tests::runtime::{self, ContainerSpec, Pod, PodSpec, Runtime, resources};
 use evenkeel_tests::{debian13, machine, places, require, wait};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
@@ -194,9 +195,47 @@ pub(crate) fn containers_are_kept_while_their_runtime_is_away() -> Result<()> {
     agent.stop()
 }
 
-/// As a DaemonSet would have it: own cgroup and mount namespace, the node's files below /host.
 pub(crate) fn an_agent_inside_a_pod_manages_another_pod() -> Result<()> {
     require!(runtime::impossible().is_none(), runtime::impossible().unwrap_or_default());
+    inside_a_pod("one-process", |_, _, _| Ok(()))
+}
+
+/// Its one parent starts the parts: users and capabilities as outside a container, each again when it was killed, and enforcement goes on.
+pub(crate) fn an_agent_inside_a_pod_has_its_parts_started_by_one_parent() -> Result<()> {
+    require!(runtime::impossible().is_none(), runtime::impossible().unwrap_or_default());
+    inside_a_pod("three-processes", |ask, other, log| {
+        let part = |name: &'static str, not: u32| {
+            let found = wait::until(&format!("the {name} part"), wait::PATIENCE, || {
+                // While the network's is away nobody answers.
+                let Ok(status) = ask.status() else { return Ok(None) };
+                let is =
+                    |part: &PartStatus| part.name == name && part.pid > 0 && part.pid != not && part.seccomp;
+                Ok(status.parts.into_iter().find(is))
+            });
+            found.with_context(log)
+        };
+        for (name, uid) in [("network", 65_530), ("runtime", 65_531)] {
+            let first = part(name, 0)?;
+            assert_eq!(
+                (first.uid, first.capabilities.len(), first.no_new_privs),
+                (uid, 0, true),
+                "{first:?}"
+            );
+            kill(Pid::from_raw(first.pid.try_into()?), Signal::SIGKILL)?;
+            set_score(pid(other), 0)?;
+            await_score(pid(other), 1000).with_context(log)?;
+            let second = part(name, first.pid)?;
+            assert!(second.ended.contains("signal: 9") && second.uid == uid, "{second:?}");
+        }
+        Ok(())
+    })
+}
+
+/// As a DaemonSet would have it: own cgroup and mount namespace, the node's files below /host.
+fn inside_a_pod(
+    parts: &str,
+    then: impl FnOnce(&AskAgent, &Pod, &dyn Fn() -> String) -> Result<()>,
+) -> Result<()> {
     let (containerd, directory) = (Runtime::start()?, directory()?);
     let image =
         Image::new("localhost/agent:1").program(&places::program("evenkeel-agent")?, "/bin/evenkeel-agent");
@@ -204,6 +243,7 @@ pub(crate) fn an_agent_inside_a_pod_manages_another_pod() -> Result<()> {
     let setup = AgentSetup::new(directory.path())?
         .runtime(&containerd.socket())
         .set("manage.trust_annotations", "[\"default\"]")
+        .set("parts.mode", &format!("{parts:?}"))
         .set("roots.proc", "\"/host/proc\"")
         .set("roots.cgroup", "\"/host/sys/fs/cgroup\"");
     let config = setup.config()?.display().to_string();
@@ -241,5 +281,5 @@ pub(crate) fn an_agent_inside_a_pod_manages_another_pod() -> Result<()> {
     let sampled = |id: &str| tick.iter().any(|u| u.identity.as_ref().is_some_and(|i| i.id == id));
     assert!(sampled(&pod.containers[0].id), "{tick:#?}\n{}", log());
     assert_eq!(score(pid(&own))?, 500);
-    Ok(())
+    then(&ask, &pod, &log)
 }

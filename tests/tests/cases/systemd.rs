@@ -12,21 +12,21 @@ use evenkeel_tests::{machine, places, wait};
 const AGENT: &str = "evenkeel-agent.service";
 const UNITS: &str = "/etc/systemd/system";
 const ROOT: &str = "/sys/fs/cgroup";
-const HOLD: &str = "[Service]\nExecStart=/bin/evenkeel-workload hold 16Mi\nExecReload=/bin/true\n";
+pub(crate) const HOLD: &str = "[Service]\nExecStart=/bin/evenkeel-workload hold 16Mi\nExecReload=/bin/true\n";
 /// The packaged defaults, but for what these cases are not about.
-const CONFIG: &str = "converge.audit_period = \"1s\"\ncpu.weight_conversion = \"quadratic\"\nsources.cri.enabled = false\n\
+pub(crate) const CONFIG: &str = "converge.audit_period = \"1s\"\ncpu.weight_conversion = \"quadratic\"\nsources.cri.enabled = false\n\
                       stream.recommender = \"\"\nsources.systemd.enabled = true\n";
 
-fn systemctl(arguments: &[&str]) -> Result<String> {
+pub(crate) fn systemctl(arguments: &[&str]) -> Result<String> {
     machine::run(Command::new("systemctl").args(arguments))
 }
 
 /// One property of a unit.
-fn property(unit: &str, name: &str) -> Result<String> {
+pub(crate) fn property(unit: &str, name: &str) -> Result<String> {
     Ok(systemctl(&["show", "--value", "-p", name, unit])?.trim().to_owned())
 }
 
-fn write(path: impl AsRef<Path>, text: &str) -> Result<()> {
+pub(crate) fn write(path: impl AsRef<Path>, text: &str) -> Result<()> {
     let path = path.as_ref();
     if let Some(above) = path.parent() {
         std::fs::create_dir_all(above).with_context(|| format!("cannot make {}", above.display()))?;
@@ -34,7 +34,7 @@ fn write(path: impl AsRef<Path>, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn unit_file(name: &str, text: &str) -> Result<()> {
+pub(crate) fn unit_file(name: &str, text: &str) -> Result<()> {
     write(Path::new(UNITS).join(name), text)
 }
 
@@ -48,7 +48,7 @@ fn knob(unit: &str, file: &str) -> Result<Option<String>> {
     }
 }
 
-fn directory(unit: &str) -> Result<PathBuf> {
+pub(crate) fn directory(unit: &str) -> Result<PathBuf> {
     let cgroup = property(unit, "ControlGroup")?;
     ensure!(!cgroup.is_empty(), "{unit} has no cgroup");
     Ok(Path::new(ROOT).join(cgroup.trim_start_matches('/')))
@@ -63,7 +63,7 @@ fn scores(unit: &str) -> Result<Vec<i32>> {
         .collect()
 }
 
-fn ask() -> Result<AskAgent> {
+pub(crate) fn ask() -> Result<AskAgent> {
     AskAgent::new("unix:///run/evenkeel/agent.sock")
 }
 
