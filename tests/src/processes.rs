@@ -35,6 +35,29 @@ pub fn memory_of(pid: Pid, field: &str) -> Result<u64> {
     bytes_in(Path::new(&format!("/proc/{pid}/status")), field)
 }
 
+/// Bytes of memory of a process, of what it shares its part alone (`Pss` of /proc/PID/smaps_rollup).
+///
+/// # Errors
+///
+/// Fails when it is gone or not ours to look at.
+pub fn proportional_memory(pid: Pid) -> Result<u64> {
+    bytes_in(Path::new(&format!("/proc/{pid}/smaps_rollup")), "Pss")
+}
+
+/// Live processes of a process group, in the order of their numbers.
+///
+/// # Errors
+///
+/// Fails when /proc cannot be listed.
+pub fn of_group(leader: Pid) -> Result<Vec<Pid>> {
+    let all = procfs::process::all_processes().context("cannot list processes")?;
+    let stats = all.flatten().filter_map(|process| process.stat().ok());
+    let of_group = stats.filter(|stat| stat.pgrp == leader.as_raw() && stat.state != 'Z');
+    let mut found: Vec<Pid> = of_group.map(|stat| Pid::from_raw(stat.pid)).collect();
+    found.sort();
+    Ok(found)
+}
+
 /// A line `FIELD:  NUMBER kB` of a file, in bytes.
 fn bytes_in(file: &Path, field: &str) -> Result<u64> {
     let shown = file.display();

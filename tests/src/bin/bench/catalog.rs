@@ -15,7 +15,7 @@ pub(crate) struct Bench {
     run: fn(&Run) -> anyhow::Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 29] = [
+const BENCHES: [Bench; 30] = [
     Bench {
         figures: &[
             ("sample/sampler-vs-pread", "CPU time of the sampler against bare preads of the same files"),
@@ -52,6 +52,13 @@ const BENCHES: [Bench; 29] = [
             "the agent's CPU for 1,000 containers while others fork all the time",
         )],
         run: sample::agent::storm,
+    },
+    Bench {
+        figures: &[
+            ("sample/agent-parts-pss", "memory of all processes of an agent in three, for 1,000 containers"),
+            ("sample/agent-parts-cpu", "their CPU"),
+        ],
+        run: sample::parts::run,
     },
     Bench {
         figures: &[

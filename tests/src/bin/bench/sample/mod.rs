@@ -2,4 +2,5 @@
 
 pub(crate) mod agent;
 pub(crate) mod counting;
+pub(crate) mod parts;
 pub(crate) mod sampler;
