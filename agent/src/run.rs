@@ -23,7 +23,7 @@ use evenkeel_enforce::oom::evictions::Evictions;
 use evenkeel_enforce::oom::{self, HintSender, OomWatcher};
 use evenkeel_enforce::overlay::Overlays;
 use evenkeel_enforce::shared::{Heartbeat, SOURCE_UPDATES_CAP, Stop, TRACK_CHANGES_CAP, UpdateSender, Waker};
-use evenkeel_enforce::systemd::Purpose;
+use evenkeel_enforce::systemd::{Purpose, bus};
 use evenkeel_enforce::transients::Transients;
 use evenkeel_enforce::usage::Usage;
 use evenkeel_enforce::{evict, guardian, pressure, shared as enforce};
@@ -58,7 +58,7 @@ use crate::shared::{Context, LIVE_TICKS_CAP, LiveBus, Rescan, Stats};
 use crate::tasks::{Apart, serve_all};
 use crate::trust::Trusts;
 
-use crate::{allocator, machine, report, sample, serve, systemd};
+use crate::{allocator, machine, report, sample, serve};
 
 /// Mode of the agent's socket: root, and whoever is given its group.
 const SOCKET_MODE: u32 = 0o660;
@@ -129,7 +129,7 @@ pub(crate) fn open(
     let outward = apart.as_ref().map_or(Outward::Here, |apart| Outward::There(apart.network.clone()));
     let board = Arc::new(Board::default());
     show_rehearsal(&config, &board);
-    let kernel = kernel::open(&config.enforce, &board, systemd::open)?;
+    let kernel = kernel::open(&config.enforce, &board, bus::open)?;
     let node = NodeKey { cluster: config.cluster.clone(), node };
     let trust = Trusts::open(&config, &node, &outward)?;
     let enforce = Arc::new(enforce::Context {

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use evenkeel_enforce::shared::{SourceProblem, SourceUpdate, UpdateSender, lock};
+use evenkeel_enforce::systemd::bus::BusError;
 use evenkeel_enforce::systemd::is_booted;
 use evenkeel_enforce::systemd::names::{Standing, standing};
 use evenkeel_host::cgroup::CgroupTree;
@@ -23,7 +24,7 @@ use tokio::sync::Notify;
 
 use self::section::Statement;
 use crate::config::sections::systemd::{Enabled, Units};
-use crate::systemd::bus::{BusError, Change, Listed, Manager};
+use crate::systemd::bus::{Change, Listed, Manager};
 
 /// How the source is named in `status`.
 const ADDRESS: &str = "org.freedesktop.systemd1";
