@@ -49,7 +49,7 @@ use crate::config::{Config, ConfigError, Reload};
 use crate::decisions::Decisions;
 use crate::outward::{Gate, Outward};
 use crate::parts::Part;
-use crate::parts::confine::confine;
+use crate::parts::confine::{confine, landlock_lacks};
 use crate::parts::keeper::PartsView;
 use crate::parts::starter::Logging;
 use crate::pods::Pods;
@@ -194,6 +194,14 @@ fn show_rehearsal(config: &Config, board: &Board) {
     board.show_knob(NodeKnob { name: "mode", state: "off", why: why.into(), remedy: remedy.into() });
 }
 
+/// Says where the kernel keeps files and processes from the parts by their users and filters alone.
+fn show_landlock(board: &Board) {
+    if let Some(why) = landlock_lacks() {
+        let remedy = "use a kernel of 5.13 or later that starts with landlock among its lsm=";
+        board.show_knob(NodeKnob { name: "landlock", state: "off", why, remedy: remedy.into() });
+    }
+}
+
 /// The state directory is ours alone, or it is refused; one that cannot be had at all is done without.
 fn make_state_dir(config: &Config) -> anyhow::Result<()> {
     match private::directory(&config.enforce.state_dir) {
@@ -296,8 +304,9 @@ pub(crate) fn daemon(
     let _lock = machine::only_agent(&config)?;
     let types = written.get("resources").map_or_else(|| "{}".to_owned(), Value::to_string);
     let opened = open(config, written, Keeps::State, Some(logging))?;
-    if opened.apart.is_some() {
-        confine(Part::Enforcing, &[]);
+    if let Some(apart) = &opened.apart {
+        confine(Part::Enforcing, apart.given())?;
+        show_landlock(&opened.board);
     }
     let context = Arc::clone(&opened.context);
     let stats = &*context.enforce.stats;

@@ -84,7 +84,7 @@ impl Heard {
     /// When the thread cannot be made.
     pub(crate) fn of(starter: Starter) -> anyhow::Result<Self> {
         let (starter, mut senders, mut said) = (Arc::new(starter), BTreeMap::new(), BTreeMap::new());
-        for part in [Part::Network, Part::Runtime] {
+        for part in Part::STARTED {
             let (sender, receiver) = mpsc::channel(8);
             senders.insert(part, sender);
             said.insert(part, receiver);

@@ -3,20 +3,24 @@
 //! ```text
 //! enforcing: capabilities, files, sockets of runtimes  -- border --  network: addresses, streams
 //!     |                                                -- border --  runtime: what container runtimes and engines say
+//!     |                                                -- border --  reader: manifests, where there may be any
 //!     |  starts before it gives up anything
 //!     v
 //! starter: CAP_SETUID, CAP_SETGID, CAP_KILL and nothing else; makes a part anew when it ends
 //! ```
 //!
 //! Owned here: which processes there are, how they begin ([`starter`]), what each may do ([`confine`]), keeping the parts running
-//! ([`keeper`]) and giving them their work ([`served`], [`followed`]), their own lives ([`network`], [`runtime`]), and showing that the
+//! ([`keeper`]) and giving them their work ([`served`], [`followed`], [`read`]), their own lives ([`network`], [`runtime`], [`reader`]), and showing that the
 //! confinement holds ([`probe`]). Not owned: the format between them (`evenkeel_border`), and what is served, called or found.
 
 pub(crate) mod confine;
 pub(crate) mod followed;
 pub(crate) mod keeper;
+mod life;
 pub(crate) mod network;
 pub(crate) mod probe;
+pub(crate) mod read;
+pub(crate) mod reader;
 pub(crate) mod runtime;
 pub(crate) mod served;
 pub(crate) mod starter;
@@ -37,6 +41,8 @@ pub(crate) enum Part {
     Network,
     /// Talks with container runtimes and engines.
     Runtime,
+    /// Reads manifests.
+    Reader,
 }
 
 impl Part {
@@ -47,8 +53,17 @@ impl Part {
             Self::Starter => "starter",
             Self::Network => "network",
             Self::Runtime => "runtime",
+            Self::Reader => "reader",
         }
     }
+
+    /// Whether it has no capability, and a user of its own.
+    pub(crate) fn is_without_rights(self) -> bool {
+        Self::STARTED.contains(&self)
+    }
+
+    /// Those without rights, which the starter starts.
+    pub(crate) const STARTED: [Self; 3] = [Self::Network, Self::Runtime, Self::Reader];
 }
 
 /// What a part is told on its command line.
@@ -60,9 +75,15 @@ pub(crate) struct Given {
     /// User and group of the part that talks with runtimes.
     #[arg(long, default_value_t = 65_531)]
     pub runtime_uid: u32,
+    /// User and group of the part that reads manifests.
+    #[arg(long, default_value_t = 65_532)]
+    pub reader_uid: u32,
     /// Directories that the part may read besides what it always may.
     #[arg(long, value_name = "DIR")]
     pub readable: Vec<std::path::PathBuf>,
+    /// The part runs also where the kernel filters no calls.
+    #[arg(long)]
+    pub allow_unconfined: bool,
 }
 
 /// Is a part until it ends; with `victims` only tries what it may do.
@@ -82,8 +103,9 @@ pub(crate) fn run(
     }
     match (part, victims) {
         (Part::Starter, None) => starter::run(given, logging),
-        (Part::Network, None) => network::run(),
+        (Part::Network, None) => network::run(given),
         (Part::Runtime, None) => runtime::run(given),
+        (Part::Reader, None) => reader::run(given),
         (Part::Enforcing, None) => {
             anyhow::bail!("the enforcing part is the agent itself: run it without a subcommand")
         }
@@ -91,7 +113,7 @@ pub(crate) fn run(
             if part == Part::Enforcing {
                 drop_all_except(&needed(Feature::ALL)).context("capabilities of the enforcing part")?;
             }
-            confine::confine(part, &given.readable);
+            confine::confine(part, given)?;
             probe::run(victims)
         }
     }
