@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_border::order::Follow;
+use evenkeel_border::order::{Follow, Units};
 use evenkeel_enforce::decisions::Draft;
 use evenkeel_enforce::kernel;
 use evenkeel_enforce::shared::{Heartbeat, UpdateSender};
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::config::Config;
-use crate::config::sections::parts::PartsMode;
+use crate::config::sections::{self, parts::PartsMode};
 use crate::outward::Gate;
 use crate::parts::followed::{Followed, Known};
 use crate::parts::keeper::Heard;
@@ -26,6 +26,7 @@ use crate::parts::{Given, Part};
 use crate::shared::{Context, Rescan};
 use crate::sources::manifests::Parser;
 use crate::sources::reach::Reach;
+use crate::sources::systemd::is_wanted;
 use crate::{panics, pods, serve, sources};
 
 /// Time for open calls to end.
@@ -61,7 +62,8 @@ impl Apart {
             given,
             network: Gate::default(),
             runtime: Gate::default(),
-            reader: config.sources.manifests.is_some().then(Gate::default),
+            reader: (config.sources.manifests.is_some() || is_wanted(&config.sources.systemd))
+                .then(Gate::default),
         })
     }
 
@@ -85,6 +87,7 @@ pub(crate) async fn serve_all(
     let others = apart.as_ref().map_or_else(Others::default, |apart| Others {
         runtimes: true,
         manifests: apart.reader.clone().map(|gate| Parser::There(gate, types.clone().into())),
+        units: true,
     });
     start_sources(&agent.context, (&updates, &rescan), &cgroup_roots, others);
     let kept = tokio::spawn(Arc::clone(&agent.context.pods).keep(stopped.clone()));
@@ -106,8 +109,9 @@ pub(crate) async fn serve_all(
                 cgroups: agent.context.config.parts.runtime_cgroups.clone().into(),
                 known: Known::default(),
             };
-            let reading = apart.reader.map(|gate| Reading { gate });
-            let duties = (served, followed, reading);
+            let units = &agent.context.config.sources.systemd;
+            let units = is_wanted(units).then(|| (to_list(units), updates.clone()));
+            let duties = (served, followed, apart.reader.map(|gate| (gate, units)));
             let keeping = keep(apart.starter, duties, Arc::clone(&agent), stopped.clone());
             serving.spawn(logged("parts", keeping));
         }
@@ -144,21 +148,30 @@ pub(crate) async fn serve_all(
 /// Keeps all parts running; ends with the process that starts them.
 async fn keep(
     starter: Starter,
-    (served, followed, reading): (Served, Followed, Option<Reading>),
+    (served, followed, reading): (Served, Followed, Option<(Gate, Option<(Units, UpdateSender)>)>),
     agent: Arc<serve::Agent>,
     stopped: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     let mut heard = Heard::of(starter)?;
+    let starter = heard.starter();
     let network = heard.take(Part::Network)?.keep(served, Arc::clone(&agent), stopped.clone());
     let runtime = heard.take(Part::Runtime)?.keep(followed, Arc::clone(&agent), stopped.clone());
     let reader = heard.take(Part::Reader)?;
     let reader = async {
         match reading {
-            Some(reading) => reader.keep(reading, agent, stopped).await,
+            Some((gate, units)) => {
+                let reading = Reading { gate, units, starter, known: Arc::default() };
+                reader.keep(reading, agent, stopped).await
+            }
             None => Ok(()),
         }
     };
     tokio::try_join!(network, runtime, reader).map(|_| ())
+}
+
+/// What the reader is to list.
+fn to_list(units: &sections::systemd::Units) -> Units {
+    Units { slices: units.slices.clone(), is_named: units.enabled == sections::systemd::Enabled::Yes }
 }
 
 /// What the runtime's part is to follow.
@@ -230,6 +243,8 @@ pub(crate) struct Others {
     runtimes: bool,
     /// One reads manifests.
     manifests: Option<Parser>,
+    /// One lists systemd's units.
+    units: bool,
 }
 
 /// Starts every enabled source on the present runtime that is not another process's. One that panics is started again.
@@ -267,13 +282,15 @@ pub(crate) fn start_sources(
             pods::follow_kubelet(kubelet.clone(), outward.clone(), Arc::clone(&pods))
         }));
     }
-    // Without the tree units are listed all the same; only what they lack is not told.
-    let tree = kernel::open_tree(&config.enforce).ok().map(|(_, tree)| tree);
-    let (units, (updates, rescan)) = (config.sources.systemd.clone(), arrows);
-    let sender = updates.clone();
-    tokio::spawn(panics::restarted("systemd", move || {
-        sources::systemd::run(units.clone(), tree.clone(), sender.clone())
-    }));
+    let (updates, rescan) = arrows;
+    if !others.units {
+        // Without the tree units are listed all the same; only what they lack is not told.
+        let tree = kernel::open_tree(&config.enforce).ok().map(|(_, tree)| tree);
+        let (units, sender) = (config.sources.systemd.clone(), updates.clone());
+        tokio::spawn(panics::restarted("systemd", move || {
+            sources::systemd::run(units.clone(), (tree.clone(), Reach::Here), sender.clone())
+        }));
+    }
     if others.runtimes {
         return;
     }

@@ -32,6 +32,8 @@ pub enum Order {
     Kubelet(Kubelet),
     /// Of the reader: to read a manifest; the answer is a [`crate::found::Read`].
     Manifest(Manifest),
+    /// Of the reader: to follow systemd's units. Messages back are [`crate::found::Found`].
+    Units(Units),
 }
 
 coded_enum!(Order {
@@ -45,6 +47,7 @@ coded_enum!(Order {
     8 = Stop(stop),
     9 = Kubelet(asked),
     10 = Manifest(manifest),
+    11 = Units(units),
 });
 
 /// What is served, and by which rules.
@@ -221,7 +224,17 @@ pub struct Manifest {
     pub text: Bytes,
 }
 
+/// Which of systemd's units are followed beside those that say something.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Units {
+    /// Slices of which every service is sampled.
+    pub slices: Vec<String>,
+    /// Told also where systemd never answered.
+    pub is_named: bool,
+}
+
 coded! {
+    Units { slices, is_named }
     Kubelet { host, port, name, authorities, token }
     Manifest { place, types, text }
     Follow { cri, engines, roots, capacity, trusted }

@@ -7,7 +7,7 @@ use evenkeel_border::ask::{Amount, Ask, Decisions, Failure, Filter};
 use evenkeel_border::coded::{Bytes, Coded, Malformed};
 use evenkeel_border::found::{Problem, Read};
 use evenkeel_border::order::{
-    Address, At, Authority, Call, Changed, File, Kubelet, Manifest, Order, Renew, Serve, Sign, Tls,
+    Address, At, Authority, Call, Changed, File, Kubelet, Manifest, Order, Renew, Serve, Sign, Tls, Units,
 };
 use evenkeel_border::packet::{HEAD, Kind, MOST_BYTES, Packet, read};
 use evenkeel_border::told::{Answer, Kubelets, PodList, Told};
@@ -97,6 +97,7 @@ fn orders_read_back() {
             authorities: ("/ca.crt".into(), pem()),
             token: ("/token".into(), Bytes(b"t".to_vec())),
         }),
+        Order::Units(Units { slices: vec!["system.slice".into()], is_named: true }),
         Order::Manifest(Manifest {
             place: "/m/a.yaml".into(),
             types: "{}".into(),

@@ -38,6 +38,10 @@ const NETWORK_READS: [&str; 12] = [
     "/usr/lib64",
 ];
 
+/// Where units' files are, which the reader reads as its user may.
+const UNIT_FILES: [&str; 5] =
+    ["/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd", "/lib/systemd"];
+
 /// Calls that no part makes.
 const NEVER: [i64; 42] = [
     libc::SYS_acct,
@@ -102,6 +106,7 @@ const NOT_OF_OTHERS: [i64; 8] = [
 const fn families(part: Part) -> &'static [i32] {
     match part {
         Part::Enforcing | Part::Starter => &[libc::AF_UNIX, libc::AF_NETLINK],
+        Part::Connector => &[libc::AF_UNIX],
         Part::Network => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
         Part::Runtime | Part::Reader => &[],
     }
@@ -128,7 +133,10 @@ pub(crate) fn confine(part: Part, given: &Given) -> anyhow::Result<()> {
     let reads = match part {
         Part::Network => Some(NETWORK_READS.iter().map(PathBuf::from).collect()),
         Part::Runtime => Some(given.readable.clone()),
-        Part::Reader => Some(Vec::new()),
+        Part::Reader => {
+            Some(UNIT_FILES.iter().map(PathBuf::from).chain(given.readable.iter().cloned()).collect())
+        }
+        Part::Connector => Some(Vec::new()),
         // Both reach files of others, and Landlock would deny the looks at other processes that the first one needs.
         Part::Enforcing | Part::Starter => None,
     };
@@ -272,7 +280,7 @@ mod tests {
 
     #[test]
     fn each_part_is_refused_what_it_does_not_need() {
-        for part in [Part::Enforcing, Part::Starter].into_iter().chain(Part::STARTED) {
+        for part in [Part::Enforcing, Part::Starter, Part::Connector].into_iter().chain(Part::STARTED) {
             // In a thread of its own, which alone is confined.
             std::thread::spawn(move || {
                 nix::sys::prctl::set_no_new_privs().unwrap();

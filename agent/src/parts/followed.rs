@@ -40,7 +40,7 @@ const BOUNDS: Bounds = Bounds {
     descriptors: false,
 };
 /// Containers and problems of one source at most.
-const MOST: usize = 10_000;
+pub(super) const MOST: usize = 10_000;
 /// Longest name: Kubernetes has 253 bytes, the kernel 255.
 const MOST_NAME: usize = 255;
 /// Shortest id: runtimes' are 64 hexadecimal digits.

@@ -105,6 +105,11 @@ impl Heard {
         Ok(Self { starter, said })
     }
 
+    /// What starts parts.
+    pub(crate) fn starter(&self) -> Arc<Starter> {
+        Arc::clone(&self.starter)
+    }
+
     /// Of one part; each is kept once.
     pub(crate) fn take(&mut self, part: Part) -> anyhow::Result<Keeper> {
         let said = self.said.remove(&part).context("a part is kept once")?;

@@ -18,7 +18,7 @@ use evenkeel_border::socket;
 use evenkeel_enforce::shared::lock;
 use evenkeel_host::caps::{Held, drop_all_except, held};
 
-use super::{Given, Part, confine};
+use super::{Given, Part, confine, connector};
 
 /// Longest message: a word and a number, or the text of an error.
 const MOST_BYTES: usize = 512;
@@ -121,7 +121,7 @@ fn said(text: &str) -> Option<(Part, Said)> {
 
 /// The parts that are started.
 fn part(name: &str) -> Option<Part> {
-    Part::STARTED.into_iter().find(|part| part.name() == name)
+    Part::STARTED.into_iter().chain([Part::Connector]).find(|part| part.name() == name)
 }
 
 fn readable(given: &Given) -> impl Iterator<Item = OsString> {
@@ -142,11 +142,12 @@ fn command(part: Part, given: &Given, logging: &Logging, border: OwnedFd) -> Com
     let uid = match part {
         Part::Runtime => given.runtime_uid,
         Part::Reader => given.reader_uid,
+        Part::Connector => connector::NOBODY,
         _ => given.network_uid,
     };
     let mut command = Command::new(PROGRAM);
     command.arg0(NAME).args(["part", part.name()]).args(logging).args(unconfined(given));
-    if part == Part::Runtime {
+    if matches!(part, Part::Runtime | Part::Reader) {
         command.args(readable(given));
     }
     // Groups of ours are given up with the user (setgroups, as std documents of `uid`).

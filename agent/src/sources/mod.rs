@@ -36,7 +36,7 @@ impl Terms {
 }
 
 /// What is as it was stays the same one, so that a container is in memory once however many hold it.
-fn shared(before: Option<&[Arc<Workload>]>, now: Vec<Workload>) -> Vec<Arc<Workload>> {
+pub(crate) fn shared(before: Option<&[Arc<Workload>]>, now: Vec<Workload>) -> Vec<Arc<Workload>> {
     same(before, now.into_iter().map(Arc::new).collect())
 }
 

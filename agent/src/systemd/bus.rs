@@ -3,15 +3,19 @@
 //! Owned here: the calls, their time limit and how they fail. Not owned: when to call, and from which thread.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::Duration;
 
-use evenkeel_enforce::systemd::bus::{BusError, release};
+use evenkeel_enforce::systemd::bus::{BusError, SOCKET, release};
 use evenkeel_enforce::systemd::names::unit_of_object;
 use futures::StreamExt;
 use zbus::connection::Builder;
 use zbus::message::Type;
 use zbus::zvariant::{OwnedObjectPath, OwnedValue};
 use zbus::{Connection, MatchRule, Message, MessageStream};
+
+use crate::parts::connector::NOBODY;
+use crate::sources::reach::Reach;
 
 const DESTINATION: &str = "org.freedesktop.systemd1";
 const PATH: &str = "/org/freedesktop/systemd1";
@@ -69,8 +73,16 @@ impl Manager {
     ///
     /// # Errors
     /// When there is no bus, or systemd is not on it.
-    pub(crate) async fn connect(patience: Duration) -> Result<Self, BusError> {
-        let connecting = Builder::system().map_err(told)?.method_timeout(patience).build();
+    pub(crate) async fn connect(reach: &Reach, patience: Duration) -> Result<Self, BusError> {
+        let builder = if reach.is_here() {
+            Builder::system().map_err(told)?
+        } else {
+            let stream = reach.connect(Path::new(SOCKET)).await;
+            let stream = stream.map_err(|error| BusError::Away(error.to_string()))?;
+            // Who connected it.
+            Builder::unix_stream(stream).user_id(NOBODY)
+        };
+        let connecting = builder.method_timeout(patience).build();
         let connection =
             tokio::time::timeout(patience, connecting).await.map_err(|_| BusError::Late)?.map_err(told)?;
         let mut manager = Self { connection, version: None };

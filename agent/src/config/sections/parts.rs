@@ -12,14 +12,14 @@ section! {
     /// The processes that the agent is made of.
     Parts {
         /// "one-process": all rights in one. "three-processes": what has the network (addresses, streams to recommenders) and what talks
-        /// with container runtimes are processes of their own, and so is what reads manifests, each as a user of its own and without a
+        /// with container runtimes are processes of their own, and so is what reads manifests and units, each as a user of its own and without a
         /// capability. Needs CAP_SETUID and CAP_SETGID at start.
         mode: PartsMode = PartsMode::OneProcess,
         /// User and group of the process that has the network, by number. Nothing else on the machine should run as it.
         network_uid: u32 = 65_530,
         /// User and group of the process that talks with runtimes.
         runtime_uid: u32 = 65_531,
-        /// User and group of the process that reads manifests.
+        /// User and group of the process that reads manifests and units.
         reader_uid: u32 = 65_532,
         /// Whether the processes run where the kernel or a sandbox takes no filters of system calls (seccomp); otherwise the agent ends.
         allow_unconfined: bool = false,

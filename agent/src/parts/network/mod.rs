@@ -71,7 +71,7 @@ async fn obey(
             evenkeel_net::pin::authority(&host, port, &sha256).await?
         }
         Order::Kubelet(asked) => kubelet::ask(asked).await.message(),
-        Order::Follow(_) | Order::Stop(_) | Order::Manifest(_) => {
+        Order::Follow(_) | Order::Stop(_) | Order::Manifest(_) | Order::Units(_) => {
             anyhow::bail!("this is for another part to do")
         }
     };

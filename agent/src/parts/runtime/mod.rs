@@ -112,7 +112,7 @@ async fn followed(follow: Follow, link: &Link, channel: &Channel) -> anyhow::Res
 }
 
 /// What sources send, from a thread that waits for it: they are the same where they send to the converge thread.
-fn heard(updates: Receiver<SourceUpdate>) -> anyhow::Result<mpsc::Receiver<SourceUpdate>> {
+pub(super) fn heard(updates: Receiver<SourceUpdate>) -> anyhow::Result<mpsc::Receiver<SourceUpdate>> {
     let (sender, receiver) = mpsc::channel(1);
     let hearing = move || {
         while let Ok(update) = updates.recv() {
@@ -125,7 +125,7 @@ fn heard(updates: Receiver<SourceUpdate>) -> anyhow::Result<mpsc::Receiver<Sourc
     Ok(receiver)
 }
 
-fn found_of(update: SourceUpdate) -> Found {
+pub(super) fn found_of(update: SourceUpdate) -> Found {
     let SourceUpdate { source, address, workloads, problems, healthy } = update;
     Found {
         source,

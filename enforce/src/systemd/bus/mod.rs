@@ -24,7 +24,7 @@ use super::property::Property;
 use wire::{Argument, Call, Kind, MOST_BYTES, Message};
 
 /// The system bus (D-Bus Specification, "System message bus").
-const SOCKET: &str = "/run/dbus/system_bus_socket";
+pub const SOCKET: &str = "/run/dbus/system_bus_socket";
 const BUS: &str = "org.freedesktop.DBus";
 const SYSTEMD: &str = "org.freedesktop.systemd1";
 const PATH: &str = "/org/freedesktop/systemd1";
