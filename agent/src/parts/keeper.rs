@@ -84,7 +84,7 @@ impl Heard {
     /// When the thread cannot be made.
     pub(crate) fn of(starter: Starter) -> anyhow::Result<Self> {
         let (starter, mut senders, mut said) = (Arc::new(starter), BTreeMap::new(), BTreeMap::new());
-        for part in [Part::Network, Part::Runtime] {
+        for part in Part::STARTED {
             let (sender, receiver) = mpsc::channel(8);
             senders.insert(part, sender);
             said.insert(part, receiver);
@@ -103,6 +103,11 @@ impl Heard {
             .spawn(listening)
             .context("cannot start a thread")?;
         Ok(Self { starter, said })
+    }
+
+    /// What starts parts.
+    pub(crate) fn starter(&self) -> Arc<Starter> {
+        Arc::clone(&self.starter)
     }
 
     /// Of one part; each is kept once.

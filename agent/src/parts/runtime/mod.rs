@@ -3,8 +3,6 @@
 //! Owned here: its life, and taking orders. What runtimes say ends in this process: gRPC, HTTP, JSON. Not owned: what is made of it
 //! ([`crate::sources`]).
 
-use std::io;
-use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -12,15 +10,16 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use evenkeel_border::coded::Coded as _;
-use evenkeel_border::found::{Found, Problem};
-use evenkeel_border::link::{Bounds, Channel, Link, Side};
+use evenkeel_border::found::Found;
+use evenkeel_border::link::{Bounds, Channel, Link};
 use evenkeel_border::order::{Follow, Order, Stop, Word};
-use evenkeel_enforce::shared::{SOURCE_UPDATES_CAP, SourceProblem, SourceUpdate, UpdateSender, Waker};
+use evenkeel_enforce::shared::{SOURCE_UPDATES_CAP, SourceUpdate, UpdateSender, Waker};
 use evenkeel_model::units::Bytes;
 use tokio::sync::mpsc;
 
-use super::confine::confine;
-use super::{Given, Part, ignore_signals};
+use super::followed::crossing;
+use super::life::live;
+use super::{Given, Part};
 use crate::pods::Pods;
 use crate::serve::answers::failure;
 use crate::shared::Rescan;
@@ -35,26 +34,9 @@ const BOUNDS: Bounds =
 /// Lives until the enforcing part ends.
 ///
 /// # Errors
-/// When it was not started by a starter, or cannot begin.
+/// When it was not started by a starter, or cannot be confined or begin.
 pub(crate) fn run(given: &Given) -> anyhow::Result<()> {
-    confine(Part::Runtime, &given.readable);
-    ignore_signals()?;
-    let border = io::stdin().as_fd().try_clone_to_owned().context("no border on standard input")?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(2)
-        .build()
-        .context("cannot start the asynchronous runtime")?;
-    runtime.block_on(async move {
-        let (link, mut orders) =
-            Link::start(border, Side::Second, BOUNDS).context("no border on standard input")?;
-        while let Some(channel) = orders.recv().await {
-            tokio::spawn(taken(link.clone(), channel));
-        }
-        anyhow::Ok(())
-    })?;
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    Ok(())
+    live(Part::Runtime, given, (BOUNDS, 2), taken)
 }
 
 async fn taken(link: Link, channel: Channel) {
@@ -72,7 +54,7 @@ async fn taken(link: Link, channel: Channel) {
                 Err(why) => Err(anyhow::Error::msg(why)),
             }
         }
-        Ok(_) => Err(anyhow::anyhow!("this is for the network's part to do")),
+        Ok(_) => Err(anyhow::anyhow!("this is for another part to do")),
         Err(error) => Err(error.into()),
     };
     let failed = done.map_err(|error| failure(&tonic::Status::unavailable(format!("{error:#}"))));
@@ -130,7 +112,7 @@ async fn followed(follow: Follow, link: &Link, channel: &Channel) -> anyhow::Res
 }
 
 /// What sources send, from a thread that waits for it: they are the same where they send to the converge thread.
-fn heard(updates: Receiver<SourceUpdate>) -> anyhow::Result<mpsc::Receiver<SourceUpdate>> {
+pub(super) fn heard(updates: Receiver<SourceUpdate>) -> anyhow::Result<mpsc::Receiver<SourceUpdate>> {
     let (sender, receiver) = mpsc::channel(1);
     let hearing = move || {
         while let Ok(update) = updates.recv() {
@@ -143,14 +125,13 @@ fn heard(updates: Receiver<SourceUpdate>) -> anyhow::Result<mpsc::Receiver<Sourc
     Ok(receiver)
 }
 
-fn found_of(update: SourceUpdate) -> Found {
+pub(super) fn found_of(update: SourceUpdate) -> Found {
     let SourceUpdate { source, address, workloads, problems, healthy } = update;
-    let problem = |SourceProblem { what, where_, why, remedy }| Problem { what, where_, why, remedy };
     Found {
         source,
         address,
         workloads: workloads.into_iter().map(Arc::unwrap_or_clone).collect(),
-        problems: problems.into_iter().map(problem).collect(),
+        problems: problems.into_iter().map(crossing).collect(),
         healthy,
     }
 }
