@@ -40,7 +40,9 @@ pub(crate) async fn run(
         let (path, roots, types) = (dir.clone(), cgroup_roots.clone(), Arc::clone(&types));
         // What no file has changed since, nor any container it names, need not be read again.
         let known = last.as_ref().filter(|l| l.healthy && !l.runtime_names).map(|l| l.stamps.clone());
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
         let listing = super::blocking(move || list_unless(known, now, &path, (&roots, &types))).await;
         if let Some(listing) = listing.map(|listing| listing.sharing(last.as_ref()))
             && last.as_ref() != Some(&listing)
