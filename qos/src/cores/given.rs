@@ -1,4 +1,4 @@
-//! What an allocation means for a plan.
+//! What an allocation means for one container.
 
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::units::Limit;
@@ -7,7 +7,7 @@ use evenkeel_model::workload::{ContainerKind, Requested};
 use super::allocate::{Allocation, Assignment, How};
 use super::list::CpuList;
 use super::pick::topology_text;
-use crate::plan::{ContainerPlan, CpuQuota, Plan, Standing, Wish};
+use crate::plan::{ContainerPlan, CpuQuota, Standing, Wish};
 use crate::rules::defaulted;
 use crate::why::{ExclusiveCores, Quota, SharedPool, Why};
 
@@ -25,21 +25,42 @@ pub fn wanted(planned: &ContainerPlan, requested: &Requested) -> Option<usize> {
     is_whole.then(|| usize::try_from(request / 1000).ok()).flatten()
 }
 
-/// Puts an allocation into a plan: who has CPUs of its own gets them and loses its quota (which would only stall
-/// it: kubelet's `DisableCPUQuotaWithExclusiveCPUs`); every other planned container gets the shared pool.
-pub fn apply(plan: &mut Plan, allocation: &Allocation) {
-    for container in plan.containers.iter_mut().filter(|c| c.standing == Standing::Planned) {
-        match allocation.exclusive.get(&container.id) {
-            Some(assignment) => exclusive(container, assignment, allocation),
-            None => {
-                let why = allocation.refused.get(&container.id);
-                container.wishes.cpuset_cpus = Some(shared(allocation, why));
-            }
+/// Which processors a container runs on, where some containers have theirs to themselves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Cpus<'a> {
+    /// Its own.
+    Own(&'a Assignment, &'a Allocation),
+    /// Those that nobody has to itself; with the reason why it has none, where it asked for some.
+    Shared(&'a Allocation, Option<&'a str>),
+}
+
+impl<'a> Cpus<'a> {
+    /// Those of the workload with this id.
+    pub(crate) fn of(allocation: &'a Allocation, id: &str) -> Self {
+        match allocation.exclusive.get(id) {
+            Some(assignment) => Self::Own(assignment, allocation),
+            None => Self::Shared(allocation, allocation.refused.get(id).map(String::as_str)),
         }
+    }
+
+    /// `cpuset.cpus`.
+    pub(crate) fn wish(self) -> Wish<CpuList> {
+        match self {
+            Self::Own(assignment, allocation) => exclusive(assignment, allocation),
+            Self::Shared(allocation, refused) => shared(allocation, refused),
+        }
+    }
+
+    /// The quota: none with processors of its own, which it would only stall (kubelet's `DisableCPUQuotaWithExclusiveCPUs`).
+    pub(crate) fn quota(self, quota: Wish<CpuQuota>) -> Wish<CpuQuota> {
+        let Self::Own(Assignment { cpus, .. }, _) = self else { return quota };
+        let period_usec = quota.value.period_usec;
+        let why = Quota { period_usec, cpu_limit_milli: None, cpus: Some(cpus.clone()), of_pod: false };
+        Why::Quota(why).wish(CpuQuota { quota_usec: Limit::Max, period_usec })
     }
 }
 
-fn exclusive(container: &mut ContainerPlan, assignment: &Assignment, allocation: &Allocation) {
+fn exclusive(assignment: &Assignment, allocation: &Allocation) -> Wish<CpuList> {
     let (cpus, count) = (assignment.cpus.clone(), assignment.cpus.len());
     let why = match &assignment.how {
         How::Kept => ExclusiveCores { count, kept: Some(cpus.clone()), free: None, topology: None },
@@ -50,19 +71,12 @@ fn exclusive(container: &mut ContainerPlan, assignment: &Assignment, allocation:
             topology: Some(topology_text(&allocation.all)),
         },
     };
-    let wishes = &mut container.wishes;
-    wishes.cpu_burst = None;
-    if let Some(quota) = &mut wishes.cpu_quota {
-        let period_usec = quota.value.period_usec;
-        let why = Quota { period_usec, cpu_limit_milli: None, cpus: Some(cpus.clone()), of_pod: false };
-        *quota = Why::Quota(why).wish(CpuQuota { quota_usec: Limit::Max, period_usec });
-    }
-    wishes.cpuset_cpus = Some(Why::ExclusiveCores(Box::new(why)).wish(cpus));
+    Why::ExclusiveCores(Box::new(why)).wish(cpus)
 }
 
-fn shared(allocation: &Allocation, refused: Option<&String>) -> Wish<CpuList> {
+fn shared(allocation: &Allocation, refused: Option<&str>) -> Wish<CpuList> {
     let online: CpuList = allocation.all.iter().map(|c| c.id).collect();
     let taken = online.without(&allocation.shared);
-    let refused = refused.map(|why| why.as_str().into());
-    Why::SharedPool(Box::new(SharedPool { online, taken, refused })).wish(allocation.shared.clone())
+    Why::SharedPool(Box::new(SharedPool { online, taken, refused: refused.map(Into::into) }))
+        .wish(allocation.shared.clone())
 }
