@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
 
-#[path = "../../kubernetes/tests/apiserver/mod.rs"]
-mod apiserver;
+use crate::common::apiserver;
 
 use std::collections::BTreeSet;
 

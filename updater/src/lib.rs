@@ -7,6 +7,12 @@
 //! What is not done is as much an answer as what is: each workload or pod that is left alone though its requests differ has a
 //! [`Refusal`].
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 mod canary;
 pub mod facts;
 mod kept;

@@ -10,6 +10,12 @@
 //!
 //! A pod is never refused and never held up: whatever fails, and whatever takes too long, lets it through as it is.
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 pub mod advice;
 pub mod change;
 pub mod counts;

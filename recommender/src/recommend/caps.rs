@@ -1,6 +1,7 @@
 //! Owns what bounds a value, in order: policy, LimitRange, ResourceQuota, largest node, limit; and what is said about a limit
 //! that killed.
 
+use evenkeel_model::narrow::f64_to_u64;
 use evenkeel_model::quantity::Quantity;
 use evenkeel_rightsizing::history::{Cause, History};
 use evenkeel_rightsizing::policy::bounds::{Cap, capped, limit_cap};
@@ -107,7 +108,8 @@ pub(super) fn raise_limit(
         return None;
     }
     let goal = goal::Params::default();
-    let least = limit.saturating_add((limit as f64 * goal.oom_margin) as u64).max(limit + goal.oom_min_bytes);
+    let least =
+        limit.saturating_add(f64_to_u64(limit as f64 * goal.oom_margin)).max(limit + goal.oom_min_bytes);
     let wanted = value.unwrap_or(0).max(least).next_multiple_of(MIB);
     let others = caps.iter().filter(|cap| cap.whose != "limit").map(Named::cap);
     let wanted = capped(wanted, others).0;

@@ -223,7 +223,7 @@ impl Stored {
             if let Some(containers) = self.pass(context, &stopped) {
                 debug!(
                     containers,
-                    millis = began.elapsed().as_millis() as u64,
+                    millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
                     "recommendations were made anew"
                 );
             }

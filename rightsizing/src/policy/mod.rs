@@ -18,6 +18,7 @@ mod selector;
 mod tests;
 pub mod update;
 
+use evenkeel_model::narrow::f64_to_u64;
 use evenkeel_model::selector::{LabelSelector, Selector};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -124,7 +125,7 @@ impl StartupBoost {
     #[must_use]
     pub fn of(self, request: u64) -> u64 {
         match self.more {
-            More::Factor(factor) => (request as f64 * factor).ceil() as u64,
+            More::Factor(factor) => f64_to_u64((request as f64 * factor).ceil()),
             More::Amount(amount) => request.saturating_add(amount),
         }
     }

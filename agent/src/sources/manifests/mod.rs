@@ -43,7 +43,9 @@ pub(crate) async fn run(
     let mut last: Option<Listing> = None;
     loop {
         let notified = rescan.notified();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
         // What no file has changed since, nor any container it names, need not be told again.
         let is_settled = last.as_ref().is_some_and(|last| last.healthy && !last.runtime_names);
         let listing = directory.list(now, is_settled).await;
