@@ -11,7 +11,7 @@ coded! {
     v1::Leading { leads, term, leader }
     v1::Ack { epoch, last_seq }
     v1::Refused { epoch, sequence, why, remedy }
-    v1::Overlay { panic, panic_reason, made_usec, valid_seconds, entries, panic_revert }
+    v1::Overlay { panic, panic_reason, made_usec, valid_seconds, entries, panic_revert, frozen_namespaces }
     v1::OverlayEntry { namespace, workload, container, cpu_request_milli, memory_request_bytes, policy, rule }
     v1::Ping {}
     v1::Disbelieved { dropped }

@@ -36,5 +36,5 @@ pub use review::{Act, Reviewed, User};
 pub use secret::Secret;
 pub use session::{ListError, Session, TlsFiles};
 pub use updates::{PodAt, RESIZE};
-pub use view::{Bounds, Group, Live, NodePods, Placement, View};
+pub use view::{Bounds, Failed, Failure, Group, Live, NodePods, PANIC, Placement, View};
 pub use watch::{Counts, KindStatus, Pace, State, Watching};

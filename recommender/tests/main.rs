@@ -10,6 +10,7 @@ mod capacity;
 mod dashboard;
 mod definition;
 mod events;
+mod frozen;
 mod gates;
 mod kills;
 mod kubernetes_view;

@@ -32,7 +32,7 @@ const SPANS: [(u64, &str); 3] = [(86_400, "d"), (3600, "h"), (60, "min")];
 pub struct Advice {
     /// A policy governs the pod; without one, only what nobody set is set.
     pub is_by_policy: bool,
-    /// Nothing is to be changed: the panic switch is on.
+    /// Nothing is to be changed: the panic switch is on, or the namespace is frozen.
     pub panic: bool,
     /// For how long at most containers request what they do while they start, seconds.
     pub startup_seconds: u64,
@@ -194,8 +194,8 @@ impl Advisor {
 
     /// Whether the panic switch is on; nothing where the recommender does not say so within this time.
     pub async fn is_panic(&self, within: Duration) -> Option<bool> {
-        // Of no image, so that nothing is looked for.
-        let pod = r#"{"metadata":{"name":"none"},"spec":{"containers":[{"name":"none"}]}}"#;
+        // Of no image, so that nothing is looked for, and in a namespace that there cannot be, so that none that is frozen answers.
+        let pod = r#"{"metadata":{"name":"none","namespace":"evenkeel.dev"},"spec":{"containers":[{"name":"none"}]}}"#;
         let asked = tokio::time::timeout(within, self.ask(pod.to_owned(), within)).await;
         asked.ok()?.ok().map(|advice| advice.panic)
     }

@@ -72,7 +72,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Status(args) => block_on(status::run(&args, &agent, &output)),
         Command::Top(args) => block_on(top::run(&args, &peers, &output)),
         Command::Events(args) => block_on(events::run(&args, &peers, &output)),
-        Command::Describe(args) => block_on(describe::run(&args, &agent, &output)),
+        Command::Describe(args) => block_on(describe::run(&args, &peers, &output)),
         Command::Replay(args) => block_on(replay::run(&args, &agent, &output)),
         Command::Capacity(args) => capacity::run(&args, &recommender, &output),
         Command::Snapshot(args) => snapshot::run(&args, &recommender, &output),

@@ -489,6 +489,17 @@ fn updater(text: &mut Text, context: &Context) {
         let counts = Came::ALL.map(|came| (came.as_str(), told.counts(deed, came)));
         text.by_label(Kind::Counter, name, help, "outcome", counts);
     }
+    let help = "Evictions of pods that agents offered, by what came of them; among all evictions, too.";
+    let counts = Came::ALL.map(|came| (came.as_str(), told.offered(came)));
+    text.by_label(Kind::Counter, "updater_offer_evictions", help, "outcome", counts);
+    let offers = told.offers_standing() as u64;
+    text.gauge(
+        "updater_offers",
+        "Pods of which agents rule that they should go, and that are there.",
+        offers,
+    );
+    let help = "Choices about so many pods that they are not kept to be replayed.";
+    text.count("updater_cases_too_large", help, told.cases_too_large());
     let refused = told.refused();
     let left = Reason::ALL.iter().filter_map(|reason| Some((reason.as_str(), *refused.get(reason)?)));
     let help =

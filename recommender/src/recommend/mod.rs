@@ -53,6 +53,8 @@ pub struct Desk<'a> {
     pub now_usec: u64,
     /// Largest node seen.
     pub largest: Amounts,
+    /// The namespace of the pod that is asked about says that nothing of it is to be changed.
+    pub frozen: bool,
     /// What the last pass over all workloads recommended, which rules may keep to.
     pub before: &'a Kept,
     /// Whether whoever asked still waits: a long answer ends early when not, and nobody sees it.

@@ -187,6 +187,7 @@ impl Stored {
                 state: &state,
                 now_usec: context.engine.now_usec(),
                 largest,
+                frozen: false,
                 wanted: &wanted,
             };
             while let Some(line) = next {

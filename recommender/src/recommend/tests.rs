@@ -158,6 +158,7 @@ impl Feed {
             state: &self.state,
             now_usec: self.now,
             largest: [None; 2],
+            frozen: false,
             before: &site.before,
             wanted: &site.wanted,
         }

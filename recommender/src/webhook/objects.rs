@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use evenkeel_kubernetes::objects::{Asking, Autoscaler, FROZEN, OWN};
+use evenkeel_kubernetes::objects::{Asking, Autoscaler, FROZEN, FROZEN_NAMESPACE, OWN};
 use evenkeel_kubernetes::{ConnectError, Pace, State, Watching};
 use evenkeel_model::pod::Pod;
 use evenkeel_model::resource_type::ResourceTypes;
@@ -65,6 +65,8 @@ struct Known {
     stated: HashMap<String, Stated>,
     /// Policies whose status says that the panic switch is on.
     frozen: HashSet<String>,
+    /// Namespaces that objects in them say to be frozen.
+    frozen_namespaces: HashSet<String>,
     /// Namespaces in which something else may govern.
     uncertain: HashSet<String>,
     /// All objects are known.
@@ -83,6 +85,7 @@ struct Entry {
     is_uncertain: bool,
     stated: Option<Stated>,
     is_frozen: bool,
+    is_namespace_frozen: bool,
     /// Policies that govern some of its containers in its place.
     overruled_by: Vec<String>,
 }
@@ -208,6 +211,9 @@ impl Known {
         let dated = governing().map(|(dated, _)| (dated.clone(), Source::Cluster(Arc::from(""))));
         let mut known = Self { set: Set::new(dated, rule), ..Self::default() };
         for entry in entries {
+            if entry.is_namespace_frozen {
+                known.frozen_namespaces.insert(entry.namespace.clone());
+            }
             if entry.is_uncertain {
                 known.uncertain.insert(entry.namespace.clone());
             }
@@ -236,10 +242,13 @@ fn unknown(why: &str) -> PolicyError {
 impl Entry {
     fn read(object: &Autoscaler, config: &Recommend) -> Self {
         let (metadata, status) = (&object.metadata, &object.status);
-        let condition = |kind: &str, holds: &str| {
+        let found = |kind: &str, holds: &str| {
             let mut all = status["conditions"].as_array().into_iter().flatten();
-            all.any(|one| one["type"] == kind && one["status"] == holds)
+            all.find(|one| one["type"] == kind && one["status"] == holds)
         };
+        let condition = |kind: &str, holds: &str| found(kind, holds).is_some();
+        let is_namespace_frozen =
+            found(FROZEN, "True").is_some_and(|frozen| frozen["reason"] == FROZEN_NAMESPACE);
         let is_now = status["observedGeneration"].as_i64() == Some(metadata.generation);
         let names_controller = object.as_written().get("targetRef").is_some_and(|target| !target.is_null());
         let labels = Option::<LabelSelector>::deserialize(&status["selector"]).ok().flatten();
@@ -258,7 +267,8 @@ impl Entry {
             is_uncertain: is_unresolved || condition("InForce", "False"),
             stated: (is_now && policy.is_some()).then(|| Stated::read(status)),
             policy,
-            is_frozen: condition(FROZEN, "True"),
+            is_frozen: condition(FROZEN, "True") && !is_namespace_frozen,
+            is_namespace_frozen,
             overruled_by: others.map(str::to_owned).collect(),
         }
     }
@@ -272,6 +282,10 @@ impl Says for Objects {
     fn say(&self, question: &Question) -> Said {
         let known = Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner));
         let namespace = question.pod["metadata"]["namespace"].as_str().unwrap_or_default();
+        let frozen = || Said::Whole(Advice { is_by_policy: true, panic: true, ..Advice::default() });
+        if known.frozen_namespaces.contains(namespace) {
+            return frozen();
+        }
         if !known.is_listed || known.uncertain.contains(namespace) {
             return Said::Nothing;
         }
@@ -287,7 +301,7 @@ impl Says for Objects {
             ByStatus { advisor: &self.advisor, policies: &known.set, stated: &known.stated, panic: false };
         let Some((advice, is_whole)) = by.pod(&pod, labels) else { return Said::Nothing };
         if advice.policy.as_deref().is_some_and(is_frozen) {
-            return Said::Whole(Advice { is_by_policy: true, panic: true, ..Advice::default() });
+            return frozen();
         }
         let advice = Advice::said(&pod_response(advice));
         if is_whole { Said::Whole(advice) } else { Said::Part(advice) }
@@ -353,6 +367,11 @@ mod tests {
             assert_eq!(Known::of(&[of(conflicts.clone())]).stated.len(), want, "{conflicts}");
         }
         let frozen = json!({ "conditions": [{ "type": FROZEN, "status": "True" }] });
-        assert_eq!(Known::of(&[Arc::new(entry(&spec, &frozen))]).frozen.len(), 1);
+        let known = Known::of(&[Arc::new(entry(&spec, &frozen))]);
+        assert_eq!((known.frozen.len(), known.frozen_namespaces.len()), (1, 0));
+        let frozen =
+            json!({ "conditions": [{ "type": FROZEN, "status": "True", "reason": FROZEN_NAMESPACE }] });
+        let known = Known::of(&[Arc::new(entry(&spec, &frozen))]);
+        assert!(known.frozen.is_empty() && known.frozen_namespaces.contains("shop"));
     }
 }
