@@ -125,6 +125,11 @@ impl<'a> Reader<'a> {
         Some(value)
     }
 
+    /// Bytes of which no bit was read.
+    pub(super) const fn whole_bytes_left(&self) -> usize {
+        self.bytes.len() + self.have as usize / 8
+    }
+
     pub(super) fn number(&mut self) -> Option<u64> {
         let length = self.bits(7)?;
         if length > 64 { None } else { self.bits(length as u32) }

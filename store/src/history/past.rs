@@ -17,6 +17,7 @@ use super::replica::{Fold, Part, Replica};
 use super::sealed::{
     OpenDay, OpenHour, Sealed, SealedKind, at, decode_event, encode_event, encode_hour, hour_of,
 };
+use super::starts::{CPU, DayStart, HourStart};
 use crate::key::Subject;
 use crate::state::bounds::subject_bytes;
 use evenkeel_rightsizing::Resource;
@@ -388,18 +389,32 @@ impl Past {
                     open.all[resource].merge(&fold.heights[resource]);
                     open.peaks[resource] = open.peaks[resource].max(fold.peaks[resource]);
                 }
+                if fold.start.is_some() {
+                    open.start.get_or_insert_default().merge(&fold.heights[CPU]);
+                }
             }
             if let Some(open) = self.open_day(clock, id, fold.hour / 24) {
                 for resource in 0..2 {
                     open.all[resource].merge(&fold.heights[resource]);
                     open.peaks[resource] = open.peaks[resource].max(fold.peaks[resource]);
                 }
+                if let Some(starved_ms) = fold.start {
+                    let start = &mut open.start.get_or_insert_default().used;
+                    start.heights.merge(&fold.heights[CPU]);
+                    start.starved_ms += starved_ms;
+                }
             }
         }
     }
 
-    /// Counts a minute that ended, by its height.
-    pub(crate) fn minute(&mut self, clock: u32, subjects: &Subjects, minute: u32, rollup: &Rollup) {
+    /// Counts a minute that ended, by its height; whether any of it is of a start.
+    pub(crate) fn minute(
+        &mut self,
+        clock: u32,
+        subjects: &Subjects,
+        (minute, rollup): (u32, &Rollup),
+        is_start: bool,
+    ) {
         let heights =
             [rollup.cpu_micro.mean(), (rollup.memory_bytes.count > 0).then_some(rollup.memory_bytes.max)];
         for id in subjects.iter().flatten() {
@@ -409,6 +424,9 @@ impl Past {
                 if let Some(height) = height {
                     open.minutes[resource].add(height, 1);
                 }
+            }
+            if let Some(height) = heights[CPU].filter(|_| is_start) {
+                open.start.get_or_insert_default().minutes.add(height, 1);
             }
         }
     }
@@ -515,7 +533,12 @@ impl Past {
             let hour = hour_of(open, &parts, resource);
             if !hour.all.is_empty() {
                 self.counts.sealed_hours += 1;
-                self.keep(id, SealedKind::Hour(resource), open.hour, encode_hour(&hour).into());
+                let start = match resource {
+                    Resource::Cpu => HourStart::of(open, &parts),
+                    Resource::Memory => None,
+                };
+                let bytes = HourStart::put(start.as_ref(), encode_hour(&hour));
+                self.keep(id, SealedKind::Hour(resource), open.hour, bytes.into());
             }
         }
     }
@@ -525,6 +548,8 @@ impl Past {
             let i = at(resource);
             if !(open.all[i].is_empty() && open.minutes[i].is_empty()) {
                 let bytes = encode_parts(&[open.peaks[i]], &[Some(&open.all[i]), Some(&open.minutes[i])]);
+                let start = open.start.as_deref().filter(|_| resource == Resource::Cpu);
+                let bytes = DayStart::put(start, bytes);
                 self.counts.sealed_days += 1;
                 self.keep(id, SealedKind::Day(resource), open.day, bytes.into());
             }
