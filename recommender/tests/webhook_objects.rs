@@ -67,6 +67,7 @@ fn review(app: &str, resources: &Value, is_dry: bool) -> Vec<u8> {
 /// What is set, `requests/cpu 250m`.
 async fn set(webhook: &Webhook, app: &str, resources: &Value, is_dry: bool) -> Vec<String> {
     let answer = webhook.review(&review(app, resources, is_dry)).await.unwrap();
+    let answer: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(answer["response"]["allowed"], true);
     let patch = answer["response"]["patch"].as_str().map(|patch| STANDARD.decode(patch).unwrap());
     let patch: Vec<Value> = patch.map(|patch| serde_json::from_slice(&patch).unwrap()).unwrap_or_default();

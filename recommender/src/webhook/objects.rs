@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use evenkeel_model::selector::LabelSelector;
 use evenkeel_rightsizing::policy::rank::Dated;
 use evenkeel_rightsizing::policy::{Policy, PolicyError};
 use evenkeel_webhook::advice::{Advice, Objects as Says, Stated as Said};
-use evenkeel_webhook::pod::Question;
+use evenkeel_webhook::pod::{OWN_LABELS, Question};
 use serde::Deserialize as _;
 use sha2::{Digest as _, Sha256};
 
@@ -35,7 +36,7 @@ use crate::recommend::{pod, rules};
 const LEAST: Duration = Duration::from_millis(200);
 /// Limit ranges and quotas are looked at so often.
 const LOOK: Duration = Duration::from_secs(1);
-/// Pods that are kept, about 2 KiB each; of more, all are read again.
+/// Pods that are kept with what was said of them, about 4 KiB each; of more, all are read again.
 const PODS: usize = 10_000;
 /// How long the word of the recommender that the panic switch is off goes over what an object says.
 const HOLDS: Duration = Duration::from_secs(60);
@@ -53,8 +54,26 @@ pub(crate) struct Objects {
     told: Mutex<Option<(bool, Instant)>>,
     known: RwLock<Arc<Known>>,
     entries: Mutex<HashMap<String, Arc<Entry>>>,
+    /// Counts what answers rest on: it is another one when objects, limit ranges or quotas changed.
+    state: AtomicU64,
     /// Pods as they were asked about, by the hash of the question: a rollout asks the same again and again.
-    pods: Mutex<HashMap<[u8; 32], Arc<Pod>>>,
+    pods: Mutex<HashMap<[u8; 32], Asked>>,
+}
+
+/// A pod that was asked about.
+#[derive(Debug, Clone)]
+struct Asked {
+    pod: Arc<Pod>,
+    /// What was said of it, and in which state.
+    said: Option<(u64, Answer)>,
+}
+
+/// What the objects say of a pod, before it is looked at whether they may.
+#[derive(Debug, Clone)]
+struct Answer {
+    said: Said,
+    /// By what a switch is looked up that an object's status tells of; nothing where nothing governs.
+    policy: Option<Arc<str>>,
 }
 
 /// What is known of all objects.
@@ -67,6 +86,8 @@ struct Known {
     frozen: HashSet<String>,
     /// Namespaces in which something else may govern.
     uncertain: HashSet<String>,
+    /// Some policy selects by a label that each rollout, or each pod, has another value of: then equal questions may have other answers.
+    is_by_own_label: bool,
     /// All objects are known.
     is_listed: bool,
     /// The switch is on by flag or file.
@@ -104,6 +125,7 @@ impl Objects {
             told: Mutex::default(),
             known: RwLock::default(),
             entries: Mutex::default(),
+            state: AtomicU64::default(),
             pods: Mutex::default(),
         }))
     }
@@ -144,26 +166,57 @@ impl Objects {
         (objects, (!told.is_empty()).then(|| told.join("; ")))
     }
 
-    /// The pod of a question; nothing where it cannot be read.
-    fn pod(&self, question: &Question) -> Option<Arc<Pod>> {
-        let text = question.pod.to_string();
-        let key: [u8; 32] = Sha256::digest(&text).into();
+    /// What was asked, and what was said; nothing where the pod cannot be read.
+    fn asked(&self, key: &[u8; 32], question: &Question<'_>) -> Option<Asked> {
         let pods = || self.pods.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pod) = pods().get(&key) {
-            return Some(Arc::clone(pod));
+        if let Some(asked) = pods().get(key) {
+            return Some(asked.clone());
         }
-        let pod = Arc::new(pod::read(&text).ok()?);
-        let mut pods = pods();
-        if pods.len() >= PODS {
+        Some(Asked { pod: Arc::new(pod::read(&question.text).ok()?), said: None })
+    }
+
+    /// What the objects say of a pod, kept for the next one of its workload.
+    fn answer(&self, question: &Question<'_>, (known, state): (&Known, u64)) -> Option<Answer> {
+        let key: [u8; 32] = Sha256::digest(&question.text).into();
+        let mut asked = self.asked(&key, question)?;
+        if let Some((of, answer)) = &asked.said
+            && *of == state
+            && !known.is_by_own_label
+        {
+            return Some(answer.clone());
+        }
+        let labels = question.labels.iter().copied();
+        let by =
+            ByStatus { advisor: &self.advisor, policies: &known.set, stated: &known.stated, panic: false };
+        let answer = match by.pod(&asked.pod, labels) {
+            None => Answer { said: Said::Nothing, policy: None },
+            Some((advice, is_whole)) => {
+                let policy = advice.policy.as_deref().map(Arc::from);
+                let advice = Arc::new(Advice::said(&pod_response(advice)));
+                let said = if is_whole { Said::Whole(advice) } else { Said::Part(advice) };
+                Answer { said, policy }
+            }
+        };
+        asked.said = Some((state, answer.clone()));
+        let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        if pods.len() >= PODS && !pods.contains_key(&key) {
             pods.clear();
         }
-        pods.insert(key, Arc::clone(&pod));
-        Some(pod)
+        pods.insert(key, asked);
+        Some(answer)
     }
 
     /// Takes in what changed up to this version of the objects.
     fn look(&self, version: u64) {
-        self.advisor.limits.follow("", |before| self.bounds.view().bounds(before));
+        let mut is_bounded_anew = false;
+        self.advisor.limits.follow("", |before| {
+            let bounds = self.bounds.view().bounds(before);
+            is_bounded_anew = bounds.is_some();
+            bounds
+        });
+        if is_bounded_anew {
+            self.state.fetch_add(1, Ordering::Release);
+        }
         let is_listed = self.asking.status().iter().all(|status| status.is_known);
         let is_held = held(self.panic.0, &self.panic.1).is_some();
         let now = (version, is_listed, is_held);
@@ -175,6 +228,7 @@ impl Objects {
         }
         let known = Known { version, is_listed, is_held, ..Known::of(&self.entries()) };
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
+        self.state.fetch_add(1, Ordering::Release);
     }
 
     /// What is known of each object; what did not change is not read again.
@@ -206,7 +260,11 @@ impl Known {
             None => Err(unknown("it is not known")),
         };
         let dated = governing().map(|(dated, _)| (dated.clone(), Source::Cluster(Arc::from(""))));
-        let mut known = Self { set: Set::new(dated, rule), ..Self::default() };
+        let is_by_own_label = governing().any(|(dated, _)| {
+            let mut requirements = dated.policy.selector.requirements().iter();
+            requirements.any(|requirement| OWN_LABELS.contains(&requirement.key().as_str()))
+        });
+        let mut known = Self { set: Set::new(dated, rule), is_by_own_label, ..Self::default() };
         for entry in entries {
             if entry.is_uncertain {
                 known.uncertain.insert(entry.namespace.clone());
@@ -269,28 +327,25 @@ impl Says for Objects {
         self.advisor.limits.least(namespace)
     }
 
-    fn say(&self, question: &Question) -> Said {
+    fn say(&self, question: &Question<'_>) -> Said {
+        // Before anything else is read: what changes meanwhile is answered anew the next time.
+        let state = self.state.load(Ordering::Acquire);
         let known = Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner));
-        let namespace = question.pod["metadata"]["namespace"].as_str().unwrap_or_default();
-        if !known.is_listed || known.uncertain.contains(namespace) {
+        if !known.is_listed || known.uncertain.contains(question.namespace) {
             return Said::Nothing;
         }
-        let Some(pod) = self.pod(question) else { return Said::Nothing };
-        let labels = question.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let answer = self.answer(question, (&known, state));
+        let Some(Answer { said, policy }) = answer else { return Said::Nothing };
         let told = *self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let is_frozen = |policy: &str| match told {
             Some((true, _)) => true,
             Some((false, at)) if at.elapsed() < HOLDS => known.is_held,
             _ => known.is_held || known.frozen.contains(policy),
         };
-        let by =
-            ByStatus { advisor: &self.advisor, policies: &known.set, stated: &known.stated, panic: false };
-        let Some((advice, is_whole)) = by.pod(&pod, labels) else { return Said::Nothing };
-        if advice.policy.as_deref().is_some_and(is_frozen) {
-            return Said::Whole(Advice { is_by_policy: true, panic: true, ..Advice::default() });
+        if policy.as_deref().is_some_and(is_frozen) {
+            return Said::Whole(Arc::new(Advice { is_by_policy: true, panic: true, ..Advice::default() }));
         }
-        let advice = Advice::said(&pod_response(advice));
-        if is_whole { Said::Whole(advice) } else { Said::Part(advice) }
+        said
     }
 }
 
