@@ -152,6 +152,12 @@ pub struct Annotations<'a> {
     /// [`crate::pod::MANAGE`].
     #[serde(borrow, rename = "evenkeel.dev/manage")]
     pub manage: Option<Text<'a>>,
+    /// Containers that the admission controller of the Vertical Pod Autoscaler looked at.
+    #[serde(rename = "vpaObservedContainers")]
+    pub vpa_observed: Option<IgnoredAny>,
+    /// What it set.
+    #[serde(rename = "vpaUpdates")]
+    pub vpa_updates: Option<IgnoredAny>,
 }
 
 /// What made a pod.

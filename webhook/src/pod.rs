@@ -57,6 +57,21 @@ pub struct Question<'q> {
     pub containers: Vec<Container<'q>>,
     /// What the pod as a whole asks for: then its containers are left alone.
     pub has_pod_resources: bool,
+    /// What made it: of a ReplicaSet that a Deployment made, and a Job that a CronJob made, these.
+    pub controller: Option<Top<'q>>,
+    /// The admission controller of the Vertical Pod Autoscaler was asked before.
+    pub is_seen_by_vpa: bool,
+}
+
+/// The controller at the top of a pod, as far as the pod tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Top<'q> {
+    /// Group and version.
+    pub api_version: &'q str,
+    /// Kind, such as `Deployment`.
+    pub kind: &'q str,
+    /// Name.
+    pub name: &'q str,
 }
 
 impl<'q> Question<'q> {
@@ -86,6 +101,11 @@ impl<'q> Question<'q> {
             Some(_) => UNNAMED,
             None => metadata.name.as_deref().or(metadata.generate_name.as_deref()).unwrap_or(UNNAMED),
         };
+        let controller = owner.as_ref().map(|owner| Top {
+            api_version: owner.api_version,
+            kind: owner.kind,
+            name: owner.name,
+        });
         let is_of_all = |(key, _): &(&str, &str)| !OWN_LABELS.contains(key);
         let asked = Asked {
             api_version: "v1",
@@ -100,7 +120,10 @@ impl<'q> Question<'q> {
         };
         let has_pod_resources = spec.resources.as_ref().is_some_and(|all| !all.is_empty());
         let text = serde_json::to_string(&asked).map_err(|error| error.to_string())?;
-        Ok(Self { text, namespace, labels, containers, has_pod_resources })
+        let annotations = metadata.annotations.as_ref();
+        let is_seen_by_vpa =
+            annotations.is_some_and(|all| all.vpa_observed.is_some() || all.vpa_updates.is_some());
+        Ok(Self { text, namespace, labels, containers, has_pod_resources, controller, is_seen_by_vpa })
     }
 
     /// Whether anything could be set where nothing is.

@@ -114,6 +114,15 @@ pub(crate) struct ByStatus<'a> {
 }
 
 impl ByStatus<'_> {
+    /// Whether some object governs a pod with these labels, whatever it says.
+    pub(crate) fn governs<'l>(
+        &self,
+        pod: &Pod,
+        labels: impl IntoIterator<Item = (&'l str, &'l str)> + Clone,
+    ) -> bool {
+        !self.policies.governing((None, &pod.metadata.namespace), labels).1.is_empty()
+    }
+
     /// The answer for a pod with these labels, and whether all of it is known; nothing where no object governs the pod, or nothing is known
     /// of what the one says that does.
     pub(crate) fn pod<'l>(

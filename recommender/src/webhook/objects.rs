@@ -1,17 +1,17 @@
-//! Owns what a replica of the webhook knows of the cluster: Evenkeel's objects with what their status recommends, limit ranges and quotas. So it
-//! answers without a recommender, for every pod that an object governs.
+//! Owns what a replica of the webhook knows of the cluster: Evenkeel's objects with what their status recommends, limit ranges and quotas, and
+//! objects of the Vertical Pod Autoscaler (`autoscalers`). So it answers without a recommender, for every pod that an object governs.
 //!
 //! A status counts only where it is about the object as it is now. Where something else may govern a pod (a policy of a file, an object whose
 //! controller was not looked at yet), the recommender is asked.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use evenkeel_kubernetes::objects::{Asking, Autoscaler, FROZEN, OWN};
-use evenkeel_kubernetes::{ConnectError, Pace, State, Watching};
+use evenkeel_kubernetes::objects::{AUTOSCALERS, Asking, Autoscaler, FROZEN, KINDS, NAME, OWN};
+use evenkeel_kubernetes::{ApiServer, ConnectError, KindStatus, Pace, State, Watching};
 use evenkeel_model::pod::Pod;
 use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::selector::LabelSelector;
@@ -21,7 +21,9 @@ use evenkeel_webhook::advice::{Advice, Objects as Says, Stated as Said};
 use evenkeel_webhook::pod::{OWN_LABELS, Question};
 use serde::Deserialize as _;
 use sha2::{Digest as _, Sha256};
+use tracing::info;
 
+use super::autoscalers::Autoscalers;
 use crate::api::convert::pod_response;
 use crate::config::{Config, Recommend};
 use crate::objects::policies::policy;
@@ -50,6 +52,10 @@ pub(crate) struct Objects {
     config: Recommend,
     /// Flag and file of the panic switch.
     panic: (bool, PathBuf),
+    /// Objects of the Vertical Pod Autoscaler are answered from, too.
+    has_autoscalers: bool,
+    /// That project's admission controller is at work, and sets what they say.
+    is_vpa_admitting: AtomicBool,
     /// What the recommender said of the switch last.
     told: Mutex<Option<(bool, Instant)>>,
     known: RwLock<Arc<Known>>,
@@ -74,6 +80,8 @@ struct Answer {
     said: Said,
     /// By what a switch is looked up that an object's status tells of; nothing where nothing governs.
     policy: Option<Arc<str>>,
+    /// It is that of an object of the Vertical Pod Autoscaler.
+    is_vpa: bool,
 }
 
 /// What is known of all objects.
@@ -81,6 +89,7 @@ struct Answer {
 struct Known {
     version: u64,
     set: Set,
+    autoscalers: Autoscalers,
     stated: HashMap<String, Stated>,
     /// Policies whose status says that the panic switch is on.
     frozen: HashSet<String>,
@@ -122,6 +131,8 @@ impl Objects {
             advisor: Advisor::new(&config.recommend)?.in_steps(&types),
             config: config.recommend.clone(),
             panic: (config.panic, config.panic_file.clone()),
+            has_autoscalers: config.webhook.autoscalers,
+            is_vpa_admitting: AtomicBool::default(),
             told: Mutex::default(),
             known: RwLock::default(),
             entries: Mutex::default(),
@@ -132,7 +143,8 @@ impl Objects {
 
     async fn following(config: &Config, pace: Pace) -> Result<(Asking, Watching), ConnectError> {
         let source = config.kubernetes.source();
-        let asking = Asking::start(&source, pace, std::slice::from_ref(OWN)).await?;
+        let kinds = if config.webhook.autoscalers { &KINDS[..] } else { std::slice::from_ref(OWN) };
+        let asking = Asking::start(&source, pace, kinds).await?;
         Ok((asking, Watching::bounds(&source, pace).await?))
     }
 
@@ -152,12 +164,36 @@ impl Objects {
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some((is_panic, Instant::now()));
     }
 
+    /// Whether the admission controller of the Vertical Pod Autoscaler is at work.
+    pub(crate) fn vpa_admits(&self, is_admitting: bool) {
+        if self.is_vpa_admitting.swap(is_admitting, Ordering::AcqRel) != is_admitting {
+            info!(is_admitting, "the admission controller of the Vertical Pod Autoscaler came or went");
+        }
+    }
+
+    /// Whether objects of the Vertical Pod Autoscaler are answered from.
+    pub(crate) const fn has_autoscalers(&self) -> bool {
+        self.has_autoscalers
+    }
+
+    /// The API server that is followed.
+    pub(crate) fn api(&self) -> &ApiServer {
+        self.asking.api()
+    }
+
     /// How many objects are known, and what is wrong with following them.
     pub(crate) fn status(&self) -> (u64, Option<String>) {
         let mut status = self.asking.status();
-        let objects = status.iter().map(|status| status.objects as u64).sum();
+        let own = status.iter().filter(|status| *status.kind == *OWN);
+        let objects = own.map(|status| status.objects as u64).sum();
         status.extend(self.bounds.status());
-        let wrong = status.iter().filter(|status| status.state != State::Watching);
+        // That the Vertical Pod Autoscaler is not installed is no trouble.
+        let is_wrong = |status: &KindStatus| match status.state {
+            State::Watching => false,
+            State::Absent => *status.kind != *AUTOSCALERS,
+            _ => true,
+        };
+        let wrong = status.iter().filter(|status| is_wrong(status));
         let told = wrong.map(|status| {
             let why = status.trouble.as_ref().map_or_else(String::new, |why| format!(": {why}"));
             format!("{}: {}{why}", status.kind.name, status.state.word())
@@ -188,13 +224,20 @@ impl Objects {
         let labels = question.labels.iter().copied();
         let by =
             ByStatus { advisor: &self.advisor, policies: &known.set, stated: &known.stated, panic: false };
+        let is_governed = by.governs(&asked.pod, labels.clone());
         let answer = match by.pod(&asked.pod, labels) {
-            None => Answer { said: Said::Nothing, policy: None },
+            None if is_governed => Answer { said: Said::Nothing, policy: None, is_vpa: false },
+            None => {
+                let said = known.autoscalers.say(question, &self.advisor.limits);
+                let policy = said.is_some().then(|| "".into());
+                let said = said.map_or(Said::Nothing, |advice| Said::Whole(Arc::new(advice)));
+                Answer { said, is_vpa: policy.is_some(), policy }
+            }
             Some((advice, is_whole)) => {
                 let policy = advice.policy.as_deref().map(Arc::from);
                 let advice = Arc::new(Advice::said(&pod_response(advice)));
                 let said = if is_whole { Said::Whole(advice) } else { Said::Part(advice) };
-                Answer { said, policy }
+                Answer { said, policy, is_vpa: false }
             }
         };
         asked.said = Some((state, answer.clone()));
@@ -217,7 +260,8 @@ impl Objects {
         if is_bounded_anew {
             self.state.fetch_add(1, Ordering::Release);
         }
-        let is_listed = self.asking.status().iter().all(|status| status.is_known);
+        let status = self.asking.status();
+        let is_listed = status.iter().all(|status| status.is_known || *status.kind == *AUTOSCALERS);
         let is_held = held(self.panic.0, &self.panic.1).is_some();
         let now = (version, is_listed, is_held);
         {
@@ -226,7 +270,11 @@ impl Objects {
                 return;
             }
         }
-        let known = Known { version, is_listed, is_held, ..Known::of(&self.entries()) };
+        let autoscalers = match self.has_autoscalers {
+            true => Autoscalers::of(self.asking.kept().of(AUTOSCALERS, NAME)),
+            false => Autoscalers::default(),
+        };
+        let known = Known { version, is_listed, is_held, autoscalers, ..Known::of(&self.entries()) };
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
         self.state.fetch_add(1, Ordering::Release);
     }
@@ -335,7 +383,11 @@ impl Says for Objects {
             return Said::Nothing;
         }
         let answer = self.answer(question, (&known, state));
-        let Some(Answer { said, policy }) = answer else { return Said::Nothing };
+        let Some(Answer { said, policy, is_vpa }) = answer else { return Said::Nothing };
+        if is_vpa && (question.is_seen_by_vpa || self.is_vpa_admitting.load(Ordering::Acquire)) {
+            // That controller sets what the object says, and whatever is set beside it would be set twice.
+            return Said::Whole(Arc::default());
+        }
         let told = *self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let is_frozen = |policy: &str| match told {
             Some((true, _)) => true,
