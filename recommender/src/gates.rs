@@ -15,8 +15,10 @@ use evenkeel_rightsizing::policy::UpdateMode;
 use evenkeel_store::clock::WallClock;
 use evenkeel_webhook::RESOURCES;
 use evenkeel_webhook::gate::{GATE, LABEL, PLACEHOLDERS};
+use evenkeel_webhook::object::Pod;
 use evenkeel_webhook::pod::{Controller, Question};
 use jiff::Timestamp;
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
@@ -186,9 +188,9 @@ impl Keeper {
 
     /// Deletes a pod that its controller makes anew, one a minute of each; others wait for the deadline.
     async fn delete(&mut self, pod: &Value, why: &str) -> bool {
-        let Some(object) = pod.as_object() else { return false };
         let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
-        let Some(controller) = Controller::of(namespace, object) else { return false };
+        let read = Pod::deserialize(pod).ok();
+        let Some(controller) = read.and_then(|read| Controller::of(namespace, &read)) else { return false };
         if self.deleted.contains_key(&controller.uid) {
             return false;
         }
@@ -216,8 +218,9 @@ fn judge(pod: &Value, recommend: impl Fn(&evenkeel_model::pod::Pod) -> PodAdvice
     }
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
     let stripped = stripped(pod, &placeholders);
-    let question = stripped.as_object().and_then(|object| Question::of(namespace, object).ok());
-    let Some(asked) = question.and_then(|question| pod::read(&question.pod.to_string()).ok()) else {
+    let read = Pod::deserialize(&stripped).ok();
+    let question = read.as_ref().and_then(|read| Question::of(namespace, read).ok());
+    let Some(asked) = question.and_then(|question| pod::read(&question.text).ok()) else {
         return lift("it cannot be read");
     };
     let advice = recommend(&asked);

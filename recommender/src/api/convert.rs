@@ -83,7 +83,7 @@ pub(crate) fn time(usec: u64) -> Value {
 
 /// A recommendation in its pinned form.
 pub(crate) fn recommendation(r: &v1::Recommendation) -> Value {
-    json!({
+    let mut told = json!({
         "namespace": r.namespace,
         "workload": r.workload,
         "container": r.container,
@@ -111,7 +111,11 @@ pub(crate) fn recommendation(r: &v1::Recommendation) -> Value {
         "changesClass": r.changes_class,
         "notes": r.notes,
         "young": r.young,
-    })
+    });
+    if let Some(start) = r.start {
+        (told["start"], told["startSeconds"]) = (start.into(), r.start_seconds.into());
+    }
+    told
 }
 
 fn class(class: v1::QosClass) -> Option<&'static str> {

@@ -73,7 +73,7 @@ pub(super) fn all(
 }
 
 /// `value * times / by`, rounded up where that is wished; `value` where nothing divides it.
-pub(super) fn scaled(value: u64, times: u64, by: u64, up: bool) -> u64 {
+pub(crate) fn scaled(value: u64, times: u64, by: u64, up: bool) -> u64 {
     let product = u128::from(value) * u128::from(times);
     let quotient = if up { product.div_ceil(u128::from(by.max(1))) } else { product / u128::from(by.max(1)) };
     if by == 0 { value } else { u64::try_from(quotient).unwrap_or(u64::MAX) }

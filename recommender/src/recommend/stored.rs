@@ -391,6 +391,7 @@ mod tests {
             gone_minutes: 1,
             events: 1,
             subjects: 1,
+            start_usec: 0,
         });
         let asked = Asked {
             cluster: Some("c".into()),

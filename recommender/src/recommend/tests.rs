@@ -55,6 +55,7 @@ pub(super) fn empty() -> State {
         gone_minutes: 5,
         events: 10,
         subjects: 5_000,
+        start_usec: 0,
     })
 }
 

@@ -127,6 +127,11 @@ impl<'a> Reader<'a> {
         Some(value)
     }
 
+    /// Bytes of which no bit was read.
+    pub(super) const fn whole_bytes_left(&self) -> usize {
+        self.bytes.len() + self.have as usize / 8
+    }
+
     pub(super) fn number(&mut self) -> Option<u64> {
         let length = u32::try_from(self.bits(7)?).ok().filter(|length| *length <= 64)?;
         self.bits(length)

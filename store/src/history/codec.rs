@@ -239,6 +239,31 @@ pub(crate) fn encode_parts(numbers: &[u64], histograms: &[Option<&Histogram>]) -
     out.finish()
 }
 
+/// The same with more behind it, where readers of the first part do not look. It begins with a whole byte: `bytes` are those of
+/// [`encode_parts`].
+pub(crate) fn encode_more(mut bytes: Vec<u8>, numbers: &[u64], histograms: &[Option<&Histogram>]) -> Vec<u8> {
+    bytes.extend(encode_parts(numbers, histograms));
+    bytes
+}
+
+/// What stands behind N numbers and H histograms; nothing where nothing does.
+pub(crate) fn decode_more<const N: usize, const H: usize, const M: usize, const K: usize>(
+    bytes: &[u8],
+) -> Option<([u64; M], [Option<Histogram>; K])> {
+    let mut from = Reader::new(bytes);
+    for _ in 0..N {
+        from.number()?;
+    }
+    let mut skipped = Histogram::new();
+    for _ in 0..H {
+        if from.bits(1)? == 1 {
+            take_histogram(&mut from, &mut skipped)?;
+        }
+    }
+    let behind = bytes.get(bytes.len() - from.whole_bytes_left()..)?;
+    if behind.is_empty() { None } else { decode_parts(behind) }
+}
+
 /// What [`encode_parts`] was given; nothing where these are other bytes.
 pub(crate) fn decode_parts<const N: usize, const H: usize>(
     bytes: &[u8],

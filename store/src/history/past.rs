@@ -16,6 +16,7 @@ use super::packed::Packed;
 use super::peers::{Caps, NO_CAPS, Peers};
 use super::replica::{Fold, Replica};
 use super::sealed::{OpenDay, OpenHour, Sealed, SealedKind, at, decode_event, encode_event};
+use super::starts::CPU;
 use crate::key::Subject;
 use crate::state::bounds::subject_bytes;
 use evenkeel_rightsizing::history::Event;
@@ -381,18 +382,32 @@ impl Past {
                     open.all[resource].merge(&fold.heights[resource]);
                     open.peaks[resource] = open.peaks[resource].max(fold.peaks[resource]);
                 }
+                if fold.start.is_some() {
+                    open.start.get_or_insert_default().merge(&fold.heights[CPU]);
+                }
             }
             if let Some(open) = self.open_day(clock, id, fold.hour / 24) {
                 for resource in 0..2 {
                     open.all[resource].merge(&fold.heights[resource]);
                     open.peaks[resource] = open.peaks[resource].max(fold.peaks[resource]);
                 }
+                if let Some(starved_ms) = fold.start {
+                    let start = &mut open.start.get_or_insert_default().used;
+                    start.heights.merge(&fold.heights[CPU]);
+                    start.starved_ms += starved_ms;
+                }
             }
         }
     }
 
-    /// Counts a minute that ended, by its height.
-    pub(crate) fn minute(&mut self, clock: u32, subjects: &Subjects, minute: u32, rollup: &Rollup) {
+    /// Counts a minute that ended, by its height; whether any of it is of a start.
+    pub(crate) fn minute(
+        &mut self,
+        clock: u32,
+        subjects: &Subjects,
+        (minute, rollup): (u32, &Rollup),
+        is_start: bool,
+    ) {
         let heights =
             [rollup.cpu_micro.mean(), (rollup.memory_bytes.count > 0).then_some(rollup.memory_bytes.max)];
         for id in subjects.iter().flatten() {
@@ -402,6 +417,9 @@ impl Past {
                 if let Some(height) = height {
                     open.minutes[resource].add(height, 1);
                 }
+            }
+            if let Some(height) = heights[CPU].filter(|_| is_start) {
+                open.start.get_or_insert_default().minutes.add(height, 1);
             }
         }
     }

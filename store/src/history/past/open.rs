@@ -7,6 +7,7 @@ use super::{Past, SubjectId, held_of};
 use crate::history::codec::encode_parts;
 use crate::history::replica::Part;
 use crate::history::sealed::{OpenDay, OpenHour, SealedKind, at, encode_hour, hour_of};
+use crate::history::starts::{DayStart, HourStart};
 
 /// Minutes after which an hour that ended, or was last touched, is sealed: longer than a reconnect takes.
 const HOUR_GRACE: u32 = 6;
@@ -110,7 +111,12 @@ impl Past {
             let hour = hour_of(open, &parts, resource);
             if !hour.all.is_empty() {
                 self.counts.sealed_hours += 1;
-                self.keep(id, SealedKind::Hour(resource), open.hour, encode_hour(&hour).into());
+                let start = match resource {
+                    Resource::Cpu => HourStart::of(open, &parts),
+                    Resource::Memory => None,
+                };
+                let bytes = HourStart::put(start.as_ref(), encode_hour(&hour));
+                self.keep(id, SealedKind::Hour(resource), open.hour, bytes.into());
             }
         }
     }
@@ -120,6 +126,8 @@ impl Past {
             let i = at(resource);
             if !(open.all[i].is_empty() && open.minutes[i].is_empty()) {
                 let bytes = encode_parts(&[open.peaks[i]], &[Some(&open.all[i]), Some(&open.minutes[i])]);
+                let start = open.start.as_deref().filter(|_| resource == Resource::Cpu);
+                let bytes = DayStart::put(start, bytes);
                 self.counts.sealed_days += 1;
                 self.keep(id, SealedKind::Day(resource), open.day, bytes.into());
             }
