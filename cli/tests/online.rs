@@ -94,6 +94,7 @@ fn all_nodes_are_looked_at_by_the_recommender() {
         (&json!("n1"), &json!("ok"))
     );
     assert_eq!(of("node words")[0]["remedy"], "raise ingest.max_names_per_minute");
+    assert_eq!(of("updater")[0]["found"], "on, 9 looks at pods; left alone for now: Rollout 1");
     assert_eq!(ask(&["doctor", "--all-nodes", "--wait", "5s"]).status, 0);
 }
 

@@ -26,6 +26,8 @@ mod series;
 mod serve;
 mod starting;
 mod updater;
+mod updater_bad_input;
 mod webhook;
 mod webhook_objects;
+mod webhook_pods;
 mod wrong_clock;

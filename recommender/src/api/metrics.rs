@@ -126,6 +126,7 @@ pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, rows: &str)
     let (state, health) = (&*context.engine.state().study(), context.engine.health());
     let mut text = Text::default();
     text.gauge("ready", "1 once everything acknowledged before has been read back", 1);
+    checks(&mut text, context);
     ingest(&mut text, state, health);
     storage(&mut text, health);
     kept(&mut text, state);
@@ -475,6 +476,14 @@ fn events(text: &mut Text, context: &Context) {
         counts.conditions_waiting,
     );
     text.count("kubernetes_conditions_written", "Conditions of pods written.", counts.conditions);
+}
+
+/// What `/readyz` looks at: the store, certificates, the cluster, the webhook's registration, the updater, the panic switch.
+fn checks(text: &mut Text, context: &Context) {
+    let checks = context.readiness.checks(context.engine.health(), context.engine.now_usec());
+    let failing = checks.iter().map(|check| (check.name, u64::from(check.trouble.is_some())));
+    let help = "1 where a check of /readyz has something to say, by check; /readyz?verbose says what.";
+    text.by_values(Kind::Gauge, "check_failing", help, "check", failing);
 }
 
 /// Changes of the Kubernetes cluster's pods.

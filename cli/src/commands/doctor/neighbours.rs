@@ -6,7 +6,7 @@ use std::path::Path;
 use evenkeel_host::roots::Roots;
 use evenkeel_proto::v1::{GetStatusRequest, GetStatusResponse, PodsStatus};
 
-use super::{Finding, cluster};
+use super::{Finding, cluster, updater};
 use crate::client::{self, Address, Peers};
 use crate::failure::Failure;
 use crate::wire;
@@ -31,7 +31,11 @@ pub(super) async fn findings(roots: &Roots, peers: &Peers<'_>) -> Vec<Finding> {
         Err(failure) => unreachable("agent", failure),
     };
     let more = match cluster::nodes(peers.recommender).await {
-        Ok(answer) => cluster::of_recommender(peers.recommender, &answer),
+        Ok(answer) => {
+            let mut findings = cluster::of_recommender(peers.recommender, &answer);
+            findings.extend(updater::finding(peers.recommender).await);
+            findings
+        }
         Err(failure) => vec![unreachable("recommender", &failure)],
     };
     let root = Path::new("/");

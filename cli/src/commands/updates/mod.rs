@@ -193,6 +193,13 @@ pub(crate) async fn run(args: &UpdatesArgs, address: &Address, output: &Output) 
 }
 
 /// Steps, then what is left alone, then what went wrong.
+/// How many pods and workloads are left alone, by reason.
+pub(crate) fn reasons(told: &v1::ListUpdatesResponse) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    told.left_alone.iter().for_each(|left| *counts.entry(left.reason.clone()).or_default() += 1);
+    counts
+}
+
 pub(crate) fn table(updates: &Updates) -> Table {
     let mut table = Table::new(&["TIME", "POD", "WHAT", "REASON", "WHY"]);
     for step in &updates.steps {
